@@ -66,13 +66,13 @@ class NamedCoefficients:
         ----------
         of : {"tasks", "relation"}, default="tasks"
             "tasks": `coef_` and `intercept_`, one row per task, which together are no private
-            object: hand each task its own row. "relation": `relation_coef_`, one row per fact of
-            ``relation=``, which may be published.
+            object: hand each task its own row. "relation": `relation_coef_`, one row per covariate
+            of ``relation=``, which may be published.
 
         Returns
         -------
         frame : DataFrame
-            With more than two classes one row per task and class, or per fact and class.
+            With more than two classes one row per task and class, or per covariate and class.
 
         Raises
         ------
@@ -87,7 +87,7 @@ class NamedCoefficients:
         elif of == "relation":
             if not hasattr(self, "relation_coef_"):
                 raise ValueError("This fit has no relation=: take coef_frame() of its tasks.")
-            rows, level, coef = self.billboard_.relation.names, "fact", self.relation_coef_
+            rows, level, coef = self.billboard_.relation.names, "covariate", self.relation_coef_
             intercept = getattr(self, "relation_intercept_", None)
         else:
             raise ValueError(f'of={of!r} must be "tasks" or "relation".')

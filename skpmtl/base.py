@@ -34,8 +34,8 @@ from .privacy.rng import SeededSource, noise_source
 from .tables.finite import all_finite, bound_values, check_values, finite_models
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
+from .tables.public_init import read_public_init
 from .tables.scores import row_scores
-from .tables.start import read_start
 from .tables.table import SingleTaskWarning
 from .tables.targets import class_targets, encode_labels, pair_known, public_classes, real_target
 from .tables.weights import at_most_one, in_rows, with_classes
@@ -306,7 +306,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         ``billboard_.personalize`` takes more than the table.
     ``_planned_report(population) -> PrivacyReport``
         What a fit states, from the parameters and public numbers alone (`Population`); where
-        bounds follow the releases, as in adaptive clipping, with the bounds of the start.
+        bounds follow the releases, as in adaptive clipping, with the bounds of the first round.
 
     What else a method may declare has defaults here: `_public_attributes`,
     `_models_without_rows`, and for federated fits
@@ -440,20 +440,20 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 coef[:] = fitted["mean_coef_"]
         return coef, intercept
 
-    # ------------------------------------------------------------------- a public start
+    # ------------------------------------------------------------------- a public initial model
     def _encoded(self, table, classes=None, *, new=False):
         table, classes = super()._encoded(table, classes, new=new)
-        if not new and self._starts():
+        if not new and self._has_public_init():
             self._labels_ = self._label_names(classes)  # while fit runs
-            self._start(Population.of(table))  # errors in it are raised first
+            self._public_init(Population.of(table))  # errors in it are raised first
         return table, classes
 
-    def _starts(self):
+    def _has_public_init(self):
         return getattr(self, "init", None) is not None
 
-    def _start(self, population):
-        """The `Start` of the parameter `init`, for these features and classes; None without one."""
-        if not self._starts():
+    def _public_init(self, population):
+        """The parameter `init` as a `PublicInit`, for these features and classes, or None."""
+        if not self._has_public_init():
             return None
         classes = getattr(self, "_labels_", None)
         if classes is None and self._classification:
@@ -463,18 +463,18 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
             column = column[0] if isinstance(column, list) else column
             column = column if isinstance(column, str) else column % len(names)
             names = [name for i, name in enumerate(names) if column not in (i, name)]
-        return read_start(
+        return read_public_init(
             self.init, population.n_features, classes=classes, names=names,
             fit_intercept=self.fit_intercept, middle=self._middle(),
         )  # fmt: skip
 
     def _middle(self):
-        """Intercept of a start that has none."""
+        """Intercept of a public initial model that has none."""
         return 0.0
 
     def __sklearn_clone__(self):
-        # A start is a number that was given, whatever it is made of: its fit is not forgotten.
-        if not self._starts():
+        # `init` is a public value, even if it is a fitted estimator: clones keep its fit.
+        if not self._has_public_init():
             return super().__sklearn_clone__()
         bare = copy(self)
         bare.init = None
@@ -654,7 +654,7 @@ class Scored:
 class HasCovariates:
     """Mixin of estimators with a `relation`; their billboards have it, and ``with_covariates``."""
 
-    def relate(self, facts):
+    def relate(self, covariates):
         """Give public covariates of tasks that the relation of the fit did not have.
 
         Such tasks can then be personalised, and predicted where `unseen_task` allows it. Nothing
@@ -662,7 +662,7 @@ class HasCovariates:
 
         Parameters
         ----------
-        facts : DataFrame or mapping
+        covariates : DataFrame or mapping
             As `relation`, with at least the columns of the fit.
 
         Returns
@@ -678,7 +678,7 @@ class HasCovariates:
         check_is_fitted(self)
         if getattr(self.billboard_, "relation", None) is None:
             raise ValueError("This fit has no relation=, so that covariates of tasks mean nothing.")
-        self.billboard_ = self.billboard_.with_covariates(facts)
+        self.billboard_ = self.billboard_.with_covariates(covariates)
         return self
 
     def _has_mean(self):

@@ -69,9 +69,9 @@ class RoundCallbacks(CallbackSupportMixin):
 @contextmanager
 def following(estimator):
     """Context of the rounds of a fit; ends the callbacks of `followed`, also after an error."""
-    heard = getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
-    heard = heard and isinstance(estimator, RoundCallbacks) and not estimator._unheard
-    if callback_management_context is None or not heard:
+    hears = getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
+    hears = hears and isinstance(estimator, RoundCallbacks) and not estimator._unheard
+    if callback_management_context is None or not hears:
         yield
         return
     with callback_management_context(estimator):

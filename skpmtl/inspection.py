@@ -630,8 +630,8 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
 class RelationDisplay:
     """What public covariates of tasks add to the coefficients, with the noise of the release.
 
-    One panel for every fact, one point for every feature: the coefficients in a task with one more
-    of the fact, less those without. Everything drawn is of the billboard and may be published.
+    One panel per covariate, one point per feature: the change of the coefficients of a task when
+    the covariate grows by one. Everything drawn is of the billboard and may be published.
     Create it with :meth:`from_estimator`.
 
     Parameters
@@ -642,7 +642,7 @@ class RelationDisplay:
     noise_std : array-like of shape (n_covariates,) or (n_covariates, n_features), default=None
         Standard deviation of the noise in each row; None draws no bars.
 
-    facts : sequence of str, default=None
+    covariates : sequence of str, default=None
         Names of the covariates; None numbers them.
 
     features : sequence of str, default=None
@@ -651,7 +651,7 @@ class RelationDisplay:
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes
-        One for every fact, from left to right.
+        One for every covariate, from left to right.
 
     figure_ : matplotlib Figure
         Figure with the plot.
@@ -663,16 +663,18 @@ class RelationDisplay:
     --------
     >>> from skpmtl.inspection import RelationDisplay
     >>> display = RelationDisplay(
-    ...     coef=[[1.0, 0.2], [0.3, -0.1]], noise_std=[0.1, 0.2], facts=["constant", "urban"]
+    ...     coef=[[1.0, 0.2], [0.3, -0.1]],
+    ...     noise_std=[0.1, 0.2],
+    ...     covariates=["constant", "urban"],
     ... ).plot()
     >>> [ax.get_title() for ax in display.axes_]
     ['constant', 'urban']
     """
 
-    def __init__(self, *, coef, noise_std=None, facts=None, features=None):
+    def __init__(self, *, coef, noise_std=None, covariates=None, features=None):
         self.coef = coef
         self.noise_std = noise_std
-        self.facts = facts
+        self.covariates = covariates
         self.features = features
 
     def plot(self, ax=None, **kwargs):
@@ -681,7 +683,7 @@ class RelationDisplay:
         Parameters
         ----------
         ax : array-like of matplotlib Axes, default=None
-            One for every fact; None makes a figure.
+            One for every covariate; None makes a figure.
 
         **kwargs : dict
             Keywords for the :meth:`matplotlib.axes.Axes.errorbar` of every panel.
@@ -698,7 +700,7 @@ class RelationDisplay:
                 "classes draw one at a time, RelationDisplay(coef=est.relation_coef_[:, c], ...)."
             )
         r, d = coef.shape
-        names = [str(j) for j in range(r)] if self.facts is None else list(self.facts)
+        names = [str(j) for j in range(r)] if self.covariates is None else list(self.covariates)
         features = [str(j) for j in range(d)] if self.features is None else list(self.features)
         std = None if self.noise_std is None else np.asarray(self.noise_std, dtype=np.float64)
         shapes = (r,), (r, d)
@@ -736,7 +738,7 @@ class RelationDisplay:
             Fitted with covariates of its tasks.
 
         ax : array-like of matplotlib Axes, default=None
-            One for every fact; None makes a figure.
+            One for every covariate; None makes a figure.
 
         **kwargs : dict
             Passed to :meth:`plot`.
@@ -758,7 +760,7 @@ class RelationDisplay:
         display = cls(
             coef=estimator.relation_coef_,
             noise_std=getattr(estimator, "relation_noise_std_", None),
-            facts=estimator.billboard_.relation.names,
+            covariates=estimator.billboard_.relation.names,
             features=names,
         )
         return display.plot(ax=ax, **kwargs)

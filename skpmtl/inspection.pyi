@@ -128,7 +128,7 @@ class PrivacyUtilityDisplay:
 class RelationDisplay:
     coef: ArrayLike
     noise_std: Any
-    facts: Any
+    covariates: Any
     features: Any
     axes_: Any
     figure_: Any
@@ -138,7 +138,7 @@ class RelationDisplay:
         *,
         coef: ArrayLike,
         noise_std: Any = None,
-        facts: Any = None,
+        covariates: Any = None,
         features: Any = None,
     ) -> None: ...
     @classmethod

@@ -117,7 +117,7 @@ def test_public_facts_about_tasks(folder, capsys):
     facts = make_clinics(70, (8, 30), random_state=0).tasks
     facts[60:].to_csv(folder / "late_tasks.csv")
     command = ("fit data.csv --task clinic --target pressure --epsilon 9 --tasks tasks.csv "
-               "--public public.json --drop level --method facts --output out")  # fmt: skip
+               "--public public.json --drop level --method covariates --output out")  # fmt: skip
     run(command)
     report = PrivacyReport.from_json((folder / "out/public/privacy.json").read_text())
     assert "teaching" in report.public_inputs["relation"]
@@ -126,7 +126,7 @@ def test_public_facts_about_tasks(folder, capsys):
     run("personalize out/public late.csv --tasks late_tasks.csv --output more")
     assert len(list((folder / "more").iterdir())) == 10
     facts[:60][[]].to_csv(folder / "tasks.csv")
-    with pytest.raises(SystemExit, match="needs --tasks FILE with columns of facts"):
+    with pytest.raises(SystemExit, match="needs --tasks FILE with columns of covariates"):
         run(command.replace("--output out", "--output other"))
 
 
@@ -154,7 +154,7 @@ def test_a_fit_that_releases_nothing_says_why(folder, capsys):
     line = next(x for x in capsys.readouterr().out.splitlines() if "epsilon = 0" in x)
     assert "nothing is released, because there are too few tasks for this budget" in line
     stated = (folder / "out/public/privacy.txt").read_text()
-    assert "published nothing" in stated and "slots" not in stated
+    assert "published nothing" in stated and "budget shares" not in stated
 
 
 @pytest.mark.parametrize("n_tasks", [1, 5])

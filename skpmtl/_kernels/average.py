@@ -180,7 +180,7 @@ def class_averages(
 
     Steps are accelerated, anew after they turned uphill, and end when the next one promises less
     than `tol` of f. Every prior starts from the next one's model, which has the same reach and a
-    stronger pull. From where weights fall and are exp(-`ample`) of the largest, weaker pulls of
+    larger strength. From where weights fall and are exp(-`ample`) of the largest, smaller ones of
     that reach are left out. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the
     scores l. evidence[k] receives the logarithm of the weighted sum of the evidence. Losses
     and means have the `weights` of the rows, whose roots F and Z have in them. `given` (n_rows,

@@ -15,13 +15,13 @@ def level_posteriors(score, y, weights, offsets, centre, spread, nodes, size, le
     logarithm of the integral of likelihood times prior; at one node 0 of size sqrt(2 pi) that are
     mode and Laplace's approximation. `y` is that of `skpmtl._kernels.losses`, from -1 to 1.
     """
-    pull = 1.0 / (spread * spread)
+    precision = 1.0 / (spread * spread)
     logs = np.empty(nodes.shape[0])
     for k in range(offsets.shape[0] - 1):
         lo, hi, m = offsets[k], offsets[k + 1], centre[k]
-        at, bend = m, pull
+        at, bend = m, precision
         for _ in range(50):
-            slope, bend = pull * (m - at), pull
+            slope, bend = precision * (m - at), precision
             for i in range(lo, hi):
                 side, z = 1.0 if y[i] > 0 else -1.0, score[i] + at
                 share = 0.5 * (1.0 - abs(y[i]))
@@ -36,7 +36,7 @@ def level_posteriors(score, y, weights, offsets, centre, spread, nodes, size, le
         width, top = bend**-0.5, -np.inf
         for q in range(nodes.shape[0]):
             place = at + width * nodes[q]
-            found = -0.5 * pull * (place - m) * (place - m) - np.log(spread)
+            found = -0.5 * precision * (place - m) * (place - m) - np.log(spread)
             for i in range(lo, hi):
                 side, z = 1.0 if y[i] > 0 else -1.0, score[i] + place
                 share = 0.5 * (1.0 - abs(y[i]))

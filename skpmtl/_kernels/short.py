@@ -1,7 +1,7 @@
 """Squared loss of tasks with fewer rows than features, by matrices n x n of their rows.
 
 With Z = C X_k for the centring C (or identity, both times roots of weights where rows have them),
-u = C y_k, s = scale_k and a pull t > 0, the
+u = C y_k, s = scale_k and a strength t > 0, the
 minimum of s / 2 ||u - Z w||^2 + t / 2 ||w - q||^2 is q + Z' K (u - Z q), with
 K = (Z Z' + t / s I)^-1 where only its products with centred vectors matter. Tasks of at least as
 many rows as features are passed over.
@@ -89,8 +89,8 @@ def _combine(Z, n, u, w):
 
 
 @njit
-def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pulls, weights):
-    """Lower triangles of the K_k of all tasks, and the pulls t that they have.
+def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, strengths, weights):
+    """Lower triangles of the K_k of all tasks, and the strengths t that they have.
 
     These are rho, or more for columns of absurd size.
     """
@@ -106,15 +106,15 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, pull
         mass = mass_of(lo, n, weights)
         _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass)
         trace = _gram(Z, n, A)
-        pulls[k] = max(rho[k], 1e-12 * scale[k] * trace)
-        _invert(A, n, pulls[k] / scale[k], trace / (mass * n) if centre else 0.0, lo, weights)
+        strengths[k] = max(rho[k], 1e-12 * scale[k] * trace)
+        _invert(A, n, strengths[k] / scale[k], trace / (mass * n) if centre else 0.0, lo, weights)
         pack(A[0], n, K, starts[k])
 
 
 @njit
 def short_prox(
-    X, rows, shared, y, offsets, starts, K, pulls, centre, pick, centres, which, pull, share, out,
-    weights,
+    X, rows, shared, y, offsets, starts, K, strengths, centre, pick, centres, which, strength,
+    share, out, weights,
 ):  # fmt: skip
     """out[a] = proximal model of task pick[a] minus its share of its centre."""
     d = X.shape[1]
@@ -129,7 +129,7 @@ def short_prox(
             continue
         mass = mass_of(lo, n, weights)
         _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass)
-        centre_model, part = centres[which[k]], pull[k] / pulls[k]
+        centre_model, part = centres[which[k]], strength[k] / strengths[k]
         for j in range(d):
             w[j] = part * centre_model[j]
         level = 0.0

@@ -26,13 +26,13 @@ APART = 32
 
 
 class Around(NamedTuple):
-    """What pulls the tasks, and how far they may step; arrays are (n_tasks,) but for `centres`."""
+    """Penalties and step sizes of the tasks; arrays are (n_tasks,) but for `centres`."""
 
     centres: np.ndarray  # (n_centres, n_outputs n_features), in the layout of D over all columns
     which: np.ndarray  # centre of each task
     share: np.ndarray  # of the centre, which D is the difference to
-    pull: np.ndarray
-    intercept_pull: np.ndarray  # of the intercepts to zero
+    strength: np.ndarray
+    intercept_strength: np.ndarray  # of the intercepts to zero
     scale: np.ndarray  # weight of the sum of the losses
     curvature: np.ndarray  # largest eigenvalue of X'X
 
@@ -46,7 +46,7 @@ class Steps(NamedTuple):
     n_steps: int
     accelerate: bool  # by Nesterov's constant momentum
     boldness: float  # accelerated steps first take the curvature to be that many times less
-    rate: float  # steps have length rate / (curvature + pull)
+    rate: float  # steps have length rate / (curvature + strength)
     tol: float  # a task ends when a step moves it by less than this part of D
     penalty: int = 0  # see `local_steps`
     held: float = 0.0  # rows more, at the mean of the others, which all classes share alike
@@ -68,7 +68,7 @@ def local_steps(
 ):  # fmt: skip
     """Gradient steps of the tasks `pick` on loss + penalty, from the centre or from `start`.
 
-    ``settings.penalty`` 0: pull / 2 ||D||^2; 1: pull / 2 times the mean symmetrised
+    ``settings.penalty`` 0: strength / 2 ||D||^2; 1: strength / 2 times the mean symmetrised
     Kullback-Leibler divergence to the predictions at the start (squared loss: the mean squared
     difference); 2: the quadratic one weighted by the diagonal of the Fisher information at the
     start, scaled to a maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a
@@ -79,7 +79,7 @@ def local_steps(
     """
     penalty, started, traced = settings.penalty, start.shape[0] > 0, descent.shape[0] > 0
     offset = given.shape[0] > 0
-    centres, which, share, pulls = around.centres, around.which, around.share, around.pull
+    centres, which, share, strengths = around.centres, around.which, around.share, around.strength
     loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
     fit_intercept, rate, tol = settings.fit_intercept, settings.rate, settings.tol
     columns, ends, D, b = found
@@ -135,12 +135,12 @@ def local_steps(
                 for c in range(C):
                     base[i, c] += given[lo + i, c]
         weight = around.scale[k]
-        pull = pulls[k]
-        tau = around.intercept_pull[k]
-        held = pull  # what the penalty adds to the curvature
+        strength = strengths[k]
+        tau = around.intercept_strength[k]
+        held = strength  # what the penalty adds to the curvature
         limit = weight * settings.bound * around.curvature[k]
         if penalty == 1:
-            limit *= 1.0 + pull
+            limit *= 1.0 + strength
             held = 0.0
         if traced:
             limit *= 2.0
@@ -161,7 +161,7 @@ def local_steps(
                 step = rate / full if full > 0 else 0.0
                 momentum = 0.0
                 if accelerate:
-                    q = (pull / full) ** 0.5 if full > 0 else 1.0
+                    q = (strength / full) ** 0.5 if full > 0 else 1.0
                     momentum = (1.0 - q) / (1.0 + q)
                 for c in range(C):
                     s = lead[c]
@@ -178,7 +178,7 @@ def local_steps(
                     base, z,
                 )  # fmt: skip
                 if penalty == 1:
-                    _pull_to_predictions(z, before, y, lo, n, loss, pull, t == 0)
+                    _regularise_to_predictions(z, before, y, lo, n, loss, strength, t == 0)
                 else:
                     residuals(z, y, lo, n, loss)
                     if penalty == 2 and t == 0:
@@ -207,8 +207,9 @@ def local_steps(
                         b_moved += (new[c] - lead[c]) ** 2 * b_smooth
                         b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
                 _gradient_step(
-                    data, width, mean, total, weight, pull, step, penalty, fisher, V, G, descent, a
-                )
+                    data, width, mean, total, weight, strength, step, penalty, fisher, V, G,
+                    descent, a,
+                )  # fmt: skip
                 for j in range(size):
                     moved += (G[j] - V[j]) ** 2
                     size2 += G[j] * G[j]
@@ -280,7 +281,9 @@ def _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share, base
 
 
 @njit
-def _gradient_step(data, width, mean, total, weight, pull, step, penalty, fisher, V, G, descent, a):
+def _gradient_step(
+    data, width, mean, total, weight, strength, step, penalty, fisher, V, G, descent, a
+):  # fmt: skip
     """G, the sums of the rows times their residuals, <- V minus a step along the gradient.
 
     `total` are the sums of the residuals: features are centred by `mean`.
@@ -298,13 +301,13 @@ def _gradient_step(data, width, mean, total, weight, pull, step, penalty, fisher
         for j in range(size):
             own = V[j] - descent[a, j]
             descent[a, j] -= step * G[j]
-            G[j] = 2.0 * G[j] + pull * own
+            G[j] = 2.0 * G[j] + strength * own
     elif penalty == 0:
         for j in range(size):
-            G[j] += pull * V[j]
+            G[j] += strength * V[j]
     elif penalty == 2:
         for j in range(size):
-            G[j] += pull * fisher[j] * V[j]
+            G[j] += strength * fisher[j] * V[j]
     for j in range(size):
         G[j] = V[j] - step * G[j]
 
@@ -379,7 +382,7 @@ def _fisher_diagonal(X, data, indices, indptr, rows, lo, n, place, mean, z, size
 
 
 @njit
-def _pull_to_predictions(z, before, y, lo, n, loss, weight, first):
+def _regularise_to_predictions(z, before, y, lo, n, loss, weight, first):
     """z <- derivative of loss + weight / 2 symmetrised divergence to those at the start."""
     # Not with the functions of `losses`, see `residuals`.
     C = z.shape[1]
@@ -395,8 +398,8 @@ def _pull_to_predictions(z, before, y, lo, n, loss, weight, first):
             # (p - q)(logit p - logit q) / 2, differentiated by the score of p.
             p = 1.0 / (1.0 + np.exp(-z[i, 0]))
             q = 1.0 / (1.0 + np.exp(-before[i, 0]))
-            pull = p * (1.0 - p) * (z[i, 0] - before[i, 0]) + p - q
-            z[i, 0] = p - 0.5 * (1.0 + y[lo + i]) + 0.5 * weight * pull
+            gradient = p * (1.0 - p) * (z[i, 0] - before[i, 0]) + p - q
+            z[i, 0] = p - 0.5 * (1.0 + y[lo + i]) + 0.5 * weight * gradient
     else:
         p = np.empty(C)
         q = np.empty(C)
@@ -419,8 +422,8 @@ def _pull_to_predictions(z, before, y, lo, n, loss, weight, first):
             for c in range(C):
                 middle += p[c] * (z[i, c] - before[i, c])
             for c in range(C):
-                pull = p[c] * (z[i, c] - before[i, c] - middle) + p[c] - q[c]
-                z[i, c] = p[c] + 0.5 * weight * pull
+                gradient = p[c] * (z[i, c] - before[i, c] - middle) + p[c] - q[c]
+                z[i, c] = p[c] + 0.5 * weight * gradient
             z[i, int(y[lo + i])] -= 1.0
 
 

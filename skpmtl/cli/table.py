@@ -41,7 +41,7 @@ METHODS = {
     "low-rank": (MPMTLLowRank, MPMTLLowRankClassifier),
     "group-sparse": (MPMTLGroupSparse, MPMTLGroupSparseClassifier),
     "mean": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
-    "facts": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
+    "covariates": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
 }
 # What parameters are called here.
 _HERE = {
@@ -81,7 +81,7 @@ def parse(arguments):
     one.add_argument("--target", required=True, help="column to predict")
     one.add_argument("--epsilon", required=True, type=budget, help='or "none": no privacy')
     one.add_argument("--delta", type=float, help="default: min(1e-5, 1/m^2) for m tasks")
-    one.add_argument("--tasks", type=Path, help="public list of tasks, and facts")
+    one.add_argument("--tasks", type=Path, help="public list of tasks, and covariates")
     one.add_argument(
         "--public",
         type=Path,
@@ -98,7 +98,7 @@ def parse(arguments):
     two = commands.add_parser("personalize", help="models of further tasks, at no cost")
     two.add_argument("public", type=Path, help="folder public of a fit")
     two.add_argument("data", type=Path, help="rows of these tasks, with the target")
-    two.add_argument("--tasks", type=Path, help="public facts about them, after --method facts")
+    two.add_argument("--tasks", type=Path, help="their covariates, after --method covariates")
     two.add_argument("--output", type=Path, required=True, help="folder for the models")
     three = commands.add_parser("predict", help="predictions from model files")
     three.add_argument("models", type=Path, help="folder of models, or the file of one")
@@ -150,15 +150,16 @@ def fit(options):
     table = columns.of_table(table)
     estimator = METHODS[options.method][classify]
     params = {"epsilon": options.epsilon, "delta": options.delta, "task_feature": options.task}
-    facts = None if options.tasks is None else read_facts(options.tasks, options)
-    if facts is not None:
-        params["tasks"] = facts.index.tolist()
-    if options.method == "facts":
-        if facts is None or not facts.shape[1]:
+    covariates = None if options.tasks is None else read_covariates(options.tasks, options)
+    if covariates is not None:
+        params["tasks"] = covariates.index.tolist()
+    if options.method == "covariates":
+        if covariates is None or not covariates.shape[1]:
             raise ValueError(
-                f"--method facts needs --tasks FILE with columns of facts beside {options.task!r}."
+                "--method covariates needs --tasks FILE with columns of covariates in addition to "
+                f"{options.task!r}."
             )
-        params["relation"] = facts
+        params["relation"] = covariates
     if classify:  # also those that are only among the rows that are held out
         listed_ones = columns.classes is not None
         params["classes"] = columns.classes if listed_ones else np.unique(y).tolist()
@@ -210,8 +211,8 @@ def fit(options):
     )
 
 
-def read_facts(path, options, task=None):
-    """Facts about tasks, whose names are the index."""
+def read_covariates(path, options, task=None):
+    """Task covariates, whose names are the index."""
     task = options.task if task is None else task
     return read_table(path, (task,), options.form).set_index(task)
 
@@ -338,8 +339,8 @@ def add(options):
     model = columns.pipeline(load_billboard(options.public / BILLBOARD))
     if options.tasks is not None:
         if not hasattr(model[-1], "relate"):
-            raise ValueError("--tasks is for fits with --method facts.")
-        model[-1].relate(read_facts(options.tasks, options, columns.task))
+            raise ValueError("--tasks is for fits with --method covariates.")
+        model[-1].relate(read_covariates(options.tasks, options, columns.task))
     y, table = table[target], columns.of_table(table)
     rows = model[:-1].fit_transform(table)
     model[-1].personalize(rows, y)

@@ -8,7 +8,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Public
 from ..privacy.moments import even_root
-from ..tables.start import Start
+from ..tables.public_init import PublicInit
 from .evidence import Evidence, averaged
 from .levels import Level, TaskLevels, level_attributes
 
@@ -92,7 +92,7 @@ class StructureBillboard(OfModels):
         What was released, in the order of publication.
     mean : ndarray (n_outputs * (d + 1),) or None
         Model of tasks without rows (intercepts last), for unseen_task="mean".
-    init : Start or None
+    init : PublicInit or None
         To which structures, and what is released, are differences.
     report : PrivacyReport or None
     level : Level or None
@@ -104,7 +104,7 @@ class StructureBillboard(OfModels):
     about_centre: bool = False
     releases: list = field(default_factory=list)
     mean: np.ndarray | None = None
-    init: Start | None = None
+    init: PublicInit | None = None
     report: object = None
     level: Level | None = None
 
@@ -139,16 +139,16 @@ class StructureBillboard(OfModels):
     def without_rows(self, tasks):
         """The centre, and an intercept of 0 where no level and no mean of them was released."""
         coef, intercept = super().without_rows(tasks)
-        coef[:] = self.from_start(self.centre, intercept[:1])[0]
+        coef[:] = self.add_init(self.centre, intercept[:1])[0]
         if self.level is not None:
-            intercept[:] = self.from_start(self.centre, self.level.intercept)[1]
+            intercept[:] = self.add_init(self.centre, self.level.intercept)[1]
         return coef, intercept
 
-    def take_start(self, start):
-        """Be about differences to a start, and so is the mean."""
-        self.init = start
-        if start is not None and self.mean is not None:
-            self.mean = self.mean + np.append(start.flat(), start.intercept)
+    def take_init(self, public_init):
+        """Be about differences to a public initial model, and so is the mean."""
+        self.init = public_init
+        if public_init is not None and self.mean is not None:
+            self.mean = self.mean + np.append(public_init.flat(), public_init.intercept)
 
     @property
     def shares(self):
@@ -165,7 +165,7 @@ class StructureBillboard(OfModels):
             raise ValueError("weights of its structures do not sum to 1")
         if self.about_centre and "mean" not in [s.name for s in self.structures]:
             raise ValueError("directions are about a mean that is not there")
-        yield from self._declared_start()
+        yield from self._declared_init()
         for s in self.structures:
             if (s.snr_centre is None) != (s.snr_spread is None):
                 raise ValueError("snr_centre needs a snr_spread")
@@ -189,7 +189,7 @@ class StructureBillboard(OfModels):
         W, b, energies = evidence.models(self.structures)
         if self.level is not None:
             b = TaskLevels(evidence.table).intercepts(W, energies, self.level)
-        found = self.from_start(W, b)
+        found = self.add_init(W, b)
         if self.init is None:
             return found
         bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]

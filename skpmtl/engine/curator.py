@@ -12,8 +12,8 @@
    again, with better directions.
 6. They vote on what was found.
 
-All releases are in slots whose budgets are fixed, see `StructurePlan`. What a mean would have
-needed goes to further releases of the moment and the last vote, which are averaged.
+All releases are in budget shares that are fixed before the fit, see `StructurePlan`. What a mean
+would have needed goes to further releases of the moment and the last vote, which are averaged.
 
 Where levels are looked for (`_Course.with_levels`) the mean is that of a pooled model, whose rounds
 come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
@@ -90,10 +90,10 @@ def release_structures(population, plan, source, log=None):
     billboard : StructureBillboard
     """
     course = _Course(population, plan, log)
-    if plan.slots:
+    if plan.budget_shares:
         yield from course.run()
     billboard = course.billboard
-    billboard.take_start(plan.start)
+    billboard.take_init(plan.public_init)
     billboard.report = exact_report(PLAIN)
     if plan.private:
         found = course.made, billboard.shares, course.levels_found()
@@ -109,15 +109,15 @@ class _Course:
         self.m, self.d, C = population.n_tasks, population.n_features, population.n_outputs
         self.shape = (self.d,) if C == 1 else (C, self.d)  # of a model
         self.billboard = StructureBillboard.empty(self.m, *self.shape)
-        self.made = []  # (slot, statistic, mechanism) of all releases
-        self.spent = {}  # mu^2 by slot
+        self.made = []  # (budget share, statistic, mechanism) of all releases
+        self.spent = {}  # mu^2 by budget share
         self.average, self.size_of_moment = DriftingAverage(), self.d * (self.d + 1) / 2
         # Typical length of models, the mean, and moments about it.
         self.length = self.centre = self.about = None
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
         self.refined = Refinement(self.m, self.tilt, self.vote_on_evidence, self.block)
-        self.other_slots = {}
+        self.other_budget_shares = {}
 
     def run(self):
         if self.plan.levels:
@@ -125,7 +125,7 @@ class _Course:
             if self.window is not None:
                 yield from self.with_levels()
                 return
-            self.other_slots = self.plan.without_window
+            self.other_budget_shares = self.plan.without_window
         yield from self.vote("vote 1")
         if self.plan.structures == ("mean",):
             yield from self.mean_alone()
@@ -144,16 +144,16 @@ class _Course:
         self.rebuild()
         yield from self.vote("vote 2")
 
-    def slot(self, name):
-        """The slot, or part of one, in which something is queried; None where there is none."""
-        found = name if isinstance(name, tuple) else self.other_slots.get(name, name)
-        slot = found[0] if isinstance(found, tuple) else found
-        return found if slot in self.plan.slots else None
+    def budget_share(self, name):
+        """Budget share, or (budget share, part), of a query; None where the plan has none."""
+        found = name if isinstance(name, tuple) else self.other_budget_shares.get(name, name)
+        share = found[0] if isinstance(found, tuple) else found
+        return found if share in self.plan.budget_shares else None
 
     def moments(self):
         release = yield from self.moment("moment 1")
         hidden = False
-        if self.slot("direction"):
+        if self.budget_share("direction"):
             asked = yield from self.direction(release[0])
             hidden = not asked and self.hidden(*release)
             if hidden:
@@ -162,22 +162,22 @@ class _Course:
             elif not asked:  # for sizes
                 release = _pooled([release, (yield from self.moment("size"))])
         self.average.add(*release, self.size_of_moment)
-        votes = [slot for slot in ("vote 2", "vote 3", "vote 4") if self.slot(slot)]
+        votes = [share for share in ("vote 2", "vote 3", "vote 4") if self.budget_share(share)]
         if hidden:
             self.centre = np.zeros(self.shape)
         else:
             self.rebuild()
             yield from self.vote(votes.pop(0))
-        if self.slot("main"):
-            left = [slot for slot in ("main", "moment 2") if self.slot(slot)]
+        if self.budget_share("main"):
+            left = [share for share in ("main", "moment 2") if self.budget_share(share)]
             if hidden or self.mean_is_followed():
                 yield from self.rounds(left.pop(0))
                 self.rebuild()
                 yield from self.vote(*votes[:-1])
                 votes = votes[-1:]
             found = []
-            for slot in left:
-                found.append((yield from self.moment(slot)))
+            for share in left:
+                found.append((yield from self.moment(share)))
             (self.about or self.average).add(*_pooled(found), self.size_of_moment)
             self.rebuild()
             yield from self.vote(*votes)
@@ -186,7 +186,7 @@ class _Course:
         """What a report says of levels."""
         level = self.billboard.level
         if level is None:
-            looked = self.plan.levels and self.plan.slots
+            looked = self.plan.levels and self.plan.budget_shares
             return "free: no window stood out" if looked else "free: not looked for"
         middle, unit = self.window
         within = "" if self.plan.classification else f", in {middle:.4g} +- {unit:.3g}"
@@ -195,7 +195,7 @@ class _Course:
     # -------------------------------------------------------------------- with levels
     def with_levels(self):
         plan = self.plan
-        if "scale" in plan.slots:
+        if "scale" in plan.budget_shares:
             mechanism = plan.scale("scale")
             words = "histogram of the scales of features, by octaves"
             counts = yield from self.query("scale", "scale", words, mechanism, sum_of_scales)
@@ -203,7 +203,7 @@ class _Course:
         yield from self.pooled_rounds("pooled", _PATH)
         self.rebuild()
         yield from self.vote("vote 1")
-        if "moment 1" in plan.slots:
+        if "moment 1" in plan.budget_shares:
             yield from self.moments_with_levels()
         else:
             yield from self.contest("contest 1")
@@ -220,7 +220,7 @@ class _Course:
             yield from self.sharpen(("rank", "floor", "rival"), refine=True)
         self.rebuild()
         yield from self.vote("vote 2")
-        about = "contest 1" in plan.slots and (yield from self.contest("contest 1"))
+        about = "contest 1" in plan.budget_shares and (yield from self.contest("contest 1"))
         left = ["main", "moment 2"]
         if about:
             if not plan.looks_once:
@@ -232,22 +232,22 @@ class _Course:
             self.average.add(*_pooled([release, more]), self.size_of_moment)
             yield from self.sharpen(("rank", "floor", "rival"), refine=True)
         if self.refined.spectrum is not None and not about:
-            for slot in left:
+            for share in left:
                 votes = [("refine", 1.0 / (3.0 * len(left)))] * 3
-                yield from self.refined.block_round(slot, votes)
+                yield from self.refined.block_round(share, votes)
         else:
-            if not about and "contest 2" in plan.slots:
+            if not about and "contest 2" in plan.budget_shares:
                 left.append("contest 2")
             left += [("refine", 2.0 / 3.0)] if plan.few_rows else []
             found = []
-            for slot in left:
-                found.append((yield from self.moment(slot)))
+            for share in left:
+                found.append((yield from self.moment(share)))
             (self.about or self.average).add(*_pooled(found), self.size_of_moment)
             if plan.few_rows and not about:
                 yield from self.sharpen([("refine", 1.0 / 6.0)] * 2)
         self.rebuild()
         yield from self.vote("vote 3")
-        if "contest 2" in plan.slots and "contest 2" not in left:
+        if "contest 2" in plan.budget_shares and "contest 2" not in left:
             yield from self.contest("contest 2")
 
     def find_window(self):
@@ -257,32 +257,32 @@ class _Course:
         counts = yield from self.query("window", "window", words, mechanism, sum_of_octaves)
         return window_of(counts, math.sqrt(_variance(mechanism)), self.m)
 
-    def pooled_rounds(self, slot, part):
+    def pooled_rounds(self, share, part):
         """Rounds of the pooled model, from where it is."""
         middle, unit = self.window
         theta = np.zeros(self.d + 1) if self.theta is None else self.theta
-        bounds = self.plan.bounds_of_pooled(slot, part)
+        bounds = self.plan.bounds_of_pooled(share, part)
         for t, bound in enumerate(bounds):
-            mechanism = self.plan.pooled(slot, float(bound), len(bounds))
+            mechanism = self.plan.pooled(share, float(bound), len(bounds))
             words = f"mean of clipped updates of the pooled model, round {t + 1} of {len(bounds)}"
             theta = theta + (yield from self.query(
-                slot, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,
+                share, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,
                 theta=theta[None], clip_norm=float(bound), middle=middle, unit=unit,
                 scale=self.scale,
             ))  # fmt: skip
         self.theta, self.centre = theta, unit / self.scale * theta[1:]
 
-    def contest(self, slot):
+    def contest(self, share):
         """Odds of the pooled slopes, and of a mean, against what does without; -> whether for.
 
         A task sends (log((e^A + e^B) / 2) - C, A - B), each clipped to +-1, for the log mean
         evidence A, B and C of `FAMILIES`. What is beyond `_DOUBT` std of the noise in the sums
         multiplies the weights of the families.
         """
-        mechanism = self.plan.contest(slot)
+        mechanism = self.plan.contest(share)
         words = "sum of two clipped differences of log evidence, of families of structures"
         found = yield from self.query(
-            slot, "contest", words, mechanism, sum_of_contests, billboard=self.billboard
+            share, "contest", words, mechanism, sum_of_contests, billboard=self.billboard
         )
         beyond = np.abs(found) - _DOUBT * math.sqrt(_variance(mechanism))
         both, one = np.sign(found) * np.clip(beyond, 0.0, _MOST_ODDS)
@@ -323,16 +323,16 @@ class _Course:
         if window is None:
             level = yield from self.spread_of_classes(level)
         else:
-            slot, reach = ("spread", 0.5), 0.5
+            share, reach = ("spread", 0.5), 0.5
             total = yield from self.query(
-                slot, "noise", "sum of clipped log2 of the noise of a row",
-                self.plan.number(slot, reach), clipped_sum("noise", reach),
+                share, "noise", "sum of clipped log2 of the noise of a row",
+                self.plan.number(share, reach), clipped_sum("noise", reach),
                 billboard=self.billboard, level=level,
             )  # fmt: skip
             level = level.with_noise(float(total[0]), self.m)
-            mechanism = self.plan.number(slot, reach)
+            mechanism = self.plan.number(share, reach)
             total = yield from self.query(
-                slot, "spread", "sum of clipped log2 of the spread of levels", mechanism,
+                share, "spread", "sum of clipped log2 of the spread of levels", mechanism,
                 clipped_sum("spread", reach), billboard=self.billboard, level=level,
             )  # fmt: skip
             level = level.with_spread(float(total[0]), math.sqrt(_variance(mechanism)), self.m)
@@ -352,22 +352,22 @@ class _Course:
         return level.of_tally(tally)
 
     # ----------------------------------------------------------------------- few rows
-    def vote_on_evidence(self, slot, priors, what):
+    def vote_on_evidence(self, share, priors, what):
         """-> sum of clipped differences of log evidence, std of its noise"""
-        mechanism = self.plan.evidence(slot)
+        mechanism = self.plan.evidence(share)
         words = f"sum of clipped differences of log evidence, by {what}"
         released = yield from self.query(
-            slot, "evidence", words, mechanism, sum_of_differences("evidence"),
+            share, "evidence", words, mechanism, sum_of_differences("evidence"),
             priors=priors, snr_centre=self.snr()[0],
         )  # fmt: skip
         return released, math.sqrt(_variance(mechanism))
 
-    def block(self, slot, moment, basis, rank):
+    def block(self, share, moment, basis, rank):
         """-> sum of u u' of directions inside and outside of the subspace, its variance"""
-        mechanism, (centre, spread) = self.plan.moment(slot), self.snr()
+        mechanism, (centre, spread) = self.plan.moment(share), self.snr()
         words = "sum of u u', unit directions inside and outside of the subspace"
         S = yield from self.query(
-            slot, "block", words, mechanism, sum_of_blocks, snr_centre=centre,
+            share, "block", words, mechanism, sum_of_blocks, snr_centre=centre,
             snr_spread=spread, moment=moment, basis=basis, rank=rank,
         )  # fmt: skip
         return S, _variance(mechanism)
@@ -378,32 +378,32 @@ class _Course:
         found = known.get("low-rank", known["alone"])
         return _NO_SCALE if found[0] is None else found
 
-    def sharpen(self, slots, refine=False):
+    def sharpen(self, shares, refine=False):
         average, rival = self.average, None
         if "sparse" in self.plan.structures:
             rival = self.sparse_shape()
-        return self.refined.sharpen(average.value, average.variance, slots, rival, refine)
+        return self.refined.sharpen(average.value, average.variance, shares, rival, refine)
 
     # ------------------------------------------------------------------------ queries
-    def query(self, slot, statistic, words, mechanism, combine, divide=1.0, **public):
-        """-> what is released of one statistic, in a slot that has that much left"""
-        slot = slot[0] if isinstance(slot, tuple) else slot
+    def query(self, share, statistic, words, mechanism, combine, divide=1.0, **public):
+        """-> what is released of one statistic, in a budget share that has that much left"""
+        share = share[0] if isinstance(share, tuple) else share
         if mechanism is not None:
-            self.spent[slot] = self.spent.get(slot, 0.0) + mechanism.mu**2
-            if self.spent[slot] > self.plan.mu_of(slot) ** 2 * (1.0 + 1e-9):
-                raise RuntimeError(f"the slot {slot!r} has no budget left")
+            self.spent[share] = self.spent.get(share, 0.0) + mechanism.mu**2
+            if self.spent[share] > self.plan.mu_of(share) ** 2 * (1.0 + 1e-9):
+                raise RuntimeError(f"the budget share {share!r} has no budget left")
         reply = yield Query(statistic, public, {statistic: mechanism}, combine, divide)
         released = reply[statistic]
         if mechanism is not None:
             # A new billboard: what was asked before must not change under those who remember it.
             releases = [*self.billboard.releases, released]
             self.billboard = replace(self.billboard, releases=releases)
-            self.made.append((slot, words, mechanism))
+            self.made.append((share, words, mechanism))
             if self.log is not None:
                 self.log(len(self.made), mechanism.noise_std)
         return released
 
-    def vote(self, *slots):
+    def vote(self, *shares):
         """What tasks follow, and the scales that they like.
 
         A task sends (p, p * snr), p its shares and snr in -1 ... 1 its scales. With the released
@@ -412,10 +412,10 @@ class _Course:
         """
         structures, J = self.billboard.structures, len(self.billboard.structures)
         words, found = "mean of shares of structures, and of these times scales", []
-        for slot in map(self.slot, slots):
-            mechanism = self.plan.vote(slot)
+        for share in map(self.budget_share, shares):
+            mechanism = self.plan.vote(share)
             released = yield from self.query(
-                slot, "vote", words, mechanism, sum_of_votes, self.m, billboard=self.billboard
+                share, "vote", words, mechanism, sum_of_votes, self.m, billboard=self.billboard
             )
             found.append((released, _variance(mechanism)))
         released, variance = _pooled(found)
@@ -446,14 +446,14 @@ class _Course:
             found.append(replace(s, weight=float(w), share=float(share), **of_scale))
         self.billboard = replace(self.billboard, structures=found)
 
-    def moment(self, slot):
+    def moment(self, share):
         """Second moment of the directions. -> release, variance of its noise"""
-        slot = self.slot(slot)
-        mechanism = self.plan.moment(slot)
+        share = self.budget_share(share)
+        mechanism = self.plan.moment(share)
         where = " about own centres" if self.billboard.about_centre else ""
         words = f"sum of u u', unit directions u of models{where}"
         S = yield from self.query(
-            slot, "moment", words, mechanism, sum_of_moments, billboard=self.billboard
+            share, "moment", words, mechanism, sum_of_moments, billboard=self.billboard
         )
         return S, _variance(mechanism)
 
@@ -464,11 +464,11 @@ class _Course:
         """
         rank = self.plan.rank
         V = np.ascontiguousarray(np.linalg.eigh(S)[1][:, : -rank - 1 : -1])
-        slot = self.slot("direction")
-        mechanism = self.plan.direction(slot)
+        share = self.budget_share("direction")
+        mechanism = self.plan.direction(share)
         words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
         c = yield from self.query(
-            slot, "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
+            share, "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
             billboard=self.billboard, basis=V,
         )  # fmt: skip
         c = self.model(c)
@@ -496,29 +496,29 @@ class _Course:
 
     def sizes(self):
         """Typical length of models; None when noise hides it."""
-        slot = self.slot("size")
-        mechanism = self.plan.size(slot)
+        share = self.budget_share("size")
+        mechanism = self.plan.size(share)
         words = "histogram of the lengths of models, bins by factors of 4"
         counts = yield from self.query(
-            slot, "size", words, mechanism, histogram, billboard=self.billboard
+            share, "size", words, mechanism, histogram, billboard=self.billboard
         )
         self.length = _size(counts, math.sqrt(_variance(mechanism)), self.billboard.n_tasks)
 
-    def rounds(self, slot):
+    def rounds(self, share):
         """The mean by rounds: everybody's clipped way from it to a model of its own.
 
         Bounds on the way fall to zero, so that the last rounds add little noise; together they
         allow for `path` steps.
         """
-        slot, centre = self.slot(slot), self.centre.copy()
-        n_rounds, path = self.plan.rounds_of(slot)
+        share, centre = self.budget_share(share), self.centre.copy()
+        n_rounds, path = self.plan.rounds_of(share)
         falling = 1.0 - np.arange(n_rounds) / n_rounds
         bounds = falling / falling.sum() * path * _STEP * self.length
         for t, bound in enumerate(bounds):
-            mechanism = self.plan.round(slot, float(bound), n_rounds)
+            mechanism = self.plan.round(share, float(bound), n_rounds)
             words = f"mean of clipped updates, round {t + 1} of {n_rounds}"
             centre = centre + self.model((yield from self.query(
-                slot, "update", words, mechanism, clipped_sum("update", bound), self.m,
+                share, "update", words, mechanism, clipped_sum("update", bound), self.m,
                 centre=centre, clip_norm=float(bound),
             )))  # fmt: skip
         self.centre, length = centre, np.linalg.norm(centre)
@@ -534,7 +534,7 @@ class _Course:
     def mean_model(self):
         """Model of tasks that were not fitted: the centre of all structures, a mean intercept."""
         slopes = self.billboard.centre
-        if "mean intercept" not in self.plan.slots:
+        if "mean intercept" not in self.plan.budget_shares:
             if not self.plan.has_intercepts:
                 mean = np.append(slopes, np.zeros(self.plan.n_outputs))
                 self.billboard = replace(self.billboard, mean=mean)

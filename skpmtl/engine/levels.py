@@ -30,7 +30,7 @@ from scipy.stats import f as f_distribution
 from .._kernels.levels import level_posteriors
 from .._runtime.compat import Interval
 from .._runtime.public import Public
-from ..tables.start import common_scores
+from ..tables.public_init import common_scores
 from .votes import differences_of
 
 OCTAVES = 80  # from 2^-40 to 2^40, for either sign
@@ -122,7 +122,7 @@ def level_attributes(billboard):
     if level is None:
         return {}
     shape = level.coef.reshape(billboard.model_shape)
-    intercept = billboard.from_start(shape, np.array(level.intercept))[1]
+    intercept = billboard.add_init(shape, np.array(level.intercept))[1]
     return {"level_": float(intercept), "level_spread_": level.spread}
 
 

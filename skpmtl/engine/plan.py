@@ -1,4 +1,4 @@
-"""From a privacy budget to the slots of one fit over several structures."""
+"""From a privacy budget to the budget shares of one fit over several structures."""
 
 import math
 
@@ -22,7 +22,7 @@ SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
 _HOPELESS, _SHORT = 0.75, 3.0  # signal over noise below which nothing, or one moment, is released
 _ONE, _FEW = 4.0, 6.0  # signal over noise of a mean below which it has one round, or 10
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
-# Shares of mu^2, slot by slot. They sum to 1.
+# Budget shares, as parts of mu^2. They sum to 1.
 _ONE_MOMENT = {"vote 1": 0.06, "moment 1": 0.88, "vote 2": 0.06}
 _MEAN = {"vote 1": 0.03, "size": 0.10, "main": 0.84, "vote 2": 0.03}
 _MOMENTS = {
@@ -42,7 +42,7 @@ _LEVELS_AND_MOMENTS = {
     "moment 2": 0.19, "vote 3": 0.04, "spread": 0.05,
 }  # fmt: skip
 _LEVELS_AND_MEAN = {"pooled": 0.83, "vote 1": 0.04, "contest 1": 0.06, "spread": 0.07}
-# What is queried in these slots where no window of levels stands out: slot and part of it.
+# Where no window of levels stands out, what is queried in other budget shares: share, part of it.
 _WITHOUT_WINDOW = {
     "direction": ("pooled", 0.5), "size": ("pooled", 0.5), "vote 4": ("contest 2", 1.0)
 }  # fmt: skip
@@ -71,19 +71,19 @@ def n_directions(population):
 
 
 class StructurePlan(Plan):
-    """Slots of one fit. Reads public numbers only: counts and parameters.
+    """Budget shares of one fit. Reads public numbers only: counts and parameters.
 
-    **Accounting.** A fit is a sequence of slots whose number, order and budgets mu_i follow from
-    parameters and counts before anything is released, with sum mu_i^2 = mu^2. What is asked in a
-    slot may depend on earlier releases: in the slot "main" either the rounds of the mean or a
+    **Accounting.** A fit is a sequence of shares mu_i^2 whose number, order and sizes follow from
+    parameters and counts before anything is released, with sum mu_i^2 = mu^2. What is queried in a
+    share may depend on earlier releases: in the share "main" either the rounds of the mean or a
     second moment, in others about which structures and bounds, or nothing at all. Whatever it is,
-    the slot is a mechanism that is mu_i-GDP for every outcome y of the slots before: a Gaussian
+    the share is a mechanism that is mu_i-GDP for every outcome y of the shares before: a Gaussian
     release whose noise is its sensitivity over mu_i, whatever y made of it; or T rounds of that
     kind with mu_i / sqrt(T) each, which are mu_i-GDP together, T being public; or nothing, which
     is 0-GDP. This is the premise of adaptive composition of Gaussian differential privacy (Dong,
     Roth and Su 2022, Theorem 4 and Corollary 2: if M_i(., y) is mu_i-GDP for every y, then
     (M_1, ..., M_n) is sqrt(sum mu_i^2)-GDP). The budgets do not depend on y, so that no theorem on
-    filters or odometers, for adaptively chosen budgets, is needed. A slot that is not used is not
+    filters or odometers, for adaptively chosen budgets, is needed. A share that is not used is not
     given to another.
 
     **Sensitivities** (replace-one; zero-out in brackets), of the sum over tasks of
@@ -121,25 +121,25 @@ class StructurePlan(Plan):
         stands above the edge of the noise. Infinite without privacy.
     names : list of str
         Structures that may be found, in the order of the votes.
-    slots : dict of str to float
-        Budget share of mu^2 of every slot; empty when nothing is released.
+    budget_shares : dict of str to float
+        Parts of mu^2, by name; empty when nothing is released.
     levels : bool
         Whether levels of tasks are looked for.
     looks_once : bool
         Whether the budget is too small for further rounds of the pooled model.
     few_rows : bool
         Whether tasks vote on rank and floor of the moment, and refine its directions.
-    even_pull : bool
+    cap_curvature : bool
         As of `skpmtl.engine.pooled.PooledUpdates`.
     without_window : dict of str to (str, float)
-        Slots, and parts of them, in which the course without levels goes on where no window of
-        levels stands out.
+        Budget shares, and parts of them, of the course without levels, which goes on where no
+        window of levels stands out.
     """
 
-    even_pull = False
+    cap_curvature = False
 
-    def __init__(self, est, population, structures, start=None):
-        self.start = start
+    def __init__(self, est, population, structures, public_init=None):
+        self.public_init = public_init
         m, d = population.n_tasks, population.n_features
         self.n_tasks, self.dimension, self.adjacency = m, d, est.adjacency
         self.n_outputs = population.n_outputs
@@ -155,7 +155,7 @@ class StructurePlan(Plan):
         self.target_range = est._sent_range()
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))
         noise = self._reach(2.0, math.sqrt(2.0)) / (m * self.mu)
-        # A vote whose noise is above 1 says nothing, in the largest slot that one may have.
+        # A vote whose noise is above 1 says nothing, in the largest share that one may have.
         self.silent = self.ratio < _HOPELESS or noise > math.sqrt(_ONE_MOMENT["vote 1"])
         self.levels = not self.silent and self._looks_for_levels(est)
         self.looks_once = False
@@ -175,7 +175,7 @@ class StructurePlan(Plan):
                     "target_range=(low, high)."
                 )
         self.names = possible(structures, self.levels)
-        self.slots = {} if self.silent else self._shares()
+        self.budget_shares = {} if self.silent else self._shares()
         self.without_window = {}
         if structures == ("mean",):
             self.without_window = _MEAN_WITHOUT_WINDOW
@@ -208,7 +208,7 @@ class StructurePlan(Plan):
             found = _ALL if "mean" in self.structures else _MOMENTS
         if not self.mean or self.target_range is None:
             return dict(found)
-        shares = {slot: share * (1.0 - _INTERCEPT_SHARE) for slot, share in found.items()}
+        shares = {name: part * (1.0 - _INTERCEPT_SHARE) for name, part in found.items()}
         return {**shares, "mean intercept": _INTERCEPT_SHARE}
 
     def _shares_of_levels(self):
@@ -231,7 +231,7 @@ class StructurePlan(Plan):
         if z >= _LEAST_FOR_SCALE:
             first["scale"] = max((_SCALE / z) ** 2, _LEAST_SHARE)
         rest = (1.0 - sum(first.values())) / sum(found.values())
-        return first | {slot: share * rest for slot, share in found.items()}
+        return first | {name: part * rest for name, part in found.items()}
 
     @property
     def _z(self):
@@ -248,21 +248,21 @@ class StructurePlan(Plan):
         low, high = self.target_range
         return 0.5 * (low + high), 0.5 * (high - low)
 
-    def mu_of(self, slot):
-        """Budget of a slot, or of a part of one, (slot, part)."""
-        slot, part = slot if isinstance(slot, tuple) else (slot, 1.0)
-        return self.mu * math.sqrt(self.slots[slot] * part)
+    def mu_of(self, share):
+        """Mu of a budget share, or of a part of one, (share, part)."""
+        share, part = share if isinstance(share, tuple) else (share, 1.0)
+        return self.mu * math.sqrt(self.budget_shares[share] * part)
 
-    def rounds_of(self, slot):
+    def rounds_of(self, share):
         """Of the mean: their number, and how far they may go together, in units of half the
         length of the first mean."""
-        ratio = self.n_tasks * self.mu_of(slot) / math.sqrt(self.dimension * self.n_free)
+        ratio = self.n_tasks * self.mu_of(share) / math.sqrt(self.dimension * self.n_free)
         n_rounds = 1 if ratio < _ONE else 10 if ratio < _FEW else 30
         return n_rounds, min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
 
-    def bounds_of_pooled(self, slot, part):
+    def bounds_of_pooled(self, share, part):
         """Bounds on the updates of the rounds of the pooled model, in units of the window."""
-        budget = self.n_tasks * self.mu_of(slot) * 2.0 / self._reach(2.0, 1.0)
+        budget = self.n_tasks * self.mu_of(share) * 2.0 / self._reach(2.0, 1.0)
         return bounds_of(budget / math.sqrt(self.dimension + 1), part)
 
     def _reach(self, replace_one, zero_out):
@@ -270,88 +270,88 @@ class StructurePlan(Plan):
 
     # ---------------------------------------------------------------------- mechanisms
     # One for every kind of query; None without privacy.
-    def vote(self, slot):
+    def vote(self, share):
         """For the mean of the votes, (p, q) in one vector."""
         sensitivity = self._reach(2.0, math.sqrt(2.0)) / self.n_tasks
-        return self._vector(slot, 2 * len(self.names), sensitivity)
+        return self._vector(share, 2 * len(self.names), sensitivity)
 
-    def moment(self, slot):
+    def moment(self, share):
         """For the sum of u u'."""
         if not self.private:
             return None
         d = self.dimension
         sensitivity = second_moment_sensitivity(1.0, self.adjacency, dimension=d)
-        return SymmetricGaussian(d, sensitivity, self.mu_of(slot))
+        return SymmetricGaussian(d, sensitivity, self.mu_of(share))
 
-    def direction(self, slot):
+    def direction(self, share):
         """For the mean of V' u."""
         size = self.n_outputs * self.rank
-        return self._vector(slot, size, mean_sensitivity(1.0, self.n_tasks, self.adjacency))
+        return self._vector(share, size, mean_sensitivity(1.0, self.n_tasks, self.adjacency))
 
-    def size(self, slot):
+    def size(self, share):
         """For the histogram of sizes."""
-        return self._vector(slot, SIZE_BINS, self._reach(math.sqrt(2.0), 1.0))
+        return self._vector(share, SIZE_BINS, self._reach(math.sqrt(2.0), 1.0))
 
-    def round(self, slot, clip_norm, n_rounds):
-        """For the mean update of one of the rounds of a slot."""
+    def round(self, share, clip_norm, n_rounds):
+        """For the mean update of one of the rounds of a share."""
         sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
         size = self.n_outputs * self.dimension
-        return self._vector(slot, size, sensitivity, n_rounds)
+        return self._vector(share, size, sensitivity, n_rounds)
 
-    def pooled(self, slot, clip_norm, n_rounds):
-        """For the mean update of the pooled model in one of the rounds of a slot."""
+    def pooled(self, share, clip_norm, n_rounds):
+        """For the mean update of the pooled model in one of the rounds of a share."""
         sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
-        return self._vector(slot, self.dimension + 1, sensitivity, n_rounds)
+        return self._vector(share, self.dimension + 1, sensitivity, n_rounds)
 
-    def window(self, slot):
+    def window(self, share):
         """For the histogram of levels."""
-        return self._vector(slot, levels.LEVEL_BINS, self._reach(math.sqrt(2.0), 1.0))
+        return self._vector(share, levels.LEVEL_BINS, self._reach(math.sqrt(2.0), 1.0))
 
-    def scale(self, slot):
+    def scale(self, share):
         """For the histogram of the scales of features."""
-        return self._vector(slot, levels.OCTAVES, self._reach(math.sqrt(2.0), 1.0))
+        return self._vector(share, levels.OCTAVES, self._reach(math.sqrt(2.0), 1.0))
 
-    def contest(self, slot):
+    def contest(self, share):
         """For the sum of two clipped differences of log evidence."""
-        return self._vector(slot, 2, self._reach(2.0, 1.0) * math.sqrt(2.0))
+        return self._vector(share, 2, self._reach(2.0, 1.0) * math.sqrt(2.0))
 
-    def evidence(self, slot):
+    def evidence(self, share):
         """For the sum of the clipped differences of a vote on evidence."""
         return self._vector(
-            slot, votes.N_DIFFERENCES, votes.sensitivity(self.adjacency == "replace-one")
+            share, votes.N_DIFFERENCES, votes.sensitivity(self.adjacency == "replace-one")
         )
 
-    def number(self, slot, reach):
+    def number(self, share, reach):
         """For a sum of numbers from -reach to reach."""
-        return self._vector(slot, 1, self._reach(2.0, 1.0) * reach)
+        return self._vector(share, 1, self._reach(2.0, 1.0) * reach)
 
-    def intercept(self, slot, reach):
+    def intercept(self, share, reach):
         """For the mean intercept, or those of several classes, of length `reach` at most."""
         sensitivity = mean_sensitivity(reach, self.n_tasks, self.adjacency)
-        return self._vector(slot, self.n_outputs, sensitivity)
+        return self._vector(share, self.n_outputs, sensitivity)
 
-    def _vector(self, slot, dimension, sensitivity, n_rounds=1):
+    def _vector(self, share, dimension, sensitivity, n_rounds=1):
         if not self.private:
             return None
-        return VectorGaussian(dimension, sensitivity, self.mu_of(slot) / math.sqrt(n_rounds))
+        return VectorGaussian(dimension, sensitivity, self.mu_of(share) / math.sqrt(n_rounds))
 
     # -------------------------------------------------------------------------- report
     accounting = (
-        "exact Gaussian differential privacy, adaptive composition of slots with budgets fixed "
-        "before the fit"
+        "exact Gaussian differential privacy, adaptive composition of budget shares that are "
+        "fixed before the fit"
     )
     silence = "there are too few tasks for this budget to find anything that they share"
 
     def releases(self, made=None):
-        """`made`: what was released, a list of (slot, statistic, mechanism), the released shares
-        of the structures, and what was found of levels; None: before a fit, when the slots are
-        listed."""
+        """`made`: what was released, a list of (budget share, statistic, mechanism), the released
+        shares of the structures, and what was found of levels; None: before a fit, when the budget
+        shares are listed."""
         if made is None:
-            return [{"name": slot, "mu": float(self.mu_of(slot))} for slot in self.slots]
-        return [{"name": slot, **noise.describe(what)} for slot, what, noise in made[0]]
+            return [{"name": name, "mu": float(self.mu_of(name))} for name in self.budget_shares]
+        return [{"name": share, **noise.describe(what)} for share, what, noise in made[0]]
 
     def mechanism(self):
-        return "Gaussian noise in slots of fixed budgets"
+        return "Gaussian noise in budget shares that are fixed before the fit"
 
     def public_inputs(self):
         public = {
@@ -359,22 +359,23 @@ class StructurePlan(Plan):
             "n_features": self.dimension,
             "structures": self.structures,
         }
-        if self.slots:
-            shares = (f"{slot} {share:.3g}" for slot, share in self.slots.items())
-            public["slots"] = ", ".join(shares)
+        if self.budget_shares:
+            shares = (f"{name} {part:.3g}" for name, part in self.budget_shares.items())
+            public["budget shares"] = ", ".join(shares)
             public["vote_range"] = VOTE_RANGE[self.classification]
         if self.n_outputs > 1:
             public["n_classes"] = self.n_outputs
         if self.target_range is not None and (self.mean or self.levels):
-            less = "" if self.start is None else ", less the start"
+            less = "" if self.public_init is None else ", less the public initial model"
             public[f"target_range{less}"] = self.target_range
         return public
 
     def notes(self, made=None):
         if made is None:
             return {}
-        used = {slot for slot, _, _ in made[0]}
-        notes = {"slots not used": ", ".join(s for s in self.slots if s not in used) or "none"}
+        used = {share for share, _, _ in made[0]}
+        unused = ", ".join(name for name in self.budget_shares if name not in used)
+        notes = {"budget shares not used": unused or "none"}
         notes["levels"] = made[2]
         if made[1]:
             notes["released shares of the structures"] = ", ".join(

@@ -24,8 +24,8 @@ _PLAIN_PATH = 30.0  # without noise
 _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
 # To the pooled model, as a part of the curvature of a task. Models of separable classes would
 # go far from it: their mean is no pooled model.
-_PULL, _PULL_OF_CLASSES = 0.05, 0.3
-_EVEN = 10.0  # median variances of features, which the curvature of an even pull counts at most
+_STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.3
+_EVEN = 10.0  # median variances of features, which the curvature of capped curvature counts at most
 
 
 def bounds_of(ratio, part):
@@ -65,13 +65,13 @@ class PooledUpdates:
     ----------
     table : TaskTable
         Of real targets or two classes.
-    even_pull : bool, default=False
-        Whether features that are far larger than most, or far from 0, do not set the pull: the
+    cap_curvature : bool, default=False
+        Whether features that are far larger than most, or far from 0, do not set the strength: the
         others would hardly move.
     """
 
-    def __init__(self, table, even_pull=False):
-        self.table, self.even_pull, self._made = table, even_pull, (None, None)
+    def __init__(self, table, cap_curvature=False):
+        self.table, self.cap_curvature, self._made = table, cap_curvature, (None, None)
 
     def ways(self, theta, middle, unit, scale):
         """Updates of all tasks before they are clipped, (n_tasks, d + 1).
@@ -88,12 +88,12 @@ class PooledUpdates:
         table = self.table
         loss = "logistic" if table.n_classes else "squared"
         centred = CentredTasks(with_ones(table, scale), Problem(loss, 1, False))
-        pull = _PULL_OF_CLASSES if table.n_classes else _PULL
+        strength = _STRENGTH_OF_CLASSES if table.n_classes else _STRENGTH
         curvature = centred.smoothness
-        if self.even_pull:
+        if self.cap_curvature:
             most = _EVEN * TaskLevels(table).variances() / scale**2
             curvature = np.fmin(curvature, most / 4.0 if table.n_classes else most)
-        centred.prox_pull = np.maximum(pull * curvature, 1e-8)
+        centred.prox_strength = np.maximum(strength * curvature, 1e-8)
         if loss == "squared":
             centred = centred.with_targets((table.y - middle) / unit)
         return ProximalUpdates(centred, n_steps=_STEPS, tol=_TOL)

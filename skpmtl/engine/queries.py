@@ -55,7 +55,7 @@ def query_specs(plan, population):
             "rank": Integral,
         }
         found["block"] = QuerySpec({"block": (d,)}, public, total)
-    if "mean intercept" in plan.slots:
+    if "mean intercept" in plan.budget_shares:
         low, high = plan.target_range
         reach = 0.5 * (high - low)
         combine = clipped_sum("intercept", reach, less=0.5 * (low + high))

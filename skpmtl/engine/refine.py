@@ -2,8 +2,8 @@
 
 A curator has a `Refinement`, and gives it two generators that query the tasks:
 
-- ``vote(slot, priors, what) -> differences, std`` of a vote on evidence (`skpmtl.engine.votes`);
-- ``block(slot, moment, basis, rank) -> S, variance`` of a sum of u u' (`skpmtl.engine.spectrum`).
+- ``vote(share, priors, what) -> differences, std`` of a vote on evidence (`skpmtl.engine.votes`);
+- ``block(share, moment, basis, rank) -> S, variance`` of a sum of u u' (`skpmtl.engine.spectrum`).
 """
 
 import math
@@ -63,14 +63,14 @@ class Refinement:
         sampling = math.sqrt(sampling_variance(self.n_tasks, d) / 2.0)
         return std, float(self.n_tasks), self.tilt, sampling
 
-    def sharpen(self, S, variance, slots, rival=None, refine=False):
+    def sharpen(self, S, variance, shares, rival=None, refine=False):
         """Rank and floor of a released moment, by votes; kept where they are clearly likelier.
 
         Parameters
         ----------
         S : ndarray (d, d)
         variance : float
-        slots : sequence
+        shares : sequence
             Of the votes on rank, floor and the rival.
         rival : ndarray (d,), default=None
             Another prior, which must not be likelier.
@@ -83,34 +83,34 @@ class Refinement:
             return
         ranks, fewer = known.of_ranks()
         priors = [known.moment(), *(s.moment(RANK_FLOOR) for s in fewer)]
-        tally = yield from self._tally(slots[0], priors, "rank")
+        tally = yield from self._tally(shares[0], priors, "rank")
         gain, ranks = tally.total[1:] - tally.total[0], np.array(ranks)
         net = gain - ranks * (d - ranks)  # Akaike's: the same rows have shaped the directions
         net -= _SURE * tally.std * np.sqrt(np.arange(1, len(net) + 1))
         best = int(net.argmax())
         if net[best] <= 0.0 or gain[best] <= max(_GAIN * self.n_tasks, _LEAST_GAIN):
             return
-        floor = yield from self._floor_of(slots[1], fewer[best])
+        floor = yield from self._floor_of(shares[1], fewer[best])
         if refine and floor >= _SHARP:
             return
         if refine and rival is not None:
             priors = [fewer[best].moment(floor), np.diag(rival)]
-            tally = yield from self._tally(slots[2], priors, "structure")
+            tally = yield from self._tally(shares[2], priors, "structure")
             if tally.total[1] >= 0.0:
                 return
         self.spectrum, self.floor = fewer[best], floor
 
-    def block_round(self, slot, votes):
+    def block_round(self, share, votes):
         """Move the directions, add new ones, and set the floor again.
 
         Parameters
         ----------
-        slot : of the sum of blocks
-        votes : sequence of three slots
+        share : of the sum of blocks
+        votes : sequence of three budget shares
             Of step, new directions and floor.
         """
         found = self.spectrum
-        S, variance = yield from self._block(slot, self.moment, found.basis, found.rank)
+        S, variance = yield from self._block(share, self.moment, found.basis, found.rank)
         std, _, tilt, sampling = self.noise(variance, len(S))
         step, E, sizes = found.read_block(S, std, tilt, sampling, self.n_tasks)
         moved = [found.moved(a * step).moment(self.floor) for a in STEPS]
@@ -124,11 +124,11 @@ class Refinement:
         self.spectrum = found
         self.floor = yield from self._floor_of(votes[2], found)
 
-    def _floor_of(self, slot, found):
+    def _floor_of(self, share, found):
         """Geometric mean of the floors by the posterior of a vote."""
-        tally = yield from self._tally(slot, [found.moment(f) for f in FLOORS], "floor")
+        tally = yield from self._tally(share, [found.moment(f) for f in FLOORS], "floor")
         return float(np.exp(tally.weights(PRIOR_OF_FLOORS) @ np.log(FLOORS)))
 
-    def _tally(self, slot, priors, what):
-        released, std = yield from self._vote(slot, priors, what)
+    def _tally(self, share, priors, what):
+        released, std = yield from self._vote(share, priors, what)
         return Tally(released, std, len(priors))

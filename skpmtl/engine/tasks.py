@@ -7,7 +7,7 @@ from ..exchange.protocol import TaskSide
 from ..local.curvature import largest_eigenvalues
 from ..local.prior import LocalModels, best_scale, vote_penalty
 from ..privacy.moments import directions, even_root, root_of
-from ..tables.start import differences
+from ..tables.public_init import differences
 from .billboard import FAMILIES
 from .evidence import Evidence
 from .levels import TaskLevels, octave_of
@@ -15,8 +15,8 @@ from .pooled import PooledUpdates
 from .spectrum import in_blocks
 from .votes import differences_of, evidences
 
-# Pull of an update to the centre it starts from, as a part of a task's own curvature.
-_PULL, _PULL_OF_CLASSES = 0.05, 0.005
+# Penalty on the distance of an update from its centre, as a part of a task's own curvature.
+_STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.005
 _LOOSE = 1e-3  # Newton steps of updates
 
 
@@ -38,12 +38,12 @@ class StructureTaskSide(TaskSide):
     remembers = False
 
     def __init__(self, table, n_tasks, settings, plan):
-        table = differences(table, plan.start)
+        table = differences(table, plan.public_init)
         self.table, self.settings, self.names = table, settings, plan.names
         self.evidence = Evidence(table, n_tasks, **settings)
         self._last = None, None
         self._kappa = self._levels = self._personal = None
-        self.pooled = PooledUpdates(table, plan.even_pull)
+        self.pooled = PooledUpdates(table, plan.cap_curvature)
 
     def contributions(self, query):
         """What every task sends, by the statistic of the query:
@@ -101,7 +101,7 @@ class StructureTaskSide(TaskSide):
 
     def _update(self, public):
         centre = public["centre"]
-        D = self._around(centre, self._pulled(), _LOOSE)[0] - centre
+        D = self._around(centre, self._prior_scales(), _LOOSE)[0] - centre
         D = D.reshape(len(D), -1)
         clip_rows(D, public["clip_norm"], 2, D)
         return D
@@ -171,14 +171,14 @@ class StructureTaskSide(TaskSide):
         local = LocalModels(self.table, centre=centre, **self.settings)
         return local.solve(even_root(self.table.n_features), kappa, tol)
 
-    def _pulled(self):
-        """Scales of priors I / d that pull by `_PULL` times the curvature."""
+    def _prior_scales(self):
+        """Scales of priors I / d whose regularisation is `_STRENGTH` times the curvature."""
         if self._kappa is None:
             curvature = largest_eigenvalues(self.table, self.settings["fit_intercept"])
-            C, pull = self.table.n_classes, _PULL
+            C, strength = self.table.n_classes, _STRENGTH
             if C:  # a row counts a quarter in logistic loss, and for each of C classes 1 / C
-                pull = _PULL_OF_CLASSES / (4.0 if C == 2 else C)
-            self._kappa = self.table.n_features / np.maximum(pull * curvature, 1e-300)
+                strength = _STRENGTH_OF_CLASSES / (4.0 if C == 2 else C)
+            self._kappa = self.table.n_features / np.maximum(strength * curvature, 1e-300)
         return self._kappa
 
     def _models(self, billboard):

@@ -27,7 +27,7 @@ class Plan:
     delta: float | None
     mu: float | None
     noise_parties: Any
-    start: Any
+    public_init: Any
     own_assumptions: tuple[Any, ...]
     accounting: str
     silence: str

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._runtime.public import Public
-from ..tables.start import differences
+from ..tables.public_init import differences
 
 __all__ = ["Billboard", "OfModels", "Personal", "Public"]
 
@@ -101,7 +101,7 @@ class OfModels(Billboard):
         1 for real targets and two classes, else the number of classes.
     mean : ndarray (n_outputs * (n_features + 1),) or None
         Model of tasks without rows (intercepts last).
-    init : Start or None
+    init : PublicInit or None
         Public model to which those that are found by the billboard are differences.
     """
 
@@ -123,30 +123,30 @@ class OfModels(Billboard):
         return {"mean_coef_": coef.reshape(self.model_shape), "mean_intercept_": b}
 
     def without_rows(self, tasks):
-        """The mean model where one was released, else the start, or zero."""
+        """The mean model where one was released, otherwise the public initial model, or zero."""
         coef, intercept = super().without_rows(tasks)
-        return (coef, intercept) if self.mean is not None else self.from_start(coef, intercept)
+        return (coef, intercept) if self.mean is not None else self.add_init(coef, intercept)
 
-    def from_start(self, W, b):
+    def add_init(self, W, b):
         """Models ``(n, *model_shape)`` and their intercepts, of which these are the differences."""
         if self.init is None:
             return W, b
         shape = self.model_shape
         return W + self.init.coef.reshape(shape), b + self.init.intercept.reshape(shape[:-1])
 
-    def less_start(self, W, b):
-        """The inverse of `from_start`."""
+    def subtract_init(self, W, b):
+        """The inverse of `add_init`."""
         if self.init is None:
             return W, b
         shape = self.model_shape
         return W - self.init.coef.reshape(shape), b - self.init.intercept.reshape(shape[:-1])
 
-    def _declared_start(self):
+    def _declared_init(self):
         if self.init is not None:
             yield from self.init.declared(self.n_outputs, self.n_features)
 
     def _differences(self, table):
-        """The table of which models are differences to the start."""
+        """The table of which models are differences to the public initial model."""
         return differences(table, self.init)
 
     @property

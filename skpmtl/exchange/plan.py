@@ -9,8 +9,8 @@ from .._version import __version__
 from ..privacy.accounting import gdp_mu
 from ..privacy.report import (
     ALWAYS,
+    PUBLIC_INIT,
     PUBLIC_LISTS,
-    PUBLIC_START,
     TRUSTED_CURATOR,
     PrivacyReport,
     silent_report,
@@ -157,7 +157,7 @@ class Plan:
         mu is None where the accounting is not by Gaussian differential privacy.
     noise_parties : NoiseParties
         Who adds the noise (`skpmtl.exchange.servers`).
-    start : Start or None
+    public_init : PublicInit or None
         Public initial model.
     own_assumptions : tuple of str
         What the guarantee rests on, but for what all of them rest on.
@@ -171,7 +171,7 @@ class Plan:
     accounting = "exact Gaussian differential privacy"
     own_assumptions = (TRUSTED_CURATOR, PUBLIC_LISTS, "every task receives its own model only")
     silence = "there are no releases"
-    start, noise_parties = None, TRUSTED
+    public_init, noise_parties = None, TRUSTED
 
     def releases(self, made=None):
         """Entries of all releases, in their order.
@@ -214,8 +214,8 @@ class Plan:
 
     def assumptions(self):
         """What the guarantee rests on. -> tuple of str"""
-        start = () if self.start is None else (PUBLIC_START,)
-        return *self.own_assumptions, *ALWAYS, *start
+        public_init = () if self.public_init is None else (PUBLIC_INIT,)
+        return *self.own_assumptions, *ALWAYS, *public_init
 
     def report(self, source, made=None):
         """The statement of the guarantee.
@@ -231,8 +231,8 @@ class Plan:
         report : PrivacyReport
         """
         entries, public = self.releases(made), self.public_inputs()
-        if self.start is not None:
-            public["init"] = self.start.describe()
+        if self.public_init is not None:
+            public["init"] = self.public_init.describe()
         if not entries:
             return silent_report(
                 self.silence, adjacency=self.adjacency, public_inputs=public,

@@ -113,7 +113,7 @@ def _site(given):
         study = Study.load(part.file)
         try:
             site = config.open(part, study)
-        except Refusal as refusal:  # the curator is told, too, and it can be mended meanwhile
+        except Refusal as refusal:  # also sent to the curator; it can be mended meanwhile
             logging.getLogger("skpmtl").error("%s: refused: %s", study.name, refusal)
             continue
         what = f"server {site.name}" if part.server else f"{len(site.positions)} tasks"

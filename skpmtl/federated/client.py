@@ -2,7 +2,7 @@
 
 `skpmtl.federated.site_process` runs it in a process that stays. A SuperNode of Flower starts a new
 one for every message, and would send the text of an error to the curator; here errors go to the log
-of the site, and the curator is told that there is no answer.
+of the site, and the curator learns that there is no answer.
 """
 
 import json
@@ -43,36 +43,36 @@ _said = {}  # {kind of message: the last reason not to answer}, so that the log 
 
 def _reply(message, context, act):
     """Answer a message by ``act(site, settings, arrays) -> settings, arrays``."""
-    kind, told = message.metadata.message_type, {}
+    kind, reply = message.metadata.message_type, {}
     try:
-        told["site"] = SiteConfig.of(context.node_config["site"]).settings.name
+        reply["site"] = SiteConfig.of(context.node_config["site"]).settings.name
         settings, arrays = records.read(message.content)
         site, _ = _site(context, settings, arrays)
         found, arrays = act(site, settings, arrays)
         mark = json.dumps(site.mark())
         clock = context.node_config.get("clock", 0.0)  # seconds ahead of the SuperLink's
         content = records.write(
-            arrays, status="answered", mark=mark, clock=float(clock), **told, **found
+            arrays, status="answered", mark=mark, clock=float(clock), **reply, **found
         )
         if _said.pop(kind, None):
             logger.info("Messages of the kind %s are answered again", kind)
-    except Lacking as lacking:  # it is told all of it, and asked again
-        content = records.write(status="lacking", reason=str(lacking), **told)
+    except Lacking as lacking:  # it gets all releases, and is asked again
+        content = records.write(status="lacking", reason=str(lacking), **reply)
     except Refusal as refusal:
         if _said.get(kind) != str(refusal):
             logger.error("Refused: %s", refusal)
         _said[kind] = str(refusal)
-        content = records.write(status="refused", reason=str(refusal), **told)
+        content = records.write(status="refused", reason=str(refusal), **reply)
     except Exception as error:  # its text may show rows
         if _said.get(kind) != repr(error):
             logger.exception("No answer to a %s message", kind)
         _said[kind] = repr(error)
-        content = records.write(status="failed", reason=_kind(error), **told)
+        content = records.write(status="failed", reason=_kind(error), **reply)
     return Message(content, reply_to=message)
 
 
 def _kind(error):
-    """What the curator is told of an error: its type, or what the system says, without names."""
+    """Error as sent to the curator: its type, or the message of the system, without names."""
     what = error.strerror if isinstance(error, OSError) and error.strerror else ""
     return f"{type(error).__name__}{what and f' ({what})'}; the log of the site has more"
 
@@ -83,13 +83,13 @@ def enrol(message, context):
 
     def act(site, settings, arrays):
         versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        told = {"versions": versions}
+        reply = {"versions": versions}
         if isinstance(site, ShareServer):
-            return {**told, "server": site.name}, {}
+            return {**reply, "server": site.name}, {}
         if site.study.secure_sum is not None:
             number, nodes = site.opened
-            told["opened"] = [number, *nodes]
-        return {**told, "tasks": site.table.tasks.tolist()}, {}
+            reply["opened"] = [number, *nodes]
+        return {**reply, "tasks": site.table.tasks.tolist()}, {}
 
     return _reply(message, context, act)
 

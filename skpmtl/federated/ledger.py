@@ -266,7 +266,7 @@ class Account:
                 "second run spends a second budget and needs another name"
             )
         if transcript is not None and last >= 0 and str(state["walk"]) != transcript.codes[last]:
-            raise Refusal("what was released before is told otherwise than it was told here")
+            raise Refusal("earlier releases differ from those that this site recorded")
         if not state:
             self._check_name()
         return state, last

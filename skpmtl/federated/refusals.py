@@ -8,4 +8,4 @@ class Refusal(Exception):
 
 
 class Lacking(Refusal):
-    """A query about what was released before, which this process has not been told."""
+    """A query that depends on earlier releases, which this process has not received."""

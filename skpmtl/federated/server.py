@@ -36,7 +36,7 @@ from .secret_shares import longest, opened
 from .signing import read_key, signed
 from .site_noise import grid_of
 from .study import Study
-from .transcript import heard
+from .transcript import recorded
 
 logger = logging.getLogger("skpmtl")
 app = ServerApp()
@@ -111,7 +111,7 @@ def _curate(grid, study, folder, context, journal, log, key, nodes, bells):
     sites.enrol()
     curator = est._curator(sites.population, source)
     if walks:
-        curator = heard(curator, sites.replies)
+        curator = recorded(curator, sites.replies)
     billboard = run(curator, sites, source, journal)
     billboard.report = describe(billboard, study, read_log(folder), sites.asked)
     save_billboard(study.published(billboard), folder / "billboard.npz")
@@ -126,7 +126,7 @@ def describe(billboard, study, events=(), n_questions=0):
     `n_questions`: how many were answered; the log may have lost some.
     """
     est, population = study.build(), study.population()
-    told = est._transport(population)
+    transport = est._transport(population)
     notes = dict(billboard.report.notes)
     if study.servers is not None:
         names = ", ".join(sorted(study.servers))
@@ -137,8 +137,8 @@ def describe(billboard, study, events=(), n_questions=0):
             "be trusted, whichever it is, and every site with its own bound"
         )
         notes["servers"] = notes["servers"].replace(ONE_PROCESS, "")
-    elif told is not None:
-        text = f"Flower; {told}"
+    elif transport is not None:
+        text = f"Flower; {transport}"
         if study.secure_sum is not None:
             text += (
                 "; with secure aggregation (SecAgg+), by which a curator that follows the "
@@ -419,7 +419,7 @@ class Sites:
             try:
                 self._check_enough(nodes)
                 asked = bool(nodes)
-                sums, told = self._gather(query, nodes)
+                sums, fields = self._gather(query, nodes)
                 break
             except NoAnswer as error:
                 # As long as sites are silent they may come back, and are asked the same again.
@@ -430,7 +430,7 @@ class Sites:
                     waits = str(error)
                     self.log.write("waiting", reason=waits)
                 self.grid.rest(_AGAIN if asked else _POLL)
-        self._tell(query, nodes, time.monotonic() - begun, told)
+        self._tell(query, nodes, time.monotonic() - begun, fields)
         return sums
 
     def _check_enough(self, nodes, answered=None):
@@ -456,7 +456,7 @@ class Sites:
             )
 
     def _gather(self, query, nodes):
-        """-> {name: sum}, what is to be told of it"""
+        """-> {name: sum}, event fields"""
         return (self._secure_sum if self.study.secure_sum else self._sum)(query, nodes)
 
     def _sum(self, query, nodes):
@@ -504,30 +504,31 @@ class Sites:
         finite = np.ones(len(asked), dtype=bool)
         for array in given.values():
             finite &= np.isfinite(array.reshape(len(asked), -1)).all(axis=1)
-        told = {
+        fields = {
             "asked": list(content), "answered": answered, "tasks": len(asked),
             "missing": len(asked) - got, "zeroed": int(got - finite.sum()),
         }  # fmt: skip
-        return query.combine(given, asked), told
+        return query.combine(given, asked), fields
 
-    def _tell(self, query, nodes, seconds, told):
+    def _tell(self, query, nodes, seconds, fields):
         """One line in the log of the run, and one for who looks on."""
         self.asked += 1
         self.spent.add(query)
-        told["asked"], told["answered"] = (
-            sorted(map(self._name, told[k])) for k in ("asked", "answered")
+        fields["asked"], fields["answered"] = (
+            sorted(map(self._name, fields[k])) for k in ("asked", "answered")
         )
         left, expected = sorted(map(self._name, self.silent)), set(self.expected.values())
-        for name in told["answered"]:
+        for name in fields["answered"]:
             self.troubles.pop(name, None)
         event = self.log.write(
-            "question", question=self.journal.place, statistic=query.statistic, **told, silent=left,
-            holders=len(self.holders), expected=len(expected - set(self.study.servers or ())),
+            "question", question=self.journal.place, statistic=query.statistic, **fields,
+            silent=left, holders=len(self.holders),
+            expected=len(expected - set(self.study.servers or ())),
             seconds=round(seconds, 3), bytes_out=self._bytes[0], bytes_in=self._bytes[1],
             epsilon=self.spent.epsilon(),
         )  # fmt: skip
         self._bytes = [0, 0]
-        logger.log(logging.WARNING if told["zeroed"] else logging.INFO, line(event))
+        logger.log(logging.WARNING if fields["zeroed"] else logging.INFO, line(event))
 
     def _secure_sum(self, query, nodes):
         """The same where only the sum over the sites can be read; they have clipped it."""
@@ -541,11 +542,11 @@ class Sites:
         if query.pick is not None:
             arrays = {**arrays, "pick": query.pick}
         (name,) = query.mechanisms
-        vector, told = self._masked(
+        vector, fields = self._masked(
             query, nodes, arrays, settings, self.study.sum_range(query.statistic, query.public)
         )
         total = self.questions[query.statistic].total
-        return {name: vector if total.whole is None else total.whole(vector)}, told
+        return {name: vector if total.whole is None else total.whole(vector)}, fields
 
     def _openable(self, nodes, least):
         """Those of the nodes over whom the sum can be opened that is asked for next.
@@ -572,7 +573,7 @@ class Sites:
         return nodes
 
     def _masked(self, query, nodes, arrays, settings, sum_range, least=0):
-        """The sum over the nodes as one vector, and what is to be told of it."""
+        """The sum over the nodes as one vector, and event fields."""
         least = max(least, min(self.study.least[0], len(nodes)))
         total = self.questions[query.statistic].total
         self.grid.silent = {}
@@ -594,8 +595,8 @@ class Sites:
             )
         holders = self.node_of if query.pick is None else self.node_of[query.pick]
         got, m = int(np.isin(holders, answered).sum()), len(holders)
-        told = {"asked": nodes, "answered": answered, "tasks": m, "missing": m - got, "zeroed": 0}
-        return vector.ravel(), told
+        fields = {"asked": nodes, "answered": answered, "tasks": m, "missing": m - got, "zeroed": 0}
+        return vector.ravel(), fields
 
     def publish(self, billboard):
         """Send the billboard to all sites; those that are silent have the time of the enrolment."""
@@ -691,8 +692,8 @@ class InformedSites(Sites):
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.replies = []  # all that was released and drawn, as `heard` keeps it
-        self.told = {}  # how many of them a node has, as far as is known
+        self.replies = []  # all that was released and drawn, as `recorded` keeps it
+        self.delivered = {}  # how many of them a node has, as far as is known
 
     def released(self, query):
         """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
@@ -701,7 +702,7 @@ class InformedSites(Sites):
     def _lose(self, nodes):
         super()._lose(nodes)
         for node in nodes:
-            self.told.pop(node, None)
+            self.delivered.pop(node, None)
 
     def _query(self, first):
         """Settings and arrays of the present query, with replies from the first on."""
@@ -724,7 +725,7 @@ class InformedSites(Sites):
         for _ in range(2):
             content = {}
             for node, (settings, arrays) in left.items():
-                query, new = self._query(self.told.get(node, 0))
+                query, new = self._query(self.delivered.get(node, 0))
                 content[node] = self._write(node, {**new, **arrays}, **query, **settings)
             for node, reply in self._send(content, f"{MessageType.TRAIN}.{kind}", True).items():
                 try:
@@ -733,7 +734,7 @@ class InformedSites(Sites):
                     found[node] = error
             left = {n: one for n, one in left.items() if _lacks(found.get(n))}
             for node in content:
-                self.told[node] = 0 if node in left or node not in found else len(self.replies)
+                self.delivered[node] = 0 if node in left or node not in found else len(self.replies)
             if not left:
                 break
         return found
@@ -747,17 +748,17 @@ class NoisySites(InformedSites):
     """Sites that add the noise to what they mask; see `.site_noise`."""
 
     def _gather(self, query, nodes):
-        """-> {name: released}, what is to be told of it"""
+        """-> {name: released}, event fields"""
         grid = grid_of(self.study, query)
         nodes = self._openable(nodes, max(3, grid.least))
-        settings, arrays = self._query(min(self.told.get(node, 0) for node in nodes))
-        vector, told = self._masked(query, nodes, arrays, settings, grid.range, grid.least)
-        self.told.update(dict.fromkeys(told["answered"], len(self.replies)))
+        settings, arrays = self._query(min(self.delivered.get(node, 0) for node in nodes))
+        vector, fields = self._masked(query, nodes, arrays, settings, grid.range, grid.least)
+        self.delivered.update(dict.fromkeys(fields["answered"], len(self.replies)))
         vector = np.rint(vector / grid.step) * grid.step  # whole numbers, which the mean has lost
         total = self.questions[query.statistic].total
         (name,) = query.mechanisms
         whole = vector if total.whole is None else total.whole(vector)
-        return {name: whole / query.divide}, told
+        return {name: whole / query.divide}, fields
 
 
 class ServedSites(InformedSites):
@@ -795,7 +796,7 @@ class ServedSites(InformedSites):
         return set(self.holders) | set(self.servers.values())
 
     def _gather(self, query, nodes):
-        """-> {name: released}, what is to be told of it"""
+        """-> {name: released}, event fields"""
         if not self._complete() or not self.silent.isdisjoint(self.servers.values()):
             here = {name for name, node in self.servers.items() if node not in self.silent}
             raise NoAnswer(
@@ -811,11 +812,11 @@ class ServedSites(InformedSites):
             self._keep(sites)
         found = self._from_servers("total", query, sites)
         m = self.population.n_tasks if query.pick is None else len(query.pick)
-        told = {
+        fields = {
             "asked": nodes, "answered": [site.node for site in sites], "tasks": m,
             "missing": m - sum(site.tasks for site in sites), "zeroed": 0,
         }  # fmt: skip
-        return opened(query, [found[name][1] for name in sorted(found)]), told
+        return opened(query, [found[name][1] for name in sorted(found)]), fields
 
     def _from_servers(self, kind, query, sites):
         """What every server answers about its shares. -> {server: (settings, arrays)}"""

@@ -341,8 +341,8 @@ class Site(Account):
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{billboard.report}\n")
         buffer = io.BytesIO()
-        told = {name: getattr(est, name) for name in est._extras if hasattr(est, name)}
-        np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_, **told)
+        reported = {name: getattr(est, name) for name in est._extras if hasattr(est, name)}
+        np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_, **reported)
         write_file(self.folder / "models.npz", buffer.getbuffer())
         models = [est.export_task(name) for name in est.tasks_.tolist()]
         text = json.dumps(models, default=lambda array: array.tolist(), indent=1)

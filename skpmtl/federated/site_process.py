@@ -226,7 +226,7 @@ class _Link:
     def alive(self, until):
         """Connect when it is possible, and show that the site is alive until the block ends.
 
-        The SuperLink is not told of the end: it would not pass on an answer that still waits there.
+        The end is not reported to the SuperLink, which would drop an answer that still waits there.
         """
         stop = threading.Event()
         pulse = threading.Thread(target=self._beat, args=(stop,), daemon=True)
@@ -438,7 +438,7 @@ def _read_key(path):
 
 
 def stop_on_signals():
-    """An event that is set when the process is told to end."""
+    """An event that is set when the process has to end."""
     until = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: until.set())

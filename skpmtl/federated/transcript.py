@@ -1,6 +1,6 @@
 """The queries of a study, made again by everybody from what was released.
 
-A curator is a function of releases and draws, so that sites and servers who are told these make
+A curator is a function of releases and draws, so that sites and servers which receive these make
 every query themselves: nobody has to believe which bound or which noise belongs to it. A code
 of the replies says that all of them walked the same way.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from ..exchange.protocol import Query
 from .refusals import Refusal
 
-__all__ = ["Transcript", "heard"]
+__all__ = ["Transcript", "recorded"]
 
 
 class Transcript:
@@ -105,7 +105,7 @@ def _check(reply, step, m):
             raise Refusal(f"a release of {name} that is none of the study")
 
 
-def heard(curator, replies):
+def recorded(curator, replies):
     """The curator, with a copy of all that it is sent in the list `replies`."""
     reply = None
     while True:

@@ -129,7 +129,7 @@ class TorchNetwork(Network):
                 if fixed is not None:
                     for p, target in zip(own, fixed, strict=True):
                         if p.grad is not None:
-                            p.grad.add_(p.detach() - target, alpha=optimizer.pull)
+                            p.grad.add_(p.detach() - target, alpha=optimizer.strength)
                 step.step()
                 total, count = total + value, count + known
         theta[: self.n_shared] = self._read()

@@ -60,7 +60,7 @@ def coupled(W):
     Omega is ``Sigma``, and the loss is that of a linear SVM): lambda / 2 tr(W' Omega^-1 W) with
     Omega = (W W')^(1/2) / trace, here with one client in every row. Clients go by its slope at the
     models of the round, lambda (w_i - c_i) with c_i = w_i - sum_j (Omega^-1)_ij w_j. Omega^-1 is
-    divided by its largest eigenvalue, so that lambda is the largest pull.
+    divided by its largest eigenvalue, so that lambda is the largest strength.
     """
     values, U = np.linalg.eigh(W @ W.T)
     root = np.sqrt(np.maximum(values, 0.0))

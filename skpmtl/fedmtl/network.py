@@ -54,7 +54,7 @@ class Optimizer:
     alpha: float
     batch_size: int
     epochs: int
-    pull: float = 0.0
+    strength: float = 0.0
 
 
 class Network:
@@ -158,7 +158,7 @@ class Network:
         """Local epochs of all clients, in place.
 
         The loss of a batch is the sum over the client's tasks of the mean over the rows of the
-        batch whose label is known, plus alpha / 2 times the squared weights, plus pull / 2
+        batch whose label is known, plus alpha / 2 times the squared weights, plus strength / 2
         times the squared distance to `centre`.
 
         Parameters
@@ -208,7 +208,7 @@ class Network:
                 self._gradient(local[:active], X, delta, hidden, slope)
                 slope += decay * local[:active]
                 if centre is not None:
-                    slope += optimizer.pull * (local[:active] - centre[:active])
+                    slope += optimizer.strength * (local[:active] - centre[:active])
                 step(slope)
         theta[order] = local
         return total / count

@@ -143,8 +143,8 @@ def run_rounds(
     """
     optimizer, personal = schedule.optimizer, schedule.aggregation in PERSONAL
     if schedule.aggregation != "fedprox" and not personal:
-        optimizer = replace(optimizer, pull=0.0)
-    centre = theta.copy() if optimizer.pull else None
+        optimizer = replace(optimizer, strength=0.0)
+    centre = theta.copy() if optimizer.strength else None
     score = "accuracy" if heads.classification else "mse"
     history = {"threshold": schedule.thresholds, "loss": [], score: []}
     similarity = uploads = None

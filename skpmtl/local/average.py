@@ -15,13 +15,13 @@ from .._runtime.threads import even_blocks, run_blocks
 from ..tables.table import read_only, rows_of
 from .prior import _BLOCK, _Block
 
-# Strengths of the pull to the centre, in units of the one without an evidence: public.
+# Strengths of regularisation towards the centre, in units of the one without an evidence: public.
 STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
 CLASS_STRENGTHS = np.array([0.2, 1.0, 5.0, 25.0])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
 _LEAST_CLASSES = 5  # from which on the determinant of a score counts for two of them
 HELD = 0.5  # of a row of every class, at the mean of a task's rows
-_HELD_START = 10.0  # rows of all classes at least beside a start, whose intercepts mean something
+_HELD_INIT = 10.0  # rows of all classes at least beside a public initial model with intercepts
 # Class averages step until the next step promises less than this part of one unit of log-loss.
 _STEPS, _TOL = 60, 1e-6
 _AMPLE = 12.0  # priors that are so much less likely, in logarithms, do not count
@@ -33,52 +33,56 @@ class Candidates:
 
     Parameters
     ----------
-    own_pull : ndarray (n_tasks,)
-        Pull to the centre in units of which `strengths` are.
-    doubt : ndarray (n_tasks,)
+    own_strength : ndarray (n_tasks,)
+        Regularisation strength towards the centre, in units of which `strengths` are.
+    alone_weight : ndarray (n_tasks,)
         Prior weight of going alone, beside 1 for all priors around the centre together.
     reaches : tuple of (float, float or ndarray (n_tasks,))
         What the centre is multiplied by, and the prior weight of that.
     ridge : float, default=0.0
-        Pull to zero beside all of them.
-    lone_pull : ndarray (n_tasks,), default=None
-        Pull to zero of a task alone; None: at all strengths, as to the centre.
+        Regularisation strength towards zero, in addition to all of them.
+    single_strength : ndarray (n_tasks,), default=None
+        Regularisation strength towards zero of a task alone; None: all strengths, as towards
+        the centre.
     strengths : ndarray, default=`STRENGTHS`
 
     Attributes
     ----------
-    pull : ndarray (n_tasks, n_candidates)
+    strength : ndarray (n_tasks, n_candidates)
         Towards centre and zero together; those alone come first.
     reach : ndarray (n_tasks, n_candidates)
         Multiples of the centre around which the priors are.
     prior : ndarray (n_tasks, n_candidates)
         Logarithms of the prior weights.
     share : ndarray (n_tasks,)
-        Multiple of the centre that the pulls alone would leave, for tasks without evidence.
+        Multiple of the centre that the strengths alone would leave, for tasks without evidence.
     """
 
     def __init__(
-        self, own_pull, doubt, reaches=((1.0, 1.0),), ridge=0.0, lone_pull=None,
+        self, own_strength, alone_weight, reaches=((1.0, 1.0),), ridge=0.0, single_strength=None,
         strengths=STRENGTHS,
     ):  # fmt: skip
         weights = np.exp(-0.5 * (np.log10(strengths) / _SPREAD) ** 2)
-        weights, doubt = weights / weights.sum(), doubt[:, None]
-        around = np.multiply.outer(own_pull, strengths)
-        alone = (around, weights) if lone_pull is None else (lone_pull[:, None], np.ones(1))
-        pull = np.hstack([alone[0]] + [around] * len(reaches))
+        weights, alone_weight = weights / weights.sum(), alone_weight[:, None]
+        around = np.multiply.outer(own_strength, strengths)
+        alone = around, weights
+        if single_strength is not None:
+            alone = single_strength[:, None], np.ones(1)
+        strength = np.hstack([alone[0]] + [around] * len(reaches))
         reach = [np.full(len(strengths), float(c)) for c, _ in reaches]
-        self.pull = pull + ridge
-        self.reach = np.concatenate([np.zeros(alone[0].shape[1]), *reach]) * (pull / self.pull)
-        given = [np.reshape(p, (-1, 1)) * weights + 0.0 * doubt for _, p in reaches]
-        self.prior = np.log(np.hstack([alone[1] * doubt, *given]))
-        self.share = own_pull / (own_pull + ridge)
+        self.strength = strength + ridge
+        reach = np.concatenate([np.zeros(alone[0].shape[1]), *reach])
+        self.reach = reach * (strength / self.strength)
+        given = [np.reshape(p, (-1, 1)) * weights + 0.0 * alone_weight for _, p in reaches]
+        self.prior = np.log(np.hstack([alone[1] * alone_weight, *given]))
+        self.share = own_strength / (own_strength + ridge)
 
     @classmethod
-    def one(cls, pull, ridge=0.0):
-        """A single prior: the model has this pull, whatever the evidence."""
+    def one(cls, strength, ridge=0.0):
+        """A single prior: the model has this regularisation, whatever the evidence."""
         found = object.__new__(cls)
-        found.pull, found.prior = (pull + ridge)[:, None], np.zeros((len(pull), 1))
-        found.share = pull / (pull + ridge)
+        found.strength, found.prior = (strength + ridge)[:, None], np.zeros((len(strength), 1))
+        found.share = strength / (strength + ridge)
         found.reach = found.share[:, None]
         return found
 
@@ -93,7 +97,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
     fit_intercept : bool
         Local intercept, not penalised.
     scale : ndarray (n_tasks,)
-        Weight of the sum of the losses of a task; the unit of the pulls.
+        Weight of the sum of the losses of a task; the unit of the strengths.
     candidates : Candidates
     centres : ndarray (n_centres, d)
     which : ndarray (n_tasks,) of int64
@@ -117,7 +121,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
     """
     d, sizes, support = table.n_features, table.sizes, table.support
     W, b, evidence = np.empty((table.n_tasks, d)), np.empty(table.n_tasks), np.empty(table.n_tasks)
-    rho = candidates.pull / scale[:, None]
+    rho = candidates.strength / scale[:, None]
     factor = np.ones(d)
 
     def run(tasks):
@@ -139,7 +143,8 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                 size = trace + own * np.einsum("kj,kj->k", mean, mean)
                 dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
                 floor = _ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
-                found, S, likely = np.empty((count, d)), candidates.pull.shape[1], np.empty(count)
+                S = candidates.strength.shape[1]
+                found, likely = np.empty((count, d)), np.empty(count)
                 averages(
                     F, K, ends, d, T, right, sums, dof.astype(float), floor,
                     np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
@@ -157,7 +162,7 @@ def determinants(n_outputs):
     """How often the determinant of a score counts in the evidence.
 
     Laplace's approximation has it once for every score but one. With five classes or more weights
-    then prefer pulls that are too strong where rows say much of their classes; half as many,
+    then prefer strengths that are too strong where rows say much of their classes; half as many,
     chosen on digits and made tasks, bring them near those by the log-loss of rows left out.
     """
     return 0.5 * max(n_outputs - 1, _LEAST_CLASSES - 1) if n_outputs > 1 else 1.0
@@ -166,7 +171,7 @@ def determinants(n_outputs):
 def rows_held(table, n_outputs, fit_intercept):
     """How many rows, of all classes alike, hold the intercepts of every task of classes."""
     held = HELD * max(n_outputs, 2)
-    return (held if table.base is None else max(held, _HELD_START)) * bool(fit_intercept)
+    return (held if table.base is None else max(held, _HELD_INIT)) * bool(fit_intercept)
 
 
 def held_evidence(held, support, n_outputs):
@@ -207,7 +212,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
     C = centres.shape[1] // d
     W, b = np.empty((table.n_tasks, C, d)), np.empty((table.n_tasks, C))
     evidence = np.empty(table.n_tasks)
-    rho, factor = candidates.pull / scale[:, None], np.ones(d)
+    rho, factor = candidates.strength / scale[:, None], np.ones(d)
     held = rows_held(table, C, fit_intercept)
     settings = NUMBER[loss], 0.25 if C == 1 else 0.5, determinants(C), held
 

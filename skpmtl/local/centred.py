@@ -91,7 +91,7 @@ class CentredTasks:
         Largest eigenvalue of X_k' X_k, centred when there is an intercept.
     smoothness : ndarray (n_tasks,)
         Lipschitz constant of the gradient of each task's loss.
-    pull, prox_pull, own_pull, lone_pull : ndarray (n_tasks,)
+    strength, prox_strength, own_strength, single_strength : ndarray (n_tasks,)
         Weights of the squared distance to the centre in the rounds, in those of proximal updates,
         in the personalisation, and without a centre.
     long : tuple
@@ -114,22 +114,23 @@ class CentredTasks:
             np.maximum(self.curvature, self._rounding(), out=self.curvature)
         self.smoothness = self.curvature * self.scale * _BOUND[problem.loss]
         self._single = self._has_missing_class()
-        self.set_pulls(problem)
+        self.set_strengths(problem)
 
-    def set_pulls(self, problem):
+    def set_strengths(self, problem):
         """Take this problem, which differs from the present one in `lam` only."""
         self.problem, loss, sizes = problem, problem.loss, self.table.support
         alone = np.maximum(_ALONE_ROWS / sizes * self.smoothness, 1e-8)
         if problem.lam == "alone":
-            self.pull = self.prox_pull = self.own_pull = alone
+            self.strength = self.prox_strength = self.own_strength = alone
         elif problem.lam == "auto":
             part = _AUTO_PULL[loss]
-            self.pull = np.maximum(part * self.smoothness, 1e-8)
-            self.prox_pull = np.maximum(_AUTO_PROX[loss] * self.smoothness, 1e-8)
-            self.own_pull = self.pull * (1.0 + _AUTO_ROWS[loss] / (part * sizes))
+            self.strength = np.maximum(part * self.smoothness, 1e-8)
+            self.prox_strength = np.maximum(_AUTO_PROX[loss] * self.smoothness, 1e-8)
+            self.own_strength = self.strength * (1.0 + _AUTO_ROWS[loss] / (part * sizes))
         else:
-            self.pull = self.prox_pull = self.own_pull = np.full(len(sizes), float(problem.lam))
-        self.lone_pull = alone if isinstance(problem.lam, str) else self.pull
+            given = np.full(len(sizes), float(problem.lam))
+            self.strength = self.prox_strength = self.own_strength = given
+        self.single_strength = alone if isinstance(problem.lam, str) else self.strength
 
     def with_targets(self, y):
         """The same tasks with other targets, of squared loss."""
@@ -187,7 +188,7 @@ class CentredTasks:
         return [pick[first:last] for first, last in pieces]
 
     def steps(
-        self, pick, centres, pull, *, hold=0.0, unit=None, n_steps, accelerate=True, rate=1.0,
+        self, pick, centres, strength, *, hold=0.0, unit=None, n_steps, accelerate=True, rate=1.0,
         tol=0.0, penalty="quadratic", start=None, trace=False, rows_held=0.0,
     ):  # fmt: skip
         """Local steps of the tasks `pick`, a block. -> Local
@@ -196,17 +197,17 @@ class CentredTasks:
         ----------
         pick : ndarray of int64
         centres : ndarray (n_centres, n_outputs * n_features)
-        pull : ndarray (n_tasks,)
+        strength : ndarray (n_tasks,)
             Weight of the penalty.
         hold : float or ndarray (n_tasks,), default=0.0
-            Pull towards zero beside it, of the quadratic penalty; see `share_of_centre`.
+            Strength of a quadratic penalty in addition, towards zero; see `share_of_centre`.
         unit : ndarray (n_tasks,), default=None
             What a task multiplies its centre by; None: 1.
         n_steps, accelerate, rate, tol, penalty, start, trace
             See `skpmtl._kernels.steps.local_steps`.
         rows_held : float, default=0.0
             Rows more that all classes share, which hold the intercepts of every task; without them
-            those of tasks that miss a class have a pull.
+            those of tasks that miss a class are regularised.
         """
         problem, C = self.problem, self.problem.n_outputs
         ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
@@ -216,10 +217,10 @@ class CentredTasks:
         )
         descent = np.zeros((len(pick), centres.shape[1])) if trace else None
         # A missing class would send its intercept to infinity: these tasks hold theirs.
-        held = np.where(self._single & (not rows_held), self.pull, 0.0)
-        share = share_of_centre(pull, hold)
+        held = np.where(self._single & (not rows_held), self.strength, 0.0)
+        share = share_of_centre(strength, hold)
         around = kernels.Around(
-            centres, self.which, share if unit is None else share * unit, pull + hold, held,
+            centres, self.which, share if unit is None else share * unit, strength + hold, held,
             self.scale, self.curvature,
         )  # fmt: skip
         loss = problem.loss
@@ -256,6 +257,6 @@ def dense_copy(table, limit=math.inf):
     return replace(table, X=table.X.toarray().astype(np.float64, copy=False))
 
 
-def share_of_centre(pull, hold):
-    """Pulls to a centre and to zero are one pull, `pull` + `hold`, to this part of the centre."""
-    return pull / (pull + hold) if np.any(hold) else np.ones(len(pull))
+def share_of_centre(strength, hold):
+    """Penalties towards a centre and towards zero are one, towards this part of the centre."""
+    return strength / (strength + hold) if np.any(hold) else np.ones(len(strength))

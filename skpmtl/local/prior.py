@@ -25,7 +25,7 @@ from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES, up
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
-from ..tables.start import common_scores
+from ..tables.public_init import common_scores
 from ..tables.table import read_only, rows_of
 from .curvature import largest_eigenvalues
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
@@ -677,7 +677,7 @@ class _Block:
 def lone_scale(table, fit_intercept):
     """kappa with which the even prior, M = I / d, gives the models of `LocalOnly`.
 
-    Its pull is half the smoothness of a task's mean loss, over the number of its rows.
+    Its strength is half the smoothness of a task's mean loss, over the number of its rows.
     """
     support = np.maximum(table.support, 1)
     smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / support

@@ -40,17 +40,18 @@ class ProximalModels:
         self.matrices = None
 
     def _short_matrices(self, first, last):
-        """-> starts, K and pulls of a block of tasks, as `short_prox` takes them."""
+        """-> starts, K and strengths of a block of tasks, as `short_prox` takes them."""
         centred, table, part = self.centred, self.centred.table, slice(first, last)
         sizes = table.sizes[part]
         numbers = np.where(sizes < table.n_features, sizes * (sizes + 1) // 2, 0)
-        starts, pull = np.concatenate([[0], np.cumsum(numbers)]), centred.prox_pull[part]
-        K, pulls = np.empty(starts[-1]), np.empty(last - first)
+        starts, strength = np.concatenate([[0], np.cumsum(numbers)]), centred.prox_strength[part]
+        K, strengths = np.empty(starts[-1]), np.empty(last - first)
         short_inverses(
             *centred.indexed, table.offsets[first : last + 1], starts, centred.scale[part],
-            centred.problem.fit_intercept, pull + centred.problem.ridge, K, pulls, table.weights,
+            centred.problem.fit_intercept, strength + centred.problem.ridge, K, strengths,
+            table.weights,
         )  # fmt: skip
-        return starts, K, pulls
+        return starts, K, strengths
 
     def differences(self, centres, pick=slice(None), unit=None):
         """Of the models of the tasks `pick` to their `share_of_centre`, (n, d).
@@ -59,11 +60,13 @@ class ProximalModels:
         """
         centred, table, problem = self.centred, self.centred.table, self.centred.problem
         d, (tasks, long), ranges = table.n_features, centred.long, centred.short_ranges()
-        pull, share = centred.prox_pull, share_of_centre(centred.prox_pull, problem.ridge)
-        towards = pull if unit is None else pull * unit
+        strength = centred.prox_strength
+        share = share_of_centre(strength, problem.ridge)
+        towards = strength if unit is None else strength * unit
         share = share if unit is None else share * unit
         if self.matrices is None:
-            blocks = task_inverses(long, problem, centred.scale[tasks], pull[tasks] + problem.ridge)
+            total = strength[tasks] + problem.ridge
+            blocks = task_inverses(long, problem, centred.scale[tasks], total)
             matrices = None
             room = max(1 << 20, 0 if table.on_disk else table.X.size)
             short = table.sizes[table.sizes < d]
@@ -76,10 +79,11 @@ class ProximalModels:
         out = np.empty((len(picked), centres.shape[1]))
 
         def short_block(number, first, last):
-            starts, K, pulls = matrices[number] if matrices else self._short_matrices(first, last)
+            found = matrices[number] if matrices else self._short_matrices(first, last)
+            starts, K, strengths = found
             part, some = slice(first, last), slice(*np.searchsorted(picked, (first, last)))
             short_prox(
-                *centred.indexed, table.y, table.offsets[first : last + 1], starts, K, pulls,
+                *centred.indexed, table.y, table.offsets[first : last + 1], starts, K, strengths,
                 problem.fit_intercept, picked[some] - first, centres, centred.which[part],
                 towards[part], share[part], out[some], table.weights,
             )  # fmt: skip
@@ -101,7 +105,7 @@ class ProximalModels:
 
 
 def lengths(centred, n_steps=12, tol=1e-3, centres=None):
-    """Length of every task's proximal model around zero, in the pull of the rounds: its unit.
+    """Length of every task's proximal model around zero, under the penalty of the rounds: its unit.
 
     Parameters
     ----------
@@ -121,10 +125,10 @@ def lengths(centred, n_steps=12, tol=1e-3, centres=None):
         D = ProximalModels(centred).differences(centres)
         found[:] = np.sqrt(np.einsum("kj,kj->k", D, D))
     else:
-        pull, ridge = centred.prox_pull, centred.problem.ridge
+        strength, ridge = centred.prox_strength, centred.problem.ridge
 
         def solve(block):
-            return centred.steps(block, centres, pull, hold=ridge, n_steps=n_steps, tol=tol)
+            return centred.steps(block, centres, strength, hold=ridge, n_steps=n_steps, tol=tol)
 
         for local in in_order(solve, centred.blocks(np.arange(len(found)))):
             found[local.pick] = np.sqrt(np.add.reduceat(local.D**2, local.ends[:-1]))
@@ -199,7 +203,7 @@ class ProximalUpdates:
 
         def solve(block):
             return centred.steps(
-                block, centres, centred.prox_pull, n_steps=self.n_steps, tol=self.tol
+                block, centres, centred.prox_strength, n_steps=self.n_steps, tol=self.tol
             )
 
         for local in in_order(solve, centred.blocks(everybody)):
@@ -218,7 +222,7 @@ class ProximalUpdates:
         many were inside the bound.
         """
         centred, ridge = self.centred, self.centred.problem.ridge
-        share, which = share_of_centre(centred.prox_pull, ridge), centred.which
+        share, which = share_of_centre(centred.prox_strength, ridge), centred.which
         to = which if to is None else to
         if self.exact is not None:
             everybody = len(pick) == len(which)
@@ -231,7 +235,7 @@ class ProximalUpdates:
 
         def solve(block):
             return centred.steps(
-                block, centres, centred.prox_pull, hold=ridge, unit=unit, n_steps=self.n_steps,
+                block, centres, centred.prox_strength, hold=ridge, unit=unit, n_steps=self.n_steps,
                 tol=self.tol,
             )  # fmt: skip
 

@@ -13,8 +13,8 @@ from ..exchange.wire import MOST_STEPS
 from ..local.centred import Problem
 from ..rounds.plan import BINS, epsilon_of_rounds
 from ..tables.ids import listed
+from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
-from ..tables.start import Start
 from .personal import PersonalModels
 
 
@@ -25,7 +25,8 @@ class MeanBillboard(Billboard):
     Attributes
     ----------
     centres : ndarray (n_clusters, size)
-        Shared models after the last round, less the start; see `mean` for their usual shape.
+        Shared models after the last round, less the public initial model; see `mean` for their
+        usual shape.
     releases : list of ndarray
         Noisy centres of the clipped updates in the order of publication; with adaptive clipping
         each is followed by the noisy share of updates inside the bound, minus 1/2; the mean
@@ -73,8 +74,8 @@ class MeanBillboard(Billboard):
     own_units : bool
         Whether a task multiplies the centre by the length of its own model (`lengths`).
     lam : float or None
-        Pull of an exact fit.
-    init : Start or None
+        Regularisation strength of an exact fit.
+    init : PublicInit or None
         Public model to which all is a difference: centres, releases, and models of tasks.
     """
 
@@ -103,7 +104,7 @@ class MeanBillboard(Billboard):
     lam: float | None = None
     relation: Relation | None = None
     noise_std: np.ndarray | None = None
-    init: Start | None = None
+    init: PublicInit | None = None
 
     constraints = {
         "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
@@ -263,7 +264,7 @@ class MeanBillboard(Billboard):
         return flat.reshape(len(flat), *self.shape)
 
     def models(self, flat):
-        """Models ``(n, *shape)`` at these differences to the start, (n, size)."""
+        """Models ``(n, *shape)`` at these differences to the public initial model, (n, size)."""
         models = self.shaped(flat)
         return models if self.init is None else models + self.init.coef.reshape(self.shape)
 
@@ -348,7 +349,7 @@ class MeanBillboard(Billboard):
         return ((1.0, 0.6), (3.0, 0.4)) if len(self.clip_norms) == 1 else ((1.0, 1.0),)
 
     def without_rows(self, tasks):
-        """The centres of the tasks, and the start, or 0, where these are noise or have no unit."""
+        """Centres of the tasks; the initial model, or 0, where these are noise or unitless."""
         which, models = self.resting(tasks)
         intercept = np.zeros((len(tasks), self.problem.n_outputs))
         if self.init is not None:
@@ -362,7 +363,7 @@ class MeanBillboard(Billboard):
         return models[which], intercept if len(self.shape) == 2 else intercept[:, 0]
 
     def resting(self, tasks):
-        """-> which of the models each of `tasks` has without rows, these: centres, and the start"""
+        """-> index of the model that each of `tasks` has without rows, models (the last: `init`)"""
         which, models = self.centres_or_zero(tasks)
         if self.relation is not None:
             return which, self.models(np.zeros_like(models) if self.own_units else models)
@@ -408,7 +409,7 @@ class PooledBillboard(StructureBillboard):
         """With the pooled slopes, and its intercept where levels were found."""
         found = super().attributes()
         zero = np.zeros(self.model_shape[:-1])
-        found.setdefault("mean_coef_", self.from_start(self.centre, zero)[0].copy())
+        found.setdefault("mean_coef_", self.add_init(self.centre, zero)[0].copy())
         if self.level is not None:
             found.setdefault("mean_intercept_", found["level_"])
         return found

@@ -16,7 +16,7 @@ def publish(plan, billboard, population, to, source, log=None):
     ----------
     plan : MeanPlan
     billboard : MeanBillboard
-        With the public settings and the centres of the start; what is released fills it.
+        With the public settings and the first centres; releases fill it.
     population : Population
     to : ndarray (n_tasks,) of int64 or (n_tasks, n_centres)
         Public: the centre of each task, or what it multiplies its contribution by, rows of length

@@ -62,7 +62,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         "server_learning_rate": [Interval(Real, 0, None, closed="neither")],
         "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
-        "init": "no_validation",  # by `read_start`
+        "init": "no_validation",  # by `read_public_init`
         "task_weight": [StrOptions({"equal", "samples"})],
         "clusters": [Mapping, None],
         "relation": "no_validation",  # by `read_relation`
@@ -94,7 +94,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         centres = np.zeros((self._groups(population), self._size(population)))
         plan = self._plan(population, relation)
         billboard = self._billboard(population, problem, centres, cluster_of, relation)
-        billboard.init = self._start(population)
+        billboard.init = self._public_init(population)
         billboard.server_rate, billboard.sampling, billboard.sampling_rate = (
             plan.server_rate, plan.sampling, plan.rate
         )  # fmt: skip
@@ -128,7 +128,7 @@ class MeanFamily(HasCovariates, BaseMTL):
             if self.fit_intercept:
                 intercepts = n_groups * population.n_outputs, *found
         size = n_groups * self._size(population)
-        return MeanPlan(self, m, size, intercepts, groups, relation, self._start(population))
+        return MeanPlan(self, m, size, intercepts, groups, relation, self._public_init(population))
 
     def _relation(self, population, quiet=False):
         """The `Relation` of the parameters, over all tasks; None without one."""
@@ -174,7 +174,7 @@ class MeanFamily(HasCovariates, BaseMTL):
     def _intercept_range(self, population):
         """Public number, and the distance from it at which intercepts of tasks are clipped.
 
-        With a start that is the distance from its intercepts.
+        With a public initial model that is the distance from its intercepts.
         """
         auto = isinstance(self.clip_norm, str)
         if population.n_classes:
@@ -182,7 +182,7 @@ class MeanFamily(HasCovariates, BaseMTL):
             return 0.0, float(bound)
         if self.target_range is not None:
             low, high = public_range(self.target_range)
-            return 0.0 if self._starts() else self._middle(), 0.5 * (high - low)
+            return 0.0 if self._has_public_init() else self._middle(), 0.5 * (high - low)
         if auto and self.fit_intercept:
             raise ValueError(
                 'unseen_task="mean" releases the mean of the tasks\' intercepts, and '
@@ -372,7 +372,7 @@ class MeanRegularized(WideSparse, MeanFamily):
             return None, None
         reason = self._free_because(population)
         if reason is None:
-            plan = PooledPlan(self, population, self._start(population))
+            plan = PooledPlan(self, population, self._public_init(population))
             if plan.levels:
                 return plan, None
             reason = "there are too few tasks for the budget to find their levels"
@@ -381,14 +381,14 @@ class MeanRegularized(WideSparse, MeanFamily):
         return None, reason
 
     def _sent_range(self):
-        """Public range of the levels; with a start that of the way from it. None without one."""
+        """Public range of the levels, less `init` where it is set; None without a target range."""
         if self._classification:
             return LOGITS
         if self.target_range is None:
             return None
         low, high = public_range(self.target_range)
         reach = 0.5 * (high - low)
-        return (-reach, reach) if self._starts() else (low, high)
+        return (-reach, reach) if self._has_public_init() else (low, high)
 
     def _settings(self):
         return {"classification": self._classification, "fit_intercept": self.fit_intercept}
@@ -457,8 +457,8 @@ class MeanRegularized(WideSparse, MeanFamily):
             return StructureTaskSide(table, population.n_tasks, self._settings(), plan)
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
-        start = self._start(population)
-        return self._task_sides(self, table, self._problem(population), which, relation, start)
+        given = self._problem(population), which, relation, self._public_init(population)
+        return self._task_sides(self, table, *given)
 
     def _public_attributes(self, billboard, population):
         found = super()._public_attributes(billboard, population)
@@ -577,7 +577,8 @@ _DOC = """{summary}
     Parameters
     ----------
     lam : float or "auto", default="auto"
-        Pull towards the shared model, in the objective below. "auto" is every task's own
+        Strength of the penalty towards the shared model, in the objective below. "auto" is every
+        task's own
         choice, which stays with the task: {auto}
         With ``epsilon=None`` w~ is the v of the objective with the median of the latter{held_back}.
     levels : {{"auto", "free", "pooled"}}, default="auto"
@@ -668,7 +669,8 @@ _DOC = """{summary}
         Shared model; with ``clusters`` see ``billboard_.mean``. The intercept is missing when
         it was not released.
     relation_coef_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
-        With ``relation``: what one more of every fact adds to the coefficients, the constant first;
+        With ``relation``: what one more of every covariate adds to the coefficients, the constant
+        first;
         names are ``billboard_.relation.names``. Where ``billboard_.own_units``, in lengths of each
         task's own model.
     relation_noise_std_ : ndarray of shape (n_covariates,)
@@ -746,7 +748,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         _DOC,
         summary="Private mean-regularised multi-task regression.",
         model="linear regression",
-        candidates=" The models around w~ have pulls from 0.03 to\n    100 times `lam`, and so "
+        candidates=" The models around w~ have strengths from 0.03 to\n    100 times `lam`, and so "
         "have further ones around 0; the evidence is exact.",
         held_back=", in\n        which no task pulls v farther than half of the tasks do; where "
         "lengths of their models\n        differ, every task has units of its own, as with privacy",
@@ -815,11 +817,11 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         model="logistic regression",
         held_back="",
         candidates=" The models are around 0, 0.15,\n    0.5 and 1 times w~, which of classes "
-        "is long where few rows are separable, with pulls of 0.2\n    to 25 times 1.5 / n_k + 0.02 "
-        "of the smoothness; the evidence is approximate.",
+        "is long where few rows are separable, with strengths of\n    0.2 to 25 times 1.5 / n_k + "
+        "0.02 of the smoothness; the evidence is approximate.",
         held=" (in tasks\n        where a class is missing it would be infinite: the average has "
         "one row more, at\n        the mean of the task's own, of which all classes have the same "
-        "part; elsewhere such\n        intercepts have a pull of strength `lam`)",
+        "part; elsewhere such\n        intercepts have regularisation of strength `lam`)",
         auto="0.005 times the smoothness of its loss in\n        the rounds, "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",

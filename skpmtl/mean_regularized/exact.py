@@ -15,8 +15,8 @@ from ..solvers.losses import make_loss
 from ..solvers.mean import fixed_point, held_targets, minimize_exactly, minimize_related
 from ..solvers.minimize import minimize
 from ..solvers.penalties import EntryNorm
+from ..tables.public_init import differences
 from ..tables.relation import laplacian
-from ..tables.start import differences
 from ..tables.table import distinct_ids
 from .billboard import cluster_rows
 from .personal import PersonalModels
@@ -40,16 +40,16 @@ def fit(est, table):
 def _fit_around_means(est, given):
     population = Population.of(given)
     cluster_of, relation = est._cluster_rows(given.tasks), est._relation(population)
-    problem, start = est._problem(population), est._start(population)
+    problem, public_init = est._problem(population), est._public_init(population)
     if relation is not None:
         table, which = dense_copy(given), np.arange(given.n_tasks)
     else:
         table = dense_copy(given, _DENSE_LIMIT) or given
         which = cluster_rows(given.tasks, cluster_of)
-    centred = CentredTasks(differences(table, start), problem, which)
-    lam, auto = float(np.median(centred.own_pull)), problem.lam == "auto"
+    centred = CentredTasks(differences(table, public_init), problem, which)
+    lam, auto = float(np.median(centred.own_strength)), problem.lam == "auto"
     own = lengths(centred) if auto else None
-    centred.set_pulls(replace(problem, lam=lam))
+    centred.set_strengths(replace(problem, lam=lam))
     unit = None
     if auto and problem.loss == "squared":
         if common_length(bins(own).sum(axis=0), 0.0, len(own)) is None:
@@ -58,10 +58,10 @@ def _fit_around_means(est, given):
     else:
         centres, n_iter, objective, W, b = _minimum(est, centred, given, relation)
     billboard = est._billboard(given, problem, centres, cluster_of, relation)
-    billboard.init, billboard.personalization, billboard.lam = start, "mean-reg", lam
+    billboard.init, billboard.personalization, billboard.lam = public_init, "mean-reg", lam
     billboard.own_units = unit is not None
     billboard.report = exact_report()
-    centred.set_pulls(problem)
+    centred.set_strengths(problem)
     if auto:
         billboard.alone_weight[:] = alone_weight(math.inf, centres.size / table.n_tasks)
     if auto or W is None:
@@ -69,8 +69,8 @@ def _fit_around_means(est, given):
         fitted, b = est._fitted(billboard, models, n_iter), models.intercept
     else:
         W = W.reshape(table.n_tasks, *billboard.shape)
-        if start is not None:
-            W, b = W + start.coef.reshape(billboard.shape), b + start.intercept
+        if public_init is not None:
+            W, b = W + public_init.coef.reshape(billboard.shape), b + public_init.intercept
         fitted = {
             "coef_": W,
             "intercept_": b if len(billboard.shape) == 2 else b[:, 0],
@@ -144,8 +144,8 @@ def _fit_on_graph(est, table):
     if len(table.absent):
         here = np.isin(population.tasks, table.tasks)
         Omega = without(Omega, here, est.ridge / est.lam)[0]
-    problem, start = est._problem(population), est._start(population)
-    dense = differences(dense_copy(table), start)
+    problem, public_init = est._problem(population), est._public_init(population)
+    dense = differences(dense_copy(table), public_init)
     if est.l1:
         loss = make_loss(
             dense, classification=est._classification, task_weight=est.task_weight,
@@ -164,17 +164,17 @@ def _fit_on_graph(est, table):
             CentredTasks(dense, problem), Omega, float(est.lam), tol=est.tol,
             max_iter=est.max_iter, log=est._progress(_NEWTON),
         )  # fmt: skip
-    if start is not None:
-        b = b + start.intercept
+    if public_init is not None:
+        b = b + public_init.intercept
     mean = W.transpose(0, 2, 1) if table.is_sparse else W
     mean = mean.reshape(len(W), -1).mean(axis=0)[None]
     # Others are no vertices: they lie around the mean, as far as a task does on average.
-    pull = float(est.lam * np.asarray(Omega.diagonal()).mean()) or float(est.lam)
-    billboard = est._billboard(table, replace(problem, lam=pull), mean, None, None)
-    billboard.init = start
+    strength = float(est.lam * np.asarray(Omega.diagonal()).mean()) or float(est.lam)
+    billboard = est._billboard(table, replace(problem, lam=strength), mean, None, None)
+    billboard.init = public_init
     W = W.reshape(len(W), *billboard.shape)
-    if start is not None:
-        W = W + start.coef.reshape(billboard.shape)
+    if public_init is not None:
+        W = W + public_init.coef.reshape(billboard.shape)
     billboard.personalization, billboard.lam = "mean-reg", float(est.lam)
     billboard.report = exact_report()
     fitted = {
@@ -197,10 +197,10 @@ def vertices_without_rows(est, fitted, tasks, positions):
     here = np.ones(len(tasks), dtype=bool)
     here[positions] = False
     extend = without(_omega(est, tasks), here, est.ridge / est.lam)[1]
-    W, start = fitted["coef_"], fitted["billboard_"].init
-    from_start = 0.0 if start is None else start.coef.reshape(W.shape[1:])
-    W = W - from_start
-    return (extend @ W.reshape(len(W), -1)).reshape(-1, *W.shape[1:]) + from_start
+    W, public_init = fitted["coef_"], fitted["billboard_"].init
+    base = 0.0 if public_init is None else public_init.coef.reshape(W.shape[1:])
+    W = W - base
+    return (extend @ W.reshape(len(W), -1)).reshape(-1, *W.shape[1:]) + base
 
 
 def _omega(est, tasks):

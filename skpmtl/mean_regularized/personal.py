@@ -23,12 +23,12 @@ from ..local.average import (
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
 from ..local.prior import mixed
 from ..local.updates import is_squared, lengths
-from ..tables.start import differences
+from ..tables.public_init import differences
 
-_NO_START = 2.0  # prior weight of going without a public start, beside about as much for it
+_NO_INIT = 2.0  # prior weight of going without a public initial model, beside about as much for it
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
-_FEW_ROWS = 3.0  # part of the lone pull by which log-losses are pulled more: rows may be separable
+_FEW_ROWS = 3.0  # of the single-task strength, added for log-losses: rows may be separable
 _CLEAR = 0.5  # of the signal over the noise of a centre, as long as it may be taken to be
 # Squared lengths of a centre over that of a task's own model that its `alone_weight` follows.
 _SHORT = 0.02, 4.0
@@ -75,18 +75,18 @@ class PersonalModels:
         everybody = np.arange(table.n_tasks)
         # Tasks of their own units multiply the centre by them.
         self._unit = lengths(self.centred) if billboard.own_units else np.ones(table.n_tasks)
-        self._hold, self._pull = float(billboard.problem.ridge), self._own_pulls()
+        self._hold, self._strength = float(billboard.problem.ridge), self._own_strengths()
         self._candidates, self._lone, self._stored = None, None, None
         self.share = self._unit.copy()  # of the centre, around which a model is solved for
-        self.share_of_start = np.ones(table.n_tasks)
+        self.share_of_init = np.ones(table.n_tasks)
         if billboard.personalization == "mean-reg":
-            self.share *= share_of_centre(self._pull, self._hold)
+            self.share *= share_of_centre(self._strength, self._hold)
             if isinstance(billboard.problem.lam, str) and billboard.problem.lam == "auto":
-                around, lone = self.centred.own_pull, self.centred.lone_pull
+                around, lone = self.centred.own_strength, self.centred.single_strength
                 alone_weight = self._alone_weights()
                 reaches = billboard.reaches if self.centres.any() else ()
                 if self.problem.loss == "squared":
-                    # Alone a task has its own pull, or any: as where nothing was released.
+                    # Alone a task has its own strength, or any: as where nothing was released.
                     reaches = *reaches, (0.0, alone_weight)
                     self._candidates = Candidates(around, alone_weight, reaches, self._hold, lone)
                 else:
@@ -94,7 +94,7 @@ class PersonalModels:
                     given = alone_weight, reaches, self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
                 if billboard.init is not None:  # which may be a bad one
-                    self._lone = self._without_start(around, lone)
+                    self._lone = self._without_init(around, lone)
         if self.dense:
             self.coef = self._dense(everybody)
             return
@@ -114,9 +114,9 @@ class PersonalModels:
         if self._stored is not None:
             self.centred = self._given = self._lone = None
 
-    def _without_start(self, around, lone):
+    def _without_init(self, around, lone):
         """-> tasks around 0, and the priors by which they go without the start"""
-        alone_weight = np.full(len(self.which), _NO_START)
+        alone_weight = np.full(len(self.which), _NO_INIT)
         if self.problem.loss == "squared":
             found = Candidates(around, alone_weight, ((0.0, alone_weight),), self._hold, lone)
         else:
@@ -125,12 +125,12 @@ class PersonalModels:
         tasks.table = self._given
         return tasks, found
 
-    def _own_pulls(self):
-        """Pulls to the centre of every task, for the variant asked for."""
+    def _own_strengths(self):
+        """Strengths of the penalties towards the centres, per task, for the variant asked for."""
         variant, problem = self.billboard.personalization, self.problem
         if variant == "symmetrized-kl" and isinstance(problem.lam, str):
             return np.full(len(self.which), _AUTO_DIVERGENCE)
-        return self.centred.own_pull
+        return self.centred.own_strength
 
     def _alone_weights(self):
         """Prior weights of the single-task model: larger for a centre that is short compared with
@@ -155,10 +155,10 @@ class PersonalModels:
                 squares > 0.0, alone_weight / np.clip(signal**2 * squares, least, most), 1.0
             )
 
-    def _proximal(self, block, pull, hold=0.0, unit=None):
+    def _proximal(self, block, strength, hold=0.0, unit=None):
         steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)
         return self.centred.steps(
-            block, self.centres, pull, hold=hold, unit=unit, n_steps=steps, tol=tol
+            block, self.centres, strength, hold=hold, unit=unit, n_steps=steps, tol=tol
         )
 
     def _average(self, block):
@@ -171,7 +171,7 @@ class PersonalModels:
         b = local.b + self.billboard.init.intercept
         other, _, lone = self._averaged(block, *self._lone)
         part = expit(np.nan_to_num(f - other))
-        self.share_of_start[block] = part
+        self.share_of_init[block] = part
         self.share[block] *= part
         each, part = np.repeat(part, np.diff(local.ends)), part[:, None]
         D = each * local.D + (1.0 - each) * lone.D
@@ -189,16 +189,18 @@ class PersonalModels:
         held = 0.0 if squared else rows_held(centred.table, C, problem.fit_intercept)
         steps, tol = (1000, 1e-8) if squared else (3000, 1e-4)
         models, reach = [], found.reach[block]
-        for s in range(found.pull.shape[1] - 1, -1, -1):
+        for s in range(found.strength.shape[1] - 1, -1, -1):
             same = models and np.array_equal(reach[:, s], reach[:, s + 1])
             models.append(centred.steps(
-                block, self.centres, found.pull[:, s].copy(), unit=self._unit * found.reach[:, s],
+                block, self.centres, found.strength[:, s].copy(),
+                unit=self._unit * found.reach[:, s],
                 n_steps=steps, tol=tol, start=models[-1].D if same else None, rows_held=held,
             ))  # fmt: skip
         models.reverse()
         D, b = np.stack([one.D for one in models]), np.stack([one.b for one in models])
         first, table, sizes = models[0], centred.table, centred.table.sizes[block]
-        share, rho = self._unit[block, None] * reach, found.pull[block] / centred.scale[block, None]
+        share = self._unit[block, None] * reach
+        rho = found.strength[block] / centred.scale[block, None]
         f, even = np.empty(share.shape), np.empty(share.shape)
         squares = np.empty(len(first.columns))
         _, *csr, rows, offsets = centred._rows
@@ -248,18 +250,18 @@ class PersonalModels:
     def _towards_centre(self, block):
         billboard, variant = self.billboard, self.billboard.personalization
         if variant == "mean-reg":
-            return self._proximal(block, self._pull, self._hold, self._unit)
+            return self._proximal(block, self._strength, self._hold, self._unit)
         steps = _FINETUNE_STEPS if isinstance(billboard.local_steps, str) else billboard.local_steps
-        pull, penalty = self._pull, "quadratic"
+        strength, penalty = self._strength, "quadratic"
         if variant == "finetune":
-            pull = np.zeros_like(pull)
+            strength = np.zeros_like(strength)
         elif variant == "none":  # the intercept alone is fitted, where there is one
-            pull = 1e9 * (1.0 + self.centred.smoothness)
+            strength = 1e9 * (1.0 + self.centred.smoothness)
             steps = 100 if self.problem.fit_intercept else 0
         else:
             penalty = "predictions" if variant == "symmetrized-kl" else "fisher"
         local = self.centred.steps(
-            block, self.centres, pull, unit=self._unit, n_steps=steps, accelerate=False,
+            block, self.centres, strength, unit=self._unit, n_steps=steps, accelerate=False,
             penalty=penalty,
         )  # fmt: skip
         if variant == "none":
@@ -268,7 +270,7 @@ class PersonalModels:
 
     def _locals(self, pick):
         """`Local` of the tasks `pick`, block by block."""
-        several = 1 if self._candidates is None else 2 * self._candidates.pull.shape[1]
+        several = 1 if self._candidates is None else 2 * self._candidates.strength.shape[1]
         several *= 1 + (self._lone is not None)
         return in_order(self._local, self.centred.blocks(pick, several))
 
@@ -297,13 +299,13 @@ class PersonalModels:
             found = self._weighed(centred, self._candidates)
             W, b = found[1], found[2]
             if self.billboard.init is not None:
-                start = self.billboard.init
-                found = found[0], W + start.coef, b + start.intercept
+                public_init = self.billboard.init
+                found = found[0], W + public_init.coef, b + public_init.intercept
                 W, b = mixed([found, self._weighed(*self._lone)])
             self.intercept[:] = b
             return W.reshape(len(W), *self.shape)
         if is_squared(centred) and self.billboard.personalization == "mean-reg":
-            W, b = self._weighed(centred, Candidates.one(self._pull, self._hold))[1:]
+            W, b = self._weighed(centred, Candidates.one(self._strength, self._hold))[1:]
             if self.billboard.init is not None:
                 W, b = W + self.billboard.init.coef, b + self.billboard.init.intercept
             self.intercept[:] = b
@@ -316,7 +318,7 @@ class PersonalModels:
             coef[pick] *= self.share[pick].reshape(-1, *[1] * len(self.shape))
             if self.billboard.init is not None:
                 whole = self.billboard.init.coef.reshape(self.shape)
-                coef[pick] += np.multiply.outer(self.share_of_start[pick], whole)
+                coef[pick] += np.multiply.outer(self.share_of_init[pick], whole)
             if centred.table.is_sparse:
                 for k, columns, values in self._solved(local):
                     coef[k].reshape(C, -1)[:, columns] += values.T
@@ -341,7 +343,7 @@ class PersonalModels:
         centres = self.billboard.shaped(self.centres)
         coef = centres[self.which[k]] * self.share[k]
         if self.billboard.init is not None:
-            coef += self.share_of_start[k] * self.billboard.init.coef.reshape(self.shape)
+            coef += self.share_of_init[k] * self.billboard.init.coef.reshape(self.shape)
         for _, columns, values in self.differences([k]):
             coef.reshape(self.problem.n_outputs, -1)[:, columns] += values.T
         return coef
@@ -351,7 +353,7 @@ class PersonalModels:
         shared = self.centres[self.which[k]].reshape(X.shape[1], -1)
         out = self.share[k] * (X @ shared)
         if self.billboard.init is not None:
-            out += self.share_of_start[k] * (X @ self.billboard.init.coef.T)
+            out += self.share_of_init[k] * (X @ self.billboard.init.coef.T)
         for _, columns, values in self.differences([k]):
             out += X[:, columns] @ values
         return out + self.intercept[k]

@@ -61,14 +61,16 @@ class MeanPlan(Plan, RoundsPlan):
         of one task have a bounded distance; None for none. Together with sampled rounds, which
         have no mu, budgets add up (basic composition).
     relation : Relation, default=None
-    start : Start, default=None
+    public_init : PublicInit, default=None
     """
 
     free_because = None  # why levels of tasks were not looked for
 
-    def __init__(self, est, n_tasks, size, intercepts=None, groups=None, relation=None, start=None):
+    def __init__(
+        self, est, n_tasks, size, intercepts=None, groups=None, relation=None, public_init=None
+    ):  # fmt: skip
         self.update, self.clustered = est.update, est.clusters is not None
-        self.relation, self.start = relation, start
+        self.relation, self.public_init = relation, public_init
         auto = isinstance(est.clip_norm, str)
         if est.sampling == "all" and est.sampling_rate != 1.0:
             raise ValueError(
@@ -93,7 +95,7 @@ class MeanPlan(Plan, RoundsPlan):
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
             groups=groups, noise_parties=est._noise_parties,
             far=est._classification or (relation is not None and len(groups) > 1),
-            n_started=1 if start is None else len(start.coef),
+            n_started=1 if public_init is None else len(public_init.coef),
         )  # fmt: skip
         self.alone_weight = alone_weight(self.ratio, self.size / self.n_tasks)
         self.intercept = None
@@ -120,7 +122,7 @@ class MeanPlan(Plan, RoundsPlan):
         return super().report(source, made)
 
     def releases(self, made=None):
-        """`made`: bounds on the updates of all rounds; None: those of the start."""
+        """`made`: bounds on the updates of all rounds; None: those planned before the fit."""
         entries = self.entries(self.bounds() if made is None else made)
         if self.intercept is not None:
             statistic = "mean of clipped intercepts"
@@ -216,7 +218,7 @@ class MeanPlan(Plan, RoundsPlan):
 class PooledPlan(StructurePlan):
     """Slots of a fit around a pooled model: of the structure "mean" alone, with levels."""
 
-    even_pull = True
+    cap_curvature = True
 
-    def __init__(self, est, population, start=None):
-        super().__init__(est, population, ("mean",), start)
+    def __init__(self, est, population, public_init=None):
+        super().__init__(est, population, ("mean",), public_init)

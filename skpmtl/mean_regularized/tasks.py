@@ -11,15 +11,15 @@ class MeanTaskSide(RoundsTaskSide):
     Parameters
     ----------
     est : estimator
-    table, problem, which, relation, start
+    table, problem, which, relation, public_init
         As of `RoundsTaskSide`.
     """
 
     remembers = False
 
-    def __init__(self, est, table, problem, which, relation=None, start=None):
+    def __init__(self, est, table, problem, which, relation=None, public_init=None):
         given = {} if isinstance(est.local_steps, str) else {"n_steps": est.local_steps}
-        super().__init__(table, problem, which, relation, start, **given)
+        super().__init__(table, problem, which, relation, public_init, **given)
         self._models = None, None
 
     def answer(self, query):

@@ -8,8 +8,8 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
+from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
-from ..tables.start import Start
 from .finetune import FineTuner, tuned
 from .rules import LEFT
 
@@ -40,7 +40,7 @@ class MetaBillboard(Billboard):
     scaling : ndarray (2, n_features) or None
         Middles and units of the public ranges of the features, in which tasks fine-tune; the
         initialisation is in the units of the features.
-    public_init : Start or None
+    public_init : PublicInit or None
         Public model from which the rounds began; None: 0.
     relation : Relation or None
     row_noise : ndarray (r,) or None
@@ -61,7 +61,7 @@ class MetaBillboard(Billboard):
     noise: float = 0.0
     target_offset: float = 0.0
     scaling: np.ndarray | None = None
-    public_init: Start | None = None
+    public_init: PublicInit | None = None
     report: object = None
     relation: Relation | None = None
     row_noise: np.ndarray | None = None
@@ -152,7 +152,7 @@ class MetaBillboard(Billboard):
     def noisy(self):
         """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
         if self.relation is not None:
-            return 0.0  # `_starts` has the errors for each task
+            return 0.0  # `_inits` has the errors for each task
         way = scaled(self.init, self.scaling) - self.places[0]
         square = float(np.vdot(way, way))
         return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0
@@ -173,7 +173,7 @@ class MetaBillboard(Billboard):
             return [zero]
         return [scaled(self.public_init.joined(self.fit_intercept), self.scaling), zero]
 
-    def _starts(self, tasks):
+    def _inits(self, tasks):
         """Yield initialisations (n, n_outputs, size) of tasks, for scaled features, and the error
         expected of each, (n,): by their covariates, and by the constant alone, which is the mean
         over all tasks."""
@@ -203,7 +203,7 @@ class MetaBillboard(Billboard):
         if self.lost:
             init = places[0]
         elif self.relation is not None:
-            (init, init_error), *plain = self._starts(table.tasks)
+            (init, init_error), *plain = self._inits(table.tasks)
         else:
             init = scaled(self.init, self.scaling)
         table = scaled_table(table, self.scaling)

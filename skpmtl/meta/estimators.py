@@ -49,7 +49,7 @@ class _MetaInit(HasCovariates, BaseMTL):
         "group_size": [Interval(Integral, 1, None, closed="left")],
         "max_rows_per_unit": [None, Interval(Integral, 1, None, closed="left")],
         "feature_range": "no_validation",  # by `public_ranges`
-        "init": "no_validation",  # by `read_start`
+        "init": "no_validation",  # by `read_public_init`
         "relation": "no_validation",  # by `read_relation`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
         "refine": [StrOptions({"prox", "sgd"})],
@@ -269,7 +269,7 @@ class _MetaInit(HasCovariates, BaseMTL):
             noise=noise * plan.target_scale**2,
             target_offset=plan.target_offset,
             scaling=plan.scaling,
-            public_init=plan.start,
+            public_init=plan.public_init,
             report=plan.report(source),
             relation=plan.relation,
             row_noise=row_noise,
@@ -522,7 +522,7 @@ _DOC = """{summary}
         The initialisation phi; also as `mean_coef_` and `mean_intercept_`. Without `relation`.
     relation_coef_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
     relation_intercept_ : ndarray of shape (n_covariates,){intercepts_of_covariates}
-        With `relation`: what one more of every fact adds to phi, the constant first; names are
+        With `relation`: what one more of every covariate adds to phi, the constant first; names are
         ``billboard_.relation.names``.
     relation_noise_std_ : ndarray of shape (n_covariates,), or (n_covariates, n_features)
         Estimated standard deviation of the noise in every number of its rows, for rows of X of

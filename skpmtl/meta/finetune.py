@@ -2,7 +2,7 @@
 
 "prox" averages over models that a task could have, by prior weight and evidence of its rows:
 
-- around the initialisation, around 0, and around a public start where there is one,
+- around the initialisation, around 0, and around a public initial model where there is one,
   (w, b) ~ N(init, kappa s^2 I): minima of
 
       sum_i loss_i + 1 / (2 kappa) ||(w, b) - init||^2,
@@ -30,7 +30,7 @@ from .._runtime.threads import cost_blocks, even_blocks, run_blocks
 from ..local.curvature import largest_eigenvalues
 from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale
 from ..privacy.moments import even_root
-from ..tables.start import common_scores
+from ..tables.public_init import common_scores
 from ..tables.table import read_only, rows_of
 from .rules import BOUND
 
@@ -40,7 +40,7 @@ _CENTRE, _SPREAD = -0.75, 0.5
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
 _ALONE = 0.3  # prior weight of going alone in squared loss, beside 1 for an initialisation
 # The same of models around 0, at all scales; the error that an initialisation there would have.
-_NOWHERE, _NO_START = {"squared": 0.3, "logistic": 1.0, "multinomial": 1.0}, 1.0
+_NOWHERE, _NO_INIT = {"squared": 0.3, "logistic": 1.0, "multinomial": 1.0}, 1.0
 _FEW = 10  # rows from which these and going alone have that weight: one row is evidence of nothing
 _MUCH = 0.1  # least that is left of them, and the part of the variance above which it is less
 _WIDTH = 3.0  # of the flat prior of a free intercept, in std of the noise
@@ -84,7 +84,7 @@ class FineTuner:
             with np.errstate(all="ignore"):
                 found[tasks], changes = self._changes(tasks)
                 changes[~np.isfinite(changes).all(axis=(1, 2))] = 0.0
-                out[tasks] = self._starts(tasks) + changes
+                out[tasks] = self._inits(tasks) + changes
                 if self.own is not None:
                     out[tasks, :, -1] += self.own[tasks]
 
@@ -92,7 +92,7 @@ class FineTuner:
         run_blocks(block, [(tasks,) for tasks in blocks])
         return found, out
 
-    def _starts(self, tasks):
+    def _inits(self, tasks):
         return self.init[None] if self.init.ndim == 2 else self.init[tasks]
 
     def _changes(self, tasks):
@@ -109,7 +109,7 @@ class FineTuner:
         y, counts = table.y[pick], table.counts[pick]
         support = table.support[tasks]
         pick = pick if table.rows is None else table.rows[pick]
-        starts = self._starts(tasks)
+        starts = self._inits(tasks)
         base = self._scores(pick, ends if len(starts) > 1 else ends[[0, -1]], starts)
         if self.own is not None:
             base += np.repeat(self.own[tasks].T, sizes, axis=1)
@@ -266,7 +266,7 @@ def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, 
     if loss == "squared":
         shy = shy + _loyalty(table, init, fit_intercept)
     for place in places[lost:]:
-        found, models = FineTuner(table, loss, place, fit_intercept, _NO_START).prox()
+        found, models = FineTuner(table, loss, place, fit_intercept, _NO_INIT).prox()
         kinds.append((found + np.log(_NOWHERE[loss]) + shy, models))
     shy = 0.0 * shy if lost and len(places) == 1 else shy
     if loss == "squared":
@@ -292,7 +292,7 @@ def _with_free_intercepts(table, starts, fit_intercept, shy, around):
     # With two kinds of intercepts around the initialisation each has half of its weight.
     priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around))) + shy
     if fit_intercept and around:  # and around 0, where coefficients are all noise
-        widths = log_weights(np.log10(10.0**_FREE_CENTRE + _NO_START), _FREE_SPREAD)
+        widths = log_weights(np.log10(10.0**_FREE_CENTRE + _NO_INIT), _FREE_SPREAD)
         priors[0, :, 1:] = np.log(_NOWHERE["squared"]) + widths + shy[:, None]
     centres = [None]
     for prior, (init, init_error) in zip(priors[1:], starts, strict=True):
@@ -306,7 +306,7 @@ def _with_free_intercepts(table, starts, fit_intercept, shy, around):
 
 
 def _shyness(table):
-    """Logarithm of what tasks of few rows leave of the weights without a start. (n_tasks,)"""
+    """Log of the weight that tasks of few rows leave to models without `init`. (n_tasks,)"""
     return np.log(np.clip((table.support - 1) / (_FEW - 1), 1e-3, 1.0))
 
 

@@ -70,7 +70,7 @@ class MetaPlan(Plan):
         Public; 0 and 1 without a `target_range`. Targets are (y - offset) / scale in the rounds.
     scaling : ndarray (2, n_features) or None
         The same of the features.
-    start : Start or None
+    public_init : PublicInit or None
         Public model from which the rounds begin.
     begin : ndarray (n_outputs, size), or (r, n_outputs, size) with a relation
         The same in the units of the rounds; 0 without it.
@@ -113,7 +113,7 @@ class MetaPlan(Plan):
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self.target_offset, self.target_scale = est._target_scaling()
         self.scaling = est._feature_scaling(population.n_features)
-        self.start = est._start(population)
+        self.public_init = est._public_init(population)
         self.begin = self._begin(est.fit_intercept)
         self.noise_parties = est._noise_parties
         if self.noise_parties.honest > 1:
@@ -176,9 +176,9 @@ class MetaPlan(Plan):
         return most
 
     def _begin(self, fit_intercept):
-        if self.start is None:
+        if self.public_init is None:
             return np.zeros((self.n_outputs, self.size))
-        begin = scaled(self.start.joined(fit_intercept), self.scaling)
+        begin = scaled(self.public_init.joined(fit_intercept), self.scaling)
         if fit_intercept:
             begin[:, -1] -= self.target_offset
         return begin / self.target_scale

@@ -22,8 +22,8 @@ from ..local.prior import (
 from ..privacy.moments import even_root, root_of
 from ..rounds.plan import BINS
 from ..solvers.fitted import PenaltyBillboard
-from ..tables.start import Start, beside
-from .centres import AboutFacts, Centres
+from ..tables.public_init import PublicInit, beside
+from .centres import AboutCovariates, Centres
 from .tasks import ProjectedModels
 
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
@@ -32,7 +32,7 @@ _DOUBT = 8.0
 
 
 @dataclass
-class PriorBillboard(AboutFacts, OfModels):
+class PriorBillboard(AboutCovariates, OfModels):
     """What the curator of the empirical-Bayes method published.
 
     Attributes
@@ -53,7 +53,7 @@ class PriorBillboard(AboutFacts, OfModels):
         Models of a task: one for each of more than two classes.
     centres : Centres or None
         About which the prior is, task by task; None: about 0.
-    init : Start or None
+    init : PublicInit or None
         To which models of the prior, centres and releases are differences.
     level : Level or None
         Mean and spread of the levels of tasks; None where they are free.
@@ -69,7 +69,7 @@ class PriorBillboard(AboutFacts, OfModels):
     report: object = None
     n_outputs: int = 1
     centres: Centres | None = None
-    init: Start | None = None
+    init: PublicInit | None = None
     level: Level | None = None
 
     constraints = {
@@ -88,7 +88,7 @@ class PriorBillboard(AboutFacts, OfModels):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
         square = (d,) if self.diagonal else (d, d)
-        yield from self._declared_start()
+        yield from self._declared_init()
         if (self.snr_centre is None) != (self.snr_spread is None):
             raise ValueError("snr_centre needs a snr_spread")
         yield "its moment", self.moment, [square]
@@ -116,7 +116,7 @@ class PriorBillboard(AboutFacts, OfModels):
     def without_rows(self, tasks):
         coef, intercept = super().without_rows(tasks)
         if self.level is not None and self.mean is None:
-            intercept[:] = self.from_start(coef[:1] * 0.0, np.array(self.level.intercept))[1]
+            intercept[:] = self.add_init(coef[:1] * 0.0, np.array(self.level.intercept))[1]
         return coef, intercept
 
     def personalize(self, table, *, classification, fit_intercept):
@@ -125,8 +125,8 @@ class PriorBillboard(AboutFacts, OfModels):
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
         all noise does no harm. For squared loss it averages over both at all scales, and over the
         ridge of a task alone, by prior weight and evidence. For the logistic loss it takes the
-        likeliest scale, and the even prior where that is clearly better. With a start, which may
-        be a bad one, even priors are about the start and about 0.
+        likeliest scale, and the even prior where that is clearly better. A public initial
+        model may be a bad one: even priors are then about it and about 0.
 
         Returns
         -------
@@ -137,21 +137,21 @@ class PriorBillboard(AboutFacts, OfModels):
         table, found = self._models_of(table, classification, fit_intercept)
         W, b, outlier, energies = found
         if self.level is not None:
-            W_, _ = self.less_start(W, b)
+            W_, _ = self.subtract_init(W, b)
             levels = TaskLevels(table)
             pooled = levels.levels(W_, energies, self.level)
-            b = self.from_start(W_, pooled - np.einsum("kj,kj->k", levels.rows, W_))[1]
+            b = self.add_init(W_, pooled - np.einsum("kj,kj->k", levels.rows, W_))[1]
         return Personal(W, b, {"outlier_": outlier})
 
     def errors(self, table, **settings):
-        """Slopes of tasks, less the start, and their squared errors."""
+        """Slopes of tasks, less the public initial model, and their squared errors."""
         W, b, _, energies = self._models_of(table, **settings, known=False)[1]
-        return self.less_start(W, b)[0], energies
+        return self.subtract_init(W, b)[0], energies
 
     def _models_of(self, table, classification, fit_intercept, known=True):
         """-> table of differences, (W, b, weight of what is not of the prior, squared errors)
 
-        `known`: whether a task may leave the start, for models that are no differences to it.
+        `known`: whether a task may leave the public initial model; not for differences to it.
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         bare, table = table, self._differences(table)
@@ -164,9 +164,9 @@ class PriorBillboard(AboutFacts, OfModels):
             return table, self._averages(local, shared, bare, table, fit_intercept)
         even = even_root(table.n_features)
         W, b, loss = self._models(shared, root_of(self.moment))
-        W, b = self.from_start(W, b)
+        W, b = self.add_init(W, b)
         even_W, even_b, even_loss = self._models(local, even)
-        even_W, even_b = self.from_start(even_W, even_b)
+        even_W, even_b = self.add_init(even_W, even_b)
         if bare is not None:
             W_0, b_0, loss_0 = self._models(bare, even)
             better = loss_0 < even_loss
@@ -191,7 +191,7 @@ class PriorBillboard(AboutFacts, OfModels):
             local.average(root, kappa, even),
             shared.average(root_of(self.moment), kappa, released),
         ]
-        found = [(evidence, *self.from_start(W, b), Q) for evidence, W, b, Q in found]
+        found = [(evidence, *self.add_init(W, b), Q) for evidence, W, b, Q in found]
         if bare is not None:
             found.append(bare.average(root, kappa, even))
         with np.errstate(invalid="ignore"):
@@ -210,7 +210,7 @@ class PriorBillboard(AboutFacts, OfModels):
         # the second pass has those of the mode.
         excess = 0.0
         for _ in range(2 if local.classification else 1):
-            # To compare priors about a centre, or a start, with one about 0.
+            # To compare priors about a centre, or `init`, with one about 0.
             if self.centres is not None or self.init is not None:
                 excess = 0.5 * local.excess()
             criterion, W, b = local.fit(root, choose)
@@ -236,7 +236,7 @@ class ProjectionBillboard(OfModels):
     report : PrivacyReport or None
     n_outputs : int
         Models of a task: one for each of more than two classes.
-    init : Start or None
+    init : PublicInit or None
         To which models, and what is released, are differences.
     """
 
@@ -250,7 +250,7 @@ class ProjectionBillboard(OfModels):
     mean: np.ndarray | None = None
     report: object = None
     n_outputs: int = 1
-    init: Start | None = None
+    init: PublicInit | None = None
 
     constraints = {
         "task_weight": [StrOptions({"equal", "samples"})],
@@ -268,7 +268,7 @@ class ProjectionBillboard(OfModels):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
         square = (d,) if self.diagonal else (d, d)
-        yield from self._declared_start()
+        yield from self._declared_init()
         for M in self.projections:
             yield "a projection", M, [square]
             values = np.linalg.eigvalsh(M) if M.ndim == 2 else M
@@ -286,12 +286,12 @@ class ProjectionBillboard(OfModels):
         )  # fmt: skip
         for projection in self.projections:
             projected.update(projection)
-        return self.from_start(*projected.models())
+        return self.add_init(*projected.models())
 
 
 @dataclass
-class RelatedPenaltyBillboard(AboutFacts, PenaltyBillboard):
-    """Fitted shape of the penalty of what remains beside what follows from facts.
+class RelatedPenaltyBillboard(AboutCovariates, PenaltyBillboard):
+    """Fitted shape of the penalty of what remains beside what follows from covariates.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Centres of tasks that follow from public facts, about which models have their prior."""
+"""Centres of tasks that follow from public covariates, about which models have their prior."""
 
 from dataclasses import dataclass, replace
 
@@ -65,7 +65,7 @@ class Centres(Public):
         return found
 
 
-class AboutFacts:
+class AboutCovariates:
     """Mixin of billboards of models that lie about `centres`, or about 0 where that is None."""
 
     @property
@@ -74,7 +74,7 @@ class AboutFacts:
         return None if self.centres is None else self.centres.relation
 
     def with_covariates(self, given):
-        """A copy that knows facts about further tasks, see `Relation.with_tasks`."""
+        """A copy that knows covariates about further tasks, see `Relation.with_tasks`."""
         relation = self.relation.with_tasks(given)
         return replace(self, centres=replace(self.centres, relation=relation))
 
@@ -97,7 +97,7 @@ class AboutFacts:
             W = (V @ centres.coef).reshape(W.shape)
         if centres.intercept is not None:
             b = (V @ centres.intercept).reshape(b.shape)
-        return self.from_start(W, b)
+        return self.add_init(W, b)
 
 
 def about(coef, relation, own_units, table, fit_intercept):

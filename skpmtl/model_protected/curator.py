@@ -41,7 +41,7 @@ def votes_of(classification):
 
 
 def release_centres(plan, relation, population, log=None):
-    """The rounds in which centres of tasks follow from their facts.
+    """The rounds in which centres of tasks follow from their covariates.
 
     Parameters
     ----------
@@ -123,25 +123,25 @@ def release_prior(
     def sum_of_moments(contributions, positions=None):
         return {"moment": sum_of_directions(contributions["moment"], diagonal, moment[t])}
 
-    def vote_on_evidence(slot, priors, what):
+    def vote_on_evidence(share, priors, what):
         public = {"priors": priors, "snr_centre": billboard.snr_centre}
         combine = sum_of_differences("evidence")
-        query = Query("evidence", public, {"evidence": refine[slot]}, combine)
+        query = Query("evidence", public, {"evidence": refine[share]}, combine)
         released = (yield query)["evidence"]
-        keep(f"vote on the {what} {t + 1}", "clipped differences of log evidence", refine[slot])
-        if refine[slot] is not None:
+        keep(f"vote on the {what} {t + 1}", "clipped differences of log evidence", refine[share])
+        if refine[share] is not None:
             billboard.releases.append(released)
-        return released, 0.0 if refine[slot] is None else refine[slot].noise_std
+        return released, 0.0 if refine[share] is None else refine[share].noise_std
 
-    def block(slot, prior, basis, rank):
+    def block(share, prior, basis, rank):
         public = {"moment": prior, "basis": basis, "rank": rank}
         public |= {"snr_centre": billboard.snr_centre, "snr_spread": billboard.snr_spread}
-        S = (yield Query("block", public, {"block": moment[slot]}, sum_of_blocks))["block"]
+        S = (yield Query("block", public, {"block": moment[share]}, sum_of_blocks))["block"]
         words = "sum of u u', unit directions inside and outside of the subspace"
-        keep(f"moment {t + 1}", words, moment[slot])
-        if moment[slot] is not None:
+        keep(f"moment {t + 1}", words, moment[share])
+        if moment[share] is not None:
             billboard.releases.append(S)
-        return S, 0.0 if moment[slot] is None else moment[slot].noise_std ** 2
+        return S, 0.0 if moment[share] is None else moment[share].noise_std ** 2
 
     def keep(name, statistic, mechanism):
         if mechanism is not None:
@@ -192,8 +192,8 @@ def release_prior(
             billboard.moment = shrink_matrix(S, noise, float(m), tilt, sampling) / m
         if refine is not None and t in (0, last):
             # Of the last moment for the prior that is published; of the first for rounds of blocks.
-            slots = range(3 * t, 3 * t + 3)
-            yield from refined.sharpen(S, variance, slots, refine=t < last)
+            shares = range(3 * t, 3 * t + 3)
+            yield from refined.sharpen(S, variance, shares, refine=t < last)
             if refined.spectrum is not None:
                 billboard.moment = refined.moment
         if log is not None:
@@ -278,10 +278,10 @@ def release_projections(billboard, mechanisms, *, alpha, clip_norm, noise_shift,
 
 
 def release_intercepts(billboard, mechanism, to, clip_norm, middle, unit):
-    """One release more, for unseen_task="mean" with a relation: intercepts that follow from facts.
+    """One release more, for unseen_task="mean" with a relation: intercepts from covariates.
 
-    Fills ``billboard.centres.intercept``; coefficients follow from facts already. As in
-    `release_mean` tasks send what their models of (y - middle) / unit have, less the start, and as
+    Fills ``billboard.centres.intercept``; coefficients follow from covariates already. As in
+    `release_mean` tasks send what their models of (y - middle) / unit have, less `init`, and as
     in the rounds that is multiplied by their rows `to`, of length 1.
     """
     m, r = to.shape
@@ -299,7 +299,7 @@ def release_mean(billboard, mechanism, n_tasks, clip_norm, middle, unit):
     """One release more, for unseen_task="mean": the mean of the models of `billboard`, clipped.
 
     Fills ``billboard.mean``. The tasks personalise first, so that this is the last query. They send
-    models of (y - middle) / unit, so that what is clipped has no unit, and with a start what they
+    models of (y - middle) / unit, so that what is clipped has no unit, and with `init` what they
     add to it.
     """
     public = {"billboard": billboard, "clip_norm": clip_norm, "middle": middle, "unit": unit}

@@ -26,8 +26,8 @@ from ..solvers.decomposed import OUTLIERS
 from ..solvers.fitted import PenaltyBillboard
 from ..solvers.losses import make_loss
 from ..solvers.penalties import GroupNorm, TraceNorm
+from ..tables.public_init import differences
 from ..tables.relation import read_relation
-from ..tables.start import differences
 from ..tables.targets import public_range
 from . import exact
 from .billboard import PriorBillboard, ProjectionBillboard, RelatedPenaltyBillboard
@@ -70,7 +70,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
-        "init": "no_validation",  # by `read_start`
+        "init": "no_validation",  # by `read_public_init`
         "levels": [StrOptions({"auto", "free", "pooled"})],
         "relation": "no_validation",  # by `read_relation`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
@@ -208,9 +208,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
         return self._target_unit()[0]
 
     def _mean_unit(self):
-        """The same of what tasks send of it: with a start that is the distance from it."""
+        """The same of what tasks send of it: the distance from `init` where that is set."""
         middle, unit = self._target_unit()
-        return 0.0 if self._starts() else middle, unit
+        return 0.0 if self._has_public_init() else middle, unit
 
     def _public_alpha(self):
         return _PUBLIC_ALPHA if isinstance(self.alpha, str) else self.alpha
@@ -227,13 +227,13 @@ class _ModelProtected(HasCovariates, BaseMTL):
     def _curator(self, population, source):
         """The curator half of a fit; see `skpmtl.exchange`."""
         relation, plan = self._relation(population), None
-        start = self._start(population)
+        public_init = self._public_init(population)
         if self._is_private():
-            plan = MomentPlan(self, population, self._algorithm(), relation, start)
+            plan = MomentPlan(self, population, self._algorithm(), relation, public_init)
         rounds, centres, releases, bounds = self._rounds(population, relation), None, [], None
         if rounds is not None:
-            told = self._progress("round %d: noise std %.3g", rounds.n_rounds)
-            found = yield from release_centres(rounds, relation, population, told)
+            log = self._progress("round %d: noise std %.3g", rounds.n_rounds)
+            found = yield from release_centres(rounds, relation, population, log)
             centres, releases, bounds = found
         moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
         made, refine = [], plan.refine if plan else self._plain_votes(population)
@@ -252,13 +252,13 @@ class _ModelProtected(HasCovariates, BaseMTL):
                 log=log,
             )
             billboard.releases[:0] = releases if plan else []
-            billboard.init = start
+            billboard.init = public_init
             levels = plan.levels if plan else self._plain_levels(population)
             if levels is not None:
                 yield from release_level(billboard, levels, made)
         else:
             billboard = yield from release_projections(
-                self._empty_projections(population, start), moment,
+                self._empty_projections(population, public_init), moment,
                 alpha=self._public_alpha(), clip_norm=self.clip_norm,
                 noise_shift=self.noise_shift, log=log,
             )  # fmt: skip
@@ -294,8 +294,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
 
     def _task_side(self, table, population):
         """The task side for the tasks of `table`."""
-        settings, start, to = self._local_settings(), self._start(population), None
-        some = differences(table, start)
+        settings, public_init, to = self._local_settings(), self._public_init(population), None
+        some = differences(table, public_init)
         if self._algorithm() == "empirical-bayes":
             relation = self._relation(population, quiet=True)
             if self._rounds(population, relation) is None:
@@ -354,17 +354,18 @@ class _ModelProtected(HasCovariates, BaseMTL):
         """`RoundsPlan` of the centres; None where there are none."""
         return None if relation is None else rounds_of(self, population, relation.rank)
 
-    def _empty_projections(self, population, start=None):
+    def _empty_projections(self, population, public_init=None):
         return ProjectionBillboard(
             self._diagonal, self.acceleration, self.task_weight, self.ridge, population.n_tasks,
-            n_outputs=population.n_outputs, init=start,
+            n_outputs=population.n_outputs, init=public_init,
         )  # fmt: skip
 
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report()
-        relation, start = self._relation(population, quiet=True), self._start(population)
-        plan = MomentPlan(self, population, self._algorithm(), relation, start)
+        relation = self._relation(population, quiet=True)
+        public_init = self._public_init(population)
+        plan = MomentPlan(self, population, self._algorithm(), relation, public_init)
         return plan.report(self._source())
 
     def _check_study(self):
@@ -533,11 +534,11 @@ _DOC = """{summary}
         Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
     {task_weight}
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
-        Public facts about the tasks, as of `PrivateMeanRegMTL`. The prior of task k is then about
-        z_k' B, with z_k its facts and a constant, and B (`relation_coef_`) learned in rounds that
-        take 35 % of the squared budget; the second moment is that of what remains. Tasks compare
-        it with going alone. With "empirical-bayes" and Gaussian noise; columns for which the budget
-        is too small are left out, the last ones first.
+        Public task covariates, as of `PrivateMeanRegMTL`. The prior of task k is then about
+        z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned in rounds
+        that take 35 % of the squared budget; the second moment is that of what remains. Tasks
+        compare it with going alone. With "empirical-bayes" and Gaussian noise; columns for which
+        the budget is too small are left out, the last ones first.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     outliers : {{None, "tasks", "entries"}}, default=None
@@ -570,7 +571,8 @@ _DOC = """{summary}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: an error, or the mean model.
         With privacy the mean is one more release and takes 30 % of the budget; with `relation` the
-        model of the task's facts, whose intercepts take 10 % of the squared budget.{target_range}
+        model of the task's covariates, whose intercepts take 10 % of the squared
+        budget.{target_range}
     max_iter : int, default=10000
         Bound on the iterations of the exact solver.
     tol : float, default=1e-6
@@ -593,13 +595,13 @@ _DOC = """{summary}
     billboard_ : object
         The released numbers and what follows from them; the only part that may be published.
     {privacy_}
-    relation_coef_ : ndarray of shape (n_facts, n_features)
-        With `relation`: what one more of every fact adds to the coefficients, the constant first,
-        class by class where there are several; names are ``billboard_.relation.names``. Where
-        ``billboard_.centres.own_units``, in lengths of each task's own model.
-    relation_intercept_ : ndarray of shape (n_facts,)
+    relation_coef_ : ndarray of shape (n_covariates, n_features)
+        With `relation`: what one more of every covariate adds to the coefficients, the constant
+        first, class by class where there are several; names are ``billboard_.relation.names``.
+        Where ``billboard_.centres.own_units``, in lengths of each task's own model.
+    relation_intercept_ : ndarray of shape (n_covariates,)
         The same of the intercepts, where ``unseen_task="mean"`` released them.
-    relation_noise_std_ : ndarray of shape (n_facts,)
+    relation_noise_std_ : ndarray of shape (n_covariates,)
         Standard deviation of the noise in every number of its rows. Missing without noise.
     n_iter_ : int
         Iterations of the exact solver, or number of releases.
@@ -635,7 +637,7 @@ _DOC = """{summary}
         "entries": outlier_alpha sum_jk |q_jk|
 
     `mean_coef_` is then the mean of P. {malsar}
-    With `relation` the penalty is on W - B'Z', the least one over B, for the facts Z with a
+    With `relation` the penalty is on W - B'Z', the least one over B, for the covariates Z with a
     constant; B'Z' itself is held by a ridge of 1e-4 times the mean curvature of the losses over
     tasks and features.
     The empirical-Bayes method is described in `skpmtl.model_protected.prior`, the proximal one in
@@ -720,7 +722,7 @@ class _OfRange(MTLRegressorMixin):
         if self.target_range is None:
             return None
         low, high = public_range(self.target_range)
-        return (0.0 if self._starts() else 0.5 * (low + high)), 0.5 * (high - low)
+        return (0.0 if self._has_public_init() else 0.5 * (low + high)), 0.5 * (high - low)
 
 
 class _OfClasses(MTLClassifierMixin):

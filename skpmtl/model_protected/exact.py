@@ -11,11 +11,11 @@ from ..solvers.fitted import PenaltyBillboard
 from ..solvers.minimize import minimize
 from ..solvers.penalties import Beside
 from ..solvers.strength import auto_alpha, mean_curvature
-from ..tables.start import differences
+from ..tables.public_init import differences
 from .billboard import RelatedPenaltyBillboard
 from .centres import Centres
 
-_HELD = 1e-4  # curvature of what follows from facts, over that of the loss
+_HELD = 1e-4  # curvature of what follows from covariates, over that of the loss
 
 
 def fit(est, table, alpha):
@@ -32,7 +32,7 @@ def fit(est, table, alpha):
             "alpha=0 with ridge=0 is an unpenalised fit, which shares nothing between tasks: "
             "pass a positive alpha or ridge, or fit PerTask(LinearRegression())."
         )
-    init = est._start(Population.of(table))
+    init = est._public_init(Population.of(table))
     loss = est._loss(differences(table, init))
     alpha = auto_alpha(loss, est._penalty()) if alpha == "auto" else alpha
     options = {
@@ -77,7 +77,7 @@ def fit(est, table, alpha):
         init=init, **own,
     )  # fmt: skip
     billboard.report = exact_report()
-    W, B = billboard.from_start(W, b)
+    W, B = billboard.add_init(W, b)
     found = {
         "coef_": W,
         "intercept_": B,
@@ -89,7 +89,7 @@ def fit(est, table, alpha):
         "privacy_": billboard.report,
         **found,
     }
-    return {**found, **_shared(billboard, billboard.from_start(P, b)[0], B, b, table.tasks)}
+    return {**found, **_shared(billboard, billboard.add_init(P, b)[0], B, b, table.tasks)}
 
 
 def several(table):
@@ -100,12 +100,12 @@ def several(table):
 def with_mean(est, table, fitted):
     """Attributes of the releases without noise, with a mean model that nothing was spent on."""
     billboard, W, B = fitted["billboard_"], fitted["coef_"], fitted["intercept_"]
-    b = B if billboard.has_one_mean else billboard.less_start(W, B)[1]
+    b = B if billboard.has_one_mean else billboard.subtract_init(W, B)[1]
     return {**fitted, **_shared(billboard, W, B, b, table.tasks)}
 
 
 def _shared(billboard, W, B, b, tasks):
-    """The mean of the models W, B, or intercepts b that follow from facts. -> attributes"""
+    """The mean of the models W, B, or intercepts b that follow from covariates. -> attributes"""
     if billboard.has_one_mean:
         mean = float(B.mean()) if B.ndim == 1 else B.mean(axis=0)
         return {"mean_coef_": W.mean(axis=0), "mean_intercept_": mean}

@@ -34,9 +34,9 @@ _LOGITS = 4.0  # bound on the levels of classifiers
 # Of the votes on evidence: a share each, and what the first moment has of all where there are more.
 _VOTE_SHARE, _FIRST = 0.01, 0.45
 _PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
-_RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks follow from facts
+_RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks follow from covariates
 _PLAIN_ROUNDS = 30  # of these without noise
-_INTERCEPT_SHARE = 0.1  # of mu^2, for intercepts that follow from facts
+_INTERCEPT_SHARE = 0.1  # of mu^2, for intercepts that follow from covariates
 _MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
 
 
@@ -129,7 +129,7 @@ def shared_budget(
 
 
 def rounds_of(est, population, rank):
-    """`RoundsPlan` of the centres that follow from `rank` facts; None where they would be noise."""
+    """`RoundsPlan` of centres that follow from `rank` covariates; None where these were noise."""
     m, size = population.n_tasks, population.n_outputs * population.n_features
     groups = np.full(rank, m / rank)
     if not est._is_private():
@@ -158,7 +158,7 @@ class LevelPlan:
     window : (float, float) or None
         Middle and half-width where they are public; None: they are asked for.
     shares : dict of str to float
-        Of mu^2, by slot.
+        Budget shares of mu^2, by name.
     """
 
     def __init__(self, est, population, mu, adjacency):
@@ -210,10 +210,10 @@ class LevelPlan:
             return self._vector("spread", N_DIFFERENCES, sensitivity_of_votes(self.replace_one))
         return self._vector("spread", 1, 1.0 if self.replace_one else 0.5)
 
-    def _vector(self, slot, size, sensitivity):
+    def _vector(self, share, size, sensitivity):
         if math.isinf(self.mu):
             return None
-        return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[slot]))
+        return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[share]))
 
 
 def is_refined(est, population, mu, adjacency):
@@ -235,8 +235,8 @@ class MomentPlan(Plan):
     population : Population
     algorithm : {"empirical-bayes", "proximal"}
     relation : Relation, default=None
-    start : Start, default=None
-        Public start, for the report.
+    public_init : PublicInit, default=None
+        Public initial model, for the report.
 
     Attributes
     ----------
@@ -247,15 +247,15 @@ class MomentPlan(Plan):
     vote : list of mechanisms
         "empirical-bayes": one before every moment, and one for the end; else empty.
     mean : mechanism or None
-        For the mean model of unseen_task="mean", or intercepts where models follow from facts.
+        For the mean model of unseen_task="mean", or intercepts where models follow from covariates.
     rounds : RoundsPlan or None
         Of the centres of a relation.
     ratio : float or None
         "empirical-bayes": signal over noise of `n_releases_for`, which is public.
     """
 
-    def __init__(self, est, population, algorithm, relation=None, start=None):
-        self.start = start
+    def __init__(self, est, population, algorithm, relation=None, public_init=None):
+        self.public_init = public_init
         m, d = population.n_tasks, population.n_features
         self.algorithm = algorithm
         self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism

@@ -73,7 +73,7 @@ class LevelTaskSide(PriorTaskSide):
     ----------
     local : LocalModels
     table : TaskTable
-        As it was given; `local` has differences to the start.
+        As it was given; `local` has differences to the public initial model.
     settings : dict
         Of `LocalModels`.
     """
@@ -312,7 +312,7 @@ class WithMeanModel(TaskSide):
     def _with_intercepts(self, query):
         public = query.public
         self._personal = Personal(*public["billboard"].personalize(self.table, **self.settings))
-        W, b = public["billboard"].less_start(*self._personal[:2])
+        W, b = public["billboard"].subtract_init(*self._personal[:2])
         W, b = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
         return (b if query.statistic == "intercept" else np.column_stack([W, b])) / public["unit"]
 

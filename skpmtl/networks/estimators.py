@@ -495,9 +495,9 @@ _DOC = """{summary}
         The bound moves towards this quantile of the norms of the updates, by noisy counts.
     n_rounds : int, default=10
     update : {{"prox", "fedavg", "algorithm-1", "stateful"}}, default="prox"
-        What a task sends. "prox": `local_steps` steps from w~ with the pull of `lam` (FedProx);
-        "fedavg": the same without a pull. "algorithm-1" and "stateful" keep a network with every
-        task, as in `PrivateMeanRegMTL`.
+        What a task sends. "prox": `local_steps` steps from w~ with the penalty of `lam` (FedProx);
+        "fedavg": the same without that penalty. "algorithm-1" and "stateful" keep a network with
+        every task, as in `PrivateMeanRegMTL`.
     local : str or sequence of str, default=()
         Patterns of names of parameters, such as "head.*", that stay with the task. They start as
         the module does, are trained in the rounds, and cost no privacy. So stay the statistics of
@@ -515,7 +515,7 @@ _DOC = """{summary}
         Who takes part in a round: as in `PrivateMeanRegMTL`.
     personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
 default="mean-reg"
-        From w~ to a task's network, by `personal_steps` steps on its own rows: with the pull of
+        From w~ to a task's network, by `personal_steps` steps on its own rows: with the penalty of
         `lam` to w~ ("mean-reg"), without ("finetune"), with one to its predictions
         ("symmetrized-kl"), or with one weighted by the Fisher information ("ewc"). "none": w~
         itself, or the network of an update that keeps one.

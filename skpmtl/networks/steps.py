@@ -50,8 +50,9 @@ class LocalSteps:
         self.seeds = [zlib.crc32(str(task).encode()) for task in table.tasks.tolist()]
 
     def walk(
-        self, pick, starts, centres, steps, *, pull=0.0, penalty="quadratic", salt=0, without=None
-    ):
+        self, pick, starts, centres, steps, *, strength=0.0, penalty="quadratic", salt=0,
+        without=None,
+    ):  # fmt: skip
         """Steps of the tasks `pick` on their mean loss plus a penalty.
 
         Parameters
@@ -60,10 +61,10 @@ class LocalSteps:
         starts : tensor (n, n_shared + n_kept)
         centres : tensor (n, n_shared)
         steps : Pace
-        pull : float, default=0.0
+        strength : float, default=0.0
             Weight of the penalty, which is on the shared parameters.
         penalty : {"quadratic", "predictions", "fisher"}, default="quadratic"
-            pull / 2 times ||w - centre||^2, the mean symmetrised Kullback-Leibler divergence to
+            strength / 2 times ||w - centre||^2, the mean symmetrised Kullback-Leibler divergence to
             the predictions at the start (real targets: squared difference), or the first weighted
             by the diagonal of the Fisher information at the start, scaled to a maximum of 1.
         salt : int, default=0
@@ -80,7 +81,7 @@ class LocalSteps:
         apart = network.device.type == "cpu" or network.one_by_one or network.recurrent
         for places in self._blocks(pick, steps, not apart and penalty != "fisher"):
             at = network.torch.as_tensor(places, device=network.device)
-            given = pick[places], starts[at], centres[at], steps, pull, penalty, salt, without
+            given = pick[places], starts[at], centres[at], steps, strength, penalty, salt, without
             with drawing(network.torch, None, network.device), plain_numbers(network.torch):
                 ends = self._block(*given) if len(places) > 1 else self._one(*given)
             yield places, ends
@@ -142,23 +143,23 @@ class LocalSteps:
         at = np.ascontiguousarray(index)
         return self.X[self.network.torch.as_tensor(at, device=self.network.device)]
 
-    def _objective(self, scores, y, weights, before, pull):
+    def _objective(self, scores, y, weights, before, strength):
         """Mean loss of a batch, with the penalty on predictions where there are some `before`."""
         losses = self.network.losses(scores, y)
         if before is not None:
-            losses = losses + 0.5 * pull * self.network.divergence(scores, before)
+            losses = losses + 0.5 * strength * self.network.divergence(scores, before)
         return (weights * losses).sum() / weights.sum().clamp_min(1e-30)
 
-    def _moved(self, parts, velocity, gradient, centre, steps, pull, fisher):
+    def _moved(self, parts, velocity, gradient, centre, steps, strength, fisher):
         """One step, in place."""
         for j, (p, v, g) in enumerate(zip(parts, velocity, gradient, strict=True)):
             v.mul_(steps.momentum).add_(g)
-            if pull and j < len(centre):
+            if strength and j < len(centre):
                 away = p - centre[j]
-                v.add_(away if fisher is None else fisher[j] * away, alpha=pull)
+                v.add_(away if fisher is None else fisher[j] * away, alpha=strength)
             p.sub_(v, alpha=steps.rate)
 
-    def _one(self, pick, starts, centres, steps, pull, penalty, salt, without):
+    def _one(self, pick, starts, centres, steps, strength, penalty, salt, without):
         network, torch, k = self.network, self.network.torch, int(pick[0])
         network.write(starts[0])
         parts, centre = network.trained, self._centre(centres[0])
@@ -173,13 +174,13 @@ class LocalSteps:
         network.train(batches.shape[1])
         sow(torch, self.seeds[k] + salt, network.device)
         velocity = [torch.zeros_like(p) for p in parts]
-        quadratic = 0.0 if penalty == "predictions" else pull
+        quadratic = 0.0 if penalty == "predictions" else strength
         for t, rows in enumerate(batches):
             if t == 0 or not np.array_equal(rows, batches[t - 1]):
                 at = torch.as_tensor(np.ascontiguousarray(rows), device=network.device)
                 X, y, weights = self._features(rows), self.y[at], self.weights[at]
                 known = None if before is None else before[at - first]
-            value = self._objective(network.scores(network.module(X)), y, weights, known, pull)
+            value = self._objective(network.scores(network.module(X)), y, weights, known, strength)
             gradient = torch.autograd.grad(value, parts, allow_unused=True)
             with torch.no_grad():
                 gradient = [
@@ -189,7 +190,7 @@ class LocalSteps:
                 self._moved(parts, velocity, gradient, centre, steps, quadratic, fisher)
         return network.read()[None]
 
-    def _block(self, pick, starts, centres, steps, pull, penalty, salt, without):
+    def _block(self, pick, starts, centres, steps, strength, penalty, salt, without):
         network, torch = self.network, self.network.torch
         network.reset()
         found = [self._batches(int(k), steps, salt, without) for k in pick]
@@ -211,12 +212,12 @@ class LocalSteps:
         sow(torch, salt, network.device)
         slope = torch.func.vmap(
             torch.func.grad(
-                lambda p, X, y, w, b: self._objective(network.call(p, X), y, w, b, pull)
+                lambda p, X, y, w, b: self._objective(network.call(p, X), y, w, b, strength)
             ),
             in_dims=(0, 0, 0, 0, None if before is None else 0), randomness="different",
         )  # fmt: skip
         velocity = [torch.zeros_like(p) for p in parts]
-        quadratic = 0.0 if penalty == "predictions" else pull
+        quadratic = 0.0 if penalty == "predictions" else strength
         begin = torch.as_tensor(self.table.offsets[pick], device=network.device)
         with torch.no_grad():
             for t in range(steps.count):

@@ -15,7 +15,7 @@ class NetworkTaskSide(TaskSide):
     =============  ====================  ==============================
     update         starts from           sends
     =============  ====================  ==============================
-    "prox"         w~, with the pull     new network - w~
+    "prox"         w~, with penalty      new network - w~
     "fedavg"       w~, without           new network - w~
     "algorithm-1"  its network w_k       new w_k - old w_k
     "stateful"     its network w_k       new w_k - w~
@@ -46,7 +46,7 @@ class NetworkTaskSide(TaskSide):
         if relation is not None:
             self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
         self.local = LocalSteps(network, table)
-        self.update, self.pull = est.update, 0.0 if est.update == "fedavg" else est.lam
+        self.update, self.strength = est.update, 0.0 if est.update == "fedavg" else est.lam
         self.steps = Pace(est.local_steps, est.learning_rate, est.momentum, est.batch_size)
         shared, kept = network.start.split([network.n_shared, network.n_kept])
         m = table.n_tasks
@@ -98,7 +98,8 @@ class NetworkTaskSide(TaskSide):
         begin = centres if self.running is None else self.running[pick]
         starts = torch.cat([begin, kept], dim=1)
         self.round += 1
-        walk = self.local.walk(pick, starts, centres, self.steps, pull=self.pull, salt=self.round)
+        how = {"strength": self.strength, "salt": self.round}
+        walk = self.local.walk(pick, starts, centres, self.steps, **how)
         for places, ends in walk:
             ends[~torch.isfinite(ends).all(dim=1)] = torch.nan  # sends, and keeps, nothing
             new, own = ends.split([network.n_shared, network.n_kept], dim=1)
@@ -107,7 +108,7 @@ class NetworkTaskSide(TaskSide):
             D = new.double() - origin[places].double()
             norms = torch.linalg.vector_norm(D, dim=1)
             good = torch.isfinite(norms)
-            # Without a bound it is told: the rounds diverged.
+            # Without a bound it is reported: the rounds diverged.
             D = torch.where(good[:, None], D, 0.0 if np.isfinite(clip_norm) else torch.nan)
             D *= torch.clamp(clip_norm / norms.nan_to_num(0.0).clamp_min(1e-300), max=1.0)[:, None]
             self.kept[tasks[good]] = own[good]
@@ -177,12 +178,12 @@ def personal_networks(billboard, network, local, kept=None):
     coef, variant = np.empty(starts.shape), billboard.personalization
     if variant == "none":
         return starts.double().cpu().numpy(), np.zeros(len(coef))
-    pull = 0.0 if variant == "finetune" else billboard.problem.lam
+    strength = 0.0 if variant == "finetune" else billboard.problem.lam
     penalty = {"symmetrized-kl": "predictions", "ewc": "fisher"}.get(variant, "quadratic")
     steps = Pace(
         billboard.personal_steps, billboard.learning_rate, billboard.momentum, billboard.batch_size
     )
-    everybody, given = np.arange(table.n_tasks), {"pull": pull, "penalty": penalty}
+    everybody, given = np.arange(table.n_tasks), {"strength": strength, "penalty": penalty}
     if billboard.personal_folds is not None:
         public = torch.cat([network.tensor(first).repeat(len(coef), 1), kept], dim=1)
         losses = [

@@ -164,11 +164,11 @@ def _costs(first):
             f"{report.delta:.6g}, but {report.epsilon:.6g} is stated."
         )
     model = getattr(fitted, "best_estimator_", fitted)
-    if "slots" in report.public_inputs and model is fitted:
-        yield from _slots(report, model, math.sqrt(parties(report)))
+    if "budget shares" in report.public_inputs and model is fitted:
+        yield from _budget_shares(report, model, math.sqrt(parties(report)))
 
 
-def _slots(report, model, root):
+def _budget_shares(report, model, root):
     """Budgets that were fixed before the fit, of which releases may leave some unused."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit has warned

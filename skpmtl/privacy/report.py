@@ -32,7 +32,7 @@ ALWAYS = (
     "the parameters were not tuned on these data without being charged for it",
     "whether the input was valid at all is not protected",
 )
-PUBLIC_START = (
+PUBLIC_INIT = (
     "the model of init= is public: it knows none of the private rows, or what it cost is added"
 )
 PUBLIC_MODULE = (

@@ -72,7 +72,7 @@ class RunningModels:
                 "meant for: use PrivateMeanRegMTL, or X.toarray()."
             )
         self.W = np.zeros((centred.table.n_tasks, size)) if keeps else None
-        self.pull = np.zeros_like(centred.pull) if update == "fedavg" else centred.pull
+        self.strength = np.zeros_like(centred.strength) if update == "fedavg" else centred.strength
 
     def sum_of_updates(self, pick, centres, clip_norm, total, unit=None, to=None):
         """As `ProximalUpdates.sum_of_updates`; moves the running models of the tasks `pick`."""
@@ -87,7 +87,7 @@ class RunningModels:
             if self.W is not None:
                 start = self.W[block] - (0.0 if self.update == "ppsgd" else shared(block))
             return centred.steps(
-                block, centres, self.pull, unit=unit, n_steps=self.n_steps, accelerate=False,
+                block, centres, self.strength, unit=unit, n_steps=self.n_steps, accelerate=False,
                 rate=self.rate, start=start, trace=self.update == "ppsgd",
             )  # fmt: skip
 
@@ -121,8 +121,8 @@ class RunningModels:
 class RunningTaskSide(MeanTaskSide):
     """The task side of the rounds, with any of the updates."""
 
-    def __init__(self, est, table, problem, which, relation=None, start=None):
-        super().__init__(est, table, problem, which, relation, start)
+    def __init__(self, est, table, problem, which, relation=None, public_init=None):
+        super().__init__(est, table, problem, which, relation, public_init)
         if est.update != "prox":
             steps = _PLAIN_STEPS if isinstance(est.local_steps, str) else est.local_steps
             self.updates = RunningModels(
@@ -228,9 +228,9 @@ _OPTIONS = """{summary}
     personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
 default="mean-reg"
         From w~ to a task's model. "mean-reg": as in `{main}`. `local_steps` (20) gradient steps
-        from w~ on: the loss ("finetune"), with a pull to the predictions of w~ ("symmetrized-kl"),
-        or one weighted by the Fisher information ("ewc"). "none": w~ itself, or the running model
-        of an update that keeps one.
+        from w~ on: the loss ("finetune"), with a penalty towards the predictions of w~
+        ("symmetrized-kl"), or one weighted by the Fisher information ("ewc"). "none": w~
+        itself, or the running model of an update that keeps one.
     init, ridge, l1, task_weight, clusters, relation, relation_rank, fit_intercept, task_feature, \
 tasks, {class_list}unseen_task, {target_range}max_iter, tol, secure, random_state, verbose, dtype
         As in `{main}`; `ridge` goes with ``update="prox"``.
@@ -438,7 +438,7 @@ billboard_, privacy_, tasks_, n_iter_, n_features_in_, feature_names_in_{classes
     --------
     {main} : The method to compare with.
     """
-_PULL = "Strength of the personalisation after the rounds; {}the rounds."
+_STRENGTH = "Strength of the personalisation after the rounds; {}the rounds."
 
 
 def _doc(summary, text, lam, classifier, note=""):
@@ -461,12 +461,12 @@ _TEXTS = {
         "In every round each task takes gradient steps from the shared model on its own\n"
         '    loss and sends the clipped difference; with ``personalization="none"`` every task\n'
         "    is left with the shared model and an intercept of its own.",
-        _PULL.format("not used in "),
+        _STRENGTH.format("not used in "),
     ),
     "fedprox": (
         "Private FedProx, {}.",
         "As private federated averaging, with a penalty ``lam / 2 ||w - w~||^2`` on the way.",
-        _PULL.format("and of the penalty in "),
+        _STRENGTH.format("and of the penalty in "),
     ),
     "ppsgd": (
         "Private shared part plus personal part (PP-SGD), {}.",

@@ -4,7 +4,7 @@ The curator sees one clipped update per participating task and round. It publish
 
     u_t = (sum of clipped updates + N(0, s_t^2 I)) / q,    w~_t = w~_(t-1) + eta u_t,
 
-with w~_0 = 0 (models are differences to a public start) and q a public constant: the number of
+with w~_0 = 0 (models are differences to ``init``) and q a public constant: the number of
 tasks, or the sampling rate times it, whoever takes part and also when nobody does. With clusters
 the sums of all clusters make one vector, of which one task moves only one part, so that clusters
 cost nothing (parallel composition); w~ of a cluster of m_c of the m tasks then moves by

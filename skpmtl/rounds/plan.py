@@ -166,9 +166,9 @@ def path(ratio, size, far=False, n_started=1):
         Whether shared models are longer than those of a task: with log-losses, and those that
         covariates with a wide range are multiplied by.
     n_started : int, default=1
-        Classes of a public start. A task has few of many classes: what all of them have in common
-        beside the start is longer than its own part, and worth more of the noise, which is small
-        beside the scores of the start.
+        Classes of the public initial model. A task has few of many classes: what all of them have
+        in common besides it is longer than its own part, and worth more of the noise, which is
+        small compared with its scores.
 
     Returns
     -------

@@ -5,7 +5,7 @@ import numpy as np
 from ..exchange.protocol import TaskSide
 from ..local.centred import CentredTasks, dense_copy
 from ..local.updates import ProximalUpdates, lengths
-from ..tables.start import differences
+from ..tables.public_init import differences
 from .plan import bins, sum_of_bins
 
 _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
@@ -22,7 +22,7 @@ class RoundsTaskSide(TaskSide):
         Centre of each task.
     relation : Relation, default=None
         What `which` is instead; rows are then dense.
-    start : Start, default=None
+    public_init : PublicInit, default=None
         To which models are differences.
     n_steps : int, default=12
         Of an update that is not exact.
@@ -35,13 +35,13 @@ class RoundsTaskSide(TaskSide):
         What the tasks send.
     """
 
-    def __init__(self, table, problem, which, relation=None, start=None, n_steps=_PROX_STEPS):
+    def __init__(self, table, problem, which, relation=None, public_init=None, n_steps=_PROX_STEPS):
         self.to, self._rows = which, None
         if relation is not None:
             table, which = dense_copy(table), np.arange(table.n_tasks)
             self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
         self.table, self._unit = table, None
-        self.centred = CentredTasks(differences(table, start), problem, which)
+        self.centred = CentredTasks(differences(table, public_init), problem, which)
         self.updates = ProximalUpdates(self.centred, n_steps=n_steps, tol=_PROX_TOL)
 
     def unit(self):

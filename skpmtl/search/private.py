@@ -88,7 +88,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     selection : {"auto", "poisson", "logarithmic", "compose"}, default="auto"
         Distribution of the number of trials; "auto": "poisson" up to 7, "logarithmic" above.
         "compose": a fixed number of distinct candidates, all of which may be seen and are
-        paid for, as when the tasks are told the billboard of every trial.
+        paid for, as when the tasks receive the billboard of every trial.
     epsilon : float, default=1.0
         Privacy budget of the search with everything that it fits.
     delta : float or None, default=None
@@ -140,7 +140,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     the mean score is (hi - lo) / n_tasks: given the billboard, a task's score depends on its
     own rows alone. The best of K trials is accounted in `skpmtl.privacy.selection`. The
     guarantee needs that the other trials and their number stay with the curator: unless
-    ``selection="compose"`` their fits are neither logged nor told to callbacks. How long a
+    ``selection="compose"`` their fits are neither logged nor passed to callbacks. How long a
     search takes is not hidden.
 
     References

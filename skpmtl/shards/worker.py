@@ -57,7 +57,7 @@ class Shard:
         self.est, self.part, self.target, self.weight = clone(est), part, target, weight
         self.name = called(part) if name is None else name
         self.given = self.task_side = self.reply = None
-        self.heard = 0
+        self.n_received = 0
 
     def survey(self):
         with self._named():
@@ -84,7 +84,7 @@ class Shard:
                 self.task_side = self.est._task_side(self.table, population)
         self.population = population
         self.positions = np.searchsorted(population.tasks, self.table.tasks)
-        self.heard = 0
+        self.n_received = 0
         self.remembers = self.task_side.remembers
         return self.remembers
 
@@ -130,12 +130,12 @@ class Shard:
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):
         """Reply to a message; None when this is a new worker that missed what came before."""
-        if self.task_side is None or place > self.heard:
+        if self.task_side is None or place > self.n_received:
             return None
-        if place == self.heard:
+        if place == self.n_received:
             method, argument = pickle.loads(message)
             self.reply = getattr(self, method)(argument)
-            self.heard += self.remembers
+            self.n_received += self.remembers
         return self.reply
 
     def replay(self, population, classes, *messages):

@@ -14,7 +14,7 @@ that errors of sums of so many terms have [1]_. `Loss.rounding` bounds with it
   dual norm of V be larger by the second when it scales the residuals into the ball.
 
 Then ``dual_gap_`` is a bound for what an exact computer would find at the same W. Where the gap
-itself is below what rounding adds no further iteration can be told from the last.
+itself is below what rounding adds, further iterations cannot be distinguished.
 
 The dual values are strongly concave, so that a gap says where the optimal residuals are, and a
 feature whose dual level stays below alpha in all that ball has weights of zero (`may_be_used`;

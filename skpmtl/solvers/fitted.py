@@ -8,7 +8,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels
 from ..local.prior import LocalModels
-from ..tables.start import Start
+from ..tables.public_init import PublicInit
 from .decomposed import OUTLIERS, minimize_sum
 from .losses import make_loss
 from .minimize import minimize
@@ -45,7 +45,7 @@ class PenaltyBillboard(OfModels):
     outliers : {None, "tasks", "entries"}
     outlier_alpha : float
         Strength of the penalty of q_k; not used without outliers.
-    init : Start or None
+    init : PublicInit or None
         To which W is the difference.
     """
 
@@ -60,7 +60,7 @@ class PenaltyBillboard(OfModels):
     n_outputs: int = 1
     outliers: str | None = None
     outlier_alpha: float = 1.0
-    init: Start | None = None
+    init: PublicInit | None = None
     mean = None
 
     constraints = {
@@ -87,7 +87,7 @@ class PenaltyBillboard(OfModels):
             raise ValueError("an exact fit has no releases")
         if self.outliers and self.alpha == 0:
             raise ValueError("outliers need an alpha")
-        yield from self._declared_start()
+        yield from self._declared_init()
         yield "its moment", self.shape, [(d,) if self.diagonal else (d, d)]
         if (np.diagonal(self.shape) if self.shape.ndim == 2 else self.shape).min() < 0:
             raise ValueError("its shape is not positive")
@@ -135,7 +135,7 @@ class PenaltyBillboard(OfModels):
             fit_intercept=fit_intercept,
         )
         b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
-        return self.from_start(W.reshape(shape), b)
+        return self.add_init(W.reshape(shape), b)
 
     def _of_two_parts(self, table, classification, fit_intercept):
         loss = make_loss(

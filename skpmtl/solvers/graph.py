@@ -179,9 +179,9 @@ class GraphState(State):
         super().__init__(centred, lam)
         self.Omega = Omega
         # A task without neighbours has blocks that may have no inverse.
-        self.pulls = np.maximum(lam * Omega.diagonal(), 1e-8 * float(centred.smoothness.max()))
+        self.strengths = np.maximum(lam * Omega.diagonal(), 1e-8 * float(centred.smoothness.max()))
 
-        self.largest = float(centred.smoothness.max() + self.pulls.max()) + self.ridge
+        self.largest = float(centred.smoothness.max() + self.strengths.max()) + self.ridge
 
     def rounding(self, table, W, b, value):
         """How far the computed objective, `value`, may be from the true one for the given rows.
@@ -205,7 +205,7 @@ class GraphState(State):
         """Omega W of all tasks."""
         return (self.Omega @ W.reshape(len(W), -1)).reshape(W.shape)
 
-    def _pulled(self, W, shared, part):
+    def _quadratic(self, W, shared, part):
         return self.lam * float(np.vdot(W, shared[part])), self.lam * shared[part]
 
 
@@ -246,14 +246,14 @@ class LossOnGraph:
         """A over the tasks, which have a row of W for every class."""
         return (A @ W.reshape(A.shape[0], -1)).reshape(W.shape)
 
-    def _pulled(self, W):
+    def _quadratic(self, W):
         """-> 1/2 <W, A W>, A W"""
-        pull = self._product(self.A, W)
-        return 0.5 * float(np.vdot(W, pull)), pull
+        gradient = self._product(self.A, W)
+        return 0.5 * float(np.vdot(W, gradient)), gradient
 
     def evaluate(self, W):
-        (value, V), (penalty, pull) = self.loss.evaluate(W), self._pulled(W)
-        V -= pull
+        (value, V), (penalty, slope) = self.loss.evaluate(W), self._quadratic(W)
+        V -= slope
         return value + penalty, V
 
     def curvatures(self):
@@ -263,7 +263,7 @@ class LossOnGraph:
         return self.loss.dual_scale(W, V, value)
 
     def dual(self, theta, W, V, value):
-        penalty = self._pulled(W)[0]
+        penalty = self._quadratic(W)[0]
         return self.loss.dual(theta, W, V, value - penalty) - theta**2 * penalty
 
     def rounding(self, W, value):

@@ -84,7 +84,7 @@ class Loss:
         self.shape = (table.n_tasks, table.n_features)
         self.offsets = table.offsets
         self.y, self.weights = table.y, table.weights
-        self._base = None  # scores of rows under a public start, in the order of `y`
+        self._base = None  # scores of rows under a public initial model, in the order of `y`
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
         self.blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
@@ -157,7 +157,7 @@ class Loss:
         return sum(run_blocks(lambda *block: self._at_scores(z, *block)[0], self.blocks))
 
     def _whole(self, z, first, last):
-        """The scores z with those of the start, of the tasks from `first` to `last`."""
+        """The scores z plus those of the public initial model, of tasks `first` to `last`."""
         if self._base is None:
             return z
         rows = slice(self.offsets[first], self.offsets[last])
@@ -165,7 +165,7 @@ class Loss:
         return self._z
 
     def _from(self, base):
-        """Take scores of rows under a start."""
+        """Take scores of rows under a public initial model."""
         if base is not None:
             self._base, self._z = np.ascontiguousarray(base), np.empty(len(base))
 

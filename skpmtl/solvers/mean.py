@@ -209,7 +209,7 @@ class State:
         table, problem = centred.table, centred.problem
         self.centred, self.lam, self.ridge = centred, lam, problem.ridge
         self.which, self.count = centred.which, np.bincount(centred.which)
-        self.pulls = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
+        self.strengths = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
         self._y, self.counts, self._kind = table.y, table.counts, NUMBER[problem.loss]
@@ -224,7 +224,7 @@ class State:
         """What the tasks share at the weights W (n_tasks, n_outputs, d): means of clusters."""
         return cluster_means(W, self.which, self.count)
 
-    def _pulled(self, W, shared, part):
+    def _quadratic(self, W, shared, part):
         """-> twice the penalty of the weights W of the tasks `part`, its gradient
 
         Differences to means are squared, not multiplied by W: that stays above zero where a common
@@ -239,7 +239,7 @@ class State:
         """Penalties at U of the tasks `part`, and their gradient (the Hessian times U)."""
         U = U[part]
         out, W = np.zeros_like(U), U[:, :, :-1]
-        value, out[:, :, :-1] = self._pulled(W, shared, part)
+        value, out[:, :, :-1] = self._quadratic(W, shared, part)
         if self.ridge:
             value += self.ridge * float(np.einsum("kcj,kcj->", W, W))
             out[:, :, :-1] += self.ridge * W
@@ -262,8 +262,8 @@ class State:
                 *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
                 Wb[part], self.P, gradient[part], self.counts, table.given,
             )  # fmt: skip
-            penalty, pull = self._penalty(Wb, shared, part)
-            gradient[part] += pull
+            penalty, slope = self._penalty(Wb, shared, part)
+            gradient[part] += slope
             self._fix(gradient[part])
             return value + penalty
 
@@ -330,7 +330,7 @@ class Arrow:
             for c in range(self.groups):
                 A = weights[:, c, None] * Z
                 H, _, _ = grams(A, np.zeros(len(A)), ends, centred.scale[first:last], False)
-                H[:, diagonal, diagonal] += (state.pulls[first:last] + state.ridge)[:, None]
+                H[:, diagonal, diagonal] += (state.strengths[first:last] + state.ridge)[:, None]
                 if state.held is None:
                     H[:, d], H[:, :, d], H[:, d, d] = 0.0, 0.0, 1.0
                 else:
@@ -488,7 +488,7 @@ def newton(state, tol, max_iter, log, kind):
     -------
     W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
     """
-    centred, lam = state.centred, float(state.pulls.max())
+    centred, lam = state.centred, float(state.strengths.max())
     table, C = centred.table, centred.problem.n_outputs
     Wb = np.zeros((table.n_tasks, C, table.n_features + 1))
     logistic = centred.problem.loss == "logistic" and table.base is None
@@ -565,13 +565,13 @@ def minimize_related(centred, centres, V, *, tol, max_iter):
     W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
     """
     n_iter = fixed_point(centred, centres, tol=tol, max_iter=max_iter, V=V)
-    problem, table, lam = centred.problem, centred.table, float(centred.prox_pull[0])
-    around, share = V @ centres, share_of_centre(centred.prox_pull, problem.ridge)
+    problem, table, lam = centred.problem, centred.table, float(centred.prox_strength[0])
+    around, share = V @ centres, share_of_centre(centred.prox_strength, problem.ridge)
     W, b = share[:, None] * around, np.zeros((len(V), problem.n_outputs))
 
     def solve(block):
         return centred.steps(
-            block, around, centred.prox_pull, hold=problem.ridge, n_steps=_INNER,
+            block, around, centred.prox_strength, hold=problem.ridge, n_steps=_INNER,
             tol=_INNER_TOL * tol,
         )  # fmt: skip
 

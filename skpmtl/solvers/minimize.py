@@ -405,7 +405,7 @@ class _Proximal:
                     continue
                 _, V = loss.evaluate(W)
                 if trial_objective - objective <= 1e-12 * abs(objective) or n_iter >= max_iter:
-                    exhausted = True  # rounding: no lower objective can be told apart
+                    exhausted = True  # rounding: objectives this close cannot be compared
                     break
                 self.lipschitz *= 1.5  # the curvature bound was too small
                 guess = W + V / self.lipschitz

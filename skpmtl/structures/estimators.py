@@ -23,7 +23,7 @@ class _PrivateMTL(BaseMTL):
         **BaseMTL._parameter_constraints,
         "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
         "levels": [StrOptions({"auto", "free", "pooled"})],
-        "init": "no_validation",  # by `read_start`
+        "init": "no_validation",  # by `read_public_init`
     }
     _billboards = (StructureBillboard,)
     _federates = True
@@ -101,8 +101,8 @@ class _PrivateMTL(BaseMTL):
         return StructureTaskSide(table, population.n_tasks, self._settings(), plan)
 
     def _plan(self, population):
-        start = self._start(population)
-        return StructurePlan(self, population, self._structures(), start)
+        public_init = self._public_init(population)
+        return StructurePlan(self, population, self._structures(), public_init)
 
     def _planned_report(self, population):
         if not self._is_private():
@@ -113,9 +113,9 @@ class _PrivateMTL(BaseMTL):
         return query_specs(self._plan(population), population)
 
     def _sent_range(self):
-        """Public range of what tasks send of intercepts; with a start that is the way from it."""
+        """Public range of the intercepts that tasks send, less `init` where it is set."""
         found = self._intercept_range()
-        if found is None or not self._starts():
+        if found is None or not self._has_public_init():
             return found
         reach = 0.5 * (found[1] - found[0])
         return -reach, reach

@@ -406,8 +406,8 @@ def _row(value):
     if isinstance(value, Mapping):
         return {str(name): item for name, item in value.items()}
     if isinstance(value, (str, Real, np.bool_)) or value is None:
-        return {"fact": value}
-    return {f"fact {j}": item for j, item in enumerate(value, start=1)}
+        return {"covariate": value}
+    return {f"covariate {j}": item for j, item in enumerate(value, start=1)}
 
 
 def _is_missing(value):

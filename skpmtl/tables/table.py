@@ -49,7 +49,7 @@ class TaskTable:
     masses : ndarray (m,), default=None
         Sums of the weights that users gave; None: the numbers of rows.
     base : ndarray (N, n_outputs), default=None
-        Scores that log-losses add to those of a model, see `skpmtl.tables.start`; None: 0.
+        Scores that log-losses add to those of a model, see `skpmtl.tables.public_init`; None: 0.
     """
 
     X: object

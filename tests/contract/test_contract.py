@@ -292,7 +292,8 @@ def test_report_is_known_before_the_fit(case):
     assert (planned.epsilon, planned.delta, planned.mu) == (
         est.privacy_.epsilon, est.privacy_.delta, est.privacy_.mu
     )  # fmt: skip
-    if planned.releases and "slots" in planned.public_inputs:  # whose use follows the releases
+    # Use of the shares follows the releases.
+    if planned.releases and "budget shares" in planned.public_inputs:
         budgets = {entry["name"]: entry["mu"] ** 2 for entry in planned.releases}
         assert sum(budgets.values()) == pytest.approx(planned.mu**2)
         for entry in est.privacy_.releases:

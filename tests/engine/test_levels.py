@@ -266,7 +266,7 @@ def test_windows_need_tasks_that_agree(z, most):
     assert window_of(counts_of(scattered), 0.0, m) is None
     plan = StructurePlan(plan, Population(np.arange(m), 5), STRUCTURES)
     plan.mu = z / m
-    plan.slots = plan._shares_of_levels()
+    plan.budget_shares = plan._shares_of_levels()
     std = plan.window("window").noise_std
     found = [
         window_of(counts_of(scattered) + std * rng.normal(size=LEVEL_BINS), std, m)

@@ -21,7 +21,7 @@ def table_of(sizes=(9, 4, 1, 30), d=3, seed=0, classes=False, **options):
 
 @pytest.mark.parametrize("classes", [False, True])
 def test_updates_lead_to_minima_about_the_pooled_model(classes):
-    """The gradient there is the pull back, a part of the curvature: .05, or .3 / 4 of classes."""
+    """Its gradient there is a part of the curvature: .05, or .3 / 4 of classes."""
     table, rng = table_of(classes=classes), np.random.default_rng(1)
     theta, middle, unit, scale = rng.normal(size=(1, 4)), 18.0, 5.0, 2.0
     if classes:
@@ -34,12 +34,12 @@ def test_updates_lead_to_minima_about_the_pooled_model(classes):
         score, y = Z @ (theta[0] + D[k]), table.y[rows]
         slope = -y / (1.0 + np.exp(y * score)) if classes else score - (y - middle) / unit
         gradient = Z.T @ slope / len(Z)
-        pull = -gradient @ D[k] / (D[k] @ D[k])
+        strength = -gradient @ D[k] / (D[k] @ D[k])
         curvature = np.linalg.eigvalsh(Z.T @ Z)[-1] / len(Z)
         # The curvature is found from below, and taken 5 % larger.
-        assert 0.7 * part < pull / curvature < (1.3 if classes else 1.06) * part
+        assert 0.7 * part < strength / curvature < (1.3 if classes else 1.06) * part
         size = np.linalg.norm(gradient)
-        assert np.linalg.norm(gradient + pull * D[k]) < (0.15 if classes else 1e-6) * size
+        assert np.linalg.norm(gradient + strength * D[k]) < (0.15 if classes else 1e-6) * size
 
 
 def test_a_far_feature_does_not_set_an_even_pull():
@@ -53,8 +53,8 @@ def test_a_far_feature_does_not_set_an_even_pull():
         rows = slice(table.offsets[k], table.offsets[k + 1])
         Z = np.column_stack([np.ones(rows.stop - rows.start), X[rows]])
         H, y = Z.T @ Z / len(Z), (table.y[rows] - 18.0) / 5.0
-        pull = 0.05 * 10.0 * np.median(X[rows].var(axis=0))
-        D = np.linalg.solve(H + pull * np.eye(4), Z.T @ (y - Z @ theta[0]) / len(Z))
+        strength = 0.05 * 10.0 * np.median(X[rows].var(axis=0))
+        D = np.linalg.solve(H + strength * np.eye(4), Z.T @ (y - Z @ theta[0]) / len(Z))
         assert_allclose(even[k], D, rtol=1e-5, atol=1e-8)
         assert np.abs(one[k, [1, 2]]).max() < 1e-3 * np.abs(D[[1, 2]]).max()
     plain = [PooledUpdates(table, which).ways(theta, 18.0, 5.0, 1.0) for which in (False, True)]
@@ -94,7 +94,7 @@ def test_forms_of_tables_give_the_same_updates(classes):
     wanted = PooledUpdates(table).ways(theta, *units)
     settings = table.y, table.offsets, table.tasks
     options = {"n_classes": table.n_classes}
-    tolerance = 0.02  # of updates by steps, and pulls by a curvature that few steps find
+    tolerance = 0.02  # of updates by steps, and strengths by a curvature that few steps find
     thin = TaskTable(sparse.csr_array(table.X), *settings, **options)
     assert_allclose(PooledUpdates(thin).ways(theta, *units), wanted, atol=tolerance)
     short = TaskTable(table.X.astype(np.float32), *settings, **options)

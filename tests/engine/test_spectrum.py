@@ -172,13 +172,13 @@ def refined():
     tasks = PrivateMTL(epsilon=None)._task_side(table, Population(table.tasks, d))
     asked = []
 
-    def vote(slot, priors, what):
+    def vote(share, priors, what):
         asked.append(what)
         sent = differences_of(evidences(table, priors, 1.5, SETTINGS))
         return sum_of_differences("evidence")({"evidence": sent})["evidence"], 0.0
         yield
 
-    def block(slot, moment, basis, rank):
+    def block(share, moment, basis, rank):
         asked.append("block")
         public = {"snr_centre": 1.5, "snr_spread": 0.5, "moment": moment, "basis": basis,
                   "rank": rank}  # fmt: skip
@@ -231,7 +231,7 @@ def test_unrelated_tasks_are_not_sharpened():
     y = np.einsum("kid,kd->ki", X, W) + 0.3 * rng.normal(size=(m, n))
     table = TaskTable(X.reshape(-1, d), y.ravel(), np.arange(m + 1) * n, np.arange(m))
 
-    def vote(slot, priors, what):
+    def vote(share, priors, what):
         sent = differences_of(evidences(table, priors, 1.5, SETTINGS))
         return sum_of_differences("evidence")({"evidence": sent})["evidence"], 0.0
         yield

@@ -128,7 +128,7 @@ def plain_training(clients, table, o, rng, activation, classification, anchors=N
             own = slice(table.offsets[i], table.offsets[i + 1])
             order = np.argsort(draws[own])
             X, Y = table.X[own][order], table.Y[own][order]
-            extra = (o.pull, anchors[i]) if anchors else ()
+            extra = (o.strength, anchors[i]) if anchors else ()
             count = -(-len(X) // o.batch_size)  # batches of equal size, up to one row
             for b in range(count):
                 batch = slice(b * len(X) // count, (b + 1) * len(X) // count)

@@ -32,7 +32,7 @@ from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_epsilon, gdp_mu
 from skpmtl.rounds.curator import shrinkage
 from skpmtl.rounds.plan import bins, common_length, histogram, path, speeds, sum_of_bins
-from skpmtl.tables.start import Start, differences
+from skpmtl.tables.public_init import PublicInit, differences
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -82,13 +82,13 @@ def test_average_of_a_task_is_that_of_dense_formulas(intercept, d):
     doubt, unit = rng.uniform(0.3, 2.0, 6), np.array([1.0, 0.5, 3.0, 1.0, 1.0, 2.0])
     centres, which = rng.normal(size=(2, d)), np.array([0, 1, 0, 1, 0, 1])
     found = Candidates(own, doubt, ((1.0, 0.6), (3.0, 0.4)), 0.2, lone)
-    assert_allclose(found.pull[:, 1 : 1 + len(STRENGTHS)], own[:, None] * STRENGTHS + 0.2)
+    assert_allclose(found.strength[:, 1 : 1 + len(STRENGTHS)], own[:, None] * STRENGTHS + 0.2)
     assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
     _, W, b = averaged_models(table, intercept, 1 / sizes, found, centres, which, unit)
     for k in range(6):
         rows = table.task(k)
         w, level = plain_average(
-            *rows, unit[k] * centres[which[k]], found.pull[k], found.reach[k], found.prior[k],
+            *rows, unit[k] * centres[which[k]], found.strength[k], found.reach[k], found.prior[k],
             intercept,
         )  # fmt: skip
         assert_allclose(W[k], w, rtol=1e-9, atol=1e-9)
@@ -170,7 +170,7 @@ def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
         rows, centre = table.task(k)[0], unit[k] * centres[which[k]].reshape(C, d)
         own_y = y[table.offsets[k] : table.offsets[k + 1]]
         good, likely = plain_class_average(
-            rows, own_y, C, centre, found.pull[k], found.reach[k], found.prior[k], intercept
+            rows, own_y, C, centre, found.strength[k], found.reach[k], found.prior[k], intercept
         )
         assert_allclose(evidence[k], likely + held_evidence(held, sizes[k], C), atol=2e-3)
         got = np.column_stack([W[k], b[k]])
@@ -504,7 +504,7 @@ def test_scores_that_are_given_are_those_of_a_centre(C, loss, n, d):
     y = 2.0 * y - 1.0 if C == 1 else y
     table = TaskTable(X, y, np.array([0, n, 2 * n]), np.arange(2), n_classes=max(C, 2))
     start, which = rng.normal(size=(C, d)), np.zeros(2, dtype=np.int64)
-    moved = differences(table, Start(start, np.zeros(C)))
+    moved = differences(table, PublicInit(start, np.zeros(C)))
     for strength in CLASS_STRENGTHS:
         given = np.full(2, 1.0 / n), Candidates.one(np.full(2, 0.2 * strength))
         one = averaged_class_models(

@@ -323,7 +323,7 @@ def test_local_steps_find_the_proximal_model(kind, form):
     local_tasks = CentredTasks(table, Problem(LOSSES[kind], C, True, lam=lam, ridge=ridge))
     flat = (anchor.T if form == "csr" else anchor).reshape(1, -1)
     local = local_tasks.steps(
-        np.arange(7), flat, local_tasks.pull, hold=ridge, n_steps=20_000, tol=1e-13
+        np.arange(7), flat, local_tasks.strength, hold=ridge, n_steps=20_000, tol=1e-13
     )
     factor = lam / (lam + ridge)
     for k in range(7):
@@ -398,11 +398,11 @@ def test_kernels_uncompiled_agree():
     X, y, task = problem("multi", m=3, rows=(6, 9))
     local_tasks = CentredTasks(table_of(X, y, task), Problem("multinomial", 3, True, lam=0.2))
     anchor = np.random.default_rng(0).normal(size=(1, 12))
-    compiled = local_tasks.steps(np.arange(3), anchor, local_tasks.pull, n_steps=5)
+    compiled = local_tasks.steps(np.arange(3), anchor, local_tasks.strength, n_steps=5)
     function = kernels.local_steps
     kernels.local_steps = getattr(function, "py_func", function)
     try:
-        plain = local_tasks.steps(np.arange(3), anchor, local_tasks.pull, n_steps=5)
+        plain = local_tasks.steps(np.arange(3), anchor, local_tasks.strength, n_steps=5)
     finally:
         kernels.local_steps = function
     assert_allclose(plain.D, compiled.D, rtol=1e-10)
@@ -643,7 +643,7 @@ def test_symmetrised_divergence_is_differentiated_correctly():
             return loss + 0.7 / 2 * np.sum((p - q) * (np.log(p) - np.log(q)))
 
         found, before = z.copy(), z0.copy()
-        kernels._pull_to_predictions(found, before, y, 0, 1, kind, 0.7, False)
+        kernels._regularise_to_predictions(found, before, y, 0, 1, kind, 0.7, False)
         numeric = optimize.approx_fprime(z[0], lambda v: value(v[None]), 1e-7)
         assert_allclose(found[0], numeric, atol=1e-6)
 

@@ -51,8 +51,8 @@ def test_releases_spend_the_budget(adjacency, given):
     assert math.sqrt(np.sum(np.square(spent))) == pytest.approx(gdp_mu(2.0, 1e-4), rel=1e-5)
     assert est.n_iter_ == len(spent) == len(est.billboard_.releases)
     planned, _ = est._course(Population(np.arange(M), D))
-    assert sum(planned.slots.values()) == pytest.approx(1.0, rel=1e-12)
-    assert ("window" in planned.slots) == ("target_range" not in given)
+    assert sum(planned.budget_shares.values()) == pytest.approx(1.0, rel=1e-12)
+    assert ("window" in planned.budget_shares) == ("target_range" not in given)
 
 
 def test_classes_ask_no_window():

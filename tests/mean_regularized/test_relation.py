@@ -190,7 +190,7 @@ def test_report_names_the_relation():
     est = private(20.0, relation=facts(Z)).fit(X, y, task=task)
     line = est.privacy_.public_inputs["relation"]
     assert line.startswith("public, 30 x 3, largest leverage 0.")
-    assert est.billboard_.relation.names == ["constant", "fact 1", "fact 2"]
+    assert est.billboard_.relation.names == ["constant", "covariate 1", "covariate 2"]
 
 
 # ------------------------------------------------------------------------- later tasks

@@ -21,7 +21,7 @@ from skpmtl import (
     PublishedMeanRegMTL,
 )
 from skpmtl.privacy.accounting import gdp_mu
-from skpmtl.tables.start import read_start
+from skpmtl.tables.public_init import read_public_init
 
 M, N, D = 30, 12, 4
 TASKS = range(M)
@@ -120,7 +120,7 @@ def test_forms_of_one_start():
     model = LogisticRegression().fit(X, label)
     some = label != "b"
     given = {"tasks": TASKS, "random_state": 0, "epsilon": 3.0}
-    start = read_start(model, D, classes=np.array(["a", "c"]))
+    start = read_public_init(model, D, classes=np.array(["a", "c"]))
     p = model.predict_proba(X)
     odds = np.log(p[:, 2] / p[:, 0])  # of two of its classes: given that it is one of them
     assert_allclose(X @ start.coef[0] + start.intercept, odds, rtol=1e-9)
@@ -129,7 +129,7 @@ def test_forms_of_one_start():
         classes=list("abc"), unseen_task="mean", init=model, **given
     ).fit(X, label, task=task)
     forms = [model, parts, shared, shared.export_billboard()]
-    found = [read_start(form, D, classes=np.array(list("abc"))) for form in forms]
+    found = [read_public_init(form, D, classes=np.array(list("abc"))) for form in forms]
     assert_array_equal(found[0].coef, found[1].coef)
     assert_array_equal(found[0].intercept, found[1].intercept)
     assert_array_equal(found[2].coef, shared.mean_coef_)
@@ -141,7 +141,7 @@ def test_forms_of_one_start():
     again.fit(X[some], label[some], task=task[some])
     assert_array_equal(again.coef_, two.coef_)
     one = shared.export_task(0)
-    assert_array_equal(read_start(one, D, classes=np.array(list("abc"))).coef, one["coef"])
+    assert_array_equal(read_public_init(one, D, classes=np.array(list("abc"))).coef, one["coef"])
 
 
 def test_what_falls_back_falls_back_to_the_start():
@@ -237,7 +237,7 @@ def test_bad_starts_are_told(options, kind, message):
 )
 def test_bad_starts_of_classes_are_told(init, message):
     with pytest.raises(ValueError, match=message):
-        read_start(init, D, classes=LABELS)
+        read_public_init(init, D, classes=LABELS)
 
 
 def test_names_and_columns_of_a_start():
@@ -248,7 +248,7 @@ def test_names_and_columns_of_a_start():
     given = {"tasks": TASKS, "random_state": 0, "task_feature": "task", "init": model}
     est = PrivateMeanRegMTL(**given).fit(frame.assign(task=task), y)
     again = PrivateMeanRegMTL(**{**given, "init": est}).fit(frame.assign(task=task), y)
-    assert_array_equal(read_start(est, D).coef[0], est.mean_coef_)
+    assert_array_equal(read_public_init(est, D).coef[0], est.mean_coef_)
     assert again.coef_.shape == (M, D)
     other = frame[list("badc")].assign(task=task)
     with pytest.raises(ValueError, match="its features in another order"):

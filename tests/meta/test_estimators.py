@@ -399,7 +399,7 @@ def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
         flat_prior = flat if intercept else 0.0
         # (rows, prior mean of their weights, covariance beside theirs, scales, log prior weights)
         assert_allclose(lone[k], 2 * n / (1.05 * np.linalg.norm(centred, 2) ** 2), rtol=0.3)
-        doubt = np.array([est.billboard_.init_error, finetune._NO_START])
+        doubt = np.array([est.billboard_.init_error, finetune._NO_INIT])
         centres = np.log10(10.0**finetune._CENTRE + doubt)
         around = normal_weights(centres[0], finetune._SPREAD)
         few = few_rows(n) + said_by(centred @ init[:4], target - intercept * target.mean())
@@ -481,7 +481,7 @@ def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, r
         odds = np.log(np.bincount(label, minlength=max(C, 2)) + 0.5)
         own[k] = odds[1] - odds[0] if kind == "binary" else odds - odds.mean()
     nowhere = np.zeros_like(init)
-    told, nothing = est.billboard_.init_error, finetune._NO_START
+    told, nothing = est.billboard_.init_error, finetune._NO_INIT
     for around, doubt in ((init, told), (nowhere, 0.0), (nowhere, nothing)):
         alone = {"own": own} if doubt == 0 and intercept else {}
         tuner = finetune.FineTuner(table, LOSSES[kind], around, intercept, doubt, **alone)

@@ -104,7 +104,7 @@ class MeanStep(Planted):
 
     def _task_side(self, table, population):
         tasks = super()._task_side(table, population)
-        tasks.centred.prox_pull[:] = tasks.centred.prox_pull.mean()
+        tasks.centred.prox_strength[:] = tasks.centred.prox_strength.mean()
         return tasks
 
 

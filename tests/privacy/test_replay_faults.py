@@ -244,14 +244,14 @@ def test_the_same_noise_in_two_fits():
 
 
 # ---------------------------------------------------------------- budgets
-class CheapSlot(PrivateMTL):
+class CheapShare(PrivateMTL):
     """One budget share is charged at twice its budget; other shares are not used."""
 
     def _fit_table(self, table):
         moment = StructurePlan.moment
 
-        def cheap(plan, slot):
-            mechanism = moment(plan, slot)
+        def cheap(plan, share):
+            mechanism = moment(plan, share)
             mechanism.noise_std /= np.sqrt(2.0)
             return mechanism
 
@@ -281,7 +281,7 @@ class DearShares(PrivateMTL):
         return self._doubled(super()._planned_report, population)
 
 
-@pytest.mark.parametrize("cls", [CheapSlot, DearShares])
+@pytest.mark.parametrize("cls", [CheapShare, DearShares])
 def test_a_share_of_twice_its_budget(cls):
     found(cls(tasks=TASKS, epsilon=60.0), "Cost: ")
 

@@ -386,7 +386,7 @@ def test_a_worker_that_kept_its_models_is_not_taken_for_a_new_one(tmp_path):
     billboard = run(est._curator(setup[0], source), workers, source)
     given = billboard, (None, None), str(tmp_path), dict.fromkeys(workers.names, "0")
     first = workers.shards[0]
-    assert first.hear(first.heard, pickle.dumps(("keep", given))) is not None
+    assert first.hear(first.n_received, pickle.dumps(("keep", given))) is not None
     assert (tmp_path / "models-0.npz").exists()
 
 

@@ -90,7 +90,7 @@ def course_of(est, population, rng):
     """Drive a course to its end. -> plan, course, queries"""
     plan = StructurePlan(est, population, est._structures())
     course, queries, reply = _Course(population, plan, None), [], None
-    if not plan.slots:
+    if not plan.budget_shares:
         return plan, course, queries
     steps = course.run()
     while True:
@@ -107,36 +107,36 @@ def course_of(est, population, rng):
 def branches(plan, course, queries):
     """Names of what was decided by parameters and by releases."""
     asked = Counter(query.statistic for query, _ in queries)
-    slots = defaultdict(set)
-    for (slot, _, _), (query, _) in zip(course.made, queries, strict=True):
-        slots[slot].add(query.statistic)
-    if not plan.slots:
+    shares = defaultdict(set)
+    for (share, _, _), (query, _) in zip(course.made, queries, strict=True):
+        shares[share].add(query.statistic)
+    if not plan.budget_shares:
         return {"silent"}
     found = set()
     if not plan.levels:
         found.add("no levels")
     elif course.window is None:
         found.add("no window" + (" around a mean" if plan.structures == ("mean",) else ""))
-        if "direction" in slots["pooled"]:
-            found.add("mean in the slot of the pooled model")
+        if "direction" in shares["pooled"]:
+            found.add("mean in the budget share of the pooled model")
     else:
         found.add("window" if asked["window"] else "public window")
-        if "contest 1" in slots:
-            again = "pooled" in slots["main"]
+        if "contest 1" in shares:
+            again = "pooled" in shares["main"]
             once = plan.looks_once and course.billboard.about_centre
             found.add("pooled again" if again else "about once" if once else "no second rounds")
-        if "moment" in slots["contest 2"]:
+        if "moment" in shares["contest 2"]:
             found.add("a moment in place of a contest")
     if asked["evidence"]:
         found |= {"rank", *(["blocks"] if asked["block"] else [])}
-        found |= {"rival"} if "rival" in slots else set()
+        found |= {"rival"} if "rival" in shares else set()
         found |= {"two blocks"} if asked["block"] == 2 else set()
         found |= {"new directions"} if asked["block"] and (
             Counter(words for _, words, _ in course.made)[
                 "sum of clipped differences of log evidence, by weight of new directions"]
         ) else set()  # fmt: skip
         found |= (
-            {"sharpened late"} if "evidence" in slots["refine"] and not asked["block"] else set()
+            {"sharpened late"} if "evidence" in shares["refine"] and not asked["block"] else set()
         )
     if plan.looks_once:
         found.add("once")
@@ -151,14 +151,15 @@ def branches(plan, course, queries):
 
 EVERYWHERE = {
     "silent", "no levels", "no window", "no window around a mean", "window", "public window",
-    "mean in the slot of the pooled model", "pooled again", "about once", "no second rounds",
+    "mean in the budget share of the pooled model", "pooled again", "about once",
+    "no second rounds",
     "a moment in place of a contest", "rank", "blocks", "rival", "two blocks", "new directions",
     "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
 }  # fmt: skip
 
 
 def test_two_hundred_courses_spend_what_their_plans_say():
-    """mu^2 by slot and in total, by the mechanisms of what is yielded; on all branches."""
+    """mu^2 by budget share and in total, by the mechanisms of what is yielded; on all branches."""
     seen, ran = set(), 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
@@ -178,7 +179,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
         assert [mechanism for _, _, mechanism in course.made] == [m_ for _, m_ in queries]
         spent, parts = defaultdict(float), defaultdict(list)
         reach = 10.0 if est._classification is False else 5.0
-        for (slot, words, _), (query, mechanism) in zip(course.made, queries, strict=True):
+        for (share, words, _), (query, mechanism) in zip(course.made, queries, strict=True):
             assert mechanism.sensitivity == pytest.approx(
                 sensitivity(query, est, m, reach), rel=1e-9
             )
@@ -186,17 +187,18 @@ def test_two_hundred_courses_spend_what_their_plans_say():
             assert mechanism.noise_std * mechanism.mu == pytest.approx(
                 mechanism.sensitivity, rel=1e-6
             )
-            spent[slot] += mechanism.mu**2
-            parts[slot].append(mechanism.mu**2)
-            assert slot in plan.slots and "None" not in words
-        for slot, squared in spent.items():
-            whole = plan.slots[slot] * plan.mu**2
+            spent[share] += mechanism.mu**2
+            parts[share].append(mechanism.mu**2)
+            assert share in plan.budget_shares and "None" not in words
+        for share, squared in spent.items():
+            whole = plan.budget_shares[share] * plan.mu**2
             assert squared <= whole * (1.0 + 1e-9)
-            halves = slot == "refine" or (slot == "pooled" and course.window is None)
+            halves = share == "refine" or (share == "pooled" and course.window is None)
             if not halves:  # everything or nothing, in equal parts
                 assert squared == pytest.approx(whole, rel=1e-9)
-                assert np.ptp(parts[slot]) <= 1e-9 * whole
-        assert not plan.slots or sum(plan.slots.values()) == pytest.approx(1.0, abs=1e-12)
+                assert np.ptp(parts[share]) <= 1e-9 * whole
+        shares = plan.budget_shares.values()
+        assert not shares or sum(shares) == pytest.approx(1.0, abs=1e-12)
         total = sum(spent.values())
         assert total <= plan.mu**2 * (1.0 + 1e-9)
         # Those who hold the noise of all dishonest servers, or sites, see less of it.
@@ -218,14 +220,14 @@ def test_two_hundred_courses_spend_what_their_plans_say():
 
 
 def test_plans_do_not_see_what_was_released():
-    """Order, number and budgets of slots are the same for all releases; some are left out."""
+    """Order, number and sizes of budget shares are the same for all releases; some are left out."""
     est = PrivateMTL(epsilon=10.0)
     population, orders = Population(np.arange(400), 12), []
     for seed in range(12):
         plan, course, _ = course_of(est, population, np.random.default_rng(seed))
-        orders.append((plan.slots, [slot for slot, _, _ in course.made]))
-    slots = orders[0][0]
-    assert all(other == slots for other, _ in orders) and "refine" in slots
+        orders.append((plan.budget_shares, [share for share, _, _ in course.made]))
+    shares = orders[0][0]
+    assert all(other == shares for other, _ in orders) and "refine" in shares
     assert len({tuple(dict.fromkeys(order)) for _, order in orders}) > 3
 
 

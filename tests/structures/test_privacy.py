@@ -1,4 +1,4 @@
-"""What bounds a contribution, what a slot costs, and that nobody is asked without reason."""
+"""What bounds a contribution, what a share costs, and that nobody is asked without reason."""
 
 import itertools
 import math
@@ -126,18 +126,20 @@ def test_sensitivities_hold_for_several_classes(adjacency, factor):
 # ------------------------------------------------------------------------------- budget
 @pytest.mark.parametrize("structures", SUBSETS, ids="-".join)
 @pytest.mark.parametrize("mean", [True, False])
-def test_slots_are_the_budget(structures, mean):
+def test_budget_shares_are_the_budget(structures, mean):
     for m in (2, 5, 30, 300, 100_000):
         for epsilon in (0.01, 1.0, 30.0):
             options = {"unseen_task": "mean", "target_range": (0, 1)} if mean else {}
             plan = plan_of(m, 7, structures, epsilon=epsilon, **options)
-            assert not plan.slots or sum(plan.slots.values()) == pytest.approx(1.0, abs=1e-12)
-            assert list(plan.slots) == list(plan_of(m, 7, structures, epsilon=epsilon).slots) + (
-                ["mean intercept"] if mean and plan.slots else []
+            shares = plan.budget_shares
+            assert not shares or sum(shares.values()) == pytest.approx(1.0, abs=1e-12)
+            without = plan_of(m, 7, structures, epsilon=epsilon).budget_shares
+            assert list(shares) == list(without) + (
+                ["mean intercept"] if mean and plan.budget_shares else []
             )
 
 
-def test_a_slot_is_not_spent_twice():
+def test_a_budget_share_is_not_spent_twice():
     plan = plan_of(epsilon=5.0)
     course = _Course(Population(np.arange(200), 10), plan, None)
     mechanism = plan.vote("vote 1")
@@ -149,7 +151,7 @@ def test_a_slot_is_not_spent_twice():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_is_released_the_slots_hold(seed):
+def test_whatever_is_released_the_budget_shares_hold(seed):
     """Courses on answers of chance: every branch is taken, and none passes the budget."""
     rng, m, d = np.random.default_rng(seed), 150, 6
     for structures in SUBSETS:

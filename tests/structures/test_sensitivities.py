@@ -10,7 +10,7 @@ from skpmtl.exchange.protocol import Population
 
 M, D, BOUND = 400, 6, 0.3
 E = np.eye(D + 1)
-# By statistic: slot, mechanism of the plan, the two contributions that are farthest from each
+# By statistic: share, mechanism of the plan, the two contributions that are farthest from each
 # other, and by what their sum is divided.
 FAR = {
     "window": ("window", "window", 3.0, -5.0, 1.0),
@@ -32,11 +32,11 @@ CASES += [(PrivateMTLClassifier, name, OF_CLASSES[name]) for name in OF_CLASSES]
 @pytest.mark.parametrize("cls, name, far", CASES, ids=lambda x: x if isinstance(x, str) else "")
 def test_sensitivities_are_reached_and_not_passed(cls, name, far, adjacency, factor):
     """By what curators, and sites in their place, make of contributions of any kind."""
-    slot, kind, one, other, divide = far
+    share, kind, one, other, divide = far
     population = Population(np.arange(M), D)
     plan = StructurePlan(cls(epsilon=10.0, adjacency=adjacency), population, STRUCTURES)
     options = {"pooled": (BOUND, 30), "noise": (0.5,), "spread": (0.5,)}.get(name, ())
-    mechanism = getattr(plan, kind)(slot, *(options if kind in ("pooled", "number") else ()))
+    mechanism = getattr(plan, kind)(share, *(options if kind in ("pooled", "number") else ()))
     spec = query_specs(plan, population)[name]
     assert spec.total is not None
     public = {"clip_norm": BOUND}

@@ -193,7 +193,7 @@ SIZE = {"size": np.arange(M) % 7.0}
         (pd.DataFrame(SIZE).iloc[2:], ValueError, r"without a row in relation=: \[0, 1\]"),
         (pd.DataFrame(SIZE).set_axis([f"t{k}" for k in range(M)]), TypeError, "strings"),
         (pd.DataFrame(SIZE).replace(3.0, np.nan), ValueError, r"'size'.*for the tasks \[3, 10"),
-        ({k: [k, None] for k in range(M)}, ValueError, "'fact 2'"),
+        ({k: [k, None] for k in range(M)}, ValueError, "'covariate 2'"),
         ({k: {"a": k} if k else {"b": k} for k in range(M)}, ValueError, "other columns"),
         (np.ones((M - 1, 2)), ValueError, "a row for every"),
         (np.full((M, 1), np.inf), ValueError, "infinite"),
@@ -215,8 +215,8 @@ def test_bad_input_is_named(given, error, text):
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (np.column_stack([np.ones(M), TASKS]), r"\['fact 1'\] are constant"),
-        (np.column_stack([TASKS, 2.0 * TASKS + 1.0]), r"\['fact 2'\] are constant"),
+        (np.column_stack([np.ones(M), TASKS]), r"\['covariate 1'\] are constant"),
+        (np.column_stack([TASKS, 2.0 * TASKS + 1.0]), r"\['covariate 2'\] are constant"),
         (np.random.default_rng(0).normal(size=(M, 15)), "fewer than 5 tasks"),
         ({k: "b" if k == 7 else "a" for k in range(M)}, r"tasks \[7\] would follow"),
         (sparse.block_diag([ring(30), ring(30)]), "2 parts"),

@@ -48,7 +48,7 @@ class Refused(Exception):
 
 
 class Link(asyncio.Protocol):
-    """One connection to another server, in the place of MPyC's, which trusts all it is told.
+    """One connection to another server, in the place of MPyC's, which trusts all input.
 
     Frames are MPyC's: program counter (8 bytes), length (4), and the numbers. Nothing is kept of a
     frame that is longer than any message of the job, or that comes when too much is unread.

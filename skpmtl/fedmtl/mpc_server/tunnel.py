@@ -1,8 +1,8 @@
 """Links of an engine whose own links take any certificate of the authority, as SPU's do.
 
 The engine only meets sockets in the folder of its server. What leaves goes to the holder of the
-certificate of one rank and to nobody else; what comes is of the holder of one of the other ranks,
-which of them is not told to the engine.
+certificate of one rank and to nobody else; what comes is of the holder of one of the other ranks
+(the engine does not learn which).
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """The public initial model: all models are differences to it.
 
-Models of a task are then the start plus a difference, and everything that a method does is done to
-the difference: targets lose the scores of their rows under the start, log-losses add them to their
-own (`differences`), and what falls back falls back to the start. Releases, bounds and accounting
-are about differences, too, and stay what they were.
+Models of a task are then this model plus a difference, and everything that a method does is done to
+the difference: targets lose the scores of their rows under the initial model, log-losses add them
+to their own (`differences`), and what falls back falls back to the initial model. Releases, bounds
+and accounting are about differences, too, and stay what they were.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from .._runtime.public import Public
 from .finite import LARGEST
 from .ids import listed
 
-__all__ = ["Start", "common_scores", "differences", "read_start"]
+__all__ = ["PublicInit", "common_scores", "differences", "read_public_init"]
 
 _FORMS = (
     "init= takes coefficients, as an array of the shape of those of one task, a mapping with the "
@@ -27,7 +27,7 @@ _FORMS = (
 
 
 @dataclass(eq=False)
-class Start(Public):
+class PublicInit(Public):
     """A public model.
 
     Attributes
@@ -43,8 +43,8 @@ class Start(Public):
 
     def declared(self, n_outputs, n_features):
         """See `skpmtl.exchange.wire`."""
-        yield "the start", self.coef, [(n_outputs, n_features)]
-        yield "intercepts of the start", self.intercept, [(n_outputs,)]
+        yield "the public initial model", self.coef, [(n_outputs, n_features)]
+        yield "intercepts of the public initial model", self.intercept, [(n_outputs,)]
 
     def flat(self, by_feature=False):
         """Coefficients (n_outputs * n_features,), by output or by feature."""
@@ -79,19 +79,19 @@ def common_scores(table, W):
     return out.T
 
 
-def differences(table, start):
-    """The table of which models are differences to the start.
+def differences(table, public_init):
+    """The table of which models are differences to the public initial model.
 
     Parameters
     ----------
     table : TaskTable
         With encoded targets.
-    start : Start or None
+    public_init : PublicInit or None
         None: the table itself.
     """
-    if start is None:
+    if public_init is None:
         return table
-    return _moved(table, common_scores(table, start.coef) + start.intercept)
+    return _moved(table, common_scores(table, public_init.coef) + public_init.intercept)
 
 
 def beside(table, W):
@@ -107,13 +107,13 @@ def _moved(table, base):
     return replace(table, y=table.y - base[:, 0])
 
 
-def read_start(init, n_features, *, classes=None, names=None, fit_intercept=True, middle=0.0):
-    """The parameter `init`. -> Start, or None
+def read_public_init(init, n_features, *, classes=None, names=None, fit_intercept=True, middle=0.0):
+    """The parameter `init`. -> PublicInit, or None
 
     Parameters
     ----------
     init : None, array-like, mapping, estimator or billboard
-        See `_FORMS`. Of an estimator with a shared model that is the start.
+        See `_FORMS`. Of an estimator with a shared model that is the shared model.
     n_features : int
     classes : ndarray, default=None
         Sorted labels of the fit; None: real targets.
@@ -121,19 +121,18 @@ def read_start(init, n_features, *, classes=None, names=None, fit_intercept=True
         Of the features of the fit.
     fit_intercept : bool, default=True
     middle : float, default=0.0
-        Intercept of a start that has none of its own.
+        Intercept of a public initial model that has none of its own.
 
     Raises
     ------
     TypeError, ValueError
         For other things, and models that do not suit the fit.
     """
-    if init is None or isinstance(init, Start):
-        start = init
-        if start is not None:
+    if init is None or isinstance(init, PublicInit):
+        if init is not None:
             n_outputs = 1 if classes is None or len(classes) == 2 else len(classes)
-            _check_shape(start.coef, n_outputs, n_features)
-        return start
+            _check_shape(init.coef, n_outputs, n_features)
+        return init
     found = _parts(init)
     coef, intercept = _numbers(found["coef"], "coefficients"), found.get("intercept")
     intercept = None if intercept is None else _numbers(intercept, "intercepts")
@@ -154,7 +153,7 @@ def read_start(init, n_features, *, classes=None, names=None, fit_intercept=True
     if classes is None and known is not None:
         raise ValueError(
             f"init= is a model of the classes {listed(known)}, but targets are numbers here: take "
-            "a regression as the start."
+            "a regression as the public initial model."
         )
     if classes is not None and known is not None:
         coef, b = _of_classes(coef, b, np.asarray(known), classes)
@@ -167,7 +166,7 @@ def read_start(init, n_features, *, classes=None, names=None, fit_intercept=True
         )
     if intercept is None and fit_intercept:
         b = np.full(len(coef), float(middle))
-    return Start(np.ascontiguousarray(coef), np.ascontiguousarray(b))
+    return PublicInit(np.ascontiguousarray(coef), np.ascontiguousarray(b))
 
 
 def _parts(init):
@@ -239,10 +238,10 @@ def _numbers(values, what):
 
 
 def _of_classes(coef, b, known, classes):
-    """Rows of a start for the classes of the fit, in their order.
+    """Rows of a public initial model for the classes of the fit, in their order.
 
-    Of two classes the difference of their rows: their log-odds are those of the start, given that
-    it is one of the two.
+    Of two classes the difference of their rows: their log-odds are those of the initial model,
+    given that it is one of the two.
     """
     if len(coef) == 1 and len(known) == 2:  # log-odds of the second
         coef, b = np.concatenate([0.0 * coef, coef]), np.concatenate([0.0 * b, b])
@@ -281,6 +280,6 @@ def _check_names(known, names):
     odd = [name for name in known if name not in set(names)]
     problem = f"features that X lacks, {listed(odd)}" if odd else "its features in another order"
     raise ValueError(
-        f"init= has {problem}: X has {listed(list(names), 20)}. Fit the start on the same columns "
+        f"init= has {problem}: X has {listed(list(names), 20)}. Fit that model on the same columns "
         "in the same order, or pass its coefficients as an array."
     )
