@@ -250,7 +250,8 @@ class Sites:
         Raises
         ------
         ValueError
-            When two sites name the same task, or one a task that is not in the study.
+            When two sites name the same task, or one a task that is not in the study, or more
+            tasks than the study's `secure_sum`.
         """
         end = time.monotonic() + self.study.enrolment
         while True:
@@ -390,6 +391,12 @@ class Sites:
         if (positions < 0).any() or len(set(names)) < len(names):
             raise ValueError(
                 f"Site {self._name(node)} names tasks that the study does not have, or twice."
+            )
+        most = self.study.secure_sum
+        if most is not None and len(names) > most:
+            raise ValueError(
+                f"Site {self._name(node)} has {len(names)} tasks, more than secure_sum={most}, the "
+                "most that one site may have. Make a study with a larger secure_sum."
             )
         holders = self.node_of[positions]
         taken = positions[~np.isin(holders, np.array([0, node, *lost], dtype=np.uint64))]

@@ -192,11 +192,29 @@ def test_rounding_of_secure_sums_stays_within_the_bound():
     assert moved.min() > 2 * bound - 0.01
 
 
-def test_site_with_more_tasks_than_the_study_says(tmp_path, caplog):
+def test_site_with_more_tasks_than_the_study_says(tmp_path):
+    """The study ends before its first query, since waiting would mend nothing."""
     study = secure_study(secure_sum=2)
-    with pytest.raises(RuntimeError, match="Too few sites"):
-        curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
-    assert "more than the 2 tasks" in caplog.text
+    grid = InProcessGrid(study, tmp_path)
+    with pytest.raises(ValueError, match="has 3 tasks, more than secure_sum=2"):
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert not any("train" in message.metadata.message_type for message in grid.sent)
+
+
+def test_site_refuses_a_sum_over_more_tasks_than_the_study_says(tmp_path, caplog):
+    """Whatever the curator takes it to have."""
+    study = secure_study(secure_sum=2)
+
+    def fewer(node, message, reply):
+        if message.metadata.message_type == "query":
+            settings = reply.content.config_records["settings"]
+            settings["tasks"] = settings["tasks"][:2]
+        return reply
+
+    grid = InProcessGrid(study, tmp_path, broken=fewer)
+    with pytest.raises(RuntimeError, match="Too few sites"), pytest.warns(match="Held by no site"):
+        curate(grid, study, tmp_path / "curator", a_context())
+    assert "more than the 2 tasks of secure_sum" in caplog.text
 
 
 # ------------------------------------------------------------------ tasks that add their noise
