@@ -114,7 +114,9 @@ class NamedCoefficients:
         model : dict, Ridge or LogisticRegression
             Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
             regression) and "feature_names" (list, or None). With more than two classes "coef"
-            is (n_classes, n_features) and "intercept" (n_classes,). With `as_sklearn` a model
+            is (n_classes, n_features) and "intercept" (n_classes,). With ``uncertainty=True``
+            also "covariance" of coefficients and, last, the intercept, "noise_variance" and
+            "dof", None where the rows of the task do not tell. With `as_sklearn` a model
             that predicts for X without the task column; of a pipeline see `skpmtl.export_task`.
 
         Raises
@@ -135,7 +137,16 @@ class NamedCoefficients:
             "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
             "feature_names": None if names is None else names.tolist(),
         }
-        return linear_model(model) if as_sklearn else model
+        if as_sklearn:
+            return linear_model(model)
+        if hasattr(self, "covariance_"):
+            known = np.isfinite(self.noise_variance_[position])
+            model |= {
+                "covariance": self.covariance_[position].copy() if known else None,
+                "noise_variance": float(self.noise_variance_[position]) if known else None,
+                "dof": float(self.dof_[position]) if known else None,
+            }
+        return model
 
     def _position(self, task):
         """Place of a task in `tasks_`; ValueError where it is not there."""

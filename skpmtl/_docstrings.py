@@ -5,7 +5,7 @@ of that parameter; `fill_docstring` inserts them. An estimator whose parameter h
 writes the paragraph itself.
 """
 
-__all__ = ["PARAGRAPHS", "SHAPES", "TARGET_RANGE", "fill_docstring"]
+__all__ = ["PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "fill_docstring"]
 
 PARAGRAPHS = {
     "adjacency": """\
@@ -60,6 +60,7 @@ privacy_ : PrivacyReport
     "features_in_": """\
 n_features_in_, feature_names_in_
         Of X as given, so that a task column counts.""",
+    "posterior": "",  # of classifiers
     # The papers that more than one method comes from.
     "liang": """\
 J. Liang, Z. Liu, J. Zhou, X. Jiang, C. Zhang, F. Wang, "Model-protected multi-task
@@ -96,6 +97,19 @@ TARGET_RANGE = """
     target_range : (float, float) or None, default=None
         Public lowest and highest value of the target, never taken from private rows: where means of
         the tasks' intercepts are clipped. Shifted with the target it gives the same models."""
+# Of regressors with a posterior: a parameter, which follows `target_range`, and attributes.
+UNCERTAINTY = """
+    uncertainty : bool, default=False
+        Keep what a task knows of the error of its own model, for ``predict(X, return_std=True)``
+        and `predict_interval`. It follows from the rows of the task and the releases, costs no
+        privacy, and is for the task alone; it takes (n_features + 1)^2 numbers per task."""
+POSTERIOR = """
+    covariance_ : ndarray of shape (n_tasks, n_features + 1, n_features + 1)
+        With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows
+        a task's second moments of X, and belongs to that task alone.
+    noise_variance_, dof_ : ndarray of shape (n_tasks,)
+        With `uncertainty`: variance of the noise of a row, infinite where the rows of a task do
+        not tell it, and its degrees of freedom."""
 
 
 def fill_docstring(template, *, classes=None, **words):

@@ -15,6 +15,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy.special import log_expit, log_softmax
+from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -35,15 +36,25 @@ from .tables.finite import all_finite, bound_values, check_values, finite_models
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
-from .tables.scores import row_scores
+from .tables.scores import row_scores, row_variances
 from .tables.table import SingleTaskWarning
-from .tables.targets import class_targets, encode_labels, pair_known, public_classes, real_target
+from .tables.targets import (
+    class_targets,
+    encode_labels,
+    pair_known,
+    public_classes,
+    public_range,
+    real_target,
+)
 from .tables.weights import at_most_one, in_rows, with_classes
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
 logger = logging.getLogger("skpmtl")
 
+# Per-task attributes of uncertainty=True; see `skpmtl.local.posterior.Posterior`.
+POSTERIOR = ("covariance_", "noise_variance_", "dof_")
+_LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
     "order one (StandardScaler or TaskScaler, TransformedTargetRegressor)."
@@ -327,8 +338,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     _classification = False
     _federates = False
     _reads_sizes = False
-    _extras = ()
+    _extras = POSTERIOR
     _parameter_constraints = {
+        "uncertainty": ["boolean"],
         "fit_intercept": ["boolean"],
         "task_feature": [str, Integral, list, None],
         "tasks": [StrOptions({"auto"}), "array-like"],
@@ -357,6 +369,13 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
                 'epsilon, or leave it at "trusted".'
             )
+        reason = self._no_posterior() if getattr(self, "uncertainty", False) else None
+        if reason is not None:
+            raise ValueError(f"uncertainty=True, but {reason}")
+
+    def _no_posterior(self):
+        """Why the models of these parameters have no posterior, and what to do; None: they do."""
+        return None
 
     @property
     def _noise_parties(self):
@@ -379,13 +398,13 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
             found = [value for value in fitted.values() if isinstance(value, np.ndarray)]
             if not all_finite(*(a for a in found if a.dtype.kind == "f")):
                 raise ValueError(_NOT_FINITE)
-            return fitted
+            return {**fitted, **self._posterior_of(table, fitted["billboard_"])}
         fitted = self._fit_table(bound_values(table))
         if "coef_" in fitted:
             mean = fitted.get("mean_coef_"), fitted.get("mean_intercept_")
             models = finite_models(fitted["coef_"], fitted["intercept_"], mean)
             fitted["coef_"], fitted["intercept_"] = models
-        return fitted
+        return {**fitted, **self._posterior_of(table, fitted["billboard_"])}
 
     # ------------------------------------------------------------------ curator and task side
     def _fit_table(self, table):
@@ -412,6 +431,29 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     def _personalize_table(self, table):
         return self.billboard_.personalize(table)
 
+    def _posterior_of(self, table, billboard):
+        """Per-task attributes with ``uncertainty=True``, by name; none without."""
+        if not getattr(self, "uncertainty", False):
+            return {}
+        numbers = table.n_tasks * (table.n_features + 1) ** 2
+        if numbers > _LARGEST_COVARIANCE:
+            raise ValueError(
+                f"uncertainty=True keeps a covariance of {table.n_features + 1} numbers squared "
+                f"for each of {table.n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
+                "numbers: take fewer features, or personalise fewer tasks at a time."
+            )
+        width = None
+        if getattr(self, "target_range", None) is not None:
+            low, high = public_range(self.target_range)
+            width = high - low
+        with np.errstate(all="ignore"):
+            found = self._table_posterior(table, billboard, width)
+        return found.attributes()
+
+    def _table_posterior(self, table, billboard, width):
+        """`Posterior` of the tasks of a table; `width` is that of the range of the target."""
+        return billboard.posterior(table, fit_intercept=self.fit_intercept, width=width)
+
     def _with_absent(self, fitted, table):
         """Fitted attributes with the tasks that have no rows; their extras are 0."""
         tasks = table.everybody
@@ -422,7 +464,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
             "intercept_": merge_rows(len(tasks), here, fitted["intercept_"], away, intercept),
         }
         for name in set(self._extras) & set(fitted):
-            merged[name] = merge_rows(len(tasks), here, fitted[name], away, 0.0)
+            merged[name] = merge_rows(len(tasks), here, fitted[name], away, without_rows(name))
         return {**fitted, **merged}
 
     def _models_without_rows(self, fitted, tasks, positions):
@@ -573,13 +615,14 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         with np.errstate(all="ignore"):
             personal = Personal(*self._personalize_table(bound_values(table)))
         models = self._finite_models(personal.coef, personal.intercept)
+        extras = {**personal.extras, **self._posterior_of(bound_values(table), self.billboard_)}
         if not len(table.absent):
-            return Personal(*models, personal.extras)
+            return Personal(*models, extras)
         # Of tasks that are new to the billboard, whatever it has for those that it was made with.
         tasks = table.everybody
         here, away = np.searchsorted(tasks, table.tasks), np.searchsorted(tasks, table.absent)
         rest = BaseMTL._models_without_rows(self, vars(self), tasks, away)
-        return merged_tasks(len(tasks), here, Personal(*models, personal.extras), away, rest)
+        return merged_tasks(len(tasks), here, Personal(*models, extras), away, rest)
 
     def _first_models(self, table):
         """Fitted attributes with the models of the first tasks after `from_billboard`."""
@@ -597,13 +640,17 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
 
     def _linear(self, X, task, decide=None):
         """Linear scores in the form of the input, or `decide` of them."""
+        rows = self._rows_to_score(X, task)
+        return rows.wrap(self._row_values(rows, decide))
+
+    def _rows_to_score(self, X, task):
         rows = self._read_rows(X, task, mean=self.unseen_task == "mean")
         if rows.unseen is not None and len(rows.unseen) and not self._has_mean():
             raise ValueError(
                 f"Tasks that were not fitted: {listed(rows.unseen)}. This fit released no mean "
                 'model for unseen_task="mean": refit with it, or add them with personalize().'
             )
-        return rows.wrap(self._row_values(rows, decide))
+        return rows
 
     def _has_mean(self):
         return hasattr(self, "mean_coef_") and hasattr(self, "mean_intercept_")
@@ -711,18 +758,21 @@ class HasCovariates:
 
 
 class MTLRegressorMixin(Scored, RegressorMixin):
-    """Real targets: predict."""
+    """Real targets: predict, and how sure that is."""
 
     def _encode_target(self, table, classes=None):
         return real_target(table), None
 
-    def predict(self, X, task=None):
+    def predict(self, X, task=None, return_std=False):
         """Predict targets.
 
         Parameters
         ----------
         X, task
             As in `fit`.
+        return_std : bool, default=False
+            Whether to return the standard deviation of the prediction of a target, too. It needs
+            ``uncertainty=True``.
 
         Returns
         -------
@@ -730,8 +780,79 @@ class MTLRegressorMixin(Scored, RegressorMixin):
             One value per row; after a fit with 2-D y, without task ids, one column per task
             in the order of the columns of y (tasks added later come last); for a mapping X,
             ``{task: array}``.
+        y_std : as y
+            With `return_std`. It is infinite, with a warning, where rows of a task do not tell its
+            noise: tasks of one row, or of equal targets, without a public `target_range`.
+
+        Raises
+        ------
+        ValueError
+            For `return_std` of an estimator without posterior.
         """
-        return self._linear(X, task)
+        if not return_std:
+            return self._linear(X, task)
+        rows, y, std, _ = self._predictive(X, task)
+        return rows.wrap(y), rows.wrap(std)
+
+    def predict_interval(self, X, task=None, coverage=0.9):
+        """Predict intervals that hold targets with a probability.
+
+        The interval is ``y +- t_dof((1 + coverage) / 2) sqrt((dof - 2) / dof) y_std``, with the
+        degrees of freedom of the noise of the task. What is not covered: targets far from where
+        the task has rows, rows that depend on each other, and change.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+        coverage : float, default=0.9
+            Probability, in (0, 1).
+
+        Returns
+        -------
+        interval : ndarray of shape (n_samples, 2), or (n_samples, n_tasks, 2), or dict
+            Lower and upper ends, in the form of the predictions of `predict`; infinite where
+            `y_std` is.
+
+        Raises
+        ------
+        ValueError
+            If `coverage` is not in (0, 1), and of an estimator without posterior.
+        """
+        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
+            raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.9.")
+        rows, y, std, dof = self._predictive(X, task)
+        sure = np.isfinite(std)
+        dof = np.where(sure, dof, 3.0)
+        reach = student_t.ppf(0.5 * (1.0 + coverage), dof) * np.sqrt((dof - 2.0) / dof)
+        reach = np.where(sure, reach * std, np.inf)
+        return rows.wrap(np.stack([y - reach, y + reach], axis=-1))
+
+    def _predictive(self, X, task):
+        """-> rows, predictions, their standard deviations and degrees of freedom"""
+        rows = self._rows_to_score(X, task)
+        if "covariance_" not in vars(self):
+            raise ValueError(
+                f"This {type(self).__name__} keeps no posterior of its models"
+                + (
+                    ": pass uncertainty=True and fit again, or personalize() the task."
+                    if hasattr(self, "uncertainty")
+                    else "; those with a parameter uncertainty= do."
+                )
+            )
+        variance, dof = row_variances(
+            rows, self.covariance_, self.noise_variance_, self.dof_, self._wide_columns
+        )
+        unknown = ~np.isfinite(variance)
+        if unknown.any():
+            warnings.warn(
+                f"{int(unknown.sum())} predictions have an infinite standard deviation: their "
+                "tasks have one row, equal targets, or no rows, or were added without "
+                "uncertainty=True. A public target_range= bounds the noise of tasks with rows.",
+                stacklevel=users_line(),
+            )
+        std = np.where(unknown, np.inf, np.sqrt(np.where(unknown, 0.0, variance)))
+        return rows, self._row_values(rows, None), std, dof
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -891,12 +1012,19 @@ def _of_several_classes():
     return sorted(found)
 
 
+def without_rows(name):
+    """What a task without rows has of the extra of this name: it knows nothing of its noise."""
+    return np.inf if name in POSTERIOR[:2] else 0.0
+
+
 def merged_tasks(n_tasks, here, personal, away, models):
-    """`Personal` of all tasks: of some with rows, and models of others without; their extras
-    are 0."""
+    """`Personal` of all tasks: of some with rows, and models of others without."""
     pairs = zip(personal[:2], models, strict=True)
     coef, intercept = (merge_rows(n_tasks, here, own, away, other) for own, other in pairs)
-    extras = {k: merge_rows(n_tasks, here, v, away, 0.0) for k, v in personal.extras.items()}
+    extras = {
+        name: merge_rows(n_tasks, here, values, away, without_rows(name))
+        for name, values in personal.extras.items()
+    }
     return Personal(coef, intercept, extras)
 
 

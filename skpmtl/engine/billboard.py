@@ -4,9 +4,19 @@ from dataclasses import dataclass, field
 from numbers import Integral, Real
 
 import numpy as np
+from scipy.special import expit
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Public
+from ..local.posterior import (
+    TaskSums,
+    free_intercept,
+    mixed_moments,
+    mixed_noise,
+    own_noise,
+    posterior,
+    shifted,
+)
 from ..privacy.moments import even_root
 from ..tables.public_init import PublicInit
 from .evidence import Evidence, averaged
@@ -195,6 +205,29 @@ class StructureBillboard(OfModels):
         bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
         return averaged(found, bare.models(lone)[:2], odds)
+
+    def posterior(self, table, *, fit_intercept, width=None):
+        settings = {"classification": False, "fit_intercept": fit_intercept}
+        evidence = Evidence(self._differences(table), self.n_tasks, **settings)
+        sums = bare_sums = TaskSums(table, fit_intercept)
+        if self.init is not None:
+            sums = sums.less(self.init.coef[0], self.init.intercept[0])
+        found = evidence.moments(self.structures, sums)
+        if self.level is None:
+            noise = own_noise(found.energies, bare_sums, width)
+            found = free_intercept(found, sums)
+        else:
+            levels = TaskLevels(evidence.table)
+            found, noise = levels.posterior(found, sums, self.level, width)
+        if self.init is None:
+            return posterior(found, *noise)
+        bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
+        odds = bare.total(lone) - evidence.total(self.structures)
+        p = expit(np.nan_to_num(odds))
+        other = free_intercept(bare.moments(lone, bare_sums), bare_sums)
+        noise = mixed_noise(p, own_noise(other.energies, bare_sums, width), noise)
+        found = shifted(found, self.init.joined(True)[0])
+        return posterior(mixed_moments([found, other], np.stack([1.0 - p, p])), *noise)
 
 
 def alone(*model_shape):

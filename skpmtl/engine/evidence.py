@@ -16,6 +16,7 @@ local and free, and no number depends on another task's rows.
 import numpy as np
 from scipy.special import expit, logsumexp
 
+from ..local.posterior import Priors, mixed_moments, moments
 from ..local.prior import (
     SNR,
     VOTE_RANGE,
@@ -125,17 +126,40 @@ class Evidence:
         return local.solve(root, best_scale(self._penalised(structure), level), tol)
 
     def _averages(self, structure):
-        local, root, *_ = self._found(structure)
+        return self._found(structure)[0].average(*self._priors(structure))[1:]
+
+    def _priors(self, structure):
+        """What the average over the scales of a structure takes; see `LocalModels.average`.
+
+        -> root, kappa, log weights, width, trust
+        """
+        root = self._found(structure)[1]
         if self._kappa is None:
             self._kappa = lone_scale(self.table, self.settings["fit_intercept"])
         if structure.name == "alone":
             penalty = self._penalty(structure)
             lone = np.log(lone_weight(self.n_tasks, self.table.support))
             weights = np.column_stack([lone, np.tile(-0.5 * penalty, (len(lone), 1))])
-            return local.average(root, self._kappa, weights)[1:]
+            return root, self._kappa, weights, None, 1.0
         C = self._penalised(structure)
         weights = np.column_stack([np.full(len(C), -np.inf), -0.5 * C])
-        return local.average(root, self._kappa, weights, trust=0.0)[1:]
+        return root, self._kappa, weights, None, 0.0
+
+    def moments(self, structures, sums):
+        """`Moments` of the slopes of which `models` gives the means, of real targets.
+
+        sums : TaskSums
+            Of the table.
+        """
+        found = []
+        for s in structures:
+            root, kappa, weights, _, trust = self._priors(s)
+            centre = s.centre if s.centre.any() else None
+            found.append(moments(sums, Priors(root, weights, kappa, trust=trust, centre=centre)))
+        good = np.stack([np.isfinite(part.evidence) for part in found])
+        shares = np.where(good, np.nan_to_num(self.shares(structures)).T, 0.0)
+        with np.errstate(invalid="ignore"):
+            return mixed_moments(found, shares / shares.sum(axis=0))
 
     def directed(self, structures, about_centre):
         """`models` whose directions are asked for."""

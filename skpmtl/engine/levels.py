@@ -30,6 +30,7 @@ from scipy.stats import f as f_distribution
 from .._kernels.levels import level_posteriors
 from .._runtime.compat import Interval
 from .._runtime.public import Public
+from ..local.posterior import mixed_noise, own_noise, with_intercept
 from ..tables.public_init import common_scores
 from .votes import differences_of
 
@@ -326,16 +327,52 @@ class TaskLevels:
         """l_k, (n_tasks,), of tasks with these slopes; NaN where they are not finite."""
         if level.window is None:
             return self._levels_of_classes(W, level)
+        middle, error, part, p = self._pooling(energies, level)
+        with np.errstate(all="ignore"):
+            return middle + error * (p * part + 1.0 - p)
+
+    def _pooling(self, energies, level):
+        """-> m_k, e_k, phi and p of every task."""
         middle, square = self.pooled(level), level.spread**2
         with np.errstate(all="ignore"):
             error = self.targets - middle
-            sampling = self._variances(energies, level) / self.n
-            variance = square + sampling
+            variance = square + self._variances(energies, level) / self.n
             odds = math.log((1.0 - _FLAT) / _FLAT) + math.log(8.0 * level.window)
             odds = odds - 0.5 * np.log(2.0 * np.pi * variance) - 0.5 * error**2 / variance
             p = expit(odds + self._odds_of_noise(energies, level))
             p = np.ones(len(p)) if level.pooled else np.nan_to_num(p)
-            return middle + error * (p * square / variance + 1.0 - p)
+            return middle, error, square / variance, p
+
+    def posterior(self, found, sums, level, width=None):
+        """Models with pooled levels and their noise, of real targets.
+
+        Parameters
+        ----------
+        found : Moments
+            Of the slopes.
+        sums : TaskSums
+        level : Level
+        width : float, default=None
+            Of the public range of the target; None: of the window.
+
+        Returns
+        -------
+        found : Moments
+            With the level, a mixture of a pooled and a free one.
+        noise : (ndarray (n_tasks,), ndarray (n_tasks,))
+            As of `skpmtl.local.posterior.own_noise`: with the released one as prior where the
+            task is like others.
+        """
+        middle, error, part, p = self._pooling(found.energies, level)
+        with np.errstate(all="ignore"):
+            unit = (p * part + 1.0 - p) / self.n
+            between = p * (1.0 - p) * (error * (1.0 - part)) ** 2
+            dof = _OWN_ROWS + np.maximum(self.n - 1.0, 0.0)
+            released = self._variances(found.energies, level) * dof / (dof - 2.0), dof
+            own = own_noise(found.energies, sums, 2.0 * level.window if width is None else width)
+            level = middle + error * (p * part + 1.0 - p)
+            found = with_intercept(found, self.rows, level, unit, between)
+            return found, mixed_noise(p, released, own)
 
     def intercepts(self, W, energies, level):
         """Of models with these slopes, (n_tasks,)."""

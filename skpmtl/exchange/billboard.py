@@ -87,6 +87,23 @@ class Billboard(Public):
         intercept[:] = found.get("mean_intercept_", 0.0)
         return coef, intercept
 
+    def posterior(self, table, *, fit_intercept, width=None):
+        """How sure the tasks of `table` are of the models that they personalise.
+
+        Parameters
+        ----------
+        table : TaskTable
+        fit_intercept : bool
+        width : float, default=None
+            Of the public range of a real target.
+
+        Returns
+        -------
+        posterior : skpmtl.local.posterior.Posterior
+            For the task alone, like its model.
+        """
+        raise ValueError(f"{type(self).__name__} has no posterior of the models of tasks.")
+
     def within(self, report):
         """Be a part of something larger, such as a search, which `report` is about."""
         self.report = report

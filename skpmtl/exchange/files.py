@@ -46,7 +46,8 @@ __all__ = [
 ]
 # Parameters that stay where the rows of the fit are.
 _NOT_WRITTEN = (
-    "class_weight", "classes", "dtype", "random_state", "tasks", "verbose", "warm_start"
+    "class_weight", "classes", "dtype", "random_state", "tasks", "uncertainty", "verbose",
+    "warm_start",
 )  # fmt: skip
 _CLASS_TYPES = (
     "<U", "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"
@@ -72,9 +73,9 @@ def save_billboard(est, path):
 
     The file is a NumPy archive (.npz) without pickled objects. It has the billboard with its
     privacy report, the parameters except `class_weight`, `dtype`, `random_state`, `tasks`,
-    `verbose` and `warm_start`, the classes, and the names of the features. It has no rows, no
-    models of tasks and no list of tasks, with the exception of what is public about tasks: a
-    mapping of tasks to clusters, or a relation. An exact fit has a billboard too, which protects
+    `uncertainty`, `verbose` and `warm_start`, the classes, and the names of the features. It has no
+    rows, no models of tasks and no list of tasks, with the exception of what is public about tasks:
+    a mapping of tasks to clusters, or a relation. An exact fit has a billboard too, which protects
     nobody, as its report says.
 
     Parameters

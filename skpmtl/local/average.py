@@ -25,7 +25,7 @@ _HELD_INIT = 10.0  # rows of all classes at least beside a public initial model 
 # Class averages step until the next step promises less than this part of one unit of log-loss.
 _STEPS, _TOL = 60, 1e-6
 _AMPLE = 12.0  # priors that are so much less likely, in logarithms, do not count
-_ROUNDING = 1e-13  # Q is known up to this part of the squared targets
+ROUNDING = 1e-13  # Q is known up to this part of the squared targets
 
 
 class Candidates:
@@ -142,7 +142,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                 trace = np.cumsum(T[0], axis=1)[:, -1]
                 size = trace + own * np.einsum("kj,kj->k", mean, mean)
                 dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
-                floor = _ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
+                floor = ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
                 S = candidates.strength.shape[1]
                 found, likely = np.empty((count, d)), np.empty(count)
                 averages(

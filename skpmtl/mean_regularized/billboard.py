@@ -397,6 +397,9 @@ class MeanBillboard(Billboard):
         """
         return PersonalModels(table, self, centred)
 
+    def posterior(self, table, *, fit_intercept=None, width=None):
+        return PersonalModels(table, self, dense=True).posterior(width)
+
 
 @dataclass
 class PooledBillboard(StructureBillboard):

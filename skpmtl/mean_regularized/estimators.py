@@ -8,7 +8,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._docstrings import TARGET_RANGE, fill_docstring
+from .._docstrings import POSTERIOR, TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -311,6 +311,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         tasks="auto",
         unseen_task="error",
         target_range=None,
+        uncertainty=False,
         max_iter=100,
         tol=1e-10,
         secure=False,
@@ -337,6 +338,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         self.tasks = tasks
         self.unseen_task = unseen_task
         self.target_range = target_range
+        self.uncertainty = uncertainty
         self.max_iter = max_iter
         self.tol = tol
         self.secure = secure
@@ -536,6 +538,31 @@ class MeanRegularized(WideSparse, MeanFamily):
         b = models.intercept
         return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
 
+    def _no_posterior(self):
+        variant = self.personalization
+        if self.update == "ppsgd" and variant == "none":
+            return "the models of PPSGD are those of its rounds, and have no posterior."
+        if variant != "mean-reg":
+            return (
+                f"models of personalization={variant!r} are no average over priors, and have no "
+                'posterior: take "mean-reg".'
+            )
+        if self.relation_rank == "all":
+            return (
+                'models of relation_rank="all" are one minimum over all tasks, and have no '
+                "posterior of each: take another relation_rank."
+            )
+        return None
+
+    def _table_posterior(self, table, billboard, width):
+        if table.is_sparse and table.n_tasks * table.n_features > DENSE_LIMIT:
+            raise ValueError(
+                f"uncertainty=True needs models that are an array, and sparse X of {table.n_tasks} "
+                f"tasks and {table.n_features} features has differences to the shared model only: "
+                "take fewer features, or personalise fewer tasks at a time."
+            )
+        return super()._table_posterior(table, billboard, width)
+
     def _first_models(self, table):
         if isinstance(self.billboard_, PooledBillboard):
             return super()._first_models(table)
@@ -546,6 +573,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         if "coef_" in fitted:
             models = self._finite_models(fitted["coef_"], fitted["intercept_"])
             fitted["coef_"], fitted["intercept_"] = models
+        fitted |= self._posterior_of(table, self.billboard_)
         if len(table.absent):
             whole = self._with_absent({**vars(self), **fitted}, table)
             fitted = {name: whole[name] for name in fitted}
@@ -682,7 +710,7 @@ _DOC = """{summary}
     shares_ : dict of str to float
         With pooled levels: released shares of the tasks that follow the pooled slopes ("common"),
         are around them ("mean"), or go alone; noise and all, so that they may be below 0.
-    tasks_ : ndarray of shape (n_tasks,){classes}
+    tasks_ : ndarray of shape (n_tasks,){classes}{posterior}
     billboard_ : MeanBillboard or PooledBillboard
         Noisy means in the order of publication, and with free levels ``history()``: noise and
         epsilon per round. Nothing that depends on the data in another way is recorded.
@@ -758,7 +786,8 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         shapes="",
         shapes_of_covariates="",
         intercepts="",
-        target_range=TARGET_RANGE,
+        target_range=TARGET_RANGE + UNCERTAINTY,
+        posterior=POSTERIOR,
         known_levels=", or `target_range` is known",
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
@@ -791,6 +820,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         tasks="auto",
         unseen_task="error",
         target_range=None,
+        uncertainty=False,
         max_iter=100,
         tol=1e-10,
         secure=False,
@@ -804,8 +834,8 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
             task_weight=task_weight, clusters=clusters, relation=relation,
             relation_rank=relation_rank, fit_intercept=fit_intercept,
             task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
-            target_range=target_range, max_iter=max_iter, tol=tol, secure=secure,
-            random_state=random_state, verbose=verbose, dtype=dtype,
+            target_range=target_range, uncertainty=uncertainty, max_iter=max_iter, tol=tol,
+            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.levels = levels
 

@@ -13,6 +13,7 @@ from .._runtime.registers import LANES, up
 from .._runtime.threads import in_order
 from ..local.average import (
     CLASS_STRENGTHS,
+    ROUNDING,
     Candidates,
     averaged_class_models,
     averaged_models,
@@ -21,6 +22,17 @@ from ..local.average import (
     rows_held,
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
+from ..local.posterior import (
+    Priors,
+    TaskSums,
+    by_evidence,
+    free_intercept,
+    mixed_moments,
+    moments,
+    own_noise,
+    posterior,
+    shifted,
+)
 from ..local.prior import mixed
 from ..local.updates import is_squared, lengths
 from ..tables.public_init import differences
@@ -113,6 +125,32 @@ class PersonalModels:
             self.intercept[:] = 0.0
         if self._stored is not None:
             self.centred = self._given = self._lone = None
+
+    def posterior(self, width=None):
+        """`skpmtl.local.posterior.Posterior` of all tasks, of squared loss."""
+        problem, start = self.problem, self.billboard.init
+        one, other = self._candidates, None if self._lone is None else self._lone[1]
+        if one is None:
+            one = Candidates.one(self._strength, self._hold)
+        sums = bare = TaskSums(self._given, problem.fit_intercept)
+        if start is not None:
+            sums = sums.less(start.coef[0], start.intercept[0])
+        scale, root = self.centred.scale[:, None], np.ones(sums.mean.shape[1])
+        centre = self.centres[self.which] * self._unit[:, None]
+
+        def under(sums, priors):
+            return moments(sums, Priors(
+                root, priors.prior, pull=priors.strength / scale, centre=centre, reach=priors.reach,
+                share=priors.share, rounding=ROUNDING,
+            ))  # fmt: skip
+
+        found = under(sums, one)
+        if start is not None:
+            found = shifted(found, start.coef[0])
+        if other is not None:
+            found = [found, under(bare, other)]
+            found = mixed_moments(found, by_evidence(found))
+        return posterior(free_intercept(found, bare), *own_noise(found.energies, bare, width))
 
     def _without_init(self, around, lone):
         """-> tasks around 0, and the priors by which they go without the start"""

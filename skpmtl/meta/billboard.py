@@ -8,9 +8,10 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
+from ..local.posterior import own_noise, posterior
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
-from .finetune import FineTuner, tuned
+from .finetune import FineTuner, posterior_moments, tuned
 from .rules import LEFT
 
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
@@ -197,25 +198,39 @@ class MetaBillboard(Billboard):
             models = tuple(0.0 * b + a for a, b in zip(starts, models, strict=True))
         return models
 
-    def personalize(self, table):
-        """Models of the tasks of `table`, from their rows and this billboard alone."""
+    def _around(self, tasks):
+        """What `tuned` takes after the table: loss, initialisation, and public settings."""
         places, init_error, plain = self.places, max(self.init_error, self.noisy), []
         if self.lost:
             init = places[0]
         elif self.relation is not None:
-            (init, init_error), *plain = self._inits(table.tasks)
+            (init, init_error), *plain = self._inits(tasks)
         else:
             init = scaled(self.init, self.scaling)
-        table = scaled_table(table, self.scaling)
+            init = init - self.noisy * (init - places[0])
+        return self.loss, init, self.fit_intercept, places, init_error, self.lost, *plain
+
+    def personalize(self, table):
+        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        around, table = self._around(table.tasks), scaled_table(table, self.scaling)
         if self.refine == "prox":
-            if self.relation is None:
-                init = init - self.noisy * (init - places[0])
-            settings = places, init_error, self.lost, *plain
-            W = tuned(table, self.loss, init, self.fit_intercept, *settings)
+            W = tuned(table, *around)
         else:
-            tuner = FineTuner(table, self.loss, init, self.fit_intercept)
-            W = tuner.sgd(self.refine_steps, self.refine_learning_rate)
+            W = FineTuner(table, *around[:3]).sgd(self.refine_steps, self.refine_learning_rate)
         return split_models(unscaled(W, self.scaling), self.fit_intercept)
+
+    def posterior(self, table, *, fit_intercept=None, width=None):
+        around, table = self._around(table.tasks), scaled_table(table, self.scaling)
+        found, sums = posterior_moments(table, *around[1:])
+        if self.scaling is not None:  # of features as they are
+            d = self.n_features
+            back = np.eye(d + 1)
+            back[:d, :d] /= self.scaling[1][:, None]
+            back[d, :d] = -self.scaling[0] / self.scaling[1]
+            spread = [back @ part @ back.T for part in (found.unit, found.between)]
+            mean = found.mean @ back.T
+            found = found._replace(mean=mean, unit=spread[0], between=spread[1])
+        return posterior(found, *own_noise(found.energies, sums, width, 0.0))
 
 
 def scaled_table(table, scaling):

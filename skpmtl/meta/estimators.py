@@ -9,11 +9,12 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import fill_docstring
+from .._docstrings import POSTERIOR, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.protocol import QuerySpec, Total
+from ..local.posterior import Posterior
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.relation import read_relation
@@ -94,6 +95,7 @@ class _MetaInit(HasCovariates, BaseMTL):
         tasks="auto",
         unseen_task="error",
         target_range=None,
+        uncertainty=False,
         feature_range=None,
         secure=False,
         random_state=None,
@@ -126,6 +128,7 @@ class _MetaInit(HasCovariates, BaseMTL):
         self.tasks = tasks
         self.unseen_task = unseen_task
         self.target_range = target_range
+        self.uncertainty = uncertainty
         self.feature_range = feature_range
         self.secure = secure
         self.random_state = random_state
@@ -363,6 +366,27 @@ class _MetaInit(HasCovariates, BaseMTL):
             coef[at], intercept[at] = self._refined(here)
         return coef, intercept
 
+    def _no_posterior(self):
+        if self.refine != "prox":
+            return (
+                f"models of refine={self.refine!r} are steps, and have no posterior: take "
+                'refine="prox".'
+            )
+        return None
+
+    def _table_posterior(self, table, billboard, width):
+        if table.weights is None or table.masses is not None:
+            return super()._table_posterior(table, billboard, width)
+        m, D = table.n_tasks, table.n_features + 1
+        whole = Posterior(np.full((m, D, D), np.inf), np.full(m, np.inf), np.zeros(m))
+        if table.weights.any():
+            here = in_rows(table)
+            at = np.searchsorted(table.tasks, here.tasks)
+            found = super()._table_posterior(here, billboard, width)
+            for every, own in zip(whole, found, strict=True):
+                every[at] = own
+        return whole
+
     def _refined(self, table):
         """Models of tasks after fine-tuning. -> coef, intercept"""
         return self.billboard_.personalize(table)
@@ -532,7 +556,7 @@ _DOC = """{summary}
     coef_ : ndarray of shape (n_tasks, n_features){task_shapes}
         Fine-tuned models, private to their tasks: hand each its own with `export_task`.
     intercept_ : ndarray of shape (n_tasks,){task_intercepts}
-    tasks_ : ndarray of shape (n_tasks,){classes}
+    tasks_ : ndarray of shape (n_tasks,){classes}{posterior}
     billboard_ : MetaBillboard
         The initialisation and the public settings of the fine-tuning.
     privacy_ : PrivacyReport
@@ -609,7 +633,8 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         loss="half its squared residual",
         name="DPMetaInit",
         target="y",
-        target_range=_RANGE,
+        target_range=_RANGE + UNCERTAINTY,
+        posterior=POSTERIOR,
     )
 
     def _check_parameters(self):

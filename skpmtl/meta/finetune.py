@@ -28,6 +28,15 @@ from .._kernels.spectrum import grams, tridiagonal
 from .._runtime.registers import LANES, up
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
 from ..local.curvature import largest_eigenvalues
+from ..local.posterior import (
+    Priors,
+    TaskSums,
+    by_evidence,
+    free_intercept,
+    mixed_moments,
+    moments,
+    shifted,
+)
 from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale
 from ..privacy.moments import even_root
 from ..tables.public_init import common_scores
@@ -259,18 +268,18 @@ def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, 
     models : ndarray (n_tasks, n_outputs, size)
     """
     starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
-    kinds, shy = [], _shyness(table)
-    for start, own in starts:
+    around, shy = _around(table, loss, starts, fit_intercept, places, lost)
+    kinds = []
+    for start, own, weight in around:
         found, models = FineTuner(table, loss, start, fit_intercept, own).prox()
-        kinds.append((found - np.log(len(starts)), models))
+        kinds.append((found + weight, models))
     if loss == "squared":
-        shy = shy + _loyalty(table, init, fit_intercept)
-    for place in places[lost:]:
-        found, models = FineTuner(table, loss, place, fit_intercept, _NO_INIT).prox()
-        kinds.append((found + np.log(_NOWHERE[loss]) + shy, models))
-    shy = 0.0 * shy if lost and len(places) == 1 else shy
-    if loss == "squared":
-        kinds += _with_free_intercepts(table, starts, fit_intercept, shy, not lost)
+        kappa = lone_scale(table, fit_intercept)
+        settings = {"classification": False, "fit_intercept": fit_intercept}
+        for centre, prior in _with_free_intercepts(table, starts, fit_intercept, shy, not lost):
+            local = LocalModels(table, **settings, centre=centre)
+            found, W, b, _ = local.average(even_root(table.n_features), kappa, prior, _WIDTH)
+            kinds.append((found, np.column_stack([W, b] if fit_intercept else [W])[:, None]))
     else:
         found, models = _alone_with_classes(table, loss, places[-1], fit_intercept)
         kinds.append((found + shy, models))
@@ -284,10 +293,53 @@ def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, 
     return np.einsum("sk,skcj->kcj", share, models)
 
 
+def posterior_moments(
+    table, init, fit_intercept, places, init_error=0.0, lost=False, plain=None
+):  # fmt: skip
+    """Posterior of which `tuned` gives the means, of squared loss.
+
+    Returns
+    -------
+    found : skpmtl.local.posterior.Moments
+        Of coefficients and, last, the intercept.
+    sums : skpmtl.local.posterior.TaskSums
+    """
+    starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
+    around, shy = _around(table, "squared", starts, fit_intercept, places, lost)
+    sums = TaskSums(table, fit_intercept)
+    joint, m, d = sums.joint() if fit_intercept else sums, table.n_tasks, table.n_features
+    kinds, root = [], np.ones(d + bool(fit_intercept))
+    for start, own, weight in around:
+        start, at = start[..., 0, :], np.broadcast_to(np.log10(10.0**_CENTRE + own), m)
+        found = moments(joint.less(start), Priors(root, log_weights(at, _SPREAD)))
+        found = shifted(found, start)._replace(evidence=found.evidence + weight)
+        kinds.append(found if fit_intercept else free_intercept(found, sums))
+    kappa = lone_scale(table, fit_intercept)
+    for centre, prior in _with_free_intercepts(table, starts, fit_intercept, shy, not lost):
+        priors = Priors(even_root(d), prior, kappa, centre=centre, width=_WIDTH)
+        kinds.append(free_intercept(moments(sums, priors), sums))
+    return mixed_moments(kinds, by_evidence(kinds)), sums
+
+
+def _around(table, loss, starts, fit_intercept, places, lost):
+    """Models around which (w, b) are, with the error of each and the logarithm of its weight.
+
+    -> list of them, and that of what knows no initialisation (n_tasks,)
+    """
+    shy = _shyness(table)
+    if loss == "squared":
+        shy = shy + _loyalty(table, starts[0][0], fit_intercept)
+    found = [(start, own, -np.log(len(starts))) for start, own in starts]
+    found += [(place, _NO_INIT, np.log(_NOWHERE[loss]) + shy) for place in places[lost:]]
+    return found, 0.0 * shy if lost and len(places) == 1 else shy
+
+
 def _with_free_intercepts(table, starts, fit_intercept, shy, around):
-    """Kinds of squared loss with a free intercept: alone, and `around` the coefficients and 0."""
+    """Kinds of squared loss with a free intercept: alone, and `around` the coefficients and 0.
+
+    Yields the centre, or None, and log weights of the scales, as `LocalModels.average` has them.
+    """
     m, d = table.n_tasks, table.n_features
-    root, kappa = even_root(d), lone_scale(table, fit_intercept)
     priors = np.full((1 + len(starts), m, 1 + len(SNR)), -np.inf)
     # With two kinds of intercepts around the initialisation each has half of its weight.
     priors[0, :, 0] = np.log(_ALONE * (1 + bool(fit_intercept and around))) + shy
@@ -299,10 +351,7 @@ def _with_free_intercepts(table, starts, fit_intercept, shy, around):
         prior[:, 1:] = log_weights(np.log10(10.0**_FREE_CENTRE + init_error), _FREE_SPREAD)
         prior -= np.log(len(starts))
         centres += [init[..., 0, :d]] if fit_intercept and around else []
-    for centre, prior in zip(centres, priors, strict=False):
-        local = LocalModels(table, classification=False, fit_intercept=fit_intercept, centre=centre)
-        found, W, b, _ = local.average(root, kappa, prior, _WIDTH)
-        yield found, np.column_stack([W, b] if fit_intercept else [W])[:, None]
+    yield from zip(centres, priors, strict=False)
 
 
 def _shyness(table):

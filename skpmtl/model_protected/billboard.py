@@ -10,6 +10,17 @@ from .._runtime.compat import Interval, StrOptions
 from ..engine.levels import LEVEL_BINS, Level, TaskLevels, level_attributes
 from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import OfModels, Personal
+from ..local.posterior import (
+    Priors,
+    TaskSums,
+    by_evidence,
+    free_intercept,
+    mixed_moments,
+    moments,
+    own_noise,
+    posterior,
+    shifted,
+)
 from ..local.prior import (
     LocalModels,
     best_scale,
@@ -177,7 +188,8 @@ class PriorBillboard(AboutCovariates, OfModels):
         outlier = expit(0.5 * (loss - even_loss - _DOUBT))
         return table, (W, b, outlier, np.zeros(len(W)))
 
-    def _averages(self, local, shared, bare, table, fit_intercept):
+    def _priors(self, table, fit_intercept):
+        """Even and released prior of squared loss, as `LocalModels.average` takes them."""
         m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
         weak = -0.5 * (weak_penalty(False) + penalty)
         scales = np.tile(weak - logsumexp(weak), (m, 1))
@@ -186,14 +198,41 @@ class PriorBillboard(AboutCovariates, OfModels):
         weight, never = lone_weight(self.n_tasks, table.support), np.full(m, -np.inf)
         even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
         released = np.column_stack([never, scales - odds])
-        root = even_root(table.n_features)
+        roots = even_root(table.n_features), root_of(self.moment)
+        return (roots[0], kappa, even), (roots[1], kappa, released)
+
+    def posterior(self, table, *, fit_intercept, width=None):
+        sums = bare = TaskSums(table, fit_intercept)
+        table = self._differences(table)
+        if self.init is not None:
+            sums = sums.less(self.init.coef[0], self.init.intercept[0])
+        even, released = self._priors(table, fit_intercept)
+        centre = None if self.centres is None else self.centres.of(table, fit_intercept)
         found = [
-            local.average(root, kappa, even),
-            shared.average(root_of(self.moment), kappa, released),
+            moments(sums, Priors(root, weights, kappa, centre=at))
+            for (root, kappa, weights), at in zip((even, released), (None, centre), strict=True)
         ]
+        if self.init is not None:
+            found = [shifted(part, self.init.coef[0]) for part in found]
+            root, kappa, weights = even
+            found.append(moments(bare, Priors(root, weights, kappa)))
+        found = mixed_moments(found, by_evidence(found))
+        if self.level is None:
+            noise = own_noise(found.energies, bare, width)
+            return posterior(free_intercept(found, bare), *noise)
+        if self.init is not None:
+            found = shifted(found, -self.init.coef[0])
+        found, noise = TaskLevels(table).posterior(found, sums, self.level, width)
+        if self.init is not None:
+            found = shifted(found, self.init.joined(True)[0])
+        return posterior(found, *noise)
+
+    def _averages(self, local, shared, bare, table, fit_intercept):
+        even, released = self._priors(table, fit_intercept)
+        found = [local.average(*even), shared.average(*released)]
         found = [(evidence, *self.add_init(W, b), Q) for evidence, W, b, Q in found]
         if bare is not None:
-            found.append(bare.average(root, kappa, even))
+            found.append(bare.average(*even))
         with np.errstate(invalid="ignore"):
             alone = np.logaddexp.reduce([part[0] for part in found[::2]])
             apart = np.nan_to_num(expit(alone - found[1][0]), nan=1.0)

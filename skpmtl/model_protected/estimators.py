@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._docstrings import SHAPES, fill_docstring
+from .._docstrings import POSTERIOR, SHAPES, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
@@ -78,7 +78,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
     _billboards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
-    _extras = ("outlier_coef_", "outlier_")
+    _extras = (*BaseMTL._extras, "outlier_coef_", "outlier_")
     _federates = True
 
     def __init__(
@@ -109,6 +109,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         tasks="auto",
         unseen_task="error",
         target_range=None,
+        uncertainty=False,
         max_iter=10_000,
         tol=1e-6,
         warm_start=False,
@@ -142,6 +143,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         self.tasks = tasks
         self.unseen_task = unseen_task
         self.target_range = target_range
+        self.uncertainty = uncertainty
         self.max_iter = max_iter
         self.tol = tol
         self.warm_start = warm_start
@@ -177,6 +179,14 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if self._algorithm() == "proximal":
             return exact.fit(self, table, self.alpha)
         return exact.with_mean(self, table, self._fit_table(table))
+
+    def _no_posterior(self):
+        if self._algorithm() == "proximal":
+            return (
+                'models of algorithm="proximal", also those of an exact fit with a number as alpha '
+                'or with outliers, have no posterior: take algorithm="empirical-bayes".'
+            )
+        return None
 
     def _weighs_outliers(self):
         """Whether `outlier_` is the weight of what is not of the released prior."""
@@ -591,7 +601,7 @@ _DOC = """{summary}
         each task its own with `export_task`.
     intercept_ : ndarray of shape (n_tasks,){intercepts}
     tasks_ : ndarray of shape (n_tasks,)
-        Task ids in the order of `coef_`.{classes}
+        Task ids in the order of `coef_`.{classes}{posterior}
     billboard_ : object
         The released numbers and what follows from them; the only part that may be published.
     {privacy_}
@@ -783,7 +793,8 @@ class MPMTLLowRank(_OfRange, _LowRank):
         _DOC,
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
-        target_range=_RANGE,
+        target_range=_RANGE + UNCERTAINTY,
+        posterior=POSTERIOR,
         **dict.fromkeys(SHAPES, ""),
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
@@ -798,7 +809,8 @@ class MPMTLGroupSparse(_OfRange, _GroupSparse):
         _DOC,
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
-        target_range=_RANGE,
+        target_range=_RANGE + UNCERTAINTY,
+        posterior=POSTERIOR,
         **dict.fromkeys(SHAPES, ""),
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",

@@ -262,7 +262,9 @@ def _published(kind, main, classes="", class_list="", target_range=""):
 
 
 class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
-    __doc__ = _published("regression", "PrivateMeanRegMTL", target_range="target_range, ")
+    __doc__ = _published(
+        "regression", "PrivateMeanRegMTL", target_range="target_range, uncertainty, "
+    )
 
     def __init__(
         self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
@@ -270,16 +272,17 @@ class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
         sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
         personalization="mean-reg", init=None, ridge=0.0, l1=0.0, task_weight="equal",
         clusters=None, relation=None, relation_rank=None, fit_intercept=True, task_feature=None,
-        tasks="auto", unseen_task="error", target_range=None, max_iter=100, tol=1e-10, secure=False,
-        random_state=None, verbose=0, dtype=np.float64,
+        tasks="auto", unseen_task="error", target_range=None, uncertainty=False, max_iter=100,
+        tol=1e-10, secure=False, random_state=None, verbose=0, dtype=np.float64,
     ):  # fmt: skip
         MeanRegularized.__init__(
             self, lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
             task_weight=task_weight, clusters=clusters, relation=relation,
             relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, target_range=target_range, max_iter=max_iter,
-            tol=tol, secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+            tasks=tasks, unseen_task=unseen_task, target_range=target_range,
+            uncertainty=uncertainty, max_iter=max_iter, tol=tol, secure=secure,
+            random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.clip_quantile = clip_quantile
         self.update = update
@@ -361,16 +364,17 @@ class _Regressor(Published, MTLRegressorMixin, MeanRegularized):
         local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
         personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
         relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
-        unseen_task="error", target_range=None, max_iter=100, tol=1e-10, secure=False,
-        random_state=None, verbose=0, dtype=np.float64,
+        unseen_task="error", target_range=None, uncertainty=False, max_iter=100, tol=1e-10,
+        secure=False, random_state=None, verbose=0, dtype=np.float64,
     ):  # fmt: skip
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, task_weight=task_weight,
             clusters=clusters, relation=relation, relation_rank=relation_rank,
             fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, target_range=target_range, max_iter=max_iter, tol=tol,
-            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
+            unseen_task=unseen_task, target_range=target_range, uncertainty=uncertainty,
+            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
+            dtype=dtype,
         )  # fmt: skip
         self.clip_quantile = clip_quantile
         self.sampling = sampling
@@ -451,7 +455,7 @@ def _doc(summary, text, lam, classifier, note=""):
         note=note,
         classes=", classes_" if classifier else "",
         class_list="classes, " if classifier else "",
-        target_range="" if classifier else "target_range, ",
+        target_range="" if classifier else "target_range, uncertainty, ",
     )
 
 

@@ -15,7 +15,7 @@ from itertools import chain
 import numpy as np
 from sklearn.base import clone
 
-from ..base import merge_rows, warn_of_inferred
+from ..base import merge_rows, warn_of_inferred, without_rows
 from ..exchange.files import file_of, load_billboard
 from ..exchange.journal import Journal
 from ..exchange.protocol import Population, run
@@ -367,7 +367,7 @@ def _fitted(est, public, population, positions, models):
         rest = est._models_without_rows(public, population.tasks, absent)
         positions = [*positions, absent]
         models = [[*parts, more] for parts, more in zip(models, rest, strict=True)]
-        extras = {name: [*parts, 0.0] for name, parts in extras.items()}
+        extras = {name: [*parts, without_rows(name)] for name, parts in extras.items()}
 
     def merged(parts):
         return merge_rows(population.n_tasks, *chain(*zip(positions, parts, strict=True)))

@@ -106,6 +106,8 @@ class Shard:
                     billboard, lambda: self.est._personalize_table(self.table)
                 )
             )
+        extras = {**personal.extras, **self.est._posterior_of(self.table, billboard)}
+        personal = personal._replace(extras=extras)
         tasks = self._read()[0].everybody
         if len(tasks) == self.table.n_tasks:
             return personal

@@ -4,7 +4,7 @@ from numbers import Real
 
 import numpy as np
 
-from .._docstrings import SHAPES, TARGET_RANGE, fill_docstring
+from .._docstrings import POSTERIOR, SHAPES, TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.billboard import StructureBillboard
@@ -43,6 +43,7 @@ class _PrivateMTL(BaseMTL):
         tasks="auto",
         unseen_task="error",
         target_range=None,
+        uncertainty=False,
         random_state=None,
         secure=False,
         verbose=0,
@@ -60,6 +61,7 @@ class _PrivateMTL(BaseMTL):
         self.tasks = tasks
         self.unseen_task = unseen_task
         self.target_range = target_range
+        self.uncertainty = uncertainty
         self.random_state = random_state
         self.secure = secure
         self.verbose = verbose
@@ -177,7 +179,7 @@ _DOC = """{summary}
         `export_task`.
     intercept_ : ndarray of shape (n_tasks,){intercepts}
     tasks_ : ndarray of shape (n_tasks,)
-        Task ids in the order of `coef_`.{classes}
+        Task ids in the order of `coef_`.{classes}{posterior}
     shares_ : dict of str to float
         Released shares of the tasks that follow each structure, noise and all, so that they may be
         below 0; empty when nothing was released.
@@ -234,7 +236,8 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         classes_given="",
         unseen=" and needs\n        `target_range`",
         known_levels=" with `target_range`, or",
-        target_range=TARGET_RANGE,
+        target_range=TARGET_RANGE + UNCERTAINTY,
+        posterior=POSTERIOR,
         **dict.fromkeys(SHAPES, ""),
     )
 

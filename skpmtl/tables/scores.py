@@ -49,3 +49,42 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     size = max(_BLOCK // (64 if thin else X.shape[1]), 1)
     run_blocks(block, [(i, min(i + size, len(out))) for i in range(0, len(out), size)])
     return out if several else out[:, 0]
+
+
+def row_variances(rows, covariance, noise_variance, dof, columns):
+    """Predictive variances of every row, (x, 1)' Cov (x, 1) and the noise, and degrees of freedom.
+
+    Parameters
+    ----------
+    rows : skpmtl.tables.forms.Rows
+    covariance : ndarray (n_tasks, n_features + 1, n_features + 1)
+        Of coefficients and, last, the intercept.
+    noise_variance, dof : ndarray (n_tasks,)
+    columns : callable
+        Of positions of the tasks of wide predictions.
+
+    Returns
+    -------
+    variance, dof : ndarray (n_rows,), or (n_rows, n_columns)
+        Infinite for unseen tasks.
+    """
+    n, D = rows.X.shape[0], covariance.shape[1]
+    wide = rows.codes is None
+    tasks = columns() if wide else rows.codes
+    found = np.empty((n, len(tasks)) if wide else n)
+    step = max(_BLOCK // (D if wide else D * D), 1)
+    for first in range(0, n, step):
+        part = slice(first, first + step)
+        Z = rows.features(part)
+        Z = Z.toarray() if sparse.issparse(Z) else Z
+        Z = np.column_stack([Z, np.ones(len(Z))])
+        with np.errstate(all="ignore"):  # of tasks that know nothing it is infinite, or NaN
+            if wide:
+                for j, k in enumerate(tasks):
+                    found[part, j] = np.einsum("ij,ij->i", Z @ covariance[k], Z)
+            else:
+                found[part] = np.einsum("ni,nij,nj->n", Z, covariance[tasks[part]], Z)
+    found = np.maximum(found, 0.0) + noise_variance[tasks]
+    if wide:
+        return found, np.broadcast_to(dof[tasks], found.shape)
+    return np.where(tasks < 0, np.inf, found), dof[tasks]

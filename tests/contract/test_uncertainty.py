@@ -1,0 +1,99 @@
+"""What uncertainty=True owes, for every estimator that has it with each option.
+
+The posterior has the model as its mean, whatever the option; and it stays with the task.
+"""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skpmtl import load_billboard, save_billboard
+from skpmtl.base import POSTERIOR
+from skpmtl.engine import billboard as engine
+from skpmtl.exchange.wire import pack
+from skpmtl.mean_regularized import personal
+from skpmtl.meta import billboard as meta
+from skpmtl.model_protected import billboard as model_protected
+from skpmtl.shards import fit_shards
+from tests.helpers.cases import CASES, EXACT, arguments, every, fit, fitted, long_data, seeded
+from tests.helpers.sites import write_parts
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def has_posterior(case):
+    return "uncertainty" in case.estimator.get_params() and case.estimator._no_posterior() is None
+
+
+HAVE = [case for case in CASES + EXACT if has_posterior(case)]
+
+
+# One of every class, whose noise can be repeated.
+PLAIN = {
+    type(case.estimator): case
+    for case in HAVE[::-1]
+    if case.form == "long" and case.private and not case.needs and not case.unit
+}.values()
+
+
+@pytest.fixture
+def means(monkeypatch):
+    """Means of all posteriors that are made, by what makes them."""
+    found = []
+    for module in (engine, personal, meta, model_protected):
+        made = module.posterior
+
+        def recorded(moments, *noise, made=made):
+            found.append(moments.mean)
+            return made(moments, *noise)
+
+        monkeypatch.setattr(module, "posterior", recorded)
+    return found
+
+
+@every(HAVE)
+@pytest.mark.spread(9)
+def test_the_model_is_the_mean_of_its_posterior(case, means):
+    plain, data = fitted(case)
+    est = seeded(case).set_params(uncertainty=True)
+    fit(est, *arguments(case, data))
+    models = np.column_stack([plain.coef_, plain.intercept_])
+    if not getattr(est, "secure", False) and not case.sampled:
+        assert_allclose(est.coef_, plain.coef_, rtol=1e-9, atol=1e-9)
+        assert pack(est.billboard_)[0] == pack(plain.billboard_)[0]  # with the report
+    else:
+        models = np.column_stack([est.coef_, est.intercept_])
+    # Exact fits, and steps on sparse rows, end at a tolerance.
+    close = 1e-5 if case.close else 1e-4 if case.form == "csr" else 1e-9
+    assert_allclose(means[-1], models, rtol=0, atol=close * np.abs(models).max())
+    assert np.isfinite(est.covariance_).all() and (est.noise_variance_ > 0).all()
+    values = np.linalg.eigvalsh(est.covariance_)
+    assert values.min() >= -1e-12 * values.max()
+
+
+@every(PLAIN)
+def test_it_goes_through_files_and_pickles(case, tmp_path):
+    data = long_data()
+    est = fit(seeded(case).set_params(uncertainty=True), *arguments(case, data))
+    save_billboard(est, tmp_path / "board.npz")
+    there = load_billboard(tmp_path / "board.npz")
+    assert not there.uncertainty and not set(POSTERIOR) & set(vars(there))
+    X, y, task = data
+    there.set_params(uncertainty=True).personalize(X, y, task=task)
+    again = pickle.loads(pickle.dumps(est)).personalize(X + 1.0, y, task=task + 20)
+    for name in POSTERIOR:
+        assert_allclose(getattr(there, name), getattr(est, name), rtol=1e-5)
+        assert_array_equal(getattr(again, name)[: len(est.tasks_)], getattr(est, name))
+        assert len(getattr(again, name)) == 2 * len(est.tasks_)
+
+
+@every(PLAIN)
+def test_parts_keep_it(case, tmp_path):
+    data = long_data()
+    est = fit(seeded(case).set_params(uncertainty=True), *arguments(case, data))
+    parts = write_parts(tmp_path, np.asfortranarray(data[0]), *data[1:], [[1, 4], [0, 2], [3, 5]])
+    other = fit_shards(seeded(case).set_params(uncertainty=True), parts)
+    for name in POSTERIOR:
+        assert_allclose(getattr(other, name), getattr(est, name), rtol=1e-9)

@@ -1,0 +1,350 @@
+"""Posteriors of tasks: against scikit-learn, closed forms, invariances, draws from the prior."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.stats import t as student_t
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
+from sklearn.linear_model import BayesianRidge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import skpmtl
+from skpmtl import (
+    ClusteredMTL,
+    DPMetaInit,
+    LocalOnly,
+    MPMTLLowRank,
+    PrivateMeanRegMTL,
+    PrivateMTL,
+    PublishedMeanRegMTL,
+)
+from skpmtl.local.posterior import Priors, TaskSums, mixed_moments, moments
+from skpmtl.tables.table import TaskTable
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+RANGE = (-15.0, 15.0)
+METHODS = [
+    PrivateMTL(epsilon=None, target_range=RANGE),
+    PrivateMTL(epsilon=None, levels="free"),
+    MPMTLLowRank(epsilon=None, levels="free"),
+    PrivateMeanRegMTL(epsilon=None),
+    PrivateMeanRegMTL(0.3, epsilon=None),
+    DPMetaInit(privacy=None),
+    LocalOnly(),
+]
+NAMES = ["levels", "structures", "low-rank", "mean", "lam", "meta", "alone"]
+every_method = pytest.mark.parametrize("est", METHODS, ids=NAMES)
+
+
+def tasks_of(m=30, d=4, spread=0.5, noise=1.0, seed=0, sizes=(1, 15), test=20):
+    """Rows, and rows to predict, of models around a common one. -> (X, y, task), (X, y, task)"""
+    rng = np.random.default_rng(seed)
+    n = rng.integers(*sizes, m) + test
+    task = np.repeat(np.arange(m), n)
+    W, b = 1.0 + spread * rng.normal(size=(m, d)), spread * rng.normal(size=m)
+    X = rng.normal(size=(len(task), d))
+    y = np.einsum("ij,ij->i", X, W[task]) + b[task] + noise * rng.normal(size=len(task))
+    held = np.concatenate([np.arange(k) < test for k in n])
+    return (X[~held], y[~held], task[~held]), (X[held], y[held], task[held])
+
+
+def fit(est, X, y, task, **given):
+    est = est.__sklearn_clone__().set_params(uncertainty=True)
+    seed = {"random_state": 0} if "random_state" in est.get_params() else {}
+    return est.set_params(tasks=np.unique(task), **seed).fit(X, y, task=task, **given)
+
+
+# ------------------------------------------------------------------------ one prior
+def one_task(n=30, d=3, noise=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) + 3.0
+    return X, X @ rng.normal(size=d) + 5.0 + noise * rng.normal(size=n), rng.normal(size=(7, d))
+
+
+def test_a_task_alone_is_bayesian_ridge():
+    """At the alpha and lambda that it finds; the error of the intercept is not in it."""
+    X, y, Z = one_task()
+    other = BayesianRidge(tol=1e-12).fit(X, y)
+    ours = LocalOnly(other.lambda_ / other.alpha_ / len(y), tasks=[0], uncertainty=True)
+    ours.fit(X, y, task=np.zeros(len(y), dtype=int))
+    assert_allclose(ours.coef_[0], other.coef_, rtol=1e-6)
+    noise = ours.noise_variance_[0]
+    assert_allclose(ours.covariance_[0, :3, :3] / noise, other.alpha_ * other.sigma_, rtol=1e-6)
+    y_ours, std = ours.predict(Z, task=[0] * len(Z), return_std=True)
+    y_other, std_other = other.predict(Z, return_std=True)
+    assert_allclose(y_ours, y_other, rtol=1e-6)
+    assert_allclose(std**2 / noise, other.alpha_ * std_other**2 + 1.0 / len(y), rtol=1e-6)
+
+
+def test_a_task_alone_is_a_gaussian_process():
+    """Of a kernel of scalar products, without intercept."""
+    X, y, Z = one_task()
+    ours = LocalOnly(0.5, fit_intercept=False, tasks=[0], uncertainty=True)
+    ours.fit(X, y, task=np.zeros(len(y), dtype=int))
+    noise = ours.noise_variance_[0]
+    kernel = ConstantKernel(noise / (0.5 * len(y)), "fixed") * DotProduct(1e-8, "fixed")
+    process = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(X, y)
+    expected, std = process.predict(Z, return_std=True)
+    found = ours.predict(Z, task=[0] * len(Z), return_std=True)
+    assert_allclose(found[0], expected, rtol=1e-6)
+    assert_allclose(found[1], np.sqrt(std**2 + noise), rtol=1e-6)
+
+
+def sums_of(X, y, sizes, centre=True, weights=None):
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    return TaskSums(TaskTable(X, y, ends, np.arange(len(sizes)), weights=weights), centre)
+
+
+@pytest.mark.parametrize("centre", [True, False])
+@pytest.mark.parametrize("d", [2, 9])  # fewer features than rows, and more
+def test_moments_are_those_of_a_mixture(centre, d):
+    """Against a sum over the priors, with a matrix inverse for each."""
+    rng = np.random.default_rng(0)
+    sizes, S = [5, 7, 3], 4
+    n = sum(sizes)
+    X, y, weights = rng.normal(size=(n, d)) + 1, rng.normal(size=n), rng.uniform(0.5, 2, n)
+    root, logs, pull = rng.normal(size=(d, d)), rng.normal(size=(3, S)), rng.uniform(5, 90, (3, S))
+    a, reach = rng.normal(size=(3, d)), rng.uniform(0, 1, (3, S))
+    sums = sums_of(X, y, sizes, centre, weights)
+    found = moments(sums, Priors(root, logs, pull=pull, centre=a, reach=reach))
+    for k, first in enumerate(np.cumsum([0, *sizes[:-1]])):
+        rows = slice(first, first + sizes[k])
+        x, v, w = X[rows], y[rows], weights[rows]
+        if centre:
+            x, v = x - np.average(x, axis=0, weights=w), v - np.average(v, weights=w)
+        dof, models, spreads, log_p, Q = w.sum() - centre, [], [], [], []
+        least = np.average(((X[rows] @ root) ** 2).sum(axis=1), weights=w) / 10.0
+        for s in range(S):
+            Z, t = x @ root, v - reach[k, s] * x @ a[k]
+            G = Z.T @ (w[:, None] * Z)
+            u = np.linalg.solve(G + pull[k, s] * np.eye(d), Z.T @ (w * t))
+            models.append(reach[k, s] * a[k] + root @ u)
+            Q.append(w @ (t - Z @ u) ** 2 + pull[k, s] * u @ u)
+            size = np.linalg.slogdet(np.eye(d) + G / pull[k, s])[1]
+            log_p.append(logs[k, s] - 0.5 * (dof * np.log(Q[-1]) + size))
+            h = np.linalg.inv(G + max(pull[k, s], least) * np.eye(d))
+            spreads.append(root @ h @ root.T)
+        p, models = np.exp(log_p) / np.exp(log_p).sum(), np.array(models)
+        assert_allclose(found.evidence[k], np.logaddexp.reduce(log_p), rtol=1e-10)
+        assert_allclose(found.mean[k], p @ models, rtol=1e-9)
+        assert_allclose(found.energies[k], p @ Q, rtol=1e-9)
+        assert_allclose(found.unit[k], np.tensordot(p, spreads, 1), rtol=1e-8, atol=1e-12)
+        between = np.cov(models.T, aweights=p, ddof=0)
+        assert_allclose(found.between[k], between, rtol=1e-8, atol=1e-12)
+
+
+def test_a_mixture_of_mixtures_is_one():
+    X, y, _ = one_task()
+    sums, rng = sums_of(X, y, [30]), np.random.default_rng(0)
+    logs, pull = rng.normal(size=(1, 6)), rng.uniform(1.0, 50.0, (1, 6))
+    whole = moments(sums, Priors(np.ones(3), logs, pull=pull))
+    parts = [moments(sums, Priors(np.ones(3), logs[:, s], pull=pull[:, s]))
+             for s in (slice(2), slice(2, 6))]  # fmt: skip
+    shares = np.exp([part.evidence - whole.evidence for part in parts])
+    for one, other in zip(mixed_moments(parts, shares), whole, strict=True):
+        assert_allclose(one, other, rtol=1e-9, atol=1e-13)
+
+
+def test_sums_of_differences_and_of_rows_with_a_one():
+    X, y, _ = one_task()
+    model = np.array([0.5, -1.0, 2.0])
+    one, other = sums_of(X, y, [30]).less(model, 3.0), sums_of(X, y - X @ model - 3.0, [30])
+    joint = sums_of(np.column_stack([X, np.ones(30)]), y, [30], centre=False)
+    for ours, theirs in ((one, other), (sums_of(X, y, [30]).joint(), joint)):
+        for name in ("n", "gram", "cross", "square", "mean"):
+            assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-9)
+    assert_allclose(one.level, other.level, rtol=1e-9)
+
+
+# ------------------------------------------------------------------------ invariances
+@every_method
+def test_std_knows_no_order_of_tasks(est):
+    (X, y, task), (Z, _, of) = tasks_of(m=12, sizes=(3, 9), test=3)
+    std = fit(est, X, y, task).predict(Z, task=of, return_std=True)[1]
+    assert (std > 0).all() and np.isfinite(std).all()
+    other = np.random.default_rng(0).permutation(12)
+    mixed = fit(est, X, y, other[task]).predict(Z, task=other[of], return_std=True)[1]
+    assert_allclose(mixed, std, rtol=1e-6)
+
+
+@pytest.mark.parametrize("est", [METHODS[3], METHODS[6]], ids=["mean", "alone"])
+def test_std_is_in_units_of_the_target(est):
+    (X, y, task), (Z, _, of) = tasks_of(m=12, sizes=(3, 9), test=3)
+    std = fit(est, X, y, task).predict(Z, task=of, return_std=True)[1]
+    moved = fit(est, X, 8.0 * y + 100.0, task).predict(Z, task=of, return_std=True)[1]
+    assert_allclose(moved, 8.0 * std, rtol=1e-6)
+
+
+@every_method
+def test_even_weights_change_nothing(est):
+    (X, y, task), (Z, _, of) = tasks_of(m=8, sizes=(6, 9), test=2)
+    even = fit(est, X, y, task, sample_weight=np.full(len(y), 0.5))
+    assert_allclose(even.covariance_, fit(est, X, y, task).covariance_, rtol=1e-6)
+
+
+# -------------------------------------------------------------------------- coverage
+@pytest.mark.parametrize(
+    "est", [METHODS[0], METHODS[1], METHODS[3], METHODS[5]], ids=["levels", "free", "mean", "meta"]
+)
+def test_intervals_cover(est):
+    """Of draws from a prior that the methods know: .9 within .05, and tasks of a few rows too."""
+    hits, few = [], []
+    for seed in range(3):
+        (X, y, task), (Z, v, of) = tasks_of(m=60, seed=seed, sizes=(2, 25), test=10)
+        low, high = fit(est, X, y, task).predict_interval(Z, task=of).T
+        hits.append((low <= v) & (v <= high))
+        few.append(hits[-1][np.bincount(task)[of] <= 5])
+    assert 0.87 < np.mean(np.concatenate(hits)) < 0.96
+    assert np.mean(np.concatenate(few)) > 0.85
+
+
+def test_width_is_that_of_the_noise_where_rows_are_many():
+    (X, y, task), (Z, _, of) = tasks_of(m=5, noise=2.0, sizes=(4000, 4001), test=5)
+    std = fit(LocalOnly(1e-4), X, y, task).predict(Z, task=of, return_std=True)[1]
+    assert_allclose(std, 2.0, rtol=0.05)
+    interval = fit(LocalOnly(1e-4), X, y, task).predict_interval(Z, task=of, coverage=0.5)
+    assert_allclose(np.diff(interval), 4.0 * 0.6745, rtol=0.05)
+
+
+# ------------------------------------------------------------------------------ forms
+def test_interval_is_that_of_a_t_distribution():
+    (X, y, task), (Z, _, of) = tasks_of(m=6, sizes=(4, 9), test=3)
+    est = fit(METHODS[1], X, y, task)
+    mean, std = est.predict(Z, task=of, return_std=True)
+    dof = est.dof_[of]
+    for coverage in (0.5, 0.99):
+        reach = student_t.ppf(0.5 + 0.5 * coverage, dof) * np.sqrt((dof - 2.0) / dof) * std
+        interval = est.predict_interval(Z, task=of, coverage=coverage)
+        assert_allclose(interval, np.stack([mean - reach, mean + reach], axis=1), rtol=1e-12)
+    x, cov = np.column_stack([Z, np.ones(len(Z))]), est.covariance_[of]
+    variance = np.einsum("ni,nij,nj->n", x, cov, x) + est.noise_variance_[of]
+    assert_allclose(std, np.sqrt(variance), rtol=1e-12)
+
+
+def test_forms_of_input():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
+    task, row = np.repeat(np.arange(4), 9), np.tile(np.arange(9), 4)
+    known = {"uncertainty": True, "tasks": range(4)}
+    long = LocalOnly(**known).fit(X[row], Y.T.ravel(), task=task)
+    expected = long.predict_interval(X[row], task=task)
+    wide = LocalOnly(uncertainty=True).fit(X, Y)
+    assert_allclose(wide.predict_interval(X), expected.reshape(4, 9, 2).swapaxes(0, 1))
+    std = wide.predict(X, return_std=True)[1]
+    assert_allclose(std, long.predict(X[row], task=task, return_std=True)[1].reshape(4, 9).T)
+    parts = {k: X for k in range(4)}
+    mapped = LocalOnly(**known).fit(parts, {k: Y[:, k] for k in range(4)})
+    assert_allclose(mapped.predict_interval(parts)[2], expected[18:27])
+    assert_allclose(mapped.predict(parts, return_std=True)[1][2], std[:, 2])
+    column = LocalOnly(**known, task_feature=0)
+    column.fit(np.column_stack([task, X[row]]), Y.T.ravel())
+    assert_allclose(column.predict_interval(np.column_stack([task, X[row]])), expected)
+    for data in (sparse.csr_matrix(X[row]), X[row].astype(np.float32)):
+        est = LocalOnly(**known).fit(data, Y.T.ravel(), task=task)
+        assert_allclose(est.predict_interval(data, task=task), expected, rtol=1e-5)
+
+
+def test_pipelines_pass_return_std():
+    (X, y, task), _ = tasks_of(m=5)
+    pipe = make_pipeline(StandardScaler(), PrivateMTL(epsilon=None, uncertainty=True))
+    pipe.fit(X, y, privatemtl__task=task)
+    mean, std = pipe.predict(X, task=task, return_std=True)
+    assert mean.shape == std.shape == y.shape
+
+
+# ----------------------------------------------------------------- what nobody can know
+def test_tasks_that_do_not_tell_their_noise_have_no_width():
+    X = np.arange(8.0).reshape(-1, 1) ** 2
+    y, task = np.array([1.0, 3.0, 2.0, 5.0, 4.0, 7.0, 7.0, 1.0]), np.array([0] * 5 + [1, 1, 2])
+    est = LocalOnly(uncertainty=True, tasks=range(4)).fit(X, y, task=task)
+    with pytest.warns(UserWarning, match="4 predictions have an infinite") as caught:
+        std = est.predict(X[[0, 5, 6, 7, 1]], task=[0, 1, 1, 2, 3], return_std=True)[1]
+    assert len(caught) == 1
+    assert_array_equal(np.isinf(std), [False, True, True, True, True])
+    with pytest.warns(UserWarning, match="infinite"):
+        assert_array_equal(est.predict_interval(X[:1], task=[2]), [[-np.inf, np.inf]])
+    assert est.export_task(2)["covariance"] is None and est.export_task(0)["dof"] == 6.0
+    json.dumps(est.export_task(2), allow_nan=False, default=lambda a: a.tolist())
+    bounded = LocalOnly(uncertainty=True, tasks=range(4), target_range=(0, 10)).fit(X, y, task=task)
+    assert np.isfinite(bounded.predict(X, task=task, return_std=True)[1]).all()
+
+
+# -------------------------------------------------------------- personalising and files
+def test_new_tasks_get_it_and_public_files_do_not(tmp_path):
+    (X, y, task), _ = tasks_of(m=12, sizes=(2, 12))
+    first = task < 10
+    est = fit(PrivateMTL(epsilon=8.0), X[first], y[first], task[first])
+    plain = PrivateMTL(epsilon=8.0, tasks=range(10), random_state=0)
+    plain.fit(X[first], y[first], task=task[first])
+    assert_array_equal(plain.coef_, est.coef_)
+    assert plain.privacy_ == est.privacy_
+    for name, one in (("a", est), ("b", plain)):
+        skpmtl.save_billboard(one, tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    there = skpmtl.load_billboard(tmp_path / "a").set_params(uncertainty=True)
+    for one in (there, est):
+        one.personalize(X[~first], y[~first], task=task[~first])
+    assert_allclose(there.covariance_, est.covariance_[10:], rtol=1e-9)
+    assert_allclose(there.noise_variance_, est.noise_variance_[10:], rtol=1e-9)
+    again = pickle.loads(pickle.dumps(est))
+    assert_array_equal(again.predict_interval(X, task=task), est.predict_interval(X, task=task))
+    model = est.export_task(11)
+    assert_array_equal(model["covariance"], est.covariance_[11])
+    x = np.append(X[0], 1.0)
+    std = np.sqrt(x @ model["covariance"] @ x + model["noise_variance"])
+    assert std == pytest.approx(est.predict(X[:1], task=[11], return_std=True)[1][0])
+    assert "covariance" not in plain.export_task(3)
+    # Those of a fit without have none, and say so.
+    plain.set_params(uncertainty=True).personalize(X[~first], y[~first], task=task[~first])
+    with pytest.warns(UserWarning, match="added without"):
+        std = plain.predict(X[[0, -1]], task=[0, 11], return_std=True)[1]
+    assert np.isinf(std[0]) and np.isfinite(std[1])
+
+
+# ------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize("coverage", [0.0, 1.0, 1.5, -0.1, np.nan, "0.9", None])
+def test_coverage_is_a_probability(coverage):
+    (X, y, task), _ = tasks_of(m=3)
+    est = LocalOnly(uncertainty=True, tasks=range(3)).fit(X, y, task=task)
+    with pytest.raises(ValueError, match=r"coverage=.* in \(0, 1\)"):
+        est.predict_interval(X, task=task, coverage=coverage)
+
+
+@pytest.mark.parametrize(
+    "est, message",
+    [
+        (MPMTLLowRank(0.1, epsilon=None), 'algorithm="proximal".*empirical-bayes'),
+        (MPMTLLowRank(algorithm="proximal"), 'algorithm="proximal".*empirical-bayes'),
+        (DPMetaInit(refine="sgd"), 'refine=.sgd.*refine="prox"'),
+        (LocalOnly(personalization="finetune"), 'personalization=.finetune.*take "mean-reg"'),
+        (PublishedMeanRegMTL(personalization="none"), "personalization=.none"),
+        (PrivateMeanRegMTL(0.1, epsilon=None, relation_rank="all"), "relation_rank"),
+    ],
+)
+def test_variants_without_a_posterior_say_so_before_the_fit(est, message):
+    (X, y, task), _ = tasks_of(m=3)
+    with pytest.raises(ValueError, match=f"uncertainty=True, but .*{message}"):
+        est.set_params(uncertainty=True, tasks=range(3)).fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
+
+
+def test_what_to_do_where_nothing_was_kept():
+    (X, y, task), _ = tasks_of(m=3)
+    with pytest.raises(ValueError, match="pass uncertainty=True and fit again, or personalize"):
+        LocalOnly(tasks=range(3)).fit(X, y, task=task).predict(X, task=task, return_std=True)
+    with pytest.raises(ValueError, match="ClusteredMTL keeps no posterior.*uncertainty="):
+        ClusteredMTL().fit(X, y, task=task).predict_interval(X, task=task)
+
+
+def test_wide_rows_are_refused():
+    X = sparse.random(40, 20_000, 0.01, format="csr", random_state=0)
+    with pytest.raises(ValueError, match="20001 numbers squared.*fewer features"):
+        PrivateMTL(uncertainty=True, tasks=[0, 1]).fit(
+            X, np.arange(40.0), task=np.repeat([0, 1], 20)
+        )
