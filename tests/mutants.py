@@ -9,7 +9,7 @@ Texts, type hints, decorators, logging, what is raised, ``strict=`` and toleranc
 One process imports the package and collects the tests, and a fork of it runs each mutant: code,
 defaults and constants are replaced in place. It gets the tests that reach the changed line, as a
 run of all tests under a trace has told before (``build/mutants.json``, made anew with --record),
-the shortest first, and no more than --each seconds of them. Tests that start programs of their own
+those of its own folder and the shortest first, and no more than --each seconds of them. Tests that start programs of their own
 see no mutant there.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
@@ -363,12 +363,14 @@ class Forks:
         lines = range(mutant.line, mutant.end + 1)
         found = set().union(*(self.by_line[mutant.file, line] for line in lines))
         order, count, total = [], defaultdict(int), 0.0
+        own = f"tests/{Path(mutant.file).parent.name}/"  # what is written for these lines
         # One case of each function, then a second one of each: cases are alike.
         for test in sorted(found or self.by_line[mutant.file, None], key=self.seconds):
             count[test.partition("[")[0]] += 1
-            order.append((count[test.partition("[")[0]], self.seconds(test), test))
+            rank = not test.startswith(own), count[test.partition("[")[0]]
+            order.append((*rank, self.seconds(test), test))
         chosen = []
-        for _, seconds, test in sorted(order):
+        for *_, seconds, test in sorted(order):
             total += seconds
             if chosen and total > self.each:
                 break

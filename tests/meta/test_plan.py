@@ -196,7 +196,7 @@ def test_what_a_plan_says():
     assert public["inner_steps"] == 5 and public["inner_learning_rate"] == 0.2
     assert public["n_rows, for noise and weights"] == "7 to 30" and public["batch_size"] is None
     assert public["noise over the longest way"] == plan.noise_over_way
-    assert "max_rows_per_unit" not in public and "target_range" not in public
+    assert not {"max_rows_per_unit", "target_range", "feature_range"} & set(public)
     assert plan.scheme().endswith("all records of a task in every step")
     assert "visits" in public and "each 3 times" in plan_of(visits=3).scheme()
     assert "each" not in plan.scheme()
@@ -208,6 +208,7 @@ def test_what_a_plan_says():
     assert local.scheme().endswith("in parallel")
     ranged = plan_of(target_range=(-3.0, 5.0))
     assert ranged.public_inputs()["target_range"] == (-3.0, 5.0)
+    assert "feature_range" in plan_of(feature_range=(-1.0, 2.0)).public_inputs()
     for wrong, words in (({"batch_size": 4}, "batch_size=4"), ({"batches": "disjoint"}, "needs a")):
         with pytest.raises(ValueError, match=words):
             plan_of(**wrong)

@@ -156,6 +156,13 @@ def test_composition_of_pure_and_gaussian_releases():
     )
 
 
+def test_optimal_composition_at_next_to_no_delta_is_the_sum():
+    """The root is within a billionth of the end of the bracket, and not beyond the sum."""
+    for epsilons in ([1.0], [0.3, 0.3], [0.3, 0.8]):
+        total = optimal_pure_epsilon(epsilons, 1e-14)
+        assert total == pytest.approx(sum(epsilons), rel=1e-9) and total <= sum(epsilons)
+
+
 def test_cb_is_equation_6():
     epsilons, delta = np.array([0.1, 0.2, 0.4]), 1e-4
     drift = sum((math.exp(e) - 1) * e / (math.exp(e) + 1) for e in epsilons)
@@ -273,6 +280,7 @@ def test_group_privacy():
     assert published == pytest.approx((2 / 30, 1e-6 / (30 * math.exp(2))))
     assert published[1] < record_budget(2.0, 1e-6, 30)[1]
     assert group_privacy(0.0, 1e-6, 5) == pytest.approx((0.0, 5e-6))
+    assert group_privacy(1.0, 1e-6, 2000) == (2000.0, 1.0)  # without overflow
     # exact Gaussian group privacy (mu -> k mu) is never worse than the lemma
     spent = gdp_epsilon(3 * 0.2, group_privacy(gdp_epsilon(0.2, 1e-6), 1e-6, 3)[1])
     assert spent < 3 * gdp_epsilon(0.2, 1e-6)
