@@ -157,10 +157,14 @@ HALVED = [
 def test_half_the_noise_of_every_law(estimator):
     """As standard normals, half of Laplace or gamma noise has some .6 of the spread.
 
-    Means over 60 fits of releases of 4 numbers spread by .03, and less here.
+    Means over 60 fits of releases of 4 numbers spread by .03. Of 100 fits the first are missed
+    where .75 is passed, and of 40 the others where .7 is: with probability 1e-7 and less.
     """
     cls = with_noise(type(estimator), halved)
-    result = found(cls(**estimator.get_params()), "times the stated std", n_draws=150)
+    pure = isinstance(estimator, DPAggregation) or "mechanism" in repr(estimator)
+    result = found(
+        cls(**estimator.get_params()), "times the stated std", n_draws=100 if pure else 40
+    )
     assert 0.4 < result.noise_ratio[0] < 0.75
 
 
