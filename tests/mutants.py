@@ -9,8 +9,8 @@ Texts, type hints, decorators, logging, what is raised, ``strict=`` and toleranc
 One process imports the package and collects the tests, and a fork of it runs each mutant: code,
 defaults and constants are replaced in place. It gets the tests that reach the changed line, as a
 run of all tests under a trace has told before (``build/mutants.json``, made anew with --record),
-those of its own folder and the shortest first, and no more than --each seconds of them. Tests that start programs of their own
-see no mutant there.
+those of its own folder and the shortest first, and no more than --each seconds of them. Tests
+that start programs of their own see no mutant there.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
