@@ -74,7 +74,7 @@ _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `boun
 _NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
 
-def release_structures(population, plan, source, log=None):
+def release_structures(population, plan, source, log=None, ending=None):
     """The curator of a fit, see `skpmtl.exchange`.
 
     Parameters
@@ -84,6 +84,8 @@ def release_structures(population, plan, source, log=None):
     source : noise source
         For the report, which names it.
     log : callable, default=None
+    ending : callable, default=None
+        Generator of further queries of a course, which may replace its billboard.
 
     Returns
     -------
@@ -92,6 +94,8 @@ def release_structures(population, plan, source, log=None):
     course = _Course(population, plan, log)
     if plan.budget_shares:
         yield from course.run()
+    if ending is not None:
+        yield from ending(course)
     billboard = course.billboard
     billboard.take_init(plan.public_init)
     billboard.report = exact_report(PLAIN)
@@ -116,6 +120,7 @@ class _Course:
         self.length = self.centre = self.about = None
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
+        self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
         self.refined = Refinement(self.m, self.tilt, self.vote_on_evidence, self.block)
         self.other_budget_shares = {}
 
@@ -264,6 +269,7 @@ class _Course:
         bounds = self.plan.bounds_of_pooled(share, part)
         for t, bound in enumerate(bounds):
             mechanism = self.plan.pooled(share, float(bound), len(bounds))
+            self.pooled_bounds.append((float(bound), math.sqrt(_variance(mechanism))))
             words = f"mean of clipped updates of the pooled model, round {t + 1} of {len(bounds)}"
             theta = theta + (yield from self.query(
                 share, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,

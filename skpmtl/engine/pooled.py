@@ -78,11 +78,15 @@ class PooledUpdates:
 
         Of a model of (y - middle) / unit by features over `scale`.
         """
+        return self.within(middle, unit, scale).ways(theta)
+
+    def within(self, middle, unit, scale):
+        """`ProximalUpdates` of targets and features in these units."""
         units, updates = self._made
         if units != (middle, unit, scale):
             updates = self._updates(middle, unit, scale)
             self._made = (middle, unit, scale), updates
-        return updates.ways(theta)
+        return updates
 
     def _updates(self, middle, unit, scale):
         table = self.table

@@ -194,12 +194,17 @@ class ProximalUpdates:
         self.exact = ProximalModels(centred) if is_exact(centred) else None
 
     def ways(self, centres):
-        """Updates of all tasks to one output, before they are clipped, (n_tasks, size)."""
-        centred = self.centred
-        if self.exact is not None:
-            return self.exact.differences(centres)
+        """Updates of all tasks, before they are clipped, (n_tasks, size)."""
+        return self.ways_and_intercepts(centres)[0]
+
+    def ways_and_intercepts(self, centres):
+        """`ways`, and intercepts (n_tasks, n_outputs) of log-losses; zeros of exact models."""
+        centred, C = self.centred, self.centred.problem.n_outputs
         everybody = np.arange(centred.table.n_tasks)
-        out = np.zeros((len(everybody), centres.shape[1]))
+        b = np.zeros((len(everybody), C))
+        if self.exact is not None:
+            return self.exact.differences(centres), b
+        out = np.zeros((len(everybody), centres.shape[1] // C, C))
 
         def solve(block):
             return centred.steps(
@@ -207,11 +212,13 @@ class ProximalUpdates:
             )
 
         for local in in_order(solve, centred.blocks(everybody)):
+            b[local.pick] = local.b
             if centred.table.is_sparse:
-                out[np.repeat(local.pick, np.diff(local.ends)), local.columns] = local.D
+                tasks = np.repeat(local.pick, np.diff(local.ends) // C)
+                out[tasks, local.columns] = local.D.reshape(-1, C)
             else:
-                out[local.pick] = local.D.reshape(len(local.pick), -1)
-        return out
+                out.reshape(len(out), -1)[local.pick] = local.D.reshape(len(local.pick), -1)
+        return out.reshape(len(out), -1), b
 
     def sum_of_updates(self, pick, centres, clip_norm, total, unit=None, to=None):
         """Add the clipped updates of the tasks `pick` to `total` (n_centres, size).

@@ -15,6 +15,7 @@ from ..rounds.plan import BINS, epsilon_of_rounds
 from ..tables.ids import listed
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
+from .errors import StandardErrors, n_numbers
 from .personal import PersonalModels
 
 
@@ -77,6 +78,8 @@ class MeanBillboard(Billboard):
         Regularisation strength of an exact fit.
     init : PublicInit or None
         Public model to which all is a difference: centres, releases, and models of tasks.
+    errors : StandardErrors or None
+        Of the shared models before they are shrunk; None where they were not asked for.
     """
 
     centres: np.ndarray
@@ -105,6 +108,7 @@ class MeanBillboard(Billboard):
     relation: Relation | None = None
     noise_std: np.ndarray | None = None
     init: PublicInit | None = None
+    errors: StandardErrors | None = None
 
     constraints = {
         "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
@@ -118,6 +122,7 @@ class MeanBillboard(Billboard):
         "own_units": ["boolean"],
     }
     renamed = {"doubt": "alone_weight"}
+    added = ("errors",)
     settings = ("personalization", "local_steps")
 
     @property
@@ -147,12 +152,33 @@ class MeanBillboard(Billboard):
                 B[0] += self.init.coef.reshape(self.shape)
             if self.noise_std is not None:
                 found["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
+            found |= self.stds()
         elif self.cluster_of is None:
-            found["mean_coef_"] = self.mean.copy()
+            found |= {"mean_coef_": self.mean.copy(), **self.stds()}
             if self.mean_intercept is not None:
                 b = self.mean_intercept
                 found["mean_intercept_"] = b if len(self.shape) == 2 else float(b[0])
         return found
+
+    def stds(self):
+        """Standard errors of the shared model, or of the relation, where they were asked for."""
+        if self.errors is None or self.cluster_of is not None:
+            return {}
+        if self.relation is None:
+            std = np.full(self.shape, np.nan)
+            return {"mean_std_": std if self.errors.std is None else self.shaped(self.errors.std)[0]}
+        std = np.full((len(self.relation.transform), *self.shape), np.nan)
+        return {"relation_std_": std if self.errors.std is None else self.shaped(self.errors.std)}
+
+    def presented(self, centres):
+        """Rows that `errors` are about, with the public initial model: means, clusters, or covariates."""
+        if self.relation is not None:
+            centres = self.relation.transform @ centres
+        if self.init is None:
+            return centres.copy()
+        init = self.init.coef.T if self.sparse else self.init.coef
+        first = np.arange(len(centres)) == 0 if self.relation is not None else np.ones(len(centres))
+        return centres + np.multiply.outer(first, init.ravel())
 
     def _declared_centres(self, size, shapes):
         """Of `declared`: the centres, of `size` numbers each, and releases of these shapes."""
@@ -191,8 +217,11 @@ class MeanBillboard(Billboard):
         if self.init is not None:
             yield from self.init.declared(C, shape[-1])
         size = math.prod(shape)
-        shapes = [(size,), (g, size), (1,), (g * C,), BINS.shape]
+        shapes = [(size,), (g, size), (1,), (g * C,), BINS.shape, (n_numbers(size),)]
         yield from self._declared_centres(size, shapes)
+        if self.errors is not None:
+            rows = g if self.relation is None else len(self.relation.transform)
+            yield from self.errors.declared(rows, size)
         if self.mean_intercept is not None:
             alone = self.has_one_mean
             yield "mean_intercept", self.mean_intercept, [(C,) if alone else (g, C)]
@@ -405,8 +434,18 @@ class MeanBillboard(Billboard):
 class PooledBillboard(StructureBillboard):
     """A pooled model of all tasks, models around it, and the levels of tasks about it.
 
-    Its fields are those of `StructureBillboard`, of the structures "alone", "mean", "common".
+    Its fields are those of `StructureBillboard`, of the structures "alone", "mean", "common", and
+    `errors`: `StandardErrors` of the pooled model, intercept last, or None.
     """
+
+    errors: StandardErrors | None = None
+    added = (*StructureBillboard.added, "errors")
+
+    def declared(self):
+        """See `skpmtl.exchange.wire`."""
+        yield from super().declared()
+        if self.errors is not None:
+            yield from self.errors.declared(1, self.n_features + 1)
 
     def attributes(self):
         """With the pooled slopes, and its intercept where levels were found."""
@@ -415,6 +454,11 @@ class PooledBillboard(StructureBillboard):
         found.setdefault("mean_coef_", self.add_init(self.centre, zero)[0].copy())
         if self.level is not None:
             found.setdefault("mean_intercept_", found["level_"])
+        if self.errors is not None:
+            std = np.full(self.n_features + 1, np.nan)
+            std = std if self.errors.std is None else self.errors.std[0]
+            found |= {"mean_std_": std[:-1].reshape(self.model_shape)}
+            found["mean_intercept_std_"] = float(std[-1])
         return found
 
 

@@ -7,6 +7,7 @@ from ..exchange.sums import clipped_sum
 from ..rounds.curator import CHANCE, gains, kept, release_centre, shrinkage
 from ..rounds.plan import common_length, sum_of_bins
 from .billboard import PooledBillboard
+from .errors import WORDS, StandardErrors, read, released_errors, sum_of_deviations
 
 
 def publish(plan, billboard, population, to, source, log=None):
@@ -27,8 +28,8 @@ def publish(plan, billboard, population, to, source, log=None):
 
     Yields
     ------
-    Query for "length", the histogram of lengths, and "intercept", where
-    `plan` has budgets for them, and between them what `release_centre` does.
+    Query for "length", the histogram of lengths, "deviation", for standard errors, and
+    "intercept", where `plan` has budgets for them, and between them what `release_centre` does.
 
     Returns
     -------
@@ -47,6 +48,7 @@ def publish(plan, billboard, population, to, source, log=None):
     billboard.releases += releases
     billboard.clip_norms = bounds
     billboard.alone_weight[:] = plan.alone_weight
+    yield from _standard_errors(plan, billboard, to)
     if plan.noise_multiplier is not None:
         noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
         updates = billboard.moves() if kept(plan, billboard.centres) else None
@@ -77,6 +79,59 @@ def publish(plan, billboard, population, to, source, log=None):
     return billboard
 
 
-def pooled(course):
-    """The curator of a fit around a pooled model: what a course over structures published."""
-    return PooledBillboard(**vars((yield from course)))
+def _standard_errors(plan, billboard, to):
+    """One release more, at the centres as they are before they are shrunk."""
+    if plan.no_errors == "not asked for":
+        return
+    reason, centres = plan.no_errors, billboard.centres
+    if reason is None and billboard.own_units:
+        reason = "lengths of the models of tasks have no common bin: tasks sent in their own units"
+    if reason is not None:
+        billboard.errors = StandardErrors(reason=reason)
+        return
+    size, bounds = centres.shape[1], billboard.clip_norms
+    query = Query(
+        "deviation", {"centre": centres.copy()}, {"deviation": plan.deviation},
+        sum_of_deviations(size),
+    )  # fmt: skip
+    released = (yield query)["deviation"]
+    billboard.releases.append(released)
+    found = read(released, plan.deviation.noise_std, len(to), size)
+    noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
+    related = billboard.relation is not None
+    billboard.errors = released_errors(
+        found, billboard.presented(centres), np.outer(noise, billboard.step), bounds,
+        rate=plan.server_rate, design=to.T @ to if related else np.diag(1.0 / np.bincount(to)),
+        transform=billboard.relation.transform if related else np.eye(len(centres)),
+    )  # fmt: skip
+
+
+def around_a_mean(course):
+    """The ending of a course around a pooled model: its standard errors, and its billboard."""
+    plan, errors = course.plan, None
+    if plan.errors and course.theta is None:
+        errors = StandardErrors(reason="no window of levels stood out")
+    elif plan.errors:
+        errors = yield from _errors_of_course(course)
+    course.billboard = PooledBillboard(**vars(course.billboard), errors=errors)
+
+
+def _errors_of_course(course):
+    (middle, unit), scale, theta = course.window, course.scale, course.theta
+    mechanism, size = course.plan.deviation("deviation"), len(theta)
+    released = yield from course.query(
+        "deviation", "deviation", WORDS, mechanism, sum_of_deviations(size), theta=theta[None],
+        middle=middle, unit=unit, scale=scale,
+    )  # fmt: skip
+    units = np.append(unit, np.full(size - 1, unit / scale))
+    found = read(released, mechanism.noise_std, course.m, size)
+    bounds, noise = zip(*course.pooled_bounds, strict=True)
+    estimate, init = units * theta, course.plan.public_init
+    estimate[0] += middle
+    if init is not None:
+        estimate += np.append(init.intercept, init.flat())
+    errors = released_errors(
+        found, estimate[None], np.array(noise)[:, None], bounds, design=np.eye(1) / course.m,
+        transform=np.eye(1), unit=units,
+    )  # fmt: skip
+    return errors.with_first_last()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import POSTERIOR, TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
@@ -15,7 +16,6 @@ from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.curator import PLAIN, release_structures
 from ..engine.plan import LOGITS
 from ..engine.queries import query_specs
-from ..engine.tasks import StructureTaskSide
 from ..exchange.protocol import Population, QuerySpec, Total, run, task_side_of
 from ..exchange.sums import sum_of_clipped
 from ..local.centred import Problem
@@ -24,12 +24,12 @@ from ..rounds.plan import BINS, sum_of_bins
 from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
 from ..tables.targets import class_codes, class_targets, public_range
-from . import exact
+from . import errors, exact
 from .billboard import MeanBillboard, PooledBillboard, cluster_rows
-from .curator import pooled, publish
+from .curator import around_a_mean, publish
 from .personal import DENSE_LIMIT, PersonalModels
 from .plan import MeanPlan, PooledPlan, auto_rounds, columns_for
-from .tasks import MeanTaskSide
+from .tasks import MeanTaskSide, PooledTaskSide
 from .wide import SparseModels, WideSparse
 
 __all__ = [
@@ -72,6 +72,7 @@ class MeanFamily(HasCovariates, BaseMTL):
     }
     _billboards = (MeanBillboard,)
     _federates = True
+    standard_errors = False
     update, clip_quantile, sampling, sampling_rate = "prox", None, "all", 1.0
     local_steps, local_learning_rate, server_learning_rate = "auto", 1.0, 1.0
     personalization = "mean-reg"
@@ -284,6 +285,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         **MeanFamily._parameter_constraints,
         "l1": [Interval(Real, 0, None, closed="left")],
         "levels": [StrOptions({"auto", "free", "pooled"})],
+        "standard_errors": ["boolean"],
     }
     levels = "free"
     _sparse_in_place = True
@@ -345,6 +347,44 @@ class MeanRegularized(WideSparse, MeanFamily):
         self.random_state = random_state
         self.verbose = verbose
         self.dtype = dtype
+
+    def summary_frame(self, coverage=0.9):
+        """The shared model with its standard errors, as a pandas DataFrame.
+
+        Parameters
+        ----------
+        coverage : float, default=0.9
+            Of the intervals, in (0, 1).
+
+        Returns
+        -------
+        frame : DataFrame
+            One row per coefficient; with ``relation=`` per covariate and coefficient, with
+            ``clusters=`` per cluster, with more than two classes per class. Columns "effect", the
+            shared model before it is shrunk, "std_error", "lower" and "upper", and "noise_share",
+            the part of the squared standard error that is noise of the guarantee. Errors are NaN
+            where none were released.
+
+        Raises
+        ------
+        ValueError
+            For a fit without ``standard_errors=True``, and for a coverage outside of (0, 1).
+
+        Warns
+        -----
+        UserWarning
+            Where standard errors are NaN; it says why.
+        """
+        check_is_fitted(self)
+        if not (isinstance(coverage, Real) and 0.0 < coverage < 1.0):
+            raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.9.")
+        found, billboard = getattr(self.billboard_, "errors", None), self.billboard_
+        if found is None:
+            raise ValueError("This fit has no standard errors: refit with standard_errors=True.")
+        names = getattr(self, "coef_names_", None)  # a billboard without tasks has none
+        if names is None:
+            names = [f"x{j}" for j in range(billboard.n_features)]
+        return errors.frame(found, billboard, names, getattr(self, "classes_", None), coverage)
 
     # ------------------------------------------------------------------ pooled levels
     def _free_because(self, population):
@@ -409,7 +449,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         if plan is None:
             return super()._curator(population, source)
         log = self._progress("release %d: noise std %.3g")
-        return pooled(release_structures(population, plan, source, log))
+        return release_structures(population, plan, source, log, around_a_mean)
 
     def _plan(self, population, relation=None):
         plan = super()._plan(population, relation)
@@ -427,6 +467,7 @@ class MeanRegularized(WideSparse, MeanFamily):
 
     def _fit_table(self, table):
         population = Population.of(table)
+        self._check_errors(population)
         if self._course(population)[0] is not None:
             return super()._fit_table(table)
         source = self._source()
@@ -443,20 +484,29 @@ class MeanRegularized(WideSparse, MeanFamily):
         if not billboard.has_one_mean:
             fitted.update(billboard.attributes())
         elif models.dense:
-            fitted["mean_coef_"] = billboard.mean.copy()
+            fitted |= {"mean_coef_": billboard.mean.copy(), **billboard.stds()}
         if billboard.mean_intercept is None:
             self._open_intercept(billboard, table.tasks, models.intercept)
         return self._with_mean_intercept(fitted, billboard)
 
     def _fit_exact(self, table):
+        self._check_errors(Population.of(table))
         return exact.fit(self, table)
+
+    def _check_errors(self, population):
+        wide = population.n_tasks * self._size(population) > DENSE_LIMIT
+        if self.standard_errors and population.is_sparse and wide:
+            raise ValueError(
+                "standard_errors=True needs dense models, and wide sparse X has none: pass fewer "
+                "columns, X.toarray(), or standard_errors=False."
+            )
 
     def _task_side(self, table, population):
         """The task side for the tasks of `table`."""
         plan, _ = self._course(population)
         if plan is not None:
             table = self._with_spread_labels(table)
-            return StructureTaskSide(table, population.n_tasks, self._settings(), plan)
+            return PooledTaskSide(table, population.n_tasks, self._settings(), plan)
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
         given = self._problem(population), which, relation, self._public_init(population)
@@ -477,8 +527,12 @@ class MeanRegularized(WideSparse, MeanFamily):
     def _query_specs(self, population):
         plan, _ = self._course(population)
         if plan is not None:
-            return query_specs(plan, population)
+            return query_specs(plan, population) | self._pooled_errors_spec(plan)
         found = super()._query_specs(population)
+        if self.standard_errors and self._is_private():
+            size = self._size(population)
+            public = {"centre": [(self._groups(population), size)]}
+            found["deviation"] = errors.query_spec(size, public)
         if self.unseen_task == "mean":
             middle, bound = self._intercept_range(population)
             public = {"billboard": MeanBillboard, "clip_norm": bound, "middle": middle}
@@ -486,6 +540,13 @@ class MeanRegularized(WideSparse, MeanFamily):
             shapes = {"intercept": (population.n_outputs,)}
             found["intercept"] = QuerySpec(shapes, public, of_mean)
         return found
+
+    def _pooled_errors_spec(self, plan):
+        if "deviation" not in plan.budget_shares:
+            return {}
+        public = {"theta": [(1, plan.dimension + 1)]}
+        public |= dict.fromkeys(("middle", "unit", "scale"), Real)
+        return {"deviation": errors.query_spec(plan.dimension + 1, public)}
 
     def _planned_report(self, population):
         plan, _ = self._course(population)
@@ -821,6 +882,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         unseen_task="error",
         target_range=None,
         uncertainty=False,
+        standard_errors=False,
         max_iter=100,
         tol=1e-10,
         secure=False,
@@ -838,6 +900,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
             secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.levels = levels
+        self.standard_errors = standard_errors
 
 
 class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
@@ -893,6 +956,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         classes="auto",
         class_weight=None,
         unseen_task="error",
+        standard_errors=False,
         max_iter=100,
         tol=1e-10,
         secure=False,
@@ -909,6 +973,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
             random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.levels = levels
+        self.standard_errors = standard_errors
         self.classes = classes
         self.class_weight = class_weight
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..exchange.protocol import Population
 from ..local.centred import CentredTasks, dense_copy
-from ..local.updates import lengths
+from ..local.updates import ProximalUpdates, lengths
 from ..privacy.report import exact_report
 from ..rounds.plan import bins, common_length
 from ..solvers.graph import LossOnGraph, minimize_on_graph, without
@@ -19,6 +19,7 @@ from ..tables.public_init import differences
 from ..tables.relation import laplacian
 from ..tables.table import distinct_ids
 from .billboard import cluster_rows
+from .errors import StandardErrors, exact_errors
 from .personal import PersonalModels
 from .plan import alone_weight
 
@@ -26,6 +27,7 @@ _DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has th
 _NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
 _GAP = "iteration %d: objective %.8g, duality gap %.3g"
 _STEPS = 100  # proximal gradient steps that count as an iteration
+_EXACT_STEPS, _EXACT_TOL = 3000, 1e-8  # of updates for standard errors
 _HELD = 5  # minima one after the other of held targets
 
 
@@ -61,6 +63,8 @@ def _fit_around_means(est, given):
     billboard.init, billboard.personalization, billboard.lam = public_init, "mean-reg", lam
     billboard.own_units = unit is not None
     billboard.report = exact_report()
+    if est.standard_errors:
+        billboard.errors = _errors(est, centred, billboard, given.tasks, auto)
     centred.set_strengths(problem)
     if auto:
         billboard.alone_weight[:] = alone_weight(math.inf, centres.size / table.n_tasks)
@@ -82,9 +86,30 @@ def _fit_around_means(est, given):
     if not billboard.has_one_mean:
         fitted.update(billboard.attributes())
     elif "coef_" in fitted:
-        fitted["mean_coef_"] = billboard.mean.copy()
+        fitted |= {"mean_coef_": billboard.mean.copy(), **billboard.stds()}
     est._open_intercept(billboard, table.tasks, b)
     return est._with_mean_intercept(fitted, billboard)
+
+
+def _errors(est, centred, billboard, tasks, auto):
+    """Standard errors of the shared models."""
+    if billboard.own_units or est.ridge:
+        units = "every task has units of its own"
+        reason = "a ridge draws the shared model to zero" if est.ridge else units
+        return StandardErrors(reason=reason)
+    centres, relation = billboard.centres, billboard.relation
+    if relation is not None:
+        rows, weights, transform = relation.rows(tasks), relation.weights(tasks), relation.transform
+    else:
+        rows = np.eye(len(centres))[cluster_rows(tasks, billboard.cluster_of)]
+        weights, transform = rows / rows.sum(axis=0), np.eye(len(centres))
+    if centred.table.is_sparse != billboard.sparse:
+        billboard = billboard.for_rows(centred.table.is_sparse)
+    updates = ProximalUpdates(centred, n_steps=_EXACT_STEPS, tol=_EXACT_TOL)
+    return exact_errors(
+        updates, billboard.centres, rows, weights, billboard.presented(billboard.centres),
+        transform, auto and centred.problem.loss == "squared",
+    )  # fmt: skip
 
 
 def _minimum(est, centred, given, relation):
@@ -177,6 +202,8 @@ def _fit_on_graph(est, table):
         W = W + public_init.coef.reshape(billboard.shape)
     billboard.personalization, billboard.lam = "mean-reg", float(est.lam)
     billboard.report = exact_report()
+    if est.standard_errors:
+        billboard.errors = StandardErrors(reason="a penalty on a graph has no shared model")
     fitted = {
         "coef_": W,
         "intercept_": b if len(billboard.shape) == 2 else b[:, 0],
@@ -187,6 +214,7 @@ def _fit_on_graph(est, table):
         "billboard_": billboard,
         "privacy_": billboard.report,
         "mean_coef_": billboard.mean.copy(),
+        **billboard.stds(),
     }
     est._open_intercept(billboard, table.tasks, b)
     return est._with_mean_intercept(fitted, billboard)

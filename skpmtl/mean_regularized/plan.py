@@ -9,6 +9,7 @@ from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, exact_report
 from ..privacy.sampling import accountant_name
 from ..rounds.plan import COUNT_SHARE, SCALE_SHARE, RoundsPlan, columns_within
+from . import errors
 
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 _MOST_CROWD = 3.0
@@ -89,14 +90,21 @@ class MeanPlan(Plan, RoundsPlan):
             budget = check_budget(est.epsilon, est.delta, n_tasks)
             if auto and isinstance(est.n_rounds, str):
                 n_rounds = None
-        super().__init__(
-            n_tasks, size, budget, n_rounds, aside=_INTERCEPT_SHARE if intercepts else 0.0,
+        given = dict(
             adjacency=est.adjacency, clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
             groups=groups, noise_parties=est._noise_parties,
             far=est._classification or (relation is not None and len(groups) > 1),
             n_started=1 if public_init is None else len(public_init.coef),
         )  # fmt: skip
+        aside, self.deviation = _INTERCEPT_SHARE if intercepts else 0.0, None
+        super().__init__(n_tasks, size, budget, n_rounds, aside=aside, **given)
+        self.no_errors = self._no_errors(est) if est.standard_errors else "not asked for"
+        if self.no_errors is None:
+            super().__init__(n_tasks, size, budget, n_rounds, aside=aside + errors.SHARE, **given)
+            size = size // len(self.groups)
+            mu = self.mu * math.sqrt(errors.SHARE)
+            self.deviation = errors.mechanism(size, self.adjacency, mu)
         self.alone_weight = alone_weight(self.ratio, self.size / self.n_tasks)
         self.intercept = None
         self.intercept_range = (0.0, self.clip_norm) if intercepts is None else intercepts[1:]
@@ -108,6 +116,20 @@ class MeanPlan(Plan, RoundsPlan):
                 mu = gdp_mu(share * self.epsilon, share * self.delta)
             sensitivity = mean_sensitivity(intercepts[2], n_tasks, self.adjacency)
             self.intercept = VectorGaussian(intercepts[0], sensitivity, float(mu))
+
+    def _no_errors(self, est):
+        """Why standard errors of the shared models are not released; None where they may be."""
+        if self.noise_multiplier is None:
+            return "nothing was released"
+        if self.mu is None or self.quantile is not None:
+            return "the rounds were sampled, or their bound moved with counts"
+        if self.n_rounds < errors.LEAST_ROUNDS:
+            return f"with n_rounds={self.n_rounds} a shared model does not arrive"
+        if self.auto and self.scale is None:
+            return "tasks sent in units of their own"
+        if est.ridge:
+            return "a ridge draws the shared model to zero"
+        return None
 
     # -------------------------------------------------------------------------- report
     own_assumptions = (
@@ -127,6 +149,10 @@ class MeanPlan(Plan, RoundsPlan):
         if self.intercept is not None:
             statistic = "mean of clipped intercepts"
             entries.append({"name": "mean intercept", **self.intercept.describe(statistic)})
+        if self.deviation is not None:
+            entry = {"name": "standard errors, deviations"}
+            entries.insert(len(entries) - (self.intercept is not None), entry)
+            entry |= self.deviation.describe(errors.WORDS)
         return entries
 
     def mechanism(self):
@@ -222,3 +248,14 @@ class PooledPlan(StructurePlan):
 
     def __init__(self, est, population, public_init=None):
         super().__init__(est, population, ("mean",), public_init)
+        self.errors = est.standard_errors
+        if self.errors and self.levels:
+            shares = self.budget_shares.items()
+            self.budget_shares = {slot: share * (1.0 - errors.SHARE) for slot, share in shares}
+            self.budget_shares["deviation"] = errors.SHARE
+
+    def deviation(self, share):
+        """For the sum of what tells standard errors."""
+        if not self.private:
+            return None
+        return errors.mechanism(self.dimension + 1, self.adjacency, self.mu_of(share))

@@ -1,8 +1,12 @@
 """Task side of the rounds: updates, lengths, intercepts and personal models."""
 
+import numpy as np
+
 from .._kernels.clip import clip_rows
+from ..engine.tasks import StructureTaskSide
 from ..exchange.sums import sum_of_clipped
 from ..rounds.tasks import RoundsTaskSide
+from .errors import deviations
 
 
 class MeanTaskSide(RoundsTaskSide):
@@ -23,6 +27,8 @@ class MeanTaskSide(RoundsTaskSide):
         self._models = None, None
 
     def answer(self, query):
+        if query.statistic == "deviation":
+            return query.combine(self.contributions(query))
         if query.statistic != "intercept":
             return super().answer(query)
         b, billboard = self.contributions(query)["intercept"], query.public["billboard"]
@@ -30,7 +36,11 @@ class MeanTaskSide(RoundsTaskSide):
         return {"intercept": sum_of_clipped(b, query.public["clip_norm"], self.to, shape)}
 
     def contributions(self, query):
-        """As of `RoundsTaskSide`, or "intercept" (n, n_outputs)."""
+        """As of `RoundsTaskSide`, or "intercept" (n, n_outputs), or "deviation", for standard
+        errors."""
+        if query.statistic == "deviation":
+            sent = deviations(self.updates, self.around(query.public["centre"]))
+            return {"deviation": sent if query.pick is None else sent[query.pick]}
         if query.statistic != "intercept":
             return super().contributions(query)
         billboard = query.public["billboard"]
@@ -49,3 +59,11 @@ class MeanTaskSide(RoundsTaskSide):
         if self._models[0] is not billboard:
             self._models = billboard, billboard.personalize(self.table, self.centred)
         return self._models[1]
+
+
+class PooledTaskSide(StructureTaskSide):
+    """The task side of a course around a pooled model, with standard errors at its end."""
+
+    def _deviation(self, public):
+        units = (public[name] for name in ("middle", "unit", "scale"))
+        return deviations(self.pooled.within(*units), np.ascontiguousarray(public["theta"]))

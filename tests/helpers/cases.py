@@ -204,15 +204,18 @@ def _rounds():
     yield _case(cls)  # so few tasks release nothing
     known = {"unseen_task": "mean", "target_range": (-3.0, 3.0)}
     yield _case(cls, epsilon=8.0)  # in units of the tasks
-    yield _case(cls, levels="free", epsilon=1e4, **known)  # in one unit
+    errors = {"standard_errors": True}
+    yield _case(cls, levels="free", epsilon=1e4, **errors, **known)  # in one unit
     # Levels: in a public range, found by a histogram, of logits; about a start.
     yield _case(cls, levels="pooled", epsilon=9.0, form="csr", **known)
-    yield _case(cls, epsilon=1e3, adjacency="zero-out", unseen_task="mean")
+    yield _case(cls, epsilon=1e3, adjacency="zero-out", unseen_task="mean", **errors)
     yield _case(cls, init=START, epsilon=9.0, **known)
     yield _case(PrivateMeanRegMTLClassifier, 2, epsilon=60.0, unseen_task="mean")
     slow = {"marks": (pytest.mark.slow,)}
     yield _case(cls, epsilon=1e3, form="wide", tasks=False, **slow)
-    yield _case(PrivateMeanRegMTLClassifier, 2, init=START, epsilon=60.0, form="csr", **slow)
+    yield _case(
+        PrivateMeanRegMTLClassifier, 2, init=START, epsilon=60.0, form="csr", **errors, **slow
+    )
     yield _case(cls, epsilon=1e4, adjacency="zero-out", clusters=CLUSTERS, **known)
     yield _case(published, epsilon=1e4, sampling="fixed", sampling_rate=0.5, **known)
     yield _case(cls, epsilon=8.0, form="csr", n_rounds=3)
@@ -222,6 +225,7 @@ def _rounds():
     for n_classes in (2, 3):
         options = {"unseen_task": "mean", "n_rounds": 3}
         yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=20.0, **options)
+        options = {**options, "n_rounds": 10, **errors} if n_classes == 3 else options
         yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=1e4, form="csr", **options)
     for update in ("algorithm-1", "stateful"):
         yield _case(published, update=update, personalization="none", **few)
@@ -243,8 +247,8 @@ def _rounds():
     yield _case(cls, clusters=CLUSTERS, lam=0.3, ridge=0.1, fit_intercept=False, **few)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
-    yield _case(cls, epsilon=1e4, **known, **related)
-    yield _case(cls, epsilon=20.0, **related)
+    yield _case(cls, epsilon=1e4, **errors, **known, **related)
+    yield _case(cls, epsilon=20.0, **errors, **related)  # in units of the tasks: no errors
     yield _case(cls, adjacency="zero-out", lam=0.3, ridge=0.1, **related, **few)
     yield _case(published, form="csr", personalization="none", unseen_task="mean", **related, **few)
     yield _case(PPSGD, personalization="none", **related, **few)
