@@ -737,6 +737,11 @@ _DOC = """{summary}
         `clusters` or `relation` the one that they name for it). With local intercepts their
         clipped mean is then one more release, which takes 10 % of the squared budget; with pooled
         levels the shared model has one.{target_range}
+    standard_errors : bool, default=False
+        Whether to release standard errors of the shared model, or of the relation, for
+        `summary_frame`: what one sum of what tasks send tells, which takes 5 % of the squared
+        budget. They need 10 rounds and models with a common unit, and dense models. Without a
+        budget they cost nothing.
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
@@ -765,6 +770,13 @@ _DOC = """{summary}
     relation_noise_std_ : ndarray of shape (n_covariates,)
         Standard deviation of the noise in every number of its rows, which `epsilon` costs; how far
         tasks of the same covariates differ is not in it. Missing without noise.
+    mean_std_ : ndarray of shape (n_features,){shapes_of_mean}
+        With `standard_errors`: standard errors of the shared model before it is shrunk. They hold
+        the noise and differences between tasks; NaN where ``billboard_.errors.reason`` says why.
+    mean_intercept_std_ : float
+        The same of its intercept, with pooled levels.
+    relation_std_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
+        With `standard_errors` and ``relation``: standard errors of `relation_coef_`.
     level_, level_spread_ : float
         With pooled levels: intercept of the shared model, and standard deviation of the levels of
         tasks about it.
@@ -816,6 +828,12 @@ _DOC = """{summary}
     slopes, slopes around them or neither, and for the noise of a row and the spread of levels. See
     `skpmtl.engine.levels`, `skpmtl.engine.pooled` and, for the accounting, `skpmtl.engine.plan`.
 
+    Rounds lead to a spatial median of the models of the tasks, not to their mean, and standard
+    errors are about that: the sandwich of an M-estimator (`skpmtl.mean_regularized.errors`).
+    Intervals of 90 % covered the median of made tasks in 85 to 97 % of cases, from 100 tasks on at
+    epsilon 3. With log-losses models of few rows are longer than those of many, and so is their
+    median: intervals do not cover this bias.
+
     References
     ----------
     .. [1] S. Hu, Z. S. Wu, V. Smith, "Private multi-task learning: formulation and
@@ -845,6 +863,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
         shapes="",
+        shapes_of_mean="",
         shapes_of_covariates="",
         intercepts="",
         target_range=TARGET_RANGE + UNCERTAINTY,
@@ -918,6 +937,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         auto="0.005 times the smoothness of its loss in\n        the rounds, "
         "0.02 times in the personalisation.",
         shapes=" or (n_tasks, n_classes, n_features)",
+        shapes_of_mean=" or (n_classes, n_features)",
         shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
         target_range="",
         known_levels=", for two classes at any",
