@@ -147,7 +147,7 @@ def deviations(updates, centres):
 
 
 def updates_and_parts(updates, centres):
-    """Updates before they are clipped, and the diagonals of `shown_blocks`, (n_tasks, size) each."""
+    """Updates before they are clipped, diagonals of `shown_blocks`: (n_tasks, size) each."""
     D, b = updates.ways_and_intercepts(centres)
     centred = updates.centred
     shown = np.empty((centred.problem.n_outputs, len(D), centred.table.n_features))
@@ -337,8 +337,8 @@ def frame(errors, billboard, names, classes, coverage):
         noise = (errors.noise_std / errors.std) ** 2
         columns = [errors.estimate, errors.std, *errors.interval(coverage), noise]
         columns = [np.ravel(shaped(column)) for column in columns]
-    found = dict(zip(("effect", "std_error", "lower", "upper", "noise_share"), columns, strict=True))
-    return pd.DataFrame(found, index)
+    titles = ("effect", "std_error", "lower", "upper", "noise_share")
+    return pd.DataFrame(dict(zip(titles, columns, strict=True)), index)
 
 
 def exact_errors(updates, centres, rows, weights, estimate, transform, is_held):
