@@ -164,14 +164,14 @@ class MeanBillboard(Billboard):
         """Standard errors of the shared model, or of the relation, where they were asked for."""
         if self.errors is None or self.cluster_of is not None:
             return {}
-        if self.relation is None:
-            std = np.full(self.shape, np.nan)
-            return {"mean_std_": std if self.errors.std is None else self.shaped(self.errors.std)[0]}
-        std = np.full((len(self.relation.transform), *self.shape), np.nan)
-        return {"relation_std_": std if self.errors.std is None else self.shaped(self.errors.std)}
+        rows = 1 if self.relation is None else len(self.relation.transform)
+        std = np.full((rows, *self.shape), np.nan)
+        if self.errors.std is not None:
+            std = self.shaped(self.errors.std)
+        return {"mean_std_": std[0]} if self.relation is None else {"relation_std_": std}
 
     def presented(self, centres):
-        """Rows that `errors` are about, with the public initial model: means, clusters, or covariates."""
+        """Rows that `errors` are about: means, clusters, or covariates; with the initial model."""
         if self.relation is not None:
             centres = self.relation.transform @ centres
         if self.init is None:
