@@ -24,7 +24,8 @@ from skpmtl import (
     PrivateMTL,
     PublishedMeanRegMTL,
 )
-from skpmtl.local.posterior import Priors, TaskSums, mixed_moments, moments
+from skpmtl.local.posterior import Priors, TaskSums, mixed_moments, moments, own_noise
+from skpmtl.local.prior import SNR
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -137,6 +138,30 @@ def test_moments_are_those_of_a_mixture(centre, d):
         assert_allclose(found.unit[k], np.tensordot(p, spreads, 1), rtol=1e-8, atol=1e-12)
         between = np.cov(models.T, aweights=p, ddof=0)
         assert_allclose(found.between[k], between, rtol=1e-8, atol=1e-12)
+
+
+def test_a_row_alone_has_the_widths_of_its_priors():
+    """At the row, and at most ten times the noise: no other row tells a scale."""
+    rng, x = np.random.default_rng(0), np.array([[1.0, -2.0, 0.5]])
+    sums, p = sums_of(x, np.ones(1), [1]), rng.dirichlet(np.ones(len(SNR)))[None]
+    found = moments(sums, Priors(np.ones(3), np.log(p)))
+    expected = p[0] @ np.minimum(SNR, 10.0) / (x**2).sum()
+    assert_allclose(found.unit[0], expected * np.eye(3), rtol=1e-10, atol=1e-12)
+    assert_array_equal(found.mean, 0.0)
+
+
+def test_noise_is_what_models_leave_and_of_few_rows_that_of_y():
+    X, y, _ = one_task(n=4000, noise=1.0)
+    sums = sums_of(X, y, [3, 4, 13, 3980])
+    left = np.array([0.0, 0.1, 10.0, 3980.0])
+    found, dof = own_noise(left, sums)
+    assert_array_equal(dof, [4.0, 5.0, 14.0, 3981.0])
+    variance = sums.square[:2] / (sums.n[:2] - 1.0)  # with a weight of two rows
+    assert_allclose(found[:2], (left[:2] + 2.0 * variance) / (dof[:2] - 2.0))
+    assert 10.0 / 12.0 < found[2] < (10.0 + 2.0 * sums.square[2] / 12.0) / 12.0
+    assert found[3] == pytest.approx(1.0, rel=1e-2)
+    wide = own_noise(left, sums, 12.0)[0]  # a row in n of the std 2
+    assert_allclose(wide[1], (0.1 + 2.0 * (sums.square[1] + 4.0) / 4.0) / 3.0)
 
 
 def test_a_mixture_of_mixtures_is_one():

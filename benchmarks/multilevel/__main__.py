@@ -122,14 +122,14 @@ def read(path):
         return {tuple(row[part] for part in KEY): row for row in csv.DictReader(file)}
 
 
-def write(path, cells):
+def write(path, cells, fields=FIELDS):
     """Replace the file by the cells, in the order of `SOURCES`."""
     tables = list(SOURCES)
     rows = sorted(cells.values(), key=lambda row: tables.index(row["table"]))
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
+        writer = csv.DictWriter(file, fields)
         writer.writeheader()
         writer.writerows(rows)
     part.replace(path)

@@ -7,7 +7,8 @@ the Gram matrix G of its n centred rows, g = X'y and R' G R = V diag(l) V',
 
 where h_s = 1 / (l + max(rho_s, r / 10)) with r the mean of |R' x|^2 over the rows: in directions in
 which its rows do not vary, no prior adds more than ten times the noise to the variance of a score
-at a row of their size. With weights p_s, by prior and evidence (`skpmtl._kernels.average`),
+at a row of their size; where they do not vary at all, scales are those of a score at the row. With
+weights p_s, by prior and evidence (`skpmtl._kernels.average`),
 
     E w = sum_s p_s W_s,    Cov w = s^2 sum_s p_s H_s + sum_s p_s (W_s - E w)(W_s - E w)',
 
@@ -28,6 +29,7 @@ from .prior import SNR
 CAP = 10.0  # most that a prior may add to the variance of a score, in units of the noise
 NOISE_ROWS = 2.0  # rows that the prior of the noise variance counts
 _LEAST_DOF = 2.5  # of which the variance of a t distribution is finite
+_KNOWN = 3.0  # rows, but for the mean, up to which the variance of y is the prior of the noise
 _RANGE = 6.0  # public range of a target over the prior std of its noise
 _BLOCK = 1 << 20  # numbers of matrices that are worked on at a time
 
@@ -203,7 +205,8 @@ def _block(sums, priors, part):
     flat = trace <= 1e-24 * (trace + n * far)  # features that do not vary leave rounding errors
     dof = np.where(flat, 0.0, n - float(sums.centre and priors.width is None))
     flat = dof <= 0
-    rho = _pulls(priors, part, trace, n)
+    # Scales of scores are those of the row where rows do not differ.
+    rho = _pulls(priors, part, trace, np.where(flat, far, trace / n))
     S = rho.shape[1]
     reach = 1.0
     right = np.einsum("kji,kj->ki", B, cross)[..., None]
@@ -247,11 +250,12 @@ def _block(sums, priors, part):
     )  # fmt: skip
 
 
-def _pulls(priors, part, trace, n):
+def _pulls(priors, part, trace, level):
+    """rho of some tasks, whose scores vary by `level`, in units of the prior."""
     if priors.pull is not None:
         rho = priors.pull[part]
     else:
-        rho = np.maximum(trace / n, 1e-300)[:, None] / SNR
+        rho = np.maximum(level, 1e-300)[:, None] / SNR
         if priors.kappa is not None:
             rho = np.column_stack([1.0 / np.maximum(priors.kappa[part], 1e-300), rho])
     return np.maximum(rho, 1e-12 * trace[:, None])
@@ -313,14 +317,16 @@ def shifted(found, model):
 def own_noise(energies, sums, width=None, free=None):
     """Variance of the noise by a task's own rows. -> expected variance, degrees of freedom
 
-    With a prior of `NOISE_ROWS` rows, whose variance is the task's own of y, and where the target
-    has a public range of this `width` that of one row in n has its sixth as std: two rows of the
+    With a prior of `NOISE_ROWS` rows. Their variance is that of y in tasks of few rows, whose
+    models may go through all of them, and with more rows nears what models leave; where the target
+    has a public range of this `width`, one row in n has a sixth of it as std, as two rows of the
     same y would otherwise be sure of it. Infinite where nothing is known. `free`: rows that the
     intercept costs; None: one, where there is one.
     """
     n, rest = sums.n, np.maximum(sums.n - sums.centre, 0.0)
     differ = (rest > 0) & (sums.square > 1e-24 * n * sums.level**2)  # beyond rounding
-    square = np.where(differ, sums.square, 0.0)
+    part = np.minimum(1.0, _KNOWN / np.maximum(rest, 1.0))
+    square = np.where(differ, sums.square**part * energies ** (1.0 - part), 0.0)
     ranged = square / np.where(differ, rest, 1.0) if width is None else (width / _RANGE) ** 2
     around = (square + ranged) / np.maximum(n, 1.0)
     own = rest if free is None else n - free

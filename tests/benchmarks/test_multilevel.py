@@ -8,7 +8,7 @@ import pytest
 
 import skpmtl
 from benchmarks.multilevel import __main__ as multilevel
-from benchmarks.multilevel import peers
+from benchmarks.multilevel import intervals, peers
 from benchmarks.multilevel.features import FEATURES
 from benchmarks.multilevel.sources import SOURCES, Table, Unavailable, load
 
@@ -170,3 +170,31 @@ def test_mixed_models_agree_and_beat_one_model_for_all():
 
     assert error(ours) < 0.5 * error(peers.pooled(sample, 0))
     assert error(peers.mixed_slopes(sample, 0)) < 1.1 * error(ours)
+
+
+def test_figures_of_intervals():
+    sample = nested(m=40, n=20).split(0)
+    y, std = sample.y_test, np.ones(len(sample.y_test))
+    hit = np.arange(len(y)) % 10 > 0
+    ends = np.where(hit, y, y + 2.0)[:, None] + np.array([-1.0, 1.0])
+    found = intervals.figures(sample, ends, std, 0.9)
+    found = {name: value if value == "" else float(value) for name, value in found.items()}
+    assert found["coverage"] == pytest.approx(0.9, abs=0.01)
+    assert found["few"] == "" and found["middle"] == found["coverage"]
+    assert found["width"] == pytest.approx(2.0 / np.std(y), rel=1e-3)
+    assert found["square"] == pytest.approx(0.4, abs=0.05) and found["infinite"] == 0.0
+
+
+def test_intervals_are_measured_once(folder, tmp_path, capsys):
+    given = ["--tables", "computer", "--folder", str(folder), "--splits", "1"]
+    given += ["--estimators", "PrivateMTL;LocalOnly", "--epsilon", "none"]
+    given += ["--output", str(tmp_path / "intervals.csv")]
+    intervals.main(given)
+    with (tmp_path / "intervals.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["estimator"], second["estimator"]) == ("PrivateMTL", "LocalOnly")
+    assert 0.75 < float(first["coverage"]) <= 1.0
+    assert float(first["width"]) < float(second["width"])
+    assert "PrivateMTL" in capsys.readouterr().out
+    intervals.main([*given, "--read"])
+    assert "LocalOnly" in capsys.readouterr().out
