@@ -146,8 +146,8 @@ def changes(node):
                 yield test, ast.UnaryOp(op=ast.Not(), operand=test)
 
 
-def mutants(file, source):
-    """All `Mutant` of a file."""
+def mutants(file, source, only=None):
+    """All `Mutant` of a file, or those whose line has one of the texts `only`."""
     lines = source.encode().splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -155,7 +155,10 @@ def mutants(file, source):
     whole, found = b"".join(lines), []
     for node in parts(ast.parse(source)):
         for place, new in changes(node):
-            text, line = ast.unparse(new), lines[place.lineno - 1].decode().strip()
+            line = lines[place.lineno - 1].decode().strip()
+            if only is not None and line not in only:
+                continue
+            text = ast.unparse(new)
             begin = starts[place.lineno - 1] + place.col_offset
             end = starts[place.end_lineno - 1] + place.end_col_offset
             within = text if isinstance(place, ast.stmt) else f"({text})"

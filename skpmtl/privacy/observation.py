@@ -174,21 +174,21 @@ def lasting(estimator):
 
 
 def _add(found, name, value, module):
-    if isinstance(value, _FIXED):
-        return
-    if hasattr(value, "cache_info"):
-        found[name] = value.cache_info().currsize
-    elif isinstance(value, type):
-        if value.__module__ == module:
-            for key, item in list(vars(value).items()):
-                if not key.startswith("__"):
-                    _add(found, f"{name}.{key}", getattr(item, "__func__", item), module)
-    elif isinstance(value, types.FunctionType):
+    if isinstance(value, types.FunctionType):  # most of what there is
         if value.__module__ == module:
             cells = closure(value).values() if value.__closure__ else ()
             for part in (value.__dict__, value.__defaults__, value.__kwdefaults__, *cells):
                 if part:
                     _keep(found, name, part)
+    elif isinstance(value, type):
+        if value.__module__ == module:
+            for key, item in list(vars(value).items()):
+                if not key.startswith("__"):
+                    _add(found, f"{name}.{key}", getattr(item, "__func__", item), module)
+    elif isinstance(value, _FIXED):
+        return
+    elif hasattr(value, "cache_info"):
+        found[name] = value.cache_info().currsize
     else:
         _keep(found, name, value)
 

@@ -194,13 +194,13 @@ def test_every_public_estimator_is_here():
 def _named_classes(n_classes):
     """A table whose first column is the task, and labels that are text."""
     rng = np.random.default_rng(n_classes)
-    X, task = rng.normal(size=(240, 3)), np.repeat(np.arange(8), 30)
+    X, task = rng.normal(size=(96, 3)), np.repeat(np.arange(4), 24)
     names = np.array(["low", "mid", "top"][3 - n_classes :])
-    score = X[:, 0] + 0.3 * rng.normal(size=240)
+    score = X[:, 0] + 0.3 * rng.normal(size=96)
     y = names[np.digitize(score, [0.0] if n_classes == 2 else [-0.5, 0.5])]
     cv = skpmtl.TaskStratifiedKFold(3, task_feature=0)
-    est = skpmtl.PrivateMTLClassifier(
-        epsilon=None, tasks=range(8), classes=names[::-1].tolist(), task_feature=0
+    est = skpmtl.MPMTLLowRankClassifier(
+        0.01, epsilon=None, tasks=range(4), classes=names[::-1].tolist(), task_feature=0
     )
     return np.column_stack([task, X]), y, est, cv
 

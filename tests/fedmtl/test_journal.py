@@ -13,7 +13,8 @@ X, Y, CLIENT = make_fedmtl_clients(n_clients=4, n_tasks=2, n_samples=20, random_
 
 
 def network(**settings):
-    return FedMTLClassifier(hidden_layer_sizes=(4,), n_rounds=4, random_state=0, **settings)
+    settings = {"n_rounds": 4, **settings}
+    return FedMTLClassifier(hidden_layer_sizes=(4,), random_state=0, **settings)
 
 
 def cut_off(monkeypatch, est, rounds, **given):
@@ -67,7 +68,7 @@ def test_a_journal_is_of_one_fit(tmp_path):
 def test_servers_that_ended_are_started_again(monkeypatch):
     for module in ("mpyc", "gmpy2", "cryptography"):
         pytest.importorskip(module)
-    given = {"aggregation": "similarity", "threshold": 0.4}
+    given = {"aggregation": "similarity", "threshold": 0.4, "n_rounds": 2}
     plain = network(**given).fit(X, Y, client=CLIENT)
     aggregate, killed = secure.MpcServers.aggregate, []
 
