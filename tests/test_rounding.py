@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
