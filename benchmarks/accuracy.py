@@ -115,9 +115,9 @@ def _cells():
     # Settings of the papers.
     proximal = {"algorithm": "proximal", "mechanism": "wishart"}
     rounds = {"n_rounds": 20, "clip_norm": 0.5}
-    yield Cell("School", "MPMTLLowRank", {"epsilon": 3.0, **proximal})
-    yield Cell("low rank", "MPMTLLowRank", {"epsilon": 3.0, **proximal})
-    yield Cell("group-sparse", "MPMTLGroupSparse", {"epsilon": 3.0, **proximal})
+    yield Cell("School", "PublishedMPMTLLowRank", {"epsilon": 3.0, **proximal})
+    yield Cell("low rank", "PublishedMPMTLLowRank", {"epsilon": 3.0, **proximal})
+    yield Cell("group-sparse", "PublishedMPMTLGroupSparse", {"epsilon": 3.0, **proximal})
     yield Cell("School, 10 pupils", "PrivateMeanRegMTL", {"epsilon": 3.0, **rounds})
     yield Cell("mean, 300 tasks", "PPSGD", {"epsilon": 3.0, **rounds})
     yield Cell("mean, 300 tasks", "DPMetaInit", {"epsilon": 3.0, "privacy": "local"})

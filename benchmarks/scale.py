@@ -29,11 +29,8 @@ _LEAST = 0.02  # CPU seconds below which an exponent would be one of overheads
 ESTIMATORS = tuple(
     (name + twin, settings)
     for name, variants in {
-        "MPMTLLowRank": (
-            {"epsilon": 1.0},
-            {"epsilon": 1.0, "algorithm": "proximal"},
-            {"epsilon": None, "alpha": 0.1},
-        ),
+        "MPMTLLowRank": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
+        "PublishedMPMTLLowRank": ({"epsilon": 1.0, "algorithm": "proximal"},),
         "MPMTLGroupSparse": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
         "PrivateMeanRegMTL": ({"epsilon": 1.0}, {"epsilon": None}),
         "PrivateFedAvg": ({"epsilon": 1.0},),

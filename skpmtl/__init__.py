@@ -46,6 +46,10 @@ from .reproduction import (
     PrivateFedProxClassifier,
     PublishedMeanRegMTL,
     PublishedMeanRegMTLClassifier,
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLGroupSparseClassifier,
+    PublishedMPMTLLowRank,
+    PublishedMPMTLLowRankClassifier,
 )
 from .search.private import PrivateSearch
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
@@ -89,6 +93,10 @@ __all__ = [
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
+    "PublishedMPMTLGroupSparse",
+    "PublishedMPMTLGroupSparseClassifier",
+    "PublishedMPMTLLowRank",
+    "PublishedMPMTLLowRankClassifier",
     "PublishedMeanRegMTL",
     "PublishedMeanRegMTLClassifier",
     "SingleTaskWarning",

@@ -1156,7 +1156,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
-    mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
+    mechanism: Literal["auto", "gaussian", "laplace", "wishart"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     levels: Literal["auto", "free", "pooled"]
     init: Any
@@ -1168,9 +1168,6 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
     clip_norm: float
-    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
-    noise_shift: Literal["auto"] | float
-    acceleration: bool
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -1214,7 +1211,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
-        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
@@ -1226,9 +1223,6 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
         clip_norm: float = 1.0,
-        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
-        noise_shift: Literal["auto"] | float = "auto",
-        acceleration: bool = True,
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
@@ -1342,7 +1336,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
-    mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
+    mechanism: Literal["auto", "gaussian", "laplace", "wishart"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     levels: Literal["auto", "free", "pooled"]
     init: Any
@@ -1354,9 +1348,6 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
     clip_norm: float
-    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
-    noise_shift: Literal["auto"] | float
-    acceleration: bool
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -1398,7 +1389,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
-        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
@@ -1410,9 +1401,6 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
         clip_norm: float = 1.0,
-        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
-        noise_shift: Literal["auto"] | float = "auto",
-        acceleration: bool = True,
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
@@ -1535,7 +1523,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
-    mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
+    mechanism: Literal["auto", "gaussian", "wishart"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     levels: Literal["auto", "free", "pooled"]
     init: Any
@@ -1547,9 +1535,6 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
     clip_norm: float
-    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
-    noise_shift: Literal["auto"] | float
-    acceleration: bool
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -1593,7 +1578,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
-        mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
+        mechanism: Literal["auto", "gaussian", "wishart"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
@@ -1605,9 +1590,6 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
         clip_norm: float = 1.0,
-        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
-        noise_shift: Literal["auto"] | float = "auto",
-        acceleration: bool = True,
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
@@ -1721,7 +1703,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
     curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
-    mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
+    mechanism: Literal["auto", "gaussian", "wishart"]
     algorithm: Literal["auto", "empirical-bayes", "proximal"]
     levels: Literal["auto", "free", "pooled"]
     init: Any
@@ -1733,9 +1715,6 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     outlier_alpha: Literal["auto"] | float
     n_releases: Literal["auto"] | int
     clip_norm: float
-    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
-    noise_shift: Literal["auto"] | float
-    acceleration: bool
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
@@ -1777,7 +1756,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
         curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
-        mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
+        mechanism: Literal["auto", "gaussian", "wishart"] = "auto",
         algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
         levels: Literal["auto", "free", "pooled"] = "auto",
         init: Any = None,
@@ -1789,9 +1768,6 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         outlier_alpha: Literal["auto"] | float = "auto",
         n_releases: Literal["auto"] | int = "auto",
         clip_norm: float = 1.0,
-        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
-        noise_shift: Literal["auto"] | float = "auto",
-        acceleration: bool = True,
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
@@ -2987,6 +2963,450 @@ class PrivateSearch(MetaEstimatorMixin, BaseEstimator):
     def predict_proba(self, X: Any, task: Any = None) -> NDArray[Any] | dict[Any, Any]: ...
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
 
+class PublishedMPMTLGroupSparse(RegressorMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
+    init: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    tasks_: Any
+    billboard_: Any
+    privacy_: Any
+    relation_coef_: Any
+    relation_intercept_: Any
+    relation_noise_std_: Any
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    alpha_: Any
+    outlier_coef_: Any
+    outlier_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    coef_names_: NDArray[Any]
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        init: Any = None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        billboard: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, covariates: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PublishedMPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
+    init: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    tasks_: Any
+    classes_: Any
+    billboard_: Any
+    privacy_: Any
+    relation_coef_: Any
+    relation_intercept_: Any
+    relation_noise_std_: Any
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    alpha_: Any
+    outlier_coef_: Any
+    outlier_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    coef_names_: NDArray[Any]
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        init: Any = None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        billboard: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_log_proba(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, covariates: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PublishedMPMTLLowRank(RegressorMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
+    init: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    tasks_: Any
+    billboard_: Any
+    privacy_: Any
+    relation_coef_: Any
+    relation_intercept_: Any
+    relation_noise_std_: Any
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    alpha_: Any
+    outlier_coef_: Any
+    outlier_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    coef_names_: NDArray[Any]
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        init: Any = None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        billboard: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, covariates: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
+class PublishedMPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
+    alpha: Literal["auto"] | float
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
+    mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"]
+    algorithm: Literal["auto", "empirical-bayes", "proximal"]
+    levels: Literal["auto", "free", "pooled"]
+    init: Any
+    ridge: float
+    task_weight: Literal["equal", "samples"]
+    relation: Any
+    relation_rank: int | None
+    outliers: Literal["entries", "tasks"] | None
+    outlier_alpha: Literal["auto"] | float
+    n_releases: Literal["auto"] | int
+    clip_norm: float
+    allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"]
+    noise_shift: Literal["auto"] | float
+    acceleration: bool
+    fit_intercept: bool
+    task_feature: str | int | list[Any] | None
+    tasks: Literal["auto"] | ArrayLike
+    classes: Literal["auto"] | ArrayLike
+    class_weight: Literal["balanced"] | Mapping[Any, Any] | None
+    unseen_task: Literal["error", "mean"]
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
+    verbose: int
+    dtype: Any
+    coef_: Any
+    intercept_: Any
+    tasks_: Any
+    classes_: Any
+    billboard_: Any
+    privacy_: Any
+    relation_coef_: Any
+    relation_intercept_: Any
+    relation_noise_std_: Any
+    n_iter_: Any
+    objective_: Any
+    dual_gap_: Any
+    alpha_: Any
+    outlier_coef_: Any
+    outlier_: Any
+    mean_coef_: Any
+    mean_intercept_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
+    coef_names_: NDArray[Any]
+    def __init__(
+        self,
+        alpha: Literal["auto"] | float = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
+        mechanism: Literal["auto", "gaussian", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        init: Any = None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        relation: Any = None,
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: Literal["auto"] | float = "auto",
+        n_releases: Literal["auto"] | int = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple[Any, ...] | list[Any] | Literal["paper-convex"] = 0.0,
+        noise_shift: Literal["auto"] | float = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list[Any] | None = None,
+        tasks: Literal["auto"] | ArrayLike = "auto",
+        classes: Literal["auto"] | ArrayLike = "auto",
+        class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10000,
+        tol: float = 1e-06,
+        warm_start: bool = False,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: Any = ...,
+    ) -> None: ...
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks") -> Any: ...
+    def decision_function(self, X: Any, task: Any = None) -> Any: ...
+    def export_billboard(self) -> Any: ...
+    def export_task(self, task: Any, *, as_sklearn: bool = False) -> Any: ...
+    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    @classmethod
+    def from_billboard(
+        cls,
+        billboard: Any,
+        *,
+        classes: ArrayLike | None = None,
+        n_features: int | None = None,
+        feature_names: Any = None,
+        **params: Any,
+    ) -> Self: ...
+    def personalize(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self: ...
+    def predict(self, X: Any, task: Any = None) -> Any: ...
+    def predict_log_proba(self, X: Any, task: Any = None) -> Any: ...
+    def predict_proba(self, X: Any, task: Any = None) -> Any: ...
+    def relate(self, covariates: Any) -> Any: ...
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float: ...
+    def set_callbacks(self, *callbacks: Any) -> Self: ...
+
 class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
     epsilon: float | None
@@ -3363,6 +3783,10 @@ __all__ = [
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
+    "PublishedMPMTLGroupSparse",
+    "PublishedMPMTLGroupSparseClassifier",
+    "PublishedMPMTLLowRank",
+    "PublishedMPMTLLowRankClassifier",
     "PublishedMeanRegMTL",
     "PublishedMeanRegMTLClassifier",
     "SingleTaskWarning",

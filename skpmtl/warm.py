@@ -34,7 +34,8 @@ _SETTINGS = {
     "eps": 0.5,
     "cv": 2,
 }
-_VARIANTS = {"mechanism": "wishart", "algorithm": "proximal"}
+_VARIANTS = {"mechanism": "wishart"}
+_PUBLISHED = {"algorithm": "proximal"}  # of the estimators that reproduce papers
 
 
 def estimators():
@@ -50,7 +51,8 @@ def estimators():
             yield cls(epsilon=None, **settings)
         if {"ridge", "alpha", "epsilon"} <= set(known):  # the convex problem of a given alpha
             yield cls(0.1, epsilon=None, **settings)
-        for name, value in _VARIANTS.items():
+        variants = _VARIANTS | (_PUBLISHED if "allocation" in known else {})
+        for name, value in variants.items():
             if name in known and cls._parameter_constraints[name][0].is_satisfied_by(value):
                 yield cls(**settings, **{name: value})
 

@@ -32,6 +32,7 @@ from skpmtl import (
     MPMTLLowRankClassifier,
     PerTask,
     PrivateMeanRegMTLClassifier,
+    PublishedMPMTLLowRankClassifier,
 )
 from skpmtl.datasets.generators import make_lsoa_like
 from skpmtl.metrics import task_scores
@@ -55,10 +56,10 @@ PRIVATE = {
     "ours, group-sparse": (MPMTLGroupSparseClassifier, {}, [{}]),
     "private mean": (PrivateMeanRegMTLClassifier, {}, [{}]),
     "Algorithm 2, Gaussian": (
-        MPMTLLowRankClassifier, {"mechanism": "gaussian", "noise_shift": 1.0}, ALGORITHM_2,
+        PublishedMPMTLLowRankClassifier, {"mechanism": "gaussian", "noise_shift": 1.0}, ALGORITHM_2,
     ),
     "Algorithm 2, as published": (
-        MPMTLLowRankClassifier, {"mechanism": "wishart-published"},
+        PublishedMPMTLLowRankClassifier, {"mechanism": "wishart-published"},
         [{**p, "alpha": 0.17} for p in ALGORITHM_2],
     ),
     "DP-AGGR, direct": (

@@ -40,7 +40,6 @@ from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
 from skpmtl.datasets.generators import make_low_rank_tasks
-from skpmtl.model_protected.projection import project
 from skpmtl.privacy import PrivacyLeakWarning, gdp_mu
 from skpmtl.privacy.mechanisms import (
     PublishedWishart,
@@ -48,6 +47,7 @@ from skpmtl.privacy.mechanisms import (
     second_moment_sensitivity,
 )
 from skpmtl.privacy.rng import noise_source
+from skpmtl.reproduction.model_protected import project
 
 from ..run import write_rows
 from .model_protected_methods import (

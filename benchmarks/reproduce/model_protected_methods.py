@@ -13,6 +13,7 @@ from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_ta
 from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
 from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.reproduction import PublishedMPMTLGroupSparse, PublishedMPMTLLowRank
 
 FIELDS = (
     "data", "method", "guarantee", "epsilon", "delta", "delta_at_least", "parameter", "value",
@@ -124,10 +125,10 @@ def _quarter(train):
 PRIVATE_MTL = {
     "ours, low-rank": (MPMTLLowRank, {}),
     "ours, group-sparse": (MPMTLGroupSparse, {}),
-    "Algorithm 2, Gaussian": (MPMTLLowRank, {"mechanism": "gaussian"}),
-    "Algorithm 3, Gaussian": (MPMTLGroupSparse, {"mechanism": "gaussian"}),
-    "Algorithm 2, as published": (MPMTLLowRank, {"mechanism": "wishart-published"}),
-    "Algorithm 3, as published": (MPMTLGroupSparse, {"mechanism": "wishart-published"}),
+    "Algorithm 2, Gaussian": (PublishedMPMTLLowRank, {"mechanism": "gaussian"}),
+    "Algorithm 3, Gaussian": (PublishedMPMTLGroupSparse, {"mechanism": "gaussian"}),
+    "Algorithm 2, as published": (PublishedMPMTLLowRank, {"mechanism": "wishart-published"}),
+    "Algorithm 3, as published": (PublishedMPMTLGroupSparse, {"mechanism": "wishart-published"}),
 }
 EXACT = {"trace norm, not private": MPMTLLowRank, "L2,1 norm, not private": MPMTLGroupSparse}
 OUTPUT = {

@@ -11,14 +11,16 @@ noise. ``PrivateSearch`` keeps everything within one budget: the fits, the score
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skpmtl import MPMTLLowRank, PrivateSearch, TaskStratifiedKFold
+from skpmtl import MPMTLLowRank, PrivateSearch, PublishedMPMTLLowRank, TaskStratifiedKFold
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.metrics import nmse
 
 drawn = make_low_rank_tasks(400, 20, 8, noise=8.0, n_test=60, random_state=0)
 X, y, task, X_test, y_test, task_test = drawn
 table, test = np.column_stack([task, X]), np.column_stack([task_test, X_test])
-published = MPMTLLowRank(algorithm="proximal", clip_norm=10.0, task_feature=0, tasks=range(400))
+published = PublishedMPMTLLowRank(
+    algorithm="proximal", clip_norm=10.0, task_feature=0, tasks=range(400)
+)
 candidates = {"alpha": [1.0, 3.0, 10.0, 30.0, 100.0]}
 
 # %%

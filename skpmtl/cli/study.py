@@ -21,6 +21,7 @@ from ..baselines import PerTask
 from ..datasets.school import load_school
 from ..inspection import PrivacyUtilityDisplay
 from ..metrics import nmse
+from ..reproduction import PublishedMPMTLLowRank
 
 ALONE = "each school alone"
 TUNED = "alone, tuned together"
@@ -174,7 +175,7 @@ def published(train, **public):
     lengths = [np.linalg.norm(model.coef_) for model in alone.estimators_.values()]
     clip = 1.5 * float(np.median(lengths))
     unit = clip * np.sqrt(len(public["tasks"]))
-    estimator = MPMTLLowRank(
+    estimator = PublishedMPMTLLowRank(
         mechanism="wishart-published", allocation="paper-convex", clip_norm=clip, **public
     )
     candidates = [

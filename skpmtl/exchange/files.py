@@ -205,7 +205,7 @@ def _loaded(stream, name):
         cls = estimators().get(header["estimator"])
         if cls is None:
             raise ValueError(f"estimator {header['estimator']!r} is not known")
-        cls = cls._with_options({**billboard.parameters(), **params})
+        cls = cls._with_options(billboard, {**billboard.parameters(), **params})
         return estimator_of(
             cls, billboard, classes, header["n_features"], header["feature_names"], params
         )
@@ -327,9 +327,11 @@ class FromBillboard:
         )
 
     @classmethod
-    def _with_options(cls, params):
-        """This class, or the one that has its fixed settings as parameters where they differ."""
-        if all(params.get(name, getattr(cls, name)) == getattr(cls, name) for name in cls._fixed):
+    def _with_options(cls, billboard, params):
+        """This class, or a subclass that goes on with the billboard of an earlier version."""
+        own = {name: getattr(cls, name) for name in cls._fixed}
+        same = all(params.get(name, value) == value for name, value in own.items())
+        if same and isinstance(billboard, cls._billboards):
             return cls
         wide = (c for c in FromBillboard._known.values() if issubclass(c, cls) and not c._fixed)
         return next(wide, cls)

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from .._runtime.compat import Interval, StrOptions
+from .._runtime.compat import Interval
 from ..engine.levels import LEVEL_BINS, Level, TaskLevels, level_attributes
 from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import OfModels, Personal
@@ -35,7 +35,6 @@ from ..rounds.plan import BINS
 from ..solvers.fitted import PenaltyBillboard
 from ..tables.public_init import PublicInit, beside
 from .centres import AboutCovariates, Centres
-from .tasks import ProjectedModels
 
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
 # a task with few rows does not do so by chance.
@@ -254,78 +253,6 @@ class PriorBillboard(AboutCovariates, OfModels):
                 excess = 0.5 * local.excess()
             criterion, W, b = local.fit(root, choose)
         return W, b, (criterion + penalty).min(axis=1) + excess
-
-
-@dataclass
-class ProjectionBillboard(OfModels):
-    """What the curator of Algorithms 2 and 3 published.
-
-    Attributes
-    ----------
-    diagonal : bool
-        Whether second moments are diagonals, (d,), or matrices, (d, d).
-    projections : list of ndarray (d, d) or (d,)
-        Public projections, one per release.
-    releases : list of ndarray
-        The noisy moments they come from, before the shift.
-    acceleration, task_weight, ridge
-        Public settings that a task needs to repeat its task side.
-    mean : ndarray (n_outputs * (d + 1),) or None
-        Released mean of the clipped models (intercepts last).
-    report : PrivacyReport or None
-    n_outputs : int
-        Models of a task: one for each of more than two classes.
-    init : PublicInit or None
-        To which models, and what is released, are differences.
-    """
-
-    diagonal: bool
-    acceleration: bool
-    task_weight: str
-    ridge: float
-    n_tasks: int
-    projections: list = field(default_factory=list)
-    releases: list = field(default_factory=list)
-    mean: np.ndarray | None = None
-    report: object = None
-    n_outputs: int = 1
-    init: PublicInit | None = None
-
-    constraints = {
-        "task_weight": [StrOptions({"equal", "samples"})],
-        "ridge": [Interval(Real, 0, None, closed="left")],
-        "n_tasks": [Interval(Integral, 1, None, closed="left")],
-        "n_outputs": [Interval(Integral, 1, None, closed="left")],
-    }
-    settings = ("acceleration", "task_weight", "ridge", "init")
-
-    @property
-    def n_features(self):
-        return len(self.projections[0])
-
-    def declared(self):
-        """See `skpmtl.exchange.wire`."""
-        d = self.n_features
-        square = (d,) if self.diagonal else (d, d)
-        yield from self._declared_init()
-        for M in self.projections:
-            yield "a projection", M, [square]
-            values = np.linalg.eigvalsh(M) if M.ndim == 2 else M
-            if values.min() < -1e-6 or values.max() > 1.0 + 1e-6:
-                raise ValueError("a projection makes models longer")
-        yield from (("a release", S, [square, self._mean_shape]) for S in self.releases)
-        if self.mean is not None:
-            yield "the mean model", self.mean, [self._mean_shape]
-
-    def personalize(self, table, *, classification, fit_intercept):
-        """Models of the tasks of `table`: their half of the algorithm over the projections."""
-        projected = ProjectedModels(
-            self, self._differences(table), classification=classification,
-            fit_intercept=fit_intercept,
-        )  # fmt: skip
-        for projection in self.projections:
-            projected.update(projection)
-        return self.add_init(*projected.models())
 
 
 @dataclass

@@ -1,9 +1,7 @@
-"""The curators of model-protected learning: a prior, or a sequence of projections."""
+"""The curators of model-protected learning: a prior, levels, and means."""
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
-from .._runtime.threads import single_blas_thread
 from ..engine.levels import SPREADS, Level, sum_of_octaves, window_of
 from ..engine.refine import Refinement
 from ..engine.spectrum import sum_of_blocks
@@ -25,7 +23,6 @@ from ..rounds.curator import CHANCE, gains, release_centre, shrinkage
 from ..rounds.plan import common_length, sum_of_bins
 from .billboard import PriorBillboard
 from .centres import Centres
-from .projection import project, second_moment
 
 
 def votes_of(classification):
@@ -253,28 +250,6 @@ def release_level(billboard, plan, made):
         plan.spread, billboard=billboard, level=level,
     )  # fmt: skip
     billboard.level = level.with_spread(float(total[0]), std, m)
-
-
-def release_projections(billboard, mechanisms, *, alpha, clip_norm, noise_shift, log=None):
-    """The curator of Algorithms 2 and 3, see `skpmtl.exchange`; fills and returns `billboard`."""
-    public = {"clip_norm": float(clip_norm), "projections": billboard.projections}
-
-    def sum_of_moments(contributions, positions=None):
-        C = np.array(contributions["moment"], dtype=float)
-        whole = C.reshape(len(C), -1)  # of all classes
-        clip_rows(whole, clip_norm, 2, whole)
-        return {"moment": second_moment(C.reshape(-1, C.shape[-1]), billboard.diagonal)}
-
-    for t, mechanism in enumerate(mechanisms):
-        S = (yield Query("moment", public, {"moment": mechanism}, sum_of_moments))["moment"]
-        billboard.releases.append(S)
-        shift = mechanism.shift(len(mechanisms), noise_shift)
-        with single_blas_thread():
-            M = project(S + (shift if S.ndim == 1 else shift * np.eye(len(S))), alpha)
-        billboard.projections.append(M)
-        if log is not None:
-            log(t + 1, mechanism.noise_std)
-    return billboard
 
 
 def release_intercepts(billboard, mechanism, to, clip_norm, middle, unit):

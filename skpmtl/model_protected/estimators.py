@@ -30,27 +30,19 @@ from ..tables.public_init import differences
 from ..tables.relation import read_relation
 from ..tables.targets import public_range
 from . import exact
-from .billboard import PriorBillboard, ProjectionBillboard, RelatedPenaltyBillboard
+from .billboard import PriorBillboard, RelatedPenaltyBillboard
 from .curator import (
     release_centres,
     release_intercepts,
     release_level,
     release_mean,
     release_prior,
-    release_projections,
     votes_of,
 )
 from .plan import LevelPlan, MomentPlan, is_refined, rounds_of
-from .tasks import (
-    LevelTaskSide,
-    ProjectedModels,
-    ProjectionTaskSide,
-    RelatedTaskSide,
-    WithMeanModel,
-)
+from .tasks import LevelTaskSide, RelatedTaskSide, WithMeanModel
 
 _PLAIN_ROUNDS = 3  # rounds of the empirical-Bayes method without noise
-_PUBLIC_ALPHA = 0.1  # what "auto" is in noisy rounds, where it may not depend on rows
 
 
 class _ModelProtected(HasCovariates, BaseMTL):
@@ -64,9 +56,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
         "task_weight": [StrOptions({"equal", "samples"})],
         "n_releases": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "clip_norm": [Interval(Real, 0, None, closed="neither")],
-        "allocation": [Real, tuple, list, StrOptions({"paper-convex"})],
-        "noise_shift": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
-        "acceleration": ["boolean"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
         "warm_start": ["boolean"],
@@ -77,7 +66,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
         "outliers": [StrOptions(set(OUTLIERS)), None],
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
-    _billboards = (PriorBillboard, ProjectionBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
+    _billboards = (PriorBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
+    _fixed = ("allocation", "noise_shift", "acceleration")
+    allocation, noise_shift, acceleration = 0.0, "auto", True
     _extras = (*BaseMTL._extras, "outlier_coef_", "outlier_")
     _federates = True
 
@@ -101,9 +92,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
         outlier_alpha="auto",
         n_releases="auto",
         clip_norm=1.0,
-        allocation=0.0,
-        noise_shift="auto",
-        acceleration=True,
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
@@ -135,9 +123,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
         self.outlier_alpha = outlier_alpha
         self.n_releases = n_releases
         self.clip_norm = clip_norm
-        self.allocation = allocation
-        self.noise_shift = noise_shift
-        self.acceleration = acceleration
         self.fit_intercept = fit_intercept
         self.task_feature = task_feature
         self.tasks = tasks
@@ -154,6 +139,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
 
     def _check_parameters(self):
         super()._check_parameters()
+        self._check_algorithm()
         self._check_relation()
         if self.outliers is None:
             return
@@ -173,6 +159,13 @@ class _ModelProtected(HasCovariates, BaseMTL):
             raise ValueError(
                 f"outliers={self.outliers!r} is a part of its own beside one that alpha penalises: "
                 "pass a positive alpha."
+            )
+
+    def _check_algorithm(self):
+        if self._is_private() and self.algorithm == "proximal":
+            raise ValueError(
+                'algorithm="proximal" with a budget is the one of the paper: take '
+                f'skpmtl.reproduction.Published{type(self).__name__}, or leave it at "auto".'
             )
 
     def _fit_exact(self, table):
@@ -206,9 +199,13 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if self.algorithm != "auto":
             return self.algorithm
         if self._is_private():
-            return "proximal" if self.mechanism == "wishart-published" else "empirical-bayes"
+            return "empirical-bayes"
         open_ = isinstance(self.alpha, str) and self.outliers is None
         return "empirical-bayes" if open_ else "proximal"
+
+    def _release_weights(self, n_releases):
+        """Relative budgets of the releases of second moments."""
+        return np.ones(n_releases)
 
     def _target_unit(self):
         """Public place and unit of the target in the mean model."""
@@ -221,9 +218,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
         """The same of what tasks send of it: the distance from `init` where that is set."""
         middle, unit = self._target_unit()
         return 0.0 if self._has_public_init() else middle, unit
-
-    def _public_alpha(self):
-        return _PUBLIC_ALPHA if isinstance(self.alpha, str) else self.alpha
 
     def _local_settings(self):
         return {"classification": self._classification, "fit_intercept": self.fit_intercept}
@@ -239,7 +233,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         relation, plan = self._relation(population), None
         public_init = self._public_init(population)
         if self._is_private():
-            plan = MomentPlan(self, population, self._algorithm(), relation, public_init)
+            plan = MomentPlan(self, population, relation, public_init)
         rounds, centres, releases, bounds = self._rounds(population, relation), None, [], None
         if rounds is not None:
             log = self._progress("round %d: noise std %.3g", rounds.n_rounds)
@@ -248,30 +242,23 @@ class _ModelProtected(HasCovariates, BaseMTL):
         moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
         made, refine = [], plan.refine if plan else self._plain_votes(population)
         log = self._progress("release %d: noise std %.3g", len(moment))
-        if self._algorithm() == "empirical-bayes":
-            billboard = yield from release_prior(
-                population,
-                self._diagonal,
-                moment=moment,
-                vote=plan.vote if plan else [None] * (len(moment) + 1),
-                classification=self._classification,
-                tilt=0.5 * min(1.0, plan.ratio) if plan else 0.5,
-                centres=centres,
-                refine=refine,
-                made=made,
-                log=log,
-            )
-            billboard.releases[:0] = releases if plan else []
-            billboard.init = public_init
-            levels = plan.levels if plan else self._plain_levels(population)
-            if levels is not None:
-                yield from release_level(billboard, levels, made)
-        else:
-            billboard = yield from release_projections(
-                self._empty_projections(population, public_init), moment,
-                alpha=self._public_alpha(), clip_norm=self.clip_norm,
-                noise_shift=self.noise_shift, log=log,
-            )  # fmt: skip
+        billboard = yield from release_prior(
+            population,
+            self._diagonal,
+            moment=moment,
+            vote=plan.vote if plan else [None] * (len(moment) + 1),
+            classification=self._classification,
+            tilt=0.5 * min(1.0, plan.ratio) if plan else 0.5,
+            centres=centres,
+            refine=refine,
+            made=made,
+            log=log,
+        )
+        billboard.releases[:0] = releases if plan else []
+        billboard.init = public_init
+        levels = plan.levels if plan else self._plain_levels(population)
+        if levels is not None:
+            yield from release_level(billboard, levels, made)
         if plan is None:
             billboard.report = exact_report()
             return billboard
@@ -280,12 +267,15 @@ class _ModelProtected(HasCovariates, BaseMTL):
             yield from release_intercepts(
                 billboard, plan.mean, to, self.clip_norm, *self._mean_unit()
             )
-        elif plan.mean is not None:
-            yield from release_mean(
-                billboard, plan.mean, population.n_tasks, self.clip_norm, *self._mean_unit()
-            )
+        else:
+            yield from self._release_mean(billboard, plan)
         billboard.report = plan.report(source, (bounds, made))
         return billboard
+
+    def _release_mean(self, billboard, plan):
+        if plan.mean is not None:
+            given = plan.mean, plan.n_tasks, self.clip_norm, *self._mean_unit()
+            yield from release_mean(billboard, *given)
 
     def _plain_votes(self, population):
         """Mechanisms of the votes on evidence without a budget: none has noise."""
@@ -304,20 +294,15 @@ class _ModelProtected(HasCovariates, BaseMTL):
 
     def _task_side(self, table, population):
         """The task side for the tasks of `table`."""
-        settings, public_init, to = self._local_settings(), self._public_init(population), None
-        some = differences(table, public_init)
-        if self._algorithm() == "empirical-bayes":
-            relation = self._relation(population, quiet=True)
-            if self._rounds(population, relation) is None:
-                task_side = LevelTaskSide(LocalModels(some, **settings), table, settings)
-            else:
-                problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
-                task_side = RelatedTaskSide(some, relation, problem, settings)
-                to = relation.weights(table.tasks)
+        settings, to = self._local_settings(), None
+        some = differences(table, self._public_init(population))
+        relation = self._relation(population, quiet=True)
+        if self._rounds(population, relation) is None:
+            task_side = LevelTaskSide(LocalModels(some, **settings), table, settings)
         else:
-            task_side = ProjectionTaskSide(
-                ProjectedModels(self._empty_projections(population), some, **settings)
-            )
+            problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
+            task_side = RelatedTaskSide(some, relation, problem, settings)
+            to = relation.weights(table.tasks)
         return WithMeanModel(task_side, table, settings, to, self._weighs_outliers())
 
     def _check_relation(self):
@@ -328,11 +313,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
                 )
             return
         if self._algorithm() != "empirical-bayes":
-            if self._is_private():
-                raise ValueError(
-                    'relation= with a budget belongs to algorithm="empirical-bayes": leave it at '
-                    '"auto", or take PrivateMeanRegMTL.'
-                )
             if self.outliers is not None or self.ridge or not self.alpha:
                 raise ValueError(
                     f"relation= with outliers={self.outliers!r}, ridge={self.ridge!r}, "
@@ -364,60 +344,49 @@ class _ModelProtected(HasCovariates, BaseMTL):
         """`RoundsPlan` of the centres; None where there are none."""
         return None if relation is None else rounds_of(self, population, relation.rank)
 
-    def _empty_projections(self, population, public_init=None):
-        return ProjectionBillboard(
-            self._diagonal, self.acceleration, self.task_weight, self.ridge, population.n_tasks,
-            n_outputs=population.n_outputs, init=public_init,
-        )  # fmt: skip
-
     def _planned_report(self, population):
         if not self._is_private():
             return exact_report()
         relation = self._relation(population, quiet=True)
         public_init = self._public_init(population)
-        plan = MomentPlan(self, population, self._algorithm(), relation, public_init)
-        return plan.report(self._source())
-
-    def _check_study(self):
-        if self.mechanism == "wishart-published":
-            raise ValueError(
-                f"mechanism={self.mechanism!r} has no guarantee: a federated fit needs one."
-            )
+        return MomentPlan(self, population, relation, public_init).report(self._source())
 
     def _query_specs(self, population):
-        d, bound = population.n_features, {"clip_norm": float(self.clip_norm)}
-        unit = dict(zip(("middle", "unit"), self._mean_unit(), strict=True))
-        C = population.n_outputs
+        d, C = population.n_features, population.n_outputs
         model = {"moment": (d,) if C == 1 else (C, d)}
-        if self._algorithm() == "empirical-bayes":
-            root = {"root": [(d,), (d, d)]}
-            scale = {"snr_centre": Real, "snr_spread": Real}
-            low, high = VOTE_RANGE[self._classification]
-            votes = Total.of(votes_of(self._classification), "vote", 1, 0.5 * (high - low))
-            of_moment = self._total_moment(d)
-            relation = self._relation(population, quiet=True)
-            rounds, found = self._rounds(population, relation), {}
-            if rounds is not None:
-                shape = [(relation.rank, C * d)]
-                found |= query_specs_of_rounds(relation, population)
-                root |= {"centres": shape, "own_units": Integral}
-            found["vote"] = QuerySpec({"vote": ()}, root, votes)
-            found["moment"] = QuerySpec(model, root | scale, of_moment)
-            found |= self._query_specs_of_levels(population, scale)
-        else:
-            projections = {"projections": ([(d,) if self._diagonal else (d, d)],)}
-            found = {"moment": QuerySpec(model, projections | bound)}
-        public = {"billboard": Billboard, **bound, **unit}
-        if self.unseen_task == "mean" and "update" in found:
-            to, shape = relation.weights(population.tasks), (relation.rank, C)
-            combine = clipped_sum("intercept", self.clip_norm, to, shape)
-            total = Total.of(combine, "intercept", relation.rank * C, self.clip_norm)
-            found["intercept"] = QuerySpec({"intercept": (C,)}, public, total)
-        elif self.unseen_task == "mean":
-            size = C * (d + 1)
-            mean = Total.of(clipped_sum("mean", self.clip_norm), "mean", size, self.clip_norm)
-            found["mean"] = QuerySpec({"mean": (size,)}, public, mean)
+        root = {"root": [(d,), (d, d)]}
+        scale = {"snr_centre": Real, "snr_spread": Real}
+        low, high = VOTE_RANGE[self._classification]
+        votes = Total.of(votes_of(self._classification), "vote", 1, 0.5 * (high - low))
+        of_moment = self._total_moment(d)
+        relation = self._relation(population, quiet=True)
+        rounds, found = self._rounds(population, relation), {}
+        if rounds is not None:
+            shape = [(relation.rank, C * d)]
+            found |= query_specs_of_rounds(relation, population)
+            root |= {"centres": shape, "own_units": Integral}
+        found["vote"] = QuerySpec({"vote": ()}, root, votes)
+        found["moment"] = QuerySpec(model, root | scale, of_moment)
+        found |= self._query_specs_of_levels(population, scale)
+        if self.unseen_task != "mean" or rounds is None:
+            return found | self._query_specs_of_mean(population)
+        to, shape = relation.weights(population.tasks), (relation.rank, C)
+        combine = clipped_sum("intercept", self.clip_norm, to, shape)
+        total = Total.of(combine, "intercept", relation.rank * C, self.clip_norm)
+        found["intercept"] = QuerySpec({"intercept": (C,)}, self._public_of_mean(), total)
         return found
+
+    def _public_of_mean(self):
+        middle, unit = self._mean_unit()
+        given = {"clip_norm": float(self.clip_norm), "middle": middle, "unit": unit}
+        return {"billboard": Billboard, **given}
+
+    def _query_specs_of_mean(self, population):
+        if self.unseen_task != "mean":
+            return {}
+        size = population.n_outputs * (population.n_features + 1)
+        mean = Total.of(clipped_sum("mean", self.clip_norm), "mean", size, self.clip_norm)
+        return {"mean": QuerySpec({"mean": (size,)}, self._public_of_mean(), mean)}
 
     def _query_specs_of_levels(self, population, scale):
         """Of votes on evidence, blocks and levels, where the plan has them."""
@@ -426,7 +395,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
             return found
         if self._is_private():
             relation = self._relation(population, quiet=True)
-            plan = MomentPlan(self, population, self._algorithm(), relation)
+            plan = MomentPlan(self, population, relation)
         refine = plan.refine if plan else self._plain_votes(population)
         levels = plan.levels if plan else self._plain_levels(population)
 
@@ -478,7 +447,7 @@ class _LowRank(_ModelProtected):
     _diagonal = False
     _parameter_constraints = {
         **_ModelProtected._parameter_constraints,
-        "mechanism": [StrOptions({"auto", "gaussian", "wishart", "wishart-published"})],
+        "mechanism": [StrOptions({"auto", "gaussian", "wishart"})],
     }
 
     def _penalty(self):
@@ -489,7 +458,7 @@ class _GroupSparse(_ModelProtected):
     _diagonal = True
     _parameter_constraints = {
         **_ModelProtected._parameter_constraints,
-        "mechanism": [StrOptions({"auto", "gaussian", "laplace", "wishart", "wishart-published"})],
+        "mechanism": [StrOptions({"auto", "gaussian", "laplace", "wishart"})],
     }
 
     def _penalty(self):
@@ -510,8 +479,6 @@ _DOC = """{summary}
         Strength of the penalty in the objective below (``epsilon=None``); it has the units of y
         and X. "auto" with ``algorithm="proximal"``: a quarter of the dual norm that noise alone
         gives to the gradient, in closed form (`skpmtl.solvers.strength`), whatever the units.
-        With ``algorithm="proximal"`` and privacy: by how much every release lowers the
-        {lowered}, in units of the coefficients (a public step size of 1); "auto" is .1.
         Not used by "empirical-bayes".
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy, exact solution.
@@ -522,17 +489,15 @@ _DOC = """{summary}
     {curator}
     mechanism : {{{mechanisms}}}, default="auto"
         "auto" is "gaussian": {noise}, accounted exactly by
-        Gaussian differential privacy.{pure} "wishart-published" is the noise of the
-        paper. It has **no** differential privacy guarantee, which the report says; it is
-        here for reproduction and needs ``algorithm="proximal"``.
+        Gaussian differential privacy.{pure}
     algorithm : {{"auto", "empirical-bayes", "proximal"}}, default="auto"
         "auto": "proximal" without privacy where `alpha` is a number or there are `outliers`, else
         "empirical-bayes".
         "empirical-bayes" releases a prior, and every task decides alone how far to trust it;
         without privacy it has nothing to tune, and on average over the regressions of
-        ``benchmarks/unseen`` errs no more than with a budget, to a percent. "proximal"
-        without privacy minimises the objective below; with privacy it is Algorithm {algorithm}
-        of [1]_ with sound noise.
+        ``benchmarks/unseen`` errs no more than with a budget, to a percent. "proximal", without
+        privacy, minimises the objective below (with a budget Algorithm {algorithm} of [1]_, in
+        `skpmtl.reproduction`).
     levels : {{"auto", "free", "pooled"}}, default="auto"
         The level of a task is its score at its mean row. "auto": with "empirical-bayes" and
         Gaussian noise a task goes between its own level and the mean one by its own evidence, from
@@ -562,18 +527,10 @@ _DOC = """{summary}
         Strength of the penalty of Q. "auto" follows from noise as that of ``alpha="auto"``.
     n_releases : "auto" or int, default="auto"
         Number of noisy releases. "auto" is a public rule: 1 to 3 by how far a signal shared
-        by all tasks stands above the noise ("empirical-bayes"), 5 ("proximal").
+        by all tasks stands above the noise.
     clip_norm : float, default=1.0
-        Public bound on the norm of what a task sends: its model ("proximal"), or its model
-        with intercept for the mean that ``unseen_task="mean"`` publishes. A task's own model
-        is never clipped.
-    allocation : float, ("geometric", Q) or "paper-convex", default=0.0
-        Release t = 1, 2, ... gets a budget proportional to ``t**a`` or ``Q**-t``.
-    noise_shift : "auto" or float, default="auto"
-        Public multiple of the noise edge added to the release ("proximal"). "auto" keeps
-        all releases positive semi-definite with probability 0.99.
-    acceleration : bool, default=True
-        Nesterov momentum ("proximal" with privacy); with a ridge, the strongly convex one.
+        Public bound on the norm of the model with intercept that a task sends for the mean that
+        ``unseen_task="mean"`` publishes. A task's own model is never clipped.
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised.
     {task_feature}
@@ -650,8 +607,7 @@ _DOC = """{summary}
     With `relation` the penalty is on W - B'Z', the least one over B, for the covariates Z with a
     constant; B'Z' itself is held by a ridge of 1e-4 times the mean curvature of the losses over
     tasks and features.
-    The empirical-Bayes method is described in `skpmtl.model_protected.prior`, the proximal one in
-    `skpmtl.model_protected.projection`.
+    The empirical-Bayes method is described in `skpmtl.model_protected.prior`.
 
     References
     ----------
@@ -666,8 +622,7 @@ _DOC = """{summary}
 _MATRIX = {
     "structure": "are kept close to low rank by their trace norm",
     "moment": "second-moment matrix",
-    "lowered": "singular values of the clipped models",
-    "mechanisms": '"auto", "gaussian", "wishart", "wishart-published"',
+    "mechanisms": '"auto", "gaussian", "wishart"',
     "noise": "symmetric Gaussian noise, isotropic in Frobenius norm",
     "pure": ' "wishart" adds the difference of two Wishart\n        matrices, which gives a pure'
     " guarantee (delta = 0).",
@@ -681,8 +636,7 @@ _MATRIX = {
 _DIAGONAL = {
     "structure": "share their non-zero rows through the L2,1 norm",
     "moment": "diagonal of the second moment",
-    "lowered": "norms of the features' weights",
-    "mechanisms": '"auto", "gaussian", "laplace", "wishart", "wishart-published"',
+    "mechanisms": '"auto", "gaussian", "laplace", "wishart"',
     "noise": "Gaussian noise on the diagonal",
     "pure": ' "laplace" and "wishart" (diagonal of\n        the difference of two Wishart'
     " matrices) give a pure guarantee (delta = 0).",
@@ -756,9 +710,6 @@ class _OfClasses(MTLClassifierMixin):
         outlier_alpha="auto",
         n_releases="auto",
         clip_norm=1.0,
-        allocation=0.0,
-        noise_shift="auto",
-        acceleration=True,
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
@@ -778,8 +729,7 @@ class _OfClasses(MTLClassifierMixin):
             mechanism=mechanism, algorithm=algorithm, levels=levels, init=init, ridge=ridge,
             task_weight=task_weight, relation=relation, relation_rank=relation_rank,
             outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
-            clip_norm=clip_norm, allocation=allocation, noise_shift=noise_shift,
-            acceleration=acceleration, fit_intercept=fit_intercept, task_feature=task_feature,
+            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
             tasks=tasks, unseen_task=unseen_task, max_iter=max_iter,
             tol=tol, warm_start=warm_start, random_state=random_state, secure=secure,
             verbose=verbose, dtype=dtype,

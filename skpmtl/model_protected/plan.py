@@ -9,12 +9,10 @@ from ..engine.votes import N_DIFFERENCES, is_able
 from ..engine.votes import sensitivity as sensitivity_of_votes
 from ..exchange.plan import TRUSTED, Plan, check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE
-from ..privacy.accounting import check_budget, published_wishart_delta_bound, pure_epsilons
-from ..privacy.allocation import allocation_weights
+from ..privacy.accounting import check_budget, pure_epsilons
 from ..privacy.mechanisms import (
     DiagonalGaussian,
     DiagonalLaplace,
-    PublishedWishart,
     SymmetricGaussian,
     SymmetrizedWishart,
     VectorGaussian,
@@ -33,11 +31,10 @@ _KNOWN_WINDOW, _FOUND_WINDOW = 33.0, 60.0
 _LOGITS = 4.0  # bound on the levels of classifiers
 # Of the votes on evidence: a share each, and what the first moment has of all where there are more.
 _VOTE_SHARE, _FIRST = 0.01, 0.45
-_PROXIMAL_RELEASES = 5  # releases of Algorithms 2 and 3 when n_releases="auto"
 _RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks follow from covariates
 _PLAIN_ROUNDS = 30  # of these without noise
 _INTERCEPT_SHARE = 0.1  # of mu^2, for intercepts that follow from covariates
-_MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
+MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
 
 
 class OfDiagonal:
@@ -77,10 +74,7 @@ def moment_mechanisms(kind, diagonal, budgets, *, clip_norm, adjacency, dimensio
         return [family(dimension, sensitivity, mu) for mu in budgets]
     if kind == "laplace":
         return [DiagonalLaplace(dimension, sensitivity, e) for e in budgets]
-    if kind == "wishart":
-        made = [SymmetrizedWishart(dimension, sensitivity, e) for e in budgets]
-    else:
-        made = [PublishedWishart(dimension, clip_norm, e) for e in budgets]
+    made = [SymmetrizedWishart(dimension, sensitivity, e) for e in budgets]
     return [OfDiagonal(mechanism) for mechanism in made] if diagonal else made
 
 
@@ -98,13 +92,14 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
 
 
 def shared_budget(
-    kind, epsilon, delta, n_releases, allocation, *, acceleration=False, extra=(),
-    noise_parties=TRUSTED,
+    kind, epsilon, delta, weights, *, extra=(), noise_parties=TRUSTED, method="best"
 ):  # fmt: skip
     """Budgets of the moment releases and of the `extra` ones.
 
     Parameters
     ----------
+    weights : ndarray (n_releases,)
+        Relative budgets of the moment releases, as of `allocation_weights`.
     extra : sequence of float
         Share of the budget of every further release: of mu^2 for "gaussian", of epsilon for
         the pure mechanisms.
@@ -115,17 +110,14 @@ def shared_budget(
     further : ndarray (len(extra),)
         mu_t for "gaussian", epsilon_t otherwise.
     """
-    weights = allocation_weights(allocation, n_releases, acceleration=acceleration)
     extra = np.asarray(extra, dtype=float)
     if kind == "gaussian":
         mu = divided_mu(epsilon, delta, noise_parties)
         moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
         return moment, mu * np.sqrt(extra)
     shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
-    # The paper allocates the published mechanism by its own composition bound.
-    method = "cb" if kind == "wishart-published" else "best"
     budgets = pure_epsilons(epsilon, delta, shares / shares.max(), method)
-    return budgets[:n_releases], budgets[n_releases:]
+    return np.split(budgets, [len(weights)])
 
 
 def rounds_of(est, population, rank):
@@ -233,121 +225,106 @@ class MomentPlan(Plan):
     ----------
     est : estimator
     population : Population
-    algorithm : {"empirical-bayes", "proximal"}
     relation : Relation, default=None
     public_init : PublicInit, default=None
         Public initial model, for the report.
 
     Attributes
     ----------
-    kind : {"gaussian", "laplace", "wishart", "wishart-published"}
+    kind : {"gaussian", "laplace", "wishart"}
         What the budget is divided as: mu^2 for Gaussian noise, else epsilon.
     moment : list of mechanisms
         One per release of the second moment.
     vote : list of mechanisms
-        "empirical-bayes": one before every moment, and one for the end; else empty.
+        One before every moment, and one for the end.
     mean : mechanism or None
         For the mean model of unseen_task="mean", or intercepts where models follow from covariates.
     rounds : RoundsPlan or None
         Of the centres of a relation.
-    ratio : float or None
-        "empirical-bayes": signal over noise of `n_releases_for`, which is public.
+    ratio : float
+        Signal over noise of `n_releases_for`, which is public.
     """
 
-    def __init__(self, est, population, algorithm, relation=None, public_init=None):
-        self.public_init = public_init
-        m, d = population.n_tasks, population.n_features
-        self.algorithm = algorithm
-        self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism
-        if algorithm == "empirical-bayes" and self.kind == "wishart-published":
-            raise ValueError(
-                'mechanism="wishart-published" reproduces Algorithms 2 and 3 only: pass '
-                'algorithm="proximal". It gives no privacy guarantee.'
-            )
-        self.dimension, self.n_tasks, self.n_outputs = d, m, population.n_outputs
-        self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
-        self.allocation, self.noise_shift = est.allocation, est.noise_shift
-        self.alpha, self.diagonal = est._public_alpha(), est._diagonal
-        self.classification = est._classification
-        self.target_range = getattr(est, "target_range", None)
-        pure = self.kind != "gaussian"
-        # The published mechanism is calibrated like in the paper, with a nominal delta.
-        self.epsilon, self.delta = check_budget(
-            est.epsilon, est.delta, m, pure=pure and self.kind != "wishart-published"
-        )
-        self.noise_parties = est._noise_parties
-        if pure:
-            check_gaussian(self.noise_parties, f"mechanism={est.mechanism!r} is not")
-        self.mu = None if pure else divided_mu(self.epsilon, self.delta, self.noise_parties)
+    algorithm, sends = "empirical-bayes", "unit directions w"
+    levels, refine, relation, rounds = None, None, None, None
+
+    def __init__(self, est, population, relation=None, public_init=None):
+        self._read(est, population, public_init)
+        m, d, pure = self.n_tasks, self.dimension, self.kind != "gaussian"
         self.relation, self.rounds = relation, None
         if relation is not None:
             self.rounds = rounds_of(est, population, relation.rank)
         mean = []
         if est.unseen_task == "mean" and self.rounds is None:
-            mean = [_MEAN_SHARE]
+            mean = [MEAN_SHARE]
         elif est.unseen_task == "mean" and est.fit_intercept:
             mean = [_INTERCEPT_SHARE]
         centres = [] if self.rounds is None else [_RELATION_SHARE]
         self.levels, refined = None, False
-        if algorithm == "empirical-bayes" and not pure and relation is None:
+        if not pure and relation is None:
             self.levels = LevelPlan.of(est, population, self.mu, est.adjacency)
             refined = is_refined(est, population, self.mu, est.adjacency)
         level = [] if self.levels is None else list(self.levels.shares.values())
-        bound = est.clip_norm if algorithm == "proximal" else 1.0
-        votes, share, self.ratio = 0, 0.0, None
-        if algorithm == "empirical-bayes":
-            low, high = VOTE_RANGE[est._classification]
-            # Votes are centred, so an absent task moves the sum by half the range.
-            reach = (high - low) * (1.0 if est.adjacency == "replace-one" else 0.5)
-            sensitivity = moment_sensitivity(self.kind, est._diagonal, 1.0, est.adjacency, d)
-            # For the pure kinds, the mu whose Gaussian has the noise of one release.
-            mu = self.mu or self.epsilon / np.sqrt(2.0)
-            auto, self.ratio = n_releases_for(m, d, mu, sensitivity, est._diagonal)
-            auto = 1 if pure else auto
-            n_releases = auto if est.n_releases == "auto" else est.n_releases
-            votes = n_releases + 1
-            share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean + centres)) / votes
-            level += [_VOTE_SHARE] * (3 * n_releases if refined else 0)
-        else:
-            n_releases = _PROXIMAL_RELEASES if est.n_releases == "auto" else est.n_releases
+        low, high = VOTE_RANGE[est._classification]
+        # Votes are centred, so an absent task moves the sum by half the range.
+        reach = (high - low) * (1.0 if est.adjacency == "replace-one" else 0.5)
+        sensitivity = moment_sensitivity(self.kind, est._diagonal, 1.0, est.adjacency, d)
+        # For the pure kinds, the mu whose Gaussian has the noise of one release.
+        mu = self.mu or self.epsilon / np.sqrt(2.0)
+        auto, self.ratio = n_releases_for(m, d, mu, sensitivity, est._diagonal)
+        auto = 1 if pure else auto
+        n_releases = auto if est.n_releases == "auto" else est.n_releases
+        votes = n_releases + 1
+        share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean + centres)) / votes
+        level += [_VOTE_SHARE] * (3 * n_releases if refined else 0)
+        weights = est._release_weights(n_releases)
         budgets, extra = shared_budget(
-            self.kind, self.epsilon, self.delta, n_releases, est.allocation,
-            acceleration=est.acceleration, extra=[share] * votes + mean + centres + level,
-            noise_parties=self.noise_parties,
+            self.kind, self.epsilon, self.delta, weights,
+            extra=[share] * votes + mean + centres + level, noise_parties=self.noise_parties,
         )  # fmt: skip
-        self.refine = None
         if refined:
             of_votes = sensitivity_of_votes(est.adjacency == "replace-one")
             self.refine = [
                 VectorGaussian(N_DIFFERENCES, of_votes, b) for b in extra[-3 * n_releases :]
             ]
-            if n_releases > 1 and not np.any(est.allocation):
+            if n_releases > 1 and not np.ptp(weights):
                 rest = (1.0 - _FIRST) / (n_releases - 1)
                 parts = np.array([_FIRST] + [rest] * (n_releases - 1))
                 budgets = np.linalg.norm(budgets) * np.sqrt(parts)
         self.moment = moment_mechanisms(
-            self.kind, est._diagonal, budgets, clip_norm=bound, adjacency=est.adjacency,
+            self.kind, est._diagonal, budgets, clip_norm=1.0, adjacency=est.adjacency,
             dimension=d,
         )  # fmt: skip
         self.vote = [vector_mechanism(self.kind, 1, reach, reach, b) for b in extra[:votes]]
         self.mean = None
         if mean:
             numbers = d + 1 if self.rounds is None else relation.rank
-            self.mean = mean_mechanism(
-                self.kind,
-                population.n_outputs * numbers,
-                est.clip_norm,
-                m,
-                est.adjacency,
-                extra[votes],
-            )
+            self.mean = self._mean(numbers, extra[votes])
+
+    def _read(self, est, population, public_init):
+        """Settings, and the whole budget."""
+        self.public_init = public_init
+        self.kind = "gaussian" if est.mechanism == "auto" else est.mechanism
+        self.dimension, self.n_tasks = population.n_features, population.n_tasks
+        self.n_outputs = population.n_outputs
+        self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
+        self.diagonal, self.classification = est._diagonal, est._classification
+        self.target_range, self.allocation = getattr(est, "target_range", None), est.allocation
+        self.epsilon, self.delta = check_budget(
+            est.epsilon, est.delta, self.n_tasks, pure=self.kind in ("laplace", "wishart")
+        )
+        self.noise_parties, self.mu = est._noise_parties, None
+        if self.kind == "gaussian":
+            self.mu = divided_mu(self.epsilon, self.delta, self.noise_parties)
+        else:
+            check_gaussian(self.noise_parties, f"mechanism={est.mechanism!r} is not")
+
+    def _mean(self, numbers, budget):
+        """Mechanism of the mean of clipped models, or of intercepts, of so many numbers a class."""
+        size = self.n_outputs * numbers
+        return mean_mechanism(self.kind, size, self.clip_norm, self.n_tasks, self.adjacency, budget)
 
     # -------------------------------------------------------------------------- report
-    @property
-    def guarantee(self):
-        """See `Plan`."""
-        return "none" if self.kind == "wishart-published" else super().guarantee
-
     @property
     def accounting(self):
         """See `Plan`."""
@@ -361,13 +338,11 @@ class MomentPlan(Plan):
         evidence, blocks and levels; None: before a fit."""
         bounds, further = (None, None) if made is None else made
         moment_of = "sum of w * w" if self.diagonal else "sum of w w'"
-        what = "clipped models w"
+        what = self.sends
         if self.n_outputs > 1:
             what += " of all classes"
-        if self.algorithm == "empirical-bayes":
-            what = what.replace("clipped models", "unit directions")
-            if self.diagonal and self.kind == "gaussian":
-                moment_of = "sum of w * w / ||w * w||_2"
+        if self.diagonal and self.kind == "gaussian" and self.vote:
+            moment_of = "sum of w * w / ||w * w||_2"
         found = []
         for t in range(len(self.moment) + 1):
             if self.vote:
@@ -396,22 +371,15 @@ class MomentPlan(Plan):
             ]
         return entries
 
-    def shift(self):
-        if self.algorithm != "proximal":
-            return ()
-        return [moment.shift(len(self.moment), self.noise_shift) for moment in self.moment]
-
     def public_inputs(self):
         public = {
             "n_tasks": self.n_tasks,
             "n_features": self.dimension,
             "n_moment_releases": len(self.moment),
-            "allocation": self.allocation,
         }
-        if self.algorithm == "proximal":
-            public |= {"alpha": self.alpha, "clip_norm": self.clip_norm}
-            public["noise_shift"] = self.noise_shift
-        elif self.mean is not None:
+        if self.allocation:  # of `skpmtl.reproduction`
+            public["allocation"] = self.allocation
+        if self.mean is not None:
             public["clip_norm"] = self.clip_norm
         if self.mean is not None and self.target_range is not None:
             public["target_range"] = tuple(map(float, self.target_range))
@@ -432,14 +400,6 @@ class MomentPlan(Plan):
                 if self.rounds is not None
                 else "left aside: what it adds would be noise at this budget"
             )
-        if self.kind == "wishart-published":
-            nominal = [mechanism.epsilon for mechanism in self.moment]
-            notes["reason"] = (
-                "a Wishart matrix is positive semi-definite, so that a release minus w w' is "
-                "never below zero for the task that contributed w and often is for others; "
-                "delta is at least 1 - exp(-sum of epsilon_t) whatever epsilon is claimed"
-            )
-            notes["delta_lower_bound"] = published_wishart_delta_bound(nominal)
         return notes
 
 
@@ -455,5 +415,4 @@ _ACCOUNTANTS = {
     "gaussian": "exact Gaussian differential privacy",
     "laplace": "optimal composition of pure releases",
     "wishart": "optimal composition of pure releases",
-    "wishart-published": "the composition bound of the paper (nominal)",
 }

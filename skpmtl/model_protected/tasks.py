@@ -3,7 +3,6 @@
 import numpy as np
 
 from .._kernels.clip import clip_rows
-from .._runtime.threads import single_blas_thread
 from ..engine.levels import TaskLevels, octave_of
 from ..engine.spectrum import in_blocks
 from ..engine.votes import differences_of, evidences
@@ -11,9 +10,8 @@ from ..exchange.billboard import Personal
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
-from ..privacy.moments import directions, even_root, root_of
+from ..privacy.moments import directions, root_of
 from ..rounds.tasks import RoundsTaskSide
-from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from .centres import about
 
 
@@ -182,84 +180,6 @@ class RelatedTaskSide(TaskSide):
             self.prior = PriorTaskSide(LocalModels(self.table, centre=centre, **self.settings))
             self._about, self.prior.state = coef, self._kept
         return self.prior
-
-
-class ProjectedModels:
-    """What all tasks do between two releases, vectorised over the tasks."""
-
-    def __init__(self, billboard, table, *, classification, fit_intercept):
-        # Rows as they are: Gram matrices would be chosen by the sizes of all tasks together, and a
-        # task's numbers must not differ by a bit with the others' rows.
-        several = classification and table.n_classes > 2
-        loss = MultinomialLoss if several else LogisticLoss if classification else SquaredLoss
-        scale = table.scale(billboard.task_weight)
-        self.loss = loss(table, scale, fit_intercept, billboard.ridge, grid=False)
-        self.acceleration = billboard.acceleration
-        # The start is the task's own model under an even prior; steps are its own as well.
-        local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
-        root = even_root(table.n_features)
-
-        def best(criterion, level):
-            return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
-
-        _, W, _ = local.fit(root, best, tol=1e-6)
-        self.shape = W.shape
-        self.W = self.projected = W.reshape(-1, table.n_features)  # a row for every class
-        # Features that do not vary inside a task leave a curvature of rounding errors.
-        raw = self.loss.combine(self.loss.scores(np.ones_like(self.W)))
-        floor = 1e-10 * np.linalg.norm(raw, axis=1)
-        # Enough power steps for the margin: no step is checked, and with momentum one that is a
-        # third too long grows without bound.
-        largest = 1.1 * self.loss.curvatures(30)
-        curvature = np.maximum(largest, np.maximum(floor, 1e-300))
-        self.step = 1.0 / curvature[:, None]
-        self.t = 0
-
-    def update(self, projection):
-        """One iteration with the projection of a release."""
-        self.t += 1
-        with single_blas_thread():
-            projected = self.W * projection if projection.ndim == 1 else self.W @ projection
-            if not self.acceleration:
-                momentum = 0.0
-            elif self.loss.ridge:
-                # Strongly convex: Nesterov's constant momentum, from the task's own curvature.
-                root = np.sqrt(np.minimum(self.loss.ridge * self.step, 1.0))
-                momentum = (1.0 - root) / (1.0 + root)
-            else:
-                momentum = (self.t - 1.0) / (self.t + 2.0)
-            ahead = projected + momentum * (projected - self.projected)
-            _, descent = self.loss.evaluate(ahead)
-            self.W = ahead + self.step * descent
-            self.projected = projected
-
-    def models(self):
-        b = self.loss.intercepts(self.projected)
-        return self.projected.reshape(self.shape), b.reshape(self.shape[:-1])
-
-
-class ProjectionTaskSide(TaskSide):
-    """The task side of `release_projections`: clipped models of the tasks of a table."""
-
-    def __init__(self, models):
-        self.models = models
-
-    def contributions(self, query):
-        """ "moment": the clipped model of each task, (m, d), or (m, C, d) of C classes."""
-        W = self._current(query)
-        C = np.empty((len(W), W[0].size))
-        clip_rows(W.reshape(C.shape), query.public["clip_norm"], 2, C)
-        return {"moment": C.reshape(W.shape)}
-
-    def answer(self, query):
-        # `combine` clips them: once is enough.
-        return query.combine({"moment": self._current(query)})
-
-    def _current(self, query):
-        # A worker that missed queries has more than one step to make.
-        for projection in query.public["projections"][self.models.t :]:
-            self.models.update(projection)
-        return self.models.W.reshape(self.models.shape)
 
 
 class WithMeanModel(TaskSide):

@@ -15,6 +15,12 @@ from .mean_regularized import (
     PublishedMeanRegMTL,
     PublishedMeanRegMTLClassifier,
 )
+from .model_protected import (
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLGroupSparseClassifier,
+    PublishedMPMTLLowRank,
+    PublishedMPMTLLowRankClassifier,
+)
 
 __all__ = [
     "LocalOnly",
@@ -25,6 +31,10 @@ __all__ = [
     "PrivateFedAvgClassifier",
     "PrivateFedProx",
     "PrivateFedProxClassifier",
+    "PublishedMPMTLGroupSparse",
+    "PublishedMPMTLGroupSparseClassifier",
+    "PublishedMPMTLLowRank",
+    "PublishedMPMTLLowRankClassifier",
     "PublishedMeanRegMTL",
     "PublishedMeanRegMTLClassifier",
 ]

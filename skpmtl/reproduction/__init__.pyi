@@ -8,6 +8,10 @@ from skpmtl import PrivateFedAvg as PrivateFedAvg
 from skpmtl import PrivateFedAvgClassifier as PrivateFedAvgClassifier
 from skpmtl import PrivateFedProx as PrivateFedProx
 from skpmtl import PrivateFedProxClassifier as PrivateFedProxClassifier
+from skpmtl import PublishedMPMTLGroupSparse as PublishedMPMTLGroupSparse
+from skpmtl import PublishedMPMTLGroupSparseClassifier as PublishedMPMTLGroupSparseClassifier
+from skpmtl import PublishedMPMTLLowRank as PublishedMPMTLLowRank
+from skpmtl import PublishedMPMTLLowRankClassifier as PublishedMPMTLLowRankClassifier
 from skpmtl import PublishedMeanRegMTL as PublishedMeanRegMTL
 from skpmtl import PublishedMeanRegMTLClassifier as PublishedMeanRegMTLClassifier
 
@@ -20,6 +24,10 @@ __all__ = [
     "PrivateFedAvgClassifier",
     "PrivateFedProx",
     "PrivateFedProxClassifier",
+    "PublishedMPMTLGroupSparse",
+    "PublishedMPMTLGroupSparseClassifier",
+    "PublishedMPMTLLowRank",
+    "PublishedMPMTLLowRankClassifier",
     "PublishedMeanRegMTL",
     "PublishedMeanRegMTLClassifier",
 ]

@@ -15,6 +15,7 @@ from skpmtl import (
     MPMTLLowRank,
     PrivateFedAvgClassifier,
     PrivateMeanRegMTL,
+    PublishedMPMTLLowRank,
 )
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
@@ -74,7 +75,7 @@ FITS = [
     (PrivateMeanRegMTL(n_rounds=4, **PRIVATE), "round", 4),
     (PrivateFedAvgClassifier(n_rounds=3, epsilon=None, **COMMON), "round", 3),
     (MPMTLLowRank(n_releases=3, **PRIVATE), "release", 3),
-    (MPMTLLowRank(algorithm="proximal", n_releases=5, **PRIVATE), "release", 5),
+    (PublishedMPMTLLowRank(algorithm="proximal", n_releases=5, **PRIVATE), "release", 5),
     (DPMetaInit(tasks_per_round=2, **PRIVATE), "round", 3),
     (DPRelationship(n_rounds=2, **BOUNDS, **PRIVATE), "round", 2),
     (FedMTLRegressor(client_feature=0, n_rounds=4, random_state=0), "round", 4),

@@ -27,9 +27,9 @@ BOUNDS = {"max_row_norm": 2.0, "group": "direct"}
 METHODS = {
     "low rank": ("MPMTLLowRank", {}),
     "low rank, mean": ("MPMTLLowRank", {"unseen_task": "mean"}),
-    "low rank, proximal": ("MPMTLLowRank", {"algorithm": "proximal"}),
+    "low rank, proximal": ("PublishedMPMTLLowRank", {"algorithm": "proximal"}),
     "group sparse": ("MPMTLGroupSparse", {}),
-    "group sparse, proximal": ("MPMTLGroupSparse", {"algorithm": "proximal"}),
+    "group sparse, proximal": ("PublishedMPMTLGroupSparse", {"algorithm": "proximal"}),
     "mean": ("PrivateMeanRegMTL", {"n_rounds": 3}),
     "mean, shared": ("PrivateMeanRegMTL", {"n_rounds": 3, "clip_norm": 1.0, "unseen_task": "mean"}),
     "mean, narrow clip": (

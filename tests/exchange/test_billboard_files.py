@@ -20,6 +20,7 @@ from skpmtl import (
     MPMTLLowRank,
     PrivateMeanRegMTL,
     PublishedMeanRegMTL,
+    PublishedMPMTLLowRank,
     load_billboard,
     save_billboard,
 )
@@ -37,8 +38,8 @@ AGGREGATION = FIRST[DPAggregation].name
 # One of every billboard, loss and statistic.
 QUICK = (
     PRIOR, MEAN, META, AGGREGATION, EXACT[0].name,
-    "MPMTLGroupSparse-mechanism=laplace-algorithm=proximal-unseen_task=mean",
-    "MPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
+    "PublishedMPMTLGroupSparse-mechanism=laplace-algorithm=proximal-unseen_task=mean",
+    "PublishedMPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
     "PublishedMeanRegMTL-clusters-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
     "PublishedMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
     "PublishedMeanRegMTLClassifier-3 classes-personalization=ewc-n_rounds=3-clip_norm=1.0",
@@ -101,6 +102,25 @@ def test_files_of_the_time_when_one_class_had_all_options(tmp_path, options, cls
     assert type(found) is cls
     coef = found.personalize(X, y, task=task).coef_
     assert_array_equal(coef, est.personalize(X, y, task=task).coef_)
+
+
+@pytest.mark.parametrize(
+    "options", [{"algorithm": "proximal"}, {"mechanism": "wishart", "allocation": 0.5}]
+)
+def test_files_of_the_time_when_one_class_had_both_algorithms(tmp_path, options):
+    X, y, task = long_data()
+    est = PublishedMPMTLLowRank(tasks=np.unique(task), **options).fit(X, y, task=task)
+    save_billboard(est, tmp_path / "new")
+    header, arrays = read(tmp_path / "new")
+    write(tmp_path / "old.npz", {**header, "estimator": "MPMTLLowRank"}, arrays)
+    found = load_billboard(tmp_path / "old.npz")
+    assert type(found) is PublishedMPMTLLowRank
+    coef = found.personalize(X, y, task=task).coef_
+    assert_array_equal(coef, est.personalize(X, y, task=task).coef_)
+    header["params"].update(algorithm="auto", allocation=0.0)
+    if "mechanism" in options:  # what `MPMTLLowRank` still has
+        write(tmp_path / "old.npz", {**header, "estimator": "MPMTLLowRank"}, arrays)
+        assert type(load_billboard(tmp_path / "old.npz")) is MPMTLLowRank
 
 
 @pytest.mark.filterwarnings("ignore:relation=:UserWarning")

@@ -66,7 +66,7 @@ def test_study_files_agree(tmp_path):
             "no private fit",
         ),
         (
-            {"estimator": "MPMTLLowRank",
+            {"estimator": "PublishedMPMTLLowRank",
              "parameters": {"mechanism": "wishart-published", "algorithm": "proximal"}},
             "guarantee",
         ),

@@ -38,6 +38,10 @@ from skpmtl import (
     PrivateMTLClassifier,
     PublishedMeanRegMTL,
     PublishedMeanRegMTLClassifier,
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLGroupSparseClassifier,
+    PublishedMPMTLLowRank,
+    PublishedMPMTLLowRankClassifier,
 )
 from tests.helpers.dummy_method import PrivateRidge
 
@@ -124,23 +128,27 @@ _OWN = ("sizes_public", "record", "unit", "close", "needs", "marks")
 
 
 def _model_protected():
-    for cls in (MPMTLLowRank, MPMTLGroupSparse):
+    for cls, published in (
+        (MPMTLLowRank, PublishedMPMTLLowRank),
+        (MPMTLGroupSparse, PublishedMPMTLGroupSparse),
+    ):
         pure = "wishart" if cls is MPMTLLowRank else "laplace"
         yield _case(cls)
         yield _case(cls, unseen_task="mean", n_releases=2)
         yield _case(cls, unseen_task="mean", adjacency="zero-out", fit_intercept=False)
-        yield _case(cls, mechanism=pure, n_releases=2, allocation=0.5)
-        yield _case(cls, mechanism=pure, algorithm="proximal", unseen_task="mean")
-        yield _case(cls, algorithm="proximal", ridge=0.1, task_weight="samples")
-        yield _case(cls, algorithm="proximal", acceleration=False, adjacency="zero-out")
+        yield _case(cls, mechanism=pure, n_releases=2)
+        yield _case(published, mechanism=pure, n_releases=2, allocation=0.5)
+        yield _case(published, mechanism=pure, algorithm="proximal", unseen_task="mean")
+        yield _case(published, algorithm="proximal", ridge=0.1, task_weight="samples")
+        yield _case(published, algorithm="proximal", acceleration=False, adjacency="zero-out")
         yield _case(cls, form="csr", unseen_task="mean", target_range=(-20.0, 30.0))
         yield _case(cls, form="wide", tasks=False)
         yield _case(cls, **SECURE)
         yield _case(cls, unseen_task="mean", **SECURE)
-        yield _case(cls, algorithm="proximal", **SECURE)
+        yield _case(published, algorithm="proximal", **SECURE)
         other = {"delta": 1e-6} if pure == "wishart" else {"mechanism": pure}
         yield _case(cls, **other, **SECURE)
-    yield _case(MPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
+    yield _case(PublishedMPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
     yield _case(MPMTLLowRank, epsilon=1e4, unseen_task="mean", **related)
@@ -149,19 +157,23 @@ def _model_protected():
     yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)
     yield _case(MPMTLLowRankClassifier, 2, epsilon=1e4, adjacency="zero-out", **related)
     pure = {MPMTLLowRankClassifier: "wishart", MPMTLGroupSparseClassifier: "laplace"}
+    published = {
+        MPMTLLowRankClassifier: PublishedMPMTLLowRankClassifier,
+        MPMTLGroupSparseClassifier: PublishedMPMTLGroupSparseClassifier,
+    }
     for cls in pure:
         yield _case(cls, 2, unseen_task="mean")
-        yield _case(cls, 2, algorithm="proximal", adjacency="zero-out")
+        yield _case(published[cls], 2, algorithm="proximal", adjacency="zero-out")
         yield _case(cls, 2, form="csr", fit_intercept=False)
         yield _case(cls, 3)
         yield _case(cls, 3, unseen_task="mean", mechanism=pure[cls], form="csr", n_releases=2)
-        yield _case(cls, 3, unseen_task="mean", algorithm="proximal", adjacency="zero-out")
+        yield _case(published[cls], 3, unseen_task="mean", algorithm="proximal")
         yield _case(cls, 3, form="wide", tasks=False, fit_intercept=False)
         yield _case(cls, 2, **SECURE)
-        yield _case(cls, 2, algorithm="proximal", **SECURE)
+        yield _case(published[cls], 2, algorithm="proximal", **SECURE)
     yield _case(MPMTLLowRank, init=START, form="csr", unseen_task="mean", target_range=(-9.0, 9.0))
     yield _case(MPMTLLowRankClassifier, 3, init=STARTS, unseen_task="mean")
-    yield _case(MPMTLGroupSparseClassifier, 2, init=START, algorithm="proximal", form="csr")
+    yield _case(published[cls], 2, init=START, algorithm="proximal", form="csr")
     again = {"init": START, "epsilon": 1e4, **related}
     yield _case(MPMTLGroupSparseClassifier, 2, unseen_task="error", **again)
 
@@ -359,7 +371,7 @@ def _servers():
         PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5
     )
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
-    yield _case(MPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
+    yield _case(PublishedMPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
     own = {"max_row_norm": 2.0, "max_target": 3.0, "sizes_public": True}
     yield _case(DPRelationship, curator=three, group="tight", max_task_rows=N_ROWS,
                 mechanism="gaussian", **own)  # fmt: skip

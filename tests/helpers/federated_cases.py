@@ -18,7 +18,7 @@ CASES = {
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
     "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
-    "projections": ("MPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
+    "projections": ("PublishedMPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
     "prior about facts": (

@@ -10,18 +10,16 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
+from skpmtl import MPMTLLowRank as OrdinaryLowRank
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD, LocalModels
-from skpmtl.model_protected.billboard import ProjectionBillboard
-from skpmtl.model_protected.estimators import (
-    MPMTLGroupSparse,
-    MPMTLGroupSparseClassifier,
-    MPMTLLowRank,
-    MPMTLLowRankClassifier,
-)
-from skpmtl.model_protected.tasks import ProjectedModels
 from skpmtl.privacy import PrivacyLeakWarning
 from skpmtl.privacy.moments import even_root
+from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
+from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
+from skpmtl.reproduction import PublishedMPMTLLowRank as MPMTLLowRank
+from skpmtl.reproduction import PublishedMPMTLLowRankClassifier as MPMTLLowRankClassifier
+from skpmtl.reproduction.model_protected import ProjectedModels, ProjectionBillboard
 from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reference as plain
 
@@ -309,6 +307,24 @@ def test_bad_parameters(case):
     with pytest.raises(NotFittedError):
         model.predict(X, task=task)
     assert not [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
+
+
+def test_algorithms_of_the_paper_are_elsewhere():
+    X, y, task = problem()
+    with pytest.raises(ValueError, match="skpmtl.reproduction.PublishedMPMTLLowRank"):
+        fitted(OrdinaryLowRank, X, y, task, algorithm="proximal")
+    with pytest.raises(ValueError, match="'mechanism'"):
+        fitted(OrdinaryLowRank, X, y, task, mechanism="wishart-published")
+
+
+@pytest.mark.filterwarnings(SEEDED)
+def test_defaults_fit_the_same_models():
+    X, y, task = problem()
+    one, other = (
+        fitted(cls, X, y, task, epsilon=30.0, random_state=0)
+        for cls in (MPMTLLowRank, OrdinaryLowRank)
+    )
+    np.testing.assert_array_equal(one.coef_, other.coef_)
 
 
 def test_laplace_is_for_diagonals():

@@ -12,14 +12,13 @@ from scipy.stats import beta
 
 from skpmtl.exchange.protocol import Population, run
 from skpmtl.model_protected import estimators
-from skpmtl.model_protected.estimators import (
-    MPMTLGroupSparse,
-    MPMTLGroupSparseClassifier,
-    MPMTLLowRank,
-    MPMTLLowRankClassifier,
-)
 from skpmtl.model_protected.plan import MomentPlan
 from skpmtl.privacy.rng import SeededSource
+from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
+from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
+from skpmtl.reproduction import PublishedMPMTLLowRank as MPMTLLowRank
+from skpmtl.reproduction import PublishedMPMTLLowRankClassifier as MPMTLLowRankClassifier
+from skpmtl.reproduction import model_protected as published
 from skpmtl.tables.forms import read_training
 from tests.helpers import plain_reference as plain
 
@@ -105,7 +104,9 @@ class Fit:
 
     def __init__(self, estimator, algorithm, X, y, task, source, history=None):
         table, _ = read_training(estimator, X, y, task, tasks=estimator.tasks)
-        plan = MomentPlan(estimator, Population.of(table), algorithm)
+        projects = algorithm == "proximal"
+        kind = published.ProjectionPlan if projects else MomentPlan
+        plan = kind(estimator, Population.of(table))
         count = len(plan.moment) + len(plan.vote) + (plan.mean is not None)
         recorded = iter(history or [None] * count)
         # The order of publication: vote 1, moment 1, vote 2, ..., mean.
@@ -126,7 +127,8 @@ class Fit:
             plan.mean = probe(plan.mean)
         task_side = estimator._task_side(table, Population.of(table))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(estimators, "MomentPlan", lambda *given: plan)
+            home = published if projects else estimators
+            patch.setattr(home, kind.__name__, lambda *given: plan)
             self.billboard = run(
                 estimator._curator(Population.of(table), source), task_side, source
             )

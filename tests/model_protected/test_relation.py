@@ -8,6 +8,7 @@ from skpmtl import (
     MPMTLGroupSparse,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
+    PublishedMPMTLLowRank,
     load_billboard,
     save_billboard,
 )
@@ -185,7 +186,8 @@ def test_tasks_without_rows_are_predicted_from_their_facts(cls, epsilon):
 )
 def test_what_does_not_go_together(options, message):
     X, y, task, Z, _, _ = related()
-    est = MPMTLLowRank(**{"epsilon": 8.0, "relation": facts(Z), "tasks": range(M), **options})
+    given = {"epsilon": 8.0, "relation": facts(Z), "tasks": range(M)}
+    est = PublishedMPMTLLowRank(**{**given, **options})
     with pytest.raises(ValueError, match=message):
         est.fit(X, y, task=task)
     assert not hasattr(est, "coef_")

@@ -6,17 +6,16 @@ import time
 import numpy as np
 import pytest
 
-from skpmtl import (
-    MPMTLGroupSparse,
-    MPMTLGroupSparseClassifier,
-    MPMTLLowRank,
-    MPMTLLowRankClassifier,
-    PrivateMTL,
-)
-from skpmtl.model_protected import curator, estimators, tasks
+from skpmtl import PrivateMTL
+from skpmtl.model_protected import estimators, tasks
 from skpmtl.model_protected.plan import MomentPlan
 from skpmtl.privacy import audit, moments
 from skpmtl.privacy.rng import SeededSource
+from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
+from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
+from skpmtl.reproduction import PublishedMPMTLLowRank as MPMTLLowRank
+from skpmtl.reproduction import PublishedMPMTLLowRankClassifier as MPMTLLowRankClassifier
+from skpmtl.reproduction import model_protected as published
 
 N_TASKS = 8
 SETTINGS = {
@@ -141,7 +140,7 @@ class UnclippedProjections(MPMTLGroupSparse):
 
     def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(curator, "clip_rows", lambda W, K, order, out: np.copyto(out, W))
+            patch.setattr(published, "clip_rows", lambda W, K, order, out: np.copyto(out, W))
             return super()._fit_table(table)
 
 

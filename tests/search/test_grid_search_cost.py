@@ -35,6 +35,8 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
     PublishedMeanRegMTL,
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLLowRank,
     TaskScaler,
 )
 from skpmtl.model_selection import TaskStratifiedKFold
@@ -106,10 +108,16 @@ GRIDS = [
     (MPMTLLowRank(), {"epsilon": [0.5, 2.0], "n_releases": [1, 2]}),
     (MPMTLLowRank(), {"mechanism": ["gaussian", "wishart"]}),
     (MPMTLLowRank(delta=1e-4), {"mechanism": ["gaussian", "wishart"], "n_releases": [3]}),
-    (MPMTLLowRank(), {"algorithm": ["empirical-bayes", "proximal"], "unseen_task": ["mean"]}),
-    (MPMTLLowRank(algorithm="proximal"), {"mechanism": ["gaussian", "wishart-published"]}),
+    (
+        PublishedMPMTLLowRank(),
+        {"algorithm": ["empirical-bayes", "proximal"], "unseen_task": ["mean"]},
+    ),
+    (PublishedMPMTLLowRank(algorithm="proximal"), {"mechanism": ["gaussian", "wishart-published"]}),
     (MPMTLGroupSparse(), {"mechanism": ["gaussian", "laplace", "wishart"]}),
-    (MPMTLGroupSparse(mechanism="laplace"), {"delta": [None, 1e-4], "allocation": [0.0, 1.0]}),
+    (
+        PublishedMPMTLGroupSparse(mechanism="laplace"),
+        {"delta": [None, 1e-4], "allocation": [0.0, 1.0]},
+    ),
     (MPMTLGroupSparse(), {"epsilon": [1.0, None]}),
     (MPMTLGroupSparse(), {"epsilon": [1.0, math.inf]}),
     (MPMTLLowRankClassifier(), {"delta": [None, 1e-6, 1e-3]}),

@@ -27,6 +27,7 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
     PublishedMeanRegMTL,
+    PublishedMPMTLLowRank,
     TaskStratifiedKFold,
     load_billboard,
     save_billboard,
@@ -294,7 +295,8 @@ def test_compose_pays_for_the_candidates_that_there_are(data):
 def test_compose_shows_all_trials(data):
     X, y, task = data
     grid = {"n_releases": [1, 2, 3], "algorithm": ["proximal"]}
-    fitted = search(grid=grid, n_trials=3, selection="compose").fit(X, y, task=task)
+    published = PublishedMPMTLLowRank(tasks=range(M))
+    fitted = search(published, grid, n_trials=3, selection="compose").fit(X, y, task=task)
     results = fitted.cv_results_
     assert sorted(p["n_releases"] for p in results["params"]) == [1, 2, 3]
     assert results["mean_test_score"].argmax() == fitted.best_index_
@@ -330,7 +332,7 @@ def test_score_is_the_clipped_mean_over_all_tasks(data):
 def test_winner_is_the_best_candidate(data):
     """alpha = 100 shrinks everything to zero."""
     X, y, task = data
-    estimator = MPMTLLowRank(tasks=range(M), algorithm="proximal", clip_norm=10.0)
+    estimator = PublishedMPMTLLowRank(tasks=range(M), algorithm="proximal", clip_norm=10.0)
     grid = {"alpha": [0.01, 100.0]}
     for selection in ("compose", "poisson"):
         fitted = search(estimator, grid, n_trials=12, selection=selection, epsilon=1e4)
@@ -556,7 +558,8 @@ def test_classifier(data):
 def test_list_of_grids(data):
     X, y, task = data
     grids = [{"algorithm": ["proximal"], "alpha": [0.1, 0.2]}, {"n_releases": [2]}]
-    model = search(grid=grids, n_trials=3, selection="compose").fit(X, y, task=task)
+    published = PublishedMPMTLLowRank(tasks=range(M))
+    model = search(published, grids, n_trials=3, selection="compose").fit(X, y, task=task)
     results = model.cv_results_
     assert results["param_alpha"].mask.sum() == 1 and len(results["params"]) == 3
     assert "alpha in [0.1, 0.2]; n_releases in [2]" in model.privacy_.text(None)
