@@ -57,6 +57,8 @@ SLOW = [
     skpmtl.MPMTLLowRankClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparse(epsilon=None),
     skpmtl.PrivateMeanRegMTL(epsilon=None),
+    skpmtl.PublishedMPMTLLowRank(algorithm="proximal"),
+    skpmtl.PublishedMPMTLGroupSparseClassifier(algorithm="proximal"),
     skpmtl.PublishedMeanRegMTL(clip_norm=1.0, clip_quantile=0.5),
     skpmtl.PublishedMeanRegMTLClassifier(epsilon=None, n_rounds=10, update="stateful"),
     skpmtl.PrivateFedAvg(),
