@@ -23,6 +23,7 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMTL,
     PublishedMeanRegMTL,
+    PublishedMPMTLLowRank,
 )
 from skpmtl.local.posterior import Priors, TaskSums, mixed_moments, moments, own_noise
 from skpmtl.local.prior import SNR
@@ -345,7 +346,7 @@ def test_coverage_is_a_probability(coverage):
     "est, message",
     [
         (MPMTLLowRank(0.1, epsilon=None), 'algorithm="proximal".*empirical-bayes'),
-        (MPMTLLowRank(algorithm="proximal"), 'algorithm="proximal".*empirical-bayes'),
+        (PublishedMPMTLLowRank(algorithm="proximal"), 'algorithm="proximal".*empirical-bayes'),
         (DPMetaInit(refine="sgd"), 'refine=.sgd.*refine="prox"'),
         (LocalOnly(personalization="finetune"), 'personalization=.finetune.*take "mean-reg"'),
         (PublishedMeanRegMTL(personalization="none"), "personalization=.none"),

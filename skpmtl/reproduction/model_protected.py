@@ -465,7 +465,7 @@ def _published(main, kind, diagonal):
         lowered="norms of the features' weights" if diagonal else "singular values of the models",
         mechanisms='"auto", "gaussian", ' + ('"laplace", ' if diagonal else "") + '"wishart"',
         classes="classes_, " if classes else "", liang=PARAGRAPHS["liang"],
-        target_range="" if classes else "target_range, ",
+        target_range="" if classes else "target_range, uncertainty, ",
     )  # fmt: skip
 
 
@@ -476,7 +476,8 @@ class _Regression(_Published):
         task_weight="equal", relation=None, relation_rank=None, outliers=None,
         outlier_alpha="auto", n_releases="auto", clip_norm=1.0, allocation=0.0, noise_shift="auto",
         acceleration=True, fit_intercept=True, task_feature=None, tasks="auto",
-        unseen_task="error", target_range=None, max_iter=10_000, tol=1e-6,
+        unseen_task="error", target_range=None, uncertainty=False,
+        max_iter=10_000, tol=1e-6,
         warm_start=False, random_state=None, secure=False, verbose=0, dtype=np.float64,
     ):  # fmt: skip
         super().__init__(
@@ -485,9 +486,9 @@ class _Regression(_Published):
             task_weight=task_weight, relation=relation, relation_rank=relation_rank,
             outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
             clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, target_range=target_range, max_iter=max_iter,
-            tol=tol, warm_start=warm_start, random_state=random_state, secure=secure,
-            verbose=verbose, dtype=dtype,
+            tasks=tasks, unseen_task=unseen_task, target_range=target_range,
+            uncertainty=uncertainty, max_iter=max_iter, tol=tol, warm_start=warm_start,
+            random_state=random_state, secure=secure, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.allocation = allocation
         self.noise_shift = noise_shift

@@ -18,6 +18,8 @@ from skpmtl import (
     PrivateMTL,
     PrivateMTLClassifier,
     PublishedMeanRegMTL,
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLLowRank,
     load_billboard,
     save_billboard,
 )
@@ -58,7 +60,7 @@ DIFFERENCES = [
     PublishedMeanRegMTL(epsilon=None, lam=0.3, ridge=0.2),
     *(
         cls(**options)
-        for cls in (MPMTLLowRank, MPMTLGroupSparse)
+        for cls in (PublishedMPMTLLowRank, PublishedMPMTLGroupSparse)
         for options in (
             EXACT,
             {"ridge": 0.1, "outliers": "tasks", **EXACT},
