@@ -4,156 +4,186 @@ A prior N(0, kappa s^2 (f I + V V')) with V (d, c) has, in the coordinates in wh
 Z Z' and Z' Z of a task is the tridiagonal T (`skpmtl._kernels.spectrum`), a matrix that is
 H = I + kappa f T and c directions more. Determinant and quadratic form follow by Woodbury's
 formula, and what does not depend on the prior is made once for all of them.
+
+The systems of eight scales are solved at a time (see `skpmtl._runtime.registers`): one after the
+other, each step of a solve would wait for the one before.
 """
 
 import numpy as np
 
 from .._runtime.jit import njit
+from .._runtime.registers import (
+    along,
+    greater,
+    load,
+    root,
+    same,
+    splat,
+    splat4,
+    store,
+    store4,
+)
+
+
+@njit
+def logarithm(x, place):
+    """Logarithms of the eight numbers x; place (8,) is scratch."""
+    store(place, 0, x)
+    for i in range(8):
+        place[i] = np.log(place[i])
+    return load(place, 0)
 
 
 @njit
 def spiked_evidences(
-    F, K, offsets, d, T, right, squares, dof, floor, own, basis, mix, ends, floors, snr, prior, X,
-    Y, C, S, line, logs, out,
+    F, K, offsets, d, T, right, squares, dof, floor, own, basis, mix, starts, counts, floors, snr,
+    prior, X, Y, W, Z, S, ratio, inverses, likely, logs, out,
 ):  # fmt: skip
     """out[k, j] = log evidence of task k under prior j, averaged over scales; see `averages`.
 
     `F`, `K`, `T`, right (m, R), squares, dof and floor are as of `skpmtl._kernels.average.averages`
-    without centres, and own (m,) the numbers of rows. Directions of prior j are
-    basis (d, B) @ mix[:, ends[j] : ends[j + 1]], its floor is floors[j]; scales snr (S,) have the
-    logarithms of prior weights `prior`. Scratch for c directions at most: X (B, R), Y and C (2 c +
-    1, R), S (c, c + 1), line (2, R), logs (S,).
+    without centres, and own (m,) the numbers of rows. Prior j has the counts[j] directions
+    basis @ mix[:, starts[j] : starts[j] + counts[j]], which the next prior follows after a column
+    of zeros or more, and the floor floors[j]. Scales snr, whose number is a multiple of eight, have
+    the logarithms of prior weights `prior`; eight of them are processed at a time. The last column
+    of basis (d, B) is free. Scratch for c directions at most: X (R, B), Y and W (R, C) with C > c,
+    Z (R, 8 (c + 1)), S (C, 8 (c + 1)), ratio and inverses (R, 8), likely as snr, logs (8,).
     """
-    B = basis.shape[1]
-    pivots, ratio = line[0], line[1]
+    B, groups = basis.shape[1], snr.shape[0]
     for k in range(K.shape[0]):
         n = offsets[k + 1] - offsets[k]
         A, diag, off, y, f = K[k], T[0, k], T[1, k], right[k], F[k]
         r = min(n, d)
-        for b in range(B + 1):
-            x = X[b] if b < B else y
-            if b < B:
+        for i in range(r):
+            for o in range(0, B, 8):
+                store(X, i, o, load(basis, i, o) if n > d else splat(0.0))
+        if n <= d:
+            for j in range(d):
                 for i in range(r):
-                    x[i] = basis[i, b] if n > d else 0.0
-                if n <= d:
-                    for j in range(d):
-                        t, z = basis[j, b], f[j]
-                        for i in range(r):
-                            x[i] += t * z[i]
-            for j in range(r - 1, 0, -1):
-                t = 0.0
+                    z = same(f, j, i)
+                    for o in range(0, B, 8):
+                        store(X, i, o, load(X, i, o) + z * load(basis, j, o))
+        for i in range(r):
+            X[i, B - 1] = y[i]
+        for j in range(r - 1, 0, -1):
+            for o in range(0, B, 8):
+                v = splat(0.0)
                 for i in range(j):
-                    t += A[j, i] * x[i]
+                    v = v + same(A, j, i) * load(X, i, o)
                 for i in range(j):
-                    x[i] -= t * A[j, i]
+                    store(X, i, o, load(X, i, o) - same(A, j, i) * v)
         whole = 0.0
         for i in range(r):
+            y[i] = X[i, B - 1]
             whole += diag[i]
         for p in range(floors.shape[0]):
-            first, c = ends[p], ends[p + 1] - ends[p]
-            trace = floors[p] * whole
-            for a in range(c):
-                x, w = Y[a], Y[c + a]
-                for i in range(r):
-                    x[i] = 0.0
-                for b in range(B):
-                    t, z = mix[b, first + a], X[b]
-                    for i in range(r):
-                        x[i] += t * z[i]
-                for i in range(r):
-                    w[i] = x[i]
-                if n > d:
-                    for i in range(r):
-                        w[i] = diag[i] * x[i]
-                    for i in range(1, r):
-                        w[i] += off[i - 1] * x[i - 1]
-                        w[i - 1] += off[i - 1] * x[i]
-                for i in range(r):
-                    trace += w[i] * x[i]
-            top = -np.inf
-            for s in range(snr.shape[0]):
-                kappa = snr[s] * own[k] / max(trace, 1e-300)
-                shift, size, before = kappa * floors[p], 0.0, 1.0
-                for i in range(r):
-                    side = shift * off[i - 1] if i else 0.0
-                    ratio[i] = side / before
-                    before = max(1.0 + shift * diag[i] - ratio[i] * side, 1.0)
-                    pivots[i] = before
-                for i in range(r):
-                    size += np.log(pivots[i])
-                h = C[c]
-                for i in range(r):
-                    h[i] = y[i]
-                if n > d:
-                    for i in range(r):
-                        h[i] = shift * y[i]
-                    for a in range(c):
-                        x, t = Y[a], 0.0
-                        for i in range(r):
-                            t += x[i] * y[i]
-                        for i in range(r):
-                            h[i] += kappa * t * x[i]
-                for a in range(c + 1):
-                    z = C[a]
-                    if a < c:
-                        x = Y[a]
-                        for i in range(r):
-                            z[i] = x[i]
-                    for i in range(1, r):
-                        z[i] -= ratio[i] * z[i - 1]
-                    for i in range(r):
-                        z[i] /= pivots[i]
-                    for i in range(r - 2, -1, -1):
-                        z[i] -= ratio[i + 1] * z[i + 1]
-                energy = 0.0
-                for i in range(r):
-                    energy += y[i] * h[i]
+            first, c = starts[p], counts[p]
+            C, trace = (c // 8 + 1) * 8, floors[p] * whole
+            for i in range(r):
+                for o in range(0, C, 8):
+                    v = splat(0.0)
+                    for b in range(B - 1):
+                        v = v + same(X, i, b) * load(mix, b, first + o)
+                    store(Y, i, o, v)
+            for i in range(r):
+                for o in range(0, C, 8):
+                    if n > d:
+                        v = same(diag, i) * load(Y, i, o)
+                        if i > 0:
+                            v = v + same(off, i - 1) * load(Y, i - 1, o)
+                        if i + 1 < r:
+                            v = v + same(off, i) * load(Y, i + 1, o)
+                        store(W, i, o, v)
+                    else:
+                        store(W, i, o, load(Y, i, o))
+                x, w = Y[i], W[i]
                 for a in range(c):
-                    w = Y[c + a]
-                    for b in range(a + 1):
-                        t, z = 0.0, C[b]
-                        for i in range(r):
-                            t += w[i] * z[i]
-                        S[a, b] = kappa * t
-                    S[a, a] += 1.0
-                    t = 0.0
+                    trace += w[a] * x[a]
+                w[c] = y[i]
+            if n > d:  # column c of Y: the directions' part of what the prior makes of y
+                for o in range(0, C, 8):
+                    v = splat(0.0)
                     for i in range(r):
-                        t += w[i] * h[i]
-                    S[a, c] = t
+                        v = v + same(y, i) * load(Y, i, o)
+                    store(Z, 0, o, v)
+                for i in range(r):
+                    t = 0.0
+                    for a in range(c):
+                        t += Z[0, a] * Y[i, a]
+                    Y[i, c] = t
+            for g in range(0, groups, 8):
+                kappa = load(snr, g) * splat(own[k] / max(trace, 1e-300))
+                shift, inverse, size = kappa * splat(floors[p]), splat(0.0), splat(0.0)
+                product, one = splat(1.0), splat(1.0)
+                for i in range(r):
+                    side = shift * same(off, i - 1) if i > 0 else splat(0.0)
+                    v = side * inverse
+                    store(ratio, i, 0, v)
+                    pivot = greater(one + shift * same(diag, i) - v * side, one)
+                    inverse = one / pivot
+                    store(inverses, i, 0, inverse)
+                    product = product * pivot
+                    if i % 16 == 15 or i == r - 1:
+                        size = size + logarithm(product, logs)
+                        product = one
+                for i in range(r):
+                    v = load(ratio, i, 0)
+                    for a in range(c + 1):
+                        z = same(Y, i, a)
+                        if a == c:
+                            z = shift * same(y, i) + kappa * z if n > d else same(y, i)
+                        if i > 0:
+                            z = z - v * load(Z, i - 1, 8 * a)
+                        store(Z, i, 8 * a, z)
+                for i in range(r - 1, -1, -1):
+                    v = load(inverses, i, 0)
+                    for a in range(c + 1):
+                        z = v * load(Z, i, 8 * a)
+                        if i + 1 < r:
+                            z = z - load(ratio, i + 1, 0) * load(Z, i + 1, 8 * a)
+                        store(Z, i, 8 * a, z)
+                for a in range(0, c + 1, 4):
+                    for b in range(c + 1):
+                        if b < a + 4 or b == c:
+                            block = splat4(0.0)
+                            for i in range(r):
+                                block = block + along(W, i, a) * load(Z, i, 8 * b)
+                            store4(S, a, 8 * b, block)
+                energy = load(S, c, 8 * c)
                 for a in range(c):  # Cholesky factor, and the first half of the solve
                     for b in range(a):
-                        t = S[a, b]
+                        v = kappa * load(S, a, 8 * b)
                         for q in range(b):
-                            t -= S[a, q] * S[b, q]
-                        S[a, b] = t / S[b, b]
-                    t = S[a, a]
+                            v = v - load(S, a, 8 * q) * load(S, b, 8 * q)
+                        store(S, a, 8 * b, v / load(S, b, 8 * b))
+                    v = one + kappa * load(S, a, 8 * a)
                     for q in range(a):
-                        t -= S[a, q] * S[a, q]
-                    S[a, a] = max(t, 1.0) ** 0.5
-                    size += 2.0 * np.log(S[a, a])
-                    t = S[a, c]
+                        v = v - load(S, a, 8 * q) * load(S, a, 8 * q)
+                    v = greater(v, one)
+                    size = size + logarithm(v, logs)
+                    store(S, a, 8 * a, root(v))
+                    v = load(S, a, 8 * c)
                     for q in range(a):
-                        t -= S[a, q] * S[q, c]
-                    S[a, c] = t / S[a, a]
-                if n <= d:
-                    for a in range(c):
-                        energy -= kappa * S[a, c] * S[a, c]
-                else:
+                        v = v - load(S, a, 8 * q) * load(S, q, 8 * c)
+                    store(S, a, 8 * c, v / load(S, a, 8 * a))
+                if n > d:
                     for a in range(c - 1, -1, -1):
-                        t = S[a, c]
+                        v = load(S, a, 8 * c)
                         for q in range(a + 1, c):
-                            t -= S[q, a] * S[q, c]
-                        S[a, c] = t / S[a, a]
+                            v = v - load(S, q, 8 * a) * load(S, q, 8 * c)
+                        v = v / load(S, a, 8 * a)
+                        store(S, a, 8 * c, v)
+                        energy = energy - kappa * v * load(S, c, 8 * a)
+                    energy = splat(squares[k]) - energy
+                else:
                     for a in range(c):
-                        t, z = 0.0, C[a]
-                        for i in range(r):
-                            t += z[i] * y[i]
-                        energy -= kappa * S[a, c] * t
-                    energy = squares[k] - energy
-                energy = max(energy, floor[k])
-                logs[s] = prior[s] - 0.5 * (dof[k] * np.log(energy) + size)
-                top = max(top, logs[s])
-            mass = 0.0
-            for s in range(snr.shape[0]):
-                mass += np.exp(logs[s] - top)
+                        v = load(S, a, 8 * c)
+                        energy = energy - kappa * v * v
+                energy = logarithm(greater(energy, splat(floor[k])), logs)
+                store(likely, g, load(prior, g) - splat(0.5) * (splat(dof[k]) * energy + size))
+            top, mass = likely[0], 0.0
+            for s in range(groups):
+                top = max(top, likely[s])
+            for s in range(groups):
+                mass += np.exp(likely[s] - top)
             out[k, p] = top + np.log(mass) if dof[k] > 0 else 0.0

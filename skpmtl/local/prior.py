@@ -611,7 +611,19 @@ class _Block:
 
     def spiked(self, weight, response, basis, mix, ends, floors, snr, prior):
         """`LocalModels.spiked` for the tasks of the block."""
-        d, c, B = self.A.shape[1], int(np.diff(ends).max()), basis.shape[1]
+        d, counts = self.A.shape[1], np.diff(ends)
+        wide = up(counts + 1, LANES)  # columns of each prior
+        starts = np.cumsum(wide) - wide
+        B, C = up(basis.shape[1] + 1, LANES), wide.max()
+        free = np.zeros((d, B - basis.shape[1]))
+        columns = np.zeros((B, wide.sum()))
+        columns[: len(mix), np.arange(mix.shape[1]) + np.repeat(starts - ends[:-1], counts)] = mix
+        basis = np.hstack([basis, free])
+        more = up(len(snr), LANES) - len(snr)
+        snr, prior = (
+            np.pad(snr, (0, more), "edge"),
+            np.pad(prior, (0, more), constant_values=-np.inf),
+        )
         out = np.empty((len(self.support), len(floors)))
         for k, tasks_ends, F, K in self._parts(weight, response):
             own, R = self.support[k].astype(float), K.shape[2]
@@ -623,9 +635,9 @@ class _Block:
             dof = np.where(trace <= 1e-24 * size, 0.0, own - float(self.centre))
             spiked_evidences(
                 F, K, tasks_ends, d, T, right[:, 0], squares, dof, 1e-9 * squares + 1e-300, own,
-                basis, mix, ends, floors, snr, prior, np.empty((B, R)), np.empty((2 * c + 1, R)),
-                np.empty((c + 1, R)), np.empty((c, c + 1)), np.empty((2, R)), np.empty(len(snr)),
-                out[k],
+                basis, columns, starts, counts, floors, snr, prior, np.zeros((R, B)),
+                *np.zeros((2, R, C)), np.zeros((R, LANES * C)), np.zeros((C, LANES * C)),
+                *np.empty((2, R, LANES)), np.empty(len(snr)), np.empty(LANES), out[k],
             )  # fmt: skip
         return out
 
