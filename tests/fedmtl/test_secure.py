@@ -159,8 +159,22 @@ def test_equals_the_plain_computation(mpc, make, settings):
     assert_equal_models(got, expected)
 
 
-def test_servers_stay_up_between_rounds(mpc, tmp_path):
-    with MpcServers(timeout=TIMEOUT, folder=tmp_path) as servers:
+@pytest.fixture
+def open_umask():
+    """New files are readable by others unless who writes them says otherwise."""
+    old = os.umask(0o022)
+    yield
+    os.umask(old)
+
+
+def modes(paths):
+    return {path.stat().st_mode & 0o777 for path in paths}
+
+
+def test_servers_stay_up_between_rounds(mpc, open_umask, tmp_path):
+    """And what they and the clients write is for their owner only."""
+    folder = tmp_path / "kept"
+    with MpcServers(timeout=TIMEOUT, folder=folder) as servers:
         started = []
         for seed, counts in ((0, (2, 1)), (1, (1, 2))):
             *arguments, thresholds = clients(seed, counts=counts, n_tasks=2)
@@ -173,7 +187,12 @@ def test_servers_stay_up_between_rounds(mpc, tmp_path):
         with pytest.raises(ValueError, match="same shapes"):
             servers.aggregate(*arguments, thresholds, max_heads=3, max_size=512)
     assert all(server.returncode is not None for server in servers.servers)
-    spent = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("*/*/out/run.json"))]
+    secret = [path for path in folder.rglob("*") if path.suffix in (".shares", ".key")]
+    assert len(secret) == 3 * (2 * (2 + 2) + 1) and modes(secret) == {0o600}
+    assert modes([folder, *(path for path in folder.rglob("*") if path.is_dir())]) == {0o700}
+    with pytest.raises(FileExistsError):
+        make_certificates([folder / "server0"])
+    spent = [json.loads(path.read_text()) for path in sorted(folder.glob("*/*/out/run.json"))]
     # Bytes are those of a round, and shapes alone set them (a number may be a byte shorter).
     np.testing.assert_allclose([run["bytes_sent"] for run in spent[1::2]],
                                [run["bytes_sent"] for run in spent[::2]], rtol=1e-2)  # fmt: skip
@@ -938,36 +957,23 @@ def test_an_upload_that_no_client_function_makes_is_noticed(mpc, start, tmp_path
 
 
 @pytest.mark.skipif(os.name != "posix", reason="rights of files are those of POSIX")
-def test_only_the_owner_reads_shares(mpc, start, tmp_path):
-    folder = tmp_path / "kept"
-    old = os.umask(0o022)
-    try:
-        secure_aggregate(*clients(0, counts=(1, 1)), folder=folder, timeout=TIMEOUT)
-        secret = [path for path in folder.rglob("*") if path.suffix in (".shares", ".key")]
-        assert len(secret) == 3 * (2 + 2 + 1)
-        assert {path.stat().st_mode & 0o777 for path in secret} == {0o600}
-        held = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
-        assert {path.stat().st_mode & 0o777 for path in held} == {0o700}
-        with pytest.raises(FileExistsError):
-            make_certificates([folder / "server0"])
-        # Files that others can read are closed, and the log says so.
-        job, folders = server_folders(tmp_path)
-        for client in range(2):
-            deliver(folders, client, upload_of(job, client))
-        for path in (folders[1] / "in" / "0.shares", folders[1] / ".config" / "party_1.key"):
-            path.chmod(0o644)
-        (folders[1] / "in").chmod(0o755)
-        lines = last_lines([start(folder) for folder in folders])
-        assert [status for status, _, _ in lines] == [0, 0, 0], lines
-        assert [errors.count("was open to other users") for _, _, errors in lines] == [0, 3, 0]
-        shares = [*folders[1].glob("*/*.shares"), *folders[1].glob(".config/*.key")]
-        assert {path.stat().st_mode & 0o777 for path in shares} == {0o600}
-        assert (folders[1] / "in").stat().st_mode & 0o777 == 0o700
-        # Answers are never written over.
-        ((status, line, _),) = last_lines([start(folders[1])])
-        assert status == 1 and "answers of an earlier run" in line
-    finally:
-        os.umask(old)
+def test_files_that_others_can_read_are_closed_and_the_log_says_so(
+    mpc, start, open_umask, tmp_path
+):
+    job, folders = server_folders(tmp_path)
+    for client in range(2):
+        deliver(folders, client, upload_of(job, client))
+    for path in (folders[1] / "in" / "0.shares", folders[1] / ".config" / "party_1.key"):
+        path.chmod(0o644)
+    (folders[1] / "in").chmod(0o755)
+    lines = last_lines([start(folder) for folder in folders])
+    assert [status for status, _, _ in lines] == [0, 0, 0], lines
+    assert [errors.count("was open to other users") for _, _, errors in lines] == [0, 3, 0]
+    assert modes([*folders[1].glob("*/*.shares"), *folders[1].glob(".config/*.key")]) == {0o600}
+    assert modes([folders[1] / "in"]) == {0o700}
+    # Answers are never written over.
+    ((status, line, _),) = last_lines([start(folders[1])])
+    assert status == 1 and "answers of an earlier run" in line
 
 
 @pytest.mark.slow

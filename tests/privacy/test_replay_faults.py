@@ -515,6 +515,6 @@ def test_neighbours_that_differ_in_weights(cls):
 def test_many_sound_fits_raise_no_alarm():
     """Noise of sound mechanisms, of all laws, is what is stated."""
     for estimator in (*HALVED, MPMTLLowRank(**SMALL, mechanism="wishart")):
-        result = audit(estimator, *([long_data()] * 2), replay=True, n_draws=20)
+        result = audit(estimator, *([long_data()] * 2), replay=True, n_draws=8)
         assert result.passed, str(result)
         assert result.confidence == 1.0 - 1e-9
