@@ -32,12 +32,11 @@ from .exchange.plan import noise_parties_of
 from .exchange.protocol import Population, run, task_side_of
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
-from .tables.finite import all_finite, bound_values, check_values, finite_models
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
 from .tables.scores import row_scores, row_variances
-from .tables.table import SingleTaskWarning
+from .tables.table import SingleTaskWarning, all_finite, bound_values, check_values, finite_models
 from .tables.targets import (
     class_targets,
     encode_labels,

@@ -17,7 +17,7 @@ from ..local.posterior import (
     posterior,
     shifted,
 )
-from ..privacy.moments import even_root
+from ..local.prior import even_root
 from ..tables.public_init import PublicInit
 from .evidence import Evidence, averaged
 from .levels import Level, TaskLevels, level_attributes
@@ -40,17 +40,6 @@ COMMON = {"snr_centre": -3.5, "snr_spread": 0.2}
 
 # Families of a contest: who has the pooled slopes, is about them, or does without.
 FAMILIES = (("common",), ("mean", "mean and low-rank"), ("alone", "low-rank", "sparse"))
-
-
-def possible(wanted, levels=False):
-    """Names of the structures that a fit may find, of those `wanted`, in the order of `WEIGHTS`."""
-    needs = {
-        "alone": set(),
-        "half of the mean": {"mean"},
-        "mean and low-rank": {"mean", "low-rank"},
-        "common": {"mean"} if levels else {""},
-    }
-    return [name for name in WEIGHTS if needs.get(name, {name}) <= set(wanted)]
 
 
 @dataclass
@@ -166,7 +155,8 @@ class StructureBillboard(OfModels):
         return {s.name: s.share for s in self.structures if s.share is not None}
 
     def attributes(self):
-        return {"shares_": self.shares, **super().attributes(), **level_attributes(self)}
+        found = {"shares_": self.shares, **super().attributes()}
+        return found if self.level is None else found | level_attributes(self)
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""

@@ -29,6 +29,7 @@ come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
 
 import math
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -121,7 +122,6 @@ class _Course:
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
-        self.refined = Refinement(self.m, self.tilt, self.vote_on_evidence, self.block)
         self.other_budget_shares = {}
 
     def run(self):
@@ -594,6 +594,10 @@ class _Course:
         few = [_FEW_TASKS / self.m if name == "alone" else 0.0 for name in names]
         weights = np.array([WEIGHTS[name] for name in names]) + few
         return weights / weights.sum()
+
+    @cached_property
+    def refined(self):
+        return Refinement(self.m, self.tilt, self.vote_on_evidence, self.block)
 
     @property
     def tilt(self):

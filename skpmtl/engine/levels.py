@@ -31,7 +31,7 @@ from .._kernels.levels import level_posteriors
 from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..local.posterior import mixed_noise, own_noise, with_intercept
-from ..tables.public_init import common_scores
+from ..tables.table import common_scores
 from .votes import differences_of
 
 OCTAVES = 80  # from 2^-40 to 2^40, for either sign
@@ -118,10 +118,8 @@ class Level(Public):
 
 
 def level_attributes(billboard):
-    """Fitted attributes of the `level` of a billboard of one output; {} where that is None."""
+    """Fitted attributes of the `level` of a billboard of one output."""
     level = billboard.level
-    if level is None:
-        return {}
     shape = level.coef.reshape(billboard.model_shape)
     intercept = billboard.add_init(shape, np.array(level.intercept))[1]
     return {"level_": float(intercept), "level_spread_": level.spread}

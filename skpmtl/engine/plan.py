@@ -12,7 +12,7 @@ from ..privacy.mechanisms import (
     second_moment_sensitivity,
 )
 from . import levels, votes
-from .billboard import possible
+from .billboard import WEIGHTS
 from .pooled import bounds_of
 
 STRUCTURES = ("low-rank", "sparse", "mean")
@@ -58,6 +58,17 @@ _LEAST_WINDOW = 10.5  # of these, in the largest window; else no level is looked
 # Votes on evidence, where there are enough tasks: on rank and floor of the first moment, on the
 # sparse shape as its rival, and on a step, new directions and the floor after two block rounds.
 _FEW_ROWS = {"rank": 0.01, "floor": 0.01, "rival": 0.01, "refine": 0.06}
+
+
+def possible(wanted, levels=False):
+    """Names of the structures that a fit may find, of those `wanted`, in the order of `WEIGHTS`."""
+    needs = {
+        "alone": set(),
+        "half of the mean": {"mean"},
+        "mean and low-rank": {"mean", "low-rank"},
+        "common": {"mean"} if levels else {""},
+    }
+    return [name for name in WEIGHTS if needs.get(name, {name}) <= set(wanted)]
 
 
 def n_free(population):

@@ -1,13 +1,14 @@
 """The task side of several structures: votes, directions, sizes and updates."""
 
+from functools import cached_property
+
 import numpy as np
 
 from .._kernels.clip import clip_rows
 from ..exchange.protocol import TaskSide
-from ..local.curvature import largest_eigenvalues
-from ..local.prior import LocalModels, best_scale, vote_penalty
-from ..privacy.moments import directions, even_root, root_of
-from ..tables.public_init import differences
+from ..local.prior import LocalModels, best_scale, even_root, vote_penalty
+from ..privacy.moments import directions, root_of
+from ..tables.table import differences, largest_eigenvalues
 from .billboard import FAMILIES
 from .evidence import Evidence
 from .levels import TaskLevels, octave_of
@@ -43,7 +44,7 @@ class StructureTaskSide(TaskSide):
         self.evidence = Evidence(table, n_tasks, **settings)
         self._last = None, None
         self._kappa = self._levels = self._personal = None
-        self.pooled = PooledUpdates(table, plan.cap_curvature)
+        self._cap_curvature = plan.cap_curvature
 
     def contributions(self, query):
         """What every task sends, by the statistic of the query:
@@ -122,6 +123,10 @@ class StructureTaskSide(TaskSide):
 
     def _scale(self, public):
         return octave_of(self.levels.scales())
+
+    @cached_property
+    def pooled(self):
+        return PooledUpdates(self.table, self._cap_curvature)
 
     def _pooled(self, public):
         theta = np.ascontiguousarray(public["theta"])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._runtime.public import Public
-from ..tables.public_init import differences
+from ..tables.table import differences
 
 __all__ = ["Billboard", "OfModels", "Personal", "Public"]
 

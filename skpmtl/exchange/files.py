@@ -21,10 +21,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._runtime.compat import check_parameters
 from .._runtime.stack import users_line
 from .._version import __version__
-from ..tables.finite import bound_values
 from ..tables.forms import InputForm, is_mapping_of_tasks, read_rows, read_training, task_position
 from ..tables.ids import listed
-from ..tables.table import SingleTaskWarning
+from ..tables.table import SingleTaskWarning, bound_values
 from .billboard import Billboard
 from .journal import write_file
 from .wire import (

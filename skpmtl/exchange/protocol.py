@@ -421,6 +421,18 @@ def run(curator, tasks, source, journal=None, noise_parties=TRUSTED):
         journal.keep(reply, source)
 
 
+def run_away(lengths, everybody):
+    """Whether rounds without noise diverged, by the lengths of their updates.
+
+    The last one is then the longest, or near it, and many times the median. `everybody`: whether
+    all tasks took part; otherwise updates differ by who did.
+    """
+    if not lengths or not np.isfinite(lengths).all():
+        return bool(lengths)
+    grown = lengths[-1] > (10.0 if everybody else 1e3) * np.median(lengths)
+    return bool(grown and 2.0 * lengths[-1] >= max(lengths))
+
+
 def drawn(draw, source):
     """A random decision of the curator, which an audit takes from its tape."""
     return replied(lambda: {"mechanism": "draw"}, lambda: draw(source), ())

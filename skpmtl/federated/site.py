@@ -17,9 +17,9 @@ import numpy as np
 from ..exchange.files import load_billboard, save_billboard, with_models
 from ..exchange.journal import fingerprint, locked, write_file
 from ..exchange.protocol import Query
-from ..tables.finite import bound_values
 from ..tables.forms import read_training
 from ..tables.ids import listed
+from ..tables.table import bound_values
 from .ledger import Account, Refusal
 from .secret_shares import seal
 

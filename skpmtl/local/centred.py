@@ -19,7 +19,7 @@ from .._kernels.rows import count_columns
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
 from .._runtime.threads import cost_blocks, task_blocks
-from .curvature import kernel_rows, largest_eigenvalues
+from ..tables.table import kernel_rows, largest_eigenvalues
 from .grams import NARROW, long_tasks
 
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once

@@ -25,9 +25,7 @@ from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES, up
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
-from ..tables.public_init import common_scores
-from ..tables.table import read_only, rows_of
-from .curvature import largest_eigenvalues
+from ..tables.table import common_scores, largest_eigenvalues, read_only, rows_of
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance.
@@ -41,13 +39,18 @@ _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
-_LONE_PULL, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
+_SINGLE_STRENGTH, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
 _LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
 
 SCALES = up(len(SNR), LANES)  # with padding
+
+
+def even_root(d):
+    """Root of I / d."""
+    return np.full(d, d**-0.5)
 
 
 class LocalModels:
@@ -693,7 +696,7 @@ def lone_scale(table, fit_intercept):
     """
     support = np.maximum(table.support, 1)
     smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / support
-    return table.n_features / np.maximum(_LONE_PULL * smoothness, 1e-300)
+    return table.n_features / np.maximum(_SINGLE_STRENGTH * smoothness, 1e-300)
 
 
 def mixed(found):

@@ -30,7 +30,7 @@ from ..local.grams import task_inverses
 from ..local.softmax import softmax
 from ..privacy.mechanisms import VectorGaussian
 from ..rounds.plan import BINS, bins
-from ..tables.public_init import common_scores
+from ..tables.table import common_scores
 
 SHARE = 0.05  # of mu^2
 LEAST_ROUNDS = 10  # in fewer a centre does not arrive

@@ -15,9 +15,8 @@ from ..solvers.losses import make_loss
 from ..solvers.mean import fixed_point, held_targets, minimize_exactly, minimize_related
 from ..solvers.minimize import minimize
 from ..solvers.penalties import EntryNorm
-from ..tables.public_init import differences
 from ..tables.relation import laplacian
-from ..tables.table import distinct_ids
+from ..tables.table import differences, distinct_ids
 from .billboard import cluster_rows
 from .errors import StandardErrors, exact_errors
 from .personal import PersonalModels

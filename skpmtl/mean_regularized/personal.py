@@ -35,7 +35,7 @@ from ..local.posterior import (
 )
 from ..local.prior import mixed
 from ..local.updates import is_squared, lengths
-from ..tables.public_init import differences
+from ..tables.table import differences
 
 _NO_INIT = 2.0  # prior weight of going without a public initial model, beside about as much for it
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"

@@ -4,8 +4,7 @@ import numpy as np
 from scipy import sparse
 
 from ..base import BaseMTL, merge_rows
-from ..tables.finite import bound_values
-from ..tables.table import by_code
+from ..tables.table import bound_values, by_code
 from .personal import PersonalModels
 
 

@@ -5,8 +5,7 @@ from functools import partial
 import numpy as np
 
 from .._kernels.clip import clip_rows
-from ..exchange.protocol import PublicDraw, Query
-from ..tables.finite import run_away
+from ..exchange.protocol import PublicDraw, Query, run_away
 
 _HELD = 3.0  # times the median length of updates without a budget
 

@@ -27,7 +27,6 @@ from .._kernels.records import inner_steps, record_norms
 from .._kernels.spectrum import grams, tridiagonal
 from .._runtime.registers import LANES, up
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
-from ..local.curvature import largest_eigenvalues
 from ..local.posterior import (
     Priors,
     TaskSums,
@@ -37,10 +36,8 @@ from ..local.posterior import (
     moments,
     shifted,
 )
-from ..local.prior import SCALES, SNR, LocalModels, best_scale, lone_scale
-from ..privacy.moments import even_root
-from ..tables.public_init import common_scores
-from ..tables.table import read_only, rows_of
+from ..local.prior import SCALES, SNR, LocalModels, best_scale, even_root, lone_scale
+from ..tables.table import common_scores, largest_eigenvalues, read_only, rows_of
 from .rules import BOUND
 
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a

@@ -1,4 +1,13 @@
-"""The curators of model-protected learning: a prior, levels, and means."""
+"""The curators of model-protected learning: a prior that every task uses, levels, and means.
+
+Round t: every task computes its posterior mode w under the current prior N(0, kappa s^2 M),
+with kappa and s its own; it contributes w w' / ||w||^2, whose trace is 1, so that there is
+nothing to clip. The diagonal is w * w, of unit sum for pure mechanisms and of unit
+length for Gaussian noise, whose sensitivity is about lengths: a direction spread over many
+features then stands out further by 1 / ||w||_4^2. The curator releases the noisy sum, averages
+it over the rounds and shrinks it to the next M. One more released number per round, the mean
+clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa.
+"""
 
 import numpy as np
 
@@ -8,11 +17,10 @@ from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import Tally, sum_of_differences
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
-from ..local.prior import VOTE_RANGE, VOTE_SPREAD
+from ..local.prior import VOTE_RANGE, VOTE_SPREAD, even_root
 from ..privacy.moments import (
     LEAST_NOISE,
     DriftingAverage,
-    even_root,
     root_of,
     sampling_variance,
     shrink_diagonal,
@@ -21,8 +29,7 @@ from ..privacy.moments import (
 )
 from ..rounds.curator import CHANCE, gains, release_centre, shrinkage
 from ..rounds.plan import common_length, sum_of_bins
-from .billboard import PriorBillboard
-from .centres import Centres
+from .billboard import Centres, PriorBillboard
 
 
 def votes_of(classification):
@@ -144,7 +151,9 @@ def release_prior(
         if mechanism is not None:
             made.append((name, statistic, mechanism))
 
-    refined, last = Refinement(m, tilt, vote_on_evidence, block), len(moment) - 1
+    refined, last = None, len(moment) - 1
+    if refine is not None:
+        refined = Refinement(m, tilt, vote_on_evidence, block)
     for t in range(len(moment) + 1):
         root = root_of(billboard.moment) if t else even_root(d)
         query = Query("vote", {"root": root, **about}, {"vote": vote[t]}, sum_of_votes)
@@ -161,7 +170,7 @@ def release_prior(
         billboard.snr_spread = float(np.hypot(VOTE_SPREAD, noise))
         if t == len(moment):
             return billboard
-        if refined.spectrum is not None:
+        if refined and refined.spectrum is not None:
             yield from refined.block_round(t, range(3 * t, 3 * t + 3))
             billboard.moment = refined.moment
             continue
@@ -187,7 +196,7 @@ def release_prior(
         else:
             noise, sampling = np.sqrt(variance / 2), np.sqrt(sampling / 2)
             billboard.moment = shrink_matrix(S, noise, float(m), tilt, sampling) / m
-        if refine is not None and t in (0, last):
+        if refined and t in (0, last):
             # Of the last moment for the prior that is published; of the first for rounds of blocks.
             shares = range(3 * t, 3 * t + 3)
             yield from refined.sharpen(S, variance, shares, refine=t < last)

@@ -26,8 +26,8 @@ from ..solvers.decomposed import OUTLIERS
 from ..solvers.fitted import PenaltyBillboard
 from ..solvers.losses import make_loss
 from ..solvers.penalties import GroupNorm, TraceNorm
-from ..tables.public_init import differences
 from ..tables.relation import read_relation
+from ..tables.table import differences
 from ..tables.targets import public_range
 from . import exact
 from .billboard import PriorBillboard, RelatedPenaltyBillboard
@@ -607,7 +607,7 @@ _DOC = """{summary}
     With `relation` the penalty is on W - B'Z', the least one over B, for the covariates Z with a
     constant; B'Z' itself is held by a ridge of 1e-4 times the mean curvature of the losses over
     tasks and features.
-    The empirical-Bayes method is described in `skpmtl.model_protected.prior`.
+    The empirical-Bayes method is described in `skpmtl.model_protected.curator`.
 
     References
     ----------

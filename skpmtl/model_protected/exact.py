@@ -11,9 +11,8 @@ from ..solvers.fitted import PenaltyBillboard
 from ..solvers.minimize import minimize
 from ..solvers.penalties import Beside
 from ..solvers.strength import auto_alpha, mean_curvature
-from ..tables.public_init import differences
-from .billboard import RelatedPenaltyBillboard
-from .centres import Centres
+from ..tables.table import differences
+from .billboard import Centres, RelatedPenaltyBillboard
 
 _HELD = 1e-4  # curvature of what follows from covariates, over that of the loss
 

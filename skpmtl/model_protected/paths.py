@@ -19,9 +19,9 @@ from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..solvers.losses import SquaredLoss
 from ..solvers.path import alpha_grid, follow
-from ..tables.finite import check_values
 from ..tables.folds import folds_of, some_rows
 from ..tables.forms import read_training
+from ..tables.table import check_values
 from . import exact
 from .estimators import (
     MPMTLGroupSparse,

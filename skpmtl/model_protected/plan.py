@@ -8,7 +8,7 @@ from ..engine.levels import LEVEL_BINS
 from ..engine.votes import N_DIFFERENCES, is_able
 from ..engine.votes import sensitivity as sensitivity_of_votes
 from ..exchange.plan import TRUSTED, Plan, check_gaussian, divided_mu
-from ..local.prior import VOTE_RANGE
+from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.accounting import check_budget, pure_epsilons
 from ..privacy.mechanisms import (
     DiagonalGaussian,
@@ -21,7 +21,6 @@ from ..privacy.mechanisms import (
     second_moment_sensitivity,
 )
 from ..rounds.plan import RoundsPlan
-from .prior import n_releases_for, vote_share
 
 # Of levels: shares of mu^2; standard deviations that the window should stand out, as of PrivateMTL;
 # and the tasks times mu from which on levels are looked for, with and without a public window.
@@ -35,6 +34,23 @@ _RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks foll
 _PLAIN_ROUNDS = 30  # of these without noise
 _INTERCEPT_SHARE = 0.1  # of mu^2, for intercepts that follow from covariates
 MEAN_SHARE = 0.3  # of the budget, for the mean model that unseen_task="mean" publishes
+
+
+def n_releases_for(n_tasks, n_features, mu, sensitivity, diagonal):
+    """Public rule for the number of releases, and the signal-to-noise ratio behind it.
+
+    The ratio says how far a signal that all tasks share stands above the edge of the noise
+    when the whole budget goes into one release.
+    """
+    edge = np.sqrt(2 * np.log(max(n_features, 2)) if diagonal else 2 * n_features)
+    ratio = n_tasks * mu / (sensitivity * edge)
+    return (1 if ratio < 4 else 2 if ratio < 20 else 3), ratio
+
+
+def vote_share(n_tasks, n_releases, mu, sensitivity):
+    """Share of mu^2 for the votes: enough for a noise of `VOTE_SPREAD`, at most one eighth."""
+    need = sensitivity / (VOTE_SPREAD * n_tasks)
+    return min(0.125, (n_releases + 1) * (need / mu) ** 2)
 
 
 class OfDiagonal:

@@ -12,7 +12,7 @@ from ..exchange.sums import sum_of_clipped
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
 from ..privacy.moments import directions, root_of
 from ..rounds.tasks import RoundsTaskSide
-from .centres import about
+from .billboard import about
 
 
 class PriorTaskSide(TaskSide):

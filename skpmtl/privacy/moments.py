@@ -67,11 +67,6 @@ def root_of(moment):
     return U * np.sqrt(np.maximum(values, 0.0))
 
 
-def even_root(d):
-    """Root of I / d."""
-    return np.full(d, d**-0.5)
-
-
 class DriftingAverage:
     """Average of noisy releases of a slowly moving statistic.
 

@@ -18,7 +18,7 @@ from .._runtime.compat import Interval, StrOptions
 from .._runtime.threads import single_blas_thread
 from ..exchange.billboard import OfModels
 from ..exchange.protocol import Query, QuerySpec, TaskSide
-from ..local.prior import SNR, LocalModels
+from ..local.prior import SNR, LocalModels, even_root
 from ..model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -36,9 +36,9 @@ from ..model_protected.tasks import WithMeanModel
 from ..privacy.accounting import published_wishart_delta_bound
 from ..privacy.allocation import allocation_weights
 from ..privacy.mechanisms import PublishedWishart
-from ..privacy.moments import even_root
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
-from ..tables.public_init import PublicInit, differences
+from ..tables.public_init import PublicInit
+from ..tables.table import differences
 
 __all__ = [
     "PublishedMPMTLGroupSparse",

@@ -21,9 +21,8 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from ..exchange.protocol import PublicDraw, Query, QuerySpec, Total
+from ..exchange.protocol import PublicDraw, Query, QuerySpec, Total, run_away
 from ..exchange.sums import sum_of_clipped
-from ..tables.finite import run_away
 from .plan import BINS, sum_of_bins
 
 _KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept

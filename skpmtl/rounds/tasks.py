@@ -5,7 +5,7 @@ import numpy as np
 from ..exchange.protocol import TaskSide
 from ..local.centred import CentredTasks, dense_copy
 from ..local.updates import ProximalUpdates, lengths
-from ..tables.public_init import differences
+from ..tables.table import differences
 from .plan import bins, sum_of_bins
 
 _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round

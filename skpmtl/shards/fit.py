@@ -19,9 +19,8 @@ from ..base import merge_rows, warn_of_inferred, without_rows
 from ..exchange.files import file_of, load_billboard
 from ..exchange.journal import Journal
 from ..exchange.protocol import Population, run
-from ..tables.finite import finite_models
 from ..tables.ids import listed, locate
-from ..tables.table import distinct_ids
+from ..tables.table import distinct_ids, finite_models
 from .models import make_folder, write_billboard, write_models
 from .parts import address, called
 from .worker import Shard

@@ -15,8 +15,8 @@ from ..base import merged_tasks
 from ..exchange.billboard import Personal
 from ..exchange.journal import fingerprint
 from ..privacy.report import PrivacyLeakWarning
-from ..tables.finite import bound_values, finite_models
 from ..tables.forms import read_training
+from ..tables.table import bound_values, finite_models
 from ..tables.targets import encode_labels
 from .models import write_models
 from .parts import called, read_part

@@ -15,8 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from ..local.grams import row_blocks
-from ..local.prior import SNR, LocalModels
-from ..privacy.moments import even_root
+from ..local.prior import SNR, LocalModels, even_root
 
 SHARE = 0.25  # of the dual norm of the noise
 _STEPS = 30  # of the power iteration

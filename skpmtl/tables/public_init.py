@@ -1,23 +1,22 @@
 """The public initial model: all models are differences to it.
 
 Models of a task are then this model plus a difference, and everything that a method does is done to
-the difference: targets lose the scores of their rows under the initial model, log-losses add them
-to their own (`differences`), and what falls back falls back to the initial model. Releases, bounds
-and accounting are about differences, too, and stay what they were.
+the difference: `skpmtl.tables.table.differences` subtracts the scores of rows under the initial
+model from targets, and adds them to the scores of log-losses; without information tasks fall back
+to the initial model. Releases, bounds and accounting are about differences, too.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
-from .._kernels.passes import csr_scores, scores
 from .._runtime.public import Public
-from .finite import LARGEST
 from .ids import listed
+from .table import LARGEST
 
-__all__ = ["PublicInit", "common_scores", "differences", "read_public_init"]
+__all__ = ["PublicInit", "read_public_init"]
 
 _FORMS = (
     "init= takes coefficients, as an array of the shape of those of one task, a mapping with the "
@@ -59,52 +58,6 @@ class PublicInit(Public):
         outputs = "" if len(self.coef) == 1 else f"{len(self.coef)} classes times "
         also = " and intercepts" if self.intercept.any() else ""
         return f"public model of {outputs}{self.coef.shape[1]} coefficients{also}"
-
-
-def common_scores(table, W):
-    """X W' (N, C) of all rows of a table, in an order of the sum that knows nothing of others.
-
-    W : ndarray (C, d), or (n_tasks, C, d) of every task
-    """
-    own, shared = W.ndim == 3, table.rows is not None
-    ends, models = (table.offsets, W) if own else (np.array([0, table.n_rows]), W[None])
-    out = np.empty((models.shape[1], table.n_rows))
-    rows = table.rows if shared else np.empty(0, dtype=np.int64)
-    for c, found in enumerate(out):
-        places = rows, shared, ends, np.ascontiguousarray(models[:, c]), found
-        if table.is_sparse:
-            csr_scores(*table.csr, *places)
-        else:
-            scores(table.X, *places)
-    return out.T
-
-
-def differences(table, public_init):
-    """The table of which models are differences to the public initial model.
-
-    Parameters
-    ----------
-    table : TaskTable
-        With encoded targets.
-    public_init : PublicInit or None
-        None: the table itself.
-    """
-    if public_init is None:
-        return table
-    return _moved(table, common_scores(table, public_init.coef) + public_init.intercept)
-
-
-def beside(table, W):
-    """The table of which models are differences to W (n_tasks, [n_outputs,] d), task by task."""
-    return _moved(table, common_scores(table, W.reshape(table.n_tasks, -1, table.n_features)))
-
-
-def _moved(table, base):
-    """The table of which scores are differences to `base`, (n_rows, n_outputs)."""
-    base = np.clip(np.nan_to_num(base), -LARGEST, LARGEST)
-    if table.n_classes:
-        return replace(table, base=base if table.base is None else base + table.base)
-    return replace(table, y=table.y - base[:, 0])
 
 
 def read_public_init(init, n_features, *, classes=None, names=None, fit_intercept=True, middle=0.0):

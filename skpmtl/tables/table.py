@@ -1,17 +1,25 @@
 """Tasks as data: one table of rows sorted by task, and converters to the long form."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 from scipy import sparse
 
+from .._kernels.passes import csr_scores, scores
+from .._kernels.rows import curvatures
+from .._runtime.registers import LANES, up
+from .._runtime.threads import run_blocks, task_blocks
 from .ids import encode_ids, factorize, listed
 
 __all__ = [
     "SingleTaskWarning",
     "TaskTable",
 ]
+LARGEST = 1e30  # bound on features and targets: their powers in the solvers stay finite
+_POWER_STEPS = 15
+_BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
+_NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
 
 
 class SingleTaskWarning(UserWarning):
@@ -230,3 +238,164 @@ def distinct_ids(labels, what):
     if len(twice):
         raise ValueError(f"{what} contain {listed(distinct[twice])} more than once.")
     return distinct[codes]
+
+
+# ------------------------------------------------------------- numbers of the rows of all tasks
+def common_scores(table, W):
+    """X W' (N, C) of all rows of a table, in an order of the sum that knows nothing of others.
+
+    W : ndarray (C, d), or (n_tasks, C, d) of every task
+    """
+    own, shared = W.ndim == 3, table.rows is not None
+    ends, models = (table.offsets, W) if own else (np.array([0, table.n_rows]), W[None])
+    out = np.empty((models.shape[1], table.n_rows))
+    rows = table.rows if shared else np.empty(0, dtype=np.int64)
+    for c, found in enumerate(out):
+        places = rows, shared, ends, np.ascontiguousarray(models[:, c]), found
+        if table.is_sparse:
+            csr_scores(*table.csr, *places)
+        else:
+            scores(table.X, *places)
+    return out.T
+
+
+def differences(table, public_init):
+    """The table of which models are differences to the public initial model.
+
+    Parameters
+    ----------
+    table : TaskTable
+        With encoded targets.
+    public_init : PublicInit or None
+        None: the table itself.
+    """
+    if public_init is None:
+        return table
+    return _moved(table, common_scores(table, public_init.coef) + public_init.intercept)
+
+
+def beside(table, W):
+    """The table of which models are differences to W (n_tasks, [n_outputs,] d), task by task."""
+    return _moved(table, common_scores(table, W.reshape(table.n_tasks, -1, table.n_features)))
+
+
+def _moved(table, base):
+    """The table of which scores are differences to `base`, (n_rows, n_outputs)."""
+    base = np.clip(np.nan_to_num(base), -LARGEST, LARGEST)
+    if table.n_classes:
+        return replace(table, base=base if table.base is None else base + table.base)
+    return replace(table, y=table.y - base[:, 0])
+
+
+def kernel_rows(table):
+    """(X, data, indices, indptr, rows) of a table, dense or CSR, as `_kernels.rows` takes them."""
+    if table.is_sparse:
+        return read_only(np.empty((0, table.n_features))), *table.csr, table.places
+    return table.X, None, None, None, table.places
+
+
+def largest_eigenvalues(table, centre):
+    """Of X_k' X_k (with weights) of all tasks, from below; `centre`: of rows less their mean."""
+    rows, out = kernel_rows(table), np.empty(table.n_tasks)
+
+    def block(first, last):
+        ends = table.offsets[first : last + 1]
+        scratch = _scratch(table, np.diff(ends).max())
+        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last], table.counts)
+
+    run_blocks(block, task_blocks(table.offsets, table.n_features, _BLOCK))
+    return out
+
+
+def _scratch(table, longest):
+    """(place, columns, near, lines, Z) of the kernel, for tasks of `longest` rows at most."""
+    d = table.n_features
+    R = up(d, LANES)
+    near = max(_NEAR // max(R, 1) // 2 * 2, 2)
+    lines = np.zeros((3, R))
+    if table.is_sparse:
+        return np.full(d, -1), np.empty(d, dtype=np.int64), near, lines, np.empty((0, R))
+    return None, None, near, lines, np.zeros((min(longest, near) + 1, R))
+
+
+# ------------------------------------------------------------------------ numbers out of range
+# In a private fit nobody may learn from an error or a warning what one task's rows are. Its values
+# are therefore set to public bounds, wide enough for all data that mean something, and a model that
+# still overflows is replaced by one that the task knows without its rows.
+def _within(values):
+    """Whether all are within the bound; two passes without memory, or one where it is easy."""
+    flat = values.reshape(-1)
+    with np.errstate(all="ignore"):
+        # Within the bound if their squares add up to no more than its square.
+        if flat.dtype == np.float64 and flat @ flat <= LARGEST**2:
+            return True
+        # Of float32, 1e30 is a little more.
+        largest = np.float32(LARGEST) if flat.dtype == np.float32 else LARGEST
+        return not flat.size or bool(max(flat.max(), -flat.min()) <= largest)
+
+
+def bound_values(table):
+    """A table whose features and targets are within the public bound; itself if they are."""
+    values = table.X.data if sparse.issparse(table.X) else table.X
+    if not _within(values):
+        values = np.clip(values, -LARGEST, LARGEST)
+        if sparse.issparse(table.X):
+            X = table.X
+            values = type(X)((values, X.indices, X.indptr), shape=X.shape)
+        table = replace(table, X=values)
+    if not _within(table.y):
+        table = replace(table, y=np.clip(table.y, -LARGEST, LARGEST))
+    return table
+
+
+def check_values(table):
+    """ValueError that names the features, or the tasks of targets, beyond the bound."""
+    X = table.X
+    if not _within(X.data if sparse.issparse(X) else X):
+        if sparse.issparse(X):
+            columns = np.unique(X.indices[np.abs(X.data) > LARGEST])
+        else:
+            columns = np.flatnonzero(np.maximum(X.max(axis=0), -X.min(axis=0)) > LARGEST)
+        raise ValueError(
+            f"X holds numbers beyond {LARGEST:g} in column(s) {listed(columns)} (not counting a "
+            "task column). Rescale these features, or drop the rows."
+        )
+    if not _within(table.y):
+        tasks = table.tasks[np.unique(table.codes[np.abs(table.y) > LARGEST])]
+        raise ValueError(
+            f"y holds numbers beyond {LARGEST:g} in task(s) {listed(tasks)}. Rescale the targets, "
+            "or drop the rows."
+        )
+
+
+def all_finite(*arrays):
+    """Whether no entry is NaN or infinite: the sum tells, and where it overflows a mask."""
+    with np.errstate(all="ignore"):
+        return all(np.isfinite(a.sum()) or np.isfinite(a).all() for a in arrays)
+
+
+def finite_models(coef, intercept, mean=(None, None)):
+    """Models of the tasks, with those that are not finite replaced.
+
+    Parameters
+    ----------
+    coef : ndarray (n_tasks, ...)
+    intercept : ndarray (n_tasks, ...)
+    mean : tuple of coef (...) and intercept (...), default=(None, None)
+        Released model that takes their place; None: zero.
+
+    Returns
+    -------
+    coef, intercept : ndarray
+        Those given, where all are finite.
+    """
+    if all_finite(coef, intercept):
+        return coef, intercept
+    m = len(coef)
+    bad = ~(
+        np.isfinite(coef).reshape(m, -1).all(axis=1)
+        & np.isfinite(intercept).reshape(m, -1).all(axis=1)
+    )
+    coef, intercept = coef.copy(), intercept.copy()
+    coef[bad], intercept[bad] = (0.0 if part is None else part for part in mean)
+    return coef, intercept

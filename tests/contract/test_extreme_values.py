@@ -15,9 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import skpmtl
 from skpmtl._runtime.threads import run_blocks
+from skpmtl.exchange.protocol import run_away
 from skpmtl.shards.fit import fit_shards
-from skpmtl.tables.finite import LARGEST, bound_values, finite_models, run_away
-from skpmtl.tables.table import TaskTable
+from skpmtl.tables.table import LARGEST, TaskTable, bound_values, finite_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 

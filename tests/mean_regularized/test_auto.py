@@ -32,8 +32,8 @@ from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_epsilon, gdp_mu
 from skpmtl.rounds.curator import shrinkage
 from skpmtl.rounds.plan import bins, common_length, histogram, path, speeds, sum_of_bins
-from skpmtl.tables.public_init import PublicInit, differences
-from skpmtl.tables.table import TaskTable
+from skpmtl.tables.public_init import PublicInit
+from skpmtl.tables.table import TaskTable, differences
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 

@@ -12,9 +12,8 @@ from sklearn.exceptions import NotFittedError
 
 from skpmtl import MPMTLLowRank as OrdinaryLowRank
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
-from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD, LocalModels
+from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD, LocalModels, even_root
 from skpmtl.privacy import PrivacyLeakWarning
-from skpmtl.privacy.moments import even_root
 from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
 from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
 from skpmtl.reproduction import PublishedMPMTLLowRank as MPMTLLowRank
