@@ -17,6 +17,7 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PublishedMPMTLLowRank,
 )
+from tests.helpers.data import about_one_model
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
 # The fits that are compared have seeds, which those with a budget warn about.
@@ -62,9 +63,7 @@ class Curious(Recorder):
 
 
 def data(labels=False):
-    rng = np.random.default_rng(0)
-    X, task = rng.normal(size=(120, 3)), np.repeat(range(6), 20)
-    y = X @ rng.normal(size=3) + 0.1 * rng.normal(size=120)
+    X, y, task = about_one_model(6, 20, 3, own=0.0)
     return np.column_stack([task, X]), (y > 0) if labels else y
 
 

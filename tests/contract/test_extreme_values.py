@@ -18,6 +18,7 @@ from skpmtl._runtime.threads import run_blocks
 from skpmtl.exchange.protocol import run_away
 from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.table import LARGEST, TaskTable, bound_values, finite_models
+from tests.helpers.data import about_one_model
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -66,11 +67,8 @@ def make(name, classify, epsilon, **more):
     return kind(epsilon=epsilon, random_state=0, **parameters)
 
 
-def rows_of_tasks(n_features=D, seed=0):
-    rng = np.random.default_rng(seed)
-    X, task = rng.standard_normal((M * N, n_features)), np.repeat(np.arange(M), N)
-    y = X @ rng.standard_normal(n_features) + 0.1 * rng.standard_normal(M * N)
-    return X, y, task
+def rows_of_tasks(n_features=D):
+    return about_one_model(M, N, n_features, own=0.0)
 
 
 def cell(value):

@@ -24,6 +24,7 @@ from skpmtl import (
     save_billboard,
 )
 from skpmtl.metrics import task_scores
+from tests.helpers.data import rows_of
 from tests.helpers.exact_fits import apart, squared_curvature
 
 M, D, LEVEL = 30, 4, 2.0
@@ -40,10 +41,7 @@ def rows(seed=0, n=12, of=0, spread=1.0):
     W = np.outer(rng.normal(size=M), rng.normal(size=D)) + 0.1 * rng.normal(size=(M, D))
     W = COEF + spread * W
     rng = np.random.default_rng([seed, of])
-    task = np.repeat(np.arange(M), n)
-    X = rng.normal(size=(M * n, D)) / np.sqrt(D)
-    y = LEVEL + np.einsum("ij,ij->i", X, W[task]) + 0.3 * rng.normal(size=M * n)
-    return X, y, task
+    return rows_of(rng, W, n, noise=0.3, level=LEVEL, scale=1.0 / np.sqrt(D))
 
 
 # ---------------------------------------------------------------------------- differences

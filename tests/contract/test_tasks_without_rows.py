@@ -48,6 +48,7 @@ from tests.helpers.cases import (
     replaced,
     seeded,
 )
+from tests.helpers.data import rows_of
 from tests.helpers.sites import write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -263,9 +264,7 @@ LISTED = [
 def table_of_tasks(m=12, n=10, d=3, seed=0):
     """Sorted by task, the task in column 0; models around one."""
     rng = np.random.default_rng(seed)
-    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
-    W = 1.0 + 0.2 * rng.normal(size=(m, d))
-    y = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=m * n)
+    X, y, task = rows_of(rng, 1.0 + 0.2 * rng.normal(size=(m, d)), n)
     return np.column_stack([task, X]), y
 
 

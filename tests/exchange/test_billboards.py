@@ -36,6 +36,7 @@ from skpmtl.exchange.wire import pack, unpack
 from skpmtl.model_protected.billboard import PriorBillboard
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.cases import EXACT, FIRST
+from tests.helpers.data import about_one_model
 from tests.helpers.tiny_ridge import TinyRidge
 
 SEED = {"random_state": 0}
@@ -45,12 +46,10 @@ MEAN_UNSEEN = PrivateMeanRegMTL(unseen_task="mean", clip_norm=1.0, **SEED)
 
 def rows(n_tasks=36, n_features=4, seed=0):
     """Rows of length at most 1, scores, tasks "t0", ...; the last 6 tasks are the new ones."""
-    rng = np.random.default_rng(seed)
-    task = np.repeat(np.arange(n_tasks), rng.integers(12, 20, n_tasks))
-    X = rng.normal(size=(len(task), n_features))
-    X /= np.maximum(np.linalg.norm(X, axis=1), 1.0)[:, None]
-    W = rng.normal(size=n_features) + 0.3 * rng.normal(size=(n_tasks, n_features))
-    score = np.einsum("ij,ij->i", X, W[task]) + 0.2 * rng.normal(size=len(task))
+    sizes = np.random.default_rng(seed).integers(12, 20, n_tasks)
+    X, score, task = about_one_model(n_tasks, sizes, n_features, noise=0.2, seed=seed)
+    length = np.maximum(np.linalg.norm(X, axis=1), 1.0)
+    X, score = X / length[:, None], score / length
     old = task < n_tasks - 6
     ids = np.char.add("t", task.astype(str))
     return X, score, ids, old

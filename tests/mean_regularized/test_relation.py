@@ -19,24 +19,16 @@ from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import audit
 from skpmtl.rounds.curator import sum_of_updates
 from skpmtl.tables.relation import Relation, read_relation
+from tests.helpers import data
+from tests.helpers.data import facts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 30, 8, 4
 
 
-def related(rng, m=M, n=N, d=D, noise=0.3, spread=0.3):
-    """Rows of tasks whose models follow from two facts. -> X, y, task, facts (m, 2)"""
-    Z = np.column_stack([rng.normal(size=m), np.arange(m) % 3 == 0]).astype(float)
-    F = np.column_stack([np.ones(m), Z])
-    W = F @ rng.normal(size=(3, d)) + spread * rng.normal(size=(m, d))
-    task = np.repeat(np.arange(m), n)
-    X = rng.normal(size=(m * n, d))
-    y = np.einsum("ij,ij->i", X, W[task]) + noise * rng.normal(size=m * n) + 2.0
-    return X, y, task, Z
-
-
-def facts(Z):
-    return {k: z.tolist() for k, z in enumerate(Z)}
+def related(rng, m=M, n=N, d=D, noise=0.3):
+    """-> X, y, task, facts (m, 2)"""
+    return data.related(rng, m, n, d, binary=True, noise=noise, level=2.0)[:4]
 
 
 def tops(Z):

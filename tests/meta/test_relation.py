@@ -9,6 +9,8 @@ from skpmtl.exchange import Population
 from skpmtl.inspection import RelationDisplay
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import audit
+from tests.helpers import data
+from tests.helpers.data import facts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 40, 10, 3
@@ -16,18 +18,9 @@ M, N, D = 40, 10, 3
 
 def related(seed=0, m=M, n=N, d=D, own=0.2, noise=0.3):
     """-> X (rows of length about 1), y, task, facts (m, 2), models (m, d)"""
-    rng = np.random.default_rng(seed)
-    Z = np.column_stack([rng.normal(size=m), np.arange(m) % 3 == 0]).astype(float)
-    B = rng.normal(size=(3, d))
-    W = np.column_stack([np.ones(m), Z]) @ B + own * rng.normal(size=(m, d))
-    task = np.repeat(np.arange(m), n)
-    X = rng.normal(size=(m * n, d)) / np.sqrt(d)
-    y = np.sqrt(d) * np.einsum("ij,ij->i", X, W[task]) + noise * rng.normal(size=m * n)
-    return X, y, task, Z, np.sqrt(d) * W
-
-
-def facts(Z, tasks=None):
-    return dict(zip(range(len(Z)) if tasks is None else tasks, Z.tolist(), strict=True))
+    how = {"own": own, "noise": noise, "binary": True, "level": 0.0}
+    X, y, task, Z, _, W = data.related(np.random.default_rng(seed), m, n, d, **how)
+    return X / np.sqrt(d), y, task, Z, np.sqrt(d) * W
 
 
 def private(epsilon=1.0, m=M, **options):

@@ -8,6 +8,7 @@ from skpmtl import MPMTLGroupSparse, MPMTLLowRank, MPMTLLowRankClassifier, load_
 from skpmtl import save_billboard as save
 from skpmtl.privacy import audit
 from skpmtl.reproduction import PublishedMPMTLLowRank
+from tests.helpers.data import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 100, 20, 8
@@ -19,9 +20,7 @@ def tasks_with_outliers(seed=0):
     W = 2.0 * rng.normal(size=(M, 1)) * np.eye(D)[0]
     off = np.arange(M) % 5 == 0
     W[off] = 1.5 * rng.normal(size=(off.sum(), D))
-    task = np.repeat(np.arange(M), N)
-    X = rng.normal(size=(M * N, D))
-    return X, np.sum(X * W[task], axis=1) + rng.normal(size=M * N), task, off
+    return *rows_of(rng, W, N, noise=1.0), off
 
 
 def fit(cls, options, X, y, task):

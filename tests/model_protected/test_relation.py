@@ -15,24 +15,15 @@ from skpmtl import (
 from skpmtl.local.prior import LocalModels
 from skpmtl.privacy import gdp_mu
 from skpmtl.tables.table import TaskTable
+from tests.helpers import data
+from tests.helpers.data import facts
 
 M, D, N = 120, 6, 8
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
-def related(seed=0, m=M, own=0.3):
-    """-> X, y, task, facts (m, 2), coefficients of constant and facts (3, D), models"""
-    rng = np.random.default_rng(seed)
-    Z, B = rng.normal(size=(m, 2)), rng.normal(size=(3, D))
-    W = np.column_stack([np.ones(m), Z]) @ B + own * rng.normal(size=(m, D))
-    task = np.repeat(np.arange(m), N)
-    X = rng.normal(size=(m * N, D))
-    y = np.einsum("ij,ij->i", X, W[task]) + 0.5 * rng.normal(size=m * N)
-    return X, y, task, Z, B, W
-
-
-def facts(Z, tasks=None):
-    return dict(zip(range(len(Z)) if tasks is None else tasks, Z.tolist(), strict=True))
+def related(seed=0, m=M):
+    return data.related(np.random.default_rng(seed), m, N, D, noise=0.5, level=0.0)
 
 
 def error(est, W):

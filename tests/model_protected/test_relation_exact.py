@@ -12,20 +12,19 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
+from tests.helpers.data import facts, rows_of
 
 M, N, D = 16, 12, 4
 HELD = 1e-4
 
 
 def related(seed=0, m=M):
+    """In one direction beside the facts, the first of which moves the levels."""
     rng = np.random.default_rng(seed)
     Z, B = rng.normal(size=(m, 2)), rng.normal(size=(3, D))
     W = np.column_stack([np.ones(m), Z]) @ B
     W += 0.7 * rng.normal(size=(m, 1)) * rng.normal(size=D)
-    task = np.repeat(np.arange(m), N)
-    X = rng.normal(size=(m * N, D))
-    y = np.sum(X * W[task], axis=1) + Z[task, 0] + 0.5 * rng.normal(size=m * N)
-    return X, y, task, Z, B
+    return *rows_of(rng, W, N, noise=0.5, level=Z[:, 0]), Z, B
 
 
 def labels_of(y, task):
@@ -33,10 +32,6 @@ def labels_of(y, task):
     level = np.array([np.median(y[task == k]) for k in range(task.max() + 1)])
     noise = 2.0 * np.random.default_rng(3).normal(size=len(y))
     return np.where(y + noise > level[task], 1.0, -1.0)
-
-
-def facts(Z, first=0):
-    return {first + k: z.tolist() for k, z in enumerate(Z)}
 
 
 @pytest.mark.parametrize("cls, alpha", [
@@ -98,7 +93,7 @@ def test_later_tasks_files_and_those_without_rows(cls, start, tmp_path):
     size = np.abs(est.coef_).max()
     assert_allclose(there.coef_, est.coef_, atol=1e-2 * size)  # but for what holds the facts
     assert_allclose(there.relation_coef_, est.relation_coef_)
-    est.relate(facts(Z[M:], M))
+    est.relate(facts(Z[M:], range(M, M + 2)))
     F = np.column_stack([np.ones(2), Z[M:]])[task[~old] - M]
     known = np.sum(X[~old] * (F @ est.relation_coef_), axis=1) + F @ est.relation_intercept_
     if start is not None:

@@ -11,6 +11,7 @@ from skpmtl import (
     MPMTLGroupSparseClassifier,
     MPMTLLowRankClassifier,
 )
+from tests.helpers.data import rows_of
 
 M, N, D = 24, 12, 4
 TASKS = range(M)
@@ -18,15 +19,11 @@ START = {"coef": np.array([1.0, -2.0, 0.5, 3.0]), "intercept": 2.0}
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
-def rows(seed=0, n=N, of=0):
-    """Models of rank 1 about the start; `of` draws other rows of the same tasks."""
+def rows(seed=0, n=N):
+    """Models of rank 1 about the start."""
     rng = np.random.default_rng(seed)
     W = START["coef"] + np.outer(rng.normal(size=M), rng.normal(size=D))
-    rng = np.random.default_rng([seed, of])
-    task = np.repeat(np.arange(M), n)
-    X = rng.normal(size=(M * n, D))
-    y = 2.0 + np.einsum("ij,ij->i", X, W[task]) + 0.5 * rng.normal(size=M * n)
-    return X, y, task
+    return rows_of(rng, W, n, noise=0.5, level=START["intercept"])
 
 
 def objective(est, X, label, task, W, b, penalty):

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.helpers.data import rows_of
+
 
 def make(kind, m=200, n=12, d=10, n_test=40, noise=1.0, seed=0):
     """-> X, y, task, and the same for test rows as a tuple"""
@@ -16,13 +18,7 @@ def make(kind, m=200, n=12, d=10, n_test=40, noise=1.0, seed=0):
         W = 2.0 * rng.normal(size=d) + 0.3 * rng.normal(size=(m, d))
     else:
         W = rng.normal(size=(m, d))
-
-    def rows(n):
-        task = np.repeat(np.arange(m), n)
-        X = rng.normal(size=(m * n, d))
-        return X, np.einsum("ij,ij->i", X, W[task]) + noise * rng.normal(size=m * n), task
-
-    return *rows(n), rows(n_test)
+    return *rows_of(rng, W, n, noise=noise), rows_of(rng, W, n_test, noise=noise)
 
 
 @pytest.fixture

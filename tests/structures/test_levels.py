@@ -11,6 +11,7 @@ from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billbo
 from skpmtl.engine.levels import Level
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy import audit
+from tests.helpers.data import rows_of
 from tests.helpers.sites import Sites
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -24,9 +25,7 @@ def rows(m=M, n=N, d=D, tau=0.5, fact=0.0, shift=0.0, seed=0, of=0):
     a, levels = rng.normal(size=d), tau * rng.normal(size=m)
     W, facts = a + 0.2 * rng.normal(size=(m, d)), rng.normal(size=m)
     rng = np.random.default_rng([seed, of])
-    task = np.repeat(np.arange(m), n)
-    X = rng.normal(size=(m * n, d))
-    y = 3.0 + shift + levels[task] + np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=m * n)
+    X, y, task = rows_of(rng, W, n, noise=1.0, level=3.0 + shift + levels)
     if fact:
         X, y = np.column_stack([X, facts[task]]), y + fact * facts[task]
     return X, y, task
