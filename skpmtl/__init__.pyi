@@ -941,6 +941,7 @@ class LeaveTasksOut:
 
 class LocalOnly(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
+    loss: Literal["poisson", "squared"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -989,6 +990,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         self,
         lam: Literal["auto"] | float = "auto",
         *,
+        loss: Literal["poisson", "squared"] = "squared",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -1152,6 +1154,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
 
 class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     alpha: Literal["auto"] | float
+    loss: Literal["poisson", "squared"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -1207,6 +1210,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         self,
         alpha: Literal["auto"] | float = "auto",
         *,
+        loss: Literal["poisson", "squared"] = "squared",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -1519,6 +1523,7 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
 
 class MPMTLLowRank(RegressorMixin, BaseEstimator):
     alpha: Literal["auto"] | float
+    loss: Literal["poisson", "squared"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -1574,6 +1579,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         self,
         alpha: Literal["auto"] | float = "auto",
         *,
+        loss: Literal["poisson", "squared"] = "squared",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -2553,6 +2559,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
 
 class PrivateMTL(RegressorMixin, BaseEstimator):
     structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
+    loss: Literal["poisson", "squared"]
     levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
@@ -2590,6 +2597,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         self,
         structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
         *,
+        loss: Literal["poisson", "squared"] = "squared",
         levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
@@ -2705,6 +2713,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
 
 class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
+    loss: Literal["poisson", "squared"]
     levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
@@ -2761,6 +2770,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         self,
         lam: Literal["auto"] | float = "auto",
         *,
+        loss: Literal["poisson", "squared"] = "squared",
         levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,

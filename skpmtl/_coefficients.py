@@ -1,7 +1,7 @@
 """Named coefficients of fitted tasks: attributes, a DataFrame, and the model of one task."""
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,10 +15,12 @@ def _has_features(estimator):
 
 
 def linear_model(model):
-    """A fitted `Ridge` or `LogisticRegression` from what `export_task` returns."""
+    """A fitted model of scikit-learn from what `export_task` returns."""
     coef = model["coef"]
     if model["classes"] is None:
         fitted = Ridge()
+        if model.get("loss") == "poisson":  # its link is known from a fit on
+            fitted = PoissonRegressor().fit(np.zeros((1, len(coef))), [1.0])
         fitted.coef_, fitted.intercept_ = coef, model["intercept"]
     else:
         fitted = LogisticRegression()
@@ -111,9 +113,10 @@ class NamedCoefficients:
 
         Returns
         -------
-        model : dict, Ridge or LogisticRegression
+        model : dict, Ridge, PoissonRegressor or LogisticRegression
             Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
-            regression) and "feature_names" (list, or None). With more than two classes "coef"
+            regression) and "feature_names" (list, or None); of counts "loss", too. With more than
+            two classes "coef"
             is (n_classes, n_features) and "intercept" (n_classes,). With ``uncertainty=True``
             also "covariance" of coefficients and, last, the intercept, "noise_variance" and
             "dof", None where the rows of the task do not tell. With `as_sklearn` a model
@@ -137,6 +140,8 @@ class NamedCoefficients:
             "classes": self.classes_.tolist() if hasattr(self, "classes_") else None,
             "feature_names": None if names is None else names.tolist(),
         }
+        if self.loss == "poisson":
+            model["loss"] = self.loss
         if as_sklearn:
             return linear_model(model)
         if hasattr(self, "covariance_"):

@@ -5,7 +5,9 @@ of that parameter; `fill_docstring` inserts them. An estimator whose parameter h
 writes the paragraph itself.
 """
 
-__all__ = ["PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "fill_docstring"]
+__all__ = [
+    "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "fill_docstring",
+]  # fmt: skip
 
 PARAGRAPHS = {
     "adjacency": """\
@@ -91,6 +93,15 @@ SHAPES = {
     "means": "\n        or of shape (n_classes, n_features), (n_classes,)",
 }
 
+
+# Of regressors only; follows the first parameter.
+LOSS = """
+    loss : {"squared", "poisson"}, default="squared"
+        "squared": half of the squared error. "poisson": half of the deviance of counts, with the
+        logarithm of the mean as linear score. Predictions are then means, and `score` is the part
+        of the deviance that they explain. Rates are counts over exposures with the exposures as
+        `sample_weight`, as `PoissonRegressor` of scikit-learn has them; in a private fit nothing
+        divides them. A task without any event counts as one with half an event."""
 
 # Of regressors only; follows `unseen_task`.
 TARGET_RANGE = """

@@ -17,7 +17,6 @@ import numpy as np
 from scipy.special import log_expit, log_softmax
 from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
-from sklearn.metrics import r2_score
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,20 +31,14 @@ from .exchange.plan import noise_parties_of
 from .exchange.protocol import Population, run, task_side_of
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
+from .tables.datafits import DATAFITS
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
 from .tables.scores import row_scores, row_variances
 from .tables.table import SingleTaskWarning, all_finite, bound_values, check_values, finite_models
-from .tables.targets import (
-    class_targets,
-    encode_labels,
-    pair_known,
-    public_classes,
-    public_range,
-    real_target,
-)
-from .tables.weights import at_most_one, in_rows, with_classes
+from .tables.targets import class_targets, encode_labels, pair_known, public_classes, public_range
+from .tables.weights import at_most_one, with_classes
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
@@ -72,6 +65,8 @@ class TaskIndexed(Documented, BaseEstimator):
     - ``_with_absent(fitted, table) -> dict``, these attributes with the listed tasks without rows,
     - ``_check_parameters()``.
     """
+
+    loss = "squared"  # of real targets; a parameter where there are others
 
     # Users need no set_fit_request(task=True) and so on when metadata routing is on.
     __metadata_request__fit = {"task": True}
@@ -172,7 +167,7 @@ class TaskIndexed(Documented, BaseEstimator):
 
     def _bounds_weights(self):
         """Whether the weights of a task are divided by its largest one where that is above 1."""
-        return self._is_private()
+        return self._is_private() and not DATAFITS[self.loss].has_exposures
 
     def _read_training(self, X, y, task=None, sample_weight=None):
         """The table of a fit, as it was given, and its form."""
@@ -193,7 +188,8 @@ class TaskIndexed(Documented, BaseEstimator):
         `new`: of tasks that are personalised alone, where no number of rows is public.
         """
         y, classes = self._encode_target(table, classes)
-        table = replace(table, y=y, n_classes=0 if classes is None else len(classes))
+        n_classes = 0 if classes is None else len(classes)
+        table = replace(table, y=y, n_classes=n_classes, loss=self.loss)
         given, raw = getattr(self, "class_weight", None), self._counts_rows() and not new
         if classes is not None and given is not None:
             if raw and isinstance(given, str):
@@ -204,7 +200,8 @@ class TaskIndexed(Documented, BaseEstimator):
                 )
             table = with_classes(table, given, self._label_names(classes), 1.0 if raw else math.inf)
         if not raw and table.weights is not None:
-            table = in_rows(at_most_one(table) if self._bounds_weights() else table)
+            table = at_most_one(table) if self._bounds_weights() else table
+            table = DATAFITS[self.loss].weigh(table)
         return self._with_targets(table), classes
 
     def _label_names(self, classes):
@@ -341,6 +338,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     _parameter_constraints = {
         "uncertainty": ["boolean"],
         "fit_intercept": ["boolean"],
+        "loss": [StrOptions(set(DATAFITS))],
         "task_feature": [str, Integral, list, None],
         "tasks": [StrOptions({"auto"}), "array-like"],
         "classes": [StrOptions({"auto"}), "array-like"],
@@ -368,13 +366,26 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
                 'epsilon, or leave it at "trusted".'
             )
-        reason = self._no_posterior() if getattr(self, "uncertainty", False) else None
+        reason = None
+        if getattr(self, "uncertainty", False):
+            reason = self._no_posterior()
+            if self.loss != "squared":
+                reason = f'the posterior is that of loss="squared": take it, or not {self.loss!r}.'
         if reason is not None:
             raise ValueError(f"uncertainty=True, but {reason}")
 
     def _no_posterior(self):
         """Why the models of these parameters have no posterior, and what to do; None: they do."""
         return None
+
+    @property
+    def _log_loss(self):
+        """Whether models are scores, of classes or of counts."""
+        return self._classification or self.loss == "poisson"
+
+    def _score_range(self):
+        """Public range of the scores of regressors, for that of the target."""
+        return DATAFITS[self.loss].range_of_scores(self.target_range)
 
     @property
     def _noise_parties(self):
@@ -676,7 +687,10 @@ class Scored:
     """One score over all tasks; stands before the mixins of scikit-learn, which have others."""
 
     def score(self, X, y, task=None, sample_weight=None):
-        """Accuracy of classes, or R2 of numbers, over all known targets of all tasks together.
+        """Accuracy of classes, R2 of numbers, or D2 of counts, over all known targets of all tasks.
+
+        D2 is the part of the deviance that the model explains, as of scikit-learn's
+        `PoissonRegressor`.
 
         Parameters
         ----------
@@ -694,7 +708,7 @@ class Scored:
         )
         if is_classifier(self):
             return float(np.average(known == predicted, weights=weight))
-        return r2_score(known.astype(np.float64), predicted, sample_weight=weight)
+        return DATAFITS[self.loss].score(known.astype(np.float64), predicted, weight)
 
 
 class HasCovariates:
@@ -760,10 +774,10 @@ class MTLRegressorMixin(Scored, RegressorMixin):
     """Real targets: predict, and how sure that is."""
 
     def _encode_target(self, table, classes=None):
-        return real_target(table), None
+        return DATAFITS[self.loss].targets(table), None
 
     def predict(self, X, task=None, return_std=False):
-        """Predict targets.
+        """Predict targets; of counts their means, per unit of exposure.
 
         Parameters
         ----------
@@ -789,7 +803,7 @@ class MTLRegressorMixin(Scored, RegressorMixin):
             For `return_std` of an estimator without posterior.
         """
         if not return_std:
-            return self._linear(X, task)
+            return self._linear(X, task, DATAFITS[self.loss].mean)
         rows, y, std, _ = self._predictive(X, task)
         return rows.wrap(y), rows.wrap(std)
 
@@ -856,6 +870,7 @@ class MTLRegressorMixin(Scored, RegressorMixin):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self._is_private()
+        tags.target_tags.positive_only = DATAFITS[self.loss].has_exposures
         return tags
 
 

@@ -1,13 +1,18 @@
-"""Levels of classifiers: what one number more in all scores of a task makes of its rows."""
+"""Levels of classes and counts: what one number more in all scores of a task makes of its rows."""
 
 import numpy as np
 
 from .._runtime.jit import njit
+from .losses import POISSON, poisson_loss
+
+FAR = 100.0  # logarithms of mean counts, at most
 
 
 @njit
-def level_posteriors(score, y, weights, offsets, centre, spread, nodes, size, level, evidence):
-    """Posterior of the level of every task, logistic loss.
+def level_posteriors(
+    score, y, weights, offsets, centre, spread, nodes, size, level, evidence, kind
+):
+    """Posterior of the level of every task, logistic loss or counts (`kind`).
 
     The scores of the rows of task k are score + l, with the prior l ~ N(centre[k], spread^2).
     Newton steps lead to the mode, around which the posterior is taken at `nodes` (q,), in units of
@@ -22,7 +27,11 @@ def level_posteriors(score, y, weights, offsets, centre, spread, nodes, size, le
         at, bend = m, precision
         for _ in range(50):
             slope, bend = precision * (m - at), precision
-            for i in range(lo, hi):
+            for i in range(lo, hi if kind == POISSON else lo):
+                mean = np.exp(min(score[i] + at, FAR))
+                slope += weights[i] * (y[i] - mean)
+                bend += weights[i] * mean
+            for i in range(lo, hi if kind != POISSON else lo):
                 side, z = 1.0 if y[i] > 0 else -1.0, score[i] + at
                 share = 0.5 * (1.0 - abs(y[i]))
                 e = np.exp(-abs(z))
@@ -37,7 +46,10 @@ def level_posteriors(score, y, weights, offsets, centre, spread, nodes, size, le
         for q in range(nodes.shape[0]):
             place = at + width * nodes[q]
             found = -0.5 * precision * (place - m) * (place - m) - np.log(spread)
-            for i in range(lo, hi):
+            for i in range(lo, hi if kind == POISSON else lo):
+                z = min(score[i] + place, FAR)
+                found -= weights[i] * poisson_loss(y[i], np.exp(z), z)
+            for i in range(lo, hi if kind != POISSON else lo):
                 side, z = 1.0 if y[i] > 0 else -1.0, score[i] + place
                 share = 0.5 * (1.0 - abs(y[i]))
                 t = side * z

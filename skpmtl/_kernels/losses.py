@@ -1,16 +1,19 @@
-"""Losses of rows at their scores, and the derivatives: squared, logistic, multinomial.
+"""Losses of rows at their scores, and the derivatives: squared, logistic, multinomial, Poisson.
 
-``loss`` is SQUARED, LOGISTIC with y in {-1, 1}, or MULTINOMIAL with y the number of the class. No
-score overflows, and small values are not lost.
+``loss`` is SQUARED, LOGISTIC with y in {-1, 1}, MULTINOMIAL with y the number of the class, or
+POISSON with counts and the logarithms of their means as scores. No score of a class overflows, and
+small values are not lost.
 """
 
 import numpy as np
 
 from .._runtime.jit import njit
 
-SQUARED, LOGISTIC, MULTINOMIAL = range(3)
+SQUARED, LOGISTIC, MULTINOMIAL, POISSON = range(4)
 # By these numbers compiled loops know the losses.
-NUMBER = {"squared": SQUARED, "logistic": LOGISTIC, "multinomial": MULTINOMIAL}
+NUMBER = {
+    "squared": SQUARED, "logistic": LOGISTIC, "multinomial": MULTINOMIAL, "poisson": POISSON,
+}  # fmt: skip
 
 
 @njit
@@ -26,6 +29,12 @@ def other_class(t):
 def logistic_loss(t):
     """log(1 + exp(-t)) at y times the score, t."""
     return np.log1p(np.exp(-abs(t))) - min(t, 0.0)
+
+
+@njit
+def poisson_loss(y, mean, score):
+    """Half of the deviance of a count y, at its mean and the logarithm of that."""
+    return mean - y - (y * (score - np.log(y)) if y > 0 else 0.0)
 
 
 @njit

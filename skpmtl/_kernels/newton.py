@@ -7,7 +7,16 @@ Models are (n_tasks, n_outputs, d + 1), the intercept last; rows are dense. ``lo
 import numpy as np
 
 from .._runtime.jit import njit
-from .losses import LOGISTIC, MULTINOMIAL, SQUARED, logistic_loss, other_class, softmax
+from .losses import (
+    LOGISTIC,
+    MULTINOMIAL,
+    POISSON,
+    SQUARED,
+    logistic_loss,
+    other_class,
+    poisson_loss,
+    softmax,
+)
 
 
 @njit
@@ -16,7 +25,7 @@ def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient, weig
 
     `weights` of the rows multiply their losses, and `given` (n_rows, n_outputs) are added to the
     scores of log-losses. P[p] holds the class probabilities of row p: of
-    the second class for the logistic loss.
+    the second class for the logistic loss; of counts their mean.
     """
     C, d = W.shape[1], W.shape[2] - 1
     z = np.empty((1, C))
@@ -45,6 +54,10 @@ def loss_gradient(X, rows, shared, offsets, y, loss, scale, W, P, gradient, weig
                 total += w * logistic_loss(t)
                 P[p, 0] = other_class(-z[0, 0])
                 z[0, 0] = -y[p] * other_class(t)
+            elif loss == POISSON:
+                P[p, 0] = np.exp(z[0, 0])
+                total += w * poisson_loss(y[p], P[p, 0], z[0, 0])
+                z[0, 0] = P[p, 0] - y[p]
             else:
                 label = int(y[p])
                 own = z[0, label]
@@ -82,6 +95,8 @@ def hessian_product(X, rows, shared, offsets, loss, scale, P, U, out, weights):
                 middle += P[p, c] * s
             if loss == LOGISTIC:
                 z[0] *= P[p, 0] * (1.0 - P[p, 0])
+            elif loss == POISSON:
+                z[0] *= P[p, 0]
             elif loss == MULTINOMIAL:
                 for c in range(C):
                     z[c] = P[p, c] * (z[c] - middle)

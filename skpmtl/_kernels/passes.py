@@ -13,7 +13,7 @@ import numpy as np
 from .._runtime.jit import njit
 from .._runtime.registers import load, same, splat, store
 from .linalg import mass_of
-from .losses import other_class
+from .losses import other_class, poisson_loss
 
 # Numbers of a task up to which its rows stay in the nearest cache until they are used again.
 LARGE = 512
@@ -226,6 +226,43 @@ def logistic_residuals(z, y, offsets, scale, centre, r, b, weights):
         if weights is not None:
             for p in range(lo, hi):
                 r[p] *= weights[p]
+        value += scale[k] * total
+    return value
+
+
+@njit
+def poisson_residuals(z, y, offsets, scale, centre, r, b, weights):
+    """r = weights (y - exp(z + b)) with exp(b) = sum of weights y / sum of weights exp(z).
+
+    Returns the sum over tasks of scale_k times half of their deviance."""
+    value = 0.0
+    for k in range(offsets.shape[0] - 1):
+        lo, hi = offsets[k], offsets[k + 1]
+        shift = 0.0
+        if centre:
+            top, events, mass = -np.inf, 0.0, 0.0
+            for p in range(lo, hi):
+                top = max(top, z[p])
+            for p in range(lo, hi):
+                w = 1.0 if weights is None else weights[p]
+                events += w * y[p]
+                mass += w * np.exp(z[p] - top)
+            shift = np.log(events / mass) - top
+        b[k] = shift
+        total, left, means = 0.0, 0.0, 0.0
+        for p in range(lo, hi):
+            w = 1.0 if weights is None else weights[p]
+            r[p] = w * (y[p] - np.exp(z[p] + shift))
+        for p in range(lo, hi):
+            w = 1.0 if weights is None else weights[p]
+            mean = y[p] - r[p] / w
+            total += w * poisson_loss(y[p], mean, z[p] + shift)
+            left += r[p]
+            means += w * mean
+        # Of features far from zero the gradient shows what rounding left of the sum.
+        for p in range(lo, hi if centre else lo):
+            w = 1.0 if weights is None else weights[p]
+            r[p] -= left / means * w * np.exp(z[p] + shift)
         value += scale[k] * total
     return value
 

@@ -8,6 +8,7 @@ from scipy.special import expit
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Public
+from ..local.dispersion import tempered
 from ..local.posterior import (
     TaskSums,
     free_intercept,
@@ -18,6 +19,7 @@ from ..local.posterior import (
     shifted,
 )
 from ..local.prior import even_root
+from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from .evidence import Evidence, averaged
 from .levels import Level, TaskLevels, level_attributes
@@ -96,6 +98,8 @@ class StructureBillboard(OfModels):
     report : PrivacyReport or None
     level : Level or None
         The pooled model and the spread of levels about it; None where they are free.
+    loss : {"squared", "poisson"}
+        Of real targets.
     """
 
     structures: list
@@ -106,10 +110,14 @@ class StructureBillboard(OfModels):
     init: PublicInit | None = None
     report: object = None
     level: Level | None = None
+    loss: str = "squared"
 
-    constraints = {"n_tasks": [Interval(Integral, 1, None, closed="left")]}
-    settings = ("init",)
-    added = ("level",)
+    constraints = {
+        "n_tasks": [Interval(Integral, 1, None, closed="left")],
+        "loss": [StrOptions(set(DATAFITS))],
+    }
+    settings = ("init", "loss")
+    added = ("level", "loss")
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -185,6 +193,7 @@ class StructureBillboard(OfModels):
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         settings = {"classification": classification, "fit_intercept": fit_intercept}
+        table = tempered(table, fit_intercept)
         evidence = Evidence(self._differences(table), self.n_tasks, **settings)
         W, b, energies = evidence.models(self.structures)
         if self.level is not None:

@@ -49,6 +49,7 @@ from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard,
 from .levels import (
     SPREADS,
     Level,
+    log_window_of,
     scale_of,
     sum_of_octaves,
     sum_of_scales,
@@ -99,6 +100,7 @@ def release_structures(population, plan, source, log=None, ending=None):
         yield from ending(course)
     billboard = course.billboard
     billboard.take_init(plan.public_init)
+    billboard.loss = plan.loss
     billboard.report = exact_report(PLAIN)
     if plan.private:
         found = course.made, billboard.shares, course.levels_found()
@@ -260,7 +262,11 @@ class _Course:
         mechanism = self.plan.window("window")
         words = "histogram of the levels of tasks, octaves of either sign"
         counts = yield from self.query("window", "window", words, mechanism, sum_of_octaves)
-        return window_of(counts, math.sqrt(_variance(mechanism)), self.m)
+        std = math.sqrt(_variance(mechanism))
+        if self.plan.classification:  # of counts
+            middle = log_window_of(counts, std, self.m)
+            return None if middle is None else (middle, 1.0)
+        return window_of(counts, std, self.m)
 
     def pooled_rounds(self, share, part):
         """Rounds of the pooled model, from where it is."""

@@ -15,6 +15,8 @@ with s_k^2 = (4 s0^2 + Q_k) / (4 + n - 1) from the squared errors Q_k of its slo
 posterior share of the pooled part, by what the task shows of level *and* noise: without the latter
 a task in units of its own would be pulled with the noise of others. Levels of classifiers are
 posterior means under N(m_k, tau^2), by quadrature, and with weight q under a wide prior about 0.
+So are those of counts, whose levels are logarithms of means, but for the wide prior, which is about
+the pooled model.
 """
 
 import math
@@ -28,9 +30,11 @@ from scipy.special import digamma, expit, logsumexp, ndtr
 from scipy.stats import f as f_distribution
 
 from .._kernels.levels import level_posteriors
+from .._kernels.losses import LOGISTIC, POISSON
 from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..local.posterior import mixed_noise, own_noise, with_intercept
+from ..tables.datafits import levels_of
 from ..tables.table import common_scores
 from .votes import differences_of
 
@@ -40,6 +44,7 @@ LEVEL_BINS = 2 * OCTAVES
 # _WIDER than it is found, and noise counts as _LEAST of the tasks at least.
 _SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.1, 1.5, 0.02
 _CLEAR = 4.0  # std above which three bins of scales are not empty
+_SOME = 0.3  # of the tasks, in a window of counts
 NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
 _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
@@ -137,6 +142,20 @@ def sum_of_octaves(contributions, positions=None):
 def sum_of_scales(contributions, positions=None):
     """Tasks whose scale of features is in every octave, (80,), as `sum_of_octaves`."""
     return {"scale": _octaves(np.abs(contributions["scale"]), OCTAVES)}
+
+
+def log_window_of(counts, std, n_tasks):
+    """Middle of the logarithms of most tasks' mean counts, from a noisy `sum_of_octaves` of these;
+    None where no three octaves hold a part `_SOME` of the tasks."""
+    counts = counts[:OCTAVES]
+    three = counts[:-2] + counts[1:-1] + counts[2:]
+    top = int(three.argmax())
+    if three[top] < max(_SOME * n_tasks, _CLEAR * math.sqrt(3.0) * std):
+        return None
+    near = np.arange(max(top - 2, 0), min(top + 5, OCTAVES))
+    weight = np.maximum(counts[near] - std, 0.0)
+    octave = weight @ near / weight.sum() if weight.any() else top + 1.0
+    return math.log(2.0) * (octave + 0.5 - OCTAVES // 2)
 
 
 def octave_of(found):
@@ -251,7 +270,10 @@ class TaskLevels:
             self.rows[means.row, means.col] = means.data
         else:
             self.rows = np.asarray(means, dtype=float)
-        if not table.n_classes:
+        self.kind = POISSON if table.has_log_loss and not table.n_classes else LOGISTIC
+        if self.kind == POISSON:
+            self.targets = np.exp(levels_of(table))
+        elif not table.n_classes:
             self.targets = np.add.reduceat(weights * table.y, table.offsets[:-1])
 
     def scales(self):
@@ -316,6 +338,8 @@ class TaskLevels:
 
     def own(self, W):
         """Levels of tasks alone, (n_tasks,); of classifiers in a wide prior about 0."""
+        if self.kind == POISSON:
+            return levels_of(self.table, self._scores(W))
         if not self.table.n_classes:
             return self.targets
         nothing = Level(0.0, np.zeros(W.shape[1]), None)
@@ -381,7 +405,7 @@ class TaskLevels:
         pooled, likely = self._of_classes(W, level, level.spread, _NODES, _SIZES_OF_NODES)
         if level.pooled:
             return pooled
-        nothing = Level(0.0, np.zeros(W.shape[1]), None)
+        nothing = level if self.kind == POISSON else Level(0.0, np.zeros(W.shape[1]), None)
         free, other = self._of_classes(W, nothing, _FREE_LOGITS, _NODES, _SIZES_OF_NODES)
         p = expit(math.log((1.0 - _FLAT) / _FLAT) + likely - other)
         return p * pooled + (1.0 - p) * free
@@ -399,15 +423,18 @@ class TaskLevels:
         return np.where(self.n > 1.0, np.where(np.isfinite(odds), odds, -700.0), 0.0)
 
     def _of_classes(self, W, level, spread, nodes, weights):
-        table = self.table
-        slopes = np.where(np.isfinite(W), W, 0.0)
-        score = common_scores(table, slopes[:, None])[:, 0]
-        score -= np.repeat(np.einsum("kj,kj->k", self.rows, slopes), table.sizes)
+        table, score = self.table, self._scores(W)
         if table.base is not None:
             score += table.base[:, 0]
         found = np.empty((2, table.n_tasks))
         level_posteriors(
             score, table.y, table.counts, table.offsets, self.pooled(level), float(spread), nodes,
-            weights, *found,
+            weights, *found, self.kind,
         )  # fmt: skip
         return np.where(np.isfinite(W).all(axis=1), found[0], np.nan), found[1]
+
+    def _scores(self, W):
+        """Of the rows under these slopes, less those of the task's mean row."""
+        slopes = np.where(np.isfinite(W), W, 0.0)
+        score = common_scores(self.table, slopes[:, None])[:, 0]
+        return score - np.repeat(np.einsum("kj,kj->k", self.rows, slopes), self.table.sizes)

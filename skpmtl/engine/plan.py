@@ -155,7 +155,7 @@ class StructurePlan(Plan):
         self.n_tasks, self.dimension, self.adjacency = m, d, est.adjacency
         self.n_outputs = population.n_outputs
         self.n_free, self.rank = n_free(population), n_directions(population)
-        self.structures, self.classification = structures, est._classification
+        self.structures, self.classification, self.loss = structures, est._log_loss, est.loss
         self.private = est._is_private()
         self.epsilon = self.delta = None
         self.mu, self.noise_parties = math.inf, est._noise_parties
@@ -252,12 +252,13 @@ class StructurePlan(Plan):
     @property
     def public_window(self):
         """Middle and half-width of what levels are; None where a histogram is asked."""
-        if self.classification:
+        counts = self.loss == "poisson"
+        if self.classification and not counts:
             return 0.0, 1.0
         if self.target_range is None:
             return None
         low, high = self.target_range
-        return 0.5 * (low + high), 0.5 * (high - low)
+        return 0.5 * (low + high), 1.0 if counts else 0.5 * (high - low)
 
     def mu_of(self, share):
         """Mu of a budget share, or of a part of one, (share, part)."""
@@ -374,6 +375,8 @@ class StructurePlan(Plan):
             shares = (f"{name} {part:.3g}" for name, part in self.budget_shares.items())
             public["budget shares"] = ", ".join(shares)
             public["vote_range"] = VOTE_RANGE[self.classification]
+        if self.loss != "squared":
+            public["loss"] = self.loss
         if self.n_outputs > 1:
             public["n_classes"] = self.n_outputs
         if self.target_range is not None and (self.mean or self.levels):

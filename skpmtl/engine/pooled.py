@@ -90,13 +90,16 @@ class PooledUpdates:
 
     def _updates(self, middle, unit, scale):
         table = self.table
-        loss = "logistic" if table.n_classes else "squared"
+        loss = "logistic" if table.n_classes else table.loss
+        if loss == "poisson":  # `unit` is 1
+            base = 0.0 if table.base is None else table.base
+            table = replace(table, base=base + np.full((table.n_rows, 1), middle))
         centred = CentredTasks(with_ones(table, scale), Problem(loss, 1, False))
-        strength = _STRENGTH_OF_CLASSES if table.n_classes else _STRENGTH
+        strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH
         curvature = centred.smoothness
         if self.cap_curvature:
             most = _EVEN * TaskLevels(table).variances() / scale**2
-            curvature = np.fmin(curvature, most / 4.0 if table.n_classes else most)
+            curvature = np.fmin(curvature, most * centred.bends)
         centred.prox_strength = np.maximum(strength * curvature, 1e-8)
         if loss == "squared":
             centred = centred.with_targets((table.y - middle) / unit)

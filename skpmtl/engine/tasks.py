@@ -6,8 +6,10 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from ..exchange.protocol import TaskSide
+from ..local.dispersion import tempered
 from ..local.prior import LocalModels, best_scale, even_root, vote_penalty
 from ..privacy.moments import directions, root_of
+from ..tables.datafits import events
 from ..tables.table import differences, largest_eigenvalues
 from .billboard import FAMILIES
 from .evidence import Evidence
@@ -39,7 +41,7 @@ class StructureTaskSide(TaskSide):
     remembers = False
 
     def __init__(self, table, n_tasks, settings, plan):
-        table = differences(table, plan.public_init)
+        table = differences(tempered(table, settings["fit_intercept"]), plan.public_init)
         self.table, self.settings, self.names = table, settings, plan.names
         self.evidence = Evidence(table, n_tasks, **settings)
         self._last = None, None
@@ -181,7 +183,9 @@ class StructureTaskSide(TaskSide):
         if self._kappa is None:
             curvature = largest_eigenvalues(self.table, self.settings["fit_intercept"])
             C, strength = self.table.n_classes, _STRENGTH
-            if C:  # a row counts a quarter in logistic loss, and for each of C classes 1 / C
+            if C == 0 and self.table.has_log_loss:
+                strength = _STRENGTH_OF_CLASSES * events(self.table) / self.table.sizes
+            elif C:  # a row counts a quarter in logistic loss, and for each of C classes 1 / C
                 strength = _STRENGTH_OF_CLASSES / (4.0 if C == 2 else C)
             self._kappa = self.table.n_features / np.maximum(strength * curvature, 1e-300)
         return self._kappa

@@ -120,12 +120,17 @@ class OfModels(Billboard):
         Model of tasks without rows (intercepts last).
     init : PublicInit or None
         Public model to which those that are found by the billboard are differences.
+    loss : str
+        Of real targets; that of classes is not told.
     """
 
     init = None
+    loss = "squared"
 
     @property
     def n_classes(self):
+        if self.loss != "squared":
+            return 0
         return self.n_outputs if self.n_outputs > 1 else None
 
     @property

@@ -394,6 +394,8 @@ def estimator_of(cls, billboard, classes, n_features, feature_names, params):
             f"{settings[other[0]]!r}: leave {other[0]} out."
         )
     given = {**settings, **params}
+    if given.get("loss") == "squared":  # which estimators without the parameter have, too
+        del given["loss"]
     est = cls(**{name: value for name, value in given.items() if name not in cls._fixed})
     check_parameters(est)
     classes = _checked_classes(est, billboard, classes)

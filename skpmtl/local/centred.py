@@ -19,18 +19,20 @@ from .._kernels.rows import count_columns
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
 from .._runtime.threads import cost_blocks, task_blocks
-from ..tables.table import kernel_rows, largest_eigenvalues
+from ..tables.datafits import events
+from ..tables.table import kernel_rows, largest_eigenvalues, table_of
 from .grams import NARROW, long_tasks
+from .prior import LocalModels
 
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
 _MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks
 # lam="auto" by loss: this part of a task's own smoothness, less of it in proximal updates, and more
 # of it, by _AUTO_ROWS over the number of its rows, when it personalises.
-_AUTO_PULL = {"squared": 0.05, "logistic": 0.02, "multinomial": 0.02}
-_AUTO_PROX = {"squared": 0.05, "logistic": 0.005, "multinomial": 0.005}
-_AUTO_ROWS = {"squared": 5.0, "logistic": 0.0, "multinomial": 0.0}
+_AUTO_PULL = {"squared": 0.05, "logistic": 0.02, "multinomial": 0.02, "poisson": 0.02}
+_AUTO_PROX = {"squared": 0.05, "logistic": 0.005, "multinomial": 0.005, "poisson": 0.005}
+_AUTO_ROWS = {"squared": 5.0, "logistic": 0.0, "multinomial": 0.0, "poisson": 0.0}
 _ALONE_ROWS = 0.5  # the same for lam="alone", without a centre
-# Of the second derivative of the losses.
+# Of the second derivative of the losses; that of counts has none, and is the mean count.
 _BOUND = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}
 # Accelerated steps first take the bound to be that much smaller.
 _BOLDNESS = {"squared": 1.0, "logistic": 4.0, "multinomial": 4.0}
@@ -45,7 +47,7 @@ class Problem(Public):
 
     Parameters
     ----------
-    loss : {"squared", "logistic", "multinomial"}
+    loss : {"squared", "logistic", "multinomial", "poisson"}
         y is in {-1, 1} for the second, and counts the classes from 0 for the third.
     n_outputs : int
         1, or the number of classes of the multinomial loss.
@@ -112,14 +114,17 @@ class CentredTasks:
             self.long = long_tasks(table)
         if problem.fit_intercept:
             np.maximum(self.curvature, self._rounding(), out=self.curvature)
-        self.smoothness = self.curvature * self.scale * _BOUND[problem.loss]
+        bound = _BOUND[problem.loss] if problem.loss in _BOUND else events(table) / table.sizes
+        self.bends = bound * self.scale * table.support  # of a row, in the mean loss of the task
+        self.smoothness = self.curvature * self.scale * bound
         self._single = self._has_missing_class()
         self.set_strengths(problem)
 
     def set_strengths(self, problem):
         """Take this problem, which differs from the present one in `lam` only."""
         self.problem, loss, sizes = problem, problem.loss, self.table.support
-        alone = np.maximum(_ALONE_ROWS / sizes * self.smoothness, 1e-8)
+        rows = np.minimum(sizes, events(self.table)) if loss == "poisson" else sizes
+        alone = np.maximum(_ALONE_ROWS / rows * self.smoothness, 1e-8)
         if problem.lam == "alone":
             self.strength = self.prox_strength = self.own_strength = alone
         elif problem.lam == "auto":
@@ -166,7 +171,7 @@ class CentredTasks:
     def _has_missing_class(self):
         """Tasks in which a class is missing, whose unpenalised intercepts would be infinite."""
         table, C = self.table, self.problem.n_outputs
-        if self.problem.loss == "squared" or table.y is None:
+        if self.problem.loss in ("squared", "poisson") or table.y is None:
             return np.zeros(table.n_tasks, dtype=bool)
         if self.problem.loss == "logistic":
             positive = np.add.reduceat((table.y > 0).astype(float), table.offsets[:-1])
@@ -209,6 +214,8 @@ class CentredTasks:
             Rows more that all classes share, which hold the intercepts of every task; without them
             those of tasks that miss a class are regularised.
         """
+        if self.problem.loss not in _BOUND:
+            return self._models_of_counts(pick, centres, strength, hold, unit, penalty)
         problem, C = self.problem, self.problem.n_outputs
         ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
         columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
@@ -234,6 +241,23 @@ class CentredTasks:
             found, self.table.given, self.table.counts,
         )  # fmt: skip
         return Local(pick, *found, descent)
+
+    def _models_of_counts(self, pick, centres, strength, hold, unit, penalty):
+        """`steps` to the minimum, by Newton's method: no length of a step suits all counts."""
+        if penalty != "quadratic":
+            raise ValueError(f"there are no steps with loss={self.problem.loss!r}")
+        everybody = len(pick) == self.table.n_tasks
+        share = share_of_centre(strength, hold)
+        share = (share if unit is None else share * unit)[pick, None]
+        around = share * centres[self.which[pick]]
+        local = LocalModels(
+            self.table if everybody else table_of(self.table, pick), classification=True,
+            fit_intercept=self.problem.fit_intercept, centre=around,
+        )  # fmt: skip
+        kappa = (self.scale / np.maximum(strength + hold, 1e-300))[pick]
+        W, b = local.solve(np.ones(self.table.n_features), kappa)
+        ends = np.arange(len(pick) + 1) * self.table.n_features
+        return Local(pick, _NO_INDEX, ends, (W - around).ravel(), b[:, None], None)
 
 
 @dataclass

@@ -25,6 +25,7 @@ from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES, up
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
+from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
 from ..tables.table import common_scores, largest_eigenvalues, read_only, rows_of
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
@@ -39,6 +40,7 @@ _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
+_SEARCHED_STEPS, _HALVINGS = 100, 30
 _SINGLE_STRENGTH, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
 _LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
@@ -65,8 +67,10 @@ class LocalModels:
     ----------
     table : TaskTable
     classification : bool
-        With more than two classes, C of them, a task has a model for each, whose prior is that of
-        the shape I_C (x) M; models and intercepts are then (n_tasks, C, d) and (n_tasks, C).
+        Whether the loss is that of classes, or of counts (`TaskTable.has_log_loss`), and not
+        squared error. With more than two classes, C of them, a task has a model for each, whose
+        prior is that of the shape I_C (x) M; models and intercepts are then (n_tasks, C, d) and
+        (n_tasks, C).
     fit_intercept : bool
         Local intercept, not penalised.
     centre : ndarray (d,) or (C, d), default=None
@@ -76,6 +80,9 @@ class LocalModels:
     def __init__(self, table, *, classification, fit_intercept, centre=None):
         self.centre, self._shift = centre, None
         several = classification and table.n_classes > 2
+        counts = classification and table.loss == "poisson"
+        self._datafit = POISSON if counts else LOGISTIC  # of one score
+        table = with_events(table) if counts else table
         if table.base is not None:
             self._shift = table.base if several else table.base[:, 0]
         if centre is not None:
@@ -95,11 +102,22 @@ class LocalModels:
         if self._several and self._shift is not None:
             # Even probabilities: far from them the first steps are too long.
             self._scores -= self._shift
+        elif counts and fit_intercept:
+            self._scores += np.repeat(self._first_levels(), table.sizes)
         # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows
         # there are must not matter: models from criteria that were kept differ in the last bits.
         self._keep = table.n_features >= len(SNR) and not classification
         results = _criteria.setdefault(table, {}) if self._keep else {}
         self._known = results.setdefault(fit_intercept, [])
+
+    def _first_levels(self):
+        """Intercepts of counts without features; the shift has the exposures."""
+        bare = replace(self.table, base=None)
+        return levels_of(bare, 0.0 if self._shift is None else self._shift)
+
+    def scores(self):
+        """Scores of all rows under the last models, with those that a centre gives."""
+        return self._scores + self._shift_of(slice(None))
 
     @cached_property
     def _order(self):
@@ -211,14 +229,16 @@ class LocalModels:
                     W[tasks], b[tasks], self._scores[rows] = modes
                 return
             if not self.classification:
-                working = *_working(label, None, weights), None
+                working = *_squares(label, weights), None
                 out[tasks], level[tasks], *modes = block.criteria(*working, weak, choose)
                 if choose:
                     W[tasks], b[tasks] = modes
                 return
             shift = self._shift_of(rows)
-            working = *_working(label, self._scores[rows], weights, shift), label
-            out[tasks], level[tasks] = block.criteria(*working, weak, shift=shift, counts=weights)
+            working = *self._working(label, self._scores[rows], weights, shift), label
+            out[tasks], level[tasks] = block.criteria(
+                *working, weak, shift=shift, counts=weights, datafit=self._datafit
+            )
             if choose:
                 precision = _inverse(choose(out[tasks], level[tasks]))
                 W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol, weights)
@@ -257,7 +277,7 @@ class LocalModels:
             if self.classification:
                 modes = self._newton(block, rows, label, precision[tasks], tol, weights)
             else:
-                modes = block.modes_of_squares(*_working(label, None, weights), precision[tasks])
+                modes = block.modes_of_squares(*_squares(label, weights), precision[tasks])
             W[tasks], b[tasks] = modes
 
         self._run(block_modes, root, in_folds=False)
@@ -295,7 +315,7 @@ class LocalModels:
         W, (b, evidence, energies) = np.empty((m, root.shape[-1])), np.empty((3, m))
 
         def block_average(block, tasks, rows, label, weights):
-            working = *_working(label, None, weights), kappa[tasks], prior[tasks]
+            working = *_squares(label, weights), kappa[tasks], prior[tasks]
             found = block.average(*working, width is not None, trust)
             evidence[tasks], W[tasks], b[tasks], energies[tasks] = found
 
@@ -326,7 +346,7 @@ class LocalModels:
         d, out = self.table.n_features, np.empty((self.table.n_tasks, len(floors)))
 
         def block_evidence(block, tasks, rows, label, weights):
-            working = _working(label, None, weights)
+            working = _squares(label, weights)
             out[tasks] = block.spiked(*working, basis, mix, ends, floors, snr, prior)
 
         self._run(block_evidence, np.ones(d), in_folds=False)
@@ -355,28 +375,77 @@ class LocalModels:
         if self._several:
             found = softmax_excess(table.y, score, shift)
         else:
-            weight, response = _working(table.y, score, None, shift)
-            side, share = sides(table.y)
-            whole = side * (score + shift)
-            error = np.logaddexp(0.0, -whole) + share * whole
+            weight, response = self._working(table.y, score, None, shift)
+            error = self._datafit.value(table.y, score + shift)
             found = 2.0 * error - weight * (response - score) ** 2
         if table.weights is not None:
             found *= table.weights
         return np.add.reduceat(found, table.offsets[:-1])
 
+    def _working(self, label, score, counts, shift=0.0):
+        """Weights and response of the working least squares at the current scores, less the shift.
+
+        `counts`: how much each row counts; None: once.
+        """
+        weight, step = self._datafit.working(label, score + shift)
+        return weight if counts is None else counts * weight, score + step
+
     def _newton(self, block, rows, label, precision, tol, weights):
+        if self._datafit.searched:
+            return self._searched(block, rows, label, precision, tol, weights)
         score, active = self._scores[rows], np.arange(len(precision))
         shift = np.broadcast_to(self._shift_of(rows), score.shape)
         W, b = np.empty((len(precision), block.A.shape[1])), np.empty(len(precision))
         for _ in range(_NEWTON_STEPS):
             part, kept = block.select(active)
             counts = None if weights is None else weights[kept]
-            working = _working(label[kept], score[kept], counts, shift[kept])
+            working = self._working(label[kept], score[kept], counts, shift[kept])
             W[active], b[active] = part.modes(*working, precision[active])
             step = part.scores(W[active], b[active]) - score[kept]
             # A longer step would leave the quadratic approximation.
             score[kept] += np.clip(step, -4.0, 4.0)
             active = active[np.maximum.reduceat(np.abs(step), part.offsets[:-1]) > tol]
+            if not len(active):
+                break
+        self._scores[rows] = score
+        return W, b
+
+    def _searched(self, block, rows, label, precision, tol, weights):
+        """`_newton` from models without features, with steps halved where the penalised loss of a
+        task would rise: slopes of counts have no bound."""
+        shift = np.broadcast_to(self._shift_of(rows), label.shape)
+        W, b = np.zeros((len(precision), block.A.shape[1])), np.zeros(len(precision))
+        if self.fit_intercept:
+            bare = replace(self.table, y=label, offsets=block.offsets, base=None)
+            b = levels_of(bare, shift)
+        score, active = block.scores(W, b), np.arange(len(precision))
+
+        def losses(part, kept, W, score, active):
+            value = self._datafit.value(label[kept], score + shift[kept])
+            value = value if weights is None else weights[kept] * value
+            value = np.add.reduceat(value, part.offsets[:-1])
+            return value + 0.5 * precision[active] * np.einsum("kj,kj->k", W, W)
+
+        for _ in range(_SEARCHED_STEPS):
+            part, kept = block.select(active)
+            now, old, at = score[kept], W[active], b[active]
+            before = losses(part, kept, old, now, active)
+            own = None if weights is None else weights[kept]
+            working = self._working(label[kept], now, own, shift[kept])
+            new, level = part.modes(*working, precision[active])
+            there = part.scores(new, level)
+            size = np.ones(len(active))
+            for _ in range(_HALVINGS):
+                some = np.repeat(size, np.diff(part.offsets)) * (there - now) + now
+                models = old + size[:, None] * (new - old)
+                value = losses(part, kept, models, some, active)
+                rises = ~(value <= before + 1e-12 * (1.0 + np.abs(before)))
+                if not rises.any():
+                    break
+                size[rises] *= 0.5
+            moved = np.maximum.reduceat(np.abs(there - now), part.offsets[:-1])
+            score[kept], W[active], b[active] = some, models, at + size * (level - at)
+            active = active[moved > tol]
             if not len(active):
                 break
         self._scores[rows] = score
@@ -425,23 +494,9 @@ def _products(X, rows, root, panels):
     return A
 
 
-def _working(label, score, counts, shift=0.0):
-    """Weights and response of the working least squares at the current scores, less the shift.
-
-    `counts`: how much each row counts; None: once.
-    """
-    if score is None:
-        return np.ones(len(label)) if counts is None else counts, label
-    side, share = sides(label)
-    p = 1.0 / (1.0 + np.exp(-np.clip(side * (score + shift), -30.0, 30.0)))
-    weight = np.maximum(p * (1.0 - p), 1e-6)
-    response = score + side * (1.0 - p - share) / weight
-    return weight if counts is None else counts * weight, response
-
-
-def sides(label):
-    """-1 or 1, and what the other class has of a row (`skpmtl.tables.targets.class_targets`)."""
-    return np.sign(label), 0.5 * (1.0 - np.abs(label))
+def _squares(label, counts):
+    """Weights and response of least squares; `counts`: how much each row counts, None: once."""
+    return np.ones(len(label)) if counts is None else counts, label
 
 
 class _Block:
@@ -498,8 +553,9 @@ class _Block:
         return out
 
     def criteria(
-        self, weight, response, label, weak, choose=None, shift=0.0, of_class=None, counts=None
-    ):
+        self, weight, response, label, weak, choose=None, shift=0.0, of_class=None, counts=None,
+        datafit=None,
+    ):  # fmt: skip
         """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
 
         The scale is kappa = snr / level with level = trace(G) / n, so that snr is the prior
@@ -511,7 +567,7 @@ class _Block:
         gives. For one class of several `of_class` has the levels (m,) that scales refer to, an
         array (n, len(SNR)) for the left-out scores, and how much determinants count; the criterion
         is then half the evidence. `counts`: how much each row counts, which `weight` has in it
-        already.
+        already. `datafit`: that of the deviances, with `label`.
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
@@ -570,9 +626,7 @@ class _Block:
             else:
                 working = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
                 working += np.broadcast_to(shift, label.shape)[rows, None]
-                side, share = sides(label[rows, None])
-                working *= side
-                deviance = np.logaddexp(0.0, -working) + share * working
+                deviance = datafit.value(label[rows, None], working)
                 if counts is not None:
                     deviance *= counts[rows, None]
                 found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
@@ -692,10 +746,13 @@ class _Block:
 def lone_scale(table, fit_intercept):
     """kappa with which the even prior, M = I / d, gives the models of `LocalOnly`.
 
-    Its strength is half the smoothness of a task's mean loss, over the number of its rows.
+    Its strength is half the smoothness of a task's mean loss, over the number of its rows; of
+    counts over that of its events where these are fewer.
     """
     support = np.maximum(table.support, 1)
     smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / support
+    if table.loss == "poisson":
+        smoothness *= np.maximum(events(table) / table.sizes, 1.0)
     return table.n_features / np.maximum(_SINGLE_STRENGTH * smoothness, 1e-300)
 
 

@@ -131,7 +131,13 @@ class MeanBillboard(Billboard):
 
     @property
     def n_classes(self):
-        return {"squared": 0, "logistic": 2}.get(self.problem.loss, self.problem.n_outputs)
+        known = {"squared": 0, "poisson": 0, "logistic": 2}
+        return known.get(self.problem.loss, self.problem.n_outputs)
+
+    @property
+    def loss(self):
+        """Of real targets."""
+        return "squared" if self.n_classes else self.problem.loss
 
     @property
     def model_shape(self):
@@ -140,7 +146,7 @@ class MeanBillboard(Billboard):
     def parameters(self):
         known = {name: getattr(self.problem, name) for name in ("fit_intercept", "task_weight")}
         known |= {"ridge": self.problem.ridge, "clusters": self.cluster_of}
-        known |= {"relation": self.relation, "init": self.init}
+        known |= {"relation": self.relation, "init": self.init, "loss": self.loss}
         return {**super().parameters(), **known}
 
     def attributes(self):

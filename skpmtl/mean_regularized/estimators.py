@@ -9,7 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import POSTERIOR, TARGET_RANGE, UNCERTAINTY, fill_docstring
+from .._docstrings import LOSS, POSTERIOR, TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -18,12 +18,12 @@ from ..engine.plan import LOGITS
 from ..engine.queries import query_specs
 from ..exchange.protocol import Population, QuerySpec, Total, run, task_side_of
 from ..exchange.sums import sum_of_clipped
-from ..local.centred import Problem
+from ..local.centred import Problem, dense_copy
 from ..privacy.report import exact_report
 from ..rounds.plan import BINS, sum_of_bins
 from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
-from ..tables.targets import class_codes, class_targets, public_range
+from ..tables.targets import class_codes, class_targets
 from . import errors, exact
 from .billboard import MeanBillboard, PooledBillboard, cluster_rows
 from .curator import around_a_mean, publish
@@ -170,7 +170,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         """Of the public range of the target."""
         if getattr(self, "target_range", None) is None:
             return 0.0
-        return 0.5 * sum(public_range(self.target_range))
+        return 0.5 * sum(self._score_range())
 
     def _intercept_range(self, population):
         """Public number, and the distance from it at which intercepts of tasks are clipped.
@@ -182,7 +182,7 @@ class MeanFamily(HasCovariates, BaseMTL):
             bound = _LOG_ODDS * math.sqrt(population.n_outputs) if auto else self.clip_norm
             return 0.0, float(bound)
         if self.target_range is not None:
-            low, high = public_range(self.target_range)
+            low, high = self._score_range()
             return 0.0 if self._has_public_init() else self._middle(), 0.5 * (high - low)
         if auto and self.fit_intercept:
             raise ValueError(
@@ -242,8 +242,9 @@ class MeanFamily(HasCovariates, BaseMTL):
         return plan.report(self._source())
 
     def _problem(self, population):
+        loss = population.loss if population.n_classes else self.loss
         return Problem(
-            population.loss, population.n_outputs, self.fit_intercept, self.task_weight,
+            loss, population.n_outputs, self.fit_intercept, self.task_weight,
             self.lam, float(self.ridge),
         )  # fmt: skip
 
@@ -389,7 +390,7 @@ class MeanRegularized(WideSparse, MeanFamily):
     # ------------------------------------------------------------------ pooled levels
     def _free_because(self, population):
         """Why levels of tasks are not looked for, by parameters; None where they may be."""
-        if not self._is_private():
+        if not self._is_private() and self.loss == "squared":
             return "a fit without a budget is exact"
         for name in ("lam", "clip_norm", "n_rounds"):
             if not isinstance(getattr(self, name), str):
@@ -428,12 +429,16 @@ class MeanRegularized(WideSparse, MeanFamily):
             return LOGITS
         if self.target_range is None:
             return None
-        low, high = public_range(self.target_range)
+        low, high = self._score_range()
         reach = 0.5 * (high - low)
         return (-reach, reach) if self._has_public_init() else (low, high)
 
     def _settings(self):
-        return {"classification": self._classification, "fit_intercept": self.fit_intercept}
+        return {"classification": self._log_loss, "fit_intercept": self.fit_intercept}
+
+    def _with_targets(self, table):
+        table = super()._with_targets(table)
+        return dense_copy(table) if self.loss == "poisson" else table
 
     def _with_spread_labels(self, table):
         """Intercepts without a penalty need them; see `skpmtl.tables.targets.class_targets`."""
@@ -491,9 +496,16 @@ class MeanRegularized(WideSparse, MeanFamily):
 
     def _fit_exact(self, table):
         self._check_errors(Population.of(table))
+        if self.loss != "squared" and self._course(Population.of(table))[0] is not None:
+            return self._fit_table(table)
         return exact.fit(self, table)
 
     def _check_errors(self, population):
+        if self.standard_errors and self.loss != "squared":
+            raise ValueError(
+                f"standard_errors=True with loss={self.loss!r}: they are of squared loss and "
+                "classes. Pass standard_errors=False."
+            )
         wide = population.n_tasks * self._size(population) > DENSE_LIMIT
         if self.standard_errors and population.is_sparse and wide:
             raise ValueError(
@@ -669,7 +681,8 @@ _DOC = """{summary}
         Strength of the penalty towards the shared model, in the objective below. "auto" is every
         task's own
         choice, which stays with the task: {auto}
-        With ``epsilon=None`` w~ is the v of the objective with the median of the latter{held_back}.
+        With ``epsilon=None`` w~ is the v of the objective with the median of the
+        latter{held_back}.{of_rows}
     levels : {{"auto", "free", "pooled"}}, default="auto"
         The level of a task is its score at its mean row. "auto": where the budget allows it (m mu
         at least 33, see Notes{known_levels}), levels of all tasks are part of the shared model, and
@@ -868,6 +881,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         intercepts="",
         target_range=TARGET_RANGE + UNCERTAINTY,
         posterior=POSTERIOR,
+        of_rows=LOSS,
         known_levels=", or `target_range` is known",
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
@@ -881,6 +895,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         self,
         lam="auto",
         *,
+        loss="squared",
         levels="auto",
         epsilon=1.0,
         delta=None,
@@ -918,6 +933,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
             target_range=target_range, uncertainty=uncertainty, max_iter=max_iter, tol=tol,
             secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
+        self.loss = loss
         self.levels = levels
         self.standard_errors = standard_errors
 
@@ -940,6 +956,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         shapes_of_mean=" or (n_classes, n_features)",
         shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
         target_range="",
+        of_rows="",
         known_levels=", for two classes at any",
         intercepts=" or (n_tasks, n_classes)",
         classes="several",

@@ -11,6 +11,8 @@ from .._kernels.losses import NUMBER
 from .._kernels.spectrum import tridiagonal
 from .._runtime.registers import LANES, up
 from .._runtime.threads import in_order
+from ..engine.billboard import Structure, alone
+from ..engine.evidence import Evidence
 from ..local.average import (
     CLASS_STRENGTHS,
     ROUNDING,
@@ -22,6 +24,7 @@ from ..local.average import (
     rows_held,
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
+from ..local.dispersion import tempered
 from ..local.posterior import (
     Priors,
     TaskSums,
@@ -101,6 +104,8 @@ class PersonalModels:
                     # Alone a task has its own strength, or any: as where nothing was released.
                     reaches = *reaches, (0.0, alone_weight)
                     self._candidates = Candidates(around, alone_weight, reaches, self._hold, lone)
+                elif self.problem.loss == "poisson":
+                    self._candidates = alone_weight, reaches
                 else:
                     around = around + _FEW_ROWS * lone
                     given = alone_weight, reaches, self._hold
@@ -157,6 +162,8 @@ class PersonalModels:
         alone_weight = np.full(len(self.which), _NO_INIT)
         if self.problem.loss == "squared":
             found = Candidates(around, alone_weight, ((0.0, alone_weight),), self._hold, lone)
+        elif self.problem.loss == "poisson":
+            found = alone_weight, ()
         else:
             found = Candidates(around, alone_weight, (), self._hold, strengths=CLASS_STRENGTHS)
         tasks = copy(self.centred)
@@ -324,11 +331,27 @@ class PersonalModels:
     def _weighed(self, centred, found):
         """-> evidence, models (n, n_outputs, d) and intercepts of all tasks, of dense rows"""
         problem, table = self.problem, centred.table
+        if problem.loss == "poisson":
+            return self._weighed_counts(table, *found)
         given = centred.scale, found, self.centres, self.which, self._unit
         if problem.loss == "squared":
             evidence, W, b = averaged_models(table, problem.fit_intercept, *given)
             return evidence, W[:, None], b[:, None]
         return averaged_class_models(table, problem.fit_intercept, problem.loss, *given)
+
+    def _weighed_counts(self, table, alone_weight, reaches):
+        """`_weighed` of counts: averages by `Evidence`, around multiples of each task's centre.
+
+        `reaches`: multiples, and their prior weights.
+        """
+        d, own = table.n_features, self._unit[:, None] * self.centres[self.which]
+        found = [alone(d)] + [Structure("mean", w, c * own, alone(d).moment) for c, w in reaches]
+        found[0].weight = alone_weight
+        settings = {"classification": True, "fit_intercept": self.problem.fit_intercept}
+        table = tempered(table, self.problem.fit_intercept)
+        evidence = Evidence(table, table.n_tasks, **settings)
+        W, b, _ = evidence.models(found)
+        return evidence.total(found), W[:, None], b[:, None]
 
     def _dense(self, everybody):
         """Coefficients (n_tasks, *shape) of all tasks."""

@@ -94,7 +94,7 @@ class MeanPlan(Plan, RoundsPlan):
             adjacency=est.adjacency, clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
             groups=groups, noise_parties=est._noise_parties,
-            far=est._classification or (relation is not None and len(groups) > 1),
+            far=est._log_loss or (relation is not None and len(groups) > 1),
             n_started=1 if public_init is None else len(public_init.coef),
         )  # fmt: skip
         aside, self.deviation = _INTERCEPT_SHARE if intercepts else 0.0, None

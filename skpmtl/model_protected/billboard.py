@@ -6,12 +6,13 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from .._runtime.compat import Interval
+from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
 from ..engine.levels import LEVEL_BINS, Level, TaskLevels, level_attributes
 from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import OfModels, Personal
 from ..local.centred import CentredTasks, Problem
+from ..local.dispersion import tempered
 from ..local.posterior import (
     Priors,
     TaskSums,
@@ -37,6 +38,7 @@ from ..local.updates import lengths
 from ..privacy.moments import root_of
 from ..rounds.plan import BINS
 from ..solvers.fitted import PenaltyBillboard
+from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..tables.table import beside
@@ -140,7 +142,7 @@ def about(coef, relation, own_units, table, fit_intercept):
     """Centres of the tasks of a table. -> (m, d), or (m, C, d) of C classes"""
     found, C = relation.rows(table.tasks) @ coef, coef.shape[1] // table.n_features
     if own_units:
-        loss = {0: "squared", 2: "logistic"}.get(table.n_classes, "multinomial")
+        loss = {0: table.loss, 2: "logistic"}.get(table.n_classes, "multinomial")
         found *= lengths(CentredTasks(table, Problem(loss, C, fit_intercept)))[:, None]
     return found if C == 1 else found.reshape(len(found), C, -1)
 
@@ -171,6 +173,8 @@ class PriorBillboard(AboutCovariates, OfModels):
         To which models of the prior, centres and releases are differences.
     level : Level or None
         Mean and spread of the levels of tasks; None where they are free.
+    loss : {"squared", "poisson"}
+        Of real targets.
     """
 
     diagonal: bool
@@ -185,14 +189,16 @@ class PriorBillboard(AboutCovariates, OfModels):
     centres: Centres | None = None
     init: PublicInit | None = None
     level: Level | None = None
+    loss: str = "squared"
 
     constraints = {
+        "loss": [StrOptions(set(DATAFITS))],
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
-    settings = ("init",)
-    added = ("level",)
+    settings = ("init", "loss")
+    added = ("level", "loss")
 
     @property
     def n_features(self):
@@ -269,6 +275,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         `known`: whether a task may leave the public initial model; not for differences to it.
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
+        table = tempered(table, fit_intercept)
         bare, table = table, self._differences(table)
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:

@@ -11,7 +11,7 @@ clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa
 
 import numpy as np
 
-from ..engine.levels import SPREADS, Level, sum_of_octaves, window_of
+from ..engine.levels import SPREADS, Level, log_window_of, sum_of_octaves, window_of
 from ..engine.refine import Refinement
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import Tally, sum_of_differences
@@ -30,6 +30,7 @@ from ..privacy.moments import (
 from ..rounds.curator import CHANCE, gains, release_centre, shrinkage
 from ..rounds.plan import common_length, sum_of_bins
 from .billboard import Centres, PriorBillboard
+from .plan import LOG_WINDOW
 
 
 def votes_of(classification):
@@ -230,7 +231,11 @@ def release_level(billboard, plan, made):
     if window is None:
         words = "histogram of the levels of tasks, octaves of either sign"
         counts, std = yield from ask("window", words, sum_of_octaves, plan.histogram)
-        window = window_of(counts, std, m)
+        if plan.classification:  # of counts
+            middle = log_window_of(counts, std, m)
+            window = None if middle is None else (middle, LOG_WINDOW)
+        else:
+            window = window_of(counts, std, m)
         if window is None:
             return
     middle, unit = window

@@ -5,7 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._docstrings import POSTERIOR, SHAPES, UNCERTAINTY, fill_docstring
+from .._docstrings import LOSS, POSTERIOR, SHAPES, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
@@ -16,6 +16,7 @@ from ..exchange.billboard import Billboard
 from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from ..local.centred import Problem
+from ..local.dispersion import tempered
 from ..local.prior import VOTE_RANGE, LocalModels
 from ..privacy.mechanisms import DiagonalGaussian
 from ..privacy.moments import sum_of_directions
@@ -28,7 +29,6 @@ from ..solvers.losses import make_loss
 from ..solvers.penalties import GroupNorm, TraceNorm
 from ..tables.relation import read_relation
 from ..tables.table import differences
-from ..tables.targets import public_range
 from . import exact
 from .billboard import PriorBillboard, RelatedPenaltyBillboard
 from .curator import (
@@ -76,6 +76,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         self,
         alpha="auto",
         *,
+        loss="squared",
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
@@ -107,6 +108,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         dtype=np.float64,
     ):
         self.alpha = alpha
+        self.loss = loss
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
@@ -141,6 +143,11 @@ class _ModelProtected(HasCovariates, BaseMTL):
         super()._check_parameters()
         self._check_algorithm()
         self._check_relation()
+        if self.loss != "squared" and self.outliers is not None:
+            raise ValueError(
+                f'outliers={self.outliers!r} goes with loss="squared" or classes, and not with '
+                f"loss={self.loss!r}: leave it at None."
+            )
         if self.outliers is None:
             return
         if self._weighs_outliers() and self.outliers == "tasks":
@@ -220,7 +227,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         return 0.0 if self._has_public_init() else middle, unit
 
     def _local_settings(self):
-        return {"classification": self._classification, "fit_intercept": self.fit_intercept}
+        return {"classification": self._log_loss, "fit_intercept": self.fit_intercept}
 
     def _loss(self, table):
         return make_loss(
@@ -247,7 +254,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
             self._diagonal,
             moment=moment,
             vote=plan.vote if plan else [None] * (len(moment) + 1),
-            classification=self._classification,
+            classification=self._log_loss,
             tilt=0.5 * min(1.0, plan.ratio) if plan else 0.5,
             centres=centres,
             refine=refine,
@@ -255,7 +262,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
             log=log,
         )
         billboard.releases[:0] = releases if plan else []
-        billboard.init = public_init
+        billboard.init, billboard.loss = public_init, self.loss
         levels = plan.levels if plan else self._plain_levels(population)
         if levels is not None:
             yield from release_level(billboard, levels, made)
@@ -295,12 +302,13 @@ class _ModelProtected(HasCovariates, BaseMTL):
     def _task_side(self, table, population):
         """The task side for the tasks of `table`."""
         settings, to = self._local_settings(), None
-        some = differences(table, self._public_init(population))
+        some = differences(tempered(table, self.fit_intercept), self._public_init(population))
         relation = self._relation(population, quiet=True)
         if self._rounds(population, relation) is None:
             task_side = LevelTaskSide(LocalModels(some, **settings), table, settings)
         else:
-            problem = Problem(population.loss, population.n_outputs, self.fit_intercept)
+            loss = population.loss if population.n_classes else self.loss
+            problem = Problem(loss, population.n_outputs, self.fit_intercept)
             task_side = RelatedTaskSide(some, relation, problem, settings)
             to = relation.weights(table.tasks)
         return WithMeanModel(task_side, table, settings, to, self._weighs_outliers())
@@ -356,8 +364,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
         model = {"moment": (d,) if C == 1 else (C, d)}
         root = {"root": [(d,), (d, d)]}
         scale = {"snr_centre": Real, "snr_spread": Real}
-        low, high = VOTE_RANGE[self._classification]
-        votes = Total.of(votes_of(self._classification), "vote", 1, 0.5 * (high - low))
+        low, high = VOTE_RANGE[self._log_loss]
+        votes = Total.of(votes_of(self._log_loss), "vote", 1, 0.5 * (high - low))
         of_moment = self._total_moment(d)
         relation = self._relation(population, quiet=True)
         rounds, found = self._rounds(population, relation), {}
@@ -409,7 +417,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if levels is not None:
             known = {"billboard": PriorBillboard, "level": Level}
             spread = 1, 0.5
-            if self._classification:
+            if self._log_loss:
                 spread = N_DIFFERENCES, CLIP, sum_of_differences("spread")
             found |= specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ())
             found |= specified("noise", 1, 0.5, **known) | specified("spread", *spread, **known)
@@ -479,7 +487,7 @@ _DOC = """{summary}
         Strength of the penalty in the objective below (``epsilon=None``); it has the units of y
         and X. "auto" with ``algorithm="proximal"``: a quarter of the dual norm that noise alone
         gives to the gradient, in closed form (`skpmtl.solvers.strength`), whatever the units.
-        Not used by "empirical-bayes".
+        Not used by "empirical-bayes".{of_rows}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy, exact solution.
     delta : float or None, default=None
@@ -674,18 +682,18 @@ class _OfRange(MTLRegressorMixin):
     def _check_parameters(self):
         super()._check_parameters()
         if self.target_range is not None:
-            public_range(self.target_range)
+            self._score_range()
 
     def _target_unit(self):
         if self.target_range is None:
             return super()._target_unit()
-        low, high = public_range(self.target_range)
+        low, high = self._score_range()
         return 0.5 * (low + high) if self.fit_intercept else 0.0, 0.5 * (high - low)
 
     def _level_window(self):
         if self.target_range is None:
             return None
-        low, high = public_range(self.target_range)
+        low, high = self._score_range()
         return (0.0 if self._has_public_init() else 0.5 * (low + high)), 0.5 * (high - low)
 
 
@@ -745,6 +753,7 @@ class MPMTLLowRank(_OfRange, _LowRank):
         model="linear regression",
         target_range=_RANGE + UNCERTAINTY,
         posterior=POSTERIOR,
+        of_rows=LOSS,
         **dict.fromkeys(SHAPES, ""),
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
@@ -761,6 +770,7 @@ class MPMTLGroupSparse(_OfRange, _GroupSparse):
         model="linear regression",
         target_range=_RANGE + UNCERTAINTY,
         posterior=POSTERIOR,
+        of_rows=LOSS,
         **dict.fromkeys(SHAPES, ""),
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
@@ -779,6 +789,7 @@ class MPMTLLowRankClassifier(_OfClasses, _LowRank):
         model="logistic regression",
         classes="several",
         target_range="",
+        of_rows="",
         **SHAPES,
         also="MPMTLLowRank : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},{_SOFTMAX}",
@@ -798,6 +809,7 @@ class MPMTLGroupSparseClassifier(_OfClasses, _GroupSparse):
         model="logistic regression",
         classes="several",
         target_range="",
+        of_rows="",
         **SHAPES,
         also="MPMTLGroupSparse : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},"

@@ -73,7 +73,7 @@ def fit(est, table, alpha):
     b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
     billboard = kind.of(
         P, est._diagonal, alpha=alpha, ridge=est.ridge, task_weight=est.task_weight,
-        init=init, **own,
+        init=init, loss=est.loss, **own,
     )  # fmt: skip
     billboard.report = exact_report()
     W, B = billboard.add_init(W, b)

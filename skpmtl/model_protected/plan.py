@@ -28,6 +28,7 @@ _LEVEL_SHARES = {"level": 0.04, "noise": 0.01, "spread": 0.02}
 _WINDOW, _MOST_WINDOW = 18.0, 0.05
 _KNOWN_WINDOW, _FOUND_WINDOW = 33.0, 60.0
 _LOGITS = 4.0  # bound on the levels of classifiers
+LOG_WINDOW = 3.0  # half-width of the window of levels of counts
 # Of the votes on evidence: a share each, and what the first moment has of all where there are more.
 _VOTE_SHARE, _FIRST = 0.01, 0.45
 _RELATION_SHARE = 0.35  # of mu^2, for the rounds in which centres of tasks follow from covariates
@@ -170,10 +171,10 @@ class LevelPlan:
     """
 
     def __init__(self, est, population, mu, adjacency):
-        self.mu, self.classification = mu, est._classification
+        self.mu, self.classification = mu, est._log_loss
         self.replace_one = adjacency == "replace-one"
         self.all_pooled = est.levels == "pooled"
-        self.window = (0.0, _LOGITS) if self.classification else est._level_window()
+        self.window = (0.0, _LOGITS) if est._classification else est._level_window()
         self.shares = dict(_LEVEL_SHARES)
         if self.classification:
             self.shares["spread"] += self.shares.pop("noise")
@@ -227,7 +228,7 @@ class LevelPlan:
 def is_refined(est, population, mu, adjacency):
     """Public rule: whether tasks vote on rank and floor of second moments, and refine them."""
     return (
-        not (est._diagonal or est._classification)
+        not (est._diagonal or est._log_loss)
         and est.n_releases == "auto"
         and est.relation is None
         and is_able(population.n_tasks, mu, adjacency == "replace-one")
@@ -281,7 +282,7 @@ class MomentPlan(Plan):
             self.levels = LevelPlan.of(est, population, self.mu, est.adjacency)
             refined = is_refined(est, population, self.mu, est.adjacency)
         level = [] if self.levels is None else list(self.levels.shares.values())
-        low, high = VOTE_RANGE[est._classification]
+        low, high = VOTE_RANGE[est._log_loss]
         # Votes are centred, so an absent task moves the sum by half the range.
         reach = (high - low) * (1.0 if est.adjacency == "replace-one" else 0.5)
         sensitivity = moment_sensitivity(self.kind, est._diagonal, 1.0, est.adjacency, d)
@@ -324,7 +325,8 @@ class MomentPlan(Plan):
         self.dimension, self.n_tasks = population.n_features, population.n_tasks
         self.n_outputs = population.n_outputs
         self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
-        self.diagonal, self.classification = est._diagonal, est._classification
+        self.diagonal, self.classification = est._diagonal, est._log_loss
+        self.loss = est.loss
         self.target_range, self.allocation = getattr(est, "target_range", None), est.allocation
         self.epsilon, self.delta = check_budget(
             est.epsilon, est.delta, self.n_tasks, pure=self.kind in ("laplace", "wishart")
@@ -399,6 +401,8 @@ class MomentPlan(Plan):
             public["clip_norm"] = self.clip_norm
         if self.mean is not None and self.target_range is not None:
             public["target_range"] = tuple(map(float, self.target_range))
+        if self.loss != "squared":
+            public["loss"] = self.loss
         if self.vote:
             public["vote_range"] = VOTE_RANGE[self.classification]
         if self.relation is not None:

@@ -79,6 +79,7 @@ class NetworkBillboard:
     n_features: Any
     model_shape: Any
     has_one_mean: Any
+    loss: Any
     mean: Any
     signal: Any
     reaches: Any

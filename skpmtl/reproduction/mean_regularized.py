@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .._docstrings import LOSS
 from .._runtime.compat import StrOptions
 from .._runtime.threads import in_order
 from ..base import MTLClassifierMixin, MTLRegressorMixin
@@ -424,7 +425,7 @@ _DOC = """{summary}
     Parameters
     ----------
     lam : float or "auto", default="auto"
-        {lam}
+        {lam}{of_rows}
     epsilon, delta, adjacency, curator, clip_norm, clip_quantile, n_rounds, sampling, \
 sampling_rate, local_steps, local_learning_rate, server_learning_rate, personalization, init, \
 ridge, task_weight, clusters, relation, relation_rank, fit_intercept, task_feature, tasks, \
@@ -445,7 +446,7 @@ billboard_, privacy_, tasks_, n_iter_, n_features_in_, feature_names_in_{classes
 _STRENGTH = "Strength of the personalisation after the rounds; {}the rounds."
 
 
-def _doc(summary, text, lam, classifier, note=""):
+def _doc(summary, text, lam, classifier, note="", of_rows=""):
     kind = "classification" if classifier else "regression"
     return _DOC.format(
         summary=summary.format(kind),
@@ -456,6 +457,7 @@ def _doc(summary, text, lam, classifier, note=""):
         classes=", classes_" if classifier else "",
         class_list="classes, " if classifier else "",
         target_range="" if classifier else "target_range, uncertainty, ",
+        of_rows=of_rows,
     )
 
 
@@ -515,7 +517,38 @@ class PPSGDClassifier(_PPSGD, _Classifier):
 
 
 class LocalOnly(_LocalOnly, _Regressor):
-    __doc__ = _doc(*_TEXTS["local"], False, _UNUSED)
+    __doc__ = _doc(*_TEXTS["local"], False, _UNUSED, LOSS)
+
+    def __init__(
+        self, lam="auto", *, loss="squared", epsilon=1.0, delta=None, adjacency="replace-one",
+        curator="trusted", clip_norm="auto", clip_quantile=None, n_rounds="auto", sampling="all",
+        sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
+        personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
+        relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
+        unseen_task="error", target_range=None, uncertainty=False, max_iter=100, tol=1e-10,
+        secure=False, random_state=None, verbose=0, dtype=np.float64,
+    ):  # fmt: skip
+        super().__init__(
+            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds,
+            sampling=sampling, sampling_rate=sampling_rate, local_steps=local_steps,
+            local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
+            personalization=personalization, init=init, ridge=ridge, task_weight=task_weight,
+            clusters=clusters, relation=relation, relation_rank=relation_rank,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, target_range=target_range, uncertainty=uncertainty,
+            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state,
+            verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.loss = loss
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self.loss != "squared" and self.personalization != "mean-reg":
+            raise ValueError(
+                f"loss={self.loss!r} with personalization={self.personalization!r}, whose steps "
+                'are of squared loss: leave it at "mean-reg".'
+            )
 
 
 class LocalOnlyClassifier(_LocalOnly, _Classifier):

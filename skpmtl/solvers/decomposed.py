@@ -51,6 +51,7 @@ class Stacked:
 
     ridge = 0.0
     alike = keeps = has_models = False
+    is_bounded = True
     is_narrow = False  # a sample of tasks is no start
     is_flat = True  # parts that grow in opposite directions change no residual
 

@@ -8,6 +8,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels
 from ..local.prior import LocalModels
+from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from .decomposed import OUTLIERS, minimize_sum
 from .losses import make_loss
@@ -47,6 +48,8 @@ class PenaltyBillboard(OfModels):
         Strength of the penalty of q_k; not used without outliers.
     init : PublicInit or None
         To which W is the difference.
+    loss : {"squared", "poisson"}
+        Of real targets.
     """
 
     diagonal: bool
@@ -61,9 +64,11 @@ class PenaltyBillboard(OfModels):
     outliers: str | None = None
     outlier_alpha: float = 1.0
     init: PublicInit | None = None
+    loss: str = "squared"
     mean = None
 
     constraints = {
+        "loss": [StrOptions(set(DATAFITS))],
         "outliers": [StrOptions(set(OUTLIERS)), None],
         "outlier_alpha": [Interval(Real, 0, None, closed="neither")],
         "alpha": [Interval(Real, 0, None, closed="left")],
@@ -72,7 +77,8 @@ class PenaltyBillboard(OfModels):
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "n_outputs": [Interval(Integral, 1, None, closed="left")],
     }
-    settings = ("alpha", "ridge", "task_weight", "outliers", "outlier_alpha", "init")
+    settings = ("alpha", "ridge", "task_weight", "outliers", "outlier_alpha", "init", "loss")
+    added = ("loss",)
 
     @property
     def n_features(self):

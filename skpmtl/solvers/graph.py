@@ -191,7 +191,7 @@ class GraphState(State):
         """
         problem = self.centred.problem
         settings = {"task_weight": problem.task_weight, "fit_intercept": problem.fit_intercept}
-        loss = make_loss(table, classification=problem.loss != "squared", **settings)
+        loss = make_loss(table, classification=table.has_log_loss, **settings)
         c, (X, y, _) = loss.unit, loss.sizes()
         ones = np.sqrt(loss.scale * loss.table.support)
         lengths = np.sqrt(np.einsum("kcj,kcj->kc", W, W)).ravel()
@@ -227,6 +227,7 @@ class LossOnGraph:
 
     ridge = 0.0  # to those outside: it is in A
     alike = keeps = crawls = has_models = False
+    is_bounded = True
     is_narrow = False  # a sample of tasks is no start
     is_flat = True  # steps of splitting only bound the curvature of A
 

@@ -16,8 +16,9 @@ from .._kernels import passes
 from .._kernels.grams import gram_product
 from .._runtime.threads import run_blocks, task_blocks
 from ..local.grams import NARROW, SMALL, RowGrams, each_block, grams, invert
-from ..local.prior import LocalModels, sides
-from ..tables.table import rows_of
+from ..local.prior import LocalModels
+from ..tables.datafits import events, sides, with_events
+from ..tables.table import table_of
 from ..tables.targets import class_shares
 from . import resolvents
 
@@ -26,15 +27,18 @@ _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
 def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
-    """The loss of `table`, in the representation that is cheapest to evaluate.
+    """The loss of `table`, in the representation that is cheapest to evaluate; `classification` as
+    of `LocalModels`.
 
     Squared loss turns to Gram matrices where they are smaller than the rows they replace, and
     to matrix products where all tasks share one X.
     """
     args = (table, table.scale(task_weight), fit_intercept, ridge)
-    if classification:
-        return MultinomialLoss(*args) if table.n_classes > 2 else LogisticLoss(*args)
-    return _squared(*args)
+    if not classification:
+        return _squared(*args)
+    if table.loss == "poisson":
+        return PoissonLoss(*args)
+    return MultinomialLoss(*args) if table.n_classes > 2 else LogisticLoss(*args)
 
 
 def _with_columns(table, columns):
@@ -72,6 +76,7 @@ class Loss:
     is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
     has_models = False  # whether there is a `model`, for Newton steps
     keeps = crawls = False  # whether it serves several strengths; whether one needed models
+    is_bounded = True  # whether its curvature has a bound, without which there are models alone
     repeats = 1  # rows of the table for every row of X that a task has
     steepest = 1.0  # largest second derivative of a row's loss in its score
     entropy_slope = 0.0  # of the dual value in the residuals, where they do not add up to zero
@@ -225,16 +230,7 @@ class Loss:
 
     def some(self, tasks):
         """The loss of the tasks at these positions; rows of a table of its own."""
-        table = self.table
-        rows, ends = rows_of(table.offsets, tasks)
-        if (np.diff(rows) == 1).all():
-            rows = slice(rows[0], rows[-1] + 1)
-        own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}
-        if table.weights is not None:
-            own |= {"weights": table.weights[rows], "masses": None}
-        if table.base is not None:
-            own["base"] = table.base[rows]
-        inner = replace(table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], **own)
+        inner = table_of(self.table, tasks)
         return type(self)(inner, self.scale[tasks], self.fit_intercept, self.ridge)
 
     @cached_property
@@ -245,7 +241,7 @@ class Loss:
     def sizes(self):
         """Root of scale_k times the sum of squares of X_k, y_k and C y_k. -> (3, m)"""
         if self._sizes is None:
-            X, y = self.table.X, self.y
+            X, y = self.table.X, self._score_sizes()
             if self._base is not None:
                 y = np.abs(y) + np.abs(self._base)
             if self.table.is_sparse:
@@ -259,6 +255,10 @@ class Loss:
             sums = np.add.reduceat(rows, self.offsets[:-1], axis=1)
             self._sizes = np.sqrt(self.scale * sums)
         return self._sizes
+
+    def _score_sizes(self):
+        """What scores of rows are up to, but for the weights: targets."""
+        return self.y
 
     def _centred(self, y):
         """y less its mean in every task, with intercepts."""
@@ -664,6 +664,54 @@ class LogisticLoss(Loss):
         entropy = entr(u)
         entropy += entr(np.subtract(1.0, u, out=u), out=u)
         return self._entropy(entropy, theta)
+
+
+class PoissonLoss(Loss):
+    """sum_k scale_k times half of the deviance of counts + ridge / 2 ||W||_F^2.
+
+    The logarithm of a mean is x w_k + b_k, and log-exposures of the rows. The curvature of a row is
+    its mean count, which has no bound: there are no gradient steps, but those of `model`.
+    """
+
+    quadratic = is_bounded = False
+    has_models = True
+    entropy_slope = 32.0
+    _residual_kernel = staticmethod(passes.poisson_residuals)
+
+    def __init__(self, table, *args, **options):
+        table = with_events(table) if args[1] else table
+        super().__init__(table, *args, **options)
+        self._from(None if table.base is None else table.base[:, 0])
+
+    def _score_sizes(self):
+        return np.full(len(self.y), self.entropy_slope)  # logarithms of counts
+
+    @property
+    def steepest(self):
+        """The mean count, as a typical curvature."""
+        return float(events(self.table).sum()) / self.table.n_rows
+
+    def model(self, W, floor):
+        """The squared loss with gradient and Hessian at W: a step of reweighted least squares.
+
+        Means are raised to `floor` times the largest of their task: weights have an inverse.
+        """
+        z, r = self.scores(W), self._r
+        self._residuals(z)
+        q = self.y - r
+        largest = np.maximum.reduceat(q, self.offsets[:-1])
+        np.maximum(q, floor * np.repeat(largest, self.table.sizes), out=q)
+        table = replace(self.table, y=z + r / q, weights=q, masses=None, base=None)
+        return _squared(table, self.scale, self.fit_intercept, self.ridge)
+
+    def dual_scale(self, W, V, value):
+        return 1.0
+
+    def dual(self, theta, W, V, value):
+        """Minus the conjugates of the deviances at minus theta times the residuals."""
+        q = self.y - theta * self._r
+        np.maximum(q, 0.0, out=q)
+        return self._entropy(entr(q) + q - entr(self.y) - self.y, theta)
 
 
 class MultinomialLoss(Loss):

@@ -26,6 +26,7 @@ from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_th
 from ..local.centred import CentredTasks, share_of_centre
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
 from ..local.updates import ProximalModels, ProximalUpdates, is_exact, lengths
+from ..tables.datafits import levels_of, with_events
 from ..tables.table import read_only
 from .losses import SquaredLoss
 from .strength import squares
@@ -212,7 +213,8 @@ class State:
         self.strengths = np.full(table.n_tasks, lam)  # second derivatives of the penalty of a task
         shared = table.rows is not None
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
-        self._y, self.counts, self._kind = table.y, table.counts, NUMBER[problem.loss]
+        y = with_events(table).y if problem.loss == "poisson" else table.y
+        self._y, self.counts, self._kind = y, table.counts, NUMBER[problem.loss]
         held = np.where(centred._single, problem.lam, 0.0)  # whatever the unit of the rows is
         self.held = held if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
@@ -312,8 +314,11 @@ class Arrow:
     def _weights(self, rows):
         """Roots of the curvatures of the loss, (n_rows, groups)."""
         P = self.state.P[rows]
-        if self.state.centred.problem.loss == "squared":
+        loss = self.state.centred.problem.loss
+        if loss == "squared":
             weights = np.ones_like(P)
+        elif loss == "poisson":
+            weights = P.copy()
         else:
             weights = P * (1.0 - P)
         weights *= self.state.counts[rows, None]
@@ -496,6 +501,8 @@ def newton(state, tol, max_iter, log, kind):
         weights = 1.0 if table.weights is None else table.weights
         share = np.add.reduceat(weights * (table.y > 0), table.offsets[:-1])
         Wb[:, 0, -1] = np.log((share + 0.5) / (table.support - share + 0.5))
+    elif centred.problem.fit_intercept and centred.problem.loss == "poisson":
+        Wb[:, 0, -1] = levels_of(table)
     direct, arrow = kind is not None and table.n_features <= _DIRECT, None
     floor = 1e-14 * (float(centred.smoothness.max()) + lam + centred.problem.ridge)
     value = state.value(Wb)

@@ -35,6 +35,7 @@ _FLOOR = 0.1  # how far slopes are raised towards their bound at first
 _TURN = 500  # iterations of splitting, without Newton phases, before gradient steps
 _MODEL_FLOOR = 1e-3  # how far slopes of models are raised towards their bound
 _FORCING = 0.05  # part of the gap that a model may leave
+_SHORTEST = 1e-9  # part of a Newton step, where all are taken
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _SHORT = 2  # steps of a short history
@@ -145,6 +146,9 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
 
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
+    if not loss.is_bounded:
+        W = np.zeros(loss.shape) if W is None else W
+        return _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=True)
     first_order = spare = None
     newton = loss.quadratic and alpha > 0 and penalty.has_factors
     models = loss.keeps and alpha > 0 and loss.has_models  # on a path, where starts are close
@@ -207,24 +211,29 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             done += steps
 
 
-def _by_models(loss, penalty, alpha, W, tol, max_iter, log):
+def _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=False):
     """Newton steps: each minimises with the squared loss of `Loss.model` in place of the loss.
 
     -> W, first-order and Newton steps; no further than models are good for: a step that leaves
-    half of the gap, or promises what is not there, is the last.
+    half of the gap, or promises what is not there, is the last. `whole`: to the minimum, however
+    short steps are. -> Solution
     """
-    done, before = 0, np.inf
+    done, before, share = 0, np.inf, 1.0
     while True:
         value, V = loss.evaluate(W)
         omega = penalty.value(W)
         at = dual_gap(loss, penalty, alpha, W, V, value, omega, tol)
         if log is not None and done:
             log(done, at.objective, at.gap)
-        if at.ends(tol) or done >= max_iter or at.gap > 0.5 * before:
+        if whole and (at.ends(tol) or done >= max_iter):
+            return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
+        if not whole and (at.ends(tol) or done >= max_iter or at.gap > 0.5 * before):
             return W, done
+        # A model that leaves too much of the gap is solved further.
+        share = 0.1 * share if at.gap > 0.5 * before else 1.0
         before, model = at.gap, loss.model(W, _MODEL_FLOOR)
         here = model.evaluate(W)[0] + alpha * omega
-        goal = max(_FORCING * at.gap, 0.3 * tol * at.objective) / here
+        goal = share * max(_FORCING * at.gap, 0.3 * tol * at.objective) / here
         part = _alternate(model, penalty, alpha, W.copy(), goal, max_iter - done, None)
         done += max(part.n_iter, 1)
         promise, size = here - part.objective, 1.0
@@ -235,8 +244,10 @@ def _by_models(loss, penalty, alpha, W, tol, max_iter, log):
             if there <= at.objective - 0.1 * size * promise:
                 break
             size *= 0.5
-            if size < 0.1:
+            if size < 0.1 and not whole:
                 return W, done
+            if min(size, share) < _SHORTEST:  # rounding: no lower objective can be told apart
+                return Solution(W, at.objective, at.gap, done, at.closes(tol), True)
         W = trial
 
 

@@ -16,6 +16,7 @@ from scipy import sparse
 
 from ..local.grams import row_blocks
 from ..local.prior import SNR, LocalModels, even_root
+from ..tables.datafits import events
 
 SHARE = 0.25  # of the dual norm of the noise
 _STEPS = 30  # of the power iteration
@@ -37,8 +38,9 @@ def auto_alpha(loss, penalty):
     Notes
     -----
     The variance s_k^2 of the squared loss is that of y_k over 1 + snr_k, with the signal to noise
-    ratio that explains the task best under the prior N(0, kappa I); that of class labels is
-    p (1 - p) with the share p of the class in the task, and half a row for it and half for others.
+    ratio that explains the task best under the prior N(0, kappa I); that of counts is
+    their mean, and that of class labels p (1 - p) with the share p of the class in the task, and
+    half a row for it and half for others.
     `SHARE` was chosen on the tables of the role "tuning" in ``benchmarks/unseen``.
     """
     table, scale = loss.table, loss.scale
@@ -60,6 +62,8 @@ def _noise(loss):
     table, y = loss.table, loss.y
     weights = 1.0 if table.weights is None else table.weights
     sizes, starts = table.support, table.offsets[:-1]
+    if not loss.is_bounded:  # the variance of a count is its mean
+        return events(table) / table.sizes
     if not loss.quadratic:
         p = (np.add.reduceat(weights * (y > 0.5), starts) + 0.5) / (sizes + 1.0)
         return p * (1.0 - p)

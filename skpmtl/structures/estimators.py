@@ -4,7 +4,7 @@ from numbers import Real
 
 import numpy as np
 
-from .._docstrings import POSTERIOR, SHAPES, TARGET_RANGE, UNCERTAINTY, fill_docstring
+from .._docstrings import LOSS, POSTERIOR, SHAPES, TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.billboard import StructureBillboard
@@ -13,7 +13,6 @@ from ..engine.plan import LOGITS, STRUCTURES, StructurePlan
 from ..engine.queries import query_specs
 from ..engine.tasks import StructureTaskSide
 from ..privacy.report import exact_report
-from ..tables.targets import public_range
 
 
 class _PrivateMTL(BaseMTL):
@@ -32,6 +31,7 @@ class _PrivateMTL(BaseMTL):
         self,
         structure="auto",
         *,
+        loss="squared",
         levels="auto",
         epsilon=1.0,
         delta=None,
@@ -50,6 +50,7 @@ class _PrivateMTL(BaseMTL):
         dtype=np.float64,
     ):
         self.structure = structure
+        self.loss = loss
         self.levels = levels
         self.epsilon = epsilon
         self.delta = delta
@@ -91,7 +92,7 @@ class _PrivateMTL(BaseMTL):
         return tuple(name for name in STRUCTURES if name in wanted)
 
     def _settings(self):
-        return {"classification": self._classification, "fit_intercept": self.fit_intercept}
+        return {"classification": self._log_loss, "fit_intercept": self.fit_intercept}
 
     # ------------------------------------------------------------------------ curator and task side
     def _curator(self, population, source):
@@ -145,7 +146,7 @@ _DOC = """{summary}
     structure : {{"auto", "low-rank", "sparse", "mean"}} or list of these, default="auto"
         What tasks may share: models near a common subspace, models of the same few features,
         models around a common mean. "auto": any of them, and a task may always go alone. Public
-        knowledge that rules some out saves a part of the budget.
+        knowledge that rules some out saves a part of the budget.{of_rows}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same algorithm without noise.
     delta : float or None, default=None
@@ -238,13 +239,14 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         known_levels=" with `target_range`, or",
         target_range=TARGET_RANGE + UNCERTAINTY,
         posterior=POSTERIOR,
+        of_rows=LOSS,
         **dict.fromkeys(SHAPES, ""),
     )
 
     def _check_parameters(self):
         super()._check_parameters()
         if self.target_range is not None:
-            public_range(self.target_range)
+            self._score_range()
         elif self.unseen_task == "mean" and self.fit_intercept and self.levels == "free":
             raise ValueError(
                 'unseen_task="mean" with levels="free" needs the public range of the target, in '
@@ -254,7 +256,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
     def _intercept_range(self):
         """Public range of intercepts; None where there are none."""
         known = self.fit_intercept and self.target_range is not None
-        return public_range(self.target_range) if known else None
+        return self._score_range() if known else None
 
 
 class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
@@ -270,6 +272,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         known_levels=" for classes, or",
         unseen=",\n        clipped to -5 ... 5, or with several classes to length 5",
         target_range="",
+        of_rows="",
         **SHAPES,
     )
     _multiclass = True

@@ -58,6 +58,9 @@ class TaskTable:
         Sums of the weights that users gave; None: the numbers of rows.
     base : ndarray (N, n_outputs), default=None
         Scores that log-losses add to those of a model, see `skpmtl.tables.public_init`; None: 0.
+    loss : str, default="squared"
+        Of real targets, see `skpmtl.tables.datafits`. Counts have the logarithms of their exposures
+        in `base`, and sums of exposures as `masses`, without `weights`.
     """
 
     X: object
@@ -71,6 +74,7 @@ class TaskTable:
     weights: np.ndarray | None = None
     masses: np.ndarray | None = None
     base: np.ndarray | None = None
+    loss: str = "squared"
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from
@@ -113,6 +117,11 @@ class TaskTable:
         return np.ones(self.n_rows) if self.weights is None else self.weights
 
     @property
+    def has_log_loss(self):
+        """Whether models are scores, of classes or of counts, and targets no sums of them."""
+        return self.n_classes > 0 or self.loss == "poisson"
+
+    @property
     def n_tasks(self):
         return len(self.tasks)
 
@@ -153,6 +162,8 @@ class TaskTable:
 
         Without `masses` weights are those that were given, and numbers of rows public.
         """
+        if self.weights is None and self.masses is not None:  # exposures
+            return 1.0 / self.masses if task_weight == "equal" else np.ones(self.n_tasks)
         if task_weight == "equal":
             return 1.0 / (self.sizes if self.masses is None else self.support)
         return np.ones(self.n_tasks) if self.masses is None else self.masses / self.support
@@ -209,6 +220,23 @@ def rows_of(offsets, tasks):
     sizes = np.diff(offsets)[tasks]
     ends = np.concatenate([[0], np.cumsum(sizes)])
     return np.repeat(offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1]), ends
+
+
+def table_of(table, tasks):
+    """The table of the tasks at these positions, with their rows alone."""
+    rows, ends = rows_of(table.offsets, tasks)
+    if len(rows) and (np.diff(rows) == 1).all():
+        rows = slice(rows[0], rows[-1] + 1)
+    own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}
+    if table.weights is not None:
+        own["weights"] = table.weights[rows]
+    if table.masses is not None:
+        own["masses"] = table.masses[tasks]
+    if table.base is not None:
+        own["base"] = table.base[rows]
+    return replace(
+        table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], order=None, absent=(), **own
+    )
 
 
 def by_code(codes):
@@ -282,7 +310,7 @@ def beside(table, W):
 def _moved(table, base):
     """The table of which scores are differences to `base`, (n_rows, n_outputs)."""
     base = np.clip(np.nan_to_num(base), -LARGEST, LARGEST)
-    if table.n_classes:
+    if table.has_log_loss:
         return replace(table, base=base if table.base is None else base + table.base)
     return replace(table, y=table.y - base[:, 0])
 

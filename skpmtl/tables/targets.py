@@ -28,7 +28,7 @@ def real_target(table):
     bad = np.flatnonzero(~np.isfinite(y))
     if len(bad):
         problem = "NaN" if np.isnan(y[bad[0]]) else "infinity (inf)"
-        _refuse_target(table, bad, problem)
+        refuse_target(table, bad, problem)
     return y
 
 
@@ -146,9 +146,9 @@ def encode_labels(table, classes=None, *, positions=False):
     """
     codes, labels = factorize(table.y)
     if (codes < 0).any():
-        _refuse_target(table, np.flatnonzero(codes < 0), "NaN or None")
+        refuse_target(table, np.flatnonzero(codes < 0), "NaN or None")
     if labels.dtype.kind == "f" and np.isinf(labels).any():
-        _refuse_target(table, np.flatnonzero(np.isinf(labels)[codes]), "infinity (inf)")
+        refuse_target(table, np.flatnonzero(np.isinf(labels)[codes]), "infinity (inf)")
     labels = _plain_labels(labels)
     if classes is None:
         # Twice each: of distinct labels alone the check says that they look like a regression.
@@ -236,11 +236,11 @@ def class_shares(y, n_classes):
     return shares
 
 
-def _refuse_target(table, bad, problem):
+def refuse_target(table, bad, problem, remedy="Drop these rows."):
     task = table.tasks[np.searchsorted(table.offsets, bad[0], side="right") - 1].item()
     raise ValueError(
         f"Input y contains {problem}: {len(bad)} value(s), first in row "
-        f"{table.input_row(bad[0])} (task {task!r}). Drop these rows."
+        f"{table.input_row(bad[0])} (task {task!r}). {remedy}"
     )
 
 

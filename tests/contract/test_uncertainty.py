@@ -24,7 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reprodu
 
 
 def has_posterior(case):
-    return "uncertainty" in case.estimator.get_params() and case.estimator._no_posterior() is None
+    if "uncertainty" not in case.estimator.get_params() or case.estimator.loss != "squared":
+        return False
+    return case.estimator._no_posterior() is None
 
 
 HAVE = [case for case in CASES + EXACT if has_posterior(case)]

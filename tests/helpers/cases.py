@@ -58,11 +58,19 @@ STARTS = {  # of three classes
 RELATION = {task: [task % 4, "ab"[task % 2]] for task in range(100)}
 
 
+class Counts(int):
+    """No classes, and targets that are counts."""
+
+
+COUNTS = Counts(0)
+
+
 @dataclass
 class Case:
     """An estimator and the data it takes.
 
-    n_classes: 0 for real targets. form: "long", "csr", "wide", "mapping" or "column".
+    n_classes: 0 for real targets, `COUNTS` for counts. form: "long", "csr", "wide", "mapping" or
+    "column".
     sizes_public: neighbours have the same number of rows in every task. record: they differ in
     one row only. unit: they differ in the rows of one person, who has one in every task. close:
     how far, as a part of the largest coefficient, models of `personalize` may be from those of a
@@ -363,6 +371,32 @@ def _output_perturbation():
         yield _case(classifier, 2, max_task_rows=N_ROWS, min_task_rows=2, **bounds)
 
 
+def _counts():
+    """Counts: what logistic loss and squared loss have, by other code."""
+    slow = {"marks": (pytest.mark.slow,)}
+    few = {"n_rounds": 3, "clip_norm": 1.0}
+    known = {"unseen_task": "mean", "target_range": (0.1, 60.0)}
+    few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
+    related = {"relation": RELATION, "marks": (few_tasks, pytest.mark.slow)}
+    for cls, options in (
+        (PrivateMTL, {"epsilon": 1e3, "unseen_task": "mean"}),
+        (PrivateMTL, {"epsilon": 14.0, "structure": "low-rank", "form": "csr"}),
+        (PrivateMTL, {"epsilon": 60.0, "init": START, **known, **slow}),
+        (PrivateMTL, {"epsilon": 10.0, "fit_intercept": False, **slow}),
+        (MPMTLLowRank, {"unseen_task": "mean"}),
+        (MPMTLLowRank, {"init": START, "form": "csr", **known, **slow}),
+        (MPMTLLowRank, {"epsilon": 1e4, **related}),
+        (MPMTLGroupSparse, {"mechanism": "laplace", "form": "wide", "tasks": False}),
+        (PrivateMeanRegMTL, {"epsilon": 60.0, "unseen_task": "mean"}),
+        (PrivateMeanRegMTL, {"clusters": CLUSTERS, "form": "csr", **few, **known}),
+        (PrivateMeanRegMTL, {"epsilon": 1e4, "levels": "free", "init": START, **slow}),
+        (PrivateMeanRegMTL, {"adjacency": "zero-out", "lam": 0.3, **related, **few}),
+        (LocalOnly, {"form": "mapping"}),
+        (LocalOnly, {"init": START, "lam": 0.3, **slow}),
+    ):
+        yield _case(cls, COUNTS, loss="poisson", **options)
+
+
 def _servers():
     three = ("servers", 3)
     yield _case(PrivateMTL, curator=("sites", 3, 2), epsilon=60.0)
@@ -407,6 +441,11 @@ def _exact():
     for start in ({}, {"init": STARTS["coef"]}):
         options = {"lam": 0.1, "epsilon": None, "close": 5e-3, **none, **start}
         yield _case(PrivateMeanRegMTLClassifier, 3, **options)
+    counts = {"loss": "poisson", "epsilon": None, "close": 1e-4}
+    yield _case(MPMTLLowRank, COUNTS, alpha=0.1, ridge=0.1, task_weight="samples", **counts)
+    yield _case(MPMTLGroupSparse, COUNTS, alpha=0.1, tol=1e-9, **counts)
+    yield _case(PrivateMeanRegMTL, COUNTS, lam=0.3, ridge=0.1, unseen_task="mean", **counts)
+    yield _case(PrivateMTL, COUNTS, loss="poisson", epsilon=None)
     yield _case(PPSGD, n_rounds=3, epsilon=math.inf)
     yield _case(DPMetaInit, epsilon=None, fit_intercept=False)
     yield _case(DPMetaInitClassifier, 3, privacy=None)
@@ -435,7 +474,7 @@ def _first_of_siblings(cases):
 
 
 CASES = [*_model_protected(), *_structures(), *_rounds(), *_meta(), *_output_perturbation()]
-CASES = [*_first_of_siblings(CASES), *_servers()]
+CASES = [*_first_of_siblings(CASES), *_counts(), *_servers()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
 EXACT = [*_exact()]
 # One of every estimator, with warnings only where there is no other.
@@ -455,7 +494,9 @@ def long_data(n_classes=0, seed=0, sizes=(N_ROWS,) * N_TASKS):
 
 
 def labels(score, n_classes):
-    """Classes by the ranks of scores, so that there are all of them; scores without classes."""
+    """Classes by the ranks of scores, so that there are all of them; counts; or the scores."""
+    if isinstance(n_classes, Counts):
+        return np.floor(3.0 * np.exp(np.clip(score, -30.0, 15.0)))
     if not n_classes:
         return score
     return np.argsort(np.argsort(score, kind="stable"), kind="stable") * n_classes // len(score)

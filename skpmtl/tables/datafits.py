@@ -1,0 +1,201 @@
+"""Losses of real targets and of two classes: what is asked of one more.
+
+The loss of a row is minus its log-likelihood at the score s = x'w + b, up to a constant. Solvers
+of all tasks have their own loops (`skpmtl._kernels.losses`, `skpmtl.solvers.losses`).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.metrics import d2_tweedie_score, r2_score
+
+from .targets import public_range, real_target, refuse_target
+from .weights import in_rows, without_weightless
+
+__all__ = ["DATAFITS", "LOGISTIC", "POISSON", "Datafit"]
+
+_LEAST = 1e-6  # curvature of a row in steps of Newton's method
+_FAR = 100.0  # scores of counts beyond which means are not told apart
+NO_EVENTS = 0.5  # events of a task that has none: its level stays finite
+
+
+class Datafit:
+    """A loss of rows.
+
+    A subclass defines `value` and `derivatives`; the other methods where scores are not what is
+    predicted.
+
+    Attributes
+    ----------
+    reach : float
+        How far the score of a row moves in a step of Newton's method at most.
+    searched : bool
+        Whether steps are halved where they do not lower the loss of a task.
+    has_exposures : bool
+        Whether weights are exposures, which nothing bounds.
+    """
+
+    reach, searched, has_exposures = 4.0, False, False
+
+    def targets(self, table):
+        """Targets of a table as finite float64.
+
+        Raises
+        ------
+        ValueError
+            For those that the loss does not take; it names the first row.
+        """
+        return real_target(table)
+
+    def weigh(self, table):
+        """A table whose weights, which are not None, mean what the loss makes of them."""
+        return in_rows(table)
+
+    def value(self, y, score):
+        """Losses of rows; y and score may be of several dimensions."""
+        raise NotImplementedError
+
+    def derivatives(self, y, score):
+        """First and second derivatives of the losses by the score."""
+        raise NotImplementedError
+
+    def mean(self, score):
+        """Expected targets."""
+        return score
+
+    def range_of_scores(self, target_range):
+        """Lowest and highest score, for the public range of targets.
+
+        Raises
+        ------
+        ValueError
+            Unless that is one of expected targets.
+        """
+        return public_range(target_range)
+
+    def score(self, y, predicted, sample_weight=None):
+        """How good predictions are: at most 1, and 0 for those of the mean target."""
+        return r2_score(y, predicted, sample_weight=sample_weight)
+
+    def working(self, y, score):
+        """Weights and steps of the least squares that a step of Newton's method solves."""
+        slope, curvature = self.derivatives(y, score)
+        weight = np.maximum(curvature, _LEAST)
+        return weight, -slope / weight
+
+
+class Squared(Datafit):
+    """Half of the squared error."""
+
+    def value(self, y, score):
+        return 0.5 * (y - score) ** 2
+
+    def derivatives(self, y, score):
+        return score - y, np.ones_like(score)
+
+
+class Logistic(Datafit):
+    """log(1 + exp(-s)) of the label; y as `skpmtl.tables.targets.class_targets` makes it."""
+
+    def value(self, y, score):
+        side, share = sides(y)
+        t = side * score
+        return np.logaddexp(0.0, -t) + share * t
+
+    def derivatives(self, y, score):
+        side, share = sides(y)
+        p = 1.0 / (1.0 + np.exp(-np.clip(side * score, -30.0, 30.0)))
+        return -side * (1.0 - p - share), p * (1.0 - p)
+
+
+class Poisson(Datafit):
+    """exp(s) - y s - (y - y log y), half of the deviance; s is the logarithm of the mean.
+
+    Rates y with exposures as weights e, as `PoissonRegressor` has them, are counts e y whose score
+    has log e more.
+    """
+
+    searched = has_exposures = True
+
+    def targets(self, table):
+        y = super().targets(table)
+        bad = np.flatnonzero(y < 0)
+        if len(bad):
+            remedy = 'loss="poisson" is for counts, or rates: drop them, or take loss="squared".'
+            refuse_target(table, bad, "negative numbers", remedy)
+        return y
+
+    def weigh(self, table):
+        table = without_weightless(table)
+        weights = table.weights
+        masses = np.add.reduceat(weights, table.offsets[:-1])
+        base = np.log(weights)[:, None]
+        return replace(table, y=weights * table.y, base=base, weights=None, masses=masses)
+
+    def value(self, y, score):
+        score = np.clip(score, -_FAR, _FAR)
+        with np.errstate(all="ignore"):
+            saturated = np.where(y > 0, y - y * np.log(y), 0.0)
+        return np.exp(score) - y * score - saturated
+
+    def derivatives(self, y, score):
+        mean = np.exp(np.clip(score, -_FAR, _FAR))
+        return mean - y, mean
+
+    def mean(self, score):
+        return np.exp(np.minimum(score, 700.0))  # does not overflow
+
+    def range_of_scores(self, target_range):
+        low, high = super().range_of_scores(target_range)
+        if not low > 0:
+            raise ValueError(
+                f'target_range={target_range!r} with loss="poisson" is the range of expected '
+                "counts (or rates), which are positive: pass a small number as the lower end."
+            )
+        return float(np.log(low)), float(np.log(high))
+
+    def score(self, y, predicted, sample_weight=None):
+        predicted = np.maximum(predicted, np.finfo(float).tiny)
+        return d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1)
+
+
+def sides(label):
+    """-1 or 1, and what the other class has of a row (`skpmtl.tables.targets.class_targets`)."""
+    return np.sign(label), 0.5 * (1.0 - np.abs(label))
+
+
+LOGISTIC, POISSON = Logistic(), Poisson()
+DATAFITS = {"squared": Squared(), "poisson": POISSON}
+
+
+def events(table):
+    """Sums of the counts of all tasks, (n_tasks,), `NO_EVENTS` at least."""
+    return np.maximum(np.add.reduceat(table.y, table.offsets[:-1]), NO_EVENTS)
+
+
+def with_events(table):
+    """A table of counts without tasks that have none: their rows share `NO_EVENTS`.
+
+    Their intercepts, which have no penalty, would not be finite.
+    """
+    some = np.maximum.reduceat(table.y, table.offsets[:-1]) > 0
+    if some.all():
+        return table
+    return replace(table, y=np.where(np.repeat(some, table.sizes), table.y, _shared(table)))
+
+
+def _shared(table):
+    """`NO_EVENTS` of every task divided among its rows by their exposures."""
+    base = np.zeros(table.n_rows) if table.base is None else table.base[:, 0]
+    top = np.maximum.reduceat(base, table.offsets[:-1])
+    exposure = np.exp(base - np.repeat(top, table.sizes))
+    total = np.add.reduceat(exposure, table.offsets[:-1])
+    return NO_EVENTS * exposure / np.repeat(total, table.sizes)
+
+
+def levels_of(table, score=0.0):
+    """Intercept of every task of counts beside the scores of its rows, (n_tasks,)."""
+    base = score + (0.0 if table.base is None else table.base[:, 0]) + np.zeros(table.n_rows)
+    top = np.maximum.reduceat(base, table.offsets[:-1])
+    mass = np.add.reduceat(np.exp(base - np.repeat(top, table.sizes)), table.offsets[:-1])
+    return np.log(events(table) / mass) - top

@@ -1,0 +1,243 @@
+"""loss="poisson": exact fits against other solvers, private ones against what they must beat."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from numpy.testing import assert_allclose
+from scipy import sparse
+from sklearn.linear_model import PoissonRegressor
+from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
+
+from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl.solvers.losses import make_loss
+from skpmtl.tables.table import TaskTable
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The noise of this fit is reproducible", "ignore:Solution may be inaccurate:UserWarning"
+)
+
+
+def counts(m=6, n=25, d=3, seed=0, level=1.0, spread=0.7, shared=0.4, own=0.2):
+    """Counts of a Poisson mixed model. -> X, y, task, mean"""
+    rng = np.random.default_rng(seed)
+    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
+    W = shared * rng.normal(size=d) + own * rng.normal(size=(m, d))
+    b = level + spread * rng.normal(size=m)
+    mean = np.exp(np.minimum(np.einsum("ij,ij->i", X, W[task]) + b[task], 8.0))
+    return X, rng.poisson(mean).astype(float), task, mean
+
+
+def half_deviance(y, mean):
+    with np.errstate(all="ignore"):
+        return np.where(y > 0, y * np.log(y / mean), 0.0) - (y - mean)
+
+
+# ----------------------------------------------------------------------------- one task
+def test_local_models_are_those_of_scikit_learn_with_exposures():
+    X, y, task, mean = counts()
+    rng = np.random.default_rng(1)
+    exposure = rng.uniform(0.2, 30.0, len(y))
+    rate = rng.poisson(mean * exposure) / exposure
+    est = LocalOnly(0.1, loss="poisson", tasks=range(6)).fit(
+        X, rate, task=task, sample_weight=exposure
+    )
+    for k in range(6):
+        own = task == k
+        peer = PoissonRegressor(alpha=0.1, solver="newton-cholesky", tol=1e-12, max_iter=1000)
+        peer.fit(X[own], rate[own], sample_weight=exposure[own])
+        assert_allclose(est.coef_[k], peer.coef_, atol=1e-8)
+        assert_allclose(est.intercept_[k], peer.intercept_, atol=1e-8)
+        assert_allclose(est.predict(X[own], task=task[own]), peer.predict(X[own]), rtol=1e-7)
+    given = {"sample_weight": exposure}
+    expected = d2_tweedie_score(rate, est.predict(X, task=task), power=1, **given)
+    assert est.score(X, rate, task=task, **given) == pytest.approx(expected)
+
+
+def test_one_task_without_penalty_is_the_glm_of_statsmodels():
+    X, y, task, _ = counts(m=1, n=60)
+    exposure = np.random.default_rng(2).uniform(0.5, 2.0, 60)
+    design = sm.add_constant(X)
+    peer = sm.GLM(y, design, family=sm.families.Poisson(), exposure=exposure).fit(tol=1e-14)
+    for est in (
+        LocalOnly(1e-12, loss="poisson", tasks=[0]),
+        MPMTLLowRank(0.0, ridge=1e-10, loss="poisson", epsilon=None, tol=1e-12),
+        PrivateMeanRegMTL(1.0, loss="poisson", epsilon=None),  # around its own mean: itself
+    ):
+        est.fit(X, y / exposure, task=task, sample_weight=exposure)
+        assert_allclose(est.coef_[0], peer.params[1:], atol=1e-8)
+        assert_allclose(est.intercept_[0], peer.params[0], atol=1e-8)
+
+
+def test_exposures_may_have_any_unit():
+    X, y, task, _ = counts()
+    exposure = np.random.default_rng(2).uniform(0.5, 2.0, len(y))
+    fits = []
+    for unit in (1.0, 1e5):
+        weights = unit * exposure
+        est = PrivateMTL(loss="poisson", epsilon=None)
+        fits.append(est.fit(X, y / weights, task=task, sample_weight=weights))
+    assert_allclose(fits[0].coef_, fits[1].coef_, atol=1e-6)
+    shift = fits[0].intercept_ - fits[1].intercept_
+    assert_allclose(shift, np.log(1e5), atol=1e-5)
+
+
+# ------------------------------------------------------------------------ penalties
+CENTRED = np.eye(4) - 0.25
+
+
+def optimum(X, y, task, penalty, intercept=True):
+    """-> optimal value over W (d, m), b (m,) of the mean half deviances and penalty(W)"""
+    m, d = task.max() + 1, X.shape[1]
+    W, b, losses = cp.Variable((d, m)), cp.Variable(m), []
+    for k in range(m):
+        own = task == k
+        score = X[own] @ W[:, k] + (b[k] if intercept else 0.0)
+        saturated = half_deviance(y[own], np.ones(own.sum())).sum() - own.sum() + y[own].sum()
+        total = cp.sum(cp.exp(score) - cp.multiply(y[own], score)) - y[own].sum()
+        losses.append((total + saturated + y[own].sum() - y[own].sum()) / own.sum())
+    problem = cp.Problem(cp.Minimize(sum(losses) + penalty(W)))
+    return problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11), W.value
+
+
+@pytest.mark.parametrize(
+    "est, penalty",
+    [
+        (MPMTLLowRank(0.1, ridge=0.05), lambda W: 0.1 * cp.normNuc(W) + 0.025 * cp.sum_squares(W)),
+        (MPMTLGroupSparse(0.1), lambda W: 0.1 * cp.sum(cp.norm(W, 2, axis=1))),
+        (
+            PrivateMeanRegMTL(0.3, ridge=0.1),
+            lambda W: 0.15 * cp.sum_squares(W @ CENTRED) + 0.05 * cp.sum_squares(W),
+        ),
+    ],
+    ids=["trace", "l21", "mean"],
+)  # fmt: skip
+@pytest.mark.parametrize("intercept", [True, False])
+def test_exact_fits_reach_the_optimum(est, penalty, intercept):
+    X, y, task, _ = counts(m=4, n=12)
+    est = est.set_params(loss="poisson", epsilon=None, tol=1e-11, fit_intercept=intercept)
+    est.fit(X, y, task=task)
+    value, W = optimum(X, y, task, penalty, intercept)
+    assert est.objective_ == pytest.approx(value, rel=1e-8)
+    assert_allclose(est.coef_.T, W, atol=1e-4)
+
+
+def test_a_graph_reaches_the_optimum():
+    X, y, task, _ = counts(m=4, n=12)
+    ring = sparse.csr_matrix(np.roll(np.eye(4), 1, axis=1))
+    L = 2.0 * np.eye(4) - (ring + ring.T).toarray()
+    est = PrivateMeanRegMTL(
+        0.3, loss="poisson", epsilon=None, relation=ring + ring.T, relation_rank="all"
+    ).fit(X, y, task=task)
+    root = np.linalg.cholesky(L + 1e-14 * np.eye(4))
+    value, _ = optimum(X, y, task, lambda W: 0.15 * cp.sum_squares(W @ root))
+    assert est.objective_ == pytest.approx(value, rel=1e-7)
+    assert est.objective_ <= value + est.dual_gap_ + 1e-8 * value
+
+
+def test_the_loss_and_its_dual():
+    X, y, task, _ = counts(m=3, n=8)
+    given = np.random.default_rng(0).normal(size=(24, 1))
+    table = TaskTable(X, y, np.arange(0, 25, 8), np.arange(3), base=given, loss="poisson")
+    loss = make_loss(table, classification=True, ridge=0.2)
+    W = 0.3 * np.random.default_rng(1).normal(size=(3, 3))
+    value, V = loss.evaluate(W)
+    score = np.einsum("ij,ij->i", X, W[task]) + given[:, 0]
+    mass = np.bincount(task, np.exp(score))
+    b = np.log(np.bincount(task, y) / mass)
+    assert_allclose(loss.intercepts(W), b)
+    expected = half_deviance(y, np.exp(score + b[task])).sum() / 8 + 0.1 * np.vdot(W, W)
+    assert value == pytest.approx(expected)
+    D = np.random.default_rng(2).normal(size=W.shape)
+    slope = (loss.evaluate(W + 1e-6 * D)[0] - loss.evaluate(W - 1e-6 * D)[0]) / 2e-6
+    assert -np.vdot(V, D) == pytest.approx(slope, rel=1e-6)
+    for theta in (0.0, 0.4, 1.0):  # Fenchel's inequality: <u, z> <= f(z) + f*(u)
+        value, _ = loss.evaluate(W)
+        dual = loss.dual(theta, W, V, value)
+        other = 0.5 * np.random.default_rng(3).normal(size=W.shape)
+        z = np.einsum("ij,ij->i", X, other[task])
+        residuals = loss._r.copy()
+        product = theta * (residuals @ z) / 8
+        there = loss.evaluate(other)[0] - 0.1 * np.vdot(other, other)
+        assert dual <= there + product + 1e-12
+
+
+def test_the_model_of_one_task_is_a_poisson_regressor():
+    X, y, task, _ = counts()
+    est = LocalOnly(loss="poisson", tasks=range(6)).fit(X, y, task=task)
+    model = est.export_task(3, as_sklearn=True)
+    assert_allclose(model.predict(X[:9]), est.predict(X[:9], task=np.full(9, 3)))
+    assert est.export_task(3)["loss"] == "poisson"
+
+
+# ----------------------------------------------------------------------- odd tasks
+@pytest.mark.parametrize(
+    "est",
+    [
+        LocalOnly(), MPMTLLowRank(0.1, epsilon=None), MPMTLGroupSparse(0.1, epsilon=None),
+        PrivateMeanRegMTL(0.1, epsilon=None), PrivateMTL(epsilon=None), MPMTLLowRank(),
+        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0), PrivateMTL(epsilon=50.0),
+    ],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("huge", [False, True])
+def test_tasks_without_events_and_huge_counts_have_finite_models(est, huge):
+    X, y, task, _ = counts()
+    y[task == 2] = 0.0
+    if huge:
+        y[task == 3] *= 1e9
+    est.set_params(loss="poisson", tasks=range(6)).fit(X, y, task=task)
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+    predicted = est.predict(X, task=task)
+    assert predicted[task == 2].mean() < 0.5 * predicted[task != 2].mean()
+    assert (predicted > 0).all()
+
+
+def test_targets_below_zero_are_refused_with_a_remedy():
+    X, y, task, _ = counts()
+    y[30] = -1.0
+    for est in (
+        LocalOnly(loss="poisson", tasks=range(6)),
+        PrivateMTL(loss="poisson", tasks=range(6)),
+    ):
+        with pytest.raises(ValueError, match="first in row 30 .*squared") as error:
+            est.fit(X, y, task=task)
+        assert "-1" not in str(error.value) and not hasattr(est, "coef_")
+
+
+@pytest.mark.parametrize(
+    "est, words",
+    [
+        (PrivateMTL(uncertainty=True), "posterior"),
+        (PrivateMeanRegMTL(standard_errors=True), "standard_errors=False"),
+        (MPMTLLowRank(0.1, epsilon=None, outliers="tasks"), "outliers"),
+        (MPMTLLowRank(target_range=(0.0, 10.0)), "positive"),
+        (LocalOnly(personalization="finetune"), "mean-reg"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_derived_is_refused(est, words):
+    X, y, task, _ = counts()
+    with pytest.raises(ValueError, match=words):
+        est.set_params(loss="poisson", tasks=range(6)).fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
+
+
+# ------------------------------------------------------------------------- accuracy
+@pytest.mark.parametrize("epsilon", [None, 3.0])
+@pytest.mark.parametrize("cls", [PrivateMTL, MPMTLLowRank, PrivateMeanRegMTL])
+def test_tasks_of_few_rows_gain_from_each_other(cls, epsilon):
+    X, y, task, mean = counts(m=200, n=8)
+    some = np.arange(len(y)) % 8 < 5
+    est = cls(loss="poisson", epsilon=epsilon, tasks=range(200), random_state=0)
+    est.fit(X[some], y[some], task=task[some])
+    alone = LocalOnly(loss="poisson", tasks=range(200)).fit(X[some], y[some], task=task[some])
+    pooled = PoissonRegressor(alpha=1e-3).fit(X[some], y[some]).predict(X[~some])
+
+    def excess(predicted):
+        there = y[~some]
+        return mean_poisson_deviance(there, predicted) - mean_poisson_deviance(there, mean[~some])
+
+    own = excess(est.predict(X[~some], task=task[~some]))
+    assert own < 0.75 * excess(alone.predict(X[~some], task=task[~some]))
+    assert own < 0.6 * excess(pooled)
