@@ -33,7 +33,7 @@ import sys
 import threading
 import time
 import types
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +66,7 @@ SWAPS = {
 SWAPS = {new: old for old, new in SWAPS.items()} | SWAPS
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "floor": "ceil"}
 NAMES |= {new: old for old, new in NAMES.items()}
+_WATCHED = 50  # calls of a function in a test
 TELLS = {"warn", "debug", "info", "warning", "error", "exception"}  # calls that only tell people
 NEGATED = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)  # whose swap is the negation
 
@@ -200,18 +201,24 @@ class Lines:
     def hear(self, event, arguments):
         self.starts |= event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
-    def trace(self, frame, event, value):
-        file = self.files.get(frame.f_code.co_filename)
-        if file is None:
+    def call(self, frame, event, value):
+        """Lines of a function are watched in its first calls of a test: later ones are alike."""
+        code = frame.f_code
+        if code.co_filename not in self.files:
             return None
-        self.lines.add((file, frame.f_lineno))
-        return self.trace
+        self.calls[code] += 1
+        return self.line if self.calls[code] <= _WATCHED else None
+
+    def line(self, frame, event, value):
+        self.lines.add((self.files[frame.f_code.co_filename], frame.f_lineno))
+        return self.line
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item):
         self.lines, self.starts, start = set(), False, time.process_time()
-        threading.settrace(self.trace)
-        sys.settrace(self.trace)
+        self.calls = Counter()
+        threading.settrace(self.call)
+        sys.settrace(self.call)
         try:
             return (yield)
         finally:

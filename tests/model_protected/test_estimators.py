@@ -13,7 +13,6 @@ from sklearn.exceptions import NotFittedError
 from skpmtl import MPMTLLowRank as OrdinaryLowRank
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD, LocalModels, even_root
-from skpmtl.privacy import PrivacyLeakWarning
 from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
 from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
 from skpmtl.reproduction import PublishedMPMTLLowRank as MPMTLLowRank
@@ -277,15 +276,8 @@ BAD = {
     "published with empirical-bayes": (
         {"algorithm": "empirical-bayes", "mechanism": "wishart-published"}, 'algorithm="proximal"',
     ),
-    "epsilon=0": ({"epsilon": 0.0}, "epsilon=0.0 must be positive"),
-    "epsilon<0": ({"epsilon": -1.0}, "epsilon=-1.0 must be positive"),
-    "epsilon nan": ({"epsilon": float("nan")}, "epsilon=nan"),
-    "delta=0": ({"delta": 0.0}, "delta"),
-    "delta=1": ({"delta": 1.0}, "delta"),
-    "delta<0": ({"delta": -0.1}, "delta"),
     "mechanism": ({"mechanism": "exponential"}, "mechanism"),
     "algorithm": ({"algorithm": "sgd"}, "algorithm"),
-    "adjacency": ({"adjacency": "replace_one"}, "adjacency"),
     "n_releases": ({"n_releases": 0}, "n_releases"),
     "clip_norm": ({"clip_norm": 0.0}, "clip_norm"),
     "noise_shift": ({"noise_shift": -1.0, "algorithm": "proximal"}, "noise_shift"),
@@ -353,22 +345,6 @@ def test_tasks_with_one_class(cls, way):
     model.personalize(X[row], y[row], task=np.full(row.sum(), 99))
     assert_allclose(model.predict_proba(X[row], task=task[row])[:, 0], 0.5 / (n[0] + 1), rtol=1e-5)
     assert_allclose(model.coef_[-1], 0.0, atol=1e-6)
-
-
-def test_failing_personalize_changes_nothing():
-    X, y, task = problem()
-    model = fitted(MPMTLLowRank, X, y, task)
-    coef = model.coef_.copy()
-    X[0, 0] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        model.personalize(X, y, task=task)
-    np.testing.assert_array_equal(model.coef_, coef)
-
-
-def test_delta_above_one_over_m_warns():
-    X, y, task = problem()
-    with pytest.warns(PrivacyLeakWarning, match="1/n_tasks"):
-        fitted(MPMTLLowRank, X, y, task, delta=0.2)
 
 
 def test_pure_mechanisms_take_delta_none():
