@@ -365,7 +365,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     feature_range: Any
     secure: bool
     random_state: int | RandomState | Generator | Generator
@@ -417,7 +417,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         feature_range: Any = None,
         secure: bool = False,
         random_state: int | RandomState | Generator | Generator | None = None,
@@ -966,7 +966,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -1015,7 +1015,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -1176,7 +1176,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -1232,7 +1232,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -1545,7 +1545,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -1601,7 +1601,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -1925,7 +1925,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -1973,7 +1973,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -2161,7 +2161,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -2209,7 +2209,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -2372,7 +2372,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -2420,7 +2420,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -2571,7 +2571,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     random_state: int | RandomState | Generator | Generator
     secure: bool
     verbose: int
@@ -2609,7 +2609,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         random_state: int | RandomState | Generator | Generator | None = None,
         secure: bool = False,
         verbose: int = 0,
@@ -2733,7 +2733,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     standard_errors: bool
     max_iter: int
     tol: float
@@ -2790,7 +2790,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         standard_errors: bool = False,
         max_iter: int = 100,
         tol: float = 1e-10,
@@ -2999,7 +2999,7 @@ class PublishedMPMTLGroupSparse(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -3054,7 +3054,7 @@ class PublishedMPMTLGroupSparse(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -3224,7 +3224,7 @@ class PublishedMPMTLLowRank(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -3279,7 +3279,7 @@ class PublishedMPMTLLowRank(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -3451,7 +3451,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool
+    uncertainty: bool | Literal["unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -3504,7 +3504,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
+        uncertainty: bool | Literal["unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,

@@ -6,7 +6,8 @@ writes the paragraph itself.
 """
 
 __all__ = [
-    "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "fill_docstring",
+    "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "UNSEEN",
+    "fill_docstring",
 ]  # fmt: skip
 
 PARAGRAPHS = {
@@ -110,10 +111,13 @@ TARGET_RANGE = """
         the tasks' intercepts are clipped. Shifted with the target it gives the same models."""
 # Of regressors with a posterior: a parameter, which follows `target_range`, and attributes.
 UNCERTAINTY = """
-    uncertainty : bool, default=False
+    uncertainty : {False, True, "unseen"}, default=False
         Keep what a task knows of the error of its own model, for ``predict(X, return_std=True)``
         and `predict_interval`. It follows from the rows of the task and the releases, costs no
         privacy, and is for the task alone; it takes (n_features + 1)^2 numbers per task."""
+UNSEEN = """ "unseen", with
+        ``unseen_task="mean"``: also for tasks without rows, by a histogram of distances from the
+        mean model that takes 5 % of the squared budget."""
 POSTERIOR = """
     covariance_ : ndarray of shape (n_tasks, n_features + 1, n_features + 1)
         With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows

@@ -46,6 +46,7 @@ logger = logging.getLogger("skpmtl")
 
 # Per-task attributes of uncertainty=True; see `skpmtl.local.posterior.Posterior`.
 POSTERIOR = ("covariance_", "noise_variance_", "dof_")
+_ONE_STD = 0.6827  # of a normal number, within its standard deviation
 _LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
@@ -335,8 +336,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     _federates = False
     _reads_sizes = False
     _extras = POSTERIOR
+    _tells_residuals = False  # whether distances from the mean model may be released
     _parameter_constraints = {
-        "uncertainty": ["boolean"],
+        "uncertainty": ["boolean", StrOptions({"unseen"})],
         "fit_intercept": ["boolean"],
         "loss": [StrOptions(set(DATAFITS))],
         "task_feature": [str, Integral, list, None],
@@ -366,13 +368,23 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
                 'epsilon, or leave it at "trusted".'
             )
-        reason = None
-        if getattr(self, "uncertainty", False):
+        uncertainty, reason = getattr(self, "uncertainty", False), None
+        if uncertainty:
             reason = self._no_posterior()
             if self.loss != "squared":
                 reason = f'the posterior is that of loss="squared": take it, or not {self.loss!r}.'
         if reason is not None:
-            raise ValueError(f"uncertainty=True, but {reason}")
+            raise ValueError(f"uncertainty={uncertainty!r}, but {reason}")
+        if uncertainty == "unseen" and not self._tells_residuals:
+            raise ValueError(
+                f"{type(self).__name__} releases no distances from its mean model, from which "
+                'uncertainty="unseen" takes the errors of tasks without rows: pass True.'
+            )
+        if uncertainty == "unseen" and self.unseen_task != "mean":
+            raise ValueError(
+                'uncertainty="unseen" is about tasks without rows, which have no model: pass '
+                'unseen_task="mean", too, or uncertainty=True.'
+            )
 
     def _no_posterior(self):
         """Why the models of these parameters have no posterior, and what to do; None: they do."""
@@ -804,7 +816,7 @@ class MTLRegressorMixin(Scored, RegressorMixin):
         """
         if not return_std:
             return self._linear(X, task, DATAFITS[self.loss].mean)
-        rows, y, std, _ = self._predictive(X, task)
+        rows, y, std, *_ = self._predictive(X, task)
         return rows.wrap(y), rows.wrap(std)
 
     def predict_interval(self, X, task=None, coverage=0.9):
@@ -834,17 +846,21 @@ class MTLRegressorMixin(Scored, RegressorMixin):
         """
         if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
             raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.9.")
-        rows, y, std, dof = self._predictive(X, task)
-        sure = np.isfinite(std)
+        rows, y, std, dof, unseen = self._predictive(X, task)
+        sure = np.isfinite(std) & ~unseen
         dof = np.where(sure, dof, 3.0)
         reach = student_t.ppf(0.5 * (1.0 + coverage), dof) * np.sqrt((dof - 2.0) / dof)
         reach = np.where(sure, reach * std, np.inf)
+        if unseen.any():
+            reach = np.where(unseen, self.billboard_.residuals.quantile(coverage), reach)
         return rows.wrap(np.stack([y - reach, y + reach], axis=-1))
 
     def _predictive(self, X, task):
-        """-> rows, predictions, their standard deviations and degrees of freedom"""
-        rows = self._rows_to_score(X, task)
-        if "covariance_" not in vars(self):
+        """-> rows, predictions, their standard deviations, degrees of freedom, and whether both are
+        those of tasks without rows"""
+        rows, residuals = self._rows_to_score(X, task), getattr(self.billboard_, "residuals", None)
+        known = "covariance_" in vars(self)
+        if not known and residuals is None:
             raise ValueError(
                 f"This {type(self).__name__} keeps no posterior of its models"
                 + (
@@ -853,10 +869,21 @@ class MTLRegressorMixin(Scored, RegressorMixin):
                     else "; those with a parameter uncertainty= do."
                 )
             )
-        variance, dof = row_variances(
-            rows, self.covariance_, self.noise_variance_, self.dof_, self._wide_columns
-        )
+        y = self._row_values(rows, None)
+        variance, dof = np.full((2, *y.shape), np.inf)
+        if known:
+            variance, dof = row_variances(
+                rows, self.covariance_, self.noise_variance_, self.dof_, self._wide_columns
+            )
         unknown = ~np.isfinite(variance)
+        std = np.where(unknown, np.inf, np.sqrt(np.where(unknown, 0.0, variance)))
+        unseen = np.zeros(std.shape, dtype=bool)
+        if residuals is not None and self.unseen_task == "mean":
+            idle = np.isin(self.tasks_, getattr(self, "_idle_", ()))
+            codes = self._wide_columns() if rows.codes is None else np.maximum(rows.codes, -1)
+            unseen = np.broadcast_to(np.append(idle, True)[codes], std.shape)
+            std = np.where(unseen, residuals.quantile(_ONE_STD), std)
+        unknown &= ~unseen
         if unknown.any():
             warnings.warn(
                 f"{int(unknown.sum())} predictions have an infinite standard deviation: their "
@@ -864,8 +891,7 @@ class MTLRegressorMixin(Scored, RegressorMixin):
                 "uncertainty=True. A public target_range= bounds the noise of tasks with rows.",
                 stacklevel=users_line(),
             )
-        std = np.where(unknown, np.inf, np.sqrt(np.where(unknown, 0.0, variance)))
-        return rows, self._row_values(rows, None), std, dof
+        return rows, y, std, dof, unseen
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

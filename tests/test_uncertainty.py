@@ -25,7 +25,7 @@ from skpmtl import (
     PublishedMeanRegMTL,
     PublishedMPMTLLowRank,
 )
-from skpmtl.local.posterior import Priors, TaskSums, mixed_moments, moments, own_noise
+from skpmtl.local.posterior import Moments, Priors, TaskSums, mixed_moments, moments, own_noise
 from skpmtl.local.prior import SNR
 from skpmtl.tables.table import TaskTable
 
@@ -153,16 +153,17 @@ def test_a_row_alone_has_the_widths_of_its_priors():
 
 def test_noise_is_what_models_leave_and_of_few_rows_that_of_y():
     X, y, _ = one_task(n=4000, noise=1.0)
-    sums = sums_of(X, y, [3, 4, 13, 3980])
-    left = np.array([0.0, 0.1, 10.0, 3980.0])
-    found, dof = own_noise(left, sums)
-    assert_array_equal(dof, [4.0, 5.0, 14.0, 3981.0])
+    sums = sums_of(X, y, [3, 6, 13, 3978])
+    left, used = np.array([0.0, 0.1, 10.0, 3978.0]), np.array([1.5, 3.0, 3.0, 3.0])
+    models = Moments(None, None, None, None, left, used)
+    found, dof = own_noise(models, sums)
+    assert_array_equal(dof, [4.0, 7.0, 14.0, 3979.0])
     variance = sums.square[:2] / (sums.n[:2] - 1.0)  # with a weight of two rows
     assert_allclose(found[:2], (left[:2] + 2.0 * variance) / (dof[:2] - 2.0))
     assert 10.0 / 12.0 < found[2] < (10.0 + 2.0 * sums.square[2] / 12.0) / 12.0
     assert found[3] == pytest.approx(1.0, rel=1e-2)
-    wide = own_noise(left, sums, 12.0)[0]  # a row in n of the std 2
-    assert_allclose(wide[1], (0.1 + 2.0 * (sums.square[1] + 4.0) / 4.0) / 3.0)
+    wide = own_noise(models, sums, 12.0)[0]  # a row in n of the std 2
+    assert_allclose(wide[1], (0.1 + 2.0 * (sums.square[1] + 4.0) / 6.0) / 5.0)
 
 
 def test_a_mixture_of_mixtures_is_one():
@@ -299,6 +300,15 @@ def test_tasks_that_do_not_tell_their_noise_have_no_width():
     json.dumps(est.export_task(2), allow_nan=False, default=lambda a: a.tolist())
     bounded = LocalOnly(uncertainty=True, tasks=range(4), target_range=(0, 10)).fit(X, y, task=task)
     assert np.isfinite(bounded.predict(X, task=task, return_std=True)[1]).all()
+
+
+def test_tasks_of_the_mean_model_have_no_width():
+    (X, y, task), _ = tasks_of(m=9, sizes=(5, 9))
+    est = fit(PrivateMeanRegMTL(epsilon=None, unseen_task="mean"), X[task < 2], y[task < 2],
+              task[task < 2])  # fmt: skip
+    with pytest.warns(UserWarning, match="infinite"):
+        std = est.predict(X, task=task, return_std=True)[1]
+    assert_array_equal(np.isinf(std), task >= 2)
 
 
 # -------------------------------------------------------------- personalising and files

@@ -82,7 +82,7 @@ def figures(sample, intervals, std, nominal):
         found["worst_exact"] = np.quantile(draws / counts[large], 0.1, axis=1).mean()
     finite = np.isfinite(std)
     width = (high - low)[finite].mean() if finite.any() else np.inf
-    error = 0.5 * (low + high)[finite] - y[finite]
+    error = 0.5 * (low[finite] + high[finite]) - y[finite]
     found["width"] = width / np.std(y)
     found["square"] = np.mean((error / std[finite]) ** 2) if finite.any() else ""
     found["infinite"] = np.mean(~finite)

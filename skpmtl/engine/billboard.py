@@ -23,6 +23,7 @@ from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from .evidence import Evidence, averaged
 from .levels import Level, TaskLevels, level_attributes
+from .residuals import Residuals
 
 # What a task may share with the others: nothing; a subspace, or a few features; a mean, the same
 # half as large, or both mean and subspace; or all slopes. The number is the prior weight: before a
@@ -100,6 +101,8 @@ class StructureBillboard(OfModels):
         The pooled model and the spread of levels about it; None where they are free.
     loss : {"squared", "poisson"}
         Of real targets.
+    residuals : Residuals or None
+        Distances of targets from the mean model.
     """
 
     structures: list
@@ -111,13 +114,14 @@ class StructureBillboard(OfModels):
     report: object = None
     level: Level | None = None
     loss: str = "squared"
+    residuals: Residuals | None = None
 
     constraints = {
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions(set(DATAFITS))],
     }
     settings = ("init", "loss")
-    added = ("level", "loss")
+    added = ("level", "loss", "residuals")
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -189,6 +193,10 @@ class StructureBillboard(OfModels):
             if self.n_outputs > 1 or self.level.spread is None:
                 raise ValueError("its level is not that of one output, with a spread")
             yield from self.level.declared(d)
+        if self.residuals is not None:
+            if self.mean is None or self.n_outputs > 1:
+                raise ValueError("distances from a mean model that is not there")
+            yield from self.residuals.declared()
 
     def personalize(self, table, *, classification, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
@@ -213,7 +221,7 @@ class StructureBillboard(OfModels):
             sums = sums.less(self.init.coef[0], self.init.intercept[0])
         found = evidence.moments(self.structures, sums)
         if self.level is None:
-            noise = own_noise(found.energies, bare_sums, width)
+            noise = own_noise(found, bare_sums, width)
             found = free_intercept(found, sums)
         else:
             levels = TaskLevels(evidence.table)
@@ -224,7 +232,7 @@ class StructureBillboard(OfModels):
         odds = bare.total(lone) - evidence.total(self.structures)
         p = expit(np.nan_to_num(odds))
         other = free_intercept(bare.moments(lone, bare_sums), bare_sums)
-        noise = mixed_noise(p, own_noise(other.energies, bare_sums, width), noise)
+        noise = mixed_noise(p, own_noise(other, bare_sums, width), noise)
         found = shifted(found, self.init.joined(True)[0])
         return posterior(mixed_moments([found, other], np.stack([1.0 - p, p])), *noise)
 

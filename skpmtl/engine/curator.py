@@ -28,11 +28,13 @@ come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
 """
 
 import math
+import warnings
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from .._runtime.stack import users_line
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
@@ -57,6 +59,7 @@ from .levels import (
 )
 from .plan import SIZE_BINS
 from .refine import Refinement
+from .residuals import NOISY, WORDS, Residuals, sum_of_shares
 from .spectrum import sum_of_blocks
 from .votes import Tally, sum_of_differences
 
@@ -127,6 +130,13 @@ class _Course:
         self.other_budget_shares = {}
 
     def run(self):
+        yield from self.find()
+        window = self.window or self.plan.public_window
+        if self.plan.with_residuals and self.billboard.mean is not None and window is not None:
+            yield from self.residuals(window[1])
+
+    def find(self):
+        """Structures and levels, and the mean model."""
         if self.plan.levels:
             self.window = self.plan.public_window or (yield from self.find_window())
             if self.window is not None:
@@ -395,6 +405,23 @@ class _Course:
         if "sparse" in self.plan.structures:
             rival = self.sparse_shape()
         return self.refined.sharpen(average.value, average.variance, shares, rival, refine)
+
+    def residuals(self, half):
+        """Distances of targets from the mean model, in a window of this half-width."""
+        mechanism = self.plan.residuals("residuals")
+        found = yield from self.query(
+            "residuals", "residuals", WORDS, mechanism, sum_of_shares, mean=self.billboard.mean
+        )
+        std = math.sqrt(_variance(mechanism))
+        released = Residuals(found, std, self.m, 2.0 * half)
+        self.billboard = replace(self.billboard, residuals=released)
+        if std > NOISY * self.m:
+            warnings.warn(
+                f"Intervals of tasks without rows rest on counts of {self.m} tasks whose noise has "
+                f"a standard deviation of {std:.3g}: they say little. Take a larger epsilon, or "
+                "uncertainty=True.",
+                stacklevel=users_line(),
+            )
 
     # ------------------------------------------------------------------------ queries
     def query(self, share, statistic, words, mechanism, combine, divide=1.0, **public):

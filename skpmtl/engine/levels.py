@@ -46,6 +46,7 @@ _SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.1, 1.5, 0.02
 _CLEAR = 4.0  # std above which three bins of scales are not empty
 _SOME = 0.3  # of the tasks, in a window of counts
 NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
+_LEAST_NOISE = 1.2  # times the least noise that may be released, below which it is that
 _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
 _UNITS = math.log(28.0)  # 40 octaves, in which own noise is uniform where it is not pooled
@@ -389,11 +390,15 @@ class TaskLevels:
         with np.errstate(all="ignore"):
             unit = (p * part + 1.0 - p) / self.n
             between = p * (1.0 - p) * (error * (1.0 - part)) ** 2
+            mean = middle + error * (p * part + 1.0 - p)
             dof = _OWN_ROWS + np.maximum(self.n - 1.0, 0.0)
             released = self._variances(found.energies, level) * dof / (dof - 2.0), dof
-            own = own_noise(found.energies, sums, 2.0 * level.window if width is None else width)
-            level = middle + error * (p * part + 1.0 - p)
-            found = with_intercept(found, self.rows, level, unit, between)
+            if level.noise_std > _LEAST_NOISE * level.window * 2.0**-NOISE_OCTAVES:
+                own = own_noise(found, sums, 2.0 * level.window if width is None else width)
+            else:  # the least that may be released: the noise is that, or anything below
+                own = own_noise(found, sums, width)
+                p = np.where(np.isfinite(own[0]), 0.0, 1.0)
+            found = with_intercept(found, self.rows, mean, unit, between)
             return found, mixed_noise(p, released, own)
 
     def intercepts(self, W, energies, level):

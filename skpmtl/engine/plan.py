@@ -11,7 +11,7 @@ from ..privacy.mechanisms import (
     mean_sensitivity,
     second_moment_sensitivity,
 )
-from . import levels, votes
+from . import levels, residuals, votes
 from .billboard import WEIGHTS
 from .pooled import bounds_of
 
@@ -109,6 +109,7 @@ class StructurePlan(Plan):
       2 r (r).
     - contests, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
     - votes on evidence, vectors of length at most c: 2 c (c), see `skpmtl.engine.votes`.
+    - shares of rows in bins, non-negative and of sum 1: sqrt(2) (1).
     - blocks u u' of trace at most 1: sqrt(2) (1), see `skpmtl.engine.spectrum`.
 
     A task with models of several classes sends those of all of them as one vector: u is their
@@ -138,6 +139,8 @@ class StructurePlan(Plan):
         Whether levels of tasks are looked for.
     looks_once : bool
         Whether the budget is too small for further rounds of the pooled model.
+    with_residuals : bool
+        Whether distances from the mean model are asked for.
     few_rows : bool
         Whether tasks vote on rank and floor of the moment, and refine its directions.
     cap_curvature : bool
@@ -187,6 +190,11 @@ class StructurePlan(Plan):
                 )
         self.names = possible(structures, self.levels)
         self.budget_shares = {} if self.silent else self._shares()
+        self.with_residuals = getattr(est, "uncertainty", False) == "unseen"
+        if self.with_residuals and not self.silent:
+            rest = 1.0 - residuals.SHARE
+            shares = {name: part * rest for name, part in self.budget_shares.items()}
+            self.budget_shares = {**shares, "residuals": residuals.SHARE}
         self.without_window = {}
         if structures == ("mean",):
             self.without_window = _MEAN_WITHOUT_WINDOW
@@ -336,6 +344,10 @@ class StructurePlan(Plan):
     def number(self, share, reach):
         """For a sum of numbers from -reach to reach."""
         return self._vector(share, 1, self._reach(2.0, 1.0) * reach)
+
+    def residuals(self, share):
+        """For the sum of shares of rows by their distance from the mean model."""
+        return self._vector(share, len(residuals.BINS), self._reach(math.sqrt(2.0), 1.0))
 
     def intercept(self, share, reach):
         """For the mean intercept, or those of several classes, of length `reach` at most."""

@@ -10,6 +10,7 @@ from .billboard import StructureBillboard
 from .curator import histogram, sum_of_contests, sum_of_moments, sum_of_votes
 from .levels import LEVEL_BINS, OCTAVES, Level, sum_of_octaves, sum_of_scales
 from .plan import SIZE_BINS, n_directions
+from .residuals import BINS, sum_of_shares
 from .spectrum import sum_of_blocks
 from .votes import CLIP, N_DIFFERENCES, sum_of_differences
 
@@ -55,6 +56,10 @@ def query_specs(plan, population):
             "rank": Integral,
         }
         found["block"] = QuerySpec({"block": (d,)}, public, total)
+    if plan.with_residuals:
+        total = Total.of(sum_of_shares, "residuals", len(BINS), 1.0)
+        mean = {"mean": [(d + 1,)]}
+        found["residuals"] = QuerySpec({"residuals": BINS.shape}, mean, total)
     if "mean intercept" in plan.budget_shares:
         low, high = plan.target_range
         reach = 0.5 * (high - low)

@@ -10,11 +10,12 @@ from ..local.dispersion import tempered
 from ..local.prior import LocalModels, best_scale, even_root, vote_penalty
 from ..privacy.moments import directions, root_of
 from ..tables.datafits import events
-from ..tables.table import differences, largest_eigenvalues
+from ..tables.table import common_scores, differences, largest_eigenvalues
 from .billboard import FAMILIES
 from .evidence import Evidence
 from .levels import TaskLevels, octave_of
 from .pooled import PooledUpdates
+from .residuals import shares
 from .spectrum import in_blocks
 from .votes import differences_of, evidences
 
@@ -63,6 +64,7 @@ class StructureTaskSide(TaskSide):
         - "contest": differences of log evidence of families of structures, (m, 2);
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
         - "block": its model under a prior in a public basis, (m, d);
+        - "residuals": shares of rows by octaves of the distance from the mean model, (m, 81);
         - "noise", "spread": see `skpmtl.engine.levels`, (m, 1), or (m, `N_DIFFERENCES`) of classes.
         """
         found = getattr(self, "_" + query.statistic)(query.public)
@@ -108,6 +110,12 @@ class StructureTaskSide(TaskSide):
         D = D.reshape(len(D), -1)
         clip_rows(D, public["clip_norm"], 2, D)
         return D
+
+    def _residuals(self, public):
+        table, (w, b) = self.table, np.split(public["mean"], [-1])
+        distances = np.abs(table.y - common_scores(table, w[None])[:, 0] - b)
+        weights = table.counts / np.repeat(table.support, table.sizes)
+        return shares(distances, table.codes, weights, table.n_tasks)
 
     def _intercept(self, public):
         # As good as no freedom for the slopes.

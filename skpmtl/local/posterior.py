@@ -29,7 +29,7 @@ from .prior import SNR
 CAP = 10.0  # most that a prior may add to the variance of a score, in units of the noise
 NOISE_ROWS = 2.0  # rows that the prior of the noise variance counts
 _LEAST_DOF = 2.5  # of which the variance of a t distribution is finite
-_KNOWN = 3.0  # rows, but for the mean, up to which the variance of y is the prior of the noise
+_KNOWN = 2.0  # rows beyond mean and used coefficients, up to which its prior is that of y
 _RANGE = 6.0  # public range of a target over the prior std of its noise
 _BLOCK = 1 << 20  # numbers of matrices that are worked on at a time
 
@@ -149,6 +149,8 @@ class Moments(NamedTuple):
         The covariance is s^2 unit + between.
     energies : ndarray (m,)
         Average of Q, the squared errors of the modes plus their penalties.
+    used : ndarray (m,)
+        Average of the effective number of coefficients, sum_i l_i / (l_i + rho_s).
     """
 
     evidence: np.ndarray
@@ -156,6 +158,7 @@ class Moments(NamedTuple):
     unit: np.ndarray
     between: np.ndarray
     energies: np.ndarray
+    used: np.ndarray
 
 
 class Posterior(NamedTuple):
@@ -180,7 +183,7 @@ class Posterior(NamedTuple):
 def moments(sums, priors):
     """`Moments` of the coefficients of all tasks under these priors."""
     m, d = sums.mean.shape
-    found = Moments(np.empty(m), np.empty((m, d)), *np.empty((2, m, d, d)), np.empty(m))
+    found = Moments(np.empty(m), np.empty((m, d)), *np.empty((2, m, d, d)), *np.empty((2, m)))
     step = max(_BLOCK // (d * max(d, priors.log_weights.shape[1])), 1)
     with np.errstate(all="ignore"), single_blas_thread():
         for first in range(0, m, step):
@@ -225,6 +228,7 @@ def _block(sums, priors, part):
         squares - (right * x).sum(axis=1), priors.rounding * square[:, None] + 1e-300
     )
     sizes = np.log1p(values[..., None] / rho[:, None]).sum(axis=1)
+    used = (values[..., None] / (values[..., None] + rho[:, None])).sum(axis=1)
     logs = priors.log_weights[part] - priors.trust * 0.5 * (dof[:, None] * np.log(energies) + sizes)
     top = logs.max(axis=1, keepdims=True)
     p = np.exp(logs - top)
@@ -245,9 +249,8 @@ def _block(sums, priors, part):
     h = np.einsum("kis,ks->ki", 1.0 / (values[..., None] + np.maximum(rho, least)[:, None]), p)
     unit, between = (B * h[:, None]) @ B.transpose(0, 2, 1), (D * p[:, None]) @ D.transpose(0, 2, 1)
     good &= np.isfinite(W).all(axis=1)
-    return (
-        np.where(good, evidence, -np.inf), W, unit, between, np.einsum("ks,ks->k", p, energies)
-    )  # fmt: skip
+    evidence, averages = np.where(good, evidence, -np.inf), np.stack([energies, used], axis=1)
+    return evidence, W, unit, between, *np.einsum("ks,kas->ak", p, averages)
 
 
 def _pulls(priors, part, trace, level):
@@ -274,18 +277,18 @@ def by_evidence(found, first=None):
 
 def mixed_moments(found, shares):
     """`Moments` of which these have these shares, (S, m), which sum to 1."""
-    total = [0.0] * 4
+    total = [0.0] * 5
     for part, share in zip(found, shares, strict=True):
         for i, a in enumerate(part[1:]):
             weight = share.reshape(-1, *[1] * (a.ndim - 1))
             total[i] = total[i] + np.where(weight > 0, weight * a, 0.0)
-    mean, unit, between, energies = total
+    mean, unit, between, *rest = total
     for part, share in zip(found, shares, strict=True):
         away = np.where(share[:, None] > 0, part.mean - mean, 0.0)
         between += share[:, None, None] * away[:, :, None] * away[:, None]
     with np.errstate(divide="ignore"):
         logs = np.stack([part.evidence for part in found])
-        return Moments(np.logaddexp.reduce(logs), mean, unit, between, energies)
+        return Moments(np.logaddexp.reduce(logs), mean, unit, between, *rest)
 
 
 def with_intercept(found, mean, level, unit=0.0, between=0.0):
@@ -301,7 +304,7 @@ def with_intercept(found, mean, level, unit=0.0, between=0.0):
         part[:, d, d] += own
     theta = np.einsum("kij,kj->ki", L, found.mean)
     theta[:, d] += level
-    return Moments(found.evidence, theta, *covariances, found.energies)
+    return found._replace(mean=theta, unit=covariances[0], between=covariances[1])
 
 
 def free_intercept(found, sums):
@@ -314,25 +317,28 @@ def shifted(found, model):
     return found._replace(mean=found.mean + model)
 
 
-def own_noise(energies, sums, width=None, free=None):
+def own_noise(found, sums, width=None, free=None):
     """Variance of the noise by a task's own rows. -> expected variance, degrees of freedom
 
-    With a prior of `NOISE_ROWS` rows. Their variance is that of y in tasks of few rows, whose
-    models may go through all of them, and with more rows nears what models leave; where the target
-    has a public range of this `width`, one row in n has a sixth of it as std, as two rows of the
+    found : Moments
+        Of which `energies` and `used` count.
+
+    With a prior of `NOISE_ROWS` rows. Their variance is that of y where models may go through all
+    rows, and nears what models leave with rows beyond the coefficients; where the target has a
+    public range of this `width`, one row in n has a sixth of it as std, as two rows of the
     same y would otherwise be sure of it. Infinite where nothing is known. `free`: rows that the
     intercept costs; None: one, where there is one.
     """
     n, rest = sums.n, np.maximum(sums.n - sums.centre, 0.0)
     differ = (rest > 0) & (sums.square > 1e-24 * n * sums.level**2)  # beyond rounding
-    part = np.minimum(1.0, _KNOWN / np.maximum(rest, 1.0))
-    square = np.where(differ, sums.square**part * energies ** (1.0 - part), 0.0)
+    part = np.minimum(1.0, _KNOWN / np.maximum(rest - found.used, 1e-9))
+    square = np.where(differ, sums.square**part * found.energies ** (1.0 - part), 0.0)
     ranged = square / np.where(differ, rest, 1.0) if width is None else (width / _RANGE) ** 2
     around = (square + ranged) / np.maximum(n, 1.0)
     own = rest if free is None else n - free
     dof = np.maximum(own + NOISE_ROWS, _LEAST_DOF)
-    found = (np.where(differ, energies, 0.0) + NOISE_ROWS * around) / (dof - 2.0)
-    return np.where(around > 0, found, np.inf), dof
+    variance = (np.where(differ, found.energies, 0.0) + NOISE_ROWS * around) / (dof - 2.0)
+    return np.where(around > 0, variance, np.inf), dof
 
 
 def posterior(found, noise_variance, dof):

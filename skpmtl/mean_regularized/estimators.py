@@ -9,7 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import LOSS, POSTERIOR, TARGET_RANGE, UNCERTAINTY, fill_docstring
+from .._docstrings import LOSS, POSTERIOR, TARGET_RANGE, UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -411,9 +411,10 @@ class MeanRegularized(WideSparse, MeanFamily):
 
     def _course(self, population):
         """Plan of the fit around a pooled model -> PooledPlan or None, why not"""
-        if self.levels == "free":
+        free, unseen = self.levels == "free", self.uncertainty == "unseen"
+        if free and not unseen:
             return None, None
-        reason = self._free_because(population)
+        reason = "they are free" if free else self._free_because(population)
         if reason is None:
             plan = PooledPlan(self, population, self._public_init(population))
             if plan.levels:
@@ -421,6 +422,11 @@ class MeanRegularized(WideSparse, MeanFamily):
             reason = "there are too few tasks for the budget to find their levels"
         if self.levels == "pooled" and self.fit_intercept:
             raise ValueError(f'levels="pooled", but {reason}: take levels="auto".')
+        if unseen:
+            raise ValueError(
+                f'uncertainty="unseen" needs pooled levels, but {reason}: take PrivateMTL, or '
+                "uncertainty=True."
+            )
         return None, reason
 
     def _sent_range(self):
@@ -495,8 +501,10 @@ class MeanRegularized(WideSparse, MeanFamily):
         return self._with_mean_intercept(fitted, billboard)
 
     def _fit_exact(self, table):
-        self._check_errors(Population.of(table))
-        if self.loss != "squared" and self._course(Population.of(table))[0] is not None:
+        population = Population.of(table)
+        self._check_errors(population)
+        course = self._course(population)[0]
+        if self.loss != "squared" and course is not None:
             return self._fit_table(table)
         return exact.fit(self, table)
 
@@ -879,7 +887,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         shapes_of_mean="",
         shapes_of_covariates="",
         intercepts="",
-        target_range=TARGET_RANGE + UNCERTAINTY,
+        target_range=TARGET_RANGE + UNCERTAINTY + UNSEEN,
         posterior=POSTERIOR,
         of_rows=LOSS,
         known_levels=", or `target_range` is known",
@@ -889,6 +897,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         published="PublishedMeanRegMTL",
         target="y",
     )
+    _tells_residuals = True
     _billboards = (MeanBillboard, PooledBillboard)
 
     def __init__(

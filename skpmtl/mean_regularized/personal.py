@@ -155,7 +155,7 @@ class PersonalModels:
         if other is not None:
             found = [found, under(bare, other)]
             found = mixed_moments(found, by_evidence(found))
-        return posterior(free_intercept(found, bare), *own_noise(found.energies, bare, width))
+        return posterior(free_intercept(found, bare), *own_noise(found, bare, width))
 
     def _without_init(self, around, lone):
         """-> tasks around 0, and the priors by which they go without the start"""

@@ -230,7 +230,7 @@ class MetaBillboard(Billboard):
             spread = [back @ part @ back.T for part in (found.unit, found.between)]
             mean = found.mean @ back.T
             found = found._replace(mean=mean, unit=spread[0], between=spread[1])
-        return posterior(found, *own_noise(found.energies, sums, width, 0.0))
+        return posterior(found, *own_noise(found, sums, width, 0.0))
 
 
 def scaled_table(table, scaling):

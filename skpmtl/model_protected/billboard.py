@@ -329,7 +329,7 @@ class PriorBillboard(AboutCovariates, OfModels):
             found.append(moments(bare, Priors(root, weights, kappa)))
         found = mixed_moments(found, by_evidence(found))
         if self.level is None:
-            noise = own_noise(found.energies, bare, width)
+            noise = own_noise(found, bare, width)
             return posterior(free_intercept(found, bare), *noise)
         if self.init is not None:
             found = shifted(found, -self.init.coef[0])

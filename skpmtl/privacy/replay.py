@@ -17,7 +17,10 @@ from .costs import epsilon_of_tape, gaussian_cost, parties
 from .observation import closure, lasting, observing
 from .tape import Tape, TapeError, distance
 
-_ROWS = ("coef_", "intercept_", "models_", "outlier_")  # a row belongs to its task alone
+# A row belongs to its task alone.
+_ROWS = (
+    "coef_", "intercept_", "models_", "outlier_", "covariance_", "noise_variance_", "dof_",
+)  # fmt: skip
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
 # Stays with its task, is compared elsewhere, or is how far a generator is.

@@ -4,7 +4,15 @@ from numbers import Real
 
 import numpy as np
 
-from .._docstrings import LOSS, POSTERIOR, SHAPES, TARGET_RANGE, UNCERTAINTY, fill_docstring
+from .._docstrings import (
+    LOSS,
+    POSTERIOR,
+    SHAPES,
+    TARGET_RANGE,
+    UNCERTAINTY,
+    UNSEEN,
+    fill_docstring,
+)
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.billboard import StructureBillboard
@@ -237,11 +245,13 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         classes_given="",
         unseen=" and needs\n        `target_range`",
         known_levels=" with `target_range`, or",
-        target_range=TARGET_RANGE + UNCERTAINTY,
+        target_range=TARGET_RANGE + UNCERTAINTY + UNSEEN,
         posterior=POSTERIOR,
         of_rows=LOSS,
         **dict.fromkeys(SHAPES, ""),
     )
+
+    _tells_residuals = True
 
     def _check_parameters(self):
         super()._check_parameters()

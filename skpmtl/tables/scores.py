@@ -70,7 +70,7 @@ def row_variances(rows, covariance, noise_variance, dof, columns):
     """
     n, D = rows.X.shape[0], covariance.shape[1]
     wide = rows.codes is None
-    tasks = columns() if wide else rows.codes
+    tasks = columns() if wide else np.maximum(rows.codes, -1)
     found = np.empty((n, len(tasks)) if wide else n)
     step = max(_BLOCK // (D if wide else D * D), 1)
     for first in range(0, n, step):

@@ -40,6 +40,10 @@ PLAIN = {
 }.values()
 
 
+def certain(case):
+    return seeded(case).set_params(uncertainty=case.estimator.uncertainty or True)
+
+
 @pytest.fixture
 def means(monkeypatch):
     """Means of all posteriors that are made, by what makes them."""
@@ -59,7 +63,7 @@ def means(monkeypatch):
 @pytest.mark.spread(9)
 def test_the_model_is_the_mean_of_its_posterior(case, means):
     plain, data = fitted(case)
-    est = seeded(case).set_params(uncertainty=True)
+    est = certain(case)
     fit(est, *arguments(case, data))
     models = np.column_stack([plain.coef_, plain.intercept_])
     if not getattr(est, "secure", False) and not case.sampled:
@@ -78,7 +82,7 @@ def test_the_model_is_the_mean_of_its_posterior(case, means):
 @every(PLAIN)
 def test_it_goes_through_files_and_pickles(case, tmp_path):
     data = long_data()
-    est = fit(seeded(case).set_params(uncertainty=True), *arguments(case, data))
+    est = fit(certain(case), *arguments(case, data))
     save_billboard(est, tmp_path / "board.npz")
     there = load_billboard(tmp_path / "board.npz")
     assert not there.uncertainty and not set(POSTERIOR) & set(vars(there))
@@ -94,8 +98,8 @@ def test_it_goes_through_files_and_pickles(case, tmp_path):
 @every(PLAIN)
 def test_parts_keep_it(case, tmp_path):
     data = long_data()
-    est = fit(seeded(case).set_params(uncertainty=True), *arguments(case, data))
+    est = fit(certain(case), *arguments(case, data))
     parts = write_parts(tmp_path, np.asfortranarray(data[0]), *data[1:], [[1, 4], [0, 2], [3, 5]])
-    other = fit_shards(seeded(case).set_params(uncertainty=True), parts)
+    other = fit_shards(certain(case), parts)
     for name in POSTERIOR:
         assert_allclose(getattr(other, name), getattr(est, name), rtol=1e-9)

@@ -208,6 +208,7 @@ def _structures():
     pooled = {"levels": "pooled", "target_range": (-3.0, 3.0), "unseen_task": "mean"}
     yield _case(PrivateMTL, epsilon=1e3, unseen_task="mean")
     yield _case(PrivateMTL, form="csr", **pooled, **few)
+    yield _case(PrivateMTL, epsilon=1e3, unseen_task="mean", uncertainty="unseen")
     yield _case(PrivateMTLClassifier, 2, epsilon=1e3, structure=["sparse", "mean"])
     slow = {"marks": (pytest.mark.slow,)}
     yield _case(PrivateMTL, levels="free", **much, **slow)

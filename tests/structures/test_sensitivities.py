@@ -20,10 +20,11 @@ FAR = {
     "noise": (("spread", 0.5), "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
     "spread": (("spread", 0.5), "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
     "evidence": ("rank", "evidence", np.full(12, 9.0), np.full(12, -9.0), 1.0),
+    "residuals": ("residuals", "residuals", 9.0 * np.eye(81)[0], 9.0 * np.eye(81)[1], 1.0),
     "block": ("main", "moment", 9.0 * E[0, :D], 9.0 * E[1, :D], 1.0),
 }
 OF_CLASSES = {"spread": ("spread", "evidence", np.full(12, 9.0), np.full(12, -9.0), 1.0)}
-HISTOGRAMS = ("window", "scale", "moment")  # whose contributions are at right angles
+HISTOGRAMS = ("window", "scale", "residuals", "moment")  # whose contributions are at right angles
 CASES = [(PrivateMTL, name, FAR[name]) for name in FAR]
 CASES += [(PrivateMTLClassifier, name, OF_CLASSES[name]) for name in OF_CLASSES]
 
@@ -34,7 +35,9 @@ def test_sensitivities_are_reached_and_not_passed(cls, name, far, adjacency, fac
     """By what curators, and sites in their place, make of contributions of any kind."""
     share, kind, one, other, divide = far
     population = Population(np.arange(M), D)
-    plan = StructurePlan(cls(epsilon=10.0, adjacency=adjacency), population, STRUCTURES)
+    unseen = {"uncertainty": "unseen"} if cls is PrivateMTL else {}
+    est = cls(epsilon=10.0, adjacency=adjacency, unseen_task="mean", **unseen)
+    plan = StructurePlan(est, population, STRUCTURES)
     options = {"pooled": (BOUND, 30), "noise": (0.5,), "spread": (0.5,)}.get(name, ())
     mechanism = getattr(plan, kind)(share, *(options if kind in ("pooled", "number") else ()))
     spec = query_specs(plan, population)[name]
