@@ -6,6 +6,7 @@ import pytest
 import statsmodels.api as sm
 from numpy.testing import assert_allclose
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
 
@@ -191,6 +192,18 @@ def test_tasks_without_events_and_huge_counts_have_finite_models(est, huge):
     predicted = est.predict(X, task=task)
     assert predicted[task == 2].mean() < 0.5 * predicted[task != 2].mean()
     assert (predicted > 0).all()
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
+@pytest.mark.parametrize("cls", [PrivateMTL, MPMTLLowRank, PrivateMeanRegMTL])
+def test_tasks_of_few_rows(cls, form):
+    X, y, task, _ = counts(m=80, n=6)
+    keep = np.arange(len(y)) % 6 <= task % 4 + 1  # two rows to five, of three features
+    est = cls(loss="poisson", epsilon=3.0, tasks=range(80), random_state=0)
+    est.fit(form(X[keep]), y[keep], task=task[keep])
+    assert np.isfinite(est.coef_).all()
+    again = clone(est).fit(X[keep], y[keep], task=task[keep])
+    assert_allclose(again.coef_, est.coef_, atol=1e-6)
 
 
 def test_targets_below_zero_are_refused_with_a_remedy():

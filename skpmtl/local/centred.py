@@ -256,8 +256,10 @@ class CentredTasks:
         )  # fmt: skip
         kappa = (self.scale / np.maximum(strength + hold, 1e-300))[pick]
         W, b = local.solve(np.ones(self.table.n_features), kappa)
-        ends = np.arange(len(pick) + 1) * self.table.n_features
-        return Local(pick, _NO_INDEX, ends, (W - around).ravel(), b[:, None], None)
+        d = self.table.n_features
+        columns = np.tile(np.arange(d), len(pick)) if self.table.is_sparse else _NO_INDEX
+        ends = np.arange(len(pick) + 1) * d
+        return Local(pick, columns, ends, (W - around).ravel(), b[:, None], None)
 
 
 @dataclass

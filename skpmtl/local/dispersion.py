@@ -39,4 +39,5 @@ def tempered(table, fit_intercept):
         dof = np.maximum(table.sizes - float(fit_intercept), 0.0)
         phi = (_POISSON_ROWS + Q - np.sqrt(2.0 * dof)) / (_POISSON_ROWS + dof)
     phi = np.where(np.isfinite(phi), np.maximum(phi, 1.0), 1.0)
-    return replace(table, weights=np.repeat(1.0 / phi, table.sizes))
+    masses = table.sizes.astype(float) if table.masses is None else table.masses
+    return replace(table, weights=np.repeat(1.0 / phi, table.sizes), masses=masses)

@@ -599,6 +599,10 @@ class _Block:
             own, held, rows = sizes[k], self.support[k], slice(ends[0], ends[-1])
             trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
             known = trace / held if given is None else given[k]
+            # Features that do not vary inside a task leave rounding errors: no scale fits.
+            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
+            flat = trace <= 1e-24 * size
+            known = np.where(flat, np.inf, known)
             by_scale, dets = np.zeros((count, 4, SCALES)), np.ones((count, -(-r // 16), SCALES))
             by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
             dual = (own <= d)[:, None]
@@ -631,9 +635,6 @@ class _Block:
                     deviance *= counts[rows, None]
                 found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
             criterion[k] = 0.5 * found + weak
-            # Features that do not vary inside a task leave rounding errors: no scale fits.
-            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
-            known[trace <= 1e-24 * size] = np.inf
             level[k] = known
             if choose:
                 scale = np.minimum(choose(criterion[k], known), 1e12 / np.maximum(trace, 1e-300))
