@@ -168,7 +168,7 @@ class _Settings:
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
     sampling, sampling_rate, clusters, update = "fixed", 0.5, None, "prox"
-    _classification, _noise_parties, standard_errors = False, TRUSTED, False
+    _log_loss, _noise_parties, standard_errors = False, TRUSTED, False
 
     def _is_private(self):
         return True
