@@ -6,8 +6,9 @@ from numpy.testing import assert_allclose
 from scipy.special import logsumexp
 
 from skpmtl import MPMTLLowRank, PrivateMTL, PrivateMTLClassifier
-from skpmtl.engine.billboard import WEIGHTS, Structure, possible
+from skpmtl.engine.billboard import WEIGHTS, Structure
 from skpmtl.engine.evidence import Evidence
+from skpmtl.engine.plan import possible
 from skpmtl.local.prior import SNR, LocalModels, best_scale
 from skpmtl.tables.table import TaskTable
 
