@@ -25,6 +25,7 @@ _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
 # To the pooled model, as a part of the curvature of a task. Models of separable classes would
 # go far from it: their mean is no pooled model.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.3
+_SMALL = 1 << 20  # numbers in matrices of the features of all tasks
 _EVEN = 10.0  # median variances of features, which the curvature of capped curvature counts at most
 
 
@@ -94,7 +95,10 @@ class PooledUpdates:
         if loss == "poisson":  # `unit` is 1
             base = 0.0 if table.base is None else table.base
             table = replace(table, base=base + np.full((table.n_rows, 1), middle))
-        centred = CentredTasks(with_ones(table, scale), Problem(loss, 1, False))
+        # Matrices of rows are solved by loops of their own, which a small table need not compile.
+        d = table.n_features + 1
+        least = 1 if table.n_tasks * d * d <= _SMALL else d
+        centred = CentredTasks(with_ones(table, scale), Problem(loss, 1, False), least=least)
         strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH
         curvature = centred.smoothness
         if self.cap_curvature:

@@ -86,6 +86,9 @@ class CentredTasks:
     problem : Problem
     which : ndarray (n_tasks,) of int64, default=None
         Centre (cluster) of each task; None: there is one for all.
+    least : int, default=None
+        Rows from which on a task is solved by a matrix of its features and not of its rows; None:
+        as many as features, which takes the smaller one.
 
     Attributes
     ----------
@@ -97,11 +100,11 @@ class CentredTasks:
         Weights of the squared distance to the centre in the rounds, in those of proximal updates,
         in the personalisation, and without a centre.
     long : tuple
-        `long_tasks` of the table; dense rows of up to `NARROW` features.
+        `long_tasks` of `least` rows; dense rows of up to `NARROW` features.
     """
 
-    def __init__(self, table, problem, which=None):
-        self.table = table
+    def __init__(self, table, problem, which=None, least=None):
+        self.table, self.least = table, table.n_features if least is None else least
         m, d = table.n_tasks, table.n_features
         self.which = np.zeros(m, dtype=np.int64) if which is None else which
         self.scale = table.scale(problem.task_weight)
@@ -111,7 +114,7 @@ class CentredTasks:
             count_columns(*table.csr[1:], table.places, table.offsets, d, self.widths)
         self.curvature = 1.05 * largest_eigenvalues(table, problem.fit_intercept)
         if not table.is_sparse and d <= NARROW:
-            self.long = long_tasks(table)
+            self.long = long_tasks(table, self.least)
         if problem.fit_intercept:
             np.maximum(self.curvature, self._rounding(), out=self.curvature)
         bound = _BOUND[problem.loss] if problem.loss in _BOUND else events(table) / table.sizes
@@ -142,7 +145,7 @@ class CentredTasks:
         other = copy.copy(self)
         other.table = replace(self.table, y=y)
         if hasattr(self, "long"):
-            other.long = long_tasks(other.table)
+            other.long = long_tasks(other.table, self.least)
         return other
 
     # Not kept: a pickle would hold X twice, and give back arrays that can be written, for which
@@ -180,7 +183,7 @@ class CentredTasks:
         return np.bincount(pairs // C, minlength=table.n_tasks) < C
 
     def short_ranges(self):
-        """All tasks in blocks if some have fewer rows than features."""
+        """All tasks in blocks if some are solved by a matrix of their rows."""
         table = self.table
         if len(self.long[0]) == table.n_tasks:
             return []

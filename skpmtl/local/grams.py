@@ -150,14 +150,13 @@ def row_blocks(table):
         yield first, last, rows, X
 
 
-def long_tasks(table):
-    """Tasks of at least as many rows as features, and the table of them; dense rows.
+def long_tasks(table, least):
+    """Tasks of at least so many rows, and the table of them; dense rows.
 
     The others are solved by matrices of their rows (`skpmtl._kernels.short`). Which of the two
     depends on a task's own rows alone, so that no task changes what the others send.
     """
-    long = table.sizes >= table.n_features
-    tasks = np.flatnonzero(long)
+    tasks = np.flatnonzero(table.sizes >= least)
     if len(tasks) == table.n_tasks:
         return tasks, table
     inside, offsets = rows_of(table.offsets, tasks)

@@ -43,7 +43,7 @@ class ProximalModels:
         """-> starts, K and strengths of a block of tasks, as `short_prox` takes them."""
         centred, table, part = self.centred, self.centred.table, slice(first, last)
         sizes = table.sizes[part]
-        numbers = np.where(sizes < table.n_features, sizes * (sizes + 1) // 2, 0)
+        numbers = np.where(sizes < centred.least, sizes * (sizes + 1) // 2, 0)
         starts, strength = np.concatenate([[0], np.cumsum(numbers)]), centred.prox_strength[part]
         K, strengths = np.empty(starts[-1]), np.empty(last - first)
         short_inverses(
@@ -69,7 +69,7 @@ class ProximalModels:
             blocks = task_inverses(long, problem, centred.scale[tasks], total)
             matrices = None
             room = max(1 << 20, 0 if table.on_disk else table.X.size)
-            short = table.sizes[table.sizes < d]
+            short = table.sizes[table.sizes < centred.least]
             if len(tasks) * d * d + int(short @ (short + 1)) // 2 <= room:
                 blocks, matrices = list(blocks), run_blocks(self._short_matrices, ranges)
                 self.matrices = blocks, matrices  # else they are made again in every round
@@ -89,7 +89,7 @@ class ProximalModels:
             )  # fmt: skip
 
         run_blocks(short_block, [(number, *ends) for number, ends in enumerate(ranges)])
-        at = np.flatnonzero(table.sizes[picked] >= d)
+        at = np.flatnonzero(table.sizes[picked] >= centred.least)
         place = np.searchsorted(tasks, picked[at])
         for first, last, inverse, h in blocks:
             some = slice(*np.searchsorted(place, (first, last)))

@@ -448,6 +448,8 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
         rows=np.arange(table.n_rows)[::-1],
     )  # fmt: skip
     again = ProximalModels(CentredTasks(shared, local_tasks.problem, which))
+    by_features = CentredTasks(table, local_tasks.problem, which, least=1)
+    assert_allclose(ProximalModels(by_features).differences(anchor), found, rtol=0, atol=1e-11)
     assert_array_equal(again.differences(anchor), found)
 
 
