@@ -49,9 +49,10 @@ from ..privacy.moments import (
 from ..privacy.report import exact_report
 from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
 from .levels import (
-    SPREADS,
+    REACH,
     Level,
     log_window_of,
+    release_spread,
     scale_of,
     sum_of_octaves,
     sum_of_scales,
@@ -61,7 +62,7 @@ from .plan import SIZE_BINS
 from .refine import Refinement
 from .residuals import NOISY, WORDS, Residuals, sum_of_shares
 from .spectrum import sum_of_blocks
-from .votes import Tally, sum_of_differences
+from .votes import sum_of_differences
 
 PLAIN = "the structures were found without noise (epsilon=None)"
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
@@ -343,35 +344,19 @@ class _Course:
             pooled=self.plan.all_pooled,
         )  # fmt: skip
         if window is None:
-            level = yield from self.spread_of_classes(level)
+            noise, spread = None, self.plan.evidence("spread")
         else:
-            share, reach = ("spread", 0.5), 0.5
-            total = yield from self.query(
-                share, "noise", "sum of clipped log2 of the noise of a row",
-                self.plan.number(share, reach), clipped_sum("noise", reach),
-                billboard=self.billboard, level=level,
-            )  # fmt: skip
-            level = level.with_noise(float(total[0]), self.m)
-            mechanism = self.plan.number(share, reach)
-            total = yield from self.query(
-                share, "spread", "sum of clipped log2 of the spread of levels", mechanism,
-                clipped_sum("spread", reach), billboard=self.billboard, level=level,
-            )  # fmt: skip
-            level = level.with_spread(float(total[0]), math.sqrt(_variance(mechanism)), self.m)
+            noise = spread = self.plan.number(("spread", 0.5), REACH)
+        level = yield from release_spread(level, self.query_level, noise, spread, self.m)
         self.billboard = replace(self.billboard, level=level)
         if self.plan.mean:
             mean = np.append(level.coef, level.intercept)
             self.billboard = replace(self.billboard, mean=mean)
 
-    def spread_of_classes(self, level):
-        """The spread of levels of a classifier, by a vote on evidence."""
-        mechanism = self.plan.evidence("spread")
-        released = yield from self.query(
-            "spread", "spread", "sum of clipped differences of log evidence, by spread of levels",
-            mechanism, sum_of_differences("spread"), billboard=self.billboard, level=level,
-        )  # fmt: skip
-        tally = Tally(released, math.sqrt(_variance(mechanism)), len(SPREADS))
-        return level.of_tally(tally)
+    def query_level(self, name, words, mechanism, combine, level):
+        """See `release_spread`."""
+        known = {"billboard": self.billboard, "level": level}
+        return self.query("spread", name, words, mechanism, combine, **known)
 
     # ----------------------------------------------------------------------- few rows
     def vote_on_evidence(self, share, priors, what):

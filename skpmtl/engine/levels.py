@@ -33,10 +33,11 @@ from .._kernels.levels import level_posteriors
 from .._kernels.losses import LOGISTIC, POISSON
 from .._runtime.compat import Interval
 from .._runtime.public import Public
+from ..exchange.sums import clipped_sum
 from ..local.posterior import mixed_noise, own_noise, with_intercept
 from ..tables.datafits import levels_of
 from ..tables.table import common_scores
-from .votes import differences_of
+from .votes import Tally, differences_of, sum_of_differences
 
 OCTAVES = 80  # from 2^-40 to 2^40, for either sign
 LEVEL_BINS = 2 * OCTAVES
@@ -45,6 +46,9 @@ LEVEL_BINS = 2 * OCTAVES
 _SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.1, 1.5, 0.02
 _CLEAR = 4.0  # std above which three bins of scales are not empty
 _SOME = 0.3  # of the tasks, in a window of counts
+REACH = 0.5  # of the numbers that tasks send of noise and spread, either way
+# Standard deviations that half of the tasks should stand out in the window, and its least share.
+_CLEAR_WINDOW, LEAST_SHARE = 18.0, 0.005
 NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
 _LEAST_NOISE = 1.2  # times the least noise that may be released, below which it is that
 _FLAT = 0.02  # prior weight of a level that is not pooled
@@ -106,11 +110,6 @@ class Level(Public):
         part = float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5
         return replace(self, noise_std=self.window * 2.0 ** (NOISE_OCTAVES * part))
 
-    def of_tally(self, tally):
-        """A copy with the spread of a vote on `SPREADS`, for classifiers."""
-        octaves = tally.weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
-        return replace(self, spread=float(2.0**octaves))
-
     def with_spread(self, total, std, n_tasks):
         """A copy with the spread from the released sum of `TaskLevels.spreads`.
 
@@ -121,6 +120,36 @@ class Level(Public):
         trust = 1.0 / (1.0 + (SPREAD_OCTAVES * std / n_tasks) ** 2)
         octaves = trust * found - 1.5 * (1.0 - trust) + 0.5 * math.sqrt(1.0 - trust)
         return replace(self, spread=self.window * 2.0 ** min(octaves, 0.0))
+
+
+def release_spread(level, query, noise, spread, n_tasks):
+    """The noise of a row and the spread of levels; of classes a vote on evidence. -> Level
+
+    Parameters
+    ----------
+    level : Level
+    query : callable (name, words, mechanism, combine, level) -> generator of the released sum
+    noise, spread : mechanism or None
+    n_tasks : int
+    """
+    std = 0.0 if spread is None else spread.noise_std
+    if level.window is None:
+        words = "sum of clipped differences of log evidence, by spread of levels"
+        released = yield from query("spread", words, spread, sum_of_differences("spread"), level)
+        tally = Tally(released, std, len(SPREADS))
+        octaves = tally.weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
+        return replace(level, spread=float(2.0**octaves))
+    words = "sum of clipped log2 of the noise of a row"
+    total = yield from query("noise", words, noise, clipped_sum("noise", REACH), level)
+    level = level.with_noise(float(total[0]), n_tasks)
+    words = "sum of clipped log2 of the spread of levels"
+    total = yield from query("spread", words, spread, clipped_sum("spread", REACH), level)
+    return level.with_spread(float(total[0]), std, n_tasks)
+
+
+def window_share(z, most):
+    """Budget share of the histogram of levels, for tasks times mu, and what it may be at most."""
+    return min(max((_CLEAR_WINDOW / z) ** 2, LEAST_SHARE), most)
 
 
 def level_attributes(billboard):

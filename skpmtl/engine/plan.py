@@ -51,10 +51,10 @@ _MEAN_WITHOUT_WINDOW = {
 }  # fmt: skip
 _ONCE = 20.0  # tasks times mu over the root of a model's numbers, below which rounds come once
 _LATER = 0.18  # that the second rounds then leave to the first
-# Standard deviations that half of the tasks should stand out in the window, and its share.
-_WINDOW, _LEAST_SHARE, _MOST_WINDOW = 18.0, 0.005, 0.10
-_SCALE, _LEAST_FOR_SCALE = 12.0, 100.0  # the same for the scale of features, and z from which on
-_LEAST_WINDOW = 10.5  # of these, in the largest window; else no level is looked for
+_MOST_WINDOW = 0.10  # share of the window of levels
+# Standard deviations by which half of the tasks should stand out: of the scale of features, which
+# is looked for from this z on; and in the largest window, without which no level is looked for.
+_SCALE, _LEAST_FOR_SCALE, _LEAST_WINDOW = 12.0, 100.0, 10.5
 # Votes on evidence, where there are enough tasks: on rank and floor of the first moment, on the
 # sparse shape as its rival, and on a step, new directions and the floor after two block rounds.
 _FEW_ROWS = {"rank": 0.01, "floor": 0.01, "rival": 0.01, "refine": 0.06}
@@ -144,7 +144,7 @@ class StructurePlan(Plan):
     few_rows : bool
         Whether tasks vote on rank and floor of the moment, and refine its directions.
     cap_curvature : bool
-        As of `skpmtl.engine.pooled.PooledUpdates`.
+        Whether `skpmtl.engine.pooled.PooledUpdates` has the levels of tasks.
     without_window : dict of str to (str, float)
         Budget shares, and parts of them, of the course without levels, which goes on where no
         window of levels stands out.
@@ -246,9 +246,9 @@ class StructurePlan(Plan):
             found |= _FEW_ROWS
         z, first = self._z, {}
         if self.public_window is None:
-            first["window"] = min(max((_WINDOW / z) ** 2, _LEAST_SHARE), _MOST_WINDOW)
+            first["window"] = levels.window_share(z, _MOST_WINDOW)
         if z >= _LEAST_FOR_SCALE:
-            first["scale"] = max((_SCALE / z) ** 2, _LEAST_SHARE)
+            first["scale"] = max((_SCALE / z) ** 2, levels.LEAST_SHARE)
         rest = (1.0 - sum(first.values())) / sum(found.values())
         return first | {name: part * rest for name, part in found.items()}
 

@@ -17,7 +17,6 @@ from scipy import sparse
 
 from ..local.centred import CentredTasks, Problem
 from ..local.updates import ProximalUpdates
-from .levels import TaskLevels
 
 N_ROUNDS, PLAIN_ROUNDS = 30, 100
 _PLAIN_PATH = 30.0  # without noise
@@ -26,7 +25,7 @@ _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
 # go far from it: their mean is no pooled model.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.3
 _SMALL = 1 << 20  # numbers in matrices of the features of all tasks
-_EVEN = 10.0  # median variances of features, which the curvature of capped curvature counts at most
+_EVEN = 10.0  # median variances of features, which the curvature is at most with `levels`
 
 
 def bounds_of(ratio, part):
@@ -66,13 +65,13 @@ class PooledUpdates:
     ----------
     table : TaskTable
         Of real targets or two classes.
-    cap_curvature : bool, default=False
-        Whether features that are far larger than most, or far from 0, do not set the strength: the
-        others would hardly move.
+    levels : TaskLevels, default=None
+        With them features that are far larger than most, or far from 0, do not set the strength:
+        the others would hardly move.
     """
 
-    def __init__(self, table, cap_curvature=False):
-        self.table, self.cap_curvature, self._made = table, cap_curvature, (None, None)
+    def __init__(self, table, levels=None):
+        self.table, self.levels, self._made = table, levels, (None, None)
 
     def ways(self, theta, middle, unit, scale):
         """Updates of all tasks before they are clipped, (n_tasks, d + 1).
@@ -101,8 +100,8 @@ class PooledUpdates:
         centred = CentredTasks(with_ones(table, scale), Problem(loss, 1, False), least=least)
         strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH
         curvature = centred.smoothness
-        if self.cap_curvature:
-            most = _EVEN * TaskLevels(table).variances() / scale**2
+        if self.levels is not None:
+            most = _EVEN * self.levels.variances() / scale**2
             curvature = np.fmin(curvature, most * centred.bends)
         centred.prox_strength = np.maximum(strength * curvature, 1e-8)
         if loss == "squared":

@@ -136,7 +136,7 @@ class StructureTaskSide(TaskSide):
 
     @cached_property
     def pooled(self):
-        return PooledUpdates(self.table, self._cap_curvature)
+        return PooledUpdates(self.table, self.levels if self._cap_curvature else None)
 
     def _pooled(self, public):
         theta = np.ascontiguousarray(public["theta"])

@@ -210,6 +210,13 @@ def _loaded(stream, name):
         )
 
 
+def models_file(tasks, coef, intercept, **extras):
+    """Models of tasks, with their other attributes, as a NumPy archive. -> buffer"""
+    buffer = io.BytesIO()
+    np.savez(buffer, tasks=tasks, coef=coef, intercept=intercept, **extras)
+    return buffer.getbuffer()
+
+
 def with_models(est, tasks, coef, intercept, **beside):
     """An estimator of a billboard with models that were kept, and what tasks keep beside them.
 

@@ -9,9 +9,10 @@ are NIST P-256, whose signatures cost little, the authority lives for ten years.
 import ipaddress
 import json
 import shutil
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
+from .._runtime import certificates
 from .._version import __version__
 from ..exchange.journal import write_file
 from .signing import new_key
@@ -219,9 +220,8 @@ def _bracketed(host):
 # ------------------------------------------------------------------------------- keys
 def _site_key(path, public):
     from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric import ec
 
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = certificates.new_key()
     private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.OpenSSH, form.NoEncryption())
     write_file(path, private, 0o600)
     text = key.public_key().public_bytes(form.Encoding.OpenSSH, form.PublicFormat.OpenSSH)
@@ -231,49 +231,19 @@ def _site_key(path, public):
 def _certificates(folder, host):
     """An authority, and a certificate of the SuperLink for a host and for this machine itself."""
     from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives import serialization as form
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
 
-    def name(text):
-        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-    def builder(subject, issuer, key):
-        start = datetime.now(timezone.utc) - timedelta(days=30)  # clocks of sites may be slow
-        return (
-            x509.CertificateBuilder().subject_name(name(subject)).issuer_name(name(issuer))
-            .public_key(key.public_key()).serial_number(x509.random_serial_number())
-            .not_valid_before(start).not_valid_after(start + timedelta(days=365 * _YEARS))
-        )  # fmt: skip
-
-    def save(stem, key, certificate):
-        private = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8,
-                                    form.NoEncryption())  # fmt: skip
-        write_file(folder / f"{stem}.key", private, 0o600)
-        write_file(folder / f"{stem}.pem", certificate.public_bytes(form.Encoding.PEM))
-
-    ca, link = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = (
-        builder("skpmtl", "skpmtl", ca)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.KeyUsage(False, False, False, False, False, True, True, False, False), True
-        )
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca.public_key()), False)
-        .sign(ca, hashes.SHA256())
-    )
-    save("ca", ca, authority)
-    known = dict.fromkeys([host, "localhost", "127.0.0.1"])
-    certificate = (
-        builder(host[:64], "skpmtl", link)
-        .add_extension(x509.SubjectAlternativeName([_general_name(n) for n in known]), False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.public_key()), False)
-        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False)
-        .sign(ca, hashes.SHA256())
-    )
-    save("link", link, certificate)
+    # Clocks of sites may be slow.
+    valid = {"before": timedelta(days=30), "after": timedelta(days=365 * _YEARS - 30)}
+    ca, link = certificates.new_key(), certificates.new_key()
+    signs = [certificates.usage("key_cert_sign", "crl_sign")]
+    authority = certificates.signed("skpmtl", ca, "skpmtl", ca, extensions=signs, **valid)
+    known = map(_general_name, dict.fromkeys([host, "localhost", "127.0.0.1"]))
+    server = x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH])
+    own = [(x509.SubjectAlternativeName(list(known)), False), (server, False)]
+    certificate = certificates.signed(host[:64], link, "skpmtl", ca, extensions=own, **valid)
+    for stem, key, pem in (("ca", ca, authority), ("link", link, certificate)):
+        write_file(folder / f"{stem}.key", certificates.private_bytes(key), 0o600)
+        write_file(folder / f"{stem}.pem", pem)
 
 
 def _general_name(host):

@@ -5,7 +5,6 @@ nothing stays in memory: what must last is one file in the site's own folder, an
 """
 
 import hmac
-import io
 import json
 import math
 import os
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..exchange.files import load_billboard, save_billboard, with_models
+from ..exchange.files import load_billboard, models_file, save_billboard, with_models
 from ..exchange.journal import fingerprint, locked, write_file
 from ..exchange.protocol import Query
 from ..tables.forms import read_training
@@ -340,10 +339,9 @@ class Site(Account):
         est.coef_[at], est.intercept_[at] = est._finite_models(*models[:2])
         save_billboard(est, self.folder / "billboard.npz")
         (self.folder / "report.txt").write_text(f"{billboard.report}\n")
-        buffer = io.BytesIO()
         reported = {name: getattr(est, name) for name in est._extras if hasattr(est, name)}
-        np.savez(buffer, tasks=est.tasks_, coef=est.coef_, intercept=est.intercept_, **reported)
-        write_file(self.folder / "models.npz", buffer.getbuffer())
+        buffer = models_file(est.tasks_, est.coef_, est.intercept_, **reported)
+        write_file(self.folder / "models.npz", buffer)
         models = [est.export_task(name) for name in est.tasks_.tolist()]
         text = json.dumps(models, default=lambda array: array.tolist(), indent=1)
         write_file(self.folder / "models.json", text.encode())

@@ -11,10 +11,10 @@ clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa
 
 import numpy as np
 
-from ..engine.levels import SPREADS, Level, log_window_of, sum_of_octaves, window_of
+from ..engine.levels import Level, log_window_of, release_spread, sum_of_octaves, window_of
 from ..engine.refine import Refinement
 from ..engine.spectrum import sum_of_blocks
-from ..engine.votes import Tally, sum_of_differences
+from ..engine.votes import sum_of_differences
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD, even_root
@@ -221,16 +221,20 @@ def release_level(billboard, plan, made):
     """
     m, window = billboard.n_tasks, plan.window
 
-    def ask(name, statistic, combine, mechanism, **public):
+    def query(name, words, mechanism, combine, level=None, **public):
+        if level is not None:
+            public = {"billboard": billboard, "level": level}
         released = (yield Query(name, public, {name: mechanism}, combine))[name]
         if mechanism is not None:
-            made.append((name, statistic, mechanism))
+            made.append((name, words, mechanism))
             billboard.releases.append(released)
-        return released, 0.0 if mechanism is None else mechanism.noise_std
+        return released
 
     if window is None:
+        histogram = plan.histogram
         words = "histogram of the levels of tasks, octaves of either sign"
-        counts, std = yield from ask("window", words, sum_of_octaves, plan.histogram)
+        counts = yield from query("window", words, histogram, sum_of_octaves)
+        std = 0.0 if histogram is None else histogram.noise_std
         if plan.classification:  # of counts
             middle = log_window_of(counts, std, m)
             window = None if middle is None else (middle, LOG_WINDOW)
@@ -239,31 +243,16 @@ def release_level(billboard, plan, made):
         if window is None:
             return
     middle, unit = window
-    total, _ = yield from ask(
-        "level", "sum of clipped levels", clipped_sum("level", unit), plan.of_mean(unit),
+    total = yield from query(
+        "level", "sum of clipped levels", plan.of_mean(unit), clipped_sum("level", unit),
         billboard=billboard, middle=middle, unit=unit,
     )  # fmt: skip
     level = Level(
         float(middle + np.clip(total[0] / m, -unit, unit)), np.zeros(billboard.n_features),
         None if plan.classification else unit, pooled=plan.all_pooled,
     )  # fmt: skip
-    if plan.classification:
-        released, std = yield from ask(
-            "spread", "clipped differences of log evidence, by spread of levels",
-            sum_of_differences("spread"), plan.spread, billboard=billboard, level=level,
-        )  # fmt: skip
-        billboard.level = level.of_tally(Tally(released, std, len(SPREADS)))
-        return
-    total, _ = yield from ask(
-        "noise", "sum of clipped log2 of the noise of a row", clipped_sum("noise", 0.5), plan.noise,
-        billboard=billboard, level=level,
-    )  # fmt: skip
-    level = level.with_noise(float(total[0]), m)
-    total, std = yield from ask(
-        "spread", "sum of clipped log2 of the spread of levels", clipped_sum("spread", 0.5),
-        plan.spread, billboard=billboard, level=level,
-    )  # fmt: skip
-    billboard.level = level.with_spread(float(total[0]), std, m)
+    noise = None if plan.classification else plan.noise
+    billboard.level = yield from release_spread(level, query, noise, plan.spread, m)
 
 
 def release_intercepts(billboard, mechanism, to, clip_norm, middle, unit):

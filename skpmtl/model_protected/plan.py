@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..engine.levels import LEVEL_BINS
+from ..engine.levels import LEVEL_BINS, REACH, window_share
 from ..engine.votes import N_DIFFERENCES, is_able
 from ..engine.votes import sensitivity as sensitivity_of_votes
 from ..exchange.plan import TRUSTED, Plan, check_gaussian, divided_mu
@@ -22,10 +22,10 @@ from ..privacy.mechanisms import (
 )
 from ..rounds.plan import RoundsPlan
 
-# Of levels: shares of mu^2; standard deviations that the window should stand out, as of PrivateMTL;
-# and the tasks times mu from which on levels are looked for, with and without a public window.
+# Of levels: shares of mu^2, that of the window at most; and the tasks times mu from which on levels
+# are looked for, with and without a public window.
 _LEVEL_SHARES = {"level": 0.04, "noise": 0.01, "spread": 0.02}
-_WINDOW, _MOST_WINDOW = 18.0, 0.05
+_MOST_WINDOW = 0.05
 _KNOWN_WINDOW, _FOUND_WINDOW = 33.0, 60.0
 _LOGITS = 4.0  # bound on the levels of classifiers
 LOG_WINDOW = 3.0  # half-width of the window of levels of counts
@@ -180,7 +180,7 @@ class LevelPlan:
             self.shares["spread"] += self.shares.pop("noise")
         if self.window is None:
             z = self.z(population, mu, adjacency)
-            self.shares["window"] = min(max((_WINDOW / z) ** 2, 0.005), _MOST_WINDOW)
+            self.shares["window"] = window_share(z, _MOST_WINDOW)
 
     @staticmethod
     def z(population, mu, adjacency):
@@ -211,13 +211,13 @@ class LevelPlan:
 
     @property
     def noise(self):
-        return self._vector("noise", 1, 1.0 if self.replace_one else 0.5)
+        return self._vector("noise", 1, (2.0 if self.replace_one else 1.0) * REACH)
 
     @property
     def spread(self):
         if self.classification:
             return self._vector("spread", N_DIFFERENCES, sensitivity_of_votes(self.replace_one))
-        return self._vector("spread", 1, 1.0 if self.replace_one else 0.5)
+        return self._vector("spread", 1, (2.0 if self.replace_one else 1.0) * REACH)
 
     def _vector(self, share, size, sensitivity):
         if math.isinf(self.mu):

@@ -1,13 +1,12 @@
 """Files of models that stay with their rows: each worker writes those of its part."""
 
-import io
 import os
 from pathlib import Path
 
 import numpy as np
 
 from ..exchange.addresses import opened
-from ..exchange.files import load_billboard, with_models
+from ..exchange.files import load_billboard, models_file, with_models
 from ..exchange.journal import write_file
 from ..tables.ids import listed, locate
 from ..tables.table import distinct_ids
@@ -30,12 +29,10 @@ def write_billboard(folder, data):
     _write(files, f"{root}/billboard.npz", data)
 
 
-def write_models(folder, name, tasks, coef, intercept, **beside):
-    """Write models as ``models-NAME.npz``, with what tasks keep `beside` them."""
-    buffer = io.BytesIO()
-    np.savez(buffer, tasks=tasks, coef=coef, intercept=intercept, **beside)
+def write_models(folder, name, tasks, coef, intercept, **extras):
+    """Write models as ``models-NAME.npz``, with other attributes of tasks."""
     files, root = opened(folder)
-    _write(files, f"{root}/models-{name}.npz", buffer.getbuffer())
+    _write(files, f"{root}/models-{name}.npz", models_file(tasks, coef, intercept, **extras))
 
 
 def _write(files, path, data):

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
 
+from skpmtl.engine.levels import TaskLevels
 from skpmtl.engine.pooled import N_ROUNDS, PLAIN_ROUNDS, PooledUpdates, bounds_of, with_ones
 from skpmtl.tables.table import TaskTable
 
@@ -48,7 +49,9 @@ def test_a_far_feature_does_not_set_an_even_pull():
     X = table.X.copy()
     X[:, 2] = 1e4 + 50.0 * X[:, 2]
     far = TaskTable(X, table.y, table.offsets, table.tasks)
-    one, even = (PooledUpdates(far, which).ways(theta, 18.0, 5.0, 1.0) for which in (False, True))
+    one, even = (
+        PooledUpdates(far, levels).ways(theta, 18.0, 5.0, 1.0) for levels in (None, TaskLevels(far))
+    )
     for k in range(2):
         rows = slice(table.offsets[k], table.offsets[k + 1])
         Z = np.column_stack([np.ones(rows.stop - rows.start), X[rows]])
@@ -57,7 +60,10 @@ def test_a_far_feature_does_not_set_an_even_pull():
         D = np.linalg.solve(H + strength * np.eye(4), Z.T @ (y - Z @ theta[0]) / len(Z))
         assert_allclose(even[k], D, rtol=1e-5, atol=1e-8)
         assert np.abs(one[k, [1, 2]]).max() < 1e-3 * np.abs(D[[1, 2]]).max()
-    plain = [PooledUpdates(table, which).ways(theta, 18.0, 5.0, 1.0) for which in (False, True)]
+    plain = [
+        PooledUpdates(table, levels).ways(theta, 18.0, 5.0, 1.0)
+        for levels in (None, TaskLevels(table))
+    ]
     assert_allclose(*plain, rtol=1e-12)
 
 

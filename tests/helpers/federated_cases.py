@@ -19,6 +19,9 @@ CASES = {
     "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
     "projections": ("PublishedMPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
+    "diagonal projections": (
+        "PublishedMPMTLGroupSparse", {"algorithm": "proximal", "n_releases": 2, "epsilon": 30.0},
+    ),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
     "prior about facts": (
