@@ -865,7 +865,7 @@ class MTLRegressorMixin(Scored, RegressorMixin):
                 f"This {type(self).__name__} keeps no posterior of its models"
                 + (
                     ": pass uncertainty=True and fit again, or personalize() the task."
-                    if hasattr(self, "uncertainty")
+                    if "uncertainty" in self.get_params(deep=False)
                     else "; those with a parameter uncertainty= do."
                 )
             )

@@ -361,6 +361,7 @@ def test_coverage_is_a_probability(coverage):
         (LocalOnly(personalization="finetune"), 'personalization=.finetune.*take "mean-reg"'),
         (PublishedMeanRegMTL(personalization="none"), "personalization=.none"),
         (PrivateMeanRegMTL(0.1, epsilon=None, relation_rank="all"), "relation_rank"),
+        (PrivateMTL(loss="poisson"), 'loss="squared"'),
     ],
 )
 def test_variants_without_a_posterior_say_so_before_the_fit(est, message):

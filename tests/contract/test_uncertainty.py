@@ -3,6 +3,7 @@
 The posterior has the model as its mean, whatever the option; and it stays with the task.
 """
 
+import json
 import pickle
 
 import numpy as np
@@ -13,11 +14,13 @@ from skpmtl import load_billboard, save_billboard
 from skpmtl.base import POSTERIOR
 from skpmtl.engine import billboard as engine
 from skpmtl.exchange.wire import pack
+from skpmtl.federated.site import Site
 from skpmtl.mean_regularized import personal
 from skpmtl.meta import billboard as meta
 from skpmtl.model_protected import billboard as model_protected
 from skpmtl.shards import fit_shards
 from tests.helpers.cases import CASES, EXACT, arguments, every, fit, fitted, long_data, seeded
+from tests.helpers.federated_cases import PARTS, rows_of, study_of
 from tests.helpers.sites import write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -103,3 +106,21 @@ def test_parts_keep_it(case, tmp_path):
     other = fit_shards(certain(case), parts)
     for name in POSTERIOR:
         assert_allclose(getattr(other, name), getattr(est, name), rtol=1e-9)
+
+
+def test_sites_write_it_beside_their_models(tmp_path):
+    """For their own tasks; the billboard that they write has none of it."""
+    study = study_of("structures", parameters={"epsilon": 60.0, "uncertainty": True})
+    X, y, task = rows_of(study)
+    est = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
+    mine = np.isin(task, PARTS[0])
+    site = Site(study, (X[mine], y[mine], task[mine]), tmp_path)
+    local = site.publish(est.billboard_)
+    at = np.searchsorted(est.tasks_, local.tasks_)
+    assert_allclose(local.covariance_, est.covariance_[at], rtol=1e-6, atol=1e-9)
+    with np.load(site.folder / "models.npz") as kept:
+        assert_array_equal(kept["covariance_"], local.covariance_)
+    first = json.loads((site.folder / "models.json").read_text())[0]
+    assert_allclose(first["covariance"], local.covariance_[0])
+    published = load_billboard(site.folder / "billboard.npz")
+    assert not set(POSTERIOR) & set(vars(published))
