@@ -8,12 +8,9 @@ from scipy.special import expit
 
 from skpmtl import (
     LocalOnly,
-    PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PublishedMeanRegMTL,
-    load_billboard,
-    save_billboard,
 )
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import audit
@@ -183,47 +180,6 @@ def test_report_names_the_relation():
     line = est.privacy_.public_inputs["relation"]
     assert line.startswith("public, 30 x 3, largest leverage 0.")
     assert est.billboard_.relation.names == ["constant", "covariate 1", "covariate 2"]
-
-
-# ------------------------------------------------------------------------- later tasks
-@pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateFedAvg, PrivateMeanRegMTLClassifier])
-def test_tasks_that_come_later(cls, tmp_path):
-    rng = np.random.default_rng(8)
-    X, y, task, Z = related(rng, m=M + 2)
-    labels = {"classes": [False, True]} if cls is PrivateMeanRegMTLClassifier else {}
-    y = y > 2.0 if labels else y
-    old = task < M
-    known = {"clip_norm": 1.0, "n_rounds": 5, "unseen_task": "mean", **labels}
-    est = private(50.0, cls, relation=facts(Z[:M]), **known).fit(X[old], y[old], task=task[old])
-    score = est.decision_function if labels else est.predict
-    with pytest.raises(ValueError, match=r"without covariates in relation=: \[30\].*relate"):
-        score(X[:2], task=[M, M])
-    save_billboard(est, tmp_path / "board.npz")
-    new = {k: Z[k].tolist() for k in (M, M + 1)}
-    est.relate(new)
-    billboard = est.billboard_
-    V = np.column_stack([np.ones(2), Z[M:]]) @ billboard.relation.transform
-    W, b = V @ billboard.centres, V @ billboard.mean_intercept[:, 0]
-    which = task[~old] - M
-    centre = np.einsum("ij,ij->i", X[~old], W[which]) + b[which]
-    assert_allclose(score(X[~old], task=task[~old]), centre)
-    given = private(50.0, cls, relation=facts(Z), **known).fit(X[old], y[old], task=task[old])
-    given_score = given.decision_function if labels else given.predict
-    assert_allclose(given_score(X[~old], task=task[~old]), centre)
-    est.personalize(X[~old], y[~old], task=task[~old])
-    there = load_billboard(tmp_path / "board.npz").relate(new)
-    there.personalize(X[~old], y[~old], task=task[~old])
-    assert_allclose(there.coef_, est.coef_[M:], rtol=1e-8)
-    assert_allclose(there.relation_coef_, est.relation_coef_)
-
-
-def test_listed_tasks_without_rows_have_the_model_of_their_facts():
-    X, y, task, Z = related(np.random.default_rng(9))
-    some = task < M - 2
-    est = private(1e4, relation=facts(Z)).fit(X[some], y[some], task=task[some])
-    assert est.coef_.shape == (M, D)
-    F = np.column_stack([np.ones(2), Z[-2:]])
-    assert_allclose(est.coef_[-2:], F @ est.relation_coef_, rtol=1e-7)
 
 
 # ------------------------------------------------------------------------------ use

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier, LocalOnly, load_billboard, save_billboard
+from skpmtl import DPMetaInit, DPMetaInitClassifier, LocalOnly
 from skpmtl.exchange import Population
-from skpmtl.inspection import RelationDisplay
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import audit
 from tests.helpers import data
@@ -123,33 +122,6 @@ def test_noise_of_the_rows_is_the_stated_one():
     left = -0.5 * np.expm1(-2.0 * plan.gained) / (2.0 * plan.gained)
     found = np.var(rows, axis=0).sum(axis=(1, 2))
     assert_allclose(found, noise / left, rtol=0.25)
-
-
-@pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
-def test_later_tasks_and_files(cls, tmp_path):
-    X, y, task, Z, _ = related(4, M + 2)
-    y = y > 0 if cls is DPMetaInitClassifier else y
-    old = task < M
-    options = {"cls": cls, "unseen_task": "mean", "feature_range": (-2.0, 2.5)}
-    if cls is DPMetaInit:
-        options["target_range"] = (-6.0, 8.0)
-    est = private(1e4, relation=facts(Z[:M]), **options).fit(X[old], y[old], task=task[old])
-    score = est.predict if cls is DPMetaInit else est.decision_function
-    with pytest.raises(ValueError, match="without covariates in relation=.*relate"):
-        score(X[~old], task=task[~old])
-    save_billboard(est, tmp_path / "board.npz")
-    later = facts(Z[M:], [M, M + 1])
-    est.relate(later)
-    F = np.column_stack([np.ones(M + 2), Z])[task[~old]]
-    expected = np.einsum("ij,ij->i", X[~old], F @ est.relation_coef_) + F @ est.relation_intercept_
-    assert_allclose(score(X[~old], task=task[~old]), expected)
-    est.personalize(X[~old], y[~old], task=task[~old])
-    there = load_billboard(tmp_path / "board.npz").relate(later)
-    there.personalize(X[~old], y[~old], task=task[~old])
-    assert_allclose(there.coef_, est.coef_[M:], rtol=1e-9)
-    assert_allclose(there.relation_coef_, est.relation_coef_)
-    assert est.relation_noise_std_.shape == (3, D)
-    RelationDisplay.from_estimator(est)
 
 
 @pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])

@@ -9,8 +9,6 @@ from skpmtl import (
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PublishedMPMTLLowRank,
-    load_billboard,
-    save_billboard,
 )
 from skpmtl.local.prior import LocalModels
 from skpmtl.privacy import gdp_mu
@@ -109,32 +107,6 @@ def test_little_budget_leaves_facts_aside():
     assert "left aside" in est.privacy_.notes["relation"]
     with pytest.raises(ValueError, match="no relation="):
         est.relate(facts(Z))
-
-
-@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLLowRankClassifier])
-def test_later_tasks_and_files(cls, tmp_path):
-    X, y, task, Z, B, W = related(3, M + 2)
-    y = y > 0 if cls is MPMTLLowRankClassifier else y
-    old = task < M
-    options = {"epsilon": 1e4, "relation": facts(Z[:M]), "tasks": range(M)}
-    if cls is MPMTLLowRankClassifier:
-        options["classes"] = [False, True]
-    est = cls(**options).fit(X[old], y[old], task=task[old])
-    save_billboard(est, tmp_path / "board.npz")
-    with pytest.raises(ValueError, match="without covariates in relation="):
-        est.personalize(X[~old], y[~old], task=task[~old])
-    later = facts(Z[M:], [M, M + 1])
-    est.relate(later).personalize(X[~old], y[~old], task=task[~old])
-    there = load_billboard(tmp_path / "board.npz").relate(later)
-    there.personalize(X[~old], y[~old], task=task[~old])
-    assert_allclose(there.coef_, est.coef_[M:], rtol=1e-9)
-    assert_allclose(there.relation_coef_, est.relation_coef_)
-    # A listed task without rows has what its facts tell.
-    some = old & (task > 1)
-    est = cls(**options).fit(X[some], y[some], task=task[some])
-    V = np.column_stack([np.ones(2), Z[:2]])
-    if not est.billboard_.centres.own_units:
-        assert_allclose(est.coef_[:2], V @ est.relation_coef_, rtol=1e-7)
 
 
 @pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLLowRankClassifier])

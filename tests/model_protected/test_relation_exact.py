@@ -9,8 +9,6 @@ from skpmtl import (
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
-    load_billboard,
-    save_billboard,
 )
 from tests.helpers.data import facts, rows_of
 
@@ -76,32 +74,6 @@ def test_facts_take_what_the_penalty_would_shrink():
     plain = MPMTLLowRank(0.5, epsilon=None).fit(X, y, task=task)
     assert np.abs(est.relation_coef_ - B).max() < 0.5
     assert est.objective_ < 0.5 * plain.objective_
-
-
-@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparseClassifier])
-@pytest.mark.parametrize("start", [None, {"coef": [1.0, 0.0, -1.0, 0.0], "intercept": 0.3}])
-def test_later_tasks_files_and_those_without_rows(cls, start, tmp_path):
-    X, y, task, Z, _ = related(2, M + 2)
-    labels = "Classifier" in cls.__name__
-    y = labels_of(y, task) if labels else y
-    old = task < M
-    options = {"epsilon": None, "relation": facts(Z[:M]), "tol": 1e-9, "init": start}
-    est = cls(0.03, unseen_task="mean", **options).fit(X[old], y[old], task=task[old])
-    save_billboard(est, tmp_path / "board.npz")
-    # Tasks of the fit get back their models, from the file as well.
-    there = load_billboard(tmp_path / "board.npz").personalize(X[old], y[old], task=task[old])
-    size = np.abs(est.coef_).max()
-    assert_allclose(there.coef_, est.coef_, atol=1e-2 * size)  # but for what holds the facts
-    assert_allclose(there.relation_coef_, est.relation_coef_)
-    est.relate(facts(Z[M:], range(M, M + 2)))
-    F = np.column_stack([np.ones(2), Z[M:]])[task[~old] - M]
-    known = np.sum(X[~old] * (F @ est.relation_coef_), axis=1) + F @ est.relation_intercept_
-    if start is not None:
-        known += X[~old] @ np.array(start["coef"]) + start["intercept"]
-    score = est.decision_function if labels else est.predict
-    assert_allclose(score(X[~old], task=task[~old]), known)
-    est.personalize(X[~old], y[~old], task=task[~old])
-    assert est.coef_.shape == (M + 2, D)
 
 
 @pytest.mark.parametrize("options", [{"outliers": "tasks"}, {"ridge": 0.1}, {"alpha": 0.0}])

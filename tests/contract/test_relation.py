@@ -1,0 +1,84 @@
+"""relation= in every family: tasks that come later, and files."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.base import clone
+
+from skpmtl import (
+    DPMetaInit,
+    DPMetaInitClassifier,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PrivateFedAvg,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
+from tests.helpers.data import facts, related
+
+M, N, D = 40, 10, 4
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+ROUNDS = {"epsilon": 50.0, "clip_norm": 1.0, "n_rounds": 5}
+EXACT = {"alpha": 0.03, "epsilon": None, "tol": 1e-9}
+RANGES = {"epsilon": 1e4, "feature_range": (-3.0, 4.0)}
+START = {"coef": [1.0, 0.0, -1.0, 0.0], "intercept": 0.3}
+ESTIMATORS = [
+    PrivateMeanRegMTL(**ROUNDS),
+    PrivateFedAvg(**ROUNDS),
+    PrivateMeanRegMTLClassifier(**ROUNDS),
+    MPMTLLowRank(epsilon=1e4, target_range=(-20.0, 30.0)),
+    MPMTLLowRankClassifier(epsilon=1e4),
+    MPMTLLowRank(**EXACT),
+    MPMTLLowRank(init=START, **EXACT),
+    MPMTLGroupSparseClassifier(**EXACT),
+    DPMetaInit(target_range=(-9.0, 13.0), **RANGES),
+    DPMetaInitClassifier(**RANGES),
+]
+
+
+@pytest.mark.parametrize("est", ESTIMATORS, ids=repr)
+def test_tasks_without_rows_are_told_by_their_facts(est, tmp_path):
+    """Those that are listed, those that come later, here and where a file has been read."""
+    X, y, task, Z, *_ = related(np.random.default_rng(4), M + 2, N, D, binary=True, level=2.0)
+    labels = "Classifier" in type(est).__name__
+    y = y > 2.0 if labels else y
+    old = task < M
+    given = {"tasks": range(M), "unseen_task": "mean", "random_state": 0}
+    given |= {"classes": [False, True]} if labels else {}
+    est = clone(est).set_params(relation=facts(Z[:M]), **given)
+    listed = clone(est).set_params(relation=facts(Z), tasks=range(M + 2))
+    est.fit(X[old], y[old], task=task[old])
+    answer = "decision_function" if labels else "predict"
+    with pytest.raises(ValueError, match=r"without covariates in relation=: \[40\].*relate"):
+        getattr(est, answer)(X[:2], task=[M, M])
+    with pytest.raises(ValueError, match="without covariates in relation="):
+        est.personalize(X[~old], y[~old], task=task[~old])
+    save_billboard(est, tmp_path / "board.npz")
+    later = facts(Z[M:], [M, M + 1])
+    est.relate(later)
+    F = np.column_stack([np.ones(2), Z[M:]])
+    start = START if est.get_params().get("init") else {"coef": np.zeros(D), "intercept": 0.0}
+    intercepts = getattr(est, "relation_intercept_", None)
+    if intercepts is None:  # which rounds do not state
+        intercepts = est.billboard_.relation.transform @ est.billboard_.mean_intercept[:, 0]
+    W, b = F @ est.relation_coef_ + start["coef"], F @ intercepts + start["intercept"]
+    which = task[~old] - M
+    told = np.einsum("ij,ij->i", X[~old], W[which]) + b[which]
+    assert_allclose(getattr(est, answer)(X[~old], task=task[~old]), told)
+    # From the file tasks of the fit have their models again, and new ones the same as here.
+    there = load_billboard(tmp_path / "board.npz").relate(later)
+    assert_allclose(there.relation_coef_, est.relation_coef_)
+    there.personalize(X, y, task=task)
+    close = {"atol": 1e-2 * np.abs(est.coef_).max()} if est.epsilon is None else {"rtol": 1e-7}
+    assert_allclose(there.coef_[:M], est.coef_, **close)  # but for what holds the facts
+    est.personalize(X[~old], y[~old], task=task[~old])
+    assert_allclose(there.coef_[M:], est.coef_[M:], rtol=1e-7)
+    assert est.coef_.shape == (M + 2, D)
+    # Those that were listed without rows.
+    if est.epsilon is not None:
+        listed.fit(X[old], y[old], task=task[old])
+        F = F @ listed.relation_coef_
+        assert_allclose(listed.coef_[M:], F, rtol=1e-7)
