@@ -49,14 +49,21 @@ class BudgetPlan:
     def to_frame(self) -> Any: ...
 
 class ClusteredMTL(RegressorMixin, BaseEstimator):
-    n_clusters: int
+    n_clusters: int | Literal["auto"]
     alpha: float
     ridge: float
     task_weight: Literal["equal", "samples"]
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
+    target_range: ArrayLike | None
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
     max_iter: int
     tol: float
     verbose: int
@@ -74,18 +81,30 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
     mean_intercept_: NDArray[Any] | float
     n_features_in_: Any
     feature_names_in_: Any
+    groups_: dict[Any, Any]
+    membership_: NDArray[Any]
+    shares_: Any
+    level_: Any
+    level_spread_: Any
     coef_names_: NDArray[Any]
     def __init__(
         self,
-        n_clusters: int = 2,
+        n_clusters: int | Literal["auto"] = 2,
         *,
         alpha: float = 1.0,
         ridge: float = 0.1,
         task_weight: Literal["equal", "samples"] = "equal",
+        epsilon: float | None = None,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         verbose: int = 0,
@@ -2558,7 +2577,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
     def summary_frame(self, coverage: float = 0.9) -> Any: ...
 
 class PrivateMTL(RegressorMixin, BaseEstimator):
-    structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
+    structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
     loss: Literal["poisson", "squared"]
     levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
@@ -2586,6 +2605,8 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
+    groups_: dict[Any, Any]
+    membership_: NDArray[Any]
     level_: float
     level_spread_: float
     mean_coef_: NDArray[Any] | float
@@ -2595,7 +2616,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     coef_names_: NDArray[Any]
     def __init__(
         self,
-        structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
+        structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
         *,
         loss: Literal["poisson", "squared"] = "squared",
         levels: Literal["auto", "free", "pooled"] = "auto",
@@ -2636,7 +2657,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
 class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
-    structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
+    structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
     levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
@@ -2670,7 +2691,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     coef_names_: NDArray[Any]
     def __init__(
         self,
-        structure: Literal["auto", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
+        structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
         *,
         levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,

@@ -1,18 +1,22 @@
-"""Clustered multi-task learning by its convex relaxation; exact, without a budget."""
+"""Clustered multi-task learning: exact by its convex relaxation, private by released groups."""
 
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import fill_docstring
+from .._docstrings import PARAGRAPHS, TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..engine.estimators import RunsCourse
+from ..engine.groups import MOST_GROUPS
+from ..engine.plan import GROUPS, STRUCTURES
 from ..privacy.report import exact_report
 from ..solvers.clusters import ClusterPenalty
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
-from .billboard import ClusterBillboard
+from .billboard import ClusterBillboard, GroupBillboard
+from .curator import grouped
 
 __all__ = ["ClusteredMTL", "ClusteredMTLClassifier"]
 
@@ -63,7 +67,7 @@ class _Clustered(BaseMTL):
         self.dtype = dtype
 
     def _fit_exact(self, table):
-        loss = make_loss(table, task_weight=self.task_weight, **self._local_settings())
+        loss = make_loss(table, task_weight=self.task_weight, **self._settings())
         penalty = ClusterPenalty(self.alpha, self.ridge, self.n_clusters)
         solution = minimize(
             loss, penalty, 1.0, tol=self.tol, max_iter=self.max_iter,
@@ -96,39 +100,67 @@ class _Clustered(BaseMTL):
         u = ClusterPenalty(billboard.alpha, billboard.ridge, billboard.n_clusters).weights(s)
         return (U * u) @ U.T
 
-    def _local_settings(self):
+    def _settings(self):
         return {"classification": self._classification, "fit_intercept": self.fit_intercept}
 
     def _personalize_table(self, table):
-        return self.billboard_.personalize(table, **self._local_settings())
+        return self.billboard_.personalize(table, **self._settings())
 
     def _planned_report(self, population):
         return exact_report()
 
 
+_OF_BUDGETS = (
+    "epsilon", "delta", "adjacency", "curator", "target_range", "random_state", "secure"
+)  # fmt: skip
+_PRIVATE = """With a finite
+    `epsilon` only noisy sums leave the tasks, from which the curator publishes centres of groups;
+    each task finds its own membership. Such a fit is that of ``PrivateMTL(structure="groups")``
+    with a number of groups. Without a budget """
+_BUDGET = f"""
+    epsilon : float or None, default=None
+        Privacy budget of the whole fit. None or infinity: the exact fit. With a budget `alpha`,
+        `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
+    delta : float or None, default=None
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+    {PARAGRAPHS["adjacency"]}
+    {PARAGRAPHS["curator"]}"""
+_NOISE = f"""{TARGET_RANGE}
+    {PARAGRAPHS["random_state"]}
+    {PARAGRAPHS["secure"]}"""
+_MORE = """
+    groups_ : dict of str to ndarray
+        With a budget: released "counts" of tasks, (n_groups,), noise and all, and "centres" of
+        their coefficients, (n_groups, n_features). Of no groups where none were found, see
+        ``privacy_.notes["groups"]``.
+    membership_ : ndarray of shape (n_tasks, n_groups + 1)
+        With a budget: posterior probabilities of each task's membership, the last one of no
+        group. For the task alone, and no part of `billboard_`.
+    shares_, level_, level_spread_
+        With a budget: as of `PrivateMTL`."""
 _DOC = """{summary}
 
-    Tasks lie in a few unknown groups of similar {model}. This is the convex
-    relaxation of k-means over the tasks' models, solved to a certified gap. There is no budget:
-    where a task belongs follows from the models of all others, and a noisy version of that matrix
-    of tasks has a sensitivity that does not fall with their number. With a budget, groups that are
-    public go to ``PrivateMeanRegMTL(clusters=...)``.
+    Tasks lie in a few unknown groups of similar {model}. {private}{this} is the convex
+    relaxation of k-means over the tasks' models, solved to a certified gap: where a task belongs
+    follows from the models of all others. Groups that are public go to
+    ``PrivateMeanRegMTL(clusters=...)``.
 
     Parameters
     ----------
     n_clusters : int, default=2
-        Number k of groups. From the number of features or of tasks on, `alpha` has no effect.
+        Number k of groups. From the number of features or of tasks on, `alpha` has no
+        effect.{numbers}
     alpha : float, default=1.0
         Pull of a task towards its group.
     ridge : float, default=0.1
         Weight of ``ridge / 2 * ||W||_F^2``, positive.
-    {task_weight}
+    {task_weight}{budget}
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised.
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or the mean model.
+        What `predict` does with a task that was not fitted: an error, or the mean model.{noise}
     max_iter : int, default=10000
         Bound on the iterations of the solver.
     tol : float, default=1e-6
@@ -154,7 +186,7 @@ _DOC = """{summary}
         Value of the objective and its duality gap.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
         Mean model.
-    {features_in_}
+    {features_in_}{more}
 
     See Also
     --------
@@ -192,16 +224,108 @@ _DOC = """{summary}
     """
 
 
-class ClusteredMTL(MTLRegressorMixin, _Clustered):
+class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
     __doc__ = fill_docstring(
         _DOC,
-        summary="Clustered multi-task regression.",
+        summary="Clustered multi-task regression, exact or private.",
         model="linear regressions",
-        also="ClusteredMTLClassifier : The same for two classes.",
+        private=_PRIVATE,
+        this="this",
+        numbers=' With a budget 2 to 12,\n        or "auto": tasks vote on it.',
+        budget=_BUDGET,
+        noise=_NOISE,
+        more=_MORE,
+        also="ClusteredMTLClassifier : Exact, for two classes.\n    "
+        'PrivateMTL : ``structure="groups"`` is the course with a budget, with more options.',
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="ClusteredMTL",
         target="y",
     )
+    _parameter_constraints = {
+        **_Clustered._parameter_constraints,
+        **{name: BaseMTL._parameter_constraints[name] for name in _OF_BUDGETS},
+        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    }
+    _billboards = (ClusterBillboard, GroupBillboard)
+    _extras = ("membership_",)
+    levels = "auto"
+
+    def __init__(
+        self,
+        n_clusters=2,
+        *,
+        alpha=1.0,
+        ridge=0.1,
+        task_weight="equal",
+        epsilon=None,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        target_range=None,
+        random_state=None,
+        secure=False,
+        max_iter=10_000,
+        tol=1e-6,
+        verbose=0,
+        dtype=np.float64,
+    ):
+        super().__init__(
+            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight,
+            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
+            unseen_task=unseen_task, max_iter=max_iter, tol=tol, verbose=verbose, dtype=dtype,
+        )  # fmt: skip
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.target_range = target_range
+        self.random_state = random_state
+        self.secure = secure
+
+    def _check_parameters(self):
+        self._check_course()
+        super()._check_parameters()
+        self._check_target_range()
+        K = self.n_clusters
+        if self._is_private() and K != "auto" and not 2 <= K <= MOST_GROUPS:
+            raise ValueError(
+                f'n_clusters={K} with a budget must be 2 to {MOST_GROUPS}, or "auto". One group '
+                "is a mean: PrivateMeanRegMTL."
+            )
+        if not self._is_private() and K == "auto":
+            raise ValueError(
+                'n_clusters="auto" needs a budget, with which tasks vote on it: pass epsilon=, or '
+                "the number of groups."
+            )
+
+    def _structures(self):
+        return (*STRUCTURES, GROUPS)
+
+    def _plan(self, population):
+        plan = super()._plan(population)
+        if self.n_clusters != "auto":
+            plan.numbers = (self.n_clusters,)
+        return plan
+
+    def _curator(self, population, source):
+        return grouped(super()._curator(population, source))
+
+    def _planned_report(self, population):
+        return super()._planned_report(population) if self._is_private() else exact_report()
+
+    @property
+    def cluster_matrix_(self):
+        """M of the objective of an exact fit, (n_tasks, n_tasks), at the models in `tasks_`."""
+        check_is_fitted(self)
+        if not isinstance(self.billboard_, ClusterBillboard):
+            raise AttributeError(
+                "A fit with a budget has no cluster_matrix_; membership_ has the groups of tasks."
+            )
+        return super().cluster_matrix_
 
 
 class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
@@ -209,6 +333,8 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         _DOC,
         summary="Clustered multi-task logistic regression for two classes.",
         model="logistic regressions",
+        this="This",
+        **dict.fromkeys(("private", "numbers", "budget", "noise", "more"), ""),
         classes="two",
         also="ClusteredMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k))), y in {-1, 1}",

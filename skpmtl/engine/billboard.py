@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import expit
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.billboard import OfModels, Public
+from ..exchange.billboard import OfModels, Personal, Public
 from ..local.dispersion import tempered
 from ..local.posterior import (
     TaskSums,
@@ -22,7 +22,9 @@ from ..local.prior import even_root
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from .evidence import Evidence, averaged
+from .groups import Groups
 from .levels import Level, TaskLevels, level_attributes
+from .members import Members, gain
 from .residuals import Residuals
 
 # What a task may share with the others: nothing; a subspace, or a few features; a mean, the same
@@ -103,6 +105,8 @@ class StructureBillboard(OfModels):
         Of real targets.
     residuals : Residuals or None
         Distances of targets from the mean model.
+    groups : Groups or None
+        Centres of groups, of which there may be none; None where nobody asked for them.
     """
 
     structures: list
@@ -115,13 +119,14 @@ class StructureBillboard(OfModels):
     level: Level | None = None
     loss: str = "squared"
     residuals: Residuals | None = None
+    groups: Groups | None = None
 
     constraints = {
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions(set(DATAFITS))],
     }
     settings = ("init", "loss")
-    added = ("level", "loss", "residuals")
+    added = ("level", "loss", "residuals", "groups")
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -168,7 +173,13 @@ class StructureBillboard(OfModels):
 
     def attributes(self):
         found = {"shares_": self.shares, **super().attributes()}
-        return found if self.level is None else found | level_attributes(self)
+        if self.level is not None:
+            found |= level_attributes(self)
+        if self.groups is not None:
+            start = 0.0 if self.init is None else self.init.coef.reshape(1, -1)
+            centres = self.groups.centres + start
+            found["groups_"] = {"counts": self.groups.counts, "centres": centres}
+        return found
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -197,21 +208,39 @@ class StructureBillboard(OfModels):
             if self.mean is None or self.n_outputs > 1:
                 raise ValueError("distances from a mean model that is not there")
             yield from self.residuals.declared()
+        if self.groups is not None:
+            if self.n_outputs > 1:
+                raise ValueError("its groups are not those of one output")
+            yield from self.groups.declared(d)
 
     def personalize(self, table, *, classification, fit_intercept):
-        """Models of the tasks of `table`, from their rows and this billboard alone."""
+        """Models of the tasks of `table`, from their rows and this billboard alone.
+
+        Returns
+        -------
+        personal : Personal
+            With the extra "membership_" where groups were asked for, (n_tasks, n_groups + 1).
+        """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
         evidence = Evidence(self._differences(table), self.n_tasks, **settings)
-        W, b, energies = evidence.models(self.structures)
+        extras = {}
+        if self.groups is None:
+            W, b, energies = evidence.models(self.structures)
+        else:
+            members = Members(evidence)
+            W, b, energies, membership = members.models(self.structures, self.groups)
+            extras["membership_"] = membership
         if self.level is not None:
             b = TaskLevels(evidence.table).intercepts(W, energies, self.level)
         found = self.add_init(W, b)
         if self.init is None:
-            return found
+            return Personal(*found, extras)
         bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
-        return averaged(found, bare.models(lone)[:2], odds)
+        if self.groups is not None:  # with which its rows are likelier
+            odds = odds - gain(membership)
+        return Personal(*averaged(found, bare.models(lone)[:2], odds), extras)
 
     def posterior(self, table, *, fit_intercept, width=None):
         settings = {"classification": False, "fit_intercept": fit_intercept}
@@ -219,7 +248,11 @@ class StructureBillboard(OfModels):
         sums = bare_sums = TaskSums(table, fit_intercept)
         if self.init is not None:
             sums = sums.less(self.init.coef[0], self.init.intercept[0])
-        found = evidence.moments(self.structures, sums)
+        if self.groups is None:
+            found = evidence.moments(self.structures, sums)
+        else:
+            members = Members(evidence)
+            found = members.moments(self.structures, self.groups, sums)
         if self.level is None:
             noise = own_noise(found, bare_sums, width)
             found = free_intercept(found, sums)
@@ -230,6 +263,8 @@ class StructureBillboard(OfModels):
             return posterior(found, *noise)
         bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
+        if self.groups is not None:
+            odds = odds - gain(members.models(self.structures, self.groups)[-1])
         p = expit(np.nan_to_num(odds))
         other = free_intercept(bare.moments(lone, bare_sums), bare_sums)
         noise = mixed_noise(p, own_noise(other, bare_sums, width), noise)

@@ -25,6 +25,10 @@ come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
 3. Where the contest says so further rounds, and a moment about own centres. Else further moments;
    or blocks of directions that refine the first one (`skpmtl.engine.refine`), of few rows.
 4. A vote, a second contest, and two numbers: the noise of a row, and the spread of levels.
+
+Where groups are asked for, and the first moment shows a direction of models, or of models about the
+pooled one, one more query sharpens it; then groups are looked for in its span
+(`skpmtl.engine.groups`), and have what is left where they are found.
 """
 
 import math
@@ -48,6 +52,7 @@ from ..privacy.moments import (
 )
 from ..privacy.report import exact_report
 from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
+from .groups import Groups, GroupSearch
 from .levels import (
     REACH,
     Level,
@@ -58,10 +63,10 @@ from .levels import (
     sum_of_scales,
     window_of,
 )
-from .plan import SIZE_BINS
+from .plan import GROUP_SHARES, SIZE_BINS
 from .refine import Refinement
 from .residuals import NOISY, WORDS, Residuals, sum_of_shares
-from .spectrum import sum_of_blocks
+from .spectrum import Spectrum, sum_of_blocks
 from .votes import sum_of_differences
 
 PLAIN = "the structures were found without noise (epsilon=None)"
@@ -77,6 +82,7 @@ _TINY = 1e-3
 _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
+_STEP_OF_GROUPS = ("refine", 0.125)  # votes of a block round, and four rounds and the end of groups
 _NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
 
@@ -103,11 +109,13 @@ def release_structures(population, plan, source, log=None, ending=None):
     if ending is not None:
         yield from ending(course)
     billboard = course.billboard
+    if plan.asks_for_groups and billboard.groups is None:
+        billboard.groups = Groups.none(course.d)
     billboard.take_init(plan.public_init)
     billboard.loss = plan.loss
     billboard.report = exact_report(PLAIN)
     if plan.private:
-        found = course.made, billboard.shares, course.levels_found()
+        found = course.made, billboard.shares, course.notes()
         billboard.report = plan.report(source, found)
     return billboard
 
@@ -128,6 +136,7 @@ class _Course:
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
+        self.search = GroupSearch(self)
         self.other_budget_shares = {}
 
     def run(self):
@@ -200,6 +209,21 @@ class _Course:
             self.rebuild()
             yield from self.vote(*votes)
 
+    def notes(self):
+        """What a report says of levels and of groups."""
+        found = {"levels": self.levels_found()}
+        if self.plan.asks_for_groups:
+            found["groups"] = self.search.outcome
+            if not self.plan.groups:
+                found["groups"] += f": {self.plan.no_groups}"
+            elif self.window is None:
+                found["groups"] += ": no window of levels stood out"
+            elif "moment 1" not in self.spent:
+                found["groups"] += ": the budget allows for no moment"
+            elif GROUP_SHARES[0] not in self.spent:
+                found["groups"] += ": the first moment shows no direction"
+        return found
+
     def levels_found(self):
         """What a report says of levels."""
         level = self.billboard.level
@@ -241,32 +265,85 @@ class _Course:
         about = "contest 1" in plan.budget_shares and (yield from self.contest("contest 1"))
         left = ["main", "moment 2"]
         if about:
-            if not plan.looks_once:
-                yield from self.pooled_rounds(left.pop(0), _FURTHER_PATH)
             self.about_centre()
         elif plan.few_rows and "rank" not in self.spent and self.hidden(*release):
             more = yield from self.moment(left.pop(0))
             self.average = DriftingAverage()
             self.average.add(*_pooled([release, more]), self.size_of_moment)
             yield from self.sharpen(("rank", "floor", "rival"), refine=True)
-        if self.refined.spectrum is not None and not about:
+        blocks = self.refined.spectrum is not None and not about
+        if plan.groups and (yield from self.groups(left, blocks, about)):
+            return
+        if about and not plan.looks_once:
+            yield from self.pooled_rounds(left.pop(0), _FURTHER_PATH)
+            if left:  # no moment about own centres is known yet
+                self.about_centre()
+        if blocks:
+            part = (0.625 if plan.groups else 1.0) / (3.0 * len(left))
             for share in left:
-                votes = [("refine", 1.0 / (3.0 * len(left)))] * 3
+                votes = [("refine", part)] * 3
                 yield from self.refined.block_round(share, votes)
         else:
             if not about and "contest 2" in plan.budget_shares:
                 left.append("contest 2")
-            left += [("refine", 2.0 / 3.0)] if plan.few_rows else []
+            left += [("refine", 0.5 if plan.groups else 2.0 / 3.0)] if plan.few_rows else []
+            if plan.groups and GROUP_SHARES[0] not in self.spent:
+                left += GROUP_SHARES[1:]
             found = []
             for share in left:
                 found.append((yield from self.moment(share)))
-            (self.about or self.average).add(*_pooled(found), self.size_of_moment)
+            if found:
+                (self.about or self.average).add(*_pooled(found), self.size_of_moment)
             if plan.few_rows and not about:
-                yield from self.sharpen([("refine", 1.0 / 6.0)] * 2)
+                part = 0.125 if plan.groups else 1.0 / 6.0
+                yield from self.sharpen([("refine", part)] * 2)
         self.rebuild()
         yield from self.vote("vote 3")
         if "contest 2" in plan.budget_shares and "contest 2" not in left:
             yield from self.contest("contest 2")
+
+    def groups(self, left, blocks, about):
+        """Groups about the pooled slopes, or about 0, after one more look at the moment.
+
+        -> whether there are some, which then have what is left of the budget.
+        """
+        average = self.about if about else self.average
+        if not self.spectrum_of(average).rank:
+            return False
+        if len(left) == 2:
+            share = left.pop(0)
+            if blocks:
+                yield from self.refined.block_round(share, [_STEP_OF_GROUPS] * 3)
+            else:
+                average.add(*(yield from self.moment(share)), self.size_of_moment)
+        if not (blocks or about):
+            yield from self.sharpen([_STEP_OF_GROUPS] * 2)
+        known = {s.name: s for s in self.billboard.structures}
+        self.rebuild()
+        self.billboard = replace(self.billboard, structures=[
+            replace(known.get(s.name, s), centre=s.centre, moment=s.moment)
+            for s in self.billboard.structures
+        ])  # fmt: skip
+        spectrum = self.refined.spectrum
+        if about or spectrum is None:
+            spectrum = self.spectrum_of(average)
+        shape = self.shrunk(average)
+        if self.refined.spectrum is not None and not about:
+            shape = self.refined.moment
+        centre = self.centre if about else np.zeros(self.d)
+        yield from self.search.find(GROUP_SHARES, spectrum, shape, centre, self.snr(about))
+        if self.search.groups is None:
+            return False
+        rounds = [(share, 0.5) for share in left for _ in range(2)]
+        rounds += ["contest 2"] if "contest 2" in self.plan.budget_shares else []
+        for share in [*rounds, "vote 3"]:
+            yield from self.search.round(share, _STEP_OF_GROUPS)
+        yield from self.search.finish(_STEP_OF_GROUPS, (GROUP_SHARES[3], 0.5))
+        self.billboard = replace(self.billboard, groups=self.search.groups)
+        return True
+
+    def spectrum_of(self, average):
+        return Spectrum.of(average.value, *self.refined.noise(average.variance, self.d))
 
     def find_window(self):
         """Middle and half-width of most levels; None where none stands out."""
@@ -379,10 +456,10 @@ class _Course:
         )  # fmt: skip
         return S, _variance(mechanism)
 
-    def snr(self):
+    def snr(self, about=False):
         """Centre and spread of log10(snr), as released of the low-rank models, else alone."""
         known = {s.name: (s.snr_centre, s.snr_spread) for s in self.billboard.structures}
-        found = known.get("low-rank", known["alone"])
+        found = known.get("mean and low-rank" if about else "low-rank", known["alone"])
         return _NO_SCALE if found[0] is None else found
 
     def sharpen(self, shares, refine=False):

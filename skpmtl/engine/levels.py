@@ -166,12 +166,12 @@ def sum_of_octaves(contributions, positions=None):
 
     A task fills one bin: sensitivity sqrt(2) for replace-one, 1 for zero-out.
     """
-    return {"window": _octaves(contributions["window"], LEVEL_BINS)}
+    return {"window": octaves_of(contributions["window"], LEVEL_BINS)}
 
 
 def sum_of_scales(contributions, positions=None):
     """Tasks whose scale of features is in every octave, (80,), as `sum_of_octaves`."""
-    return {"scale": _octaves(np.abs(contributions["scale"]), OCTAVES)}
+    return {"scale": octaves_of(np.abs(contributions["scale"]), OCTAVES)}
 
 
 def log_window_of(counts, std, n_tasks):
@@ -196,7 +196,8 @@ def octave_of(found):
         return np.copysign(2.0 ** np.clip(exponent, -half, half - 1), found)
 
 
-def _octaves(found, n_bins):
+def octaves_of(found, n_bins):
+    """Numbers in every octave, of either sign where there are two bins of each; finite ones."""
     found = np.asarray(found, dtype=float)
     found = found[np.isfinite(found)]
     exponent = np.rint(np.log2(np.abs(octave_of(found)))).astype(int)

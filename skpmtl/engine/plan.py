@@ -13,9 +13,10 @@ from ..privacy.mechanisms import (
 )
 from . import levels, residuals, votes
 from .billboard import WEIGHTS
+from .groups import NUMBERS
 from .pooled import bounds_of
 
-STRUCTURES = ("low-rank", "sparse", "mean")
+STRUCTURES, GROUPS = ("low-rank", "sparse", "mean"), "groups"
 _RANK = 3  # of the span in which a mean is looked for; every class beyond two takes one more
 LOGITS = (-5.0, 5.0)  # public range of intercepts of classifiers
 SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
@@ -58,6 +59,9 @@ _SCALE, _LEAST_FOR_SCALE, _LEAST_WINDOW = 12.0, 100.0, 10.5
 # Votes on evidence, where there are enough tasks: on rank and floor of the first moment, on the
 # sparse shape as its rival, and on a step, new directions and the floor after two block rounds.
 _FEW_ROWS = {"rank": 0.01, "floor": 0.01, "rival": 0.01, "refine": 0.06}
+# Groups: size, cells, number and spread; their rounds are in what is left of the others.
+GROUP_SHARES = ("group size", "group cells", "group number", "group spread")
+_GROUPS = dict(zip(GROUP_SHARES, (0.01, 0.05, 0.02, 0.02), strict=True))
 
 
 def possible(wanted, levels=False):
@@ -110,6 +114,8 @@ class StructurePlan(Plan):
     - contests, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
     - votes on evidence, vectors of length at most c: 2 c (c), see `skpmtl.engine.votes`.
     - shares of rows in bins, non-negative and of sum 1: sqrt(2) (1).
+    - counts and directions (b r_j, a r_j v_j) about centres: sqrt(2) (1), see
+      `skpmtl.engine.groups`.
     - blocks u u' of trace at most 1: sqrt(2) (1), see `skpmtl.engine.spectrum`.
 
     A task with models of several classes sends those of all of them as one vector: u is their
@@ -143,6 +149,10 @@ class StructurePlan(Plan):
         Whether distances from the mean model are asked for.
     few_rows : bool
         Whether tasks vote on rank and floor of the moment, and refine its directions.
+    asks_for_groups, groups : bool
+        Whether groups of tasks are asked for, and whether the budget allows to look for them.
+    numbers : tuple of int
+        Of groups, on which tasks vote.
     cap_curvature : bool
         Whether `skpmtl.engine.pooled.PooledUpdates` has the levels of tasks.
     without_window : dict of str to (str, float)
@@ -151,6 +161,7 @@ class StructurePlan(Plan):
     """
 
     cap_curvature = False
+    numbers = NUMBERS
 
     def __init__(self, est, population, structures, public_init=None):
         self.public_init = public_init
@@ -179,6 +190,12 @@ class StructurePlan(Plan):
             and "low-rank" in structures
             and votes.is_able(m, self.mu, self.adjacency == "replace-one")
         )
+        self.asks_for_groups = GROUPS in structures
+        self.groups = self.asks_for_groups and self.few_rows
+        self.no_groups = ""
+        if not self.groups:
+            able = votes.is_able(m, self.mu, self.adjacency == "replace-one")
+            self.no_groups = "levels are not pooled" if able else "too few tasks for the budget"
         self.all_pooled = est.levels == "pooled"
         self.has_intercepts = est.fit_intercept
         if self.mean and self.has_intercepts and not (self.levels or self.silent):
@@ -244,6 +261,10 @@ class StructurePlan(Plan):
             found = dict(_LEVELS_AND_MOMENTS)
         if self.few_rows:
             found |= _FEW_ROWS
+        if self.groups:
+            found |= _GROUPS
+            for share in ("main", "moment 2"):  # so that the first moment is what it is without
+                found[share] -= 0.5 * sum(_GROUPS.values())
         z, first = self._z, {}
         if self.public_window is None:
             first["window"] = levels.window_share(z, _MOST_WINDOW)
@@ -341,6 +362,17 @@ class StructurePlan(Plan):
             share, votes.N_DIFFERENCES, votes.sensitivity(self.adjacency == "replace-one")
         )
 
+    def group_sum(self, share, size):
+        """For the sums of `skpmtl.engine.groups`, of so many numbers."""
+        return self._vector(share, size, self._reach(math.sqrt(2.0), 1.0))
+
+    @property
+    def std_of_group(self):
+        """Of the number of tasks of a group, in a round; 0 without privacy."""
+        if not self.private:
+            return 0.0
+        return math.sqrt(2.0) * self._reach(math.sqrt(2.0), 1.0) / self.mu_of(("moment 2", 0.5))
+
     def number(self, share, reach):
         """For a sum of numbers from -reach to reach."""
         return self._vector(share, 1, self._reach(2.0, 1.0) * reach)
@@ -368,7 +400,8 @@ class StructurePlan(Plan):
 
     def releases(self, made=None):
         """`made`: what was released, a list of (budget share, statistic, mechanism), the released
-        shares of the structures, and what was found of levels; None: before a fit, when the budget
+        shares of the structures, and notes on levels and groups; None:
+        before a fit, when the budget
         shares are listed."""
         if made is None:
             return [{"name": name, "mu": float(self.mu_of(name))} for name in self.budget_shares]
@@ -402,7 +435,7 @@ class StructurePlan(Plan):
         used = {share for share, _, _ in made[0]}
         unused = ", ".join(name for name in self.budget_shares if name not in used)
         notes = {"budget shares not used": unused or "none"}
-        notes["levels"] = made[2]
+        notes |= made[2]
         if made[1]:
             notes["released shares of the structures"] = ", ".join(
                 f"{name} {share:.2f}" for name, share in made[1].items()

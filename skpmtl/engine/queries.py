@@ -8,6 +8,15 @@ from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from .billboard import StructureBillboard
 from .curator import histogram, sum_of_contests, sum_of_moments, sum_of_votes
+from .groups import (
+    MOST_CELLS,
+    MOST_DIRECTIONS,
+    MOST_GROUPS,
+    SPREADS,
+    sum_of_cells,
+    sum_of_groups,
+    sum_of_reaches,
+)
 from .levels import LEVEL_BINS, OCTAVES, Level, sum_of_octaves, sum_of_scales
 from .plan import SIZE_BINS, n_directions
 from .residuals import BINS, sum_of_shares
@@ -60,6 +69,8 @@ def query_specs(plan, population):
         total = Total.of(sum_of_shares, "residuals", len(BINS), 1.0)
         mean = {"mean": [(d + 1,)]}
         found["residuals"] = QuerySpec({"residuals": BINS.shape}, mean, total)
+    if plan.groups:
+        found |= _query_specs_of_groups(d, billboard)
     if "mean intercept" in plan.budget_shares:
         low, high = plan.target_range
         reach = 0.5 * (high - low)
@@ -78,6 +89,28 @@ def specified(name, size, bound, combine=None, shape=None, **public):
     combine = clipped_sum(name, bound) if combine is None else combine
     total = Total.of(combine, name, size, bound)
     return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
+
+
+def _query_specs_of_groups(d, billboard):
+    basis = [(d, k) for k in range(1, MOST_DIRECTIONS + 1)]
+    span = {"moment": [(d, d)], "basis": basis, "centre": [(d,)]}
+    span |= dict.fromkeys(("snr_centre", "snr_spread"), Real)
+    numbers = range(1, MOST_GROUPS + 1)
+    groups = {
+        **billboard,
+        "moment": [(d, d)],
+        "centres": ([(K, d) for K in numbers],),
+        "counts": ([(K,) for K in numbers],),
+        "spreads": ([(len(SPREADS),)],),
+    }
+    cells, centres = MOST_CELLS * (1 + MOST_DIRECTIONS), MOST_GROUPS * (1 + d)
+    of_votes = N_DIFFERENCES, CLIP, sum_of_differences("mixtures")
+    return {
+        **specified("reach", OCTAVES, 1.0, sum_of_reaches, (), **span),
+        **specified("cells", cells, 1.0, sum_of_cells, (1 + MOST_DIRECTIONS,), **span, size=Real),
+        **specified("mixtures", *of_votes, **groups, bare=Real),
+        **specified("groups", centres, 1.0, sum_of_groups, **groups),
+    }
 
 
 def _query_specs_of_levels(plan, d, billboard):

@@ -13,7 +13,9 @@ from ..tables.datafits import events
 from ..tables.table import common_scores, differences, largest_eigenvalues
 from .billboard import FAMILIES
 from .evidence import Evidence
+from .groups import MOST_GROUPS, listed_groups
 from .levels import TaskLevels, octave_of
+from .members import Members
 from .pooled import PooledUpdates
 from .residuals import shares
 from .spectrum import in_blocks
@@ -48,6 +50,7 @@ class StructureTaskSide(TaskSide):
         self._last = None, None
         self._kappa = self._levels = self._personal = None
         self._cap_curvature = plan.cap_curvature
+        self.members = Members(self.evidence) if plan.groups else None
 
     def contributions(self, query):
         """What every task sends, by the statistic of the query:
@@ -65,19 +68,33 @@ class StructureTaskSide(TaskSide):
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
         - "block": its model under a prior in a public basis, (m, d);
         - "residuals": shares of rows by octaves of the distance from the mean model, (m, 81);
+        - "reach", "cells": size and cell of its model in a public basis, (m,) and (m, 9);
+        - "mixtures": differences of log evidence of groups, (m, `N_DIFFERENCES`);
+        - "groups": responsibilities, and these times directions about centres, (m, 12 * (d + 1));
         - "noise", "spread": see `skpmtl.engine.levels`, (m, 1), or (m, `N_DIFFERENCES`) of classes.
         """
         found = getattr(self, "_" + query.statistic)(query.public)
         return {query.statistic: found if query.pick is None else found[query.pick]}
+
+    def answer(self, query):
+        if query.statistic != "groups" or query.pick is not None:
+            return super().answer(query)
+        found = []  # contributions are larger than models: they are added up as they are made
+        self._directions(query.public, lambda tasks, x: found.append(
+            (tasks[0], query.combine({"groups": x})["groups"])
+        ))  # fmt: skip
+        return {"groups": sum(part for _, part in sorted(found, key=lambda pair: pair[0]))}
 
     def final_models(self, billboard, personalize):
         """Those of ``personalize()``, of which the last query left the slopes."""
         known = self._personal
         if known is None or known[0] is not billboard.structures or billboard.init is not None:
             return personalize()
-        if billboard.level is None:
+        if billboard.level is None or known[1] is not billboard.groups:
             return personalize()
-        return known[1], self.levels.intercepts(*known[1:], billboard.level)
+        W, _, energies, *membership = known[2]
+        extras = {"membership_": membership[0]} if membership else {}
+        return W, self.levels.intercepts(W, energies, billboard.level), extras
 
     def _vote(self, public):
         structures = public["billboard"].structures
@@ -166,21 +183,46 @@ class StructureTaskSide(TaskSide):
         W = local.solve(root, best_scale(criterion + penalty, level), _LOOSE)[0]
         return in_blocks(W @ public["basis"], public["rank"])
 
+    def _reach(self, public):
+        return self.members.reaches(public)
+
+    def _cells(self, public):
+        return self.members.cells(public)
+
+    def _mixtures(self, public):
+        structures = public["billboard"].structures
+        candidates = listed_groups(public)
+        found = self.members.evidences(structures, candidates, public["bare"] > 0)
+        return differences_of(found)
+
+    def _groups(self, public):
+        out = np.empty((self.table.n_tasks, MOST_GROUPS * (1 + self.table.n_features)))
+        self._directions(public, out.__setitem__)
+        return out
+
+    def _directions(self, public, take):
+        (groups,) = listed_groups(public)
+        self.members.directions(public["billboard"].structures, groups, take)
+
     def _noise(self, public):
-        _, energies = self._personal_of(public["billboard"])
+        _, _, energies, *_ = self._personal_of(public["billboard"])
         return self.levels.noises(energies, public["level"])[:, None]
 
     def _spread(self, public):
-        W, energies = self._personal_of(public["billboard"])
+        W, _, energies, *_ = self._personal_of(public["billboard"])
         return self.levels.spreads(W, energies, public["level"])
 
     def _personal_of(self, billboard):
-        """Slopes and squared errors under the structures, made once."""
-        known = self._personal
-        if known is None or known[0] is not billboard.structures:
-            W, _, energies = self.evidence.models(billboard.structures)
-            self._personal = known = billboard.structures, W, energies
-        return known[1:]
+        """Models, intercepts and squared errors under the billboard, and membership where it has
+        groups; made once."""
+        known, key = self._personal, (billboard.structures, billboard.groups)
+        if known is None or known[0] is not key[0] or known[1] is not key[1]:
+            if billboard.groups is None:
+                found = self.evidence.models(billboard.structures)
+            else:
+                found = Members(self.evidence).models(*key)
+            self._personal = known = *key, found
+        return known[2]
 
     def _around(self, centre, kappa, tol):
         local = LocalModels(self.table, centre=centre, **self.settings)

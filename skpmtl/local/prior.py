@@ -12,6 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from .._kernels.average import NO_CENTRES, averages
+from .._kernels.centres import about_centres
 from .._kernels.local import (
     centred_rows,
     left_out,
@@ -350,6 +351,45 @@ class LocalModels:
             out[tasks] = block.spiked(*working, basis, mix, ends, floors, snr, prior)
 
         self._run(block_evidence, np.ones(d), in_folds=False)
+        return out
+
+    def about(self, root, centres, priors, take=None):
+        """Log evidence of squared loss under priors N(c_j, kappa M), for every centre c_j.
+
+        Parameters
+        ----------
+        root : ndarray (d, d) or (d,)
+        centres : ndarray (N, d)
+        priors : ndarray (P, len(SNR))
+            Logarithms of the prior weights of the scales of `SNR`, once or more.
+        take : callable, default=None
+            ``take(tasks, evidence, W, b, energies)`` receives, for some tasks at a time, their
+            positions, what is returned for them, and their modes (n, N, d), intercepts (n, N) and
+            energies (n, N), averaged as in `average` over the scales, by the first prior. Threads
+            call it at the same time, of different tasks.
+
+        Returns
+        -------
+        evidence : ndarray (n_tasks, N, P)
+            As of `average`.
+        """
+        table, d = self.table, self.table.n_features
+        root, out = _triangular(root), np.empty((table.n_tasks, len(centres), len(priors)))
+
+        def block_about(block, tasks, rows, label, weights):
+            places = rows if table.rows is None else table.rows[rows]
+            V = label[:, None] - np.asarray(table.X[places] @ centres.T)
+            weight = np.ones(len(label)) if weights is None else weights
+            modes = take is not None
+            for k, evidence, C, level, mean, energies in block.about(weight, V, priors, modes):
+                some = np.asarray(tasks)[k]
+                out[some] = evidence
+                if modes:
+                    b = level - np.einsum("kcj,kj->kc", C, mean)
+                    W = _back(C.reshape(-1, C.shape[-1]), root).reshape(len(C), -1, d)
+                    take(some, evidence, W + centres, b, energies)
+
+        self._run(block_about, root, in_folds=False)
         return out
 
     def _empty(self, m, root):
@@ -698,6 +738,33 @@ class _Block:
                 *np.empty((2, R, LANES)), np.empty(len(snr)), np.empty(LANES), out[k],
             )  # fmt: skip
         return out
+
+    def about(self, weight, V, priors, modes):
+        """Yield tasks, and of these what `LocalModels.about` takes, for the transformed features.
+
+        V (n_rows, N): residuals about the centres.
+        """
+        d, N, S = self.A.shape[1], V.shape[1], len(SNR)
+        level, roots = np.zeros((len(self.support), N)), np.sqrt(weight)[:, None]
+        if self.centre:
+            mass = np.add.reduceat(weight, self.offsets[:-1])[:, None]
+            level = np.add.reduceat(weight[:, None] * V, self.offsets[:-1]) / mass
+        V = roots * (V - np.repeat(level, np.diff(self.offsets), axis=0))
+        for k, ends, F, K in self._parts(weight, np.zeros(len(V))):
+            own, count, R = self.support[k], len(F), K.shape[2]
+            T, _, trace = self._tridiagonal(ends, K)
+            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
+            dof = np.where(trace <= 1e-24 * size, 0.0, own - float(self.centre))
+            rho = np.maximum(trace / own, 1e-300)[:, None] / SNR
+            np.maximum(rho, 1e-12 * trace[:, None], out=rho)
+            evidence, C = np.empty((count, N, len(priors))), np.empty((count * modes, N, d))
+            energies = np.empty((count * modes, N))
+            about_centres(
+                F, K, ends, d, T, V, dof, rho, priors, *np.empty((2, R, N)),
+                np.empty((S * modes, R, N)), np.empty((2, R)), np.empty((2, S, N)),
+                np.empty((3, N)), evidence, C, energies, modes,
+            )  # fmt: skip
+            yield k, evidence, C, level[k], self.mean[k], energies
 
     def modes(self, weight, response, precision):
         """Weights and intercepts of the transformed features at one scale."""

@@ -1,7 +1,5 @@
 """The front door: one estimator for whatever it is that tasks share."""
 
-from numbers import Real
-
 import numpy as np
 
 from .._docstrings import (
@@ -16,24 +14,21 @@ from .._docstrings import (
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.billboard import StructureBillboard
-from ..engine.curator import PLAIN, release_structures
-from ..engine.plan import LOGITS, STRUCTURES, StructurePlan
-from ..engine.queries import query_specs
-from ..engine.tasks import StructureTaskSide
-from ..privacy.report import exact_report
+from ..engine.estimators import RunsCourse
+from ..engine.plan import GROUPS, LOGITS, STRUCTURES
 
 
-class _PrivateMTL(BaseMTL):
-    """Curator and task side, for squared and logistic loss."""
+class _PrivateMTL(RunsCourse, BaseMTL):
+    """The parameters, for squared and logistic loss."""
 
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
-        "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
+        "structure": [StrOptions({"auto", *STRUCTURES, GROUPS}), list, tuple],
         "levels": [StrOptions({"auto", "free", "pooled"})],
         "init": "no_validation",  # by `read_public_init`
     }
     _billboards = (StructureBillboard,)
-    _federates = True
+    _extras = (*BaseMTL._extras, "membership_")
 
     def __init__(
         self,
@@ -77,12 +72,7 @@ class _PrivateMTL(BaseMTL):
         self.dtype = dtype
 
     def _check_parameters(self):
-        if self._is_private() and isinstance(self.delta, Real) and self.delta == 0:
-            raise ValueError(
-                "delta=0, a pure guarantee, needs a structure that is known: pass it to "
-                'MPMTLLowRank(mechanism="wishart") or MPMTLGroupSparse(mechanism="laplace"), or '
-                "leave delta to its default here."
-            )
+        self._check_course()
         super()._check_parameters()
         self._structures()
 
@@ -91,52 +81,25 @@ class _PrivateMTL(BaseMTL):
         if self.structure == "auto":
             return STRUCTURES
         wanted = [self.structure] if isinstance(self.structure, str) else list(self.structure)
-        unknown = [name for name in wanted if name not in STRUCTURES]
+        if wanted == [GROUPS]:
+            wanted = [*STRUCTURES, GROUPS]
+        unknown = [name for name in wanted if name not in (*STRUCTURES, GROUPS)]
         if unknown or not wanted:
             raise ValueError(
                 f'structure={self.structure!r} must be "auto" or some of '
-                f"{', '.join(map(repr, STRUCTURES))}."
+                f"{', '.join(map(repr, (*STRUCTURES, GROUPS)))}."
             )
-        return tuple(name for name in STRUCTURES if name in wanted)
-
-    def _settings(self):
-        return {"classification": self._log_loss, "fit_intercept": self.fit_intercept}
-
-    # ------------------------------------------------------------------------ curator and task side
-    def _curator(self, population, source):
-        log = self._progress("release %d: noise std %.3g")
-        return release_structures(population, self._plan(population), source, log)
-
-    def _task_side(self, table, population):
-        plan = self._plan(population)
-        return StructureTaskSide(table, population.n_tasks, self._settings(), plan)
-
-    def _plan(self, population):
-        public_init = self._public_init(population)
-        return StructurePlan(self, population, self._structures(), public_init)
-
-    def _planned_report(self, population):
-        if not self._is_private():
-            return exact_report(PLAIN)
-        return self._plan(population).report(self._source())
-
-    def _query_specs(self, population):
-        return query_specs(self._plan(population), population)
-
-    def _sent_range(self):
-        """Public range of the intercepts that tasks send, less `init` where it is set."""
-        found = self._intercept_range()
-        if found is None or not self._has_public_init():
-            return found
-        reach = 0.5 * (found[1] - found[0])
-        return -reach, reach
-
-    def _middle(self):
-        found = self._intercept_range()
-        return 0.0 if found is None else 0.5 * sum(found)
-
-    def _personalize_table(self, table):
-        return self.billboard_.personalize(table, **self._settings())
+        if GROUPS in wanted and self._log_loss:
+            raise ValueError(
+                f"structure={self.structure!r}: groups are found for squared loss only. Leave "
+                '"groups" out, or pass public groups to PrivateMeanRegMTLClassifier(clusters=...).'
+            )
+        if GROUPS in wanted and "low-rank" not in wanted:
+            raise ValueError(
+                f"structure={self.structure!r}: groups are looked for in a subspace. Add "
+                '"low-rank", or pass structure="groups".'
+            )
+        return tuple(name for name in (*STRUCTURES, GROUPS) if name in wanted)
 
 
 _DOC = """{summary}
@@ -151,10 +114,10 @@ _DOC = """{summary}
 
     Parameters
     ----------
-    structure : {{"auto", "low-rank", "sparse", "mean"}} or list of these, default="auto"
+    structure : {{"auto", "low-rank", "sparse", "mean"{group_name}}} or list, default="auto"
         What tasks may share: models near a common subspace, models of the same few features,
-        models around a common mean. "auto": any of them, and a task may always go alone. Public
-        knowledge that rules some out saves a part of the budget.{of_rows}
+        models around a common mean. "auto": any of these, and a task may always go alone. Public
+        knowledge that rules some out saves a part of the budget.{groups}{of_rows}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same algorithm without noise.
     delta : float or None, default=None
@@ -197,7 +160,7 @@ _DOC = """{summary}
     {privacy_}
     n_iter_ : int
         Number of releases; 1 without any.
-    level_, level_spread_ : float
+    {group_attributes}level_, level_spread_ : float
         Intercept of the pooled model, and standard deviation of the levels of tasks about it; where
         levels were found.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
@@ -235,6 +198,19 @@ _DOC = """{summary}
     """
 
 
+_GROUPS = """ "groups": all of
+        these, and groups of similar models that nobody names; it takes 10 % of the squared budget
+        where m mu is at least 150 (75 for zero-out), levels are pooled and the first moment shows a
+        direction, and nothing is looked for otherwise. In a list it needs "low-rank"."""
+_GROUP_ATTRIBUTES = """groups_ : dict of str to ndarray
+        With "groups": released "counts" of tasks, (n_groups,), noise and all, and "centres" of
+        their coefficients, (n_groups, n_features); of no groups where none were found.
+    membership_ : ndarray of shape (n_tasks, n_groups + 1)
+        With "groups": posterior probabilities of each task's membership, the last one of no
+        group. Like `coef_` it is for the task alone, and no part of `billboard_`.
+    """
+
+
 class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
     __doc__ = fill_docstring(
         _DOC,
@@ -245,6 +221,9 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         classes_given="",
         unseen=" and needs\n        `target_range`",
         known_levels=" with `target_range`, or",
+        group_name=', "groups"',
+        groups=_GROUPS,
+        group_attributes=_GROUP_ATTRIBUTES,
         target_range=TARGET_RANGE + UNCERTAINTY + UNSEEN,
         posterior=POSTERIOR,
         of_rows=LOSS,
@@ -255,18 +234,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
 
     def _check_parameters(self):
         super()._check_parameters()
-        if self.target_range is not None:
-            self._score_range()
-        elif self.unseen_task == "mean" and self.fit_intercept and self.levels == "free":
-            raise ValueError(
-                'unseen_task="mean" with levels="free" needs the public range of the target, in '
-                "which the mean of intercepts is taken: target_range=(low, high)."
-            )
-
-    def _intercept_range(self):
-        """Public range of intercepts; None where there are none."""
-        known = self.fit_intercept and self.target_range is not None
-        return self._score_range() if known else None
+        self._check_target_range()
 
 
 class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
@@ -280,6 +248,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         target="y > 0",
         classes_given=", classes=[False, True]",
         known_levels=" for classes, or",
+        **dict.fromkeys(("group_name", "groups", "group_attributes"), ""),
         unseen=",\n        clipped to -5 ... 5, or with several classes to length 5",
         target_range="",
         of_rows="",

@@ -210,7 +210,14 @@ def _structures():
     yield _case(PrivateMTL, form="csr", **pooled, **few)
     yield _case(PrivateMTL, epsilon=1e3, unseen_task="mean", uncertainty="unseen")
     yield _case(PrivateMTLClassifier, 2, epsilon=1e3, structure=["sparse", "mean"])
+    # Groups are looked for, of two tasks each at most.
+    yield _case(PrivateMTL, structure="groups", epsilon=1e4, unseen_task="mean")
+    yield _case(ClusteredMTL, epsilon=1e4, adjacency="zero-out", target_range=(-3.0, 3.0))
     slow = {"marks": (pytest.mark.slow,)}
+    yield _case(ClusteredMTL, n_clusters="auto", epsilon=1e3, form="csr", **slow)
+    yield _case(
+        PrivateMTL, structure="groups", epsilon=1e4, init=START, form="wide", tasks=False, **slow
+    )
     yield _case(PrivateMTL, levels="free", **much, **slow)
     yield _case(PrivateMTL, epsilon=1e3, structure="low-rank", adjacency="zero-out", **slow)
     yield _case(PrivateMTL, init=START, structure="mean", unseen_task="mean", **much, **slow)

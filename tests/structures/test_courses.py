@@ -23,7 +23,10 @@ RARE = (
     ({"epsilon": 10.0}, 400, 12),
     ({"epsilon": 10.0, "adjacency": "zero-out"}, 400, 12),
     ({"epsilon": 3.0, "structure": "mean"}, 200, 6),
-)
+    ({"epsilon": 10.0, "structure": "groups"}, 400, 12),
+    ({"epsilon": 10.0, "structure": ["low-rank", "groups"], "adjacency": "zero-out",
+      "target_range": (-5.0, 15.0)}, 400, 12),
+)  # fmt: skip
 
 
 def drawn_estimator(rng):
@@ -47,11 +50,14 @@ def drawn_estimator(rng):
     return cls(**options), Population(np.arange(m), d, C)
 
 
+ONE_HOT = "moment", "block", "size", "window", "scale", "residuals", "reach", "cells", "groups"
+
+
 def released(query, mechanism, rng, m):
     """A release of chance, of a kind that curators make something of."""
     name, shape = query.statistic, mechanism.shape
     big = rng.uniform() < 0.5
-    if name in ("window", "scale", "size"):
+    if name in ("window", "scale", "size", "reach"):
         counts = rng.normal(size=shape)
         if big:
             first = rng.integers(shape[0] - 2)
@@ -62,7 +68,12 @@ def released(query, mechanism, rng, m):
         A = rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-2, 0)
         top = rng.normal(size=(max(d // 4, 1), d)) * (np.sqrt(m / d) if big else 0.0)
         return 0.1 * m / d * (A + A.T) + top.T @ top + m / d * np.eye(d)
-    if name in ("contest", "evidence", "noise"):
+    if name in ("cells", "groups"):
+        x = rng.uniform(size=(shape[0] // 9, 9)) if name == "cells" else rng.normal(size=shape)
+        return (m / 5.0 if big else 1.0) * x.ravel()
+    if name == "mixtures" and big:
+        return m * rng.uniform(-0.2, 1.0, size=shape)
+    if name in ("contest", "evidence", "mixtures", "noise"):
         return rng.normal(size=shape) * (m if big else 1.0)
     if name == "vote":
         p = rng.dirichlet(np.ones(shape[0] // 2))
@@ -78,12 +89,12 @@ def sensitivity(query, est, m, reach):
         "direction": (2.0 / m, 1.0 / m),
         "contest": (2.0 * math.sqrt(2.0), math.sqrt(2.0)),
         "evidence": (4.0, 2.0),
+        "mixtures": (4.0, 2.0),
         "noise": (1.0, 0.5),
         "spread": (4.0, 2.0) if est._classification else (1.0, 0.5),
         "intercept": (2.0 * reach / m, reach / m),
     }
-    bins = "size", "window", "scale", "residuals"
-    pair |= dict.fromkeys(("moment", "block", *bins), (math.sqrt(2.0), 1.0))
+    pair |= dict.fromkeys(ONE_HOT, (math.sqrt(2.0), 1.0))
     if bound is not None:
         pair |= dict.fromkeys(("update", "pooled"), (2.0 * bound / m, bound / m))
     return pair[query.statistic][0 if one else 1]
@@ -141,6 +152,11 @@ def branches(plan, course, queries):
         found |= (
             {"sharpened late"} if "evidence" in shares["refine"] and not asked["block"] else set()
         )
+    if plan.groups:
+        found.add("groups" if asked["groups"] else "no groups" if asked["cells"] else "no spike")
+        if asked["groups"]:
+            found.add("groups about " + ("a mean" if course.billboard.about_centre else "0"))
+            found |= {"groups after a block"} if asked["block"] else set()
     if plan.looks_once:
         found.add("once")
     if asked["update"]:
@@ -158,6 +174,8 @@ EVERYWHERE = {
     "no second rounds",
     "a moment in place of a contest", "rank", "blocks", "rival", "two blocks", "new directions",
     "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
+    "groups", "no groups", "no spike", "groups about a mean", "groups about 0",
+    "groups after a block",
 }  # fmt: skip
 
 
@@ -197,7 +215,8 @@ def test_two_hundred_courses_spend_what_their_plans_say():
         for share, squared in spent.items():
             whole = plan.budget_shares[share] * plan.mu**2
             assert squared <= whole * (1.0 + 1e-9)
-            halves = share == "refine" or (share == "pooled" and course.window is None)
+            halves = share in ("refine", "group spread")
+            halves |= share == "pooled" and course.window is None
             if not halves:  # everything or nothing, in equal parts
                 assert squared == pytest.approx(whole, rel=1e-9)
                 assert np.ptp(parts[share]) <= 1e-9 * whole
@@ -212,7 +231,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
             delta = norm.cdf(mu / 2 - epsilon / mu)
             delta -= math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
             assert delta <= plan.delta * (1.0 + 1e-6)
-        report = plan.report(noise_source(None), (course.made, course.billboard.shares, ""))
+        report = plan.report(noise_source(None), (course.made, course.billboard.shares, {}))
         listed = defaultdict(float)
         for entry in report.releases:
             listed[entry["name"]] += entry["mu"] ** 2

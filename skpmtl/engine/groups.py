@@ -1,0 +1,417 @@
+"""Groups of tasks that nobody names: centres of their models, from a few noisy sums.
+
+**One statistic.** A task has responsibilities r_j >= 0 with sum_j r_j <= 1 over K centres (the rest
+is of no group) and vectors v_j of length 1 at most, and contributes for all j
+
+    x = (b r_j, a r_j v_j),   a^2 + b^2 = 1,   b >= a.
+
+Its square is sum_j r_j^2 (b^2 + a^2 |v_j|^2) <= 1, and that of a difference of two tasks
+|x|^2 + |x'|^2 - 2 <x, x'>, where
+
+    <x, x'> = sum_j r_j r'_j (b^2 + a^2 <v_j, v'_j>) >= (b^2 - a^2) sum_j r_j r'_j >= 0.
+
+The sum over tasks has sensitivity sqrt(2) for replace-one, 1 for zero-out, whatever K and the
+number of features; the counts cost nothing, since signed vectors alone (b = 0) have 2. With r one-hot over a public net it is a histogram (b^2 = 3/4), with the posterior
+of a task an EM round (b^2 = 1/2).
+
+**Course** (`GroupSearch`). The size of models in the span of a moment; a histogram over a net of
+that span, whose weighted k-means are starting points for every K; the number K by a vote on
+evidence; a vote on the spread about the centres, in which groups must beat all structures that were
+found before; rounds of directions about the centres, in all features, whose step tasks vote on.
+Who belongs to which group a task computes from its own rows (`skpmtl.engine.members`): it is never
+sent.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.cluster import KMeans
+
+from .._runtime.public import Public
+from ..local.prior import SNR
+from .levels import OCTAVES, octaves_of
+from .votes import Tally, sum_of_differences
+
+MOST_GROUPS, MOST_DIRECTIONS = 12, 8
+NUMBERS = (12, 8, 6, 4, 3, 2)  # of groups, in the order of the vote
+MOST_CELLS = 20 * MOST_DIRECTIONS + 1
+_CELLS = {1: 2, 2: 12, 3: 32}  # of a net, but for 0; else 20 a direction
+_COUNTS_OF_CELLS = 0.75  # b^2
+IN_GROUPS = 0.9  # prior weight of being in a group
+# Spreads about a centre: whether the shape is that of the structures, else even, and centre and
+# spread of log10(snr). The last one stands in before the vote.
+SPREADS = ((True, 0.5, 0.6), (False, 0.5, 0.6), (False, -0.5, 0.6), (False, -1.5, 0.6),
+           (False, -1.0, 1.0))  # fmt: skip
+_LEAST_SPREAD, _USED_SHAPE = 0.02, 0.05  # weights
+STEPS = np.array([0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0])
+_PRIOR_OF_STEPS = np.where(STEPS > 0, -0.5 * np.log(np.maximum(STEPS, 0.02) / 0.35) ** 2, -2.0)
+_CENTRE = 0.2  # of the size, within which a model is in the cell of 0
+_SEEN, _OF_TASKS = 3.0, 0.04  # std, and part of the tasks, that a bin of sizes has at least
+_NET_SIZE, _NET_SPREAD = 0.7, 0.15  # prior of the mean of a cell
+_FULL = 1.5  # std from which a cell counts
+_TELLS = 0.08  # of the tasks, which the noise of a vote on joined centres is at most
+_CLEAR, _ENOUGH, _HELD = 2.0, 0.5, 7.0  # see `GroupSearch.find`
+
+
+@dataclass(eq=False)
+class Groups(Public):
+    """Centres of groups, as a prior w ~ sum_j pi_j N(c_j, kappa s^2 M_i) over spreads i.
+
+    Attributes
+    ----------
+    centres : ndarray (K, d)
+        c_j.
+    counts : ndarray (K,)
+        Released numbers of tasks, noise and all; pi_j is in their proportion.
+    spreads : ndarray (5,)
+        Weights of `SPREADS`.
+    moment : ndarray (d, d)
+        Shape of the first of them, of trace 1; the others have I / d.
+    """
+
+    centres: np.ndarray
+    counts: np.ndarray
+    spreads: np.ndarray
+    moment: np.ndarray
+
+    @classmethod
+    def none(cls, d):
+        return cls(np.zeros((0, d)), np.zeros(0), np.eye(5)[4], np.eye(d) / d)
+
+    @property
+    def log_weights(self):
+        """log pi_j."""
+        parts = np.maximum(self.counts, 1e-3 * max(self.counts.max(), 1e-300))
+        return np.log(parts / parts.sum())
+
+    @property
+    def even_scales(self):
+        """Logarithms of the prior weights of `SNR` with an even shape; -inf where there is none."""
+        with np.errstate(divide="ignore"):
+            logs = [np.log(w) + scales(i) for i, w in enumerate(self.spreads) if not SPREADS[i][0]]
+        return logsumexp(logs, axis=0)
+
+    def of(self, which):
+        """A copy with some of the centres."""
+        return replace(self, centres=self.centres[which], counts=self.counts[which])
+
+    def joined(self):
+        """Copies with one centre less each, down to two: the pair of the least sum of squares."""
+        found, groups = [], self
+        while len(groups.counts) > 2:
+            c, n = groups.centres, groups.counts
+            cost = ((c[:, None] - c) ** 2).sum(axis=2) / (1.0 / n + 1.0 / n[:, None])
+            cost[np.diag_indices(len(n))] = np.inf
+            i, j = np.unravel_index(cost.argmin(), cost.shape)
+            c, n = c.copy(), n.copy()
+            c[i], n[i] = (n[i] * c[i] + n[j] * c[j]) / (n[i] + n[j]), n[i] + n[j]
+            groups = replace(groups, centres=c, counts=n).of(np.arange(len(n)) != j)
+            found.append(groups)
+        return found
+
+    def declared(self, d):
+        """See `skpmtl.exchange.wire`."""
+        K = len(self.counts)
+        if K > MOST_GROUPS or (self.spreads < 0).any() or abs(self.spreads.sum() - 1.0) > 1e-6:
+            raise ValueError("its groups are too many, or their spreads do not sum to 1")
+        yield "centres of groups", self.centres, [(K, d)]
+        yield "counts of groups", self.counts, [(K,)]
+        yield "spreads of groups", self.spreads, [(len(SPREADS),)]
+        yield "the moment of groups", self.moment, [(d, d)]
+
+
+@cache
+def scales(i):
+    """Logarithms of the prior weights of `SNR` of a spread, of sum 1."""
+    _, centre, width = SPREADS[i]
+    logs = -0.5 * ((np.log10(SNR) - centre) / width) ** 2
+    return logs - logsumexp(logs)
+
+
+@cache
+def net(k):
+    """Public points of R^k: 0, and unit vectors as far apart as a few steps of repulsion make."""
+    n = _CELLS.get(k, 20 * k)
+    if k == 1:
+        return np.array([[0.0], [1.0], [-1.0]])
+    if k == 2:
+        angle = 2.0 * np.pi * np.arange(n) / n
+        return np.vstack([np.zeros(2), np.column_stack([np.cos(angle), np.sin(angle)])])
+    P = np.random.default_rng(0).normal(size=(n, k))
+    P /= np.linalg.norm(P, axis=1, keepdims=True)
+    for _ in range(100):
+        push = (2.0 - 2.0 * P @ P.T + 3.0 * np.eye(n)) ** -1.5  # over cubes of distances
+        push = P * push.sum(axis=1, keepdims=True) - push @ P
+        P = P + 0.8 * n ** (-2.0 / (k - 1) - 1.0) * push
+        P /= np.linalg.norm(P, axis=1, keepdims=True)
+    return np.vstack([np.zeros(k), P])
+
+
+def cells_of(Z, size):
+    """What tasks send of their models in the span, (n, k): cell of the net, and Z / size in 8
+    numbers, of length 1 at most."""
+    P, out = net(Z.shape[1]), np.zeros((len(Z), 1 + MOST_DIRECTIONS))
+    u = Z / size
+    length = np.linalg.norm(u, axis=1)
+    out[:, 0] = np.where(length < _CENTRE, 0, 1 + (u @ P[1:].T).argmax(axis=1))
+    out[:, 1 : 1 + Z.shape[1]] = u / np.maximum(length, 1.0)[:, None]
+    return out
+
+
+# ------------------------------------------------------- sums of bounded contributions
+def sum_of_reaches(contributions, positions=None):
+    """Tasks whose size is in every octave, (80,): one that is not finite in none."""
+    return {"reach": octaves_of(np.abs(contributions["reach"]), OCTAVES)}
+
+
+def sum_of_cells(contributions, positions=None):
+    """Counts, and sums of u, of all cells, (161 * 9,), of (cell, u): the statistic above with
+    b^2 = 3/4. One that is not finite, or in no cell, counts as 0."""
+    found = np.array(contributions["cells"], dtype=float)
+    good = np.isfinite(found).all(axis=1)
+    cell = np.where(good, found[:, 0], -1.0)
+    good &= (cell >= 0) & (cell < MOST_CELLS)
+    x = np.where(good[:, None], found, 0.0)
+    x[:, 0] = good
+    cell = np.where(good, cell, 0).astype(int)
+    out = np.zeros((MOST_CELLS, x.shape[1]))
+    np.add.at(out, cell, _bounded(x[:, None], _COUNTS_OF_CELLS)[:, 0])
+    return {"cells": out.ravel()}
+
+
+def sum_of_groups(contributions, positions=None):
+    """Sums of responsibilities, and of these times directions, of all centres, (12 * (d + 1),):
+    the statistic above with b^2 = 1/2. One that is not finite counts as 0."""
+    found = np.array(contributions["groups"], dtype=float)
+    x = found.reshape(len(found), MOST_GROUPS, -1)
+    x[~np.isfinite(found).all(axis=1)] = 0.0
+    return {"groups": _bounded(x, 0.5).sum(axis=0).ravel()}
+
+
+def _bounded(x, share):
+    """(b r_j, a r_j v_j) of (r_j, r_j v_j), (n, K, 1 + k), made to be within bounds; in place."""
+    r, u = x[..., 0], x[..., 1:]
+    np.clip(r, 0.0, 1.0, out=r)
+    # 1 + 1e-12: rounding must not push a contribution over the bound.
+    r /= np.maximum(r.sum(axis=1, keepdims=True), 1.0) * (1.0 + 1e-12)
+    np.clip(u, -1.0, 1.0, out=u)
+    length = np.sqrt(np.einsum("nkj,nkj->nk", u, u))
+    u *= np.where(length > r, r / np.maximum(length, 1e-300), 1.0)[..., None]
+    x[..., 0] *= math.sqrt(share)
+    u *= math.sqrt(1.0 - share)
+    return x
+
+
+# ------------------------------------------------------------------- after a release
+def size_of(counts, std, n_tasks):
+    """Upper edge of the highest octave near the fullest one that stands out."""
+    top = int(counts.argmax())
+    least = max(_SEEN * std, _OF_TASKS * n_tasks)
+    high = max(j for j in range(top, min(top + 5, OCTAVES)) if j == top or counts[j] > least)
+    return 2.0 ** (high + 1 - OCTAVES // 2)
+
+
+def starts_of(released, k, std, numbers):
+    """Centres in units of the size, (K, k), and shares, (K,), for every K, from `sum_of_cells`.
+
+    Weighted k-means of the cells that stand out, each at its mean, which where noise is large is
+    shrunk towards its point of the net.
+    """
+    P, b = net(k), math.sqrt(_COUNTS_OF_CELLS)
+    S = released.reshape(MOST_CELLS, -1)[: len(P)]
+    n, sums = S[:, 0] / b, S[:, 1 : 1 + k] / math.sqrt(1.0 - b * b)
+    noise, spread = std / b, std / math.sqrt(1.0 - b * b)
+    used = n > _FULL * noise
+    size = np.maximum(n, 1e-9)[:, None]
+    variance = (spread / size) ** 2
+    x = sums / size * _NET_SPREAD**2 + _NET_SIZE * P * variance
+    x /= _NET_SPREAD**2 + variance
+    x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1.0)
+    x, weight, found = x[used], np.maximum(n - noise, 0.0)[used], []
+    most = len(np.unique(x, axis=0))
+    for K in numbers:
+        if K <= most:
+            means = KMeans(K, n_init=10, random_state=0).fit(x, sample_weight=weight)
+            share = np.bincount(means.labels_, weight, K)
+            found.append((means.cluster_centers_, share / share.sum()))
+    return found
+
+
+PRUNE = True
+
+
+class GroupSearch:
+    """Groups of one fit, from query to query.
+
+    Parameters
+    ----------
+    course : object
+        With `plan`, `m`, `billboard`, and generators ``query(share, statistic, words, mechanism,
+        combine, **public)``; see `skpmtl.engine.curator`.
+
+    Attributes
+    ----------
+    groups : Groups or None
+        None before `find` has found some.
+    outcome : str
+        For the report.
+    rank : int
+        Of the span.
+    size, least : float
+        Of models in it; and two std of the noise of a count of the last round.
+    """
+
+    def __init__(self, course):
+        self.course, self.groups, self.outcome = course, None, "not looked for"
+        self.rank = self.size = self.least = 0
+
+    def find(self, shares, spectrum, moment, centre, snr):
+        """Groups in the span of the directions that stand out, about a public centre.
+
+        They are taken where the evidence of all tasks, less the numbers of the centres (Akaike), is
+        `_CLEAR` std above that of the structures so far, with a spread that is even: with one of
+        the shape of the structures they would cover what is no group. K is the largest number
+        with `_ENOUGH` of the best evidence whose groups hold `_HELD` std of a count: poor
+        starting points of many groups are better, once refined, than good ones of few.
+
+        Parameters
+        ----------
+        shares : sequence of four budget shares
+            Of size, cells, number and spread.
+        spectrum : Spectrum
+        moment : ndarray (d, d)
+            Shape of the prior so far.
+        centre : ndarray (d,)
+        snr : (float, float)
+            Centre and spread of log10(snr) of models under that prior.
+        """
+        course, k = self.course, min(spectrum.rank, MOST_DIRECTIONS)
+        if not k:
+            return
+        self.outcome = "none"
+        U = np.ascontiguousarray(spectrum.Q[:, -k:])
+        public = {"moment": moment, "basis": U, "centre": centre, "snr_centre": snr[0],
+                  "snr_spread": snr[1]}  # fmt: skip
+        mechanism = course.plan.group_sum(shares[0], OCTAVES)
+        words = "histogram of the sizes of models in the span, by octaves"
+        counts = yield from course.query(
+            shares[0], "reach", words, mechanism, sum_of_reaches, **public
+        )
+        size = size_of(counts, std_of(mechanism), course.m)
+        mechanism = course.plan.group_sum(shares[1], MOST_CELLS * (1 + MOST_DIRECTIONS))
+        words = "counts and sums of models by cells of a public net of the span"
+        released = yield from course.query(
+            shares[1], "cells", words, mechanism, sum_of_cells, size=size, **public
+        )
+        found = [
+            Groups(centre + size * c @ U.T, course.m * share, np.eye(5)[4], moment)
+            for c, share in starts_of(released, k, max(std_of(mechanism), 0.5), course.plan.numbers)
+        ]
+        if not found:
+            return
+        tally = yield from self._vote(shares[2], found, "number of groups", bare=True)
+        sizes = np.array([len(g.counts) for g in found])
+        net_gain = (tally.total - tally.total[0])[1:] - sizes * (k + 1.0)
+        least = max(tally.std, _ENOUGH * net_gain.max())
+        held = course.m / sizes > _HELD * self.std_of_count
+        able = np.flatnonzero((net_gain > least) & held)
+        best = found[able[0] if len(able) else int(net_gain.argmax())]
+        penalty = len(best.counts) * (k + 1.0)
+        likely, std = yield from self._spread((shares[3], 0.5), best, "spread about groups", True)
+        likely[1:] -= penalty
+        even, shaped, clear = likely[2:].max(), likely[1], _CLEAR * std
+        if max(even, shaped) > likely[0] + clear and even > shaped - clear:
+            self.groups, self.size = self._with_spread(best, likely, std), size
+            self.rank = k
+
+    def round(self, share, share_of_step):
+        """Move the centres along the mean directions of models from them, as far as tasks vote."""
+        course, groups, d = self.course, self.groups, self.groups.centres.shape[1]
+        mechanism = course.plan.group_sum(share, MOST_GROUPS * (d + 1))
+        words = "counts and sums of directions of models about the centres of groups"
+        public = {"billboard": course.billboard, **_listed([groups])}
+        S = yield from course.query(share, "groups", words, mechanism, sum_of_groups, **public)
+        S = S.reshape(MOST_GROUPS, d + 1)[: len(groups.counts)]
+        std, b = std_of(mechanism), math.sqrt(0.5)
+        n, D = S[:, 0], S[:, 1:]
+        squares = np.maximum((D**2).sum(axis=1), 1e-300)
+        shrunk = np.where(n > 2.0 * std, np.maximum(0.0, 1.0 - d * std**2 / squares), 0.0)
+        D = D * (shrunk / np.maximum(n, 1e-9))[:, None]
+        D /= np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1.0)
+        moved = [replace(groups, centres=groups.centres + a * self.size * D) for a in STEPS]
+        tally = yield from self._vote(share_of_step, moved, "step of the centres")
+        step = float(tally.weights(_PRIOR_OF_STEPS) @ STEPS)
+        counts = np.maximum(n / b, 0.5 * std + 1e-9)
+        self.groups = replace(groups, centres=groups.centres + step * self.size * D, counts=counts)
+        self.least = 2.0 * std / b
+
+    def finish(self, share, share_of_spread):
+        """Fewer centres where several are of one group, and the spread about them as they are.
+
+        Without those that may be empty; then the smallest number within one std of the best, of
+        centres that are joined two by two, where a vote tells one group from two. A number that
+        is public stays.
+        """
+        if len(self.course.plan.numbers) > 1:
+            kept = self.groups.counts > self.least
+            groups = self.groups.of(kept if kept.any() else slice(None))
+            joined = [groups, *groups.joined()]
+            noise = std_of(self.course.plan.evidence(share))
+            if len(joined) > 1 and noise < _TELLS * self.course.m:
+                tally = yield from self._vote(share, joined, "number of centres")
+                sizes = np.array([len(g.counts) for g in joined])
+                gain = tally.total - sizes * (self.rank + 1.0)
+                groups = joined[np.flatnonzero(gain >= gain.max() - tally.std)[-1]]
+            self.groups = groups
+        likely, std = yield from self._spread(share_of_spread, self.groups, "spread about groups")
+        self.groups = self._with_spread(self.groups, likely, std)
+        self.outcome = f"{len(self.groups.counts)} found"
+
+    @property
+    def std_of_count(self):
+        """Of a group, in a round; 0 without privacy."""
+        return self.course.plan.std_of_group
+
+    def _spread(self, share, groups, what, bare=False):
+        """-> log-likelihoods of no groups and of each of the first four spreads, their std"""
+        each = [replace(groups, spreads=np.eye(5)[i]) for i in range(4)]
+        tally = yield from self._vote(share, each, what, bare=True)
+        return tally.total - tally.total[0], tally.std
+
+    @staticmethod
+    def _with_spread(groups, likely, std):
+        logs = likely[1:] / max(1.0, std)
+        w = np.exp(logs - logsumexp(logs))
+        w[1:] = np.maximum(w[1:], _LEAST_SPREAD)
+        w[0] *= w[0] > _USED_SHAPE
+        return replace(groups, spreads=np.append(w / w.sum(), 0.0))
+
+    def _vote(self, share, candidates, what, bare=False):
+        """`Tally` of candidates; with `bare` after the structures without groups."""
+        course = self.course
+        mechanism = course.plan.evidence(share)
+        words = f"sum of clipped differences of log evidence, by {what}"
+        released = yield from course.query(
+            share, "mixtures", words, mechanism, sum_of_differences("mixtures"),
+            billboard=course.billboard, bare=float(bare), **_listed(candidates),
+        )  # fmt: skip
+        return Tally(released, std_of(mechanism), len(candidates) + bare)
+
+
+def _listed(groups):
+    """Public numbers of several groups of one shape, as arrays."""
+    found = {name: [getattr(g, name) for g in groups] for name in ("centres", "counts", "spreads")}
+    return {"moment": groups[0].moment, **found}
+
+
+def listed_groups(public):
+    """The inverse of `_listed`."""
+    parts = zip(public["centres"], public["counts"], public["spreads"], strict=True)
+    return [Groups(*part, public["moment"]) for part in parts]
+
+
+def std_of(mechanism):
+    return 0.0 if mechanism is None else mechanism.noise_std

@@ -1,0 +1,182 @@
+"""The task side of groups: who belongs to which is a task's own posterior, and never sent."""
+
+import numpy as np
+from scipy.special import expit, logsumexp
+
+from ..local.posterior import Priors, mixed_moments, moments
+from ..local.prior import LocalModels, best_scale, even_root, vote_penalty
+from ..privacy.moments import directions, root_of
+from .groups import IN_GROUPS, MOST_GROUPS, cells_of, scales
+
+_LESS_SHRUNK = 10.0  # times the scale of the vote, of models whose cell is sent
+_IN, _OUT = np.log(IN_GROUPS), np.log(1.0 - IN_GROUPS)
+
+
+class Members:
+    """Groups, with the structures that tasks have besides, for the tasks of an `Evidence`."""
+
+    def __init__(self, evidence):
+        self.evidence, self.table = evidence, evidence.table
+        self.local = LocalModels(self.table, **evidence.settings)
+        self._even = even_root(self.table.n_features)
+        self._bare = None, None
+
+    def coordinates(self, public):
+        """Models less a centre in a public basis, (n_tasks, k)."""
+        root, centre, local = root_of(public["moment"]), public["centre"], self.local
+        if centre.any():
+            local = LocalModels(self.table, centre=centre, **self.evidence.settings)
+        criterion, level = local.criteria(root)
+        penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
+        kappa = _LESS_SHRUNK * best_scale(criterion + penalty, level)
+        return (local.solve(root, kappa, 1e-3)[0] - centre) @ public["basis"]
+
+    def reaches(self, public):
+        """Sizes of these, (n_tasks,)."""
+        return np.linalg.norm(self.coordinates(public), axis=1)
+
+    def cells(self, public):
+        """See `cells_of`, (n_tasks, 9)."""
+        return cells_of(self.coordinates(public), public["size"])
+
+    def bare(self, structures):
+        """Log evidence of the structures without groups, (n_tasks,)."""
+        if self._bare[0] is not structures:
+            self._bare = structures, self.evidence.likelihood(structures)
+        return self._bare[1]
+
+    def evidences(self, structures, candidates, bare):
+        """Log evidence of each candidate, after that of the structures where `bare` is asked."""
+        lone = self.bare(structures)
+        found = [lone] if bare else []
+        for logs in self._parts(candidates):
+            found.append(np.logaddexp(_IN + logsumexp(logs, axis=1), _OUT + lone))
+        return np.stack(found, axis=1)
+
+    def _parts(self, candidates):
+        """log pi_j + log evidence about each centre, (n_tasks, K), of every candidate."""
+        sets = {g.centres.tobytes(): g.centres for g in candidates}
+        ends = np.cumsum([0] + [len(c) for c in sets.values()])
+        place = dict(zip(sets, zip(ends[:-1], ends[1:], strict=True), strict=True))
+        whole = np.vstack(list(sets.values()))
+        priors = {g.spreads.tobytes(): g.even_scales for g in candidates}
+        used = {key: prior for key, prior in priors.items() if np.isfinite(prior).any()}
+        found = {}
+        if used:
+            E = self.local.about(self._even, whole, np.stack(list(used.values())))
+            found = {key: E[:, :, p] for p, key in enumerate(used)}
+        shaped = None
+        if any(g.spreads[0] > 0 for g in candidates):
+            root = root_of(candidates[0].moment)
+            shaped = self.local.about(root, whole, scales(0)[None])[:, :, 0]
+        for g in candidates:
+            columns = slice(*place[g.centres.tobytes()])
+            E = found.get(g.spreads.tobytes())
+            E = -np.inf if E is None else E[:, columns]
+            if g.spreads[0] > 0:
+                E = np.logaddexp(E, np.log(g.spreads[0]) + shaped[:, columns])
+            yield np.where(np.isnan(E), -np.inf, E) + g.log_weights
+
+    def directions(self, structures, groups, take):
+        """Responsibilities, and these times directions of models from the centres.
+
+        ``take(tasks, x)`` receives x (n, 12 * (d + 1)) of some tasks at a time.
+        """
+        lone, K = self.bare(structures) + _OUT, len(groups.counts)
+        shaped = None
+        if groups.spreads[0] > 0:
+            E = self.local.about(root_of(groups.moment), groups.centres, scales(0)[None])
+            shaped = np.log(groups.spreads[0]) + E[:, :, 0]
+
+        def some(tasks, evidence, W, b, energies):
+            logs = evidence[:, :, 0]
+            if shaped is not None:
+                logs = np.logaddexp(logs, shaped[tasks])
+            logs = np.column_stack([logs + groups.log_weights + _IN, lone[tasks]])
+            r = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))[:, :-1]
+            x = np.zeros((len(tasks), MOST_GROUPS, 1 + W.shape[2]))
+            x[:, :K, 0] = r
+            D = directions((W - groups.centres).reshape(-1, W.shape[2]))
+            x[:, :K, 1:] = r[:, :, None] * D.reshape(W.shape)
+            take(tasks, x.reshape(len(x), -1))
+
+        self.local.about(self._even, groups.centres, groups.even_scales[None], some)
+
+    def models(self, structures, groups):
+        """Averages over structures and groups. -> W, b, energies, and membership (n_tasks, K + 1)
+
+        The last column of the membership is that of no group.
+        """
+        (*found,) = self.evidence.models(structures)
+        m, K = self.table.n_tasks, len(groups.counts)
+        if not K:
+            return *found, np.ones((m, 1))
+        parts = list(self._priors(groups))
+        logs = np.full((m, 1 + K * len(parts)), -np.inf)
+        logs[:, 0] = self.bare(structures) + _OUT
+        means = [[part] for part in found]
+        for i, (root, prior) in enumerate(parts):
+            columns = slice(1 + i * K, 1 + (i + 1) * K)
+            of_part = [np.zeros(np.shape(part)) for part in found]
+
+            def take(tasks, evidence, W, *numbers, columns=columns, of_part=of_part):
+                E = evidence[:, :, 0] + groups.log_weights + _IN
+                E[~np.isfinite(W).all(axis=2) | ~np.isfinite(E)] = -np.inf
+                logs[tasks, columns] = E
+                top = E.max(axis=1, keepdims=True)
+                r = np.exp(E - np.where(np.isfinite(top), top, 0.0))
+                r /= np.maximum(r.sum(axis=1, keepdims=True), 1e-300)
+                of_part[0][tasks] = np.einsum("nk,nkj->nj", r, np.where(r[:, :, None] > 0, W, 0))
+                for out, part in zip(of_part[1:], numbers, strict=True):
+                    out[tasks] = (r * np.where(r > 0, part, 0.0)).sum(axis=1)
+
+            self.local.about(root, groups.centres, prior[None], take)
+            for mean, part in zip(means, of_part, strict=True):
+                mean.append(part)
+        logs[np.isnan(logs)] = -np.inf
+        logs[~np.isfinite(logs).any(axis=1), 0] = 0.0
+        p = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+        p = p / p.sum(axis=1, keepdims=True)
+        share = np.column_stack([p[:, 0], p[:, 1:].reshape(m, -1, K).sum(axis=2)])
+        W, b, energies = (
+            sum(_times(w, part) for w, part in zip(share.T, parts, strict=True)) for parts in means
+        )
+        membership = p[:, 1:].reshape(m, -1, K).sum(axis=1)
+        return W, b, energies, np.column_stack([membership, p[:, 0]])
+
+    def moments(self, structures, groups, sums):
+        """`Moments` of the slopes of which `models` gives the means; `sums`: `TaskSums`."""
+        found = self.evidence.moments(structures, sums)
+        if not len(groups.counts):
+            return found
+        logs, m = self.bare(structures) + _OUT, self.table.n_tasks
+        for root, prior in self._priors(groups):
+            weights = np.tile(prior, (m, 1))
+            for centre, own in zip(groups.centres, groups.log_weights + _IN, strict=True):
+                other = moments(sums, Priors(root, weights, centre=centre))
+                p = expit(np.nan_to_num(other.evidence + own - logs, nan=-np.inf))
+                found = mixed_moments([found, other], np.stack([1.0 - p, p]))
+                logs = np.logaddexp(logs, other.evidence + own)
+        return found
+
+    def _priors(self, groups):
+        """Shapes and scales of models about the centres."""
+        yield self._even, groups.even_scales
+        if groups.spreads[0] > 0:
+            yield root_of(groups.moment), np.log(groups.spreads[0]) + scales(0)
+
+
+def gain(membership):
+    """Log evidence of structures and groups together, less that of the structures, (n_tasks,).
+
+    Zero where there are no groups.
+    """
+    if membership.shape[1] == 1:
+        return np.zeros(len(membership))
+    return _OUT - np.log(np.maximum(membership[:, -1], 1e-300))
+
+
+def _times(weight, part):
+    """Weights (n_tasks,) times numbers of tasks; what has no weight need not be finite."""
+    weight = weight.reshape(-1, *[1] * (np.ndim(part) - 1))
+    return weight * np.where(weight > 0, part, 0.0)

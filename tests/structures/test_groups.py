@@ -1,0 +1,384 @@
+"""Groups of tasks that nobody names: bounds, releases, membership, and where they may go."""
+
+import copy
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+
+from skpmtl import (
+    ClusteredMTL,
+    ClusteredMTLClassifier,
+    PrivateMTL,
+    PrivateMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.engine.billboard import alone
+from skpmtl.engine.evidence import Evidence
+from skpmtl.engine.groups import (
+    IN_GROUPS,
+    MOST_CELLS,
+    MOST_GROUPS,
+    SPREADS,
+    Groups,
+    cells_of,
+    net,
+    scales,
+    starts_of,
+    sum_of_cells,
+    sum_of_groups,
+)
+from skpmtl.engine.members import Members
+from skpmtl.exchange.wire import pack, unpack
+from skpmtl.local.prior import SNR, LocalModels, even_root
+from skpmtl.privacy.audit import audit
+from skpmtl.tables.table import TaskTable
+from tests.helpers.sites import Sites
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+M, D, K = 120, 8, 3
+TASKS = range(M)
+
+
+def rows(m=M, n=6, seed=0, of=0):
+    """Three groups about their mean, and the group of every task."""
+    rng = np.random.default_rng(seed)
+    C = 3.0 * np.linalg.qr(rng.normal(size=(D, K)))[0].T
+    z = np.arange(m) % K
+    own = np.random.default_rng([seed, of])
+    W = C[z] + 0.2 * own.normal(size=(m, D)) / math.sqrt(D)
+    X, task = own.normal(size=(m * n, D)), np.repeat(np.arange(m), n)
+    y = 1.0 + np.einsum("ij,ij->i", X, W[task]) + 0.5 * own.normal(size=m * n)
+    return X, y, task, C, z
+
+
+def fitted(cls=PrivateMTL, data=None, **options):
+    X, y, task = rows()[:3] if data is None else data
+    options = {"epsilon": 60.0, "tasks": TASKS, "random_state": 0} | options
+    if cls is PrivateMTL:
+        options = {"structure": "groups"} | options
+    return cls(**options).fit(X, y, task=task)
+
+
+@pytest.fixture(scope="module")
+def one():
+    return fitted()
+
+
+# -------------------------------------------------------------------------- sensitivities
+def contribution(rng, K, d):
+    """Responsibilities, and these times vectors; extremes as often as what lies between."""
+    r = rng.dirichlet(np.full(K, 0.3)) if rng.uniform() < 0.6 else np.eye(K)[rng.integers(K)]
+    r = r * (rng.uniform() < 0.9 or rng.uniform())
+    v = rng.normal(size=(K, d))
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    if rng.uniform() < 0.3:
+        v *= rng.uniform(size=(K, 1))
+    return np.column_stack([r, r[:, None] * v])
+
+
+def of_groups(x, d):
+    out = np.zeros((MOST_GROUPS, 1 + d))
+    out[: len(x)] = x
+    return sum_of_groups({"groups": out.reshape(1, -1)})["groups"]
+
+
+def test_no_pair_of_tasks_is_further_apart_than_the_sensitivity():
+    """sqrt(2) for replace-one and 1 for zero-out, which some pairs attain; also of the net."""
+    rng, widest, longest = np.random.default_rng(0), 0.0, 0.0
+    for _ in range(1500):
+        n, d = rng.integers(1, 6), rng.integers(1, 7)
+        x, other = contribution(rng, n, d), contribution(rng, n, d)
+        if rng.uniform() < 0.3:  # the same place, the other way
+            other = x * np.r_[1.0, -np.ones(d)]
+        a, b = of_groups(x, d), of_groups(other, d)
+        widest, longest = max(widest, np.linalg.norm(a - b)), max(longest, np.linalg.norm(a))
+    assert math.sqrt(2.0) - 0.02 < widest <= math.sqrt(2.0) + 1e-9
+    assert 1.0 - 1e-9 < longest <= 1.0 + 1e-9
+    Z = 2.0 * rng.normal(size=(3000, 3))
+    Z[::2] = -Z[1::2]
+    sums = [sum_of_cells({"cells": row[None]})["cells"] for row in cells_of(Z, 1.0)]
+    apart = [np.linalg.norm(a - b) for a, b in zip(sums[::2], sums[1::2], strict=True)]
+    assert math.sqrt(2.0) - 0.02 < max(apart) <= math.sqrt(2.0) + 1e-9
+    assert max(map(np.linalg.norm, sums)) <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("evil", [
+    np.full(MOST_GROUPS * 4, np.nan), np.full(MOST_GROUPS * 4, np.inf),
+    np.full(MOST_GROUPS * 4, 1e308), np.full(MOST_GROUPS * 4, -1e308), np.full(MOST_GROUPS * 4, 5.0),
+], ids=["nan", "inf", "huge", "negative", "large"])  # fmt: skip
+def test_sums_bound_what_they_are_sent(evil):
+    good = of_groups(contribution(np.random.default_rng(1), 3, 3), 3)
+    x = np.zeros((MOST_GROUPS, 4))
+    x[:3] = contribution(np.random.default_rng(1), 3, 3)
+    both = sum_of_groups({"groups": np.stack([x.ravel(), evil])})["groups"]
+    assert np.linalg.norm(both - good) <= 1.0 + 1e-9
+    cells = np.array([[3.0, *np.zeros(8)], [np.nan, *np.ones(8)], [1e9, *np.ones(8)],
+                      [-2.0, *np.ones(8)], [5.0, *np.full(8, 1e200)]])  # fmt: skip
+    found = sum_of_cells({"cells": cells})["cells"].reshape(MOST_CELLS, 9)
+    assert_allclose(found[3, 0], math.sqrt(0.75))
+    found[3] = 0.0
+    assert np.linalg.norm(found) <= 1.0 + 1e-9 and np.isfinite(found).all()
+
+
+# ------------------------------------------------------------------- after a release
+@pytest.mark.parametrize("k", range(1, 9))
+def test_points_of_the_net_are_apart(k):
+    P = net(k)
+    assert len(P) <= MOST_CELLS and not P[0].any()
+    assert_allclose(np.linalg.norm(P[1:], axis=1), 1.0)
+    inner = P[1:] @ P[1:].T - 2.0 * np.eye(len(P) - 1)
+    assert inner.max() < 0.95
+    assert_array_equal(cells_of(P, 1.0)[:, 0], np.arange(len(P)))
+
+
+def test_starting_points_are_the_means_of_what_was_sent():
+    """Without noise, of tasks at three points: their mean in the cells, and their shares."""
+    points = np.array([[0.9, 0.0], [-0.6, 0.6], [0.0, -0.8]])
+    Z = np.repeat(points, [50, 30, 20], axis=0)
+    sums = sum_of_cells({"cells": cells_of(Z, 1.0)})["cells"]
+    ((c, share),) = starts_of(sums, 2, 1e-9, (3,))
+    order = np.argsort(-share)
+    assert_allclose(c[order], points, atol=1e-6)
+    assert_allclose(share[order], [0.5, 0.3, 0.2], atol=1e-6)
+
+
+# ------------------------------------------------------------------------- the task side
+def small(weights=False):
+    rng = np.random.default_rng(3)
+    sizes = np.array([3, 9, 14, 5])
+    X, y = rng.normal(size=(sizes.sum(), 6)), rng.normal(size=sizes.sum())
+    w = rng.uniform(0.2, 1.0, size=len(y)) if weights else None
+    return TaskTable(X, y, np.append(0, np.cumsum(sizes)), np.arange(4), weights=w)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("shape", ["even", "dense"])
+def test_models_about_many_centres_are_those_about_each(intercept, weights, shape):
+    """One pass with the centres in its inner loop, and `LocalModels.average` of one centre."""
+    table, rng = small(weights), np.random.default_rng(4)
+    settings = {"classification": False, "fit_intercept": intercept}
+    root = even_root(6) if shape == "even" else np.linalg.cholesky(np.eye(6) + 0.5)
+    centres, priors = rng.normal(size=(3, 6)), rng.normal(size=(2, len(SNR)))
+    parts = {}
+
+    def take(tasks, evidence, W, b, energies):
+        parts.update(zip(tasks.tolist(), zip(W, b, energies, strict=True), strict=True))
+
+    found = LocalModels(table, **settings).about(root, centres, priors, take)
+    for j, centre in enumerate(centres):
+        local = LocalModels(table, centre=centre, **settings)
+        for p, prior in enumerate(priors):
+            weight = np.column_stack([np.full(4, -np.inf), np.tile(prior, (4, 1))])
+            evidence, W, b, energies = local.average(root, np.ones(4), weight)
+            assert_allclose(found[:, j, p], evidence, rtol=1e-9, atol=1e-9)
+            for k in range(4) if p == 0 else ():
+                assert_allclose(parts[k][0][j], W[k], rtol=1e-7, atol=1e-9)
+                assert_allclose(parts[k][1][j], b[k], rtol=1e-7, atol=1e-9)
+                assert_allclose(parts[k][2][j], energies[k], rtol=1e-7)
+
+
+def test_membership_is_bayes():
+    """Posterior shares, models and moments of a mixture, centre by centre and spread by spread."""
+    table, rng = small(), np.random.default_rng(5)
+    settings = {"classification": False, "fit_intercept": True}
+    evidence = Evidence(table, 50, **settings)
+    structures = [alone(6)]
+    A = rng.normal(size=(6, 2))
+    shape = A @ A.T + 0.1 * np.eye(6)
+    groups = Groups(
+        rng.normal(size=(3, 6)), np.array([20.0, 5.0, 12.0]), np.array([0.3, 0.4, 0.1, 0.2, 0.0]),
+        shape / np.trace(shape),
+    )  # fmt: skip
+    W, b, energies, membership = Members(evidence).models(structures, groups)
+    logs, models = [], []
+    for c, count in zip(groups.centres, groups.counts, strict=True):
+        local = LocalModels(table, centre=c, **settings)
+        for i, spread in enumerate(groups.spreads[:4]):
+            root = np.linalg.cholesky(groups.moment) if SPREADS[i][0] else even_root(6)
+            prior = np.column_stack([np.full(4, -np.inf), np.tile(scales(i), (4, 1))])
+            found = local.average(root, np.ones(4), prior)
+            logs.append(found[0] + math.log(spread * count / 37.0 * IN_GROUPS))
+            models.append(found[1])
+    lone = evidence.models(structures)[0]
+    logs.append(evidence.likelihood(structures) + math.log(1.0 - IN_GROUPS))
+    p = np.exp(np.array(logs) - logsumexp(logs, axis=0))
+    assert_allclose(membership[:, -1], p[-1], rtol=1e-6, atol=1e-12)
+    assert_allclose(
+        membership[:, :-1], p[:-1].reshape(3, 4, 4).sum(axis=1).T, rtol=1e-6, atol=1e-12
+    )
+    wanted = sum(q[:, None] * w for q, w in zip(p, [*models, lone], strict=True))
+    assert_allclose(W, wanted, rtol=1e-6, atol=1e-9)
+    assert np.isfinite(b).all() and np.isfinite(energies).all()
+
+
+def test_the_posterior_has_the_models_as_its_mean(one):
+    est = fitted(uncertainty=True)
+    X, y, task = rows()[:3]
+    predicted, std = est.predict(X, task=task, return_std=True)
+    assert_allclose(predicted, one.predict(X, task=task), rtol=1e-9)
+    inside = np.abs(predicted - y) < 1.96 * std
+    assert np.isfinite(std).all() and 0.85 < inside.mean() <= 1.0
+
+
+# --------------------------------------------------------------------------------- fits
+def test_groups_are_found_and_named_by_their_tasks(one):
+    _, _, _, C, z = rows()
+    centres, counts = one.groups_["centres"], one.groups_["counts"]
+    distance = np.linalg.norm(centres[:, None] - C, axis=2)
+    heavy = counts > 0.1 * M
+    assert heavy.sum() >= K and set(distance[heavy].argmin(axis=1)) == set(range(K))
+    assert distance[heavy].min(axis=1).max() < 1.0  # centres are 3 sqrt(2) apart
+    assert one.membership_.shape == (M, len(counts) + 1)
+    assert_allclose(one.membership_.sum(axis=1), 1.0)
+    likeliest = distance.argmin(axis=1)[one.membership_[:, :-1].argmax(axis=1)]
+    assert np.mean(likeliest == z) > 0.95
+    assert one.privacy_.notes["groups"] == f"{len(counts)} found"
+    X, y, task = rows(of=1)[:3]
+    usual = fitted(structure="auto")
+    new = [est.personalize(X, y, task=task + M) for est in (copy.deepcopy(one), usual)]
+    X, y, task = rows(of=2)[:3]
+    assert np.isfinite(new[0].coef_).all() and new[0].membership_.shape[0] == 2 * M
+
+
+def test_a_new_task_finds_its_group_from_the_billboard(one, tmp_path):
+    X, y, task = rows(of=0)[:3]
+    mine = task < 4
+    for path in ("pickle", "file", "wire"):
+        if path == "pickle":
+            est = pickle.loads(pickle.dumps(one))
+        elif path == "file":
+            save_billboard(one, tmp_path / "groups.npz")
+            est = load_billboard(tmp_path / "groups.npz")
+        else:
+            est = PrivateMTL.from_billboard(unpack(*pack(one.billboard_)), n_features=D)
+        est.personalize(X[mine], y[mine], task=task[mine])
+        assert_allclose(est.coef_[:4], one.coef_[:4], rtol=1e-9)
+        assert_allclose(est.membership_[:4], one.membership_[:4], rtol=1e-9)
+    assert_array_equal(est.groups_["counts"], one.groups_["counts"])
+
+
+def test_membership_is_in_nothing_that_is_published(one, tmp_path):
+    text, arrays = pack(one.billboard_)
+    assert "membership" not in text and not any("membership" in name for name in arrays)
+    assert all(np.shape(array)[:1] != (M,) for array in arrays.values())
+    save_billboard(one, tmp_path / "groups.npz")
+    with np.load(tmp_path / "groups.npz") as archive:
+        assert b"membership" not in archive["header"].tobytes()
+        assert not any("membership" in name for name in archive)
+
+
+def test_files_from_before_there_were_groups_are_read(tmp_path):
+    est = fitted(structure="auto")
+    save_billboard(est, tmp_path / "new.npz")
+    with np.load(tmp_path / "new.npz") as archive:
+        arrays = dict(archive)
+    header = json.loads(arrays.pop("header").tobytes())
+    assert header["board"]["fields"].pop("groups") is None
+    np.savez(
+        tmp_path / "old.npz", header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays
+    )
+    X, y, task = rows(of=3)[:3]
+    old = load_billboard(tmp_path / "old.npz").personalize(X, y, task=task)
+    assert_array_equal(old.coef_, est.personalize(X, y, task=task + M).coef_[-M:])
+
+
+@pytest.mark.parametrize("change", [
+    {"counts": np.ones(2)}, {"centres": np.zeros((3, D + 1))}, {"spreads": np.ones(5)},
+    {"spreads": np.array([2.0, -1.0, 0.0, 0.0, 0.0])}, {"moment": np.eye(D + 1)},
+], ids=lambda change: next(iter(change)))  # fmt: skip
+def test_crafted_groups_are_refused(change, one):
+    billboard = copy.deepcopy(one.billboard_)
+    vars(billboard.groups).update(change)
+    with pytest.raises(ValueError):
+        unpack(*pack(billboard))
+
+
+# ----------------------------------------------------------------- where they are not looked for
+@pytest.mark.parametrize("options, why", [
+    ({"epsilon": 1.0}, "too few tasks for the budget"),
+    ({"levels": "free"}, "levels are not pooled"),
+    ({"fit_intercept": False}, "levels are not pooled"),
+], ids=["budget", "levels", "intercept"])  # fmt: skip
+def test_the_usual_course_goes_on_and_says_why(options, why):
+    """Below the public gate the fit is that of the usual course, number for number."""
+    est, usual = fitted(**options), fitted(structure="auto", **options)
+    assert est.privacy_.notes["groups"] == f"not looked for: {why}"
+    assert_array_equal(est.coef_, usual.coef_)
+    assert len(est.groups_["counts"]) == 0 and est.groups_["centres"].shape == (0, D)
+    assert_array_equal(est.membership_, np.ones((M, 1)))
+
+
+def test_one_mean_is_no_groups():
+    rng = np.random.default_rng(6)
+    X, task = rng.normal(size=(M * 12, D)), np.repeat(np.arange(M), 12)
+    y = X @ np.arange(1.0, D + 1) + 0.3 * rng.normal(size=len(task))
+    est = fitted(data=(X, y, task))
+    assert len(est.groups_["counts"]) == 0
+    assert "none" in est.privacy_.notes["groups"] or "no direction" in est.privacy_.notes["groups"]
+
+
+@pytest.mark.parametrize("make, match", [
+    (lambda: PrivateMTL("group"), "structure"),
+    (lambda: PrivateMTL(["groups", "mean"]), 'Add "low-rank"'),
+    (lambda: PrivateMTLClassifier("groups"), "squared loss only"),
+    (lambda: ClusteredMTL(1, epsilon=1.0), "2 to 12"),
+    (lambda: ClusteredMTL(13, epsilon=1.0), "2 to 12"),
+    (lambda: ClusteredMTL("auto"), "needs a budget"),
+    (lambda: ClusteredMTL(2, epsilon=1.0, delta=0.0), "delta"),
+    (lambda: ClusteredMTL(2, epsilon=1.0, target_range=(1.0, 0.0)), "target_range"),
+])  # fmt: skip
+def test_errors_say_the_fault(make, match):
+    X, y, task = rows()[:3]
+    est = make().set_params(tasks=TASKS)
+    with pytest.raises(ValueError, match=match):
+        est.fit(X, y > 1.0 if est._classification else y, task=task)
+    assert not hasattr(est, "coef_")
+
+
+# ------------------------------------------------------------------------- ClusteredMTL
+def test_clustered_is_the_same_course_with_a_number_of_groups(one):
+    auto = fitted(ClusteredMTL, n_clusters="auto")
+    assert_array_equal(auto.coef_, one.coef_)
+    three = fitted(ClusteredMTL, n_clusters=K)
+    assert len(three.groups_["counts"]) == K
+    assert np.mean(three.membership_.max(axis=1) > 0.9) > 0.9
+    with pytest.raises(AttributeError, match="membership_"):
+        _ = three.cluster_matrix_
+    exact = ClusteredMTL(K, tasks=TASKS).fit(*rows()[:2], task=rows()[2])
+    assert not hasattr(exact, "groups_") and exact.cluster_matrix_.shape == (M, M)
+    with pytest.raises(TypeError):
+        ClusteredMTLClassifier(K, epsilon=1.0)
+
+
+# ------------------------------------------------------------------- who else runs a fit
+def test_sites_that_add_up_release_what_one_process_does(one):
+    X, y, task = rows()[:3]
+    est = PrivateMTL("groups", epsilon=60.0, tasks=TASKS, random_state=0)
+    parts = np.array_split(np.arange(M), 3)
+    billboard = Sites(est, (X, y, task), [part.tolist() for part in parts]).run()
+    assert len(billboard.releases) == len(one.billboard_.releases)
+    for sent, own in zip(billboard.releases, one.billboard_.releases, strict=True):
+        assert_allclose(sent, own, rtol=1e-5, atol=1e-5 * np.abs(own).max())
+    assert_allclose(billboard.groups.centres, one.billboard_.groups.centres, atol=1e-5)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_a_replay_finds_nothing_but_releases(adjacency):
+    X, y, task = rows()[:3]
+    other = X.copy(), y.copy(), task
+    other[0][task == 3], other[1][task == 3] = 20.0 * X[task == 3], 500.0
+    est = PrivateMTL("groups", epsilon=60.0, tasks=TASKS, adjacency=adjacency)
+    result = audit(est, (X, y, task), other, replay=True, n_draws=0)
+    assert result.passed, str(result)
+    est.set_params(random_state=0).fit(X, y, task=task)
+    words = " ".join(entry["statistic"] for entry in est.privacy_.releases)
+    for statistic in ("sizes of models in the span", "cells of a public net", "number of groups",
+                      "spread about groups", "about the centres", "step of the centres"):  # fmt: skip
+        assert statistic in words
