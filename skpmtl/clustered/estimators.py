@@ -116,7 +116,7 @@ _OF_BUDGETS = (
 _PRIVATE = """With a finite
     `epsilon` only noisy sums leave the tasks, from which the curator publishes centres of groups;
     each task finds its own membership. Such a fit is that of ``PrivateMTL(structure="groups")``
-    with a number of groups. Without a budget """
+    with a number of groups. Without a budget, """
 _BUDGET = f"""
     epsilon : float or None, default=None
         Privacy budget of the whole fit. None or infinity: the exact fit. With a budget `alpha`,
@@ -231,7 +231,7 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         model="linear regressions",
         private=_PRIVATE,
         this="this",
-        numbers=' With a budget 2 to 12,\n        or "auto": tasks vote on it.',
+        numbers=' With a budget 2 to 12, or "auto": tasks vote on it.',
         budget=_BUDGET,
         noise=_NOISE,
         more=_MORE,

@@ -11,8 +11,9 @@ Its square is sum_j r_j^2 (b^2 + a^2 |v_j|^2) <= 1, and that of a difference of 
     <x, x'> = sum_j r_j r'_j (b^2 + a^2 <v_j, v'_j>) >= (b^2 - a^2) sum_j r_j r'_j >= 0.
 
 The sum over tasks has sensitivity sqrt(2) for replace-one, 1 for zero-out, whatever K and the
-number of features; the counts cost nothing, since signed vectors alone (b = 0) have 2. With r one-hot over a public net it is a histogram (b^2 = 3/4), with the posterior
-of a task an EM round (b^2 = 1/2).
+number of features; the counts cost nothing, since signed vectors alone (b = 0) have 2. With r
+one-hot over a public net it is a histogram (b^2 = 3/4), with the posterior of a task an EM round
+(b^2 = 1/2).
 
 **Course** (`GroupSearch`). The size of models in the span of a moment; a histogram over a net of
 that span, whose weighted k-means are starting points for every K; the number K by a vote on

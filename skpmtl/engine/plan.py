@@ -400,9 +400,8 @@ class StructurePlan(Plan):
 
     def releases(self, made=None):
         """`made`: what was released, a list of (budget share, statistic, mechanism), the released
-        shares of the structures, and notes on levels and groups; None:
-        before a fit, when the budget
-        shares are listed."""
+        shares of the structures, and notes on levels and groups; None: before a fit, when the
+        budget shares are listed."""
         if made is None:
             return [{"name": name, "mu": float(self.mu_of(name))} for name in self.budget_shares]
         return [{"name": share, **noise.describe(what)} for share, what, noise in made[0]]

@@ -198,10 +198,11 @@ _DOC = """{summary}
     """
 
 
-_GROUPS = """ "groups": all of
-        these, and groups of similar models that nobody names; it takes 10 % of the squared budget
-        where m mu is at least 150 (75 for zero-out), levels are pooled and the first moment shows a
-        direction, and nothing is looked for otherwise. In a list it needs "low-rank"."""
+_GROUPS = """
+        "groups": all of these, and groups of similar models that nobody names. They are looked for
+        where m mu is at least 150 (75 for zero-out), levels are pooled, and the first moment shows
+        a direction, and take 10 % of the squared budget; otherwise the fit is that of "auto", and
+        the report says why. In a list "groups" needs "low-rank"."""
 _GROUP_ATTRIBUTES = """groups_ : dict of str to ndarray
         With "groups": released "counts" of tasks, (n_groups,), noise and all, and "centres" of
         their coefficients, (n_groups, n_features); of no groups where none were found.
