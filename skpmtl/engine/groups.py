@@ -29,7 +29,6 @@ from functools import cache
 
 import numpy as np
 from scipy.special import logsumexp
-from sklearn.cluster import KMeans
 
 from .._runtime.public import Public
 from ..local.prior import SNR
@@ -221,6 +220,8 @@ def starts_of(released, k, std, numbers):
     Weighted k-means of the cells that stand out, each at its mean, which where noise is large is
     shrunk towards its point of the net.
     """
+    from sklearn.cluster import KMeans  # which takes long to import
+
     P, b = net(k), math.sqrt(_COUNTS_OF_CELLS)
     S = released.reshape(MOST_CELLS, -1)[: len(P)]
     n, sums = S[:, 0] / b, S[:, 1 : 1 + k] / math.sqrt(1.0 - b * b)
