@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import integrate, sparse, stats
 
 from skpmtl import PrivateMTL
+from skpmtl._kernels.losses import LOGISTIC
 from skpmtl.engine import levels
 from skpmtl.engine.levels import (
     LEVEL_BINS,
@@ -143,8 +144,8 @@ def test_levels_of_classes_without_compiler():
         0.7, levels._NODES, np.full(len(levels._NODES), 0.5),
     )  # fmt: skip
     out = [np.empty((2, 3)) for _ in range(2)]
-    kernel(*given, *out[0])
-    getattr(kernel, "py_func", kernel)(*given, *out[1])
+    kernel(*given, *out[0], LOGISTIC)
+    getattr(kernel, "py_func", kernel)(*given, *out[1], LOGISTIC)
     assert_allclose(out[1], out[0], rtol=1e-10)
 
 
