@@ -960,7 +960,7 @@ class LeaveTasksOut:
 
 class LocalOnly(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
-    loss: Literal["poisson", "squared"]
+    loss: Literal["huber", "poisson", "squared"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -1009,7 +1009,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         self,
         lam: Literal["auto"] | float = "auto",
         *,
-        loss: Literal["poisson", "squared"] = "squared",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -1173,7 +1173,7 @@ class LocalOnlyClassifier(ClassifierMixin, BaseEstimator):
 
 class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     alpha: Literal["auto"] | float
-    loss: Literal["poisson", "squared"]
+    loss: Literal["huber", "poisson", "squared"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -1229,7 +1229,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         self,
         alpha: Literal["auto"] | float = "auto",
         *,
-        loss: Literal["poisson", "squared"] = "squared",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -1542,7 +1542,7 @@ class MPMTLGroupSparseClassifierCV(ClassifierMixin, BaseEstimator):
 
 class MPMTLLowRank(RegressorMixin, BaseEstimator):
     alpha: Literal["auto"] | float
-    loss: Literal["poisson", "squared"]
+    loss: Literal["huber", "poisson", "squared"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -1598,7 +1598,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         self,
         alpha: Literal["auto"] | float = "auto",
         *,
-        loss: Literal["poisson", "squared"] = "squared",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
         epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -2578,7 +2578,7 @@ class PrivateFedProxClassifier(ClassifierMixin, BaseEstimator):
 
 class PrivateMTL(RegressorMixin, BaseEstimator):
     structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...]
-    loss: Literal["poisson", "squared"]
+    loss: Literal["huber", "poisson", "squared"]
     levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
@@ -2618,7 +2618,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         self,
         structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list[Any] | tuple[Any, ...] = "auto",
         *,
-        loss: Literal["poisson", "squared"] = "squared",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
         levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
@@ -2734,7 +2734,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
 
 class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     lam: Literal["auto"] | float
-    loss: Literal["poisson", "squared"]
+    loss: Literal["huber", "poisson", "squared"]
     levels: Literal["auto", "free", "pooled"]
     epsilon: float | None
     delta: float | None
@@ -2791,7 +2791,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         self,
         lam: Literal["auto"] | float = "auto",
         *,
-        loss: Literal["poisson", "squared"] = "squared",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
         levels: Literal["auto", "free", "pooled"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,

@@ -97,12 +97,14 @@ SHAPES = {
 
 # Of regressors only; follows the first parameter.
 LOSS = """
-    loss : {"squared", "poisson"}, default="squared"
-        "squared": half of the squared error. "poisson": half of the deviance of counts, with the
-        logarithm of the mean as linear score. Predictions are then means, and `score` is the part
-        of the deviance that they explain. Rates are counts over exposures with the exposures as
-        `sample_weight`, as `PoissonRegressor` of scikit-learn has them; in a private fit nothing
-        divides them. A task without any event counts as one with half an event."""
+    loss : {"squared", "huber", "poisson"}, default="squared"
+        "squared": half of the squared error. "huber": for outlying rows; each task weighs its rows
+        by its own scale, and what follows is squared loss (`LocalOnly`: the objective of
+        `HuberRegressor`). "poisson": half of the deviance of counts, with the logarithm of the mean
+        as linear score. Predictions are then means, and `score` is the part of the deviance that
+        they explain. Rates are counts over exposures with the exposures as `sample_weight`, as
+        `PoissonRegressor` of scikit-learn has them; in a private fit nothing divides them. A task
+        without any event counts as one with half an event."""
 
 # Of regressors only; follows `unseen_task`.
 TARGET_RANGE = """

@@ -29,6 +29,7 @@ from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import noise_parties_of
 from .exchange.protocol import Population, run, task_side_of
+from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.datafits import DATAFITS
@@ -785,8 +786,17 @@ class HasCovariates:
 class MTLRegressorMixin(Scored, RegressorMixin):
     """Real targets: predict, and how sure that is."""
 
+    # Whether a task weighs its rows for loss="huber", before anything else.
+    _weighs_rows = True
+
     def _encode_target(self, table, classes=None):
         return DATAFITS[self.loss].targets(table), None
+
+    def _with_targets(self, table):
+        table = super()._with_targets(table)
+        if self.loss == "huber" and self._weighs_rows:
+            return weighted(table, self.fit_intercept)
+        return table
 
     def predict(self, X, task=None, return_std=False):
         """Predict targets; of counts their means, per unit of exposure.

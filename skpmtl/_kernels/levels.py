@@ -63,3 +63,23 @@ def level_posteriors(
             mean += part * nodes[q]
         level[k] = at + width * mean / mass
         evidence[k] = top + np.log(mass * width) - 0.5 * np.log(2.0 * np.pi)
+
+
+@njit
+def medians(values, weights, order, offsets, out):
+    """out[k] = weighted median of the values of task k: the middle of all that halve the weights.
+
+    `order` has the rows of every task by their values.
+    """
+    for k in range(out.shape[0]):
+        lo, hi = offsets[k], offsets[k + 1]
+        mass, below, first, last = 0.0, 0.0, -1, -1
+        for i in range(lo, hi):
+            mass += weights[i]
+        for i in range(lo, hi):
+            below += weights[order[i]]
+            if first < 0 and below >= mass * (0.5 - 1e-9):
+                first = order[i]
+            if last < 0 and below >= mass * (0.5 + 1e-9):
+                last = order[i]
+        out[k] = 0.5 * (values[first] + values[last])

@@ -101,7 +101,7 @@ class StructureBillboard(OfModels):
     report : PrivacyReport or None
     level : Level or None
         The pooled model and the spread of levels about it; None where they are free.
-    loss : {"squared", "poisson"}
+    loss : {"squared", "poisson", "huber"}
         Of real targets.
     residuals : Residuals or None
         Distances of targets from the mean model.

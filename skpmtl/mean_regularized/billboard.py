@@ -12,6 +12,7 @@ from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
 from ..local.centred import Problem
 from ..rounds.plan import BINS, epsilon_of_rounds
+from ..tables.datafits import DATAFITS
 from ..tables.ids import listed
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
@@ -80,6 +81,8 @@ class MeanBillboard(Billboard):
         Public model to which all is a difference: centres, releases, and models of tasks.
     errors : StandardErrors or None
         Of the shared models before they are shrunk; None where they were not asked for.
+    loss : {"squared", "poisson", "huber"}
+        Of real targets, as a parameter of the estimator.
     """
 
     centres: np.ndarray
@@ -109,8 +112,10 @@ class MeanBillboard(Billboard):
     noise_std: np.ndarray | None = None
     init: PublicInit | None = None
     errors: StandardErrors | None = None
+    loss: str = "squared"
 
     constraints = {
+        "loss": [StrOptions(set(DATAFITS))],
         "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
         "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, MOST_STEPS, closed="both")],
         "server_rate": [Interval(Real, 0, None, closed="neither")],
@@ -122,7 +127,7 @@ class MeanBillboard(Billboard):
         "own_units": ["boolean"],
     }
     renamed = {"doubt": "alone_weight"}
-    added = ("errors",)
+    added = ("errors", "loss")
     settings = ("personalization", "local_steps")
 
     @property
@@ -133,11 +138,6 @@ class MeanBillboard(Billboard):
     def n_classes(self):
         known = {"squared": 0, "poisson": 0, "logistic": 2}
         return known.get(self.problem.loss, self.problem.n_outputs)
-
-    @property
-    def loss(self):
-        """Of real targets."""
-        return "squared" if self.n_classes else self.problem.loss
 
     @property
     def model_shape(self):

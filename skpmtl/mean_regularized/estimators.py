@@ -242,7 +242,8 @@ class MeanFamily(HasCovariates, BaseMTL):
         return plan.report(self._source())
 
     def _problem(self, population):
-        loss = population.loss if population.n_classes else self.loss
+        counts = self.loss == "poisson" and not population.n_classes
+        loss = self.loss if counts else population.loss
         return Problem(
             loss, population.n_outputs, self.fit_intercept, self.task_weight,
             self.lam, float(self.ridge),
@@ -276,6 +277,7 @@ class MeanFamily(HasCovariates, BaseMTL):
             sparse=population.is_sparse and relation is None,
             cluster_of=cluster_of,
             relation=relation,
+            loss=self.loss,
         )
 
 
@@ -506,6 +508,11 @@ class MeanRegularized(WideSparse, MeanFamily):
         course = self._course(population)[0]
         if self.loss != "squared" and course is not None:
             return self._fit_table(table)
+        if self.loss == "huber" and not isinstance(self.lam, str):
+            raise ValueError(
+                f'lam={self.lam!r} with loss="huber" and no budget: the objective is of squared '
+                'loss, counts or classes. Take lam="auto", or LocalOnly for tasks alone.'
+            )
         return exact.fit(self, table)
 
     def _check_errors(self, population):

@@ -37,6 +37,7 @@ from ..local.posterior import (
     shifted,
 )
 from ..local.prior import mixed
+from ..local.robust import huber_models
 from ..local.updates import is_squared, lengths
 from ..tables.table import differences
 
@@ -353,9 +354,21 @@ class PersonalModels:
         W, b, _ = evidence.models(found)
         return evidence.total(found), W[:, None], b[:, None]
 
+    def _huber_models(self):
+        """Coefficients of tasks alone; a strength that is no number is in units of the task."""
+        table, relative = self.centred.table, isinstance(self.problem.lam, str)
+        strength = (self._strength + self._hold) / (self.centred.scale * table.support)
+        W, b, _ = huber_models(table, self.problem.fit_intercept, strength, relative)
+        if self.billboard.init is not None:
+            W, b = W + self.billboard.init.coef[0], b + self.billboard.init.intercept[0]
+        self.intercept[:] = b[:, None]
+        return W
+
     def _dense(self, everybody):
         """Coefficients (n_tasks, *shape) of all tasks."""
         centred, C = self.centred, self.problem.n_outputs
+        if centred.table.loss == "huber":
+            return self._huber_models()
         if self._candidates is not None and not centred.table.is_sparse:
             found = self._weighed(centred, self._candidates)
             W, b = found[1], found[2]

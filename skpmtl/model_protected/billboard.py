@@ -173,7 +173,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         To which models of the prior, centres and releases are differences.
     level : Level or None
         Mean and spread of the levels of tasks; None where they are free.
-    loss : {"squared", "poisson"}
+    loss : {"squared", "poisson", "huber"}
         Of real targets.
     """
 

@@ -143,6 +143,11 @@ class _ModelProtected(HasCovariates, BaseMTL):
         super()._check_parameters()
         self._check_algorithm()
         self._check_relation()
+        if self.loss == "huber" and self._algorithm() == "proximal":
+            raise ValueError(
+                f'alpha={self.alpha!r} with loss="huber" and no budget: the objective is of '
+                'squared loss, counts or classes. Leave alpha at "auto".'
+            )
         if self.loss != "squared" and self.outliers is not None:
             raise ValueError(
                 f'outliers={self.outliers!r} goes with loss="squared" or classes, and not with '

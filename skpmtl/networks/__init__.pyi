@@ -66,6 +66,7 @@ class NetworkBillboard:
     noise_std: Any
     init: Any
     errors: Any
+    loss: Any
     start: NDArray[Any]
     layout: Any
     width: int
@@ -79,7 +80,6 @@ class NetworkBillboard:
     n_features: Any
     model_shape: Any
     has_one_mean: Any
-    loss: Any
     mean: Any
     signal: Any
     reaches: Any
@@ -112,6 +112,7 @@ class NetworkBillboard:
         noise_std: Any = None,
         init: Any = None,
         errors: Any = None,
+        loss: Any = "squared",
         start: NDArray[Any] = ...,
         layout: Any = ...,
         width: int = 1,

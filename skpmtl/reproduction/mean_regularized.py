@@ -542,6 +542,8 @@ class LocalOnly(_LocalOnly, _Regressor):
         )  # fmt: skip
         self.loss = loss
 
+    _weighs_rows = False  # the objective is Huber's
+
     def _check_parameters(self):
         super()._check_parameters()
         if self.loss != "squared" and self.personalization != "mean-reg":

@@ -48,7 +48,7 @@ class PenaltyBillboard(OfModels):
         Strength of the penalty of q_k; not used without outliers.
     init : PublicInit or None
         To which W is the difference.
-    loss : {"squared", "poisson"}
+    loss : {"squared", "poisson", "huber"}
         Of real targets.
     """
 

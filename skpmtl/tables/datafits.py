@@ -164,8 +164,12 @@ def sides(label):
     return np.sign(label), 0.5 * (1.0 - np.abs(label))
 
 
+class Huber(Squared):
+    """Squared error of rows that weigh less the farther they are, see `skpmtl.local.robust`."""
+
+
 LOGISTIC, POISSON = Logistic(), Poisson()
-DATAFITS = {"squared": Squared(), "poisson": POISSON}
+DATAFITS = {"squared": Squared(), "poisson": POISSON, "huber": Huber()}
 
 
 def events(table):

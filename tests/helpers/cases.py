@@ -379,8 +379,8 @@ def _output_perturbation():
         yield _case(classifier, 2, max_task_rows=N_ROWS, min_task_rows=2, **bounds)
 
 
-def _counts():
-    """Counts: what logistic loss and squared loss have, by other code."""
+def _losses():
+    """Counts: what logistic loss and squared loss have, by other code; and outlying rows."""
     slow = {"marks": (pytest.mark.slow,)}
     few = {"n_rounds": 3, "clip_norm": 1.0}
     known = {"unseen_task": "mean", "target_range": (0.1, 60.0)}
@@ -403,6 +403,12 @@ def _counts():
         (LocalOnly, {"init": START, "lam": 0.3, **slow}),
     ):
         yield _case(cls, COUNTS, loss="poisson", **options)
+    # Squared loss, of rows that a task has weighed.
+    yield _case(PrivateMTL, loss="huber", epsilon=1e3, unseen_task="mean")
+    yield _case(MPMTLLowRank, loss="huber", form="csr")
+    yield _case(PrivateMeanRegMTL, loss="huber", epsilon=8.0, form="wide", tasks=False)
+    yield _case(LocalOnly, loss="huber", init=START)
+    yield _case(PrivateMeanRegMTL, loss="huber", clusters=CLUSTERS, init=START, **few, **slow)
 
 
 def _servers():
@@ -482,7 +488,7 @@ def _first_of_siblings(cases):
 
 
 CASES = [*_model_protected(), *_structures(), *_rounds(), *_meta(), *_output_perturbation()]
-CASES = [*_first_of_siblings(CASES), *_counts(), *_servers()]
+CASES = [*_first_of_siblings(CASES), *_losses(), *_servers()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
 EXACT = [*_exact()]
 # One of every estimator, with warnings only where there is no other.

@@ -1,0 +1,133 @@
+"""loss="huber": the objective of scikit-learn alone, weights of far rows where tasks share."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.linear_model import HuberRegressor
+
+from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl.local.robust import huber_models, weighted
+from skpmtl.tables.table import TaskTable
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+NOISE = {
+    "gaussian": lambda rng, n: rng.normal(size=n),
+    "cauchy": lambda rng, n: 0.5 * rng.standard_cauchy(n),
+    "outlying": lambda rng, n: rng.normal(size=n) * np.where(rng.random(n) < 0.05, 30.0, 1.0),
+}
+
+
+def draw(noise, m=5, n=40, d=3, seed=0):
+    """-> X, y, task, scores without noise"""
+    rng = np.random.default_rng(seed)
+    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
+    W = rng.normal(size=d) + 0.3 * rng.normal(size=(m, d))
+    score = np.einsum("ij,ij->i", X, W[task]) + (5.0 + rng.normal(size=m))[task]
+    return X, score + NOISE[noise](rng, m * n), task, score
+
+
+def objective(X, y, w, b, scale, alpha, weights):
+    """That of `HuberRegressor`."""
+    z = np.abs(y - X @ w - b) / scale
+    rows = np.where(z < 1.35, z * z, 2.7 * z - 1.35**2)
+    return weights @ (scale + scale * rows) + alpha * w @ w
+
+
+@pytest.mark.parametrize("lam", [0.05, 1e-6])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("has_weights", [False, True])
+def test_tasks_alone_minimise_the_objective_of_scikit_learn(lam, intercept, has_weights):
+    X, y, task, _ = draw("cauchy")
+    weights = np.random.default_rng(1).integers(1, 4, len(y)) if has_weights else np.ones(len(y))
+    given = {"sample_weight": weights} if has_weights else {}
+    est = LocalOnly(lam, loss="huber", fit_intercept=intercept, tasks=range(5))
+    est.fit(X, y, task=task, **given)
+    offsets = np.arange(0, len(y) + 1, 40)
+    w = None if not has_weights else weights.astype(float)
+    table = TaskTable(X, y, offsets, np.arange(5), weights=w)
+    W, b, scale = huber_models(table, intercept, np.full(5, lam))
+    assert_allclose(est.coef_, W, atol=1e-8)
+    for k in range(5):
+        own, alpha = task == k, lam * weights[task == k].sum()
+        peer = HuberRegressor(alpha=alpha, tol=1e-10, max_iter=10_000, fit_intercept=intercept)
+        peer.fit(X[own], y[own], sample_weight=weights[own])
+        data = X[own], y[own]
+        ours = objective(*data, est.coef_[k], est.intercept_[k], scale[k], alpha, weights[own])
+        theirs = objective(
+            *data, peer.coef_, peer.intercept_, peer.scale_, alpha, weights[own]
+        )  # fmt: skip
+        assert ours <= theirs * (1.0 + 1e-9)
+        assert_allclose(est.coef_[k], peer.coef_, atol=1e-3)
+
+
+def test_models_alone_follow_the_unit_of_the_target():
+    X, y, task, _ = draw("cauchy")
+    one, other = (
+        LocalOnly(loss="huber", tasks=range(5)).fit(X, c * y - 3.0 * c, task=task)
+        for c in (1.0, 1e4)
+    )
+    assert_allclose(1e4 * one.coef_, other.coef_, rtol=1e-6)
+
+
+def test_weights_are_of_the_rows_of_a_task():
+    X, y, task, score = draw("gaussian", n=60)
+    y[7] += 100.0
+    table = TaskTable(X, y, np.arange(0, 301, 60), np.arange(5))
+    found = weighted(table, True)
+    far = np.abs(y - score) > 3.0
+    assert found.weights[7] < 1e-2 and found.loss == "squared"
+    assert found.weights[~far].min() > 0.5 and found.weights.mean() > 0.97
+    y = y.copy()
+    y[60:] = -(y[60:] ** 3)
+    others = weighted(TaskTable(X, y, np.arange(0, 301, 60), np.arange(5)), True)
+    assert (others.weights[:60] == found.weights[:60]).all()
+    scaled = weighted(TaskTable(X, 1e5 * y, np.arange(0, 301, 60), np.arange(5)), True)
+    assert_allclose(scaled.weights, others.weights, atol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [PrivateMTL, MPMTLLowRank, MPMTLGroupSparse, PrivateMeanRegMTL])
+def test_outlying_rows_do_no_harm_and_gaussian_noise_costs_nothing(cls):
+    for noise in NOISE:
+        X, y, task, score = draw(noise, m=120, n=30)
+        train = np.arange(len(y)) % 30 < 15
+        errors = {}
+        for loss in ("squared", "huber"):
+            for epsilon in (None, 20.0, 2.0):
+                est = cls(loss=loss, epsilon=epsilon, tasks=range(120), random_state=0)
+                est.fit(X[train], y[train], task=task[train])
+                error = est.predict(X[~train], task=task[~train]) - score[~train]
+                errors[loss, epsilon] = np.mean(error**2)
+        if noise == "gaussian":  # errors of predicted targets: the noise of a row is 1
+            for epsilon in (None, 20.0, 2.0):
+                squared, huber = (1.0 + errors[loss, epsilon] for loss in ("squared", "huber"))
+                assert huber < 1.01 * squared
+        else:
+            assert max(errors["huber", e] for e in (None, 20.0, 2.0)) < 1.0
+            assert errors["huber", None] < 1.15 * errors["huber", 2.0]
+            assert errors["squared", 20.0] > 1.5 * errors["huber", 20.0]
+
+
+@pytest.mark.parametrize(
+    "est, words",
+    [
+        (MPMTLLowRank(0.1, epsilon=None), 'leave alpha at "auto"'),
+        (PrivateMeanRegMTL(0.1, epsilon=None), 'lam="auto"'),
+        (PrivateMTL(uncertainty=True), "posterior"),
+        (LocalOnly(personalization="finetune"), "mean-reg"),
+    ],
+    ids=repr,
+)
+def test_what_is_not_derived_is_refused(est, words):
+    X, y, task, _ = draw("gaussian")
+    with pytest.raises(ValueError, match="(?i)" + words):
+        est.set_params(loss="huber", tasks=range(5)).fit(X, y, task=task)
+    assert not hasattr(est, "coef_")
+
+
+@pytest.mark.parametrize("y", [np.zeros(20), np.arange(20.0), np.repeat([1.0, 1e25], 10)], ids=str)
+def test_targets_without_noise_or_far_out_have_finite_models(y):
+    X = np.random.default_rng(0).normal(size=(20, 8))
+    task = np.repeat(np.arange(4), [1, 2, 5, 12])
+    for est in (LocalOnly(), LocalOnly(0.1), PrivateMTL(epsilon=None), PrivateMTL(epsilon=50.0)):
+        est.set_params(loss="huber", tasks=range(4)).fit(X, y, task=task)
+        assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
