@@ -121,7 +121,7 @@ def test_moments_are_those_of_a_mixture(centre, d):
         if centre:
             x, v = x - np.average(x, axis=0, weights=w), v - np.average(v, weights=w)
         dof, models, spreads, log_p, Q = w.sum() - centre, [], [], [], []
-        least = np.average(((X[rows] @ root) ** 2).sum(axis=1), weights=w) / 10.0
+        least = np.average(((x @ root) ** 2).sum(axis=1), weights=w) / 10.0
         for s in range(S):
             Z, t = x @ root, v - reach[k, s] * x @ a[k]
             G = Z.T @ (w[:, None] * Z)

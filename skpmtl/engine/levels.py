@@ -26,7 +26,7 @@ from numbers import Real
 
 import numpy as np
 from scipy import sparse
-from scipy.special import digamma, expit, logsumexp, ndtr
+from scipy.special import digamma, expit, logsumexp, ndtr, polygamma
 from scipy.stats import f as f_distribution
 
 from .._kernels.levels import level_posteriors
@@ -34,7 +34,7 @@ from .._kernels.losses import LOGISTIC, POISSON
 from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..exchange.sums import clipped_sum
-from ..local.posterior import mixed_noise, own_noise, with_intercept
+from ..local.posterior import LEAST_DOF, mixed_noise, own_noise, with_intercept
 from ..tables.datafits import levels_of
 from ..tables.table import common_scores
 from .votes import Tally, differences_of, sum_of_differences
@@ -84,6 +84,8 @@ class Level(Public):
         tau; None before it was released.
     pooled : bool
         Whether all levels are pooled, whatever they are: q = 0.
+    noise_octaves : float
+        Std of the noise of the guarantee in log2 s0.
     """
 
     intercept: float
@@ -92,8 +94,11 @@ class Level(Public):
     noise_std: float | None = None
     spread: float | None = None
     pooled: bool = False
+    noise_octaves: float = 0.0
 
+    added = ("noise_octaves",)
     constraints = {
+        "noise_octaves": [Interval(Real, 0, None, closed="left")],
         "window": [Interval(Real, 0, None, closed="neither"), None],
         "noise_std": [Interval(Real, 0, None, closed="neither"), None],
         "spread": [Interval(Real, 0, None, closed="neither"), None],
@@ -105,10 +110,24 @@ class Level(Public):
             raise ValueError("its level needs a window and a noise, or neither")
         yield "slopes of its level", self.coef, [(d,)]
 
-    def with_noise(self, total, n_tasks):
-        """A copy with the noise from the released sum of `TaskLevels.noises`."""
+    def with_noise(self, total, n_tasks, std=0.0):
+        """A copy with the noise from the released sum of `TaskLevels.noises`.
+
+        `std`: of the noise of the sum.
+        """
         part = float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5
-        return replace(self, noise_std=self.window * 2.0 ** (NOISE_OCTAVES * part))
+        noise_std = self.window * 2.0 ** (NOISE_OCTAVES * part)
+        return replace(self, noise_std=noise_std, noise_octaves=NOISE_OCTAVES * std / n_tasks)
+
+    @property
+    def noise_rows(self):
+        """Rows that s0 counts in the noise of a task: `_OWN_ROWS`, less by what it is off itself.
+
+        Log s of a chi^2 of nu rows has the variance psi'(nu / 2) / 4.
+        """
+        rows = np.geomspace(_OWN_ROWS, 0.1, 200)
+        variances = 0.25 * polygamma(1, 0.5 * rows)
+        return np.interp(variances[0] + (math.log(2.0) * self.noise_octaves) ** 2, variances, rows)
 
     def with_spread(self, total, std, n_tasks):
         """A copy with the spread from the released sum of `TaskLevels.spreads`.
@@ -141,7 +160,7 @@ def release_spread(level, query, noise, spread, n_tasks):
         return replace(level, spread=float(2.0**octaves))
     words = "sum of clipped log2 of the noise of a row"
     total = yield from query("noise", words, noise, clipped_sum("noise", REACH), level)
-    level = level.with_noise(float(total[0]), n_tasks)
+    level = level.with_noise(float(total[0]), n_tasks, 0.0 if noise is None else noise.noise_std)
     words = "sum of clipped log2 of the spread of levels"
     total = yield from query("spread", words, spread, clipped_sum("spread", REACH), level)
     return level.with_spread(float(total[0]), std, n_tasks)
@@ -421,8 +440,9 @@ class TaskLevels:
             unit = (p * part + 1.0 - p) / self.n
             between = p * (1.0 - p) * (error * (1.0 - part)) ** 2
             mean = middle + error * (p * part + 1.0 - p)
-            dof = _OWN_ROWS + np.maximum(self.n - 1.0, 0.0)
-            released = self._variances(found.energies, level) * dof / (dof - 2.0), dof
+            rows = level.noise_rows
+            dof = np.maximum(rows + np.maximum(self.n - 1.0, 0.0), LEAST_DOF)
+            released = (rows * level.noise_std**2 + found.energies) / (dof - 2.0), dof
             if level.noise_std > _LEAST_NOISE * level.window * 2.0**-NOISE_OCTAVES:
                 own = own_noise(found, sums, 2.0 * level.window if width is None else width)
             else:  # the least that may be released: the noise is that, or anything below

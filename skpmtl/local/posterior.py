@@ -5,10 +5,11 @@ the Gram matrix G of its n centred rows, g = X'y and R' G R = V diag(l) V',
 
     W_s = c_s a + R V diag(1 / (l + rho_s)) V' R' (g - c_s G a),    H_s = R V diag(h_s) V' R',
 
-where h_s = 1 / (l + max(rho_s, r / 10)) with r the mean of |R' x|^2 over the rows: in directions in
-which its rows do not vary, no prior adds more than ten times the noise to the variance of a score
-at a row of their size; where they do not vary at all, scales are those of a score at the row. With
-weights p_s, by prior and evidence (`skpmtl._kernels.average`),
+where h_s = 1 / (l + max(rho_s, r / 10)) with r the mean of |R'(x - xbar)|^2 over the rows, at least
+.03 |R'xbar|^2: in directions in which its rows do not vary, no prior adds more than ten times the
+noise to the variance of a score at a row as far from their mean as they are. Where they do not
+vary at all, scales are those of a score at the row. With weights p_s, by prior and evidence
+(`skpmtl._kernels.average`),
 
     E w = sum_s p_s W_s,    Cov w = s^2 sum_s p_s H_s + sum_s p_s (W_s - E w)(W_s - E w)',
 
@@ -26,9 +27,10 @@ from .._runtime.threads import single_blas_thread
 from .grams import row_blocks
 from .prior import SNR
 
+_OFF = 0.03  # part of the squared length of the mean row that the distance of rows from it counts
 CAP = 10.0  # most that a prior may add to the variance of a score, in units of the noise
 NOISE_ROWS = 2.0  # rows that the prior of the noise variance counts
-_LEAST_DOF = 2.5  # of which the variance of a t distribution is finite
+LEAST_DOF = 2.5  # of which the variance of a t distribution is finite
 _KNOWN = 2.0  # rows beyond mean and used coefficients, up to which its prior is that of y
 _RANGE = 6.0  # public range of a target over the prior std of its noise
 _BLOCK = 1 << 20  # numbers of matrices that are worked on at a time
@@ -245,7 +247,7 @@ def _block(sums, priors, part):
         part_of = np.einsum("ks,ks->k", reach, p)
         W = W + part_of[:, None] * centre
         D = D + centre[..., None] * (reach - part_of[:, None])[:, None]
-    least = (trace / n + far)[:, None] / CAP
+    least = np.maximum(trace / n, np.where(flat, 1.0, _OFF) * far)[:, None] / CAP
     h = np.einsum("kis,ks->ki", 1.0 / (values[..., None] + np.maximum(rho, least)[:, None]), p)
     unit, between = (B * h[:, None]) @ B.transpose(0, 2, 1), (D * p[:, None]) @ D.transpose(0, 2, 1)
     good &= np.isfinite(W).all(axis=1)
@@ -336,7 +338,7 @@ def own_noise(found, sums, width=None, free=None):
     ranged = square / np.where(differ, rest, 1.0) if width is None else (width / _RANGE) ** 2
     around = (square + ranged) / np.maximum(n, 1.0)
     own = rest if free is None else n - free
-    dof = np.maximum(own + NOISE_ROWS, _LEAST_DOF)
+    dof = np.maximum(own + NOISE_ROWS, LEAST_DOF)
     variance = (np.where(differ, found.energies, 0.0) + NOISE_ROWS * around) / (dof - 2.0)
     return np.where(around > 0, variance, np.inf), dof
 

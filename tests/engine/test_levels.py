@@ -307,3 +307,16 @@ def test_levels_from_elsewhere_are_checked():
     for window, noise in ((None, 1.0), (4.0, None)):
         with pytest.raises(ValueError, match="a window and a noise, or neither"):
             list(Level(0.0, np.zeros(3), window, noise, 0.5).declared(3))
+
+
+def test_a_released_noise_counts_rows_by_its_own_noise():
+    """As many as have so much of a spread of log s, together with four rows."""
+    level = Level(0.0, np.zeros(1), 4.0)
+    assert level.with_noise(0.0, 100).noise_rows == pytest.approx(4.0)
+    rng = np.random.default_rng(0)
+    for std in (2.0, 5.0, 20.0):
+        rows = level.with_noise(0.0, 100, std).noise_rows
+        of_rows = 0.5 * np.log(rng.chisquare(rows, 200_000))
+        four = 0.5 * np.log(rng.chisquare(4.0, 200_000))
+        noise = math.log(2.0) * 6.0 * std / 100.0
+        assert np.var(of_rows) == pytest.approx(np.var(four) + noise**2, rel=0.05)
