@@ -814,10 +814,9 @@ class MTLRegressorMixin(Scored, RegressorMixin):
         y : ndarray of shape (n_samples,), or (n_samples, n_tasks), or dict
             One value per row; after a fit with 2-D y, without task ids, one column per task
             in the order of the columns of y (tasks added later come last); for a mapping X,
-            ``{task: array}``.
-        y_std : as y
-            With `return_std`. It is infinite, with a warning, where rows of a task do not tell its
-            noise: tasks of one row, or of equal targets, without a public `target_range`.
+            ``{task: array}``. With `return_std` a pair, (y, y_std), of which y_std has the form of
+            y. It is infinite, with a warning, where rows of a task do not tell its noise: tasks of
+            one row, or of equal targets, without a public `target_range`.
 
         Raises
         ------
