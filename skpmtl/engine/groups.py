@@ -115,7 +115,8 @@ class Groups(Public):
     def declared(self, d):
         """See `skpmtl.exchange.wire`."""
         K = len(self.counts)
-        if K > MOST_GROUPS or (self.spreads < 0).any() or abs(self.spreads.sum() - 1.0) > 1e-6:
+        w = np.clip(self.spreads, 0.0, 1.0)
+        if K > MOST_GROUPS or (w != self.spreads).any() or abs(w.sum() - 1.0) > 1e-6:
             raise ValueError("its groups are too many, or their spreads do not sum to 1")
         yield "centres of groups", self.centres, [(K, d)]
         yield "counts of groups", self.counts, [(K,)]
