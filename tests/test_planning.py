@@ -148,8 +148,10 @@ def test_nonsense_is_refused(given, said):
 
 
 def test_an_estimator_without_a_budget_is_refused():
-    with pytest.raises(TypeError, match="ClusteredMTL has no delta and no epsilon: pass a private"):
-        skpmtl.plan(20, 5, 2, estimator=skpmtl.ClusteredMTL())
+    with pytest.raises(
+        TypeError, match="ClusteredMTLClassifier has no delta and no epsilon: pass a private"
+    ):
+        skpmtl.plan(20, 5, 2, estimator=skpmtl.ClusteredMTLClassifier())
 
 
 def test_command_and_picture(tmp_path, capsys):
