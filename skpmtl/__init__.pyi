@@ -384,7 +384,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     feature_range: Any
     secure: bool
     random_state: int | RandomState | Generator | Generator
@@ -436,7 +436,7 @@ class DPMetaInit(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         feature_range: Any = None,
         secure: bool = False,
         random_state: int | RandomState | Generator | Generator | None = None,
@@ -500,6 +500,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     classes: Literal["auto"] | ArrayLike
     class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
+    uncertainty: bool | Literal["auto", "unseen"]
     feature_range: Any
     secure: bool
     random_state: int | RandomState | Generator | Generator
@@ -550,6 +551,7 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
         classes: Literal["auto"] | ArrayLike = "auto",
         class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
         feature_range: Any = None,
         secure: bool = False,
         random_state: int | RandomState | Generator | Generator | None = None,
@@ -985,7 +987,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -1034,7 +1036,7 @@ class LocalOnly(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -1195,7 +1197,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -1251,7 +1253,7 @@ class MPMTLGroupSparse(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -1377,6 +1379,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     classes: Literal["auto"] | ArrayLike
     class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -1430,6 +1433,7 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
         classes: Literal["auto"] | ArrayLike = "auto",
         class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -1564,7 +1568,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -1620,7 +1624,7 @@ class MPMTLLowRank(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -1746,6 +1750,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     classes: Literal["auto"] | ArrayLike
     class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -1799,6 +1804,7 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
         classes: Literal["auto"] | ArrayLike = "auto",
         class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -1944,7 +1950,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -1992,7 +1998,7 @@ class PPSGD(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -2180,7 +2186,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -2228,7 +2234,7 @@ class PrivateFedAvg(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -2391,7 +2397,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -2439,7 +2445,7 @@ class PrivateFedProx(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,
@@ -2590,7 +2596,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     random_state: int | RandomState | Generator | Generator
     secure: bool
     verbose: int
@@ -2630,7 +2636,7 @@ class PrivateMTL(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         random_state: int | RandomState | Generator | Generator | None = None,
         secure: bool = False,
         verbose: int = 0,
@@ -2670,6 +2676,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     classes: Literal["auto"] | ArrayLike
     class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
+    uncertainty: bool | Literal["auto", "unseen"]
     random_state: int | RandomState | Generator | Generator
     secure: bool
     verbose: int
@@ -2705,6 +2712,7 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
         classes: Literal["auto"] | ArrayLike = "auto",
         class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
         random_state: int | RandomState | Generator | Generator | None = None,
         secure: bool = False,
         verbose: int = 0,
@@ -2754,7 +2762,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     standard_errors: bool
     max_iter: int
     tol: float
@@ -2811,7 +2819,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         standard_errors: bool = False,
         max_iter: int = 100,
         tol: float = 1e-10,
@@ -2864,6 +2872,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     classes: Literal["auto"] | ArrayLike
     class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
+    uncertainty: bool | Literal["auto", "unseen"]
     standard_errors: bool
     max_iter: int
     tol: float
@@ -2918,6 +2927,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
         classes: Literal["auto"] | ArrayLike = "auto",
         class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
         standard_errors: bool = False,
         max_iter: int = 100,
         tol: float = 1e-10,
@@ -3020,7 +3030,7 @@ class PublishedMPMTLGroupSparse(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -3075,7 +3085,7 @@ class PublishedMPMTLGroupSparse(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -3245,7 +3255,7 @@ class PublishedMPMTLLowRank(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     warm_start: bool
@@ -3300,7 +3310,7 @@ class PublishedMPMTLLowRank(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         warm_start: bool = False,
@@ -3472,7 +3482,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
     tasks: Literal["auto"] | ArrayLike
     unseen_task: Literal["error", "mean"]
     target_range: ArrayLike | None
-    uncertainty: bool | Literal["unseen"]
+    uncertainty: bool | Literal["auto", "unseen"]
     max_iter: int
     tol: float
     secure: bool
@@ -3525,7 +3535,7 @@ class PublishedMeanRegMTL(RegressorMixin, BaseEstimator):
         tasks: Literal["auto"] | ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
-        uncertainty: bool | Literal["unseen"] = False,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         max_iter: int = 100,
         tol: float = 1e-10,
         secure: bool = False,

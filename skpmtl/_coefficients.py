@@ -117,10 +117,11 @@ class NamedCoefficients:
             Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
             regression) and "feature_names" (list, or None); of counts "loss", too. With more than
             two classes "coef"
-            is (n_classes, n_features) and "intercept" (n_classes,). With ``uncertainty=True``
-            also "covariance" of coefficients and, last, the intercept, "noise_variance" and
-            "dof", None where the rows of the task do not tell. With `as_sklearn` a model
-            that predicts for X without the task column; of a pipeline see `skpmtl.export_task`.
+            is (n_classes, n_features) and "intercept" (n_classes,). With `uncertainty`
+            also "covariance" of coefficients and, last, the intercept, and "noise_variance" and
+            "dof", or "posterior_shift" of classes; None where the rows of the task do not tell.
+            With `as_sklearn` a model that predicts for X without the task column, whose
+            probabilities are not averaged; of a pipeline see `skpmtl.export_task`.
 
         Raises
         ------
@@ -144,7 +145,11 @@ class NamedCoefficients:
             model["loss"] = self.loss
         if as_sklearn:
             return linear_model(model)
-        if hasattr(self, "covariance_"):
+        if hasattr(self, "posterior_shift_"):
+            known = np.isfinite(self.posterior_shift_[position]).all()
+            for name in ("posterior_shift", "covariance"):
+                model[name] = getattr(self, f"{name}_")[position].copy() if known else None
+        elif hasattr(self, "covariance_"):
             known = np.isfinite(self.noise_variance_[position])
             model |= {
                 "covariance": self.covariance_[position].copy() if known else None,

@@ -29,6 +29,7 @@ from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import noise_parties_of
 from .exchange.protocol import Population, run, task_side_of
+from .local.laplace import averaged_scores
 from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
@@ -36,7 +37,7 @@ from .tables.datafits import DATAFITS
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
-from .tables.scores import row_scores, row_variances
+from .tables.scores import row_quadratics, row_scores, row_variances
 from .tables.table import SingleTaskWarning, all_finite, bound_values, check_values, finite_models
 from .tables.targets import class_targets, encode_labels, pair_known, public_classes, public_range
 from .tables.weights import at_most_one, with_classes
@@ -48,7 +49,9 @@ logger = logging.getLogger("skpmtl")
 # Per-task attributes of uncertainty=True; see `skpmtl.local.posterior.Posterior`.
 POSTERIOR = ("covariance_", "noise_variance_", "dof_")
 _ONE_STD = 0.6827  # of a normal number, within its standard deviation
+CLASS_SHIFT = "posterior_shift_"  # and, of classifiers, "covariance_": `skpmtl.local.laplace`
 _LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
+_AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
     "order one (StandardScaler or TaskScaler, TransformedTargetRegressor)."
@@ -336,10 +339,10 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     _classification = False
     _federates = False
     _reads_sizes = False
-    _extras = POSTERIOR
+    _extras = (*POSTERIOR, CLASS_SHIFT)
     _tells_residuals = False  # whether distances from the mean model may be released
     _parameter_constraints = {
-        "uncertainty": ["boolean", StrOptions({"unseen"})],
+        "uncertainty": ["boolean", StrOptions({"auto", "unseen"})],
         "fit_intercept": ["boolean"],
         "loss": [StrOptions(set(DATAFITS))],
         "task_feature": [str, Integral, list, None],
@@ -370,9 +373,11 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 'epsilon, or leave it at "trusted".'
             )
         uncertainty, reason = getattr(self, "uncertainty", False), None
-        if uncertainty:
+        if uncertainty == "auto" and not self._classification:
+            raise InvalidParameterError("uncertainty='auto' is of classifiers: pass True or False.")
+        if uncertainty and uncertainty != "auto":
             reason = self._no_posterior()
-            if self.loss != "squared":
+            if self.loss != "squared" and not self._classification:
                 reason = f'the posterior is that of loss="squared": take it, or not {self.loss!r}.'
         if reason is not None:
             raise ValueError(f"uncertainty={uncertainty!r}, but {reason}")
@@ -456,15 +461,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
 
     def _posterior_of(self, table, billboard):
         """Per-task attributes with ``uncertainty=True``, by name; none without."""
-        if not getattr(self, "uncertainty", False):
-            return {}
-        numbers = table.n_tasks * (table.n_features + 1) ** 2
-        if numbers > _LARGEST_COVARIANCE:
-            raise ValueError(
-                f"uncertainty=True keeps a covariance of {table.n_features + 1} numbers squared "
-                f"for each of {table.n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
-                "numbers: take fewer features, or personalise fewer tasks at a time."
-            )
+        if self._classification or not getattr(self, "uncertainty", False):
+            return {}  # models of classes come with their posterior
+        self._check_covariances(table)
         width = None
         if getattr(self, "target_range", None) is not None:
             low, high = public_range(self.target_range)
@@ -472,6 +471,24 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         with np.errstate(all="ignore"):
             found = self._table_posterior(table, billboard, width)
         return found.attributes()
+
+    def _keeps_class_posterior(self, table):
+        """Whether models of classes of a table come with their posterior, by public numbers."""
+        wanted = getattr(self, "uncertainty", False)
+        if not self._classification or wanted is False:
+            return False
+        if wanted is True:
+            self._check_covariances(table)
+            return True
+        return self._no_posterior() is None and _numbers(table) <= _AUTO_COVARIANCE
+
+    def _check_covariances(self, table):
+        if _numbers(table) > _LARGEST_COVARIANCE:
+            raise ValueError(
+                f"uncertainty=True keeps a covariance of {table.n_features + 1} numbers squared "
+                f"for each of {table.n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
+                "numbers: take fewer features, or personalise fewer tasks at a time."
+            )
 
     def _table_posterior(self, table, billboard, width):
         """`Posterior` of the tasks of a table; `width` is that of the range of the target."""
@@ -993,8 +1010,27 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
         return self._linear(X, task, decide)
 
+    def _averaged(self, X, task, decide):
+        """`decide` of scores of which probabilities are averaged over the posterior."""
+        rows = self._rows_to_score(X, task)
+        if "covariance_" not in vars(self):
+            return rows.wrap(self._row_values(rows, decide))
+        shift, twin = self.posterior_shift_, copy(self)
+        shift = np.where(np.isfinite(shift), shift, 0.0)
+        twin.coef_, twin.intercept_ = self.coef_ + shift[..., :-1], self.intercept_ + shift[..., -1]
+        score, mean = self._row_values(rows, None), twin._row_values(rows, None)
+        variance = row_quadratics(rows, self.covariance_, self._wide_columns)
+        # Of tasks that have no rows what is released is known: how far levels spread.
+        variance[~np.isfinite(variance)] = getattr(self, "level_spread_", 0.0) ** 2
+        return rows.wrap(decide(averaged_scores(mean, variance, score, len(self.classes_))))
+
     def predict_proba(self, X, task=None):
-        """Probabilities of the classes.
+        """Probabilities of the classes, averaged over the posterior of each task's model.
+
+        With `uncertainty` a score of mean eta and variance v gives the probabilities of
+        ``eta / sqrt(1 + pi v / 8)`` (MacKay), so that they are nearer to each other where a task
+        knows little. `decision_function` is that of the model, and does not order all rows alike.
+        The class that `predict` gives has the highest probability, if need be by rounding.
 
         Parameters
         ----------
@@ -1016,7 +1052,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
             second = 0.5 * (1.0 + np.tanh(0.5 * score))  # does not overflow
             return second if second.ndim == 2 else np.column_stack([1.0 - second, second])
 
-        return self._linear(X, task, probabilities)
+        return self._averaged(X, task, probabilities)
 
     def predict_log_proba(self, X, task=None):
         """Logarithms of the probabilities of the classes, finite also where these are 0.
@@ -1038,7 +1074,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
             second = log_expit(score)
             return second if second.ndim == 2 else np.column_stack([log_expit(-score), second])
 
-        return self._linear(X, task, logarithms)
+        return self._averaged(X, task, logarithms)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -1061,9 +1097,15 @@ def _of_several_classes():
     return sorted(found)
 
 
+def _numbers(table):
+    """Of the covariances of all tasks of a table."""
+    several = table.n_classes if table.n_classes > 2 else 1
+    return table.n_tasks * several * (table.n_features + 1) ** 2
+
+
 def without_rows(name):
     """What a task without rows has of the extra of this name: it knows nothing of its noise."""
-    return np.inf if name in POSTERIOR[:2] else 0.0
+    return np.inf if name in (*POSTERIOR[:2], CLASS_SHIFT) else 0.0
 
 
 def merged_tasks(n_tasks, here, personal, away, models):

@@ -105,7 +105,9 @@ def test_models_of_scikit_learn_predict_as_the_estimator(n_classes, named):
         assert_allclose(own.predict(rows), expected)
     else:
         assert_array_equal(own.predict(rows), expected)
-        assert_allclose(own.predict_proba(rows), est.predict_proba(rows, task=task))
+        plain = model(n_classes, task_feature=None, uncertainty=False)
+        plain.fit(rows, y, task=X["clinic"])
+        assert_allclose(own.predict_proba(rows), plain.predict_proba(rows, task=task))
         own.coef_[:] = 0.0
         assert est.coef_.all()
     assert own.n_features_in_ == 3 and hasattr(own, "feature_names_in_") == named
@@ -114,7 +116,9 @@ def test_models_of_scikit_learn_predict_as_the_estimator(n_classes, named):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_logarithms_of_probabilities(n_classes):
     X, y = clinics(n_classes)
-    est = model(n_classes).fit(X, y)
+    averaged = model(n_classes).fit(X, y)
+    assert_allclose(np.exp(averaged.predict_log_proba(X)), averaged.predict_proba(X))
+    est = model(n_classes, uncertainty=False).fit(X, y)
     found = est.predict_log_proba(X)
     assert_allclose(np.exp(found), est.predict_proba(X))
     far = X.assign(age=1e4)

@@ -222,7 +222,6 @@ def test_targets_below_zero_are_refused_with_a_remedy():
     "est, words",
     [
         (PrivateMTL(uncertainty=True), "posterior"),
-        (PrivateMeanRegMTL(standard_errors=True), "standard_errors=False"),
         (MPMTLLowRank(0.1, epsilon=None, outliers="tasks"), "outliers"),
         (MPMTLLowRank(target_range=(0.0, 10.0)), "positive"),
         (LocalOnly(personalization="finetune"), "mean-reg"),

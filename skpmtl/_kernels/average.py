@@ -155,7 +155,7 @@ def averages(
 @njit
 def class_averages(
     F, K, Z, offsets, d, T, y, kind, bend, times, held, rho, reach, prior, n_steps, tol, ample,
-    centres, which, unit, W, level, evidence, weights, given,
+    centres, which, unit, W, level, evidence, weights, given, shares,
 ):  # fmt: skip
     """W[k], level[k] = averages of task k's models under its priors, for log-losses.
 
@@ -184,7 +184,8 @@ def class_averages(
     that reach are left out. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the
     scores l. evidence[k] receives the logarithm of the weighted sum of the evidence. Losses
     and means have the `weights` of the rows, whose roots F and Z have in them. `given` (n_rows,
-    C) are added to the scores of the rows, l is then beside theirs; without rows: 0.
+    C) are added to the scores of the rows, l is then beside theirs; without rows: 0. shares (m, S)
+    receives the posterior probabilities of the priors.
     """
     S, R, C = rho.shape[1], T.shape[2], W.shape[1]
     widest = 1
@@ -366,6 +367,8 @@ def class_averages(
         for s in range(S):
             mass += weight[s]
         evidence[k] = top + np.log(mass)
+        for s in range(S):
+            shares[k, s] = weight[s] / mass
         for s in range(S):
             part += weight[s] / mass * reach[k, s]
         for c in range(C):

@@ -1,6 +1,7 @@
 """What the curator of several structures publishes, and how a task goes on with it."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.special import expit
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal, Public
 from ..local.dispersion import tempered
+from ..local.laplace import free_level
 from ..local.posterior import (
     TaskSums,
     free_intercept,
@@ -213,8 +215,10 @@ class StructureBillboard(OfModels):
                 raise ValueError("its groups are not those of one output")
             yield from self.groups.declared(d)
 
-    def personalize(self, table, *, classification, fit_intercept):
+    def personalize(self, table, *, classification, fit_intercept, classes_posterior=False):
         """Models of the tasks of `table`, from their rows and this billboard alone.
+
+        `classes_posterior`: whether models of classes come with their posterior.
 
         Returns
         -------
@@ -234,13 +238,23 @@ class StructureBillboard(OfModels):
         if self.level is not None:
             b = TaskLevels(evidence.table).intercepts(W, energies, self.level)
         found = self.add_init(W, b)
-        if self.init is None:
-            return Personal(*found, extras)
-        bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
-        odds = bare.total(lone) - evidence.total(self.structures)
-        if self.groups is not None:  # with which its rows are likelier
-            odds = odds - gain(membership)
-        return Personal(*averaged(found, bare.models(lone)[:2], odds), extras)
+        if self.init is not None:
+            bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
+            odds = bare.total(lone) - evidence.total(self.structures)
+            if self.groups is not None:  # with which its rows are likelier
+                odds = odds - gain(membership)
+            found = averaged(found, bare.models(lone)[:2], odds)
+        if classes_posterior:
+            extras |= self.class_posterior(evidence, *found)
+        return Personal(*found, extras)
+
+    def class_posterior(self, evidence, W, b):
+        """Of models of classes, by attribute; see `skpmtl.local.laplace`."""
+        W, b = self.subtract_init(W, b)
+        level = free_level if evidence.settings["fit_intercept"] else None
+        if self.level is not None:
+            level = partial(TaskLevels(evidence.table).class_posterior, W, self.level)
+        return evidence.class_posterior(self.structures, W, b, level)
 
     def posterior(self, table, *, fit_intercept, width=None):
         settings = {"classification": False, "fit_intercept": fit_intercept}

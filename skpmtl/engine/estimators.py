@@ -27,7 +27,8 @@ class RunsCourse:
 
     def _task_side(self, table, population):
         plan = self._plan(population)
-        return StructureTaskSide(table, population.n_tasks, self._settings(), plan)
+        kept = self._keeps_class_posterior(table)
+        return StructureTaskSide(table, population.n_tasks, self._settings(), plan, kept)
 
     def _plan(self, population):
         public_init = self._public_init(population)
@@ -78,4 +79,5 @@ class RunsCourse:
         return 0.0 if found is None else 0.5 * sum(found)
 
     def _personalize_table(self, table):
-        return self.billboard_.personalize(table, **self._settings())
+        kept = self._keeps_class_posterior(table)
+        return self.billboard_.personalize(table, **self._settings(), classes_posterior=kept)

@@ -16,6 +16,7 @@ local and free, and no number depends on another task's rows.
 import numpy as np
 from scipy.special import expit, logsumexp
 
+from ..local.laplace import ClassPriors, class_posterior, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
 from ..local.prior import (
     SNR,
@@ -174,6 +175,19 @@ class Evidence:
         shares = np.where(good, np.nan_to_num(self.shares(structures)).T, 0.0)
         with np.errstate(invalid="ignore"):
             return mixed_moments(found, shares / shares.sum(axis=0))
+
+    def class_posterior(self, structures, W, b, level):
+        """Posterior of models of classes, under these structures at all scales.
+
+        As of `skpmtl.local.laplace.class_posterior`.
+        """
+        p, priors = self.shares(structures), []
+        for s, share in zip(structures, p.T, strict=True):
+            kappa = two_scales(self._penalised(s)) / np.maximum(self._found(s)[4], 1e-300)[:, None]
+            share = np.repeat(0.5 * np.nan_to_num(share)[:, None], 2, axis=1)
+            centre = s.centre if s.centre.any() else None
+            priors.append(ClassPriors(share, kappa, s.moment, centre))
+        return class_posterior(self.table, W, b, priors, level)
 
     def directed(self, structures, about_centre):
         """`models` whose directions are asked for."""

@@ -457,13 +457,24 @@ class TaskLevels:
 
     def _levels_of_classes(self, W, level):
         """Posterior means, of the pooled prior and of a wide one about 0 by their evidence."""
+        pooled, free, p = self._of_both(W, level)
+        return p * pooled + (1.0 - p) * free
+
+    def _of_both(self, W, level):
+        """Levels of classifiers in the pooled and in the wide prior, and the share of the first."""
         pooled, likely = self._of_classes(W, level, level.spread, _NODES, _SIZES_OF_NODES)
         if level.pooled:
-            return pooled
+            return pooled, pooled, np.ones(len(pooled))
         nothing = level if self.kind == POISSON else Level(0.0, np.zeros(W.shape[1]), None)
         free, other = self._of_classes(W, nothing, _FREE_LOGITS, _NODES, _SIZES_OF_NODES)
-        p = expit(math.log((1.0 - _FLAT) / _FLAT) + likely - other)
-        return p * pooled + (1.0 - p) * free
+        return pooled, free, expit(math.log((1.0 - _FLAT) / _FLAT) + likely - other)
+
+    def class_posterior(self, W, level, mass, *_):
+        """As `skpmtl.local.laplace.free_level`, of levels that are means of their posterior."""
+        pooled, free, p = self._of_both(W, level)
+        narrow, wide = 1.0 / (mass + level.spread**-2), 1.0 / (mass + _FREE_LOGITS**-2)
+        variance = p * narrow + (1.0 - p) * wide + p * (1.0 - p) * (pooled - free) ** 2
+        return np.zeros(len(p)), variance
 
     def _variances(self, energies, level):
         """s_k^2."""

@@ -39,11 +39,14 @@ class StructureTaskSide(TaskSide):
     settings : dict
         As of `Evidence`.
     plan : StructurePlan
+    classes_posterior : bool, default=False
+        Whether final models of classes come with their posterior.
     """
 
     remembers = False
 
-    def __init__(self, table, n_tasks, settings, plan):
+    def __init__(self, table, n_tasks, settings, plan, classes_posterior=False):
+        self.classes_posterior = classes_posterior
         table = differences(tempered(table, settings["fit_intercept"]), plan.public_init)
         self.table, self.settings, self.names = table, settings, plan.names
         self.evidence = Evidence(table, n_tasks, **settings)
@@ -94,7 +97,10 @@ class StructureTaskSide(TaskSide):
             return personalize()
         W, _, energies, *membership = known[2]
         extras = {"membership_": membership[0]} if membership else {}
-        return W, self.levels.intercepts(W, energies, billboard.level), extras
+        models = W, self.levels.intercepts(W, energies, billboard.level)
+        if self.classes_posterior:
+            extras |= billboard.class_posterior(self.evidence, *models)
+        return *models, extras
 
     def _vote(self, public):
         structures = public["billboard"].structures

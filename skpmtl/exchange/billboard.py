@@ -25,6 +25,10 @@ class Personal(NamedTuple):
     intercept: np.ndarray
     extras: dict = {}
 
+    def only(self, names):
+        """The same with some of the extras."""
+        return self._replace(extras={k: v for k, v in self.extras.items() if k in names})
+
 
 class Billboard(Public):
     """A billboard: all releases of a fit, and what follows from them.

@@ -201,6 +201,8 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
     evidence : ndarray (n_tasks,)
     W : ndarray (n_tasks, n_outputs, d)
     b : ndarray (n_tasks, n_outputs)
+    shares : ndarray (n_tasks, n_candidates)
+        Posterior probabilities of the priors.
 
     Notes
     -----
@@ -213,6 +215,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
     W, b = np.empty((table.n_tasks, C, d)), np.empty((table.n_tasks, C))
     evidence = np.empty(table.n_tasks)
     rho, factor = candidates.strength / scale[:, None], np.ones(d)
+    shares = np.empty(rho.shape)
     held = rows_held(table, C, fit_intercept)
     settings = NUMBER[loss], 0.25 if C == 1 else 0.5, determinants(C), held
 
@@ -230,17 +233,18 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
                 Z = np.zeros((count, up(int(sizes[tasks].max()), 4) + 4, R))
                 V, X, product = np.zeros((R, LANES)), np.zeros((LANES, R)), np.zeros((4, LANES))
             T, found, level = np.zeros((2, count, R)), np.empty((count, C, d)), np.empty((count, C))
-            likely = np.empty(count)
+            likely, some = np.empty(count), np.empty((count, rho.shape[1]))
             with np.errstate(all="ignore"):
                 tridiagonal(K, ends, d, *T, np.zeros(R), np.zeros(R))
                 rotate(K, ends, d, F, Z[:count], V, X, product)
                 class_averages(
                     F, K, Z, ends, d, T, y, *settings, rho[mine], candidates.reach[mine],
                     candidates.prior[mine], _STEPS, _TOL, _AMPLE, centres, which[mine],
-                    unit[mine], found, level, likely, weights, given,
+                    unit[mine], found, level, likely, weights, given, some,
                 )  # fmt: skip
+            shares[mine] = some
             W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
             evidence[mine] = likely + held_evidence(held, table.support[mine], C)
 
     run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
-    return evidence, W, b
+    return evidence, W, b, shares

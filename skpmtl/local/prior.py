@@ -198,13 +198,12 @@ class LocalModels:
 
         Returns
         -------
-        criterion, W, b
+        criterion, level, W, b
         """
         known = self._recalled(root)
         if known:
-            return known[0], *self.solve(root, choose(*known), tol)
-        criterion, _, W, b = self._criteria_and_modes(root, choose, tol)
-        return criterion, W, b
+            return *known, *self.solve(root, choose(*known), tol)
+        return self._criteria_and_modes(root, choose, tol)
 
     def _recalled(self, root):
         for known, out, level in self._known:

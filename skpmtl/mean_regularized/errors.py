@@ -20,7 +20,7 @@ import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import expit, logsumexp, ndtr, ndtri, polygamma
+from scipy.special import logsumexp, ndtr, ndtri, polygamma
 
 from .._runtime.public import Public
 from .._runtime.stack import users_line
@@ -30,6 +30,7 @@ from ..local.grams import task_inverses
 from ..local.softmax import softmax
 from ..privacy.mechanisms import VectorGaussian
 from ..rounds.plan import BINS, bins
+from ..tables.datafits import DATAFITS, LOGISTIC
 from ..tables.table import common_scores
 
 SHARE = 0.05  # of mu^2
@@ -171,8 +172,13 @@ def shown_blocks(centred, models, b):
         score = common_scores(table, W.transpose(0, 2, 1) if sparse else W)
         score += np.repeat(b, table.sizes, axis=0)
         score += 0.0 if table.base is None else table.base
-        p = softmax(score) if C > 1 else expit(score)
-        weights = (table.counts[:, None] * np.maximum(p * (1.0 - p), 1e-6)).T
+        if C > 1:
+            p = softmax(score)
+            curvature = np.maximum(p * (1.0 - p), 1e-6).T
+        else:
+            datafit = DATAFITS.get(centred.problem.loss, LOGISTIC)
+            curvature = datafit.working(table.y, score[:, 0])[0][None]
+        weights = table.counts * curvature
     plain = replace(table, y=np.zeros(table.n_rows))
     for c, each in enumerate(weights):
         own = plain if each is None else replace(plain, weights=np.ascontiguousarray(each))

@@ -516,11 +516,6 @@ class MeanRegularized(WideSparse, MeanFamily):
         return exact.fit(self, table)
 
     def _check_errors(self, population):
-        if self.standard_errors and self.loss != "squared":
-            raise ValueError(
-                f"standard_errors=True with loss={self.loss!r}: they are of squared loss and "
-                "classes. Pass standard_errors=False."
-            )
         wide = population.n_tasks * self._size(population) > DENSE_LIMIT
         if self.standard_errors and population.is_sparse and wide:
             raise ValueError(
@@ -533,7 +528,8 @@ class MeanRegularized(WideSparse, MeanFamily):
         plan, _ = self._course(population)
         if plan is not None:
             table = self._with_spread_labels(table)
-            return PooledTaskSide(table, population.n_tasks, self._settings(), plan)
+            kept = self._keeps_class_posterior(table)
+            return PooledTaskSide(table, population.n_tasks, self._settings(), plan, kept)
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
         given = self._problem(population), which, relation, self._public_init(population)
@@ -608,6 +604,8 @@ class MeanRegularized(WideSparse, MeanFamily):
         }
         if models.dense:
             fitted["coef_"] = models.coef
+            if self._keeps_class_posterior(models.centred.table):
+                fitted |= models.class_posterior()
         else:
             fitted["models_"] = SparseModels(models)
         return fitted
@@ -621,13 +619,20 @@ class MeanRegularized(WideSparse, MeanFamily):
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):
         if isinstance(self.billboard_, PooledBillboard):
-            return self.billboard_.personalize(self._with_spread_labels(table), **self._settings())
+            settings = {**self._settings(), "classes_posterior": self._keeps_class_posterior(table)}
+            return self.billboard_.personalize(self._with_spread_labels(table), **settings)
         models = PersonalModels(table, self.billboard_, dense=True)
-        b = models.intercept
-        return models.coef, b if len(self.billboard_.shape) == 2 else b[:, 0]
+        fitted = self._fitted(self.billboard_, models, 0)
+        extras = {name: fitted[name] for name in self._extras if name in fitted}
+        return fitted["coef_"], fitted["intercept_"], extras
 
     def _no_posterior(self):
         variant = self.personalization
+        if self._classification and not isinstance(self.lam, str):
+            return (
+                f"models of classes with lam={self.lam!r} are minima of one objective, whose "
+                'probabilities are not averaged: take lam="auto".'
+            )
         if self.update == "ppsgd" and variant == "none":
             return "the models of PPSGD are those of its rounds, and have no posterior."
         if variant != "mean-reg":
@@ -1009,6 +1014,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         classes="auto",
         class_weight=None,
         unseen_task="error",
+        uncertainty="auto",
         standard_errors=False,
         max_iter=100,
         tol=1e-10,
@@ -1022,8 +1028,9 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
             task_weight=task_weight, clusters=clusters, relation=relation,
             relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, max_iter=max_iter, tol=tol, secure=secure,
-            random_state=random_state, verbose=verbose, dtype=dtype,
+            tasks=tasks, unseen_task=unseen_task, uncertainty=uncertainty,
+            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
+            dtype=dtype,
         )  # fmt: skip
         self.levels = levels
         self.standard_errors = standard_errors

@@ -25,6 +25,7 @@ from ..local.average import (
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
 from ..local.dispersion import tempered
+from ..local.laplace import ClassPriors, class_posterior, free_level
 from ..local.posterior import (
     Priors,
     TaskSums,
@@ -93,6 +94,7 @@ class PersonalModels:
         self._unit = lengths(self.centred) if billboard.own_units else np.ones(table.n_tasks)
         self._hold, self._strength = float(billboard.problem.ridge), self._own_strengths()
         self._candidates, self._lone, self._stored = None, None, None
+        self._shares = {}  # of the priors of classes, by whether they are `_lone`
         self.share = self._unit.copy()  # of the centre, around which a model is solved for
         self.share_of_init = np.ones(table.n_tasks)
         if billboard.personalization == "mean-reg":
@@ -157,6 +159,28 @@ class PersonalModels:
             found = [found, under(bare, other)]
             found = mixed_moments(found, by_evidence(found))
         return posterior(free_intercept(found, bare), *own_noise(found, bare, width))
+
+    def class_posterior(self):
+        """Of dense models of classes, by attribute; see `skpmtl.local.laplace`."""
+        billboard, table, init = self.billboard, self.centred.table, self.billboard.init
+        around, scale = self._candidates, self.centred.scale[:, None]
+        shares = self._shares.get(False)
+        if around is None:
+            around = Candidates.one(self._strength, self._hold)
+            shares = np.ones(around.prior.shape)
+        which = billboard.shaped(self.centres)[self.which]
+        reach = around.reach * self._unit[:, None]
+        part = 1.0 if self._lone is None else self.share_of_init[:, None]
+        priors = [ClassPriors(part * shares, scale / around.strength, None, which, reach)]
+        W, b = self.coef, self.intercept if len(self.shape) == 2 else self.intercept[:, 0]
+        if init is not None:
+            whole = init.coef.reshape(self.shape)
+            W, b = W - whole, b - init.intercept.reshape(self.shape[:-1])
+            if self._lone is not None:
+                own = (1.0 - part) * self._shares[True], scale / self._lone[1].strength
+                priors.append(ClassPriors(*own, None, -whole))
+        level = free_level if self.problem.fit_intercept else None
+        return class_posterior(table, W, b, priors, level)
 
     def _without_init(self, around, lone):
         """-> tasks around 0, and the priors by which they go without the start"""
@@ -282,6 +306,9 @@ class PersonalModels:
             block, first.columns, first.ends, np.einsum("js,sj->j", each, D),
             np.einsum("ks,skc->kc", weight, b), None,
         )  # fmt: skip
+        if not squared:
+            key = found is not self._candidates
+            self._shares.setdefault(key, np.zeros(found.prior.shape))[block] = weight
         evidence = (top + np.log(whole))[:, 0] + held_evidence(held, table.support[block], C)
         return evidence, np.einsum("ks,ks->k", weight, share), local
 
@@ -338,7 +365,9 @@ class PersonalModels:
         if problem.loss == "squared":
             evidence, W, b = averaged_models(table, problem.fit_intercept, *given)
             return evidence, W[:, None], b[:, None]
-        return averaged_class_models(table, problem.fit_intercept, problem.loss, *given)
+        *models, shares = averaged_class_models(table, problem.fit_intercept, problem.loss, *given)
+        self._shares[found is not self._candidates] = shares
+        return models
 
     def _weighed_counts(self, table, alone_weight, reaches):
         """`_weighed` of counts: averages by `Evidence`, around multiples of each task's centre.
@@ -375,7 +404,9 @@ class PersonalModels:
             if self.billboard.init is not None:
                 public_init = self.billboard.init
                 found = found[0], W + public_init.coef, b + public_init.intercept
-                W, b = mixed([found, self._weighed(*self._lone)])
+                lone = self._weighed(*self._lone)
+                self.share_of_init = expit(np.nan_to_num(found[0] - lone[0]))
+                W, b = mixed([found, lone])
             self.intercept[:] = b
             return W.reshape(len(W), *self.shape)
         if is_squared(centred) and self.billboard.personalization == "mean-reg":

@@ -6,8 +6,9 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.billboard import Billboard
+from ..exchange.billboard import Billboard, Personal
 from ..exchange.wire import MOST_STEPS
+from ..local.laplace import class_posterior
 from ..local.posterior import own_noise, posterior
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
@@ -210,23 +211,50 @@ class MetaBillboard(Billboard):
             init = init - self.noisy * (init - places[0])
         return self.loss, init, self.fit_intercept, places, init_error, self.lost, *plain
 
-    def personalize(self, table):
-        """Models of the tasks of `table`, from their rows and this billboard alone."""
+    def personalize(self, table, *, classes_posterior=False):
+        """Models of the tasks of `table`, from their rows and this billboard alone.
+
+        `classes_posterior`: whether models of classes come with their posterior.
+        """
         around, table = self._around(table.tasks), scaled_table(table, self.scaling)
+        priors = []
         if self.refine == "prox":
-            W = tuned(table, *around)
+            W = tuned(table, *around, priors=priors)
         else:
             W = FineTuner(table, *around[:3]).sgd(self.refine_steps, self.refine_learning_rate)
-        return split_models(unscaled(W, self.scaling), self.fit_intercept)
+        models = split_models(unscaled(W, self.scaling), self.fit_intercept)
+        if not classes_posterior:
+            return Personal(*models)
+        return Personal(*models, self._class_posterior(table, W, priors))
+
+    def _class_posterior(self, table, W, priors):
+        """`class_posterior` of models (n, n_outputs, size), of features as they are."""
+        if self.fit_intercept:  # is one of the numbers that the priors are of
+            table = replace(table, X=np.column_stack([table.X, np.ones(len(table.X))]))
+        W = W if W.shape[1] > 1 else W[:, 0]
+        found = class_posterior(table, W, np.zeros(W.shape[:-1]), priors, None)
+        shift, covariance = found["posterior_shift_"], found["covariance_"]
+        if self.fit_intercept:
+            shift, covariance = shift[..., :-1], covariance[..., :-1, :-1]
+        back = self._back()
+        with np.errstate(invalid="ignore"):  # what is not finite stays so
+            shift = (back @ shift[..., None])[..., 0]
+            covariance = back @ covariance @ back.T
+        return {"posterior_shift_": shift, "covariance_": covariance}
+
+    def _back(self):
+        """From (w, b) of scaled features to that of features as they are."""
+        d, back = self.n_features, np.eye(self.n_features + 1)
+        if self.scaling is not None:
+            back[:d, :d] /= self.scaling[1][:, None]
+            back[d, :d] = -self.scaling[0] / self.scaling[1]
+        return back
 
     def posterior(self, table, *, fit_intercept=None, width=None):
         around, table = self._around(table.tasks), scaled_table(table, self.scaling)
         found, sums = posterior_moments(table, *around[1:])
         if self.scaling is not None:  # of features as they are
-            d = self.n_features
-            back = np.eye(d + 1)
-            back[:d, :d] /= self.scaling[1][:, None]
-            back[d, :d] = -self.scaling[0] / self.scaling[1]
+            back = self._back()
             spread = [back @ part @ back.T for part in (found.unit, found.between)]
             mean = found.mean @ back.T
             found = found._replace(mean=mean, unit=spread[0], between=spread[1])

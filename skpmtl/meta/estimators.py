@@ -13,6 +13,7 @@ from .._docstrings import POSTERIOR, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
+from ..exchange.billboard import Personal
 from ..exchange.protocol import QuerySpec, Total
 from ..local.posterior import Posterior
 from ..privacy.report import PrivacyLeakWarning
@@ -359,12 +360,17 @@ class _MetaInit(HasCovariates, BaseMTL):
         if table.weights is None or table.masses is not None:
             return self._refined(table)
         # Of a fit that counts rows: those of weight 0 were rows to the curator alone.
-        coef, intercept = billboard.without_rows(table.tasks)
+        found, extras = billboard.without_rows(table.tasks), {}
         if table.weights.any():
             here = in_rows(table)
             at = np.searchsorted(table.tasks, here.tasks)
-            coef[at], intercept[at] = self._refined(here)
-        return coef, intercept
+            own = Personal(*self._refined(here))
+            for every, values in zip(found, own[:2], strict=True):
+                every[at] = values
+            for name, values in own.extras.items():
+                extras[name] = np.full((table.n_tasks, *values.shape[1:]), np.inf)
+                extras[name][at] = values
+        return Personal(*found, extras)
 
     def _no_posterior(self):
         if self.refine != "prox":
@@ -388,8 +394,9 @@ class _MetaInit(HasCovariates, BaseMTL):
         return whole
 
     def _refined(self, table):
-        """Models of tasks after fine-tuning. -> coef, intercept"""
-        return self.billboard_.personalize(table)
+        """`Personal` of tasks after fine-tuning."""
+        kept = self._keeps_class_posterior(table)
+        return self.billboard_.personalize(table, classes_posterior=kept)
 
     def task_privacy(self, task):
         """What the fit spent on the records of one task.
@@ -702,6 +709,7 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         classes="auto",
         class_weight=None,
         unseen_task="error",
+        uncertainty="auto",
         feature_range=None,
         secure=False,
         random_state=None,
@@ -717,8 +725,8 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
             relation_rank=relation_rank, refine=refine, refine_steps=refine_steps,
             refine_learning_rate=refine_learning_rate, fit_intercept=fit_intercept,
             task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
-            feature_range=feature_range, secure=secure, random_state=random_state,
-            verbose=verbose, dtype=dtype,
+            uncertainty=uncertainty, feature_range=feature_range, secure=secure,
+            random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.classes = classes
         self.class_weight = class_weight

@@ -27,6 +27,7 @@ from .._kernels.records import inner_steps, record_norms
 from .._kernels.spectrum import grams, tridiagonal
 from .._runtime.registers import LANES, up
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
+from ..local.laplace import ClassPriors
 from ..local.posterior import (
     Priors,
     TaskSums,
@@ -80,6 +81,7 @@ class FineTuner:
         self.shape = self.init.shape[-2:]
         self.centre = np.broadcast_to(np.log10(10.0**_CENTRE + init_error), table.n_tasks)
         self.fit_intercept = fit_intercept
+        self.kappa = np.zeros(table.n_tasks)  # of models of classes
 
     def prox(self):
         """-> log evidence (n_tasks,), models (n_tasks, n_outputs, size)."""
@@ -97,6 +99,15 @@ class FineTuner:
         blocks = even_blocks(self.table.sizes, self.shape[1], _BLOCK)
         run_blocks(block, [(tasks,) for tasks in blocks])
         return found, out
+
+    def priors(self, share):
+        """`ClassPriors` of the models of `prox`, which have this share of the posterior."""
+        m, (C, size) = self.table.n_tasks, self.shape
+        centre = np.array(np.broadcast_to(self.init, (m, C, size)))
+        if self.own is not None:
+            centre[..., -1] += self.own
+        centre = centre if C > 1 else centre[:, 0]
+        return ClassPriors(share[:, None], self.kappa[:, None], None, centre)
 
     def _inits(self, tasks):
         return self.init[None] if self.init.ndim == 2 else self.init[tasks]
@@ -145,6 +156,7 @@ class FineTuner:
         logdet, quad = _products(K, T, sizes, size, q, scales)
         criterion = self._criterion(tasks, squares, scales, logdet, quad)
         kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
+        self.kappa[tasks] = kappa
         descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out, counts)
         # Laplace's approximation at the models, times the public prior of kappa.
         base += self._scores(pick, ends, out)
@@ -246,7 +258,9 @@ def _products(K, T, sizes, size, q, scales):
     return np.log(dets).sum(axis=1), quad
 
 
-def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, plain=None):
+def tuned(
+    table, loss, init, fit_intercept, places, init_error=0.0, lost=False, plain=None, priors=None
+):  # fmt: skip
     """Models that a task averages over kinds of priors: around `init`, `places`, and alone.
 
     Parameters
@@ -259,6 +273,8 @@ def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, 
         Whether the initialisation counts for nothing; `init` is then the first of `places`.
     plain : (ndarray, ndarray), default=None
         A second initialisation with its init_error, as likely as the first.
+    priors : list, default=None
+        Receives `ClassPriors` of classes.
 
     Returns
     -------
@@ -266,9 +282,10 @@ def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, 
     """
     starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
     around, shy = _around(table, loss, starts, fit_intercept, places, lost)
-    kinds = []
+    kinds, tuners = [], []
     for start, own, weight in around:
-        found, models = FineTuner(table, loss, start, fit_intercept, own).prox()
+        tuners.append(FineTuner(table, loss, start, fit_intercept, own))
+        found, models = tuners[-1].prox()
         kinds.append((found + weight, models))
     if loss == "squared":
         kappa = lone_scale(table, fit_intercept)
@@ -278,8 +295,9 @@ def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, 
             found, W, b, _ = local.average(even_root(table.n_features), kappa, prior, _WIDTH)
             kinds.append((found, np.column_stack([W, b] if fit_intercept else [W])[:, None]))
     else:
-        found, models = _alone_with_classes(table, loss, places[-1], fit_intercept)
+        found, models, tuner = _alone_with_classes(table, loss, places[-1], fit_intercept)
         kinds.append((found + shy, models))
+        tuners.append(tuner)
     found, models = (np.stack(part) for part in zip(*kinds, strict=True))
     # Where rows overflow all kinds may: then the first, which is finite, stays.
     good = np.isfinite(found) & np.isfinite(models).all(axis=(2, 3))
@@ -287,6 +305,8 @@ def tuned(table, loss, init, fit_intercept, places, init_error=0.0, lost=False, 
     models[0], found[0] = kinds[0][1], np.where(good.any(axis=0), found[0], 0.0)
     share = np.exp(found - found.max(axis=0))
     share /= share.sum(axis=0)
+    if priors is not None and loss != "squared":
+        priors += [tuner.priors(part) for tuner, part in zip(tuners, share, strict=True)]
     return np.einsum("sk,skcj->kcj", share, models)
 
 
@@ -384,8 +404,9 @@ def _alone_with_classes(table, loss, nowhere, fit_intercept):
         own = log_odds(table, loss, len(nowhere))
         free = max(len(nowhere) - 1, 1)
         found = found + free * (0.5 * np.log(2.0 * np.pi / table.support) - np.log(_WIDTH))
-    evidence, models = FineTuner(table, loss, nowhere, fit_intercept, own=own).prox()
-    return found + evidence, models
+    tuner = FineTuner(table, loss, nowhere, fit_intercept, own=own)
+    evidence, models = tuner.prox()
+    return found + evidence, models, tuner
 
 
 def log_odds(table, loss, n_outputs):

@@ -1,6 +1,7 @@
 """What the curators of model-protected learning publish, and how a task goes on with it."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import OfModels, Personal
 from ..local.centred import CentredTasks, Problem
 from ..local.dispersion import tempered
+from ..local.laplace import ClassPriors, class_posterior, free_level, two_scales
 from ..local.posterior import (
     Priors,
     TaskSums,
@@ -240,7 +242,7 @@ class PriorBillboard(AboutCovariates, OfModels):
             intercept[:] = self.add_init(coef[:1] * 0.0, np.array(self.level.intercept))[1]
         return coef, intercept
 
-    def personalize(self, table, *, classification, fit_intercept):
+    def personalize(self, table, *, classification, fit_intercept, classes_posterior=False):
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
@@ -253,16 +255,22 @@ class PriorBillboard(AboutCovariates, OfModels):
         -------
         personal : Personal
             Its extra "outlier_", (n_tasks,), is the weight, from 0 to 1, of the even prior and of
-            going alone: the part of a model that is not of the released prior.
+            going alone: the part of a model that is not of the released prior. Those of
+            `skpmtl.local.laplace.class_posterior` are with `classes_posterior`.
         """
-        table, found = self._models_of(table, classification, fit_intercept)
+        table, found, priors = self._models_of(table, classification, fit_intercept)
         W, b, outlier, energies = found
+        level = free_level if fit_intercept else None
         if self.level is not None:
             W_, _ = self.subtract_init(W, b)
             levels = TaskLevels(table)
             pooled = levels.levels(W_, energies, self.level)
             b = self.add_init(W_, pooled - np.einsum("kj,kj->k", levels.rows, W_))[1]
-        return Personal(W, b, {"outlier_": outlier})
+            level = partial(levels.class_posterior, W_, self.level)
+        extras = {"outlier_": outlier}
+        if classes_posterior:
+            extras |= class_posterior(table, *self.subtract_init(W, b), priors, level)
+        return Personal(W, b, extras)
 
     def errors(self, table, **settings):
         """Slopes of tasks, less the public initial model, and their squared errors."""
@@ -270,7 +278,8 @@ class PriorBillboard(AboutCovariates, OfModels):
         return self.subtract_init(W, b)[0], energies
 
     def _models_of(self, table, classification, fit_intercept, known=True):
-        """-> table of differences, (W, b, weight of what is not of the prior, squared errors)
+        """-> table of differences, (W, b, weight of what is not of the prior, squared errors), and
+        `ClassPriors` of classes
 
         `known`: whether a task may leave the public initial model; not for differences to it.
         """
@@ -283,21 +292,30 @@ class PriorBillboard(AboutCovariates, OfModels):
         leaves = known and self.init is not None
         bare = LocalModels(bare, **settings) if leaves else None
         if not classification:
-            return table, self._averages(local, shared, bare, table, fit_intercept)
+            return table, self._averages(local, shared, bare, table, fit_intercept), None
         even = even_root(table.n_features)
-        W, b, loss = self._models(shared, root_of(self.moment))
+        W, b, loss, kappa = self._models(shared, root_of(self.moment))
         W, b = self.add_init(W, b)
-        even_W, even_b, even_loss = self._models(local, even)
+        even_W, even_b, even_loss, even_kappa = self._models(local, even)
         even_W, even_b = self.add_init(even_W, even_b)
+        even_centre = np.zeros_like(W)
         if bare is not None:
-            W_0, b_0, loss_0 = self._models(bare, even)
+            W_0, b_0, loss_0, kappa_0 = self._models(bare, even)
             better = loss_0 < even_loss
             even_W[better], even_b[better] = W_0[better], b_0[better]
+            even_kappa[better] = kappa_0[better]
+            even_centre[better] = -self.init.coef.reshape(self.model_shape)
             even_loss = np.minimum(even_loss, loss_0)
         alone = even_loss + _DOUBT < loss
         W[alone], b[alone] = even_W[alone], even_b[alone]
         outlier = expit(0.5 * (loss - even_loss - _DOUBT))
-        return table, (W, b, outlier, np.zeros(len(W)))
+        centre = shared.centre if self.centres is not None else None
+        half = 0.5 * np.repeat(np.nan_to_num(outlier)[:, None], 2, axis=1)
+        priors = [
+            ClassPriors(0.5 - half, kappa, self.moment, centre),
+            ClassPriors(half, even_kappa, even**2, even_centre),
+        ]
+        return table, (W, b, outlier, np.zeros(len(W))), priors
 
     def _priors(self, table, fit_intercept):
         """Even and released prior of squared loss, as `LocalModels.average` takes them."""
@@ -363,8 +381,10 @@ class PriorBillboard(AboutCovariates, OfModels):
             # To compare priors about a centre, or `init`, with one about 0.
             if self.centres is not None or self.init is not None:
                 excess = 0.5 * local.excess()
-            criterion, W, b = local.fit(root, choose)
-        return W, b, (criterion + penalty).min(axis=1) + excess
+            criterion, level, W, b = local.fit(root, choose)
+        criterion = criterion + penalty
+        kappa = two_scales(criterion) / np.maximum(level, 1e-300)[:, None]
+        return W, b, criterion.min(axis=1) + excess, kappa
 
 
 @dataclass

@@ -12,7 +12,7 @@ from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
 from ..engine.queries import specified
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
-from ..exchange.billboard import Billboard
+from ..exchange.billboard import Billboard, Personal
 from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from ..local.centred import Problem
@@ -316,7 +316,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
             problem = Problem(loss, population.n_outputs, self.fit_intercept)
             task_side = RelatedTaskSide(some, relation, problem, settings)
             to = relation.weights(table.tasks)
-        return WithMeanModel(task_side, table, settings, to, self._weighs_outliers())
+        if self._keeps_class_posterior(table):
+            settings = {**settings, "classes_posterior": True}
+        return WithMeanModel(task_side, table, settings, to, self._personal_extras())
 
     def _check_relation(self):
         if self.relation is None:
@@ -452,8 +454,16 @@ class _ModelProtected(HasCovariates, BaseMTL):
         return super()._goes_on(billboard) and billboard.diagonal == cls._diagonal
 
     def _personalize_table(self, table):
-        personal = self.billboard_.personalize(table, **self._local_settings())
-        return personal if self._weighs_outliers() else personal[:2]
+        settings = self._local_settings()
+        if isinstance(self.billboard_, PriorBillboard) and self._keeps_class_posterior(table):
+            settings["classes_posterior"] = True
+        personal = Personal(*self.billboard_.personalize(table, **settings))
+        return personal.only(self._personal_extras())
+
+    def _personal_extras(self):
+        """Names of the extras of models from a billboard."""
+        own = ("outlier_",) if self._weighs_outliers() else ()
+        return (*own, *BaseMTL._extras)
 
 
 class _LowRank(_ModelProtected):
@@ -729,6 +739,7 @@ class _OfClasses(MTLClassifierMixin):
         classes="auto",
         class_weight=None,
         unseen_task="error",
+        uncertainty="auto",
         max_iter=10_000,
         tol=1e-6,
         warm_start=False,
@@ -743,7 +754,7 @@ class _OfClasses(MTLClassifierMixin):
             task_weight=task_weight, relation=relation, relation_rank=relation_rank,
             outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
             clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, max_iter=max_iter,
+            tasks=tasks, unseen_task=unseen_task, uncertainty=uncertainty, max_iter=max_iter,
             tol=tol, warm_start=warm_start, random_state=random_state, secure=secure,
             verbose=verbose, dtype=dtype,
         )  # fmt: skip

@@ -194,11 +194,13 @@ class WithMeanModel(TaskSide):
         Of `personalize` of the billboards.
     to : ndarray (n_tasks, r), default=None
         What intercepts are multiplied by, with a relation.
+    extras : tuple of str
+        Names of those that final models come with.
     """
 
-    def __init__(self, task_side, table, settings, to=None, outliers=False):
+    def __init__(self, task_side, table, settings, to=None, extras=()):
         self.task_side, self.table, self.settings, self.to = task_side, table, settings, to
-        self.outliers = outliers
+        self.extras = extras
         self._personal = None
 
     @property
@@ -238,5 +240,5 @@ class WithMeanModel(TaskSide):
 
     def final_models(self, billboard, personalize):
         # The query for their mean needed them, too: they are not made twice.
-        personal = self._personal or personalize()
-        return personal if self.outliers else personal[:2]
+        personal = self._personal or Personal(*personalize())
+        return personal.only(self.extras)

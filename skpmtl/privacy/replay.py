@@ -20,7 +20,7 @@ from .tape import Tape, TapeError, distance
 # A row belongs to its task alone.
 _ROWS = (
     "coef_", "intercept_", "models_", "outlier_", "covariance_", "noise_variance_", "dof_",
-    "membership_",
+    "membership_", "posterior_shift_",
 )  # fmt: skip
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")

@@ -146,9 +146,8 @@ class RunningTaskSide(MeanTaskSide):
             self.updates.W = arrays["running"]
 
     def final_models(self, billboard, personalize):
-        coef, intercept = personalize()
-        own = self.own_models(billboard)
-        return coef if own is None else own, intercept
+        personal, own = personalize(), self.own_models(billboard)
+        return personal if own is None else (own, *personal[1:2])
 
     def own_models(self, billboard):
         """Coefficients that the rounds left with the tasks, for personalization="none"; or None."""

@@ -180,7 +180,7 @@ class ProjectedModels:
         def best(criterion, level):
             return SNR[criterion.argmin(axis=1)] / np.maximum(level, 1e-300)
 
-        _, W, _ = local.fit(root, best, tol=1e-6)
+        _, _, W, _ = local.fit(root, best, tol=1e-6)
         self.shape = W.shape
         self.W = self.projected = W.reshape(-1, table.n_features)  # a row for every class
         # Features that do not vary inside a task leave a curvature of rounding errors.

@@ -273,6 +273,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         classes="auto",
         class_weight=None,
         unseen_task="error",
+        uncertainty="auto",
         random_state=None,
         secure=False,
         verbose=0,
@@ -282,7 +283,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
             structure, levels=levels, epsilon=epsilon, delta=delta, adjacency=adjacency,
             curator=curator, init=init, fit_intercept=fit_intercept, task_feature=task_feature,
             tasks=tasks,
-            unseen_task=unseen_task, random_state=random_state,
+            unseen_task=unseen_task, uncertainty=uncertainty, random_state=random_state,
             secure=secure, verbose=verbose, dtype=dtype,
         )  # fmt: skip
         self.classes = classes

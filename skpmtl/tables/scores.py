@@ -4,8 +4,8 @@ import numpy as np
 from scipy import sparse
 
 from .._kernels import predict
-from .._runtime.threads import run_blocks
-from .table import read_only
+from .._runtime.threads import run_blocks, single_blas_thread
+from .table import by_code, read_only
 
 _BLOCK = 1 << 19  # numbers that a thread predicts from at a time
 
@@ -51,6 +51,41 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     return out if several else out[:, 0]
 
 
+def row_quadratics(rows, covariance, columns):
+    """(x, 1)' Cov (x, 1) of every row, in the form of the scores.
+
+    Parameters
+    ----------
+    rows : skpmtl.tables.forms.Rows
+    covariance : ndarray (n_tasks, [n_classes,] n_features + 1, n_features + 1)
+        Of coefficients and, last, the intercept.
+    columns : callable
+        Of positions of the tasks of wide predictions.
+
+    Returns
+    -------
+    found : ndarray (n_rows, [n_columns,] [n_classes])
+        Infinite for unseen tasks, and not finite where a covariance is not.
+    """
+    n, (*several, D) = rows.X.shape[0], covariance.shape[1:-1]
+    wide = rows.codes is None
+    tasks = columns() if wide else rows.codes
+    found = np.full((n, *([len(tasks)] if wide else []), *several), np.inf)
+    step = max(_BLOCK // D, 1)
+    for first in range(0, n, step):
+        part = slice(first, first + step)
+        Z = rows.features(part)
+        Z = Z.toarray() if sparse.issparse(Z) else Z
+        Z, out = np.column_stack([Z, np.ones(len(Z))]), found[part]
+        every = ((k, slice(None)) for k in tasks) if wide else by_code(tasks[part])
+        with np.errstate(all="ignore"), single_blas_thread():
+            for j, (k, own) in enumerate(every):
+                if k >= 0:
+                    value = ((Z[own] @ covariance[k]) * Z[own]).sum(axis=-1).T
+                    out[(own, j) if wide else own] = value
+    return found
+
+
 def row_variances(rows, covariance, noise_variance, dof, columns):
     """Predictive variances of every row, (x, 1)' Cov (x, 1) and the noise, and degrees of freedom.
 
@@ -68,23 +103,10 @@ def row_variances(rows, covariance, noise_variance, dof, columns):
     variance, dof : ndarray (n_rows,), or (n_rows, n_columns)
         Infinite for unseen tasks.
     """
-    n, D = rows.X.shape[0], covariance.shape[1]
     wide = rows.codes is None
     tasks = columns() if wide else np.maximum(rows.codes, -1)
-    found = np.empty((n, len(tasks)) if wide else n)
-    step = max(_BLOCK // (D if wide else D * D), 1)
-    for first in range(0, n, step):
-        part = slice(first, first + step)
-        Z = rows.features(part)
-        Z = Z.toarray() if sparse.issparse(Z) else Z
-        Z = np.column_stack([Z, np.ones(len(Z))])
-        with np.errstate(all="ignore"):  # of tasks that know nothing it is infinite, or NaN
-            if wide:
-                for j, k in enumerate(tasks):
-                    found[part, j] = np.einsum("ij,ij->i", Z @ covariance[k], Z)
-            else:
-                found[part] = np.einsum("ni,nij,nj->n", Z, covariance[tasks[part]], Z)
-    found = np.maximum(found, 0.0) + noise_variance[tasks]
+    with np.errstate(all="ignore"):  # of tasks that know nothing it is infinite, or NaN
+        found = np.maximum(row_quadratics(rows, covariance, columns), 0.0) + noise_variance[tasks]
     if wide:
         return found, np.broadcast_to(dof[tasks], found.shape)
     return np.where(tasks < 0, np.inf, found), dof[tasks]

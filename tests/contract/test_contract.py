@@ -101,7 +101,7 @@ def assert_same(found, expected):
 
 def exported(est, task):
     """Model of a task, without its posterior, for which see `test_uncertainty`."""
-    posterior = "covariance", "noise_variance", "dof"
+    posterior = "covariance", "noise_variance", "dof", "posterior_shift"
     return {name: of for name, of in est.export_task(task).items() if name not in posterior}
 
 

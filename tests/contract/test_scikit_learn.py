@@ -135,6 +135,11 @@ def failures(est):
         found = dict.fromkeys(_REPEATS, "the solver stops at other last digits")
     elif isinstance(est, _PENALISED):
         found = {"check_class_weight_classifiers": "intercepts are penalised"}
+    if getattr(est, "uncertainty", False) == "auto":
+        reason = "probabilities are nearer to each other in rows of which a task knows less"
+        found |= dict.fromkeys(
+            ("check_decision_proba_consistency", "check_classifier_multioutput"), reason
+        )
     if getattr(est, "task_feature", None) is None or isinstance(est, skpmtl.TaskScaler):
         return found
     reason = "a 2-D y has one column per task, beside a task column"

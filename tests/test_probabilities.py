@@ -1,0 +1,315 @@
+"""Averaged probabilities: closed forms, calibration, labels, and what a task keeps of them."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+from scipy.special import expit, softmax
+from scipy.stats import norm
+
+from skpmtl import (
+    DPMetaInitClassifier,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRankClassifier,
+    PrivateMeanRegMTLClassifier,
+    PrivateMTL,
+    PrivateMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.exchange.wire import pack
+from skpmtl.local.laplace import FREE_LEVEL, ClassPriors, averaged_scores, class_posterior
+from skpmtl.local.laplace import free_level as free
+from skpmtl.shards import fit_shards
+from skpmtl.tables.table import TaskTable
+from tests.helpers.cases import CASES, EXACT, arguments, every, fit, fitted, long_data, seeded
+from tests.helpers.sites import write_parts
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+KEPT = ("covariance_", "posterior_shift_")
+
+
+def averages(case):
+    """Whether probabilities are averaged: of wide sparse models, minima and steps they are not."""
+    options = case.estimator.get_params()
+    asked = options.get("uncertainty", False) == "auto"
+    return asked and case.n_classes and case.estimator._no_posterior() is None
+
+
+HAVE = [case for case in CASES + EXACT if averages(case)]
+PLAIN = {
+    (type(case.estimator), case.n_classes): case
+    for case in HAVE[::-1]
+    if case.form == "long" and case.private and not case.needs and not case.unit
+}.values()
+
+
+def one_task(n_classes, n=30, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) + 1.0
+    y = rng.integers(n_classes, size=n).astype(float)
+    y = 2.0 * y - 1.0 if n_classes == 2 else y
+    return TaskTable(X, y, np.array([0, n]), np.arange(1), n_classes=n_classes)
+
+
+def tasks_around_a_mean(m, n, seed, spread=0.7, d=5):
+    rng = np.random.default_rng(seed)
+    W = np.linspace(-1.0, 1.0, d) + spread * rng.standard_normal((m, d))
+    b, task = rng.standard_normal(m), np.repeat(np.arange(m), n)
+    X = rng.standard_normal((m * n, d))
+    score = np.einsum("ij,ij->i", X, W[task]) + b[task]
+    return X, (rng.uniform(size=m * n) < expit(score)).astype(int), task
+
+
+# -------------------------------------------------------------------------- closed forms
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_at_the_mode_it_is_laplaces_approximation(fit_intercept):
+    table, M = one_task(2), np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.0], [0.0, 0.0, 0.5]])
+    X, y, inverse = np.asarray(table.X), table.y, np.linalg.inv(0.7 * M)
+    Z, a = np.column_stack([X, np.full(30, float(fit_intercept))]), np.array([1.0, 0.0, -1.0])
+
+    def objective(t):
+        away = t[:3] - a
+        return np.logaddexp(0.0, -y * (Z @ t)).sum() + 0.5 * away @ inverse @ away
+
+    t = minimize(objective, np.zeros(4), method="BFGS", options={"gtol": 1e-10}).x
+    t[3] *= fit_intercept
+    priors = [ClassPriors(np.ones((1, 1)), np.full((1, 1), 0.7), M, a)]
+    level = free if fit_intercept else None
+    found = class_posterior(table, t[None, :3], t[None, 3], priors, level)
+    p = expit(Z @ t)
+    s = p * (1.0 - p)
+    # In (w, level): the level is the score at the mean row, by weights s.
+    mean = s @ X / s.sum() if fit_intercept else np.zeros(3)
+    H = np.zeros((4, 4))
+    H[:3, :3] = ((X - mean).T * s) @ (X - mean) + inverse
+    H[3, 3] = s.sum() + FREE_LEVEL**-2
+    C, T = np.linalg.inv(H), np.eye(4)
+    T[3, :3] = -mean
+    if not fit_intercept:
+        C[3, 3] = 0.0
+    assert_allclose(found["covariance_"][0], T @ C @ T.T, rtol=1e-4, atol=1e-6)
+    assert_allclose(found["posterior_shift_"][0, :3], 0.0, atol=1e-4)
+    moved = -C[3, 3] * FREE_LEVEL**-2 * (t[3] + mean @ t[:3])
+    assert_allclose(found["posterior_shift_"][0, 3], moved, atol=1e-4)
+
+
+def test_between_two_priors_it_has_the_moments_of_their_mixture():
+    table, t = one_task(2), np.array([0.3, -0.2, 0.1])
+    shares = np.array([[0.3, 0.7]])
+    given = [ClassPriors(shares, np.array([[0.5, 3.0]]))]
+    both = class_posterior(table, t[None], np.zeros(1), given, None)
+    alone = [
+        class_posterior(
+            table, t[None], np.zeros(1), [ClassPriors(np.ones((1, 1)), np.full((1, 1), k))], None
+        )
+        for k in (0.5, 3.0)
+    ]
+    D = np.array([part["posterior_shift_"][0] for part in alone])
+    mean = shares[0] @ D
+    C = sum(
+        q * (part["covariance_"][0] + np.outer(e - mean, e - mean))
+        for q, part, e in zip(shares[0], alone, D, strict=True)
+    )
+    assert_allclose(both["posterior_shift_"][0], mean, atol=1e-12)
+    assert_allclose(both["covariance_"][0], C, atol=1e-12)
+
+
+def test_mackays_formula_is_near_the_integral():
+    mean, std = np.meshgrid([-3.0, -0.5, 0.0, 2.0], [0.1, 1.0, 2.5])
+    nodes = norm.ppf((np.arange(4000) + 0.5) / 4000)
+    exact = expit(mean[..., None] + std[..., None] * nodes).mean(axis=-1)
+    assert_allclose(expit(averaged_scores(mean, std**2, mean, 2)), exact, atol=0.02)
+
+
+def test_two_classes_as_several_are_two_classes():
+    table = one_task(2)
+    w, b = np.array([[0.4, -0.6, 0.2]]), np.array([0.3])
+    one = class_posterior(table, w, b, [ClassPriors(np.ones((1, 1)), np.full((1, 1), 2.0))], free)
+    codes = TaskTable(table.X, (table.y > 0).astype(float), table.offsets, table.tasks, n_classes=2)
+    both = np.stack([-0.5 * w, 0.5 * w], axis=1)
+    shift = np.stack([-0.5 * b, 0.5 * b], axis=1)
+    # Of the difference of two models the prior has twice the variance.
+    given = [ClassPriors(np.ones((1, 1)), np.full((1, 1), 1.0))]
+    several = class_posterior(codes, both, shift, given, free)
+    for c in range(2):
+        assert_allclose(several["covariance_"][0, c], one["covariance_"][0], rtol=1e-9, atol=1e-12)
+    slopes = several["posterior_shift_"][0, :, :3]
+    assert_allclose(slopes[1] - slopes[0], one["posterior_shift_"][0, :3], atol=1e-9)
+
+
+def test_softmax_is_near_the_average_over_laplaces_posterior():
+    table, C, d, kappa = one_task(3, n=25, d=2, seed=3), 3, 2, 0.8
+    X, y = np.asarray(table.X), table.y.astype(int)
+
+    def objective(t):
+        s = X @ t.reshape(C, d).T
+        loss = np.logaddexp.reduce(s, axis=1) - s[np.arange(len(y)), y]
+        return loss.sum() + 0.5 / kappa * t @ t
+
+    t = minimize(objective, np.zeros(C * d), method="BFGS", options={"gtol": 1e-9}).x
+    P, H = softmax(X @ t.reshape(C, d).T, axis=1), np.eye(C * d) / kappa
+    for x, p in zip(X, P, strict=True):
+        H += np.kron(np.diag(p) - np.outer(p, p), np.outer(x, x))
+    priors = [ClassPriors(np.ones((1, 1)), np.full((1, 1), kappa))]
+    W = t.reshape(1, C, d)
+    found = class_posterior(table, W, np.zeros((1, C)), priors, None)
+    rows = 2.0 * np.random.default_rng(0).standard_normal((40, d))
+    v = np.einsum("ni,cij,nj->nc", rows, found["covariance_"][0, :, :d, :d], rows)
+    ours = softmax(averaged_scores(rows @ W[0].T, v, rows @ W[0].T, C), axis=1)
+    draws = np.random.default_rng(1).multivariate_normal(t, np.linalg.inv(H), size=4000)
+    exact = softmax(np.einsum("nj,scj->nsc", rows, draws.reshape(-1, C, d)), axis=2).mean(axis=1)
+    plain = softmax(rows @ W[0].T, axis=1)
+    assert np.abs(ours - exact).max() < 0.06
+    assert np.abs(ours - exact).mean() < 0.4 * np.abs(plain - exact).mean()
+
+
+# --------------------------------------------------------------------------- calibration
+@pytest.mark.parametrize("epsilon", [None, 3.0])
+@pytest.mark.parametrize(
+    "cls", [PrivateMTLClassifier, PrivateMeanRegMTLClassifier, MPMTLLowRankClassifier]
+)
+def test_probabilities_of_few_rows_are_calibrated(cls, epsilon):
+    X, y, task = tasks_around_a_mean(200, 40, 0)
+    here = np.arange(len(y)) % 40 < 12
+    given = {"epsilon": epsilon, "tasks": range(200), "classes": [0, 1], "random_state": 0}
+    est = cls(**given).fit(X[here], y[here], task=task[here])
+    away, own = ~here, y[~here] == 1
+
+    def loss(p):
+        return -np.log(np.where(own, p, 1.0 - p)).mean()
+
+    p = est.predict_proba(X[away], task=task[away])[:, 1]
+    plain = expit(est.decision_function(X[away], task=task[away]))
+    assert loss(p) < loss(plain) + 3e-3
+    assert loss(p) < loss(np.full(away.sum(), y[here].mean()))
+    score = np.log(p / (1.0 - p))
+
+    def deviance(t):
+        return np.logaddexp(0.0, -(2 * own - 1) * (t[0] + t[1] * score)).mean()
+
+    # 5,600 rows: the standard error of the slope is about .03. Without a mean, as in low rank,
+    # models are too short here, and averages less sure than they might be.
+    assert 0.8 < minimize(deviance, [0.0, 1.0]).x[1] < 1.5
+
+
+# ------------------------------------------------------------------- every estimator
+@every(HAVE)
+@pytest.mark.spread(9)
+def test_labels_are_the_likeliest_classes_and_models_what_they_were(case):
+    est, data = fitted(case)
+    plain = fit(seeded(case).set_params(uncertainty=False), *arguments(case, data))
+    if not getattr(est, "secure", False) and not case.sampled:
+        assert_array_equal(plain.coef_, est.coef_)
+        assert pack(plain.billboard_)[0] == pack(est.billboard_)[0]  # with the report
+    assert not set(KEPT) & set(vars(plain))
+    X, *_, task = arguments(case, data)[0], *arguments(case, data)
+    given = {} if case.form in ("wide", "mapping", "column") else {"task": task}
+    p, label, score = (f(X, **given) for f in (est.predict_proba, est.predict,
+                                               est.decision_function))  # fmt: skip
+    if case.n_classes == 2:
+        second = p if case.form == "wide" else p[:, 1]
+        assert_array_equal(second > 0.5, score > 0)
+        assert_array_equal(label == est.classes_[1], second > 0.5)
+    else:
+        assert_array_equal(est.classes_[p.argmax(axis=-1)], label)
+        assert_allclose(p.sum(axis=-1), 1.0)
+    assert np.isfinite(est.covariance_).all() and np.isfinite(est.posterior_shift_).all()
+    values = np.linalg.eigvalsh(est.covariance_)
+    assert values.min() >= -1e-9 * values.max()
+
+
+@every(PLAIN)
+def test_a_task_keeps_its_posterior(case, tmp_path):
+    data = long_data(case.n_classes)
+    est = fit(seeded(case), *arguments(case, data))
+    X, y, task = arguments(case, data)
+    save_billboard(est, tmp_path / "board.npz")
+    there = load_billboard(tmp_path / "board.npz")
+    assert not set(KEPT) & set(vars(there))
+    there.personalize(X, y, task=task)
+    copied = pickle.loads(pickle.dumps(est))
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, [[1, 4], [0, 2], [3, 5]])
+    apart = fit_shards(seeded(case), parts)
+    for name in KEPT:
+        found = getattr(est, name)
+        assert_array_equal(getattr(copied, name), found)
+        assert_allclose(getattr(apart, name), found, rtol=1e-9, atol=1e-9)
+        assert_allclose(getattr(there, name), found, rtol=1e-5, atol=1e-6)
+        own = est.export_task(2)[name[:-1]]
+        assert_array_equal(own, found[2])
+    mine = X[task == 2]
+    p = est.predict_proba(mine, task=[2] * len(mine))
+    model = est.export_task(2)
+    Z = np.column_stack([mine, np.ones(len(mine))])
+    t = np.concatenate(
+        [model["coef"], np.reshape(model["intercept"], (*model["coef"].shape[:-1], 1))], axis=-1
+    )
+    v = np.einsum("ni,...ij,nj->n...", Z, model["covariance"], Z)
+    mean, score = Z @ (t + model["posterior_shift"]).T, Z @ t.T
+    found = averaged_scores(mean, v, score, case.n_classes)
+    found = softmax(found, axis=1) if case.n_classes > 2 else expit(found)
+    assert_allclose(found, p if case.n_classes > 2 else p[:, 1], rtol=1e-9)
+
+
+# ------------------------------------------------------------------------------ edges
+def test_far_rows_are_never_certain():
+    X, y, task = tasks_around_a_mean(40, 10, 1)
+    est = PrivateMTLClassifier(epsilon=None).fit(X, y, task=task)
+    far = np.array([[1e9] * 5, [-1e9] * 5])
+    p = est.predict_proba(far, task=[3, 3])
+    assert 1e-6 < p.min() and p.max() < 1.0 - 1e-6
+    plain = est.set_params(uncertainty=False).fit(X, y, task=task)
+    assert_array_equal(plain.predict_proba(far, task=[3, 3]).max(axis=1), 1.0)
+    assert_allclose(plain.predict_proba(X, task=task)[:, 1],
+                    expit(plain.decision_function(X, task=task)))  # fmt: skip
+
+
+def test_tasks_without_rows_know_how_far_levels_spread():
+    X, y, task = tasks_around_a_mean(150, 10, 2)
+    est = PrivateMTLClassifier(
+        epsilon=None, unseen_task="mean", tasks=range(151), classes=[0, 1]
+    ).fit(X, y, task=task)
+    score = X[:20] @ est.mean_coef_ + est.mean_intercept_
+    expected = expit(score / np.sqrt(1.0 + np.pi / 8.0 * est.level_spread_**2))
+    assert_allclose(est.predict_proba(X[:20], task=[999] * 20)[:, 1], expected)
+    assert_allclose(est.predict_proba(X[:20], task=[150] * 20)[:, 1], expected)
+    assert est.export_task(150)["covariance"] is None
+
+
+def test_more_rows_make_a_task_surer():
+    X, y, task = tasks_around_a_mean(60, 60, 3)
+    few = np.arange(len(y)) % 60 < 10
+    given = {"epsilon": None, "tasks": range(60), "classes": [0, 1]}
+    est = PrivateMTLClassifier(**given).fit(X, y, task=task)
+    much = np.trace(est.covariance_, axis1=1, axis2=2)
+    some = est.personalize(X[few], y[few], task=task[few]).covariance_
+    assert np.median(much / np.trace(some, axis1=1, axis2=2)) < 0.6
+
+
+def test_wide_models_have_no_covariance_by_default():
+    rng = np.random.default_rng(0)
+    X, task = rng.standard_normal((24, 2100)), np.repeat(np.arange(4), 6)
+    y = np.tile([0, 1], 12)
+    given = {"tasks": range(4), "classes": [0, 1]}
+    est = PrivateMTLClassifier(**given).fit(X, y, task=task)
+    assert not set(KEPT) & set(vars(est))
+    assert_allclose(est.predict_proba(X, task=task)[:, 1],
+                    expit(est.decision_function(X, task=task)))  # fmt: skip
+
+
+def test_faults_are_named():
+    X, y, task = tasks_around_a_mean(10, 10, 4)
+    with pytest.raises(ValueError, match="'auto' is of classifiers: pass True or False"):
+        PrivateMTL(epsilon=None, uncertainty="auto").fit(X, y, task=task)
+    est = PrivateMeanRegMTLClassifier(0.3, epsilon=None, uncertainty=True)
+    with pytest.raises(ValueError, match='lam=0.3 are minima .* take lam="auto"'):
+        est.fit(X, y, task=task)
+    with pytest.raises(ValueError, match='take refine="prox"'):
+        DPMetaInitClassifier(refine="sgd", uncertainty=True).fit(X, y, task=task)
+    with pytest.raises(ValueError, match='take algorithm="empirical-bayes"'):
+        MPMTLGroupSparseClassifier(0.1, epsilon=None, uncertainty=True).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="uncertainty"):
+        PrivateMTLClassifier(uncertainty="yes").fit(X, y, task=task)
