@@ -515,6 +515,8 @@ class DPMetaInitClassifier(ClassifierMixin, BaseEstimator):
     intercept_: Any
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
+    covariance_: NDArray[Any]
+    posterior_shift_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
@@ -1391,6 +1393,8 @@ class MPMTLGroupSparseClassifier(ClassifierMixin, BaseEstimator):
     intercept_: Any
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
+    covariance_: NDArray[Any]
+    posterior_shift_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
     relation_coef_: NDArray[Any]
@@ -1762,6 +1766,8 @@ class MPMTLLowRankClassifier(ClassifierMixin, BaseEstimator):
     intercept_: Any
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
+    covariance_: NDArray[Any]
+    posterior_shift_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
     relation_coef_: NDArray[Any]
@@ -2685,6 +2691,8 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     intercept_: Any
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
+    covariance_: NDArray[Any]
+    posterior_shift_: NDArray[Any]
     shares_: dict[Any, Any]
     billboard_: Any
     privacy_: PrivacyReport
@@ -2894,6 +2902,8 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     shares_: dict[Any, Any]
     tasks_: NDArray[Any]
     classes_: NDArray[Any]
+    covariance_: NDArray[Any]
+    posterior_shift_: NDArray[Any]
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int

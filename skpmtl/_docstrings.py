@@ -6,7 +6,7 @@ writes the paragraph itself.
 """
 
 __all__ = [
-    "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "UNSEEN",
+    "CLASS_POSTERIOR", "CLASS_UNCERTAINTY", "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "UNSEEN",
     "fill_docstring",
 ]  # fmt: skip
 
@@ -127,6 +127,21 @@ POSTERIOR = """
     noise_variance_, dof_ : ndarray of shape (n_tasks,)
         With `uncertainty`: variance of the noise of a row, infinite where the rows of a task do
         not tell it, and its degrees of freedom."""
+
+# The same of classifiers; the parameter follows `unseen_task`.
+CLASS_UNCERTAINTY = """
+    uncertainty : "auto" or bool, default="auto"
+        Whether `predict_proba` averages over what a task knows of its own model: over Laplace's
+        posterior at it (see there). It follows from the rows of the task and the releases, costs
+        no privacy, and leaves `predict` as it is. "auto": where models are averages over priors,
+        and covariances take at most 2^24 numbers, (n_features + 1)^2 per task and, of more than
+        two, class. Otherwise probabilities are those of the models."""
+CLASS_POSTERIOR = """
+    covariance_ : ndarray of shape (n_tasks, [n_classes,] n_features + 1, n_features + 1)
+        With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows
+        a task's second moments of X, and belongs to that task alone.
+    posterior_shift_ : ndarray of shape (n_tasks, [n_classes,] n_features + 1)
+        With `uncertainty`: posterior mean less the model."""
 
 
 def fill_docstring(template, *, classes=None, **words):

@@ -9,7 +9,16 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import LOSS, POSTERIOR, TARGET_RANGE, UNCERTAINTY, UNSEEN, fill_docstring
+from .._docstrings import (
+    CLASS_POSTERIOR,
+    CLASS_UNCERTAINTY,
+    LOSS,
+    POSTERIOR,
+    TARGET_RANGE,
+    UNCERTAINTY,
+    UNSEEN,
+    fill_docstring,
+)
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -976,7 +985,8 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         shapes=" or (n_tasks, n_classes, n_features)",
         shapes_of_mean=" or (n_classes, n_features)",
         shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
-        target_range="",
+        target_range=CLASS_UNCERTAINTY,
+        posterior=CLASS_POSTERIOR,
         of_rows="",
         known_levels=", for two classes at any",
         intercepts=" or (n_tasks, n_classes)",

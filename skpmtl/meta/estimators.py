@@ -9,7 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import POSTERIOR, UNCERTAINTY, fill_docstring
+from .._docstrings import CLASS_POSTERIOR, CLASS_UNCERTAINTY, POSTERIOR, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -674,7 +674,8 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         loss="its logistic or multinomial log-loss",
         name="DPMetaInitClassifier",
         target="(y > 0)",
-        target_range="",
+        target_range=CLASS_UNCERTAINTY,
+        posterior=CLASS_POSTERIOR,
     )
     _multiclass = True
     _spreads_labels = False  # records are protected, and steps are few

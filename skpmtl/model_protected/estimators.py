@@ -5,7 +5,15 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._docstrings import LOSS, POSTERIOR, SHAPES, UNCERTAINTY, fill_docstring
+from .._docstrings import (
+    CLASS_POSTERIOR,
+    CLASS_UNCERTAINTY,
+    LOSS,
+    POSTERIOR,
+    SHAPES,
+    UNCERTAINTY,
+    fill_docstring,
+)
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
@@ -804,7 +812,8 @@ class MPMTLLowRankClassifier(_OfClasses, _LowRank):
         summary="Model-protected low-rank multi-task logistic regression, any number of classes.",
         model="logistic regression",
         classes="several",
-        target_range="",
+        target_range=CLASS_UNCERTAINTY,
+        posterior=CLASS_POSTERIOR,
         of_rows="",
         **SHAPES,
         also="MPMTLLowRank : The same for regression.",
@@ -824,7 +833,8 @@ class MPMTLGroupSparseClassifier(_OfClasses, _GroupSparse):
         "    classes.",
         model="logistic regression",
         classes="several",
-        target_range="",
+        target_range=CLASS_UNCERTAINTY,
+        posterior=CLASS_POSTERIOR,
         of_rows="",
         **SHAPES,
         also="MPMTLGroupSparse : The same for regression.",

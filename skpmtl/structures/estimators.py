@@ -3,6 +3,8 @@
 import numpy as np
 
 from .._docstrings import (
+    CLASS_POSTERIOR,
+    CLASS_UNCERTAINTY,
     LOSS,
     POSTERIOR,
     SHAPES,
@@ -251,7 +253,8 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         known_levels=" for classes, or",
         **dict.fromkeys(("group_name", "groups", "group_attributes"), ""),
         unseen=",\n        clipped to -5 ... 5, or with several classes to length 5",
-        target_range="",
+        target_range=CLASS_UNCERTAINTY,
+        posterior=CLASS_POSTERIOR,
         of_rows="",
         **SHAPES,
     )
