@@ -6,8 +6,8 @@ writes the paragraph itself.
 """
 
 __all__ = [
-    "CLASS_POSTERIOR", "CLASS_UNCERTAINTY", "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES", "TARGET_RANGE", "UNCERTAINTY", "UNSEEN",
-    "fill_docstring",
+    "CLASS_POSTERIOR", "CLASS_UNCERTAINTY", "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES",
+    "TARGET_RANGE", "UNCERTAINTY", "UNSEEN", "fill_docstring",
 ]  # fmt: skip
 
 PARAGRAPHS = {

@@ -525,6 +525,11 @@ class MeanRegularized(WideSparse, MeanFamily):
         return exact.fit(self, table)
 
     def _check_errors(self, population):
+        if self.standard_errors and self.loss == "huber":
+            raise ValueError(
+                'standard_errors=True with loss="huber": they are of the other losses. Pass '
+                "standard_errors=False."
+            )
         wide = population.n_tasks * self._size(population) > DENSE_LIMIT
         if self.standard_errors and population.is_sparse and wide:
             raise ValueError(

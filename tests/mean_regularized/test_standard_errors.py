@@ -222,6 +222,20 @@ def test_errors_have_the_unit_of_the_target_and_no_origin():
     assert_allclose(shift, [[*start["coef"], 0.0]], atol=1e-6)
 
 
+def test_counts_have_errors():
+    rng, found = np.random.default_rng(0), []
+    a, task = np.array([0.3, -0.2]), np.repeat(np.arange(200), 20)
+    for seed in range(12):
+        W = a + 0.2 * rng.standard_normal((200, 2))
+        X = rng.standard_normal((4000, 2))
+        y = rng.poisson(np.exp(np.einsum("ij,ij->i", X, W[task]) + 0.5))
+        est = private(200, loss="poisson", random_state=seed).fit(X, y, task=task)
+        found.append([est.mean_coef_, est.mean_std_])
+    coef, std = np.moveaxis(found, 1, 0)
+    # 24 numbers: their spread is known to 15 %.
+    assert 0.65 < np.sqrt(np.mean(std**2)) / np.sqrt(np.mean((coef - coef.mean(axis=0)) ** 2)) < 1.6
+
+
 def test_where_nothing_common_is_released_errors_are_nan_and_say_why():
     X, y, task, _ = table(100, 8, 0.3, 0)
     y = y * (10.0 ** np.random.default_rng(0).uniform(-6, 6, size=100))[task]
@@ -288,6 +302,8 @@ def test_faults_are_named():
     for wrong in (0.0, 1.0, 90, "high", np.nan):
         with pytest.raises(ValueError, match=r"coverage=.* must be a number in \(0, 1\)"):
             est.summary_frame(wrong)
+    with pytest.raises(ValueError, match='loss="huber": they are of the other losses'):
+        clone(est).set_params(loss="huber").fit(X, y, task=task)
     wide = sparse.csr_matrix((480, 20_000))
     with pytest.raises(ValueError, match="standard_errors=True needs dense models"):
         clone(est).fit(wide, y, task=task)
