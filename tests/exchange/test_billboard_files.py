@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import (
     DPAggregation,
@@ -522,3 +522,14 @@ def test_labels_of_every_type_come_back(kind, tmp_path):
     there = load_billboard(tmp_path / "board").classes_
     np.testing.assert_array_equal(there, est.classes_)
     assert there.dtype == est.classes_.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize("name", [name for name in BY_NAME if "MPMTL" in name and "-init" in name])
+def test_a_public_start_is_added_to_models_and_taken_from_them(name):
+    billboard = fitted(BY_NAME[name])[0].billboard_
+    start, shape = billboard.init, (2, *billboard.model_shape)
+    W, b = np.ones(shape), np.full(shape[:-1], 3.0)
+    less = billboard.subtract_init(W, b)
+    assert_allclose(less[0], 1.0 - np.broadcast_to(start.coef.reshape(shape[1:]), shape))
+    for found, wanted in zip(billboard.add_init(*less), (W, b), strict=True):
+        assert_allclose(found, wanted)

@@ -488,6 +488,7 @@ BOARD = ("board", "fields")
         ((*BOARD, "problem", "fields", "loss"), 7, "loss of Problem cannot be 7"),
         ((*BOARD, "problem", "fields", "lam"), "much", "lam of Problem cannot be 'much'"),
         ((*BOARD, "problem", "fields", "ridge"), {"float": "nan"}, "ridge of .* be nan"),
+        ((*BOARD, "problem", "fields", "ridge"), 1e300, r"ridge of .* be 1e\+300"),
         ((*BOARD, "step"), 1.0, "step of MeanBillboard cannot be 1.0"),
         ((*BOARD, "server_rate"), 0, "server_rate of MeanBillboard cannot be 0"),
         ((*BOARD, "adaptive"), 1, "adaptive of MeanBillboard cannot be 1"),

@@ -58,15 +58,15 @@ def quadrature_delta(mu, epsilon):
 @pytest.mark.parametrize("delta", DELTAS)
 def test_gdp_agrees_with_quadrature(epsilon, delta):
     mu = gdp_mu(epsilon, delta)
-    assert quadrature_delta(mu, epsilon) == pytest.approx(delta, rel=1e-10)
-    assert gdp_delta(mu, epsilon) == pytest.approx(delta, rel=1e-11)
+    assert quadrature_delta(mu, epsilon) == pytest.approx(delta, rel=1e-10, abs=0)
+    assert gdp_delta(mu, epsilon) == pytest.approx(delta, rel=1e-11, abs=0)
     assert gdp_epsilon(mu, delta) == pytest.approx(epsilon, rel=1e-9)
 
 
 def test_gdp_numbers_and_limits():
     assert gdp_mu([0.1, 1.0, 10.0], PAPER_DELTA) == pytest.approx([0.0619, 0.4054, 2.516], rel=1e-3)
     assert gdp_delta(2.0, 0.0) == pytest.approx(2 * norm.cdf(1.0) - 1, rel=1e-14)
-    assert gdp_mu(0.0, 1e-15) == pytest.approx(1e-15 * math.sqrt(2 * math.pi), rel=1e-12)
+    assert gdp_mu(0.0, 1e-15) == pytest.approx(1e-15 * math.sqrt(2 * math.pi), rel=1e-12, abs=0)
     assert gdp_delta(0.0, [0.0, 1.0, -1.0]) == pytest.approx([0.0, 0.0, 1 - math.exp(-1)])
     assert gdp_delta(math.inf, 3.0) == 1.0
     assert gdp_epsilon(0.0, 1e-5) == 0.0 and gdp_epsilon(0.1, 0.5) == 0.0
@@ -234,7 +234,7 @@ def quadrature_wishart(epsilon, k, kappa):
 
 @pytest.mark.parametrize("k, kappa", [(2, 0.5), (3, 1.0), (12, 2.0), (100, 4.415)])
 @pytest.mark.parametrize("epsilon", [0.0, pytest.param(0.3, marks=pytest.mark.slow), 1.0])
-@pytest.mark.spread(1)
+@pytest.mark.spread(2)
 def test_wishart_curve_agrees_with_quadrature(k, kappa, epsilon):
     d = 4
     value = wishart_delta(epsilon, d, k + d - 1, 1 / kappa, 1.0)
@@ -274,7 +274,8 @@ def test_published_wishart_has_no_epsilon():
 def test_group_privacy():
     epsilon, delta = group_privacy(0.1, 1e-8, 12)
     assert epsilon == pytest.approx(1.2)
-    assert delta == pytest.approx(1e-8 * sum(math.exp(0.1 * i) for i in range(12)), rel=1e-12)
+    expected = 1e-8 * sum(math.exp(0.1 * i) for i in range(12))
+    assert delta == pytest.approx(expected, rel=1e-12, abs=0)
     assert group_privacy(*record_budget(2.0, 1e-6, 30), 30) == pytest.approx((2.0, 1e-6))
     published = record_budget(2.0, 1e-6, 30, "published")
     assert published == pytest.approx((2 / 30, 1e-6 / (30 * math.exp(2))))

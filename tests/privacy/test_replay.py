@@ -1,5 +1,6 @@
 """The audit by replay finds planted faults, and says what it cannot judge."""
 
+import copy
 import dataclasses
 import logging
 import warnings
@@ -19,7 +20,7 @@ from skpmtl.exchange.protocol import Population
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.model_protected import tasks
 from skpmtl.privacy import audit, moments, noise_source
-from skpmtl.privacy.replay import _more_noise, _noise, _sensitivities
+from skpmtl.privacy.replay import _more_noise, _noise, _sensitivities, differing
 from skpmtl.privacy.tape import Tape
 from tests.helpers.cases import (
     CASES,
@@ -305,6 +306,99 @@ def test_further_fits_are_of_either_data_set_and_have_noise_of_their_own(seed):
     seeds = [seed for _, seed in Fitted.fits]
     assert set(seeds) == {None} if seed is None else len({seed, *seeds}) == 8
     assert _noise(tapes)[0] == []
+
+
+# ---------------------------------------------------------------- values that are compared
+class Plain:
+    def __init__(self, inner):
+        self.inner = inner
+
+
+class Slotted:
+    __slots__ = ("inner", "unset")
+
+    def __init__(self, inner):
+        self.inner = inner
+
+
+class Both(Slotted):
+    """Has attributes beside the slots."""
+
+
+class Hides:
+    """What it holds is in a variable of a function, and in what pickle would write."""
+
+    def __init__(self, hidden):
+        self._told = lambda: hidden
+
+    def __reduce__(self):
+        return Hides, (self._told(),)
+
+
+class Equal:
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError
+
+    def __reduce__(self):
+        raise TypeError
+
+    def __eq__(self, other):
+        return self.value == other.value
+
+
+def function(captured, default=1, *, keyword=2):
+    def inner(x=default, *, y=keyword):
+        return captured
+
+    return inner
+
+
+DIFFERENT = [  # two values, and the parts that are named
+    (1, 1.0, ["v"]),
+    (1, 2, ["v"]),
+    (0.0, -0.0, ["v"]),
+    (np.float64(1.0), np.float64(2.0), ["v"]),
+    ("a", "b", ["v"]),
+    (np.zeros(2), np.zeros(2, dtype=np.float32), ["v (dtype or shape)"]),
+    (np.zeros(2), np.zeros((1, 2)), ["v (dtype or shape)"]),
+    (np.zeros(2), -np.zeros(2), ["v"]),
+    (np.array(["a", 1], dtype=object), np.array(["a", 2], dtype=object), ["v[1]"]),
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ["v (keys)"]),
+    ({"a": 1, "b": [2, 3]}, {"a": 1, "b": [2, 4]}, ["v['b'][1]"]),
+    ([1, 2], [1], ["v (length)"]),
+    ((1, 2, 3), (0, 2, 4), ["v[0]", "v[2]"]),
+    (int, float, ["v"]),
+    (Plain, Slotted, ["v"]),
+    (max, min, ["v"]),
+    (Plain(1), Plain(2), ["v['inner']"]),
+    (Slotted([1]), Slotted([2]), ["v[2][1]['inner'][0]"]),
+    (Both([1]), Both([2]), ["v['inner'][0]"]),
+    (function(1), function(2), ["v['closure']['captured']"]),
+    (function(1, 1), function(1, 3), ["v['given'][0][0]"]),
+    (function(1, keyword=2), function(1, keyword=4), ["v['given'][1]['y']"]),
+    (Plain(1).__init__, Plain(2).__init__, ["v[1]['inner']"]),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "names"), DIFFERENT)
+def test_each_part_that_differs_is_named(a, b, names):
+    assert list(differing(a, b, "v")) == names
+    for value in (a, b):
+        assert list(differing(value, copy.deepcopy(value), "v")) == []
+
+
+def test_what_pickle_would_write_is_compared_and_circles_end():
+    assert list(differing(Hides(1), Hides(1), "v")) == []
+    assert list(differing(Hides(1), Hides(2), "v")) == ["v[1][0]"]
+    assert list(differing(Equal(1), Equal(2), "v")) == ["v"]  # which says nothing else
+    assert list(differing(Equal(1), Equal(1), "v")) == []
+    circle, other = [], []
+    for one in (circle, other):
+        one.append(Plain(one))
+    assert list(differing(circle[0], other[0], "v")) == []
 
 
 # ---------------------------------------------------------------- distances of releases
