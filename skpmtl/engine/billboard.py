@@ -9,7 +9,6 @@ from scipy.special import expit
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal, Public
-from ..local.dispersion import tempered
 from ..local.laplace import free_level
 from ..local.posterior import (
     TaskSums,
@@ -20,7 +19,7 @@ from ..local.posterior import (
     posterior,
     shifted,
 )
-from ..local.prior import even_root
+from ..local.prior import even_root, tempered
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from .evidence import Evidence, averaged

@@ -136,7 +136,6 @@ class _Course:
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
-        self.search = GroupSearch(self)
         self.other_budget_shares = {}
 
     def run(self):
@@ -689,6 +688,10 @@ class _Course:
         few = [_FEW_TASKS / self.m if name == "alone" else 0.0 for name in names]
         weights = np.array([WEIGHTS[name] for name in names]) + few
         return weights / weights.sum()
+
+    @cached_property
+    def search(self):
+        return GroupSearch(self)
 
     @cached_property
     def refined(self):

@@ -6,8 +6,7 @@ import numpy as np
 
 from .._kernels.clip import clip_rows
 from ..exchange.protocol import TaskSide
-from ..local.dispersion import tempered
-from ..local.prior import LocalModels, best_scale, even_root, vote_penalty
+from ..local.prior import LocalModels, best_scale, even_root, tempered, vote_penalty
 from ..privacy.moments import directions, root_of
 from ..tables.datafits import events
 from ..tables.table import common_scores, differences, largest_eigenvalues

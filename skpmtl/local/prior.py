@@ -41,6 +41,8 @@ _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
+_POISSON_ROWS = 4.0  # that count for a variance of counts like the mean, besides a task's own
+_LOOSE = 1e-3  # Newton steps of models from which dispersions are taken
 _SEARCHED_STEPS, _HALVINGS = 100, 30
 _SINGLE_STRENGTH, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
 _LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
@@ -878,3 +880,36 @@ def vote_penalty(centre, spread):
     if centre is None:
         return 0.0
     return ((np.log10(SNR) - centre) / spread) ** 2
+
+
+# ------------------------------------------------------------------ dispersion of counts
+def tempered(table, fit_intercept):
+    """A table of counts whose rows weigh 1 / phi, phi >= 1 the dispersion of their task.
+
+    Evidence then is that of a quasi-likelihood: counts that vary more than Poisson's tell less.
+    phi is Pearson's statistic with its penalty, Q, of the working least squares at the task's own
+    model, averaged over scales of an even prior and less its standard deviation, over degrees of
+    freedom; and `_POISSON_ROWS` rows of dispersion 1 more. Other tables are returned as they are.
+    """
+    if table.loss != "poisson" or table.n_classes or table.weights is not None:
+        return table
+    settings, m = {"fit_intercept": fit_intercept}, table.n_tasks
+    root, kappa = even_root(table.n_features), lone_scale(table, fit_intercept)
+    with np.errstate(all="ignore"):
+        local = LocalModels(table, classification=True, **settings)
+        local.solve(root, kappa, _LOOSE)
+        score = local.scores()
+        weight, step = POISSON.working(local.table.y, score)
+        mean = np.add.reduceat(weight, table.offsets[:-1]) / table.sizes
+        weight /= np.repeat(mean, table.sizes)
+        inner = replace(
+            table, y=score + step, weights=weight, base=None, masses=None, loss="squared"
+        )
+        scales = np.column_stack([np.full(m, -np.inf), np.tile(-0.5 * weak_penalty(True), (m, 1))])
+        squares = LocalModels(inner, classification=False, **settings)
+        Q = mean * squares.average(root, np.ones(m), scales)[3]
+        dof = np.maximum(table.sizes - float(fit_intercept), 0.0)
+        phi = (_POISSON_ROWS + Q - np.sqrt(2.0 * dof)) / (_POISSON_ROWS + dof)
+    phi = np.where(np.isfinite(phi), np.maximum(phi, 1.0), 1.0)
+    masses = table.sizes.astype(float) if table.masses is None else table.masses
+    return replace(table, weights=np.repeat(1.0 / phi, table.sizes), masses=masses)

@@ -24,7 +24,6 @@ from ..local.average import (
     rows_held,
 )
 from ..local.centred import CentredTasks, Local, dense_copy, share_of_centre
-from ..local.dispersion import tempered
 from ..local.laplace import ClassPriors, class_posterior, free_level
 from ..local.posterior import (
     Priors,
@@ -37,7 +36,7 @@ from ..local.posterior import (
     posterior,
     shifted,
 )
-from ..local.prior import mixed
+from ..local.prior import mixed, tempered
 from ..local.robust import huber_models
 from ..local.updates import is_squared, lengths
 from ..tables.table import differences

@@ -13,7 +13,6 @@ from ..engine.levels import LEVEL_BINS, Level, TaskLevels, level_attributes
 from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import OfModels, Personal
 from ..local.centred import CentredTasks, Problem
-from ..local.dispersion import tempered
 from ..local.laplace import ClassPriors, class_posterior, free_level, two_scales
 from ..local.posterior import (
     Priors,
@@ -33,6 +32,7 @@ from ..local.prior import (
     lone_scale,
     lone_weight,
     mixed,
+    tempered,
     vote_penalty,
     weak_penalty,
 )

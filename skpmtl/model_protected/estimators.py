@@ -24,8 +24,7 @@ from ..exchange.billboard import Billboard, Personal
 from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from ..local.centred import Problem
-from ..local.dispersion import tempered
-from ..local.prior import VOTE_RANGE, LocalModels
+from ..local.prior import VOTE_RANGE, LocalModels, tempered
 from ..privacy.mechanisms import DiagonalGaussian
 from ..privacy.moments import sum_of_directions
 from ..privacy.report import exact_report
