@@ -11,6 +11,19 @@ from .._runtime.jit import njit
 
 
 @njit
+def _reflect(v, Y, j, total):
+    """The first j rows of Y less v v' times them; total (N,) is scratch."""
+    for c in range(Y.shape[1]):
+        total[c] = 0.0
+    for i in range(j):
+        for c in range(Y.shape[1]):
+            total[c] += v[i] * Y[i, c]
+    for i in range(j):
+        for c in range(Y.shape[1]):
+            Y[i, c] -= v[i] * total[c]
+
+
+@njit
 def about_centres(
     F, K, offsets, d, T, V, dof, rho, prior, Y, Z, X, pivots, logs, line, evidence, W, energies,
     modes,
@@ -48,16 +61,7 @@ def about_centres(
                     for c in range(N):
                         Y[j, c] += t * V[lo + i, c]
         for j in range(r - 1, 0, -1):
-            for c in range(N):
-                total[c] = 0.0
-            for i in range(j):
-                t = A[j, i]
-                for c in range(N):
-                    total[c] += t * Y[i, c]
-            for i in range(j):
-                t = A[j, i]
-                for c in range(N):
-                    Y[i, c] -= t * total[c]
+            _reflect(A[j], Y, j, total)
         for s in range(S):
             shift, size, before = rho[k, s], 0.0, 1.0
             for j in range(r):
@@ -113,25 +117,14 @@ def about_centres(
                 for c in range(N):
                     Y[j, c] += square[c] * X[s, j, c]
         for j in range(1, r):
-            for c in range(N):
-                total[c] = 0.0
-            for i in range(j):
-                t = A[j, i]
-                for c in range(N):
-                    total[c] += t * Y[i, c]
-            for i in range(j):
-                t = A[j, i]
-                for c in range(N):
-                    Y[i, c] -= t * total[c]
+            _reflect(A[j], Y, j, total)
         for c in range(N):
             w = W[k, c]
             for j in range(d):
                 t = 0.0
-                if dof[k] <= 0:
-                    t = 0.0
-                elif n <= d:
+                if n <= d:
                     for i in range(r):
                         t += f[j, i] * Y[i, c]
                 else:
                     t = Y[j, c]
-                w[j] = t
+                w[j] = t if dof[k] > 0 else 0.0

@@ -370,7 +370,9 @@ def test_sites_that_add_up_release_what_one_process_does(one):
     assert_allclose(billboard.groups.centres, one.billboard_.groups.centres, atol=1e-5)
 
 
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize(
+    "adjacency", ["replace-one", pytest.param("zero-out", marks=pytest.mark.slow)]
+)
 def test_a_replay_finds_nothing_but_releases(adjacency):
     X, y, task = rows()[:3]
     other = X.copy(), y.copy(), task
