@@ -512,7 +512,7 @@ class _Classification(_Published):
             outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
             clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
             tasks=tasks, classes=classes, class_weight=class_weight,
-            unseen_task=unseen_task, max_iter=max_iter, tol=tol,
+            unseen_task=unseen_task, uncertainty=False, max_iter=max_iter, tol=tol,
             warm_start=warm_start, random_state=random_state, secure=secure, verbose=verbose,
             dtype=dtype,
         )  # fmt: skip

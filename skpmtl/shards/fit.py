@@ -180,8 +180,11 @@ def _left(est, public, population, classes, seen, folder, workers):
     absent = np.flatnonzero(population.sizes == 0)
     if len(absent):
         rest = finite_models(*est._models_without_rows(public, population.tasks, absent), mean)
-        zeros = dict.fromkeys(extras, np.zeros(len(absent)))
-        write_models(folder, "without-rows", population.tasks[absent], *rest, **zeros)
+        filled = {
+            name: np.full((len(absent), *shape), without_rows(name))
+            for name, shape in extras.items()
+        }
+        write_models(folder, "without-rows", population.tasks[absent], *rest, **filled)
     blank = load_billboard(io.BytesIO(written))
     return {name: value for name, value in vars(blank).items() if name.endswith("_")}
 

@@ -121,13 +121,13 @@ class Shard:
 
     def keep(self, given):
         """Write the models of the part; `given` is the billboard, the mean model, folder and name.
-        -> names of the extras of the tasks
+        -> shapes of the extras of a task, by name
         """
         billboard, mean, folder, names = given
         coef, intercept, extras = self.models(billboard)
         models = finite_models(coef, intercept, mean)
         write_models(folder, names[self.name], self._read()[0].everybody, *models, **extras)
-        return list(extras)
+        return {name: values.shape[1:] for name, values in extras.items()}
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
     def hear(self, place, message):
