@@ -784,7 +784,7 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         What the numbers are; the label of the colour bar.
 
     outlier : array-like of shape (n_tasks,), default=None
-        `outlier_` of the tasks, written beside the names of the rows.
+        `outlier_` of the tasks, written next to the names of the rows.
 
     Attributes
     ----------
@@ -894,7 +894,7 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         ----------
         estimator : estimator
             Fitted, with `coef_` and `tasks_`; `outlier_` of a fit with `outliers` is written
-            beside the tasks. After a fit that protects what the tasks share,
+            next to the tasks. After a fit that protects what the tasks share,
             and not their own models, a `PrivacyLeakWarning` says that the picture is made of
             all these models together.
 

@@ -23,7 +23,7 @@ def personalize(model, X, y, **params):
     X, y
         Rows of these tasks, in the form in which the pipeline was fitted.
     **params : dict
-        What the last step takes beside them, such as ``task=``, the task of every row where X has
+        What the last step takes in addition, such as ``task=``, the task of every row where X has
         no task column, or ``sample_weight=``.
 
     Returns

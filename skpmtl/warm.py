@@ -3,7 +3,7 @@
     python -m skpmtl.warm
 
 For container images and benchmarks: numba compiles a loop at its first call and keeps it in
-its cache folder (``NUMBA_CACHE_DIR``, or ``__pycache__`` beside the package), where later
+its cache folder (``NUMBA_CACHE_DIR``, or ``__pycache__`` next to the package), where later
 processes of the same user and kind of processor find it. Every estimator is fitted on a few
 rows, dense, sparse and wide; with ``dtype="float32"`` the loops that meet dense rows are compiled
 at the first call.

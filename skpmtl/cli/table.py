@@ -303,7 +303,7 @@ def judge(model, columns, table, y, train, test, classify):
 
 
 def picture(judged, path):
-    """Errors of the tasks beside those of learning alone; False without matplotlib."""
+    """Errors of the tasks and of learning alone; False without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

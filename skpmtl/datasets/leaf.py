@@ -35,7 +35,7 @@ def load_leaf(
     for Shakespeare ``characters=skpmtl.datasets.CHARACTERS``, for CelebA ``images=`` the folder of
     the photographs.
 
-    Files are read one after the other, so that there is only ever one copy of the rows beside
+    Files are read one after the other, so that there is only one copy of the rows besides
     the content of one file. Nothing is learned from the rows: features are the numbers in the
     file, counts of the words of a vocabulary that is public, positions of characters in a public
     list, or grey values of images.

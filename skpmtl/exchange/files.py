@@ -217,13 +217,13 @@ def models_file(tasks, coef, intercept, **extras):
     return buffer.getbuffer()
 
 
-def with_models(est, tasks, coef, intercept, **beside):
-    """An estimator of a billboard with models that were kept, and what tasks keep beside them.
+def with_models(est, tasks, coef, intercept, **extras):
+    """An estimator of a billboard with stored models and other attributes of tasks.
 
     Ids are passed as ``task=``.
     """
-    for name in set(est._extras) & set(beside):
-        setattr(est, name, beside[name])
+    for name in set(est._extras) & set(extras):
+        setattr(est, name, extras[name])
     est.tasks_, est.coef_, est.intercept_ = tasks, coef, intercept
     est._form_ = InputForm("keyword")
     est.n_features_in_ = est.billboard_.n_features

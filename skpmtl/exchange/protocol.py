@@ -87,7 +87,7 @@ class Query:
     statistic : str
         What is asked for; the task side knows it by this name.
     public : dict
-        Everything a task needs beside its rows to answer.
+        Everything that a task needs to answer, besides its rows.
     mechanisms : dict of str to mechanism or None
         Names of the sums in an answer, in the order of their release; None: without noise.
     combine : callable

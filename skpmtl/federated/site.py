@@ -120,7 +120,7 @@ class Site(Account):
         return task_side
 
     # ---------------------------------------------------------------------- queries
-    def answer(self, number, statistic, public, positions, run="", transcript=None, beside=None):
+    def answer(self, number, statistic, public, positions, run="", transcript=None, drawn=None):
         """What the tasks at `positions` contribute. -> {name: array (n, ...)}
 
         A query that was answered already gets the same answer, from the file: neither is noise
@@ -139,8 +139,8 @@ class Site(Account):
             of a second one would be new, also where the queries are the same.
         walk : Walk, default=None
             Where the site made the query itself.
-        beside : callable, default=None
-            ``beside() -> {name: ndarray}``, what is drawn once for this query and kept with the
+        drawn : callable, default=None
+            ``drawn() -> {name: ndarray}``, what is drawn once for this query and kept with the
             answer.
 
         Raises
@@ -156,7 +156,7 @@ class Site(Account):
                 )
             if number > last:
                 state = self._compute(
-                    state, number, statistic, public, positions, run, transcript, beside
+                    state, number, statistic, public, positions, run, transcript, drawn
                 )
             elif not np.array_equal(state["positions"], positions):
                 raise Refusal(f"question {number} was about other tasks when it was answered")
@@ -267,7 +267,7 @@ class Site(Account):
         with np.errstate(all="ignore"):
             return seal(transcript, query, query.combine(found, positions), mark)
 
-    def _compute(self, state, number, statistic, public, positions, run, transcript, beside):
+    def _compute(self, state, number, statistic, public, positions, run, transcript, drawn):
         if not np.isin(positions, self.positions).all() or not len(positions):
             raise Refusal("asked for tasks that are not here")
         if (np.diff(positions) <= 0).any():  # every answer would be one more visit
@@ -293,7 +293,7 @@ class Site(Account):
         kept = self._fresh(state, positions)
         kept.update({f"memory.{name}": value for name, value in task_side.state.items()})
         kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
-        kept.update({} if beside is None else beside())
+        kept.update({} if drawn is None else drawn())
         tasks = self.population.tasks[positions].tolist()
         return self._enter(kept, number, run, statistic, transcript, tasks=tasks)
 

@@ -76,7 +76,7 @@ class Study:
         sites only (SecAgg+): where nothing but sums of bounded contributions of all tasks is asked
         for.
     noise_sites : list of two int, default=None
-        With [n, h], beside `secure_sum`: nobody adds noise to the sums but the n sites there are,
+        With [n, h], and `secure_sum`: nobody adds noise to the sums but the n sites there are,
         each so much that the noise of h of them suffices; 2 <= h < n.
     servers : dict of str to str, default=None
         Names and public keys of 2 to 16 servers that take the place of a trusted curator, see

@@ -82,7 +82,7 @@ class ClientTable:
 
 @dataclass(frozen=True)
 class ClientRows:
-    """Features as given, and the ids beside them; not sorted, not copied."""
+    """Features as given, and their ids; not sorted, not copied."""
 
     matrix: np.ndarray
     dropped: tuple  # columns of `matrix` that are ids

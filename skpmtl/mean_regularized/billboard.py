@@ -37,7 +37,7 @@ class MeanBillboard(Billboard):
     clip_norms : list of float
         Bound in every round.
     alone_weight : ndarray (n_clusters,)
-        Prior weight that a task gives to going alone, beside 1 for a centre as long as its own
+        Prior weight that a task gives to going alone, against 1 for a centre as long as its own
         model; a function of public numbers. See `skpmtl.local.average.Candidates`.
     shape : tuple
         (n_features,) or (n_classes, n_features).

@@ -864,7 +864,7 @@ _DOC = """{summary}
     for the given Omega, or the Laplacian of a graph of neighbours, for which that is
     lam / 4 sum_jk weight_jk ||w_j - w_k||^2. Omega = I - 11' / n_tasks gives the mean again. `l1`
     adds ``l1 * sum_jk |W_jk|``.
-    A listed task without rows then gets the best model beside those of its neighbours; tasks that
+    A listed task without rows then gets the best model next to those of its neighbours; tasks that
     come later are no vertices, and lie around the mean.
 
     With privacy w~ follows noisy gradient descent on the mean of the tasks' Moreau envelopes.

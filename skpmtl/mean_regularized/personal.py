@@ -41,7 +41,7 @@ from ..local.robust import huber_models
 from ..local.updates import is_squared, lengths
 from ..tables.table import differences
 
-_NO_INIT = 2.0  # prior weight of going without a public initial model, beside about as much for it
+_NO_INIT = 2.0  # prior weight of going without a public initial model, against about as much for it
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
 _FINETUNE_STEPS = 20
 _FEW_ROWS = 3.0  # of the single-task strength, added for log-losses: rows may be separable
@@ -56,7 +56,7 @@ class PersonalModels:
     """Personal models of the tasks of a table.
 
     Wide sparse tasks differ from their centre on the columns that occur in their rows
-    only. These differences are kept when they are small beside the rows; otherwise the rows
+    only. These differences are kept when they are small compared with the rows; otherwise the rows
     are, and a model is computed again when it is asked for.
 
     Parameters

@@ -45,7 +45,7 @@ from .rules import BOUND
 # score in units of the noise): centre and spread.
 _CENTRE, _SPREAD = -0.75, 0.5
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
-_ALONE = 0.3  # prior weight of going alone in squared loss, beside 1 for an initialisation
+_ALONE = 0.3  # prior weight of going alone in squared loss, against 1 for an initialisation
 # The same of models around 0, at all scales; the error that an initialisation there would have.
 _NOWHERE, _NO_INIT = {"squared": 0.3, "logistic": 1.0, "multinomial": 1.0}, 1.0
 _FEW = 10  # rows from which these and going alone have that weight: one row is evidence of nothing

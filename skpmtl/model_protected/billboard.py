@@ -43,7 +43,7 @@ from ..solvers.fitted import PenaltyBillboard
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
-from ..tables.table import beside
+from ..tables.table import differences_to
 
 # Advantage of the even prior from which a task leaves the billboard aside: odds of e^4, so that
 # a task with few rows does not do so by chance.
@@ -389,7 +389,7 @@ class PriorBillboard(AboutCovariates, OfModels):
 
 @dataclass
 class RelatedPenaltyBillboard(AboutCovariates, PenaltyBillboard):
-    """Fitted shape of the penalty of what remains beside what follows from covariates.
+    """Fitted shape of the penalty of what does not follow from covariates.
 
     Attributes
     ----------
@@ -414,5 +414,5 @@ class RelatedPenaltyBillboard(AboutCovariates, PenaltyBillboard):
     def personalize(self, table, **settings):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         W = (self.relation.rows(table.tasks) @ self.centres.coef).reshape(-1, *self.model_shape)
-        D, b = super().personalize(beside(table, W), **settings)
+        D, b = super().personalize(differences_to(table, W), **settings)
         return D + W, b

@@ -547,7 +547,7 @@ _DOC = """{summary}
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     outliers : {{None, "tasks", "entries"}}, default=None
-        Without privacy: whether every task has a part of its own beside the one that `alpha`
+        Without privacy: whether every task has a part of its own besides the one that `alpha`
         penalises, W = P + Q (robust multi-task learning [2]_ [3]_). "tasks": Q is zero in most
         tasks, and whole models of others are free; "entries": single weights are. See Notes.
         With privacy and "empirical-bayes" every task averages over the released prior and an even
@@ -611,7 +611,7 @@ _DOC = """{summary}
         With `outliers`: length of that part; how far a task is off. `outlier_alpha_` is its
         strength. With privacy: the weight, from 0 to 1, that the task gives to all that is not the
         released prior. It is as private as the rows of `coef_`: a task may see its own. Parts and
-        sites keep it beside their models.
+        sites keep it with their models.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         Mean model; with privacy only when it was released.
     {features_in_}

@@ -287,7 +287,7 @@ class _Validated:
         folds = folds_of(table, 5 if self.cv is None else self.cv)
         log = self._progress("fold %d: smallest error %.6g at alpha %.3g", len(folds))
         errors, converged = np.empty((len(alphas), len(folds))), 0
-        # Without what a running fit has beside its parameters, which no process can be sent.
+        # Without what a running fit has besides its parameters, which no process can be sent.
         plain = type(self)(**{**self.get_params(deep=False), "cv": None})
         tasks = (delayed(_errors)(plain, table, *sides, alphas) for sides in folds)
         if effective_n_jobs(self.n_jobs) == 1:

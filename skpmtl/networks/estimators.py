@@ -39,7 +39,7 @@ class OfModule:
     """
 
     _is_linear = False
-    fit_intercept = False  # beside the module
+    fit_intercept = False  # besides the module
     target_range = feature_range = None
     _built = None  # the last module that was built, with what it was built from
     _folder = None  # of the journal of a fit
@@ -526,8 +526,8 @@ default="mean-reg"
         its rows are dealt into so many parts, each of which is left out once, and parts of the
         way are averaged by how probable they make the rows left out, for so many times the steps
         more. Few rows tell little: some fourteen of thirteen classes cost up to three points of
-        accuracy beside the better of the start and w~. A task of one row stays at w~. None: from
-        w~, all of the way, as in the paper.
+        accuracy compared with the better of the start and w~. A task of one row stays at w~. None:
+        from w~, all of the way, as in the paper.
     clusters, relation, relation_rank
         As in `PrivateMeanRegMTL`.
     device : str, default="cpu"

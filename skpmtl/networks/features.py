@@ -38,7 +38,7 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
     device : str, default="cpu"
         Where the module runs, such as "cuda".
     batch_size : int, default=1024
-        Rows that are in memory at a time, beside X.
+        Rows that are in memory at a time, besides X.
 
     Attributes
     ----------

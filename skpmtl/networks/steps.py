@@ -68,7 +68,7 @@ class LocalSteps:
             the predictions at the start (real targets: squared difference), or the first weighted
             by the diagonal of the Fisher information at the start, scaled to a maximum of 1.
         salt : int, default=0
-            What beside its id decides on the batches of a task.
+            What, besides its id, determines the batches of a task.
         without : tuple of (int, int), default=None
             (f, n_folds): without the rows of `fold`, of tasks with two rows or more.
 

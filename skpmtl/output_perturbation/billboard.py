@@ -128,7 +128,7 @@ class RelationshipBillboard(Billboard):
     def personalize(self, table, *, classification):
         """Models of the tasks of `table` under the prior that the columns imply, without noise.
 
-        For w = root c the penalties of one task come to ||c||^2 / 2 beside its mean loss.
+        For w = root c the penalties of one task come to ||c||^2 / 2 besides its mean loss.
         """
         if self.fit_intercept:
             table = with_constant(table)

@@ -161,7 +161,7 @@ def path(ratio, size, far=False, n_started=1):
         See `RoundsPlan`.
     size : int
         Numbers in a shared model. The more they are, the fewer of them the rows of a task tell, and
-        the shorter its own model is beside the shared one.
+        the shorter its own model is compared with the shared one.
     far : bool, default=False
         Whether shared models are longer than those of a task: with log-losses, and those that
         covariates with a wide range are multiplied by.

@@ -66,7 +66,7 @@ def fit_shards(
         it. An address with a scheme is that of an object store (extra ``skpmtl[remote]``), which
         only the curator may read.
     models : path-like or address, default=None
-        Folder to which every worker writes the models of its part, beside the billboard. They then
+        Folder to which every worker writes the models of its part, next to the billboard. They then
         do not come here: the estimator is as one of `load_billboard`, and `load_models` reads
         those of some tasks. None: the estimator has the models of all tasks.
     options : mapping, default=None

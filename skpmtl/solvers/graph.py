@@ -23,7 +23,7 @@ Features are divided by a power of two about as large as they are, which rounds 
 their means where intercepts are free, so that these and weights are of one kind whatever the rows
 are; what rounding may do is that of the rows as they were given.
 
-With an L1 norm of W beside it the penalty of the graph is a part of the smooth function,
+With an additional L1 norm of W the penalty of the graph is a part of the smooth function,
 `LossOnGraph`, and first-order steps do.
 """
 

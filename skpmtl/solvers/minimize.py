@@ -269,7 +269,7 @@ def _is_lean(loss):
 
 
 def _is_large(loss):
-    """Whether the models of a few tasks cost little beside those of all, and tell their shape."""
+    """Whether models of a few tasks cost little compared with all, and show their shape."""
     m, d = loss.shape
     if not (m * d > _ROOM and m // _stride(loss) >= d and loss.is_narrow):
         return False

@@ -238,7 +238,7 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
         Its parameters ``<name>_feature`` are the columns of ids, by name or position.
     X : as given by the user
     given : dict of str to array-like or None
-        Ids that were given beside X, such as {"task": None}.
+        Ids that were given in addition to X, such as {"task": None}.
     fitted : dict of str to int or None, default=None
         Positions of the columns in the fit; None in fit itself.
     accept_sparse : str or False, default="csr"

@@ -184,7 +184,7 @@ class TaskTable:
 
     @property
     def on_disk(self):
-        """Whether X is a memory map, which may be larger than what can be kept beside it."""
+        """Whether X is a memory map, which may be larger than the memory left besides it."""
         X = self.X
         while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
             X = X.base
@@ -302,7 +302,7 @@ def differences(table, public_init):
     return _moved(table, common_scores(table, public_init.coef) + public_init.intercept)
 
 
-def beside(table, W):
+def differences_to(table, W):
     """The table of which models are differences to W (n_tasks, [n_outputs,] d), task by task."""
     return _moved(table, common_scores(table, W.reshape(table.n_tasks, -1, table.n_features)))
 

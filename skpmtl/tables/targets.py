@@ -1,4 +1,4 @@
-"""Targets of a table as numbers, and targets beside predictions."""
+"""Targets of a table as numbers, and targets next to predictions."""
 
 from collections.abc import Mapping
 from numbers import Real

@@ -58,6 +58,8 @@ SLOW = [
     skpmtl.MPMTLGroupSparse(epsilon=None),
     skpmtl.PrivateMeanRegMTL(epsilon=None),
     skpmtl.PublishedMPMTLLowRank(algorithm="proximal"),
+    skpmtl.PublishedMPMTLLowRankClassifier(),
+    skpmtl.PublishedMPMTLGroupSparse(),
     skpmtl.PublishedMPMTLGroupSparseClassifier(algorithm="proximal"),
     skpmtl.PublishedMeanRegMTL(clip_norm=1.0, clip_quantile=0.5),
     skpmtl.PublishedMeanRegMTLClassifier(epsilon=None, n_rounds=10, update="stateful"),

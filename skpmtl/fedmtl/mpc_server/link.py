@@ -133,7 +133,7 @@ class Link(asyncio.Protocol):
             if isinstance(waiting, bytes):
                 self.refuse("it sent a message twice")
                 return
-            # What a frame costs beside its numbers counts, too.
+            # What a frame costs besides its numbers counts, too.
             if waiting is None and self.unread + length + 512 > job.most_unread * BYTES + 2**20:
                 self.refuse(f"it sent {self.unread} bytes that nobody had asked for")
                 return
