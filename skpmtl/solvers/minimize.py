@@ -225,8 +225,9 @@ def _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=False):
         at = dual_gap(loss, penalty, alpha, W, V, value, omega, tol)
         if log is not None and done:
             log(done, at.objective, at.gap)
-        if whole and (at.ends(tol) or done >= max_iter):
-            return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
+        hidden = share < _SHORTEST
+        if whole and (at.ends(tol) or hidden or done >= max_iter):
+            return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol) or hidden)
         if not whole and (at.ends(tol) or done >= max_iter or at.gap > 0.5 * before):
             return W, done
         # A model that leaves too much of the gap is solved further.
@@ -246,7 +247,7 @@ def _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=False):
             size *= 0.5
             if size < 0.1 and not whole:
                 return W, done
-            if min(size, share) < _SHORTEST:  # rounding: no lower objective can be told apart
+            if size < _SHORTEST:  # rounding: no lower objective can be told apart
                 return Solution(W, at.objective, at.gap, done, at.closes(tol), True)
         W = trial
 
