@@ -52,6 +52,7 @@ _CENTRE = 0.2  # of the size, within which a model is in the cell of 0
 _SEEN, _OF_TASKS = 3.0, 0.04  # std, and part of the tasks, that a bin of sizes has at least
 _NET_SIZE, _NET_SPREAD = 0.7, 0.15  # prior of the mean of a cell
 _FULL = 1.5  # std from which a cell counts
+_SURE = 0.15  # nats a task, without noise, with which chance is clear as well
 _TELLS = 0.08  # of the tasks, which the noise of a vote on joined centres is at most
 _CLEAR, _ENOUGH, _HELD = 2.0, 0.5, 7.0  # see `GroupSearch.find`
 
@@ -275,8 +276,9 @@ class GroupSearch:
         """Groups in the span of the directions that stand out, about a public centre.
 
         They are taken where the evidence of all tasks, less the numbers of the centres (Akaike), is
-        `_CLEAR` std above that of the structures so far, with a spread that is even: with one of
-        the shape of the structures they would cover what is no group. K is the largest number
+        `_CLEAR` std above that of the structures so far (`_SURE` nats a task without noise), and a
+        spread of the shape of the structures is not clearly likelier than an even one: such
+        centres cover what is no group. K is the largest number
         with `_ENOUGH` of the best evidence whose groups hold `_HELD` std of a count: poor
         starting points of many groups are better, once refined, than good ones of few.
 
@@ -325,7 +327,8 @@ class GroupSearch:
         penalty = len(best.counts) * (k + 1.0)
         likely, std = yield from self._spread((shares[3], 0.5), best, "spread about groups", True)
         likely[1:] -= penalty
-        even, shaped, clear = likely[2:].max(), likely[1], _CLEAR * std
+        even, shaped = likely[2:].max(), likely[1]
+        clear = _CLEAR * std if std else _SURE * course.m
         if max(even, shaped) > likely[0] + clear and even > shaped - clear:
             self.groups, self.size = self._with_spread(best, likely, std), size
             self.rank = k
