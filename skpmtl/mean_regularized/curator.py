@@ -99,10 +99,12 @@ def _standard_errors(plan, billboard, to):
     found = read(released, plan.deviation.noise_std, len(to), size)
     noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
     related = billboard.relation is not None
+    transform = billboard.relation.transform if related else np.eye(len(centres))
     billboard.errors = released_errors(
-        found, billboard.presented(centres), np.outer(noise, billboard.step), bounds,
+        found, billboard.presented(centres), transform @ centres,
+        np.outer(noise, billboard.step), bounds,
         rate=plan.server_rate, design=to.T @ to if related else np.diag(1.0 / np.bincount(to)),
-        transform=billboard.relation.transform if related else np.eye(len(centres)),
+        transform=transform,
     )  # fmt: skip
 
 
@@ -126,12 +128,13 @@ def _errors_of_course(course):
     units = np.append(unit, np.full(size - 1, unit / scale))
     found = read(released, mechanism.noise_std, course.m, size)
     bounds, noise = zip(*course.pooled_bounds, strict=True)
-    estimate, init = units * theta, course.plan.public_init
+    moved = units * theta
+    estimate, init = moved.copy(), course.plan.public_init
     estimate[0] += middle
     if init is not None:
         estimate += np.append(init.intercept, init.flat())
     errors = released_errors(
-        found, estimate[None], np.array(noise)[:, None], bounds, design=np.eye(1) / course.m,
-        transform=np.eye(1), unit=units,
+        found, estimate[None], moved[None], np.array(noise)[:, None], bounds,
+        design=np.eye(1) / course.m, transform=np.eye(1), unit=units,
     )  # fmt: skip
     return errors.with_first_last()

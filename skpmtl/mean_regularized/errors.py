@@ -12,7 +12,9 @@ every task sends the bin of log2 abs(D_k), the squares of D_k / abs(D_k), and J:
 noise. The expectations are those of D = R N(0, diag(sigma^2)), R log-normal, which agrees with the
 released shares of the squares and with centre and spread of the lengths. With n rounds the noise is
 
-    sum_t sd_t^2 prod_(u > t) (1 - J_j E dpsi_j / dD_j at C_u)^2.
+    sum_t sd_t^2 prod_(u > t) (1 - J_j E dpsi_j / dD_j at C_u)^2,
+
+and the way that the product over all rounds leaves is counted as an error, too.
 """
 
 import math
@@ -275,6 +277,11 @@ class Deviations:
         """Standard deviation of a number of the centre of a single task, (size,)."""
         return np.sqrt(self.squares(bound)) / self.slopes(bound)
 
+    def way_left(self, bounds, rate=1.0):
+        """Part of their way that centres have not gone, (size,)."""
+        steps = [1.0 - np.minimum(rate * self.slopes(bound), 1.0) for bound in bounds]
+        return np.prod(steps, axis=0)
+
     def noise_left(self, noise_std, bounds, rate=1.0):
         """Standard deviation of the noise in the numbers of the centres, (n_centres, size).
 
@@ -293,13 +300,16 @@ class Deviations:
         return np.sqrt(left)
 
 
-def released_errors(found, estimate, noise_std, bounds, *, rate=1.0, design, transform, unit=1.0):
+def released_errors(
+    found, estimate, moved, noise_std, bounds, *, rate=1.0, design, transform, unit=1.0
+):  # fmt: skip
     """`StandardErrors` of rounds, from what was released at their end.
 
     Parameters
     ----------
     found : Deviations
-    estimate : ndarray (n_rows, size)
+    estimate, moved : ndarray (n_rows, size)
+        Shared models, and how far rounds have moved them.
     noise_std : ndarray (n_rounds, n_centres)
         Of a number of a move.
     bounds : list of float
@@ -315,7 +325,10 @@ def released_errors(found, estimate, noise_std, bounds, *, rate=1.0, design, tra
     noise = transform**2 @ found.noise_left(noise_std, bounds, rate) ** 2
     own = np.einsum("rg,gh,rh->r", transform, design, transform)
     own = np.multiply.outer(own, found.differences(bounds[-1]) ** 2)
-    return StandardErrors(estimate, unit * np.sqrt(own + noise), unit * np.sqrt(noise))
+    left = found.way_left(bounds, rate)
+    ahead = moved * left / np.maximum(1.0 - left, 0.1)
+    std = np.sqrt(unit**2 * (own + noise) + ahead**2)
+    return StandardErrors(estimate, std, unit * np.sqrt(noise))
 
 
 def frame(errors, billboard, names, classes, coverage):
