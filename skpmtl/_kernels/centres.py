@@ -69,7 +69,8 @@ def about_centres(
                 ratio[j] = side / before
                 before = max(diag[j] + shift - ratio[j] * side, shift)
                 piv[j] = before
-                size += np.log(before / shift)
+            for j in range(r):
+                size += np.log(piv[j] / shift)
             for c in range(N):
                 total[c] = 0.0
             for j in range(r):

@@ -75,6 +75,7 @@ def spiked_evidences(
         whole = 0.0
         for i in range(r):
             y[i] = X[i, B - 1]
+        for i in range(r):
             whole += diag[i]
         for p in range(floors.shape[0]):
             first, c = starts[p], counts[p]

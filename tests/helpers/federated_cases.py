@@ -9,6 +9,7 @@ M, N, D = 9, 8, 3
 PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])
 CASES = {
     "structures": ("PrivateMTL", {"epsilon": 60.0}),
+    "groups": ("ClusteredMTL", {"epsilon": 60.0}),
     "structures, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
     "structures, start": (
         "PrivateMTL",

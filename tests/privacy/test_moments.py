@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from skpmtl.local.prior import even_root
 from skpmtl.privacy import moments
 from skpmtl.privacy.mechanisms import DiagonalGaussian, DiagonalLaplace
 
@@ -228,4 +229,4 @@ def test_roots_of_moments():
     root = moments.root_of(A @ A.T)  # of rank 3: rounding may make an eigenvalue negative
     np.testing.assert_allclose(root @ root.T, A @ A.T, atol=1e-12)
     np.testing.assert_allclose(moments.root_of(np.array([4.0, 9.0])), [2.0, 3.0])
-    np.testing.assert_allclose(moments.even_root(4) ** 2, 0.25)
+    np.testing.assert_allclose(even_root(4) ** 2, 0.25)
