@@ -79,5 +79,7 @@ class RunsCourse:
         return 0.0 if found is None else 0.5 * sum(found)
 
     def _personalize_table(self, table):
-        kept = self._keeps_class_posterior(table)
-        return self.billboard_.personalize(table, **self._settings(), classes_posterior=kept)
+        settings = self._settings()
+        if self._keeps_class_posterior(table):  # which billboards of exact fits do not have
+            settings["classes_posterior"] = True
+        return self.billboard_.personalize(table, **settings)

@@ -1,13 +1,18 @@
 """Base class of billboards, which hold what a fit publishes; their fields are `Public`."""
 
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
+from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..tables.table import differences
 
-__all__ = ["Billboard", "OfModels", "Personal", "Public"]
+__all__ = ["N_OUTPUTS", "Billboard", "OfModels", "Personal", "Public"]
+
+# Models of a task, as `Public.constraints` has it: one, or one for each of three classes or more.
+N_OUTPUTS = [Interval(Integral, 1, 2, closed="left"), Interval(Integral, 3, None, closed="left")]
 
 
 class Personal(NamedTuple):

@@ -11,7 +11,7 @@ from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
 from ..engine.levels import LEVEL_BINS, Level, TaskLevels, level_attributes
 from ..engine.votes import N_DIFFERENCES
-from ..exchange.billboard import OfModels, Personal
+from ..exchange.billboard import N_OUTPUTS, OfModels, Personal
 from ..local.centred import CentredTasks, Problem
 from ..local.laplace import ClassPriors, class_posterior, free_level, two_scales
 from ..local.posterior import (
@@ -197,7 +197,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         "loss": [StrOptions(set(DATAFITS))],
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
-        "n_outputs": [Interval(Integral, 1, None, closed="left")],
+        "n_outputs": N_OUTPUTS,
     }
     settings = ("init", "loss")
     added = ("level", "loss")

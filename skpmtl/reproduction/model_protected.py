@@ -16,7 +16,7 @@ from .._docstrings import PARAGRAPHS
 from .._kernels.clip import clip_rows
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.threads import single_blas_thread
-from ..exchange.billboard import OfModels
+from ..exchange.billboard import N_OUTPUTS, OfModels
 from ..exchange.protocol import Query, QuerySpec, TaskSide
 from ..local.prior import SNR, LocalModels, even_root
 from ..model_protected.estimators import (
@@ -107,7 +107,7 @@ class ProjectionBillboard(OfModels):
         "task_weight": [StrOptions({"equal", "samples"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
-        "n_outputs": [Interval(Integral, 1, None, closed="left")],
+        "n_outputs": N_OUTPUTS,
     }
     settings = ("acceleration", "task_weight", "ridge", "init")
 

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
-from ..exchange.billboard import OfModels
+from ..exchange.billboard import N_OUTPUTS, OfModels
 from ..local.prior import LocalModels
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
@@ -75,7 +75,7 @@ class PenaltyBillboard(OfModels):
         "ridge": [Interval(Real, 0, None, closed="left")],
         "task_weight": [StrOptions({"equal", "samples"})],
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
-        "n_outputs": [Interval(Integral, 1, None, closed="left")],
+        "n_outputs": N_OUTPUTS,
     }
     settings = ("alpha", "ridge", "task_weight", "outliers", "outlier_alpha", "init", "loss")
     added = ("loss",)
