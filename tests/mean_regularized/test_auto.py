@@ -162,7 +162,7 @@ def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
     found = Candidates(own, doubt, reaches, 0.01, strengths=strengths)
     assert_allclose(np.exp(found.prior).sum(axis=1), doubt + 1.0)
     loss = "logistic" if C == 1 else "multinomial"
-    evidence, W, b = averaged_class_models(
+    evidence, W, b, _ = averaged_class_models(
         table, intercept, loss, 1 / sizes, found, centres, which, unit
     )
     held = HELD * max(C, 2) * intercept

@@ -618,7 +618,10 @@ def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, eps
     assert scores[0] > scores[1] - (0.02 if kind == "real" else 0.05)
     if kind != "real":  # averages are about probabilities
         losses = [log_loss(y_test, est.predict_proba(X_test, task=task_test)) for est in fitted]
-        assert losses[0] < 1.1 * losses[1]
+        assert losses[0] < 1.2 * losses[1]  # averages over the posterior are less sure
+        plain = fitted[0].set_params(uncertainty=False).fit(X, y, task=task)
+        found = log_loss(y_test, plain.predict_proba(X_test, task=task_test))
+        assert found < 1.1 * losses[1]
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
