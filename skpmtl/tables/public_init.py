@@ -125,8 +125,9 @@ def read_public_init(init, n_features, *, classes=None, names=None, fit_intercep
 def _parts(init):
     """-> {"coef", "intercept", "classes", "feature_names"}, as far as they are known"""
     if isinstance(init, Mapping):
-        known = {"coef", "intercept", "classes", "feature_names", "task"}  # those of export_task
-        odd = sorted(set(map(str, init)) - known)
+        known = {"coef", "intercept", "classes", "feature_names"}
+        own = {"task", "covariance", "noise_variance", "dof", "posterior_shift"}  # of export_task
+        odd = sorted(set(map(str, init)) - known - own)
         if "coef" not in init or odd:
             raise ValueError(f"{_FORMS}; this mapping has the keys {listed(list(map(str, init)))}.")
         return init
