@@ -133,9 +133,9 @@ CLASS_UNCERTAINTY = """
     uncertainty : "auto" or bool, default="auto"
         Whether `predict_proba` averages over what a task knows of its own model: over Laplace's
         posterior at it (see there). It follows from the rows of the task and the releases, costs
-        no privacy, and leaves `predict` as it is. "auto": where models are averages over priors,
-        and covariances take at most 2^24 numbers, (n_features + 1)^2 per task and, of more than
-        two, class. Otherwise probabilities are those of the models."""
+        no privacy, and leaves `predict` as it is. "auto": of two or three classes, where models
+        are averages over priors, and covariances take at most 2^24 numbers, (n_features + 1)^2 per
+        task and, of three, class. Otherwise probabilities are those of the models."""
 CLASS_POSTERIOR = """
     covariance_ : ndarray of shape (n_tasks, [n_classes,] n_features + 1, n_features + 1)
         With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows

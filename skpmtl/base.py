@@ -52,6 +52,7 @@ _ONE_STD = 0.6827  # of a normal number, within its standard deviation
 CLASS_SHIFT = "posterior_shift_"  # and, of classifiers, "covariance_": `skpmtl.local.laplace`
 _LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
+_AUTO_CLASSES = 3  # of more, averages class by class are too flat: 10 digits, log-loss .50 -> .68
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
     "order one (StandardScaler or TaskScaler, TransformedTargetRegressor)."
@@ -480,7 +481,8 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         if wanted is True:
             self._check_covariances(table)
             return True
-        return self._no_posterior() is None and _numbers(table) <= _AUTO_COVARIANCE
+        few = table.n_classes <= _AUTO_CLASSES
+        return few and self._no_posterior() is None and _numbers(table) <= _AUTO_COVARIANCE
 
     def _check_covariances(self, table):
         if _numbers(table) > _LARGEST_COVARIANCE:

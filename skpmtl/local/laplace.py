@@ -99,7 +99,7 @@ def two_scales(criterion):
         Like -2 log posterior.
     """
     with np.errstate(all="ignore"):
-        share = np.exp(-0.5 * (criterion - np.nanmin(criterion, axis=1, keepdims=True)))
+        share = np.exp(-0.5 * (criterion - np.fmin.reduce(criterion, axis=1, keepdims=True)))
     share = np.nan_to_num(share)
     share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-300)
     place = np.log10(SNR)
