@@ -397,6 +397,11 @@ class TaskLevels:
 
     def levels(self, W, energies, level):
         """l_k, (n_tasks,), of tasks with these slopes; NaN where they are not finite."""
+        if (level.window is None) != self.table.has_log_loss:  # a crafted file
+            raise ValueError(
+                "The levels of this billboard are of another kind of target: take a billboard of "
+                "the estimator that you fit."
+            )
         if level.window is None:
             return self._levels_of_classes(W, level)
         middle, error, part, p = self._pooling(energies, level)
