@@ -343,7 +343,12 @@ class TaskLevels:
     def variances(self):
         """Median of the variances of a task's features that vary, (n_tasks,); NaN of none."""
         X = self.table.X
-        squares = self._means @ (X.multiply(X).tocsr() if sparse.issparse(X) else X * X)
+        if sparse.issparse(X):
+            wide = X.astype(float)
+            squares = wide.multiply(wide).tocsr()
+        else:
+            squares = np.multiply(X, X, dtype=float)  # of float32, whose squares would be rounded
+        squares = self._means @ squares
         squares = np.asarray(squares.toarray() if sparse.issparse(squares) else squares)
         found = squares - self.rows**2
         varies = found > 1e-10 * squares  # beyond rounding
