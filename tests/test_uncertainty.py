@@ -114,7 +114,7 @@ def test_moments_are_those_of_a_mixture(centre, d):
     root, logs, pull = rng.normal(size=(d, d)), rng.normal(size=(3, S)), rng.uniform(5, 90, (3, S))
     a, reach = rng.normal(size=(3, d)), rng.uniform(0, 1, (3, S))
     sums = sums_of(X, y, sizes, centre, weights)
-    found = moments(sums, Priors(root, logs, pull=pull, centre=a, reach=reach))
+    found = moments(sums, Priors(root, logs, strength=pull, centre=a, reach=reach))
     for k, first in enumerate(np.cumsum([0, *sizes[:-1]])):
         rows = slice(first, first + sizes[k])
         x, v, w = X[rows], y[rows], weights[rows]
@@ -170,8 +170,8 @@ def test_a_mixture_of_mixtures_is_one():
     X, y, _ = one_task()
     sums, rng = sums_of(X, y, [30]), np.random.default_rng(0)
     logs, pull = rng.normal(size=(1, 6)), rng.uniform(1.0, 50.0, (1, 6))
-    whole = moments(sums, Priors(np.ones(3), logs, pull=pull))
-    parts = [moments(sums, Priors(np.ones(3), logs[:, s], pull=pull[:, s]))
+    whole = moments(sums, Priors(np.ones(3), logs, strength=pull))
+    parts = [moments(sums, Priors(np.ones(3), logs[:, s], strength=pull[:, s]))
              for s in (slice(2), slice(2, 6))]  # fmt: skip
     shares = np.exp([part.evidence - whole.evidence for part in parts])
     for one, other in zip(mixed_moments(parts, shares), whole, strict=True):

@@ -52,7 +52,7 @@ from ..privacy.moments import (
 )
 from ..privacy.report import exact_report
 from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
-from .groups import Groups, GroupSearch
+from .groups import Groups, GroupSearch, std_of
 from .levels import (
     REACH,
     Level,
@@ -240,7 +240,7 @@ class _Course:
             mechanism = plan.scale("scale")
             words = "histogram of the scales of features, by octaves"
             counts = yield from self.query("scale", "scale", words, mechanism, sum_of_scales)
-            self.scale = scale_of(counts, math.sqrt(_variance(mechanism)), self.m)
+            self.scale = scale_of(counts, std_of(mechanism), self.m)
         yield from self.pooled_rounds("pooled", _PATH)
         self.rebuild()
         yield from self.vote("vote 1")
@@ -349,7 +349,7 @@ class _Course:
         mechanism = self.plan.window("window")
         words = "histogram of the levels of tasks, octaves of either sign"
         counts = yield from self.query("window", "window", words, mechanism, sum_of_octaves)
-        std = math.sqrt(_variance(mechanism))
+        std = std_of(mechanism)
         if self.plan.classification:  # of counts
             middle = log_window_of(counts, std, self.m)
             return None if middle is None else (middle, 1.0)
@@ -362,7 +362,7 @@ class _Course:
         bounds = self.plan.bounds_of_pooled(share, part)
         for t, bound in enumerate(bounds):
             mechanism = self.plan.pooled(share, float(bound), len(bounds))
-            self.pooled_bounds.append((float(bound), math.sqrt(_variance(mechanism))))
+            self.pooled_bounds.append((float(bound), std_of(mechanism)))
             words = f"mean of clipped updates of the pooled model, round {t + 1} of {len(bounds)}"
             theta = theta + (yield from self.query(
                 share, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,
@@ -383,7 +383,7 @@ class _Course:
         found = yield from self.query(
             share, "contest", words, mechanism, sum_of_contests, billboard=self.billboard
         )
-        beyond = np.abs(found) - _DOUBT * math.sqrt(_variance(mechanism))
+        beyond = np.abs(found) - _DOUBT * std_of(mechanism)
         both, one = np.sign(found) * np.clip(beyond, 0.0, _MOST_ODDS)
         powers = (both + 0.5 * one, both - 0.5 * one, 0.0)
         factors = {name: p for p, family in zip(powers, FAMILIES, strict=True) for name in family}
@@ -443,7 +443,7 @@ class _Course:
             share, "evidence", words, mechanism, sum_of_differences("evidence"),
             priors=priors, snr_centre=self.snr()[0],
         )  # fmt: skip
-        return released, math.sqrt(_variance(mechanism))
+        return released, std_of(mechanism)
 
     def block(self, share, moment, basis, rank):
         """-> sum of u u' of directions inside and outside of the subspace, its variance"""
@@ -473,7 +473,7 @@ class _Course:
         found = yield from self.query(
             "residuals", "residuals", WORDS, mechanism, sum_of_shares, mean=self.billboard.mean
         )
-        std = math.sqrt(_variance(mechanism))
+        std = std_of(mechanism)
         released = Residuals(found, std, self.m, 2.0 * half)
         self.billboard = replace(self.billboard, residuals=released)
         if std > NOISY * self.m:
@@ -602,7 +602,7 @@ class _Course:
         counts = yield from self.query(
             share, "size", words, mechanism, histogram, billboard=self.billboard
         )
-        self.length = _size(counts, math.sqrt(_variance(mechanism)), self.billboard.n_tasks)
+        self.length = _size(counts, std_of(mechanism), self.billboard.n_tasks)
 
     def rounds(self, share):
         """The mean by rounds: everybody's clipped way from it to a model of its own.

@@ -1,4 +1,4 @@
-"""Groups of tasks that nobody names: centres of their models, from a few noisy sums.
+"""Hidden groups of tasks: centres of their models, from a few noisy sums.
 
 **One statistic.** A task has responsibilities r_j >= 0 with sum_j r_j <= 1 over K centres (the rest
 is of no group) and vectors v_j of length 1 at most, and contributes for all j
@@ -244,9 +244,6 @@ def starts_of(released, k, std, numbers):
     return found
 
 
-PRUNE = True
-
-
 class GroupSearch:
     """Groups of one fit, from query to query.
 
@@ -321,11 +318,11 @@ class GroupSearch:
         sizes = np.array([len(g.counts) for g in found])
         net_gain = (tally.total - tally.total[0])[1:] - sizes * (k + 1.0)
         least = max(tally.std, _ENOUGH * net_gain.max())
-        held = course.m / sizes > _HELD * self.std_of_count
+        held = course.m / sizes > _HELD * course.plan.std_of_group
         able = np.flatnonzero((net_gain > least) & held)
         best = found[able[0] if len(able) else int(net_gain.argmax())]
         penalty = len(best.counts) * (k + 1.0)
-        likely, std = yield from self._spread((shares[3], 0.5), best, "spread about groups", True)
+        likely, std = yield from self._spread((shares[3], 0.5), best)
         likely[1:] -= penalty
         even, shaped = likely[2:].max(), likely[1]
         clear = _CLEAR * std if std else _SURE * course.m
@@ -372,19 +369,14 @@ class GroupSearch:
                 gain = tally.total - sizes * (self.rank + 1.0)
                 groups = joined[np.flatnonzero(gain >= gain.max() - tally.std)[-1]]
             self.groups = groups
-        likely, std = yield from self._spread(share_of_spread, self.groups, "spread about groups")
+        likely, std = yield from self._spread(share_of_spread, self.groups)
         self.groups = self._with_spread(self.groups, likely, std)
         self.outcome = f"{len(self.groups.counts)} found"
 
-    @property
-    def std_of_count(self):
-        """Of a group, in a round; 0 without privacy."""
-        return self.course.plan.std_of_group
-
-    def _spread(self, share, groups, what, bare=False):
+    def _spread(self, share, groups):
         """-> log-likelihoods of no groups and of each of the first four spreads, their std"""
         each = [replace(groups, spreads=np.eye(5)[i]) for i in range(4)]
-        tally = yield from self._vote(share, each, what, bare=True)
+        tally = yield from self._vote(share, each, "spread about groups", bare=True)
         return tally.total - tally.total[0], tally.std
 
     @staticmethod

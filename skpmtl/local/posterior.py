@@ -114,7 +114,7 @@ class Priors:
         Logarithms of prior weights.
     kappa : ndarray (m,) or None
         Scale of the first prior, where the others are those of `SNR`.
-    pull : ndarray (m, S) or None
+    strength : ndarray (m, S) or None
         rho; None: by `kappa` and `SNR`, or `SNR` alone.
     trust : float, default=1.0
         Power of the evidence.
@@ -130,7 +130,7 @@ class Priors:
     root: np.ndarray
     log_weights: np.ndarray
     kappa: np.ndarray | None = None
-    pull: np.ndarray | None = None
+    strength: np.ndarray | None = None
     trust: float = 1.0
     centre: np.ndarray | None = None
     reach: np.ndarray | None = None
@@ -211,7 +211,7 @@ def _block(sums, priors, part):
     dof = np.where(flat, 0.0, n - float(sums.centre and priors.width is None))
     flat = dof <= 0
     # Scales of scores are those of the row where rows do not differ.
-    rho = _pulls(priors, part, trace, np.where(flat, far, trace / n))
+    rho = _strengths(priors, part, trace, np.where(flat, far, trace / n))
     S = rho.shape[1]
     reach = 1.0
     right = np.einsum("kji,kj->ki", B, cross)[..., None]
@@ -255,10 +255,10 @@ def _block(sums, priors, part):
     return evidence, W, unit, between, *np.einsum("ks,kas->ak", p, averages)
 
 
-def _pulls(priors, part, trace, level):
+def _strengths(priors, part, trace, level):
     """rho of some tasks, whose scores vary by `level`, in units of the prior."""
-    if priors.pull is not None:
-        rho = priors.pull[part]
+    if priors.strength is not None:
+        rho = priors.strength[part]
     else:
         rho = np.maximum(level, 1e-300)[:, None] / SNR
         if priors.kappa is not None:

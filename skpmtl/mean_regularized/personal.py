@@ -147,8 +147,8 @@ class PersonalModels:
 
         def under(sums, priors):
             return moments(sums, Priors(
-                root, priors.prior, pull=priors.strength / scale, centre=centre, reach=priors.reach,
-                share=priors.share, rounding=ROUNDING,
+                root, priors.prior, strength=priors.strength / scale, centre=centre,
+                reach=priors.reach, share=priors.share, rounding=ROUNDING,
             ))  # fmt: skip
 
         found = under(sums, one)

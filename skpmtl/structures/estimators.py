@@ -201,7 +201,7 @@ _DOC = """{summary}
 
 
 _GROUPS = """
-        "groups": all of these, and groups of similar models that nobody names. They are looked for
+        "groups": all of these, and unknown groups of similar models. They are looked for
         where m mu is at least 150 (75 for zero-out), levels are pooled, and the first moment shows
         a direction, and take 10 % of the squared budget; otherwise the fit is that of "auto", and
         the report says why. In a list "groups" needs "low-rank"."""

@@ -43,7 +43,7 @@ def test_updates_lead_to_minima_about_the_pooled_model(classes):
         assert np.linalg.norm(gradient + strength * D[k]) < (0.15 if classes else 1e-6) * size
 
 
-def test_a_far_feature_does_not_set_an_even_pull():
+def test_a_far_feature_does_not_set_the_strength():
     """Which is .05 of ten median variances at most; in an ordinary table it changes nothing."""
     table, theta = table_of((30, 12)), np.full((1, 4), 0.2)
     X = table.X.copy()

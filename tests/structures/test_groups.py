@@ -1,4 +1,4 @@
-"""Groups of tasks that nobody names: bounds, releases, membership, and where they may go."""
+"""Hidden groups of tasks: bounds, releases, membership, and where they may go."""
 
 import copy
 import json
