@@ -1,10 +1,12 @@
-"""Displays of rounds, trade-offs, relations and models."""
+"""Displays of rounds, trade-offs, effects and models."""
 
 import warnings
 from copy import copy
 from dataclasses import replace
 
 import numpy as np
+from scipy.stats import norm
+from scipy.stats import t as student_t
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
@@ -15,9 +17,11 @@ from .tables.ids import listed
 __all__ = [
     "ClientSimilarityDisplay",
     "ConvergenceDisplay",
+    "EffectsDisplay",
     "PathDisplay",
     "PrivacyUtilityDisplay",
     "RelationDisplay",
+    "TaskIntervalDisplay",
     "TaskRelatednessDisplay",
 ]
 
@@ -709,21 +713,12 @@ class RelationDisplay:
                 f"coef has {r} covariates and {d} features: give as many names, and one noise_std "
                 "for every covariate, or for every number."
             )
-        if ax is None:
-            size = 2.0 + 2.0 * r, 1.2 + 0.25 * d
-            _, ax = _pyplot().subplots(1, r, sharey=True, figsize=size, layout="constrained")
-        self.axes_ = np.atleast_1d(ax).ravel()
-        if len(self.axes_) != r:
-            raise ValueError(f"ax has {len(self.axes_)} axes for {r} covariates.")
+        self.axes_ = _panels(ax, names, features, "covariates")
         self.errorbars_ = []
         for j, axis in enumerate(self.axes_):
-            look = {"fmt": "o", "markersize": 4, "capsize": 2, **kwargs}
+            look = {**_POINTS, "capsize": 2, **kwargs}
             bars = None if std is None else np.broadcast_to(2.0 * std[j], d)
-            axis.axvline(0.0, color="0.7", linewidth=1, zorder=0)
             self.errorbars_.append(axis.errorbar(coef[j], np.arange(d), xerr=bars, **look))
-            axis.set_title(names[j])
-        self.axes_[0].set_yticks(np.arange(d), features)
-        self.axes_[0].invert_yaxis()
         self.figure_ = self.axes_[0].figure
         self.figure_.supxlabel("what one more adds to the coefficient")
         return self
@@ -762,6 +757,318 @@ class RelationDisplay:
             noise_std=getattr(estimator, "relation_noise_std_", None),
             covariates=estimator.billboard_.relation.names,
             features=names,
+        )
+        return display.plot(ax=ax, **kwargs)
+
+
+class EffectsDisplay:
+    """Effects that all tasks share, with both parts of their standard errors.
+
+    One panel per covariate, cluster or class, one point per coefficient. The thin bar is the
+    interval; of its half-length the thick bar is the part of privacy noise alone, and the rest
+    comes from differences between tasks, where ``std_error^2 = noise^2 + differences^2``.
+    Everything drawn was released and may be published. Create it with :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    effects : DataFrame
+        ``summary_frame()`` of an estimator, or some of its rows.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes
+        One for every panel, from left to right.
+
+    figure_ : matplotlib Figure
+        Figure with the plot.
+
+    errorbars_, noise_bars_ : list of matplotlib ErrorbarContainer
+        Points with their intervals, and the part of the noise, in the order of `axes_`.
+
+    See Also
+    --------
+    RelationDisplay : Effects of covariates of a fit without standard errors.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skpmtl.inspection import EffectsDisplay
+    >>> effects = pd.DataFrame(
+    ...     {"effect": [0.5, 0.1], "lower": [0.3, -0.1], "upper": [0.7, 0.3],
+    ...      "noise_share": [0.2, 0.6]},
+    ...     index=["age", "size"],
+    ... )
+    >>> display = EffectsDisplay(effects=effects).plot()
+    >>> [label.get_text() for label in display.axes_[0].get_yticklabels()]
+    ['age', 'size']
+    """
+
+    def __init__(self, *, effects):
+        self.effects = effects
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : array-like of matplotlib Axes, default=None
+            One for every panel; None makes a figure.
+
+        **kwargs : dict
+            Keywords for the :meth:`matplotlib.axes.Axes.errorbar` of every panel.
+
+        Returns
+        -------
+        display : EffectsDisplay
+            This object, with ``axes_`` and the other attributes set.
+
+        Raises
+        ------
+        ValueError
+            If an effect has no standard error.
+        """
+        if not np.isfinite(self.effects.to_numpy(dtype=np.float64)).all():
+            raise ValueError(
+                "Some effects have no standard error: the warning of summary_frame() says why."
+            )
+        outer = list(range(self.effects.index.nlevels - 1))
+        groups = list(self.effects.groupby(level=outer, sort=False)) if outer else []
+        groups = groups or [("shared model", self.effects)]
+        titles = [", ".join(map(str, np.atleast_1d(np.array(name, object)))) for name, _ in groups]
+        features = [str(name) for name in groups[0][1].index.get_level_values(-1)]
+        self.axes_ = _panels(ax, titles, features, "panels")
+        self.errorbars_, self.noise_bars_, at = [], [], np.arange(len(features))
+        for axis, (_, part) in zip(self.axes_, groups, strict=True):
+            effect, reach = part["effect"], part["upper"] - part["effect"]
+            bars = axis.errorbar(effect, at, xerr=reach, label="interval", **{**_POINTS, **kwargs})
+            color = bars.lines[0].get_color()
+            noise = axis.errorbar(
+                effect, at, xerr=np.sqrt(part["noise_share"]) * reach, fmt="none", ecolor=color,
+                elinewidth=4, alpha=0.5, label="of privacy noise",
+            )  # fmt: skip
+            self.errorbars_.append(bars)
+            self.noise_bars_.append(noise)
+        self.axes_[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        self.figure_ = self.axes_[0].figure
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, coverage=0.9, ax=None, **kwargs):
+        """Read the standard errors of a fitted estimator and draw the display.
+
+        Parameters
+        ----------
+        estimator : PrivateMeanRegMTL or PrivateMeanRegMTLClassifier
+            Fitted with ``standard_errors=True``.
+
+        coverage : float, default=0.9
+            Of the intervals, in (0, 1).
+
+        ax : array-like of matplotlib Axes, default=None
+            One for every panel; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : EffectsDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        TypeError
+            For estimators that have no standard errors.
+        ValueError
+            For a fit without ``standard_errors=True``, or where none could be released.
+        """
+        check_is_fitted(estimator)
+        if not hasattr(estimator, "summary_frame"):
+            raise TypeError(
+                f"{type(estimator).__name__} has no standard errors: pass a PrivateMeanRegMTL "
+                "with standard_errors=True (of a Pipeline take its last step)."
+            )
+        return cls(effects=estimator.summary_frame(coverage=coverage)).plot(ax=ax, **kwargs)
+
+
+class TaskIntervalDisplay:
+    """Caterpillar plot: one interval per task, in the order of the estimates.
+
+    Coefficients, or predictions for one row, with the errors of their task's model. The picture
+    shows private values of every task drawn. It is for the holder of these models, such as one
+    task, or a curator that has all rows anyway; do not publish it. Create it with
+    :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    estimate : array-like of shape (n_tasks,)
+        Posterior means.
+
+    reach : array-like of shape (n_tasks,)
+        Half-widths of the intervals. Of tasks where it is not finite only the estimate is drawn.
+
+    tasks : array-like of shape (n_tasks,), default=None
+        Names of the tasks; None numbers them from 0.
+
+    name : str, default=None
+        What is estimated; the label of the axis.
+
+    reference : float, default=None
+        Value of the shared model, which is drawn as a line.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes with the plot.
+
+    figure_ : matplotlib Figure
+        Figure with the plot.
+
+    errorbar_ : matplotlib ErrorbarContainer
+        Estimates with their intervals, from the lowest.
+
+    Examples
+    --------
+    >>> from skpmtl.inspection import TaskIntervalDisplay
+    >>> display = TaskIntervalDisplay(
+    ...     estimate=[0.3, -0.1, 0.2], reach=[0.2, 0.1, 0.4], tasks=["a", "b", "c"]
+    ... ).plot()
+    >>> [label.get_text() for label in display.ax_.get_yticklabels()]
+    ['b', 'c', 'a']
+    """
+
+    def __init__(self, *, estimate, reach, tasks=None, name=None, reference=None):
+        self.estimate = estimate
+        self.reach = reach
+        self.tasks = tasks
+        self.name = name
+        self.reference = reference
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        **kwargs : dict
+            Keywords for :meth:`matplotlib.axes.Axes.errorbar`.
+
+        Returns
+        -------
+        display : TaskIntervalDisplay
+            This object, with ``ax_`` and the other attributes set.
+        """
+        estimate = np.asarray(self.estimate, dtype=np.float64)
+        reach = np.asarray(self.reach, dtype=np.float64)
+        tasks = np.arange(len(estimate)) if self.tasks is None else np.asarray(self.tasks)
+        if estimate.ndim != 1 or estimate.shape != reach.shape or tasks.shape != estimate.shape:
+            raise ValueError(
+                "estimate, reach and tasks need one entry per task, but have the shapes "
+                f"{[estimate.shape, reach.shape, tasks.shape]}."
+            )
+        order = np.argsort(estimate, kind="stable")
+        at, reach = np.arange(len(order)), np.where(np.isfinite(reach), reach, np.nan)[order]
+        if ax is None:
+            height = min(1.2 + 0.2 * len(order), 9.0)
+            _, ax = _pyplot().subplots(figsize=(5.0, height), layout="constrained")
+        if self.reference is not None:
+            ax.axvline(self.reference, color="0.7", linewidth=1, zorder=0)
+        self.errorbar_ = ax.errorbar(estimate[order], at, xerr=reach, **{**_POINTS, **kwargs})
+        some = at[:: -(-len(at) // _MOST_CATERPILLAR_LABELS)]
+        ax.set_yticks(some, [str(name) for name in tasks[order[some]]])
+        ax.set_xlabel("estimate" if self.name is None else self.name)
+        ax.set_ylabel("task")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, coef="intercept", *, x=None, tasks=None, coverage=0.9, ax=None, **kwargs
+    ):
+        """Read coefficients of the tasks of a fitted estimator and draw the display.
+
+        After a fit that protects what the tasks share, and not their own models, a
+        `PrivacyLeakWarning` says that the picture is made of these models.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted with ``uncertainty``: with `covariance_` of the tasks.
+
+        coef : str or int, default="intercept"
+            Coefficient to draw: "intercept", a name in ``coef_names_``, or a position.
+
+        x : array-like of shape (n_features,), default=None
+            Row, in the order of ``coef_names_``, at which to draw the expected target (for
+            classifiers: the log-odds) of every task in place of a coefficient. The noise of a
+            new target is not part of the interval; see ``predict_interval``.
+
+        tasks : array-like of int or str, default=None
+            Tasks to draw: positions in ``tasks_``, or names as strings; None draws all.
+
+        coverage : float, default=0.9
+            Of the intervals, in (0, 1).
+
+        ax : matplotlib Axes, default=None
+            Axes to draw on; None makes a figure.
+
+        **kwargs : dict
+            Passed to :meth:`plot`.
+
+        Returns
+        -------
+        display : TaskIntervalDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        ValueError
+            For a fit without posterior or of more than two classes, and for a coefficient, a
+            task, a row or a coverage that does not fit.
+
+        Warns
+        -----
+        PrivacyLeakWarning
+            After a fit whose guarantee does not cover the models of tasks together.
+        """
+        check_is_fitted(estimator)
+        if getattr(estimator, "covariance_", np.empty(0)).ndim != 3:
+            raise ValueError(
+                f"This {type(estimator).__name__} keeps no covariances of one output: fit it with "
+                "uncertainty=True, with two classes at most (of a Pipeline take its last step)."
+            )
+        if not 0.0 < coverage < 1.0:
+            raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.9.")
+        known = np.asarray(estimator.tasks_)
+        some = np.arange(len(known)) if tasks is None else _positions(tasks, known, "tasks")
+        names = list(estimator.coef_names_)
+        z, name = _direction(coef, names), coef if isinstance(coef, str) else names[coef]
+        if x is not None:
+            z, name = np.append(np.asarray(x, dtype=np.float64).ravel(), 1.0), "score at x"
+            if len(z) != len(names) + 1 or not np.isfinite(z).all():
+                raise ValueError(f"x must be {len(names)} finite numbers, one for each feature.")
+        _warn_of_models(estimator)
+        model = np.column_stack([estimator.coef_, estimator.intercept_])
+        model = np.nan_to_num(getattr(estimator, "posterior_shift_", 0.0), posinf=0.0) + model
+        covariance = estimator.covariance_[some]
+        good = np.isfinite(covariance).all(axis=(1, 2))
+        std = np.sqrt(np.maximum(np.where(good[:, None, None], covariance, 0.0) @ z @ z, 0.0))
+        quantile = norm.ppf(0.5 * (1.0 + coverage))
+        if not is_classifier(estimator):
+            dof = np.where(good, estimator.dof_[some], 3.0)
+            quantile = student_t.ppf(0.5 * (1.0 + coverage), dof) * np.sqrt((dof - 2.0) / dof)
+        shared = np.full(len(z), np.nan)
+        shared[:-1] = getattr(estimator, "mean_coef_", np.nan)
+        shared[-1] = getattr(estimator, "mean_intercept_", getattr(estimator, "level_", np.nan))
+        reference = float(shared[z != 0.0] @ z[z != 0.0])
+        display = cls(
+            estimate=model[some] @ z,
+            reach=np.where(good, quantile * std, np.inf),
+            tasks=known[some],
+            name=name,
+            reference=reference if np.isfinite(reference) else None,
         )
         return display.plot(ax=ax, **kwargs)
 
@@ -918,20 +1225,24 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
                 f"{type(estimator).__name__} has no coef_ to compare. Give from_coef an array "
                 "with one row per task."
             )
-        guarantee = getattr(getattr(estimator, "privacy_", None), "guarantee", "none")
-        # Of the other guarantees only what the tasks share is covered, not their own models.
-        if guarantee not in ("none", "task DP", "record DP"):
-            warnings.warn(
-                "The picture compares the models that all tasks made from their own rows; the "
-                f'guarantee of this fit ("{guarantee}") does not cover them together. Show it '
-                "only to those who may see all rows.",
-                PrivacyLeakWarning,
-                stacklevel=users_line(),
-            )
+        _warn_of_models(estimator)
         return cls.from_coef(
             estimator.coef_, tasks=estimator.tasks_, measure=measure,
             outlier=getattr(estimator, "outlier_", None), ax=ax, **kwargs,
         )  # fmt: skip
+
+
+def _warn_of_models(estimator):
+    guarantee = getattr(getattr(estimator, "privacy_", None), "guarantee", "none")
+    # Of the other guarantees only what the tasks share is covered, not their own models.
+    if guarantee not in ("none", "task DP", "record DP"):
+        warnings.warn(
+            "The picture compares the models that all tasks made from their own rows; the "
+            f'guarantee of this fit ("{guarantee}") does not cover them together. Show it '
+            "only to those who may see all rows.",
+            PrivacyLeakWarning,
+            stacklevel=users_line(),
+        )
 
 
 def _of_path(path):
@@ -947,6 +1258,37 @@ def _of_path(path):
 
 
 _MOST_LABELS = 25  # on an axis; more would overlap
+_MOST_CATERPILLAR_LABELS = 40
+_POINTS = {"fmt": "o", "markersize": 4}
+
+
+def _panels(ax, titles, features, what):
+    """Axes from left to right, one per title, with the features from top to bottom."""
+    r, d = len(titles), len(features)
+    if ax is None:
+        size = 2.0 + 2.0 * r, 1.2 + 0.25 * d
+        _, ax = _pyplot().subplots(1, r, sharey=True, figsize=size, layout="constrained")
+    axes = np.atleast_1d(ax).ravel()
+    if len(axes) != r:
+        raise ValueError(f"ax has {len(axes)} axes for {r} {what}.")
+    for axis, title in zip(axes, titles, strict=True):
+        axis.axvline(0.0, color="0.7", linewidth=1, zorder=0)
+        axis.set_title(title)
+    axes[0].set_yticks(np.arange(d), features)
+    axes[0].invert_yaxis()
+    return axes
+
+
+def _direction(coef, names):
+    """Vector z of which z'(w, b) is this coefficient."""
+    places = [*names, "intercept"]
+    if isinstance(coef, str):
+        if coef not in places:
+            raise ValueError(f"coef={coef!r} is not among {listed(places)}.")
+        coef = places.index(coef)
+    elif not 0 <= coef < len(names):
+        raise ValueError(f"coef={coef!r} must be a name, or a position below {len(names)}.")
+    return np.eye(len(places))[coef]
 
 
 def _heat_map(matrix, names, order, ax, im_kw, label):
@@ -970,18 +1312,18 @@ def _heat_map(matrix, names, order, ax, im_kw, label):
     return image, ax
 
 
-def _positions(order, names):
+def _positions(order, names, what="order"):
     """Rows that `order` asks for by position, or by name."""
     order, n = np.asarray(order), len(names)
     if order.dtype.kind in "UTO":
         known = {str(name): position for position, name in enumerate(names)}
         missing = [name for name in order.tolist() if str(name) not in known]
         if missing:
-            raise ValueError(f"order has {listed(missing)}; the names are {listed(names)}.")
+            raise ValueError(f"{what} has {listed(missing)}; the names are {listed(names)}.")
         return np.array([known[str(name)] for name in order.tolist()])
     if order.dtype.kind not in "iu" or not ((order >= -n) & (order < n)).all():
         raise ValueError(
-            f"order={listed(order)} must hold positions from 0 to {n - 1}, or names as strings, "
+            f"{what}={listed(order)} must hold positions from 0 to {n - 1}, or names as strings, "
             f"such as {str(names[0])!r}."
         )
     return order

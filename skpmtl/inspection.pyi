@@ -53,6 +53,24 @@ class ConvergenceDisplay:
     ) -> Self: ...
     def plot(self, ax: Any = None, **kwargs: Any) -> ConvergenceDisplay: ...
 
+class EffectsDisplay:
+    effects: Any
+    axes_: Any
+    figure_: Any
+    errorbars_: Any
+    noise_bars_: Any
+    def __init__(self, *, effects: Any) -> None: ...
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        *,
+        coverage: float = 0.9,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> Self: ...
+    def plot(self, ax: Any = None, **kwargs: Any) -> EffectsDisplay: ...
+
 class PathDisplay:
     alphas: ArrayLike
     errors: ArrayLike
@@ -145,6 +163,38 @@ class RelationDisplay:
     def from_estimator(cls, estimator: Any, *, ax: Any = None, **kwargs: Any) -> Self: ...
     def plot(self, ax: Any = None, **kwargs: Any) -> RelationDisplay: ...
 
+class TaskIntervalDisplay:
+    estimate: ArrayLike
+    reach: ArrayLike
+    tasks: ArrayLike
+    name: str
+    reference: float
+    ax_: Any
+    figure_: Any
+    errorbar_: Any
+    def __init__(
+        self,
+        *,
+        estimate: ArrayLike,
+        reach: ArrayLike,
+        tasks: ArrayLike | None = None,
+        name: str | None = None,
+        reference: float | None = None,
+    ) -> None: ...
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator: Any,
+        coef: str | int = "intercept",
+        *,
+        x: ArrayLike | None = None,
+        tasks: ArrayLike | str | None = None,
+        coverage: float = 0.9,
+        ax: Any = None,
+        **kwargs: Any,
+    ) -> Self: ...
+    def plot(self, ax: Any = None, **kwargs: Any) -> TaskIntervalDisplay: ...
+
 class TaskRelatednessDisplay:
     relatedness: ArrayLike
     tasks: ArrayLike
@@ -186,8 +236,10 @@ class TaskRelatednessDisplay:
 __all__ = [
     "ClientSimilarityDisplay",
     "ConvergenceDisplay",
+    "EffectsDisplay",
     "PathDisplay",
     "PrivacyUtilityDisplay",
     "RelationDisplay",
+    "TaskIntervalDisplay",
     "TaskRelatednessDisplay",
 ]

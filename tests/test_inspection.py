@@ -4,7 +4,10 @@ import sys
 
 import matplotlib.pyplot
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.stats import norm
+from scipy.stats import t as student_t
 from sklearn.dummy import DummyRegressor
 from sklearn.metrics import mean_squared_error
 
@@ -17,6 +20,7 @@ from skpmtl import (
     PrivacyLeakWarning,
     PrivateFedAvg,
     PrivateMeanRegMTL,
+    PrivateMTLClassifier,
     PublishedMeanRegMTL,
     PublishedMeanRegMTLClassifier,
     mtl_path,
@@ -25,9 +29,11 @@ from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.inspection import (
     ClientSimilarityDisplay,
     ConvergenceDisplay,
+    EffectsDisplay,
     PathDisplay,
     PrivacyUtilityDisplay,
     RelationDisplay,
+    TaskIntervalDisplay,
     TaskRelatednessDisplay,
 )
 
@@ -362,6 +368,106 @@ def test_relation_shows_what_facts_add_with_the_noise():
     X, y, task = make_low_rank_tasks(n_tasks=40, n_features=4, random_state=0)
     display = RelationDisplay.from_estimator(exact.fit(X, y, task=task))
     assert display.noise_std is None and len(display.errorbars_) == 2
+
+
+@pytest.mark.parametrize("relation", [False, True])
+def test_effects_show_both_parts_of_their_errors(relation):
+    X, y, task = make_low_rank_tasks(n_tasks=200, n_features=3, random_state=0)
+    X = pd.DataFrame(X, columns=["age", "dose", "size"])
+    given = {"relation": np.arange(200)[:, None] % 2 == 0} if relation else {}
+    # Exact errors hold no noise, and those of a small budget are NaN too often.
+    est = PrivateMeanRegMTL(epsilon=100.0, tasks=range(200), standard_errors=True, **given)
+    est.fit(X, y, task=task)
+    display = EffectsDisplay.from_estimator(est, coverage=0.8)
+    frame = est.summary_frame(0.8)
+    titles = [ax.get_title() for ax in display.axes_]
+    names = frame.index.get_level_values(0).unique() if relation else ["shared model"]
+    assert titles == list(map(str, names))
+    labels = [label.get_text() for label in display.axes_[0].get_yticklabels()]
+    assert labels == (["age", "dose", "size"] if relation else ["age", "dose", "size", "intercept"])
+
+    def ends(bars):
+        return np.concatenate(
+            [[segment[:, 0] for segment in each[2][0].get_segments()] for each in bars]
+        )
+
+    np.testing.assert_allclose(ends(display.errorbars_), frame[["lower", "upper"]])
+    # Squares of both parts sum to that of the whole.
+    whole, noise = (np.diff(ends(bars))[:, 0] for bars in (display.errorbars_, display.noise_bars_))
+    np.testing.assert_allclose(noise**2, frame["noise_share"] * whole**2)
+
+
+def test_effects_refuse_what_has_no_standard_errors():
+    with pytest.raises(TypeError, match="standard_errors=True"):
+        EffectsDisplay.from_estimator(fitted(LocalOnly()))
+    with pytest.raises(ValueError, match="has no standard errors"):
+        EffectsDisplay.from_estimator(fitted(PrivateMeanRegMTL(epsilon=3.0)))
+    columns = ["effect", "lower", "upper", "noise_share"]
+    empty = pd.DataFrame(np.nan, ["age"], columns)
+    with pytest.raises(ValueError, match="no standard error"):
+        EffectsDisplay(effects=empty).plot()
+
+
+@pytest.mark.filterwarnings("ignore:The picture compares")
+def test_caterpillar_shows_coefficients_with_their_intervals():
+    X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=3, random_state=0)
+    est = LocalOnly(uncertainty=True, tasks=range(12)).fit(X, y, task=task)
+    order = np.argsort(est.coef_[:, 1])
+    display = TaskIntervalDisplay.from_estimator(est, "x1")
+    points, _, (lines,) = display.errorbar_
+    np.testing.assert_allclose(points.get_xdata(), est.coef_[order, 1])
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert labels == [str(est.tasks_[k]) for k in order]
+    half = np.array([np.ptp(segment[:, 0]) / 2 for segment in lines.get_segments()])
+    dof, std = est.dof_[order], np.sqrt(est.covariance_[order, 1, 1])
+    np.testing.assert_allclose(half, student_t.ppf(0.95, dof) * np.sqrt((dof - 2) / dof) * std)
+    by_position = TaskIntervalDisplay.from_estimator(est, 1)
+    np.testing.assert_array_equal(by_position.reach, display.reach)
+
+
+def test_caterpillar_at_a_row_is_the_prediction_without_its_noise():
+    X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=3, random_state=0)
+    est = PrivateMeanRegMTL(epsilon=None, uncertainty=True, tasks=range(12)).fit(X, y, task=task)
+    display = TaskIntervalDisplay.from_estimator(est, x=X[0], tasks=[3, 5])
+    rows = np.repeat(X[:1], 2, axis=0)
+    mean, std = est.predict(rows, task=est.tasks_[[3, 5]], return_std=True)
+    np.testing.assert_allclose(display.estimate, mean)
+    dof, noise = est.dof_[[3, 5]], est.noise_variance_[[3, 5]]
+    unit = student_t.ppf(0.95, dof) * np.sqrt((dof - 2) / dof)
+    np.testing.assert_allclose((display.reach / unit) ** 2, std**2 - noise)
+    np.testing.assert_allclose(display.reference, X[0] @ est.mean_coef_ + est.mean_intercept_)
+
+
+def test_caterpillar_of_private_models_warns_and_leaves_infinite_bars_out():
+    X, y, task = make_low_rank_tasks(n_tasks=40, n_features=3, random_state=0)
+    est = PrivateMTLClassifier(epsilon=3.0, tasks=range(40), classes=[0, 1])
+    est.fit(X, (y > 0).astype(int), task=task)
+    with pytest.warns(PrivacyLeakWarning, match="only to those who may see all rows"):
+        display = TaskIntervalDisplay.from_estimator(est)
+    shift = est.posterior_shift_[:, -1]
+    np.testing.assert_allclose(display.estimate, est.intercept_ + shift)
+    np.testing.assert_allclose(display.reach, norm.ppf(0.95) * np.sqrt(est.covariance_[:, -1, -1]))
+    display = TaskIntervalDisplay(estimate=[1.0, 2.0], reach=[np.inf, 1.0]).plot()
+    assert np.isfinite(display.ax_.get_xlim()).all()
+
+
+def test_caterpillar_refuses_what_it_cannot_draw():
+    X, y, task = make_low_rank_tasks(n_tasks=12, n_features=3, random_state=0)
+    est = LocalOnly(uncertainty=True, tasks=range(12)).fit(X, y, task=task)
+    for wrong, words in (
+        ({"coef": "age"}, "'age' is not among"),
+        ({"coef": 3}, "a position below 3"),
+        ({"x": [1.0, 2.0]}, "3 finite numbers"),
+        ({"tasks": [12]}, "positions from 0 to 11"),
+        ({"tasks": ["nobody"]}, r"tasks has \['nobody'\]"),
+        ({"coverage": 1.0}, r"in \(0, 1\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            TaskIntervalDisplay.from_estimator(est, **wrong)
+    with pytest.raises(ValueError, match="uncertainty=True"):
+        TaskIntervalDisplay.from_estimator(fitted(LocalOnly()))
+    with pytest.raises(ValueError, match="one entry per task"):
+        TaskIntervalDisplay(estimate=[1.0, 2.0], reach=[1.0]).plot()
 
 
 def test_relation_names_features_and_refuses_what_it_cannot_draw():
