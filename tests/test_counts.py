@@ -10,7 +10,9 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
 
 from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl.local.prior import LocalModels, _Block
 from skpmtl.solvers.losses import make_loss
+from skpmtl.tables.datafits import POISSON
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings(
@@ -253,3 +255,27 @@ def test_tasks_of_few_rows_gain_from_each_other(cls, epsilon):
     own = excess(est.predict(X[~some], task=task[~some]))
     assert own < 0.75 * excess(alone.predict(X[~some], task=task[~some]))
     assert own < 0.6 * excess(pooled)
+
+
+@pytest.mark.parametrize("far", [-900.0, -150.0, 60.0, 900.0])
+def test_models_come_back_from_scores_that_are_far_off(far, monkeypatch):
+    """Noise times features far from 0 sends the scores of a pooled model there."""
+    y = counts(m=5, n=6)[1]
+    base, ends = np.full((30, 1), far), np.arange(0, 31, 6)
+    table = TaskTable(np.ones((30, 1)), y, ends, np.arange(5), base=base, loss="poisson")
+    local = LocalModels(table, classification=True, fit_intercept=False)
+    steps, modes = [], _Block.modes
+    monkeypatch.setattr(_Block, "modes", lambda *args: (steps.append(1), modes(*args))[1])
+    W, _ = local.solve(np.ones(1), np.full(5, 1e6))
+    sums = np.add.reduceat(y, table.offsets[:-1])
+    slopes = sums - 6.0 * np.exp(far + W[:, 0]) - 1e-6 * W[:, 0]
+    assert_allclose(slopes, 0.0, atol=1e-6 * sums.max())
+    assert len(steps) < 40
+
+
+def test_the_loss_of_counts_is_what_its_slopes_add_up_to():
+    s, y = np.linspace(-300.0, 300.0, 1201), np.array([[0.0], [3.0]])
+    value, slope = POISSON.value(y, s), POISSON.derivatives(y, s)[0]
+    rise = np.diff(value, axis=1) / np.diff(s)
+    size = 1e-9 * (1.0 + np.abs(slope[:, 1:]))
+    assert (rise >= slope[:, :-1] - size).all() and (rise <= slope[:, 1:] + size).all()

@@ -15,7 +15,8 @@ from .weights import in_rows, without_weightless
 __all__ = ["DATAFITS", "LOGISTIC", "POISSON", "Datafit"]
 
 _LEAST = 1e-6  # curvature of a row in steps of Newton's method
-_FAR = 100.0  # scores of counts beyond which means are not told apart
+_FAR, _FARTHEST = 100.0, 1e6  # scores of counts from which losses are linear, and constant
+_WILD = 20.0  # distance of a score from the logarithm of its count at which curvatures say nothing
 NO_EVENTS = 0.5  # events of a task that has none: its level stays finite
 
 
@@ -133,14 +134,30 @@ class Poisson(Datafit):
         return replace(table, y=weights * table.y, base=base, weights=None, masses=masses)
 
     def value(self, y, score):
-        score = np.clip(score, -_FAR, _FAR)
+        near = np.clip(score, -_FAR, _FAR)
         with np.errstate(all="ignore"):
             saturated = np.where(y > 0, y - y * np.log(y), 0.0)
-        return np.exp(score) - y * score - saturated
+        mean = np.exp(near)
+        beyond = np.clip(score, -_FARTHEST, _FARTHEST) - near
+        return mean - y * near - saturated + (mean - y) * beyond
 
     def derivatives(self, y, score):
         mean = np.exp(np.clip(score, -_FAR, _FAR))
         return mean - y, mean
+
+    def working(self, y, score):
+        """As of `Datafit`; secants stand in for curvatures of scores that are far off.
+
+        A step of Newton's method would take such a score down by 1, or up without bound.
+        """
+        weight, step = super().working(y, score)
+        if np.abs(score).max(initial=0.0) > _WILD:
+            way = np.log(np.maximum(y, NO_EVENTS)) - score
+            slope = self.derivatives(y, score)[0]
+            wild = (np.abs(way) > _WILD) & (slope * way < 0)
+            weight = np.where(wild, np.maximum(-slope / np.where(wild, way, 1.0), _LEAST), weight)
+            step = -slope / weight
+        return weight, step
 
     def mean(self, score):
         return np.exp(np.minimum(score, 700.0))  # does not overflow
