@@ -399,7 +399,7 @@ def test_effects_show_both_parts_of_their_errors(relation):
 
 def test_effects_refuse_what_has_no_standard_errors():
     with pytest.raises(TypeError, match="standard_errors=True"):
-        EffectsDisplay.from_estimator(fitted(LocalOnly()))
+        EffectsDisplay.from_estimator(fitted(MPMTLLowRank(epsilon=None)))
     with pytest.raises(ValueError, match="has no standard errors"):
         EffectsDisplay.from_estimator(fitted(PrivateMeanRegMTL(epsilon=3.0)))
     columns = ["effect", "lower", "upper", "noise_share"]
