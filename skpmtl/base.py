@@ -22,9 +22,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._coefficients import NamedCoefficients
 from ._diagram import Documented, ShowsPrivacy
-from ._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
+from ._runtime.compat import (
+    CALLBACK_ATTRIBUTES,
+    Interval,
+    InvalidParameterError,
+    StrOptions,
+    check_parameters,
+)
 from ._runtime.stack import sklearn_holds, users_line
-from .callbacks import RoundCallbacks, followed, following
+from .callbacks import RoundCallbacks, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import noise_parties_of
@@ -119,8 +125,9 @@ class TaskIndexed(Documented, BaseEstimator):
                 )
             inferred = warn_of_inferred(self, tasks=form.kind not in ("single", "wide"))
             table, classes = self._encoded(table)
+            rounds = following(self) if CALLBACK_ATTRIBUTES & vars(self).keys() else nullcontext()
             # Warnings about overflow would depend on rows.
-            with following(self), np.errstate(all="ignore"):
+            with rounds, np.errstate(all="ignore"):
                 fitted = self._fit_finite(table)
                 if len(table.absent):
                     fitted = self._with_absent(fitted, table)
@@ -611,7 +618,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         def log(*values):
             logger.log(level, f"{type(self).__name__} {message}", *values)
 
-        return followed(self, log if logger.isEnabledFor(level) else None, message, n_rounds)
+        log = log if logger.isEnabledFor(level) else None
+        rounds = getattr(self, "_round_callbacks", None)
+        return log if rounds is None else rounds.followed(log, message, n_rounds)
 
     def personalize(self, X, y, task=None, sample_weight=None):
         """Add tasks that were not in `fit`, or replace models, at no privacy cost.

@@ -10,8 +10,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import has_fit_parameter
 
 from .base import Scored, TaskIndexed
+from .tables.datafits import real_target
 from .tables.table import by_code
-from .tables.targets import encode_labels, real_target
+from .tables.targets import encode_labels
 
 __all__ = ["PerTask"]
 

@@ -10,14 +10,10 @@ import inspect
 import warnings
 from contextlib import contextmanager
 
-from ._runtime.compat import CallbackSupportMixin, callback_management_context
+from ._runtime.compat import CALLBACK_ATTRIBUTES, CallbackSupportMixin, callback_management_context
 from ._runtime.stack import users_line
 
-__all__ = [
-    "RoundCallbacks",
-    "followed",
-    "following",
-]
+__all__ = ["RoundCallbacks", "following"]
 _WITHHELD = ("X", "y", "metadata", "fitted_estimator")
 
 
@@ -68,9 +64,12 @@ class RoundCallbacks(CallbackSupportMixin):
 
 @contextmanager
 def following(estimator):
-    """Context of the rounds of a fit; ends the callbacks of `followed`, also after an error."""
-    hears = getattr(estimator, "_skl_callbacks", None) or hasattr(estimator, "_parent_callback_ctx")
-    hears = hears and isinstance(estimator, RoundCallbacks) and not estimator._unheard
+    """Context of the rounds of a fit; ends the callbacks of its rounds, also after an error."""
+    hears = (
+        CALLBACK_ATTRIBUTES & vars(estimator).keys()
+        and isinstance(estimator, RoundCallbacks)
+        and not estimator._unheard
+    )
     if callback_management_context is None or not hears:
         yield
         return
@@ -83,31 +82,6 @@ def following(estimator):
             del estimator._round_callbacks
 
 
-def followed(estimator, log, message, n_rounds=None):
-    """`log`, or a function that calls it and ends a round; within `following` only.
-
-    Parameters
-    ----------
-    estimator : estimator
-    log : callable or None
-    message : str
-        Its first word says what is counted.
-    n_rounds : int, default=None
-        Public number of calls, None if it is not known before.
-    """
-    rounds = getattr(estimator, "_round_callbacks", None)
-    if rounds is None or rounds.fit is not None:
-        return log
-    rounds.begin(message.split()[0], n_rounds)
-
-    def count(*values):
-        if log is not None:
-            log(*values)
-        rounds.count()
-
-    return count
-
-
 class _Rounds:
     """Contexts of one fit, and of the round that is running."""
 
@@ -115,6 +89,28 @@ class _Rounds:
         self.estimator = estimator
         self.fit = self.round = None
         self.done = 0
+
+    def followed(self, log, message, n_rounds=None):
+        """`log`, or a function that calls it and ends a round.
+
+        Parameters
+        ----------
+        log : callable or None
+        message : str
+            Its first word says what is counted.
+        n_rounds : int, default=None
+            Public number of calls, None if it is not known before.
+        """
+        if self.fit is not None:
+            return log
+        self.begin(message.split()[0], n_rounds)
+
+        def count(*values):
+            if log is not None:
+                log(*values)
+            self.count()
+
+        return count
 
     def begin(self, name, n_rounds):
         self.name, self.n_rounds = name, n_rounds

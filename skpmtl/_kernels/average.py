@@ -8,7 +8,7 @@ less their means where there is an intercept, and the residual t = v - c Z a,
     -log evidence = n' / 2 log Q + 1 / 2 log det (I + Z Z' / rho),
 
 with the noise variance s^2 integrated out under a scale-free prior, and n' rows less one for an
-intercept. The smaller of Z Z' and Z' Z is tridiagonal already (`skpmtl._kernels.spectrum`), so
+intercept. The smaller of Z Z' and Z' Z is tridiagonal already (`skpmtl._kernels.grams`), so
 that every prior is a system of linear cost.
 """
 
@@ -27,7 +27,7 @@ NO_CENTRES = np.empty((0, 0)), np.empty(0, dtype=np.int64), np.empty(0)
 def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
     """Right sides of the systems of all tasks, of the responses and of the centres.
 
-    `F`, `K` and `v` are those of `skpmtl._kernels.spectrum.grams`; the centre of task k is
+    `F`, `K` and `v` are those of `skpmtl._kernels.grams.grams`; the centre of task k is
     unit[k] times centres[which[k]]. right[k] (2, R) receives v and Z a, or Z'v and Z'Z a where
     there are more rows than features, and sums[k] (3,) v'v, and in that case v'Z a and a'Z'Z a.
     """
@@ -58,7 +58,7 @@ def averages(
 ):  # fmt: skip
     """W[k] = average of the modes of task k under its priors, by prior weight and evidence.
 
-    T = (diag, off) and the reflections in `K` come from `skpmtl._kernels.spectrum.tridiagonal`,
+    T = (diag, off) and the reflections in `K` come from `skpmtl._kernels.grams.tridiagonal`,
     the rest from `right_sides`. Of prior s of task k rho[k, s] is the precision, reach[k, s] what
     its centre is multiplied by, and prior[k, s] the logarithm of its weight; dof[k] is n', and Q
     is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence,
@@ -167,7 +167,7 @@ def class_averages(
     The Hessian of the loss of a row in its scores is at most bend = 1/4 for two classes, and bend
     (I - 1 1' / C) with bend = 1/2 for C of them (D. Boehning, "Multinomial logistic regression
     algorithm", 1992). No model changes that, so that the tridiagonal matrix and `Z`, the rows in
-    its columns (`skpmtl._kernels.spectrum.rotate`), serve all priors and all steps. The log
+    its columns (`skpmtl._kernels.grams.rotate`), serve all priors and all steps. The log
     evidence is taken to be, up to a constant,
 
         - f - times / 2 log det (I + h Z Z' / rho),

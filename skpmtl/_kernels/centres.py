@@ -1,7 +1,7 @@
 """Log evidence and modes of a task's model about each of many centres, under the same prior.
 
 With squared loss a centre changes the response only, so that the tridiagonal form of a task's rows
-(`skpmtl._kernels.spectrum`), the pivots of every scale and their determinants are made once for all
+(`skpmtl._kernels.grams`), the pivots of every scale and their determinants are made once for all
 centres. Centres are the inner loop.
 """
 

@@ -3,7 +3,7 @@
 A task with n rows and a model of d numbers works in the smaller of two spaces, as in
 `skpmtl._kernels.local`: on A A' (n x n) or A' A (d x d), both F' F with F = A' or A, A the rows
 times roots of their weights. For many prior scales F' F = Q T Q' is made tridiagonal once, with
-`skpmtl._kernels.spectrum`.
+`skpmtl._kernels.grams`.
 
 Each function runs over a block of tasks, whose arrays are padded to the size of the largest.
 """

@@ -59,52 +59,6 @@ def triangular_products(X, pick, panels, out):
 
 
 @njit
-def centred_rows(
-    A, pick, factor, offsets, weight, response, centre, F, v, mean, level, mass
-):  # fmt: skip
-    """F[k], v = rows A[pick] and response of task k, less weighted means, times roots of weights.
-
-    Columns of A are multiplied by `factor` (d,). The rows of the tasks, which `offsets` divides
-    among them, become the columns of F[k] (max(n, d), min(n, d)), or its rows when there are more
-    than features; then v is a last column beside them. `centre` is 1.0, or 0.0 for means of 0.
-    `mean` (m, d) starts at zero; level, mass (m,) receive the mean response and the sum of weights.
-    """
-    d = A.shape[1]
-    for k in range(mass.shape[0]):
-        lo, hi, m, f = offsets[k], offsets[k + 1], mean[k], F[k]
-        n = hi - lo
-        sums, middle = 0.0, 0.0
-        for i in range(lo, hi):
-            x, w = A[pick[i]], weight[i]
-            sums += w
-            middle += w * response[i]
-            for j in range(d):
-                m[j] += w * x[j]
-        mass[k] = sums
-        middle *= centre / sums
-        level[k] = middle
-        for j in range(d):
-            m[j] *= centre / sums
-        for i in range(n):
-            v[lo + i] = weight[lo + i] ** 0.5 * (response[lo + i] - middle)
-        # Eight features at a time: rows are read in lines of the cache, and as many of F written.
-        for first in range(0, d, 8 if n <= d else d):
-            last = min(first + 8, d) if n <= d else d
-            for i in range(n):
-                x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
-                for j in range(first, last):
-                    c = w * factor[j] * (x[j] - m[j])
-                    if n <= d:
-                        f[j, i] = c
-                    else:
-                        f[i, j] = c
-        for i in range(n if n > d else 0):
-            f[i, d] = v[lo + i]
-        for j in range(d):
-            m[j] *= factor[j]
-
-
-@njit
 def left_out(
     Z, offsets, folds, d, T, by_scale, by_row, dets, q, line, U, B, M, S, out
 ):  # fmt: skip

@@ -1,7 +1,7 @@
 """Log evidence of priors that are a few directions over an even floor, at the cost of the few.
 
 A prior N(0, kappa s^2 (f I + V V')) with V (d, c) has, in the coordinates in which the smaller of
-Z Z' and Z' Z of a task is the tridiagonal T (`skpmtl._kernels.spectrum`), a matrix that is
+Z Z' and Z' Z of a task is the tridiagonal T (`skpmtl._kernels.grams`), a matrix that is
 H = I + kappa f T and c directions more. Determinant and quadratic form follow by Woodbury's
 formula, and what does not depend on the prior is made once for all of them.
 

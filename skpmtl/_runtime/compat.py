@@ -46,6 +46,9 @@ except (ImportError, AttributeError):  # before 1.9
 
     callback_management_context = None
 
+# What an estimator has that callbacks follow, or that is inside of one that they follow.
+CALLBACK_ATTRIBUTES = {"_skl_callbacks", "_parent_callback_ctx"}
+
 try:
     from sklearn.utils._repr_html.estimator import _VisualBlock as VisualBlock
 except ImportError:
@@ -59,6 +62,7 @@ except ImportError:
 
 
 __all__ = [
+    "CALLBACK_ATTRIBUTES",
     "CallbackSupportMixin",
     "Interval",
     "InvalidParameterError",

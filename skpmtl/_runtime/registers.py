@@ -23,11 +23,6 @@ from numba.extending import lower_builtin, models, register_model
 LANES, ROWS = 8, 4
 
 
-def up(sizes, multiple):
-    """The next multiple, such as of `LANES`."""
-    return -(-sizes // multiple) * multiple
-
-
 _NUMBER, _PLACE, _BYTE = ir.DoubleType(), ir.IntType(32), ir.IntType(8)
 _REGISTER = ir.VectorType(_NUMBER, LANES)
 _REGISTERS = ir.ArrayType(_REGISTER, ROWS)

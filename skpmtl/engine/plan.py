@@ -85,6 +85,11 @@ def n_directions(population):
     return min(_RANK + n_free(population) - 1, population.n_features)
 
 
+def is_able(n_tasks, mu, replace_one):
+    """Public rule: whether votes on evidence are worth their budget."""
+    return n_tasks * mu >= (150.0 if replace_one else 75.0) or math.isinf(mu)
+
+
 class StructurePlan(Plan):
     """Budget shares of one fit. Reads public numbers only: counts and parameters.
 
@@ -188,13 +193,13 @@ class StructurePlan(Plan):
             self.levels
             and not self.classification
             and "low-rank" in structures
-            and votes.is_able(m, self.mu, self.adjacency == "replace-one")
+            and is_able(m, self.mu, self.adjacency == "replace-one")
         )
         self.asks_for_groups = GROUPS in structures
         self.groups = self.asks_for_groups and self.few_rows
         self.no_groups = ""
         if not self.groups:
-            able = votes.is_able(m, self.mu, self.adjacency == "replace-one")
+            able = is_able(m, self.mu, self.adjacency == "replace-one")
             self.no_groups = "levels are not pooled" if able else "too few tasks for the budget"
         self.all_pooled = est.levels == "pooled"
         self.has_intercepts = est.fit_intercept

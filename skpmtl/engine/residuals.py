@@ -16,9 +16,9 @@ from numbers import Integral, Real
 import numpy as np
 from scipy.special import ndtr
 
-from .._kernels.clip import clip_rows
 from .._runtime.compat import Interval
 from .._runtime.public import Public
+from ..privacy.mechanisms import clip_rows
 
 BINS = np.arange(-40, 41)  # octaves
 SHARE = 0.05  # of mu^2

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
+from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, shrunk_spectrum
 
 # Candidates for the vote, in an order in which the differences that matter come first.

@@ -4,9 +4,9 @@ from functools import cached_property
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from ..exchange.protocol import TaskSide
 from ..local.prior import LocalModels, best_scale, even_root, tempered, vote_penalty
+from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..tables.datafits import events
 from ..tables.table import common_scores, differences, largest_eigenvalues

@@ -6,13 +6,11 @@ a log-likelihood of all tasks, up to clipping. Differences of neighbours and not
 clipping those would favour the dull end of the list.
 """
 
-import math
-
 import numpy as np
 from scipy.special import logsumexp
 
-from .._kernels.clip import clip_rows
 from ..local.prior import SNR, LocalModels, vote_penalty, weak_penalty
+from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import root_of
 
 CLIP = 2.0  # c
@@ -126,8 +124,3 @@ def differences_of(found):
 def sensitivity(replace_one):
     """Of `sum_of_differences`."""
     return (2.0 if replace_one else 1.0) * CLIP
-
-
-def is_able(n_tasks, mu, replace_one):
-    """Public rule: whether the votes are worth their budget."""
-    return n_tasks * mu >= (150.0 if replace_one else 75.0) or math.isinf(mu)

@@ -17,7 +17,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from ..privacy.tape import queried, replied
+from ..privacy.rng import TAPE, replied
 from . import servers
 from .plan import TRUSTED
 
@@ -408,8 +408,8 @@ def run(curator, tasks, source, journal=None, noise_parties=TRUSTED):
             if isinstance(step, Query) and hasattr(tasks, "recalled"):
                 tasks.recalled(step)
             continue
-        if isinstance(step, Query):
-            queried(step, partial(contributed, tasks, step))
+        if isinstance(step, Query) and (tape := TAPE.get()) is not None:
+            tape.query(step, partial(contributed, tasks, step))
         if isinstance(step, PublicDraw):
             reply = {"drawn": drawn(step.draw, source)}
         elif hasattr(tasks, "released"):

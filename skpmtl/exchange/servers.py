@@ -42,7 +42,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..privacy.tape import replied
+from ..privacy.rng import replied
 
 __all__ = ["SumServer", "opened", "release", "shares"]
 

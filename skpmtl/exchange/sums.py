@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
+from ..privacy.mechanisms import clip_rows
 
 __all__ = ["clipped_sum", "sum_of_clipped"]
 

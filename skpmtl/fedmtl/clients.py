@@ -20,6 +20,7 @@ import numpy as np
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from .._runtime.stack import users_line
+from ..tables.datafits import real_target
 from ..tables.forms import (
     check_finite,
     encode_rows,
@@ -31,7 +32,7 @@ from ..tables.forms import (
 )
 from ..tables.ids import listed, locate
 from ..tables.table import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
-from ..tables.targets import encode_labels, real_target
+from ..tables.targets import encode_labels
 from ..tables.weights import balanced_shares, class_weights, row_weights
 
 

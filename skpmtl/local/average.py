@@ -8,11 +8,11 @@ public prior weight. That is local: nothing leaves the task, and no other task's
 import numpy as np
 
 from .._kernels.average import averages, class_averages, right_sides
+from .._kernels.grams import rotate, tridiagonal
 from .._kernels.losses import NUMBER
-from .._kernels.spectrum import rotate, tridiagonal
-from .._runtime.registers import LANES, up
+from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks
-from ..tables.table import read_only, rows_of
+from ..tables.table import padded, read_only, rows_of
 from .prior import _BLOCK, _Block
 
 # Strengths of regularisation towards the centre, in units of the one without an evidence: public.
@@ -154,7 +154,7 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
             W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
             evidence[mine] = np.where(dof > 0, likely, -np.inf)
 
-    run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
+    run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, padded(d, 8), _BLOCK)])
     return evidence, W, b
 
 
@@ -230,7 +230,7 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
         for part, ends, F, K in block._parts(weights, np.zeros(len(y))):
             mine, count, R = tasks[part], len(F), K.shape[2]
             if Z is None:
-                Z = np.zeros((count, up(int(sizes[tasks].max()), 4) + 4, R))
+                Z = np.zeros((count, padded(int(sizes[tasks].max()), 4) + 4, R))
                 V, X, product = np.zeros((R, LANES)), np.zeros((LANES, R)), np.zeros((4, LANES))
             T, found, level = np.zeros((2, count, R)), np.empty((count, C, d)), np.empty((count, C))
             likely, some = np.empty(count), np.empty((count, rho.shape[1]))
@@ -246,5 +246,5 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
             W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
             evidence[mine] = likely + held_evidence(held, table.support[mine], C)
 
-    run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, up(d, 8), _BLOCK)])
+    run_blocks(run, [(tasks,) for tasks in even_blocks(sizes, padded(d, 8), _BLOCK)])
     return evidence, W, b, shares

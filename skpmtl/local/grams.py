@@ -6,9 +6,9 @@ import numpy as np
 
 from .._kernels.grams import build_grams, build_row_grams, invert_row_grams, weigh_rows
 from .._kernels.linalg import spd_inverse, spd_inverse_narrow
-from .._runtime.registers import LANES, up
+from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks, single_blas_thread, task_blocks
-from ..tables.table import read_only, rows_of
+from ..tables.table import padded, read_only, rows_of
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
@@ -29,8 +29,8 @@ def grams(X, y, offsets, scale, centre, weights=None):
         def block(first, last):
             part = slice(first, last)
             ends = offsets[first : last + 1]
-            R = up(d + 1, LANES)
-            scratch = np.zeros((np.diff(ends).max(), R)), np.empty((up(d, 4), R))
+            R = padded(d + 1, LANES)
+            scratch = np.zeros((np.diff(ends).max(), R)), np.empty((padded(d, 4), R))
             return build_grams(X, y, ends, scale[part], centre, G[part], g[part], *scratch, weights)
 
         return G, g, sum(run_blocks(block, task_blocks(offsets, d, _BLOCK)))
@@ -65,7 +65,7 @@ def each_block(kernel, G, *arrays):
 def invert(A):
     """Replace the symmetric positive definite matrices A_k by their inverses."""
     r = A.shape[1]
-    R = up(r, 2)
+    R = padded(r, 2)
 
     def narrow(A):
         return spd_inverse_narrow(A, np.empty((R, R, LANES)), np.empty((4, R, LANES)))

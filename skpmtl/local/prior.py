@@ -1,4 +1,4 @@
-"""The task half: models a task fits alone under a prior w ~ N(a, kappa s^2 M).
+"""The task side: models that a task fits alone under a prior w ~ N(a, kappa s^2 M).
 
 Centre a and shape M are public (they come from the billboard); kappa, the noise level s and the
 intercept are the task's own. All tasks are treated alike, in blocks that bound the memory.
@@ -13,8 +13,8 @@ from scipy import sparse
 
 from .._kernels.average import NO_CENTRES, averages
 from .._kernels.centres import about_centres
+from .._kernels.grams import centred_rows, grams, rotate, tridiagonal
 from .._kernels.local import (
-    centred_rows,
     left_out,
     posterior_modes,
     rotated_responses,
@@ -22,12 +22,11 @@ from .._kernels.local import (
     triangular_products,
 )
 from .._kernels.passes import scores
-from .._kernels.spectrum import grams, rotate, tridiagonal
 from .._kernels.spiked import spiked_evidences
-from .._runtime.registers import LANES, up
+from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
-from ..tables.table import common_scores, largest_eigenvalues, read_only, rows_of
+from ..tables.table import common_scores, largest_eigenvalues, padded, read_only, rows_of
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance.
@@ -50,7 +49,7 @@ _LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
 
-SCALES = up(len(SNR), LANES)  # with padding
+SCALES = padded(len(SNR), LANES)  # with padding
 
 
 def even_root(d):
@@ -562,7 +561,7 @@ class _Block:
         """Yield (tasks, ends, F, K) for few tasks at a time, whose F' F stay in the cache."""
         sizes, d = np.diff(self.offsets), self.A.shape[1]
         m, n = len(sizes), int(sizes.max())
-        R, P, S = up(min(n, d) + 1, LANES), up(max(n, d), 4), up(min(n, d), 4)
+        R, P, S = padded(min(n, d) + 1, LANES), padded(max(n, d), 4), padded(min(n, d), 4)
         step = max(_BLOCK // (R * (P + 2 * S)), 1)
         even = sizes.min() == n  # then the same numbers are padding
         self.v, self.mean = np.empty(self.offsets[-1]), np.zeros((m, d))
@@ -616,7 +615,7 @@ class _Block:
         sizes, d = np.diff(self.offsets), self.A.shape[1]
         m, n = len(sizes), int(sizes.max())
         r = min(n, d)
-        R, S = up(r + 1, LANES), up(n, 4) + 4
+        R, S = padded(r + 1, LANES), padded(n, 4) + 4
         folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
         root = np.sqrt(weight)
         q, wide, product = np.zeros((3, R)), np.zeros((2, R)), np.zeros((4, LANES))
@@ -634,7 +633,7 @@ class _Block:
             count = len(F)
             if Z is None:
                 Z = np.zeros((count, S, R))
-            T = np.zeros((2, count, up(r, 4)))
+            T = np.zeros((2, count, padded(r, 4)))
             tridiagonal(K, ends, d, *T, *wide)
             rotate(K, ends, d, F, Z[:count], V, W, product)
             own, held, rows = sizes[k], self.support[k], slice(ends[0], ends[-1])
@@ -711,14 +710,14 @@ class _Block:
     def spiked(self, weight, response, basis, mix, ends, floors, snr, prior):
         """`LocalModels.spiked` for the tasks of the block."""
         d, counts = self.A.shape[1], np.diff(ends)
-        wide = up(counts + 1, LANES)  # columns of each prior
+        wide = padded(counts + 1, LANES)  # columns of each prior
         starts = np.cumsum(wide) - wide
-        B, C = up(basis.shape[1] + 1, LANES), wide.max()
+        B, C = padded(basis.shape[1] + 1, LANES), wide.max()
         free = np.zeros((d, B - basis.shape[1]))
         columns = np.zeros((B, wide.sum()))
         columns[: len(mix), np.arange(mix.shape[1]) + np.repeat(starts - ends[:-1], counts)] = mix
         basis = np.hstack([basis, free])
-        more = up(len(snr), LANES) - len(snr)
+        more = padded(len(snr), LANES) - len(snr)
         snr, prior = (
             np.pad(snr, (0, more), "edge"),
             np.pad(prior, (0, more), constant_values=-np.inf),

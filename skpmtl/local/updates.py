@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from .._kernels.grams import gram_product
 from .._kernels.short import short_inverses, short_prox
 from .._kernels.steps import add_clipped
 from .._runtime.threads import in_order, run_blocks
+from ..privacy.mechanisms import clip_rows
 from .centred import share_of_centre
 from .grams import NARROW, task_inverses
 

@@ -7,9 +7,9 @@ import numpy as np
 from scipy.special import expit
 
 from .._kernels.average import csr_fits, csr_gram, log_dets
+from .._kernels.grams import tridiagonal
 from .._kernels.losses import NUMBER
-from .._kernels.spectrum import tridiagonal
-from .._runtime.registers import LANES, up
+from .._runtime.registers import LANES
 from .._runtime.threads import in_order
 from ..engine.billboard import Structure, alone
 from ..engine.evidence import Evidence
@@ -39,7 +39,7 @@ from ..local.posterior import (
 from ..local.prior import mixed, tempered
 from ..local.robust import huber_models
 from ..local.updates import is_squared, lengths
-from ..tables.table import differences
+from ..tables.table import differences, padded
 
 _NO_INIT = 2.0  # prior weight of going without a public initial model, against about as much for it
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
@@ -282,7 +282,7 @@ class PersonalModels:
         for a, n in enumerate(sizes):
             diag, off = squares[first.ends[a] // C : first.ends[a + 1] // C], line
             if n <= _LONGEST:
-                K, R = np.zeros((1, up(n, 4) + 4, up(n + 1, LANES))), up(n + 1, LANES)
+                K, R = np.zeros((1, padded(n, 4) + 4, padded(n + 1, LANES))), padded(n + 1, LANES)
                 csr_gram(
                     *csr, rows, offsets[block[a]], n, problem.fit_intercept, line, K[0],
                     table.counts,

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from ..engine.tasks import StructureTaskSide
 from ..exchange.sums import sum_of_clipped
+from ..privacy.mechanisms import clip_rows
 from ..rounds.tasks import RoundsTaskSide
 from .errors import deviations
 

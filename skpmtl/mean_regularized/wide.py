@@ -8,6 +8,23 @@ from ..tables.table import bound_values, by_code
 from .personal import PersonalModels
 
 
+class Computed:
+    """Attribute that fits with `models_` compute at every access; the others store it."""
+
+    def __init__(self, compute, exists=lambda est: True):
+        self.compute, self.exists = compute, exists
+
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __get__(self, est, owner=None):
+        if est is None:
+            return self
+        if "models_" in vars(est) and self.exists(est):
+            return self.compute(est)
+        raise AttributeError(f"{type(est).__name__!r} object has no attribute {self.name!r}")
+
+
 class WideSparse:
     """Mixin of estimators that may have `models_`, a `SparseModels`, in the place of `coef_`.
 
@@ -48,14 +65,9 @@ class WideSparse:
         b = merge_rows(len(tasks), here, fitted["intercept_"], away, rest.intercept)
         return {**fitted, "models_": models, "intercept_": b}
 
-    def __getattr__(self, name):
-        # Coefficients of wide sparse tasks are written out only when somebody asks for them.
-        if "models_" in vars(self):
-            if name == "coef_":
-                return self.models_.coef()
-            if name == "mean_coef_" and self.billboard_.has_one_mean:
-                return self.billboard_.mean
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    # Coefficients of wide sparse tasks are written out only when somebody asks for them.
+    coef_ = Computed(lambda est: est.models_.coef())
+    mean_coef_ = Computed(lambda est: est.billboard_.mean, lambda est: est.billboard_.has_one_mean)
 
     def _task_coef(self, position):
         if "models_" in vars(self):

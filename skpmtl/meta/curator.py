@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from ..exchange.protocol import PublicDraw, Query, run_away
+from ..privacy.mechanisms import clip_rows
 
 _HELD = 3.0  # times the median length of updates without a budget
 

@@ -21,11 +21,11 @@ from scipy.special import logsumexp
 
 from .._kernels.average import NO_CENTRES, averages
 from .._kernels.finetune import descend, evidence, weighted_rows
+from .._kernels.grams import grams, tridiagonal
 from .._kernels.losses import LOGISTIC, NUMBER, SQUARED, losses
 from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
-from .._kernels.spectrum import grams, tridiagonal
-from .._runtime.registers import LANES, up
+from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
 from ..local.laplace import ClassPriors
 from ..local.posterior import (
@@ -38,7 +38,7 @@ from ..local.posterior import (
     shifted,
 )
 from ..local.prior import SCALES, SNR, LocalModels, best_scale, even_root, lone_scale
-from ..tables.table import common_scores, largest_eigenvalues, read_only, rows_of
+from ..tables.table import common_scores, largest_eigenvalues, padded, read_only, rows_of
 from .rules import BOUND
 
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
@@ -186,9 +186,9 @@ class FineTuner:
         (C, size), sizes = self.shape, np.diff(ends)
         m, n = len(sizes), int(sizes.max())
         r = min(n, size)
-        R = up(r + 1, LANES)
-        F, K = np.zeros((m, up(max(n, size), 4), R)), np.zeros((m, up(r, 4), R))
-        q, T = np.zeros((m, C, R)), np.zeros((2, m, up(r, 4)))
+        R = padded(r + 1, LANES)
+        F, K = np.zeros((m, padded(max(n, size), 4), R)), np.zeros((m, padded(r, 4), R))
+        q, T = np.zeros((m, C, R)), np.zeros((2, m, padded(r, 4)))
         weighted_rows(read_only(self.table.X), pick, ends, self.fit_intercept, root, D, F, q)
         grams(F, ends, size, root, K)
         whole = None if self.loss == "squared" else K.copy()

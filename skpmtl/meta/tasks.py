@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from .._runtime.threads import cost_blocks
 from ..exchange.protocol import TaskSide
-from ..privacy.rng import SeededSource, add_on_grid
-from ..privacy.tape import replied
+from ..privacy.mechanisms import clip_rows
+from ..privacy.rng import SeededSource, add_on_grid, replied
 from .finetune import even_weights, own_rates, row_norms, run_inner
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once

@@ -5,7 +5,8 @@ import math
 import numpy as np
 
 from ..engine.levels import LEVEL_BINS, REACH, window_share
-from ..engine.votes import N_DIFFERENCES, is_able
+from ..engine.plan import is_able
+from ..engine.votes import N_DIFFERENCES
 from ..engine.votes import sensitivity as sensitivity_of_votes
 from ..exchange.plan import TRUSTED, Plan, check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from ..engine.levels import TaskLevels, octave_of
 from ..engine.spectrum import in_blocks
 from ..engine.votes import differences_of, evidences
@@ -10,6 +9,7 @@ from ..exchange.billboard import Personal
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
 from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
+from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..rounds.tasks import RoundsTaskSide
 from .billboard import about

@@ -1,4 +1,4 @@
-"""Sensitivities, noise mechanisms and public shifts.
+"""Clipping, sensitivities, noise mechanisms and public shifts.
 
 Notation: the task contributes w (a row of the clipped contributions, ||w|| <= K) and the
 curator releases a sum over tasks plus noise. Adjacency "zero-out": one task contributes 0
@@ -11,13 +11,47 @@ import math
 import numpy as np
 from scipy.special import ndtri
 
+from .._kernels.records import MARGIN
 from .._kernels.wishart import bartlett
 from .accounting import check_count, check_positive, published_wishart_delta_bound
-from .rng import add_on_grid, grid_step
-from .tape import replied
+from .rng import add_on_grid, grid_step, replied
 
 ADJACENCIES = ("replace-one", "zero-out")
 _LARGEST = 1e150  # norm that is squared
+_BLOCK = 1 << 15  # numbers that stay in the cache until the last pass over them
+
+
+# ---------------------------------------------------------------- clipping
+def clip_rows(W, bound, power, out):
+    """Scale every row of W into the ball ||w||_power <= bound, power 2 or 4, into `out`.
+
+    A row with a NaN or an infinite entry becomes zero. Norms are taken after division by the
+    largest entry, so squares neither overflow nor vanish. `out` may be W.
+
+    It is not compiled: a loop is two to three times as fast, which saves microseconds of a fit, and
+    costs the first one a quarter of a second.
+    """
+    limit, step = bound * (1.0 - MARGIN), max(_BLOCK // max(W.shape[1], 1), 1)
+    for first in range(0, len(W), step):
+        _clip(W[first : first + step], limit, power, out[first : first + step])
+
+
+def _clip(W, limit, power, out):
+    unit = np.array(W, dtype=np.float64)
+    # The largest of a row with a NaN is NaN.
+    largest = np.maximum(unit.max(axis=1, initial=0.0), -unit.min(axis=1, initial=0.0))
+    bad = ~np.isfinite(largest)
+    unit[bad] = 0.0
+    largest[bad | (largest == 0.0)] = 1.0
+    unit /= largest[:, None]
+    square = unit if power == 2 else unit * unit
+    root = np.einsum("kj,kj->k", square, square) ** (1.0 / power)
+    # The norm is largest * root, which itself may overflow; root is 0 or at least 1.
+    longest = limit / np.maximum(root, 1.0)
+    near = ~(largest > longest) & ~bad
+    unit *= longest[:, None]
+    unit[near] = W[near]
+    out[...] = unit
 
 
 # ---------------------------------------------------------------- sensitivities

@@ -1,7 +1,8 @@
-"""Sources of noise, and rounding of noisy numbers to a public grid."""
+"""Sources of noise, their replies, and rounding of noisy numbers to a public grid."""
 
 import os
 import warnings
+from contextvars import ContextVar
 
 import numpy as np
 from scipy.special import gammainccinv, gammaincinv, ndtri
@@ -11,6 +12,8 @@ from .report import PrivacyLeakWarning
 
 GRID_BITS = 24  # the public grid is 2^-24 of the noise (rounded down to a power of two)
 _RARE = np.uint64(1 << 53)  # words below this get more bits: a float has room for them
+
+TAPE = ContextVar("skpmtl_tape", default=None)  # the `skpmtl.privacy.tape.Tape` of a fit, if any
 
 # What the report says about rounding, by source.
 _GRID = (
@@ -32,6 +35,21 @@ EXACT_ARITHMETIC = (
     "drawn exactly on that grid and added as integers; the noise is calibrated to the sensitivity "
     "after rounding"
 )
+
+
+def replied(entry, draw, values):
+    """``draw()``, or what the tape that is running replies.
+
+    Parameters
+    ----------
+    entry : callable () -> dict
+    draw : callable () -> ndarray or dict of ndarray
+        Adds noise, or decides by chance.
+    values : array-like (n_parts, ...), or callable (reply) -> ndarray
+        What the noise is added to, which may depend on earlier noise of the same reply.
+    """
+    tape = TAPE.get()
+    return draw() if tape is None else tape.reply(entry(), draw, values)
 
 
 def noise_source(random_state=None, *, secure=False):

@@ -2,12 +2,11 @@
 
 import copy
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 
 import numpy as np
 
-_RUNNING = ContextVar("skpmtl_tape", default=None)
+from .rng import TAPE
 
 
 class TapeError(Exception):
@@ -75,15 +74,22 @@ class Tape:
 
     @contextmanager
     def running(self):
-        """Within it `replied` goes through this tape."""
-        token = _RUNNING.set(self)
+        """Within it `skpmtl.privacy.rng.replied` goes through this tape."""
+        token = TAPE.set(self)
         try:
             yield self
         finally:
-            _RUNNING.reset(token)
+            TAPE.reset(token)
 
     def query(self, query, contributed):
-        """Record a query to the tasks; see `queried`."""
+        """Record a query to the tasks.
+
+        Parameters
+        ----------
+        query : skpmtl.exchange.Query
+        contributed : callable () -> positions, contributions
+            See `QueryRecord`.
+        """
         if not self._with_queries:
             return
         public = {
@@ -93,7 +99,10 @@ class Tape:
         self.queries.append(QueryRecord(public, *contributed()))
 
     def reply(self, entry, draw, values):
-        """The reply to a fit that describes its release by `entry`; see `replied`."""
+        """The reply to a fit that describes its release by `entry`.
+
+        See `skpmtl.privacy.rng.replied`.
+        """
         place = len(self.releases)
         if not callable(values):
             values = np.array(values)  # before `draw` adds its noise in place
@@ -114,35 +123,6 @@ class Tape:
         # What is given away may be changed in place.
         self.releases.append(Release(entry, copy.deepcopy(reply), values))
         return copy.deepcopy(reply)
-
-
-def replied(entry, draw, values):
-    """``draw()``, or what the tape that is running replies.
-
-    Parameters
-    ----------
-    entry : callable () -> dict
-    draw : callable () -> ndarray or dict of ndarray
-        Adds noise, or decides by chance.
-    values : array-like (n_parts, ...), or callable (reply) -> ndarray
-        What the noise is added to, which may depend on earlier noise of the same reply.
-    """
-    tape = _RUNNING.get()
-    return draw() if tape is None else tape.reply(entry(), draw, values)
-
-
-def queried(query, contributed):
-    """Note a query of a curator on the tape that is running, if there is one.
-
-    Parameters
-    ----------
-    query : skpmtl.exchange.Query
-    contributed : callable () -> positions, contributions
-        See `QueryRecord`.
-    """
-    tape = _RUNNING.get()
-    if tape is not None:
-        tape.query(query, contributed)
 
 
 def _equal(a, b):

@@ -13,7 +13,6 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._docstrings import PARAGRAPHS
-from .._kernels.clip import clip_rows
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.threads import single_blas_thread
 from ..exchange.billboard import N_OUTPUTS, OfModels
@@ -35,7 +34,7 @@ from ..model_protected.plan import (
 from ..model_protected.tasks import WithMeanModel
 from ..privacy.accounting import published_wishart_delta_bound
 from ..privacy.allocation import allocation_weights
-from ..privacy.mechanisms import PublishedWishart
+from ..privacy.mechanisms import PublishedWishart, clip_rows
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from ..tables.public_init import PublicInit
 from ..tables.table import differences

@@ -11,11 +11,10 @@ import math
 
 import numpy as np
 
-from .._kernels.clip import clip_rows
 from ..exchange.plan import TRUSTED, divided_mu
 from ..privacy.accounting import gdp_epsilon
-from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ..privacy.rng import add_on_grid
+from ..privacy.mechanisms import VectorGaussian, clip_rows, mean_sensitivity
+from ..privacy.rng import add_on_grid, replied
 from ..privacy.sampling import (
     blocks_mu,
     fixed_size_epsilon,
@@ -23,7 +22,6 @@ from ..privacy.sampling import (
     poisson_epsilon,
     poisson_noise,
 )
-from ..privacy.tape import replied
 
 BINS = np.arange(-40, 41)
 _MOST = 2 / 3  # part of the tasks that it must hold: others have units of their own

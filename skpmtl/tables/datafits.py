@@ -9,15 +9,36 @@ from dataclasses import replace
 import numpy as np
 from sklearn.metrics import d2_tweedie_score, r2_score
 
-from .targets import public_range, real_target, refuse_target
+from .targets import public_range, refuse_target
 from .weights import in_rows, without_weightless
 
-__all__ = ["DATAFITS", "LOGISTIC", "POISSON", "Datafit"]
+__all__ = ["DATAFITS", "LOGISTIC", "POISSON", "Datafit", "real_target"]
 
 _LEAST = 1e-6  # curvature of a row in steps of Newton's method
 _FAR, _FARTHEST = 100.0, 1e6  # scores of counts from which losses are linear, and constant
 _WILD = 20.0  # distance of a score from the logarithm of its count at which curvatures say nothing
 NO_EVENTS = 0.5  # events of a task that has none: its level stays finite
+
+
+def real_target(table):
+    """Targets of a table as finite float64, or a ValueError that names the first bad one."""
+    y, numbers = np.asarray(table.y), None
+    if y.dtype.kind not in "mMc":  # spans and points of time would become counts
+        try:
+            numbers = y.astype(np.float64, copy=False)
+        except (TypeError, ValueError):
+            pass
+    if numbers is None:  # not inside of except: the first error shows a value
+        raise ValueError(
+            "Input y has values that are not numbers, such as text or dates; convert them, for "
+            "example with .astype(float). Classes are for the estimator that ends in Classifier."
+        )
+    y = numbers
+    bad = np.flatnonzero(~np.isfinite(y))
+    if len(bad):
+        problem = "NaN" if np.isnan(y[bad[0]]) else "infinity (inf)"
+        refuse_target(table, bad, problem)
+    return y
 
 
 class Datafit:

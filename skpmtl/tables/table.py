@@ -8,7 +8,7 @@ from scipy import sparse
 
 from .._kernels.passes import csr_scores, scores
 from .._kernels.rows import curvatures
-from .._runtime.registers import LANES, up
+from .._runtime.registers import LANES
 from .._runtime.threads import run_blocks, task_blocks
 from .ids import encode_ids, factorize, listed
 
@@ -215,6 +215,11 @@ def read_only(a):
     return a
 
 
+def padded(sizes, multiple):
+    """Sizes rounded up to a multiple, such as `LANES`, for arrays of compiled loops."""
+    return -(-sizes // multiple) * multiple
+
+
 def rows_of(offsets, tasks):
     """Rows of the tasks at these positions, task after task. -> rows, their own offsets"""
     sizes = np.diff(offsets)[tasks]
@@ -338,7 +343,7 @@ def largest_eigenvalues(table, centre):
 def _scratch(table, longest):
     """(place, columns, near, lines, Z) of the kernel, for tasks of `longest` rows at most."""
     d = table.n_features
-    R = up(d, LANES)
+    R = padded(d, LANES)
     near = max(_NEAR // max(R, 1) // 2 * 2, 2)
     lines = np.zeros((3, R))
     if table.is_sparse:

@@ -11,27 +11,6 @@ from .ids import factorize, listed, refuse_trailing_nul
 from .table import column_labels, distinct_ids, known_labels
 
 
-def real_target(table):
-    """Targets of a table as finite float64, or a ValueError that names the first bad one."""
-    y, numbers = np.asarray(table.y), None
-    if y.dtype.kind not in "mMc":  # spans and points of time would become counts
-        try:
-            numbers = y.astype(np.float64, copy=False)
-        except (TypeError, ValueError):
-            pass
-    if numbers is None:  # not inside of except: the first error shows a value
-        raise ValueError(
-            "Input y has values that are not numbers, such as text or dates; convert them, for "
-            "example with .astype(float). Classes are for the estimator that ends in Classifier."
-        )
-    y = numbers
-    bad = np.flatnonzero(~np.isfinite(y))
-    if len(bad):
-        problem = "NaN" if np.isnan(y[bad[0]]) else "infinity (inf)"
-        refuse_target(table, bad, problem)
-    return y
-
-
 def public_classes(classes):
     """Sorted array of a list of class labels, as scikit-learn sorts them.
 

@@ -164,11 +164,11 @@ def test_loops_are_measured_on_what_fits_give_them():
     from benchmarks.asv.speed.kernels import Loops
 
     loops = Loops()
-    loops.setup("spectrum.tridiagonal")  # which overwrites its matrices
+    loops.setup("grams.tridiagonal")  # which overwrites its matrices
     before = [old.copy() for _, old in loops.changed]
     found = []
     for _ in range(2):
-        loops.time_loop("spectrum.tridiagonal")
+        loops.time_loop("grams.tridiagonal")
         found.append([now.copy() for now, _ in loops.changed])
     assert len(before) > 2
     for first, second, old, (_, given) in zip(*found, before, loops.changed, strict=True):

@@ -8,13 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
+from skpmtl.engine.plan import is_able
 from skpmtl.engine.votes import (
     CLIP,
     N_DIFFERENCES,
     Tally,
     differences_of,
     evidences,
-    is_able,
     sensitivity,
     sum_of_differences,
 )

@@ -9,12 +9,11 @@ from numbers import Real
 
 import numpy as np
 
-from skpmtl._kernels.clip import clip_rows
 from skpmtl._runtime.compat import Interval
 from skpmtl.base import BaseMTL, MTLRegressorMixin
 from skpmtl.exchange import Billboard, Plan, Query, QuerySpec, TaskSide, clipped_sum
 from skpmtl.privacy.accounting import check_budget, gdp_mu
-from skpmtl.privacy.mechanisms import VectorGaussian, mean_sensitivity
+from skpmtl.privacy.mechanisms import VectorGaussian, clip_rows, mean_sensitivity
 
 
 # ------------------------------------------------------------------------------- billboard.py

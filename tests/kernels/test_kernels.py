@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.stats import multivariate_normal
 
 import skpmtl
-from skpmtl._kernels import grams, linalg, local, losses, passes, spectrum
+from skpmtl._kernels import grams, linalg, local, losses, passes
 from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
@@ -254,17 +254,17 @@ def test_grams_tridiagonal_and_rotation(run, sizes, d, kind):
             F[k, :d, : len(z)] = z.T
         else:
             F[k, : len(z), : d + 1] = np.column_stack([z, v[ends[k] : ends[k + 1]]])
-    run(spectrum.grams)(F, ends, d, v, K)
+    run(grams.grams)(F, ends, d, v, K)
     for k, z in enumerate(rows):
         own = v[ends[k] : ends[k + 1]]
         G, right = (z @ z.T, own) if len(z) <= d else (z.T @ z, z.T @ own)
         found = K[k, : len(G), : len(G) + 1]
         np.testing.assert_allclose(found, np.column_stack([G, right]), atol=1e-13)
     diag, off = np.zeros((2, m, r))
-    run(spectrum.tridiagonal)(K, ends, d, diag, off, *np.full((2, R), np.nan))
+    run(grams.tridiagonal)(K, ends, d, diag, off, *np.full((2, R), np.nan))
     Z = np.zeros((m, n + 3, R))
     scratch = np.full((R, 8), np.nan), np.full((8, R), np.nan), np.full((4, 8), np.nan)
-    run(spectrum.rotate)(K, ends, d, F, Z, *scratch)
+    run(grams.rotate)(K, ends, d, F, Z, *scratch)
     for k, z in enumerate(rows):
         n, r = len(z), min(len(z), d)
         T = np.diag(diag[k, :r]) + np.diag(off[k, : r - 1], 1) + np.diag(off[k, : r - 1], -1)

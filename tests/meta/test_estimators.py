@@ -13,8 +13,7 @@ from skpmtl import (
     DPMetaInit,
     DPMetaInitClassifier,
 )
-from skpmtl._kernels.clip import MARGIN
-from skpmtl._kernels.records import clipped_sum, inner_steps, record_norms
+from skpmtl._kernels.records import MARGIN, clipped_sum, inner_steps, record_norms
 from skpmtl.local.prior import SNR, lone_scale
 from skpmtl.meta import finetune
 from skpmtl.meta.rules import LEFT

@@ -10,7 +10,6 @@ import pytest
 from scipy.stats import beta, chi2, norm
 from sklearn.base import BaseEstimator
 
-from skpmtl._kernels.clip import clip_rows
 from skpmtl.privacy import (
     DiagonalGaussian,
     DiagonalLaplace,
@@ -29,6 +28,7 @@ from skpmtl.privacy import (
     second_moment_sensitivity,
 )
 from skpmtl.privacy.audit import _log_odds
+from skpmtl.privacy.mechanisms import clip_rows
 
 
 class Billboard:

@@ -8,7 +8,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import beta, chi2, gamma, kstest, laplace
 
-from skpmtl._kernels.clip import clip_rows
 from skpmtl._kernels.wishart import bartlett
 from skpmtl.privacy import (
     DiagonalGaussian,
@@ -30,6 +29,7 @@ from skpmtl.privacy import (
     second_moment_sensitivity,
     wishart_shift,
 )
+from skpmtl.privacy.mechanisms import clip_rows
 from skpmtl.privacy.rng import SeededSource
 
 ADJACENCIES = ["zero-out", "replace-one"]

@@ -12,7 +12,6 @@ import skpmtl
 from .tables import cpu_seconds, generated
 
 ROOM = "skpmtl._kernels."
-ROOM = "skpmtl._kernels."
 TASKS, ROWS, FEATURES = 200, 20, 20
 FITS = {
     "MPMTLLowRank": {"epsilon": 1.0},
@@ -27,15 +26,15 @@ LOOPS = {
     loop: fit
     for fit, loops in {
         "MPMTLLowRank": (
-            "local.centred_rows", "local.left_out", "local.triangular_products", "spectrum.grams",
-            "spectrum.tridiagonal", "spectrum.rotate", "average.averages", "rows.curvatures",
+            "grams.centred_rows", "local.left_out", "local.triangular_products", "grams.grams",
+            "grams.tridiagonal", "grams.rotate", "average.averages", "rows.curvatures",
         ),
         "MPMTLLowRankClassifier": ("local.posterior_modes",),
         "MPMTLGroupSparseClassifier": (
             "passes.scores", "passes.combine", "grams.build_grams", "grams.gram_product",
             "linalg.spd_inverse_narrow",
         ),
-        "PrivateMeanRegMTL": ("average.right_sides", "clip.clip_rows"),
+        "PrivateMeanRegMTL": ("average.right_sides",),
         "PrivateMeanRegMTLClassifier": (
             "steps.local_steps", "newton.loss_gradient", "newton.hessian_product",
             "average.class_averages", "predict.row_scores",
