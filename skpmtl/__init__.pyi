@@ -50,7 +50,7 @@ class BudgetPlan:
 
 class ClusteredMTL(RegressorMixin, BaseEstimator):
     n_clusters: int | Literal["auto"]
-    alpha: float
+    alpha: Literal["auto"] | float
     ridge: float
     task_weight: Literal["equal", "samples"]
     epsilon: float | None
@@ -91,7 +91,7 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
         self,
         n_clusters: int | Literal["auto"] = 2,
         *,
-        alpha: float = 1.0,
+        alpha: Literal["auto"] | float = "auto",
         ridge: float = 0.1,
         task_weight: Literal["equal", "samples"] = "equal",
         epsilon: float | None = None,

@@ -116,11 +116,15 @@ _OF_BUDGETS = (
 _PRIVATE = """With a finite
     `epsilon` only noisy sums leave the tasks, from which the curator publishes centres of groups;
     each task finds its own membership. Such a fit is that of ``PrivateMTL(structure="groups")``
-    with a number of groups. Without a budget, """
+    with a number of groups, and so is the default without a budget. With a number as `alpha`, """
+_ALPHA = """"auto" or float, default="auto"
+        Strength with which a task is drawn towards its group. "auto": each task weighs its group
+        against its own rows by evidence, by the course of a fit with a budget, without noise. A
+        number: the objective of the Notes, exact."""
 _BUDGET = f"""
     epsilon : float or None, default=None
-        Privacy budget of the whole fit. None or infinity: the exact fit. With a budget `alpha`,
-        `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
+        Privacy budget of the whole fit. None or infinity: no noise. With a budget, or with
+        ``alpha="auto"``, `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {PARAGRAPHS["adjacency"]}
@@ -130,14 +134,14 @@ _NOISE = f"""{TARGET_RANGE}
     {PARAGRAPHS["secure"]}"""
 _MORE = """
     groups_ : dict of str to ndarray
-        With a budget: released "counts" of tasks, (n_groups,), noise and all, and "centres" of
-        their coefficients, (n_groups, n_features). Of no groups where none were found, see
-        ``privacy_.notes["groups"]``.
+        With a budget or ``alpha="auto"``: released "counts" of tasks, (n_groups,), noise and all,
+        and "centres" of their coefficients, (n_groups, n_features). Of no groups where none were
+        found, see ``privacy_.notes["groups"]``.
     membership_ : ndarray of shape (n_tasks, n_groups + 1)
-        With a budget: posterior probabilities of each task's membership, the last one of no
+        As `groups_`: posterior probabilities of each task's membership, the last one of no
         group. For the task alone, and no part of `billboard_`.
     shares_, level_, level_spread_
-        With a budget: as of `PrivateMTL`."""
+        As of `PrivateMTL`, with `groups_`."""
 _DOC = """{summary}
 
     Tasks lie in a few unknown groups of similar {model}. {private}{this} is the convex
@@ -150,8 +154,7 @@ _DOC = """{summary}
     n_clusters : int, default=2
         Number k of groups. From the number of features or of tasks on, `alpha` has no
         effect.{numbers}
-    alpha : float, default=1.0
-        Pull of a task towards its group.
+    alpha : {alpha}
     ridge : float, default=0.1
         Weight of ``ridge / 2 * ||W||_F^2``, positive.
     {task_weight}{budget}
@@ -174,7 +177,7 @@ _DOC = """{summary}
         Models of the tasks, W transposed.
     intercept_ : ndarray of shape (n_tasks,)
     cluster_matrix_ : ndarray of shape (n_tasks, n_tasks)
-        M of the objective: large entries for tasks of one group, by which
+        M of the objective{exact}: large entries for tasks of one group, by which
         ``SpectralClustering(affinity="precomputed")`` names groups.
     tasks_ : ndarray of shape (n_tasks,)
         Task ids in the order of `coef_`.{classes}
@@ -183,7 +186,7 @@ _DOC = """{summary}
     {privacy_}
     n_iter_ : int
     objective_, dual_gap_ : float
-        Value of the objective and its duality gap.
+        Value of the objective and its duality gap{exact}.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
         Mean model.
     {features_in_}{more}
@@ -218,7 +221,7 @@ _DOC = """{summary}
     >>> from skpmtl import {name}
     >>> from skpmtl.datasets import make_low_rank_tasks
     >>> X, y, task = make_low_rank_tasks(n_tasks=20, n_samples=15, n_features=5, random_state=0)
-    >>> model = {name}(4, ridge=0.01).fit(X, {target}, task=task)
+    >>> model = {name}(4, alpha=1.0, ridge=0.01).fit(X, {target}, task=task)
     >>> model.coef_.shape, model.cluster_matrix_.shape
     ((20, 5), (20, 20))
     """
@@ -231,10 +234,12 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         model="linear regressions",
         private=_PRIVATE,
         this="this",
-        numbers=' With a budget 2 to 12, or "auto": tasks vote on it.',
+        exact=", with a number as `alpha`",
+        numbers=' With a budget or ``alpha="auto"`` at most 12, or\n        "auto": tasks vote.',
         budget=_BUDGET,
         noise=_NOISE,
         more=_MORE,
+        alpha=_ALPHA,
         also="ClusteredMTLClassifier : Exact, for two classes.\n    "
         'PrivateMTL : ``structure="groups"`` is the course with a budget, with more options.',
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
@@ -245,6 +250,7 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         **_Clustered._parameter_constraints,
         **{name: BaseMTL._parameter_constraints[name] for name in _OF_BUDGETS},
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
     _billboards = (ClusterBillboard, GroupBillboard)
     _extras = ("membership_",)
@@ -254,7 +260,7 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         self,
         n_clusters=2,
         *,
-        alpha=1.0,
+        alpha="auto",
         ridge=0.1,
         task_weight="equal",
         epsilon=None,
@@ -291,16 +297,23 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         super()._check_parameters()
         self._check_target_range()
         K = self.n_clusters
-        if self._is_private() and K != "auto" and not 2 <= K <= MOST_GROUPS:
+        if self._has_course() and K != "auto" and K > MOST_GROUPS:
             raise ValueError(
-                f'n_clusters={K} with a budget must be 2 to {MOST_GROUPS}, or "auto". One group '
-                "is a mean: PrivateMeanRegMTL."
+                f'n_clusters={K} with a budget, or with alpha="auto", must be at most '
+                f'{MOST_GROUPS}, or "auto".'
             )
-        if not self._is_private() and K == "auto":
+        if not self._has_course() and K == "auto":
             raise ValueError(
-                'n_clusters="auto" needs a budget, with which tasks vote on it: pass epsilon=, or '
-                "the number of groups."
+                'n_clusters="auto" needs alpha="auto" or a budget, with which tasks vote on it: '
+                "pass one of these, or the number of groups."
             )
+
+    def _has_course(self):
+        """Whether groups are released, with noise or without, and not those of the objective."""
+        return self._is_private() or self.alpha == "auto"
+
+    def _fit_exact(self, table):
+        return self._fit_table(table) if self.alpha == "auto" else super()._fit_exact(table)
 
     def _structures(self):
         return (*STRUCTURES, GROUPS)
@@ -315,7 +328,7 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         return grouped(super()._curator(population, source))
 
     def _planned_report(self, population):
-        return super()._planned_report(population) if self._is_private() else exact_report()
+        return super()._planned_report(population) if self._has_course() else exact_report()
 
     @property
     def cluster_matrix_(self):
@@ -323,7 +336,8 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         check_is_fitted(self)
         if not isinstance(self.billboard_, ClusterBillboard):
             raise AttributeError(
-                "A fit with a budget has no cluster_matrix_; membership_ has the groups of tasks."
+                'A fit with a budget, or with alpha="auto", has no cluster_matrix_: membership_ '
+                "has the groups of tasks."
             )
         return super().cluster_matrix_
 
@@ -334,8 +348,9 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         summary="Clustered multi-task logistic regression for two classes.",
         model="logistic regressions",
         this="This",
-        **dict.fromkeys(("private", "numbers", "budget", "noise", "more"), ""),
+        **dict.fromkeys(("exact", "private", "numbers", "budget", "noise", "more"), ""),
         classes="two",
+        alpha="float, default=1.0\n        Strength with which a task is drawn towards its group.",
         also="ClusteredMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k))), y in {-1, 1}",
         name="ClusteredMTLClassifier",

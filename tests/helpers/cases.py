@@ -438,7 +438,8 @@ def _exact():
     yield _case(MPMTLLowRank, alpha=0.1, outliers="tasks", outlier_alpha=0.05, **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.02, outliers="entries", **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.01, epsilon=None, close=1e-4)
-    yield _case(ClusteredMTL, tol=1e-9, close=1e-3)
+    yield _case(ClusteredMTL, alpha=1.0, tol=1e-9, close=1e-3)
+    yield _case(ClusteredMTL)
     yield _case(ClusteredMTLClassifier, 2, ridge=0.02, tol=1e-9, close=1e-3)
     for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
         yield _case(cls, 3, alpha=0.01, epsilon=None, tol=1e-9, close=1e-3)

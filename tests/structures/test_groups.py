@@ -329,9 +329,9 @@ def test_one_mean_is_no_groups():
     (lambda: PrivateMTL("group"), "structure"),
     (lambda: PrivateMTL(["groups", "mean"]), 'Add "low-rank"'),
     (lambda: PrivateMTLClassifier("groups"), "squared loss only"),
-    (lambda: ClusteredMTL(1, epsilon=1.0), "2 to 12"),
-    (lambda: ClusteredMTL(13, epsilon=1.0), "2 to 12"),
-    (lambda: ClusteredMTL("auto"), "needs a budget"),
+    (lambda: ClusteredMTL(13, epsilon=1.0), "at most 12"),
+    (lambda: ClusteredMTL(13), 'alpha="auto"'),
+    (lambda: ClusteredMTL("auto", alpha=1.0), 'needs alpha="auto" or a budget'),
     (lambda: ClusteredMTL(2, epsilon=1.0, delta=0.0), "delta"),
     (lambda: ClusteredMTL(2, epsilon=1.0, target_range=(1.0, 0.0)), "target_range"),
 ])  # fmt: skip
@@ -352,10 +352,25 @@ def test_clustered_is_the_same_course_with_a_number_of_groups(one):
     assert np.mean(three.membership_.max(axis=1) > 0.9) > 0.9
     with pytest.raises(AttributeError, match="membership_"):
         _ = three.cluster_matrix_
-    exact = ClusteredMTL(K, tasks=TASKS).fit(*rows()[:2], task=rows()[2])
+    exact = ClusteredMTL(K, alpha=1.0, tasks=TASKS).fit(*rows()[:2], task=rows()[2])
     assert not hasattr(exact, "groups_") and exact.cluster_matrix_.shape == (M, M)
     with pytest.raises(TypeError):
         ClusteredMTLClassifier(K, epsilon=1.0)
+
+
+def test_evidence_beats_the_best_strength_of_the_objective_where_rows_are_few():
+    """Three groups, 8 tasks each, 5 rows of 8 features: no one strength fits centres and tasks."""
+    X, y, task, C, z = rows(m=24, n=5, seed=1)
+    W = C[z]  # but for a spread of .2
+
+    def error(est):
+        return np.sum((est.fit(X, y, task=task).coef_ - W) ** 2)
+
+    exact = [error(ClusteredMTL(K, alpha=a, ridge=r)) for a in (0.1, 1.0) for r in (0.003, 0.03)]
+    auto = ClusteredMTL(K)
+    assert error(auto) < 0.5 * min(exact)
+    assert np.linalg.norm(auto.groups_["counts"] - 8.0) < 1.0
+    assert auto.privacy_.epsilon is None or np.isinf(auto.privacy_.epsilon)
 
 
 # ------------------------------------------------------------------- who else runs a fit
