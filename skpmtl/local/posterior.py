@@ -25,7 +25,7 @@ import numpy as np
 
 from .._runtime.threads import single_blas_thread
 from .grams import row_blocks
-from .prior import SNR
+from .prior import SNR, row_products
 
 _OFF = 0.03  # part of the squared length of the mean row that the distance of rows from it counts
 CAP = 10.0  # most that a prior may add to the variance of a score, in units of the noise
@@ -206,7 +206,7 @@ def _block(sums, priors, part):
     values, V = np.linalg.eigh(A)
     values, B = np.maximum(values, 0.0), root @ V
     trace = np.einsum("kii->k", A)
-    far = ((mean @ root) ** 2).sum(axis=1)
+    far = (row_products(mean, root) ** 2).sum(axis=1)
     flat = trace <= 1e-24 * (trace + n * far)  # features that do not vary leave rounding errors
     dof = np.where(flat, 0.0, n - float(sums.centre and priors.width is None))
     flat = dof <= 0

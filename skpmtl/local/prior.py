@@ -378,7 +378,9 @@ class LocalModels:
 
         def block_about(block, tasks, rows, label, weights):
             places = rows if table.rows is None else table.rows[rows]
-            V = label[:, None] - np.asarray(table.X[places] @ centres.T)
+            X = table.X[places]
+            scores = X @ centres.T if table.is_sparse else row_products(X, centres.T)
+            V = label[:, None] - np.asarray(scores)
             weight = np.ones(len(label)) if weights is None else weights
             modes = take is not None
             for k, evidence, C, level, mean, energies in block.about(weight, V, priors, modes):
@@ -501,10 +503,16 @@ def _triangular(root):
     return root if root.ndim == 1 else np.linalg.qr(root.T, mode="r").T
 
 
+def row_products(A, B):
+    """A @ B, whose rows do not depend on how many there are, as those of one BLAS product do."""
+    return (A[:, None] @ B)[:, 0]
+
+
 def _panels(root):
-    """Columns of a triangular root in eights, for `triangular_products`; None where it has none."""
-    if root.ndim == 1 or root.shape[1] < LANES:
+    """Columns of a triangular root in eights, for `triangular_products`; None of a diagonal."""
+    if root.ndim == 1:
         return None
+    root = np.pad(root, ((0, 0), (0, max(LANES - root.shape[1], 0))))
     r = root.shape[1]
     starts = np.minimum(np.arange(0, r, LANES), r - LANES)
     return np.stack([np.ascontiguousarray(root[:, c : c + LANES]) for c in starts])
@@ -519,7 +527,7 @@ def _back(W, root):
     out, step = W if r == d else np.empty((len(W), d)), max(_BLOCK // d, 1)
     with single_blas_thread():
         for first in range(0, len(W), step):
-            out[first : first + step] = W[first : first + step] @ root.T
+            out[first : first + step] = row_products(W[first : first + step], root.T)
     return out
 
 
@@ -527,11 +535,11 @@ def _products(X, rows, root, panels):
     """X[rows] @ root as an array in C order; a diagonal root is given by its diagonal."""
     if sparse.issparse(X) and root.ndim == 1:
         return X[rows].multiply(root).toarray()
-    if sparse.issparse(X) or panels is None:
+    if sparse.issparse(X):
         return np.ascontiguousarray(X[rows] @ root)
-    A = np.empty((len(rows), root.shape[1]))
+    A = np.empty((len(rows), max(root.shape[1], LANES)))
     triangular_products(X, rows, panels, A)
-    return A
+    return np.ascontiguousarray(A[:, : root.shape[1]])
 
 
 def _squares(label, counts):

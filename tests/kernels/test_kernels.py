@@ -15,6 +15,7 @@ from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
 from skpmtl.local import prior as local_models
+from skpmtl.local.posterior import Priors, TaskSums, moments
 from skpmtl.local.prior import SNR, LocalModels
 from skpmtl.tables.table import read_only
 from tests.helpers import plain_reference as plain
@@ -472,6 +473,30 @@ def test_a_task_gets_the_same_model_in_any_company(classification):
             np.testing.assert_allclose(a[0], b[k], rtol=rtol, atol=1e-12)
 
 
+@pytest.mark.parametrize("d, r", [(5, 5), (13, 13), (13, 4)])
+def test_a_task_alone_gets_the_same_model_under_correlated_priors(d, r):
+    """To the last bit: no product with the root takes rows of several tasks together."""
+    sizes = [9, 14, 4, 12, 3, 40] * 3
+    X, y, task = plain.make_rows(sizes, d, 6)
+    root = np.random.default_rng(1).standard_normal((d, r))
+    kappa, prior = np.geomspace(0.1, 10, len(sizes)), np.zeros((len(sizes), 1 + len(SNR)))
+
+    def results(rows, some):
+        table = plain.long_table(X[rows], y[rows], task[rows])
+        local = LocalModels(table, classification=False, fit_intercept=True)
+        found = moments(TaskSums(table, True), Priors(root, prior[some], kappa[some]))
+        return (
+            *local.solve(root, kappa[some]),
+            *local.average(root, kappa[some], prior[some]),
+            *found,
+        )
+
+    together = results(slice(None), slice(None))
+    for k in range(len(sizes)):
+        for got, expected in zip(results(task == k, slice(k, k + 1)), together, strict=True):
+            np.testing.assert_array_equal(got[0], expected[k])
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 1, 9], 12)])
 def test_posterior_modes_are_ridge_models(sizes, d, intercept):
@@ -518,30 +543,30 @@ def test_fit_is_criteria_and_solve(classification, intercept):
 
 
 @pytest.mark.parametrize("classification", [False, True])
+@pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize(
     "sizes, d", [([9, 14, 1, 12, 3, 40], 13), ([10] * 5, 3), ([5] * 5, 9), ([30, 12, 26], 25)]
 )
-def test_numbers_of_a_task_stay_with_it(classification, sizes, d):
+def test_numbers_of_a_task_stay_with_it(classification, sizes, d, diagonal):
     """Not a bit of any other model changes with them: padding and scratch carry nothing over."""
     X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
     kind = {"classification": classification, "fit_intercept": True}
     everybody = np.arange(len(sizes))
+    root = np.ones(d) if diagonal else np.random.default_rng(3).standard_normal((d, d))
 
-    def results(X):
-        local = LocalModels(plain.long_table(X, y, task), **kind)
+    def results(X, rows=slice(None)):
+        local = LocalModels(plain.long_table(X[rows], y[rows], task[rows]), **kind)
         with np.errstate(all="ignore"):
-            found = *local.criteria(np.ones(d)), *local.solve(np.ones(d), 0.1 + everybody)
-            return *found, *local.fit(np.ones(d), lambda criterion, level: 0.7 / level)
+            found = *local.criteria(root), *local.solve(root, 0.1 + everybody)
+            if not diagonal:
+                found += local.solve(np.ascontiguousarray(root[:, :3]), 0.1 + everybody)
+            return *found, *local.fit(root, lambda criterion, level: 0.7 / level)
 
     expected = results(X)
     for changed, count in ((0, 60), (2, 17), (2, 1)):  # of other size, too
         own = np.flatnonzero(task == changed)
         rows = np.insert(np.flatnonzero(task != changed), own[0], np.resize(own, count))
-        table = plain.long_table(X[rows], y[rows], task[rows])
-        local = LocalModels(table, **kind)
-        found = *local.criteria(np.ones(d)), *local.solve(np.ones(d), 0.1 + everybody)
-        found += local.fit(np.ones(d), lambda criterion, level: 0.7 / level)
-        for got, wanted in zip(found, expected, strict=True):
+        for got, wanted in zip(results(X, rows), expected, strict=True):
             np.testing.assert_array_equal(got[everybody != changed], wanted[everybody != changed])
     for changed in (0, 2):
         for bad in (np.nan, np.inf, 1e300, 0.0):
