@@ -15,7 +15,6 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy.special import log_expit, log_softmax
-from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
@@ -30,12 +29,20 @@ from ._runtime.compat import (
     check_parameters,
 )
 from ._runtime.stack import sklearn_holds, users_line
+from ._uncertainty import (
+    EXTRAS,
+    Intervals,
+    averaged,
+    check_uncertainty,
+    keeps_class_posterior,
+    real_posterior,
+    value_without_rows,
+)
 from .callbacks import RoundCallbacks, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import noise_parties_of
 from .exchange.protocol import Population, run, task_side_of
-from .local.laplace import averaged_scores
 from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
@@ -43,22 +50,15 @@ from .tables.datafits import DATAFITS
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
-from .tables.scores import row_quadratics, row_scores, row_variances
+from .tables.scores import row_scores
 from .tables.table import SingleTaskWarning, all_finite, bound_values, check_values, finite_models
-from .tables.targets import class_targets, encode_labels, pair_known, public_classes, public_range
+from .tables.targets import class_targets, encode_labels, pair_known, public_classes
 from .tables.weights import at_most_one, with_classes
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
 logger = logging.getLogger("skpmtl")
 
-# Per-task attributes of uncertainty=True; see `skpmtl.local.posterior.Posterior`.
-POSTERIOR = ("covariance_", "noise_variance_", "dof_")
-_ONE_STD = 0.6827  # of a normal number, within its standard deviation
-CLASS_SHIFT = "posterior_shift_"  # and, of classifiers, "covariance_": `skpmtl.local.laplace`
-_LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
-_AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
-_AUTO_CLASSES = 3  # of more, averages class by class are too flat: 10 digits, log-loss .50 -> .68
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
     "order one (StandardScaler or TaskScaler, TransformedTargetRegressor)."
@@ -347,7 +347,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     _classification = False
     _federates = False
     _reads_sizes = False
-    _extras = (*POSTERIOR, CLASS_SHIFT)
+    _extras = EXTRAS
     _tells_residuals = False  # whether distances from the mean model may be released
     _parameter_constraints = {
         "uncertainty": ["boolean", StrOptions({"auto", "unseen"})],
@@ -380,25 +380,8 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
                 'epsilon, or leave it at "trusted".'
             )
-        uncertainty, reason = getattr(self, "uncertainty", False), None
-        if uncertainty == "auto" and not self._classification:
-            raise InvalidParameterError("uncertainty='auto' is of classifiers: pass True or False.")
-        if uncertainty and uncertainty != "auto":
-            reason = self._no_posterior()
-            if self.loss != "squared" and not self._classification:
-                reason = f'the posterior is that of loss="squared": take it, or not {self.loss!r}.'
-        if reason is not None:
-            raise ValueError(f"uncertainty={uncertainty!r}, but {reason}")
-        if uncertainty == "unseen" and not self._tells_residuals:
-            raise ValueError(
-                f"{type(self).__name__} releases no distances from its mean model, from which "
-                'uncertainty="unseen" takes the errors of tasks without rows: pass True.'
-            )
-        if uncertainty == "unseen" and self.unseen_task != "mean":
-            raise ValueError(
-                'uncertainty="unseen" is about tasks without rows, which have no model: pass '
-                'unseen_task="mean", too, or uncertainty=True.'
-            )
+        if getattr(self, "uncertainty", False):
+            check_uncertainty(self)
 
     def _no_posterior(self):
         """Why the models of these parameters have no posterior, and what to do; None: they do."""
@@ -471,33 +454,11 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         """Per-task attributes with ``uncertainty=True``, by name; none without."""
         if self._classification or not getattr(self, "uncertainty", False):
             return {}  # models of classes come with their posterior
-        self._check_covariances(table)
-        width = None
-        if getattr(self, "target_range", None) is not None:
-            low, high = public_range(self.target_range)
-            width = high - low
-        with np.errstate(all="ignore"):
-            found = self._table_posterior(table, billboard, width)
-        return found.attributes()
+        return real_posterior(self, table, billboard)
 
     def _keeps_class_posterior(self, table):
         """Whether models of classes of a table come with their posterior, by public numbers."""
-        wanted = getattr(self, "uncertainty", False)
-        if not self._classification or wanted is False:
-            return False
-        if wanted is True:
-            self._check_covariances(table)
-            return True
-        few = table.n_classes <= _AUTO_CLASSES
-        return few and self._no_posterior() is None and _numbers(table) <= _AUTO_COVARIANCE
-
-    def _check_covariances(self, table):
-        if _numbers(table) > _LARGEST_COVARIANCE:
-            raise ValueError(
-                f"uncertainty=True keeps a covariance of {table.n_features + 1} numbers squared "
-                f"for each of {table.n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
-                "numbers: take fewer features, or personalise fewer tasks at a time."
-            )
+        return False
 
     def _table_posterior(self, table, billboard, width):
         """`Posterior` of the tasks of a table; `width` is that of the range of the target."""
@@ -513,7 +474,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
             "intercept_": merge_rows(len(tasks), here, fitted["intercept_"], away, intercept),
         }
         for name in set(self._extras) & set(fitted):
-            merged[name] = merge_rows(len(tasks), here, fitted[name], away, without_rows(name))
+            merged[name] = merge_rows(
+                len(tasks), here, fitted[name], away, value_without_rows(name)
+            )
         return {**fitted, **merged}
 
     def _models_without_rows(self, fitted, tasks, positions):
@@ -811,7 +774,7 @@ class HasCovariates:
         return scores
 
 
-class MTLRegressorMixin(Scored, RegressorMixin):
+class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
     """Real targets: predict, and how sure that is."""
 
     # Whether a task weighs its rows for loss="huber", before anything else.
@@ -855,80 +818,6 @@ class MTLRegressorMixin(Scored, RegressorMixin):
             return self._linear(X, task, DATAFITS[self.loss].mean)
         rows, y, std, *_ = self._predictive(X, task)
         return rows.wrap(y), rows.wrap(std)
-
-    def predict_interval(self, X, task=None, coverage=0.9):
-        """Predict intervals that hold targets with a probability.
-
-        The interval is ``y +- t_dof((1 + coverage) / 2) sqrt((dof - 2) / dof) y_std``, with the
-        degrees of freedom of the noise of the task. What is not covered: targets far from where
-        the task has rows, rows that depend on each other, and change.
-
-        Parameters
-        ----------
-        X, task
-            As in `fit`.
-        coverage : float, default=0.9
-            Probability, in (0, 1).
-
-        Returns
-        -------
-        interval : ndarray of shape (n_samples, 2), or (n_samples, n_tasks, 2), or dict
-            Lower and upper ends, in the form of the predictions of `predict`; infinite where
-            `y_std` is.
-
-        Raises
-        ------
-        ValueError
-            If `coverage` is not in (0, 1), and of an estimator without posterior.
-        """
-        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
-            raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.9.")
-        rows, y, std, dof, unseen = self._predictive(X, task)
-        sure = np.isfinite(std) & ~unseen
-        dof = np.where(sure, dof, 3.0)
-        reach = student_t.ppf(0.5 * (1.0 + coverage), dof) * np.sqrt((dof - 2.0) / dof)
-        reach = np.where(sure, reach * std, np.inf)
-        if unseen.any():
-            reach = np.where(unseen, self.billboard_.residuals.quantile(coverage), reach)
-        return rows.wrap(np.stack([y - reach, y + reach], axis=-1))
-
-    def _predictive(self, X, task):
-        """-> rows, predictions, their standard deviations, degrees of freedom, and whether both are
-        those of tasks without rows"""
-        rows, residuals = self._rows_to_score(X, task), getattr(self.billboard_, "residuals", None)
-        known = "covariance_" in vars(self)
-        if not known and residuals is None:
-            raise ValueError(
-                f"This {type(self).__name__} keeps no posterior of its models"
-                + (
-                    ": pass uncertainty=True and fit again, or personalize() the task."
-                    if "uncertainty" in self.get_params(deep=False)
-                    else "; those with a parameter uncertainty= do."
-                )
-            )
-        y = self._row_values(rows, None)
-        variance, dof = np.full((2, *y.shape), np.inf)
-        if known:
-            variance, dof = row_variances(
-                rows, self.covariance_, self.noise_variance_, self.dof_, self._wide_columns
-            )
-        unknown = ~np.isfinite(variance)
-        std = np.where(unknown, np.inf, np.sqrt(np.where(unknown, 0.0, variance)))
-        unseen = np.zeros(std.shape, dtype=bool)
-        if residuals is not None and self.unseen_task == "mean":
-            idle = np.isin(self.tasks_, getattr(self, "_idle_", ()))
-            codes = self._wide_columns() if rows.codes is None else np.maximum(rows.codes, -1)
-            unseen = np.broadcast_to(np.append(idle, True)[codes], std.shape)
-            std = np.where(unseen, residuals.quantile(_ONE_STD), std)
-        unknown &= ~unseen
-        if unknown.any():
-            warnings.warn(
-                f"{int(unknown.sum())} predictions have an infinite standard deviation: their "
-                "tasks have one row, equal targets, or no rows, or were added without "
-                "uncertainty=True. A public target_range= bounds the noise of tasks with rows.",
-                stacklevel=users_line(),
-            )
-        return rows, y, std, dof, unseen
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -983,6 +872,10 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         )
         return replace(table, y=y)
 
+    def _keeps_class_posterior(self, table):
+        asked = getattr(self, "uncertainty", False)
+        return asked is not False and keeps_class_posterior(self, table)
+
     def decision_function(self, X, task=None):
         """Log-odds of the second class; with more than two, one score for every class.
 
@@ -1021,20 +914,6 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
         return self._linear(X, task, decide)
 
-    def _averaged(self, X, task, decide):
-        """`decide` of scores of which probabilities are averaged over the posterior."""
-        rows = self._rows_to_score(X, task)
-        if "covariance_" not in vars(self):
-            return rows.wrap(self._row_values(rows, decide))
-        shift, twin = self.posterior_shift_, copy(self)
-        shift = np.where(np.isfinite(shift), shift, 0.0)
-        twin.coef_, twin.intercept_ = self.coef_ + shift[..., :-1], self.intercept_ + shift[..., -1]
-        score, mean = self._row_values(rows, None), twin._row_values(rows, None)
-        variance = row_quadratics(rows, self.covariance_, self._wide_columns)
-        # Of tasks that have no rows what is released is known: how far levels spread.
-        variance[~np.isfinite(variance)] = getattr(self, "level_spread_", 0.0) ** 2
-        return rows.wrap(decide(averaged_scores(mean, variance, score, len(self.classes_))))
-
     def predict_proba(self, X, task=None):
         """Probabilities of the classes, averaged over the posterior of each task's model.
 
@@ -1063,7 +942,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
             second = 0.5 * (1.0 + np.tanh(0.5 * score))  # does not overflow
             return second if second.ndim == 2 else np.column_stack([1.0 - second, second])
 
-        return self._averaged(X, task, probabilities)
+        return averaged(self, X, task, probabilities)
 
     def predict_log_proba(self, X, task=None):
         """Logarithms of the probabilities of the classes, finite also where these are 0.
@@ -1085,7 +964,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
             second = log_expit(score)
             return second if second.ndim == 2 else np.column_stack([log_expit(-score), second])
 
-        return self._averaged(X, task, logarithms)
+        return averaged(self, X, task, logarithms)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -1108,23 +987,12 @@ def _of_several_classes():
     return sorted(found)
 
 
-def _numbers(table):
-    """Of the covariances of all tasks of a table."""
-    several = table.n_classes if table.n_classes > 2 else 1
-    return table.n_tasks * several * (table.n_features + 1) ** 2
-
-
-def without_rows(name):
-    """What a task without rows has of the extra of this name: it knows nothing of its noise."""
-    return np.inf if name in (*POSTERIOR[:2], CLASS_SHIFT) else 0.0
-
-
 def merged_tasks(n_tasks, here, personal, away, models):
     """`Personal` of all tasks: of some with rows, and models of others without."""
     pairs = zip(personal[:2], models, strict=True)
     coef, intercept = (merge_rows(n_tasks, here, own, away, other) for own, other in pairs)
     extras = {
-        name: merge_rows(n_tasks, here, values, away, without_rows(name))
+        name: merge_rows(n_tasks, here, values, away, value_without_rows(name))
         for name, values in personal.extras.items()
     }
     return Personal(coef, intercept, extras)

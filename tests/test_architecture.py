@@ -23,7 +23,7 @@ FLOORS = (
     ("privacy",),
     ("exchange", "local"),
     ("rounds", "solvers", "engine"),
-    ("_coefficients", "_diagram", "callbacks"),
+    ("_coefficients", "_diagram", "_uncertainty", "callbacks"),
     ("base",),
     METHODS,
     ("metrics", "datasets", "networks", "reproduction"),

@@ -90,18 +90,18 @@ class MeanPlan(Plan, RoundsPlan):
             budget = check_budget(est.epsilon, est.delta, n_tasks)
             if auto and isinstance(est.n_rounds, str):
                 n_rounds = None
-        given = dict(
-            adjacency=est.adjacency, clip_norm=est.clip_norm, quantile=est.clip_quantile,
+        aside, self.deviation = _INTERCEPT_SHARE if intercepts else 0.0, None
+        super().__init__(
+            n_tasks, size, budget, n_rounds, aside=aside, adjacency=est.adjacency,
+            clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
             groups=groups, noise_parties=est._noise_parties,
             far=est._log_loss or (relation is not None and len(groups) > 1),
             n_started=1 if public_init is None else len(public_init.coef),
         )  # fmt: skip
-        aside, self.deviation = _INTERCEPT_SHARE if intercepts else 0.0, None
-        super().__init__(n_tasks, size, budget, n_rounds, aside=aside, **given)
         self.no_errors = self._no_errors(est) if est.standard_errors else "not asked for"
         if self.no_errors is None:
-            super().__init__(n_tasks, size, budget, n_rounds, aside=aside + errors.SHARE, **given)
+            self.set_aside(aside + errors.SHARE)
             size = size // len(self.groups)
             mu = self.mu * math.sqrt(errors.SHARE)
             self.deviation = errors.mechanism(size, self.adjacency, mu)

@@ -293,7 +293,6 @@ class RoundsPlan:
         if self.auto:
             found, self.way = path(self.ratio, size / len(groups), far, n_started)
             self.n_rounds = found if n_rounds is None else n_rounds
-        reach = mean_sensitivity(1.0, 1.0, adjacency)
         if sampling == "all" or not self.n_rounds:
             self.round_delta = self.delta
             self.mu = self._mu()
@@ -303,14 +302,19 @@ class RoundsPlan:
                 scale = histogram(adjacency, self.mu * math.sqrt(SCALE_SHARE))
                 if n_tasks >= _SCALE_TASKS * scale.noise_std:
                     self.scale, self.scale_mu = scale, scale.mu
-            spent = aside + (SCALE_SHARE if self.scale else 0.0)
-            rounds = self.mu * math.sqrt(1.0 - spent)
-            self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
+            self.set_aside(aside)
         else:
             self.round_delta = (1.0 - aside) * self.delta
             self.noise_multiplier = self._sampled_noise(
                 (1.0 - aside) * self.epsilon, self.round_delta, self.n_rounds
             )
+
+    def set_aside(self, part):
+        """Leave this part of mu^2 to other releases; the noise of rounds of all tasks follows."""
+        reach = mean_sensitivity(1.0, 1.0, self.adjacency)
+        spent = part + (SCALE_SHARE if self.scale else 0.0)
+        rounds = self.mu * math.sqrt(1.0 - spent)
+        self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
 
     def _mu(self):
         return divided_mu(self.epsilon, self.delta, self.noise_parties) * math.sqrt(self.share)

@@ -15,7 +15,8 @@ from itertools import chain
 import numpy as np
 from sklearn.base import clone
 
-from ..base import merge_rows, warn_of_inferred, without_rows
+from .._uncertainty import value_without_rows
+from ..base import merge_rows, warn_of_inferred
 from ..exchange.files import file_of, load_billboard
 from ..exchange.journal import Journal
 from ..exchange.protocol import Population, run
@@ -181,7 +182,7 @@ def _left(est, public, population, classes, seen, folder, workers):
     if len(absent):
         rest = finite_models(*est._models_without_rows(public, population.tasks, absent), mean)
         filled = {
-            name: np.full((len(absent), *shape), without_rows(name))
+            name: np.full((len(absent), *shape), value_without_rows(name))
             for name, shape in extras.items()
         }
         write_models(folder, "without-rows", population.tasks[absent], *rest, **filled)
@@ -369,7 +370,7 @@ def _fitted(est, public, population, positions, models):
         rest = est._models_without_rows(public, population.tasks, absent)
         positions = [*positions, absent]
         models = [[*parts, more] for parts, more in zip(models, rest, strict=True)]
-        extras = {name: [*parts, without_rows(name)] for name, parts in extras.items()}
+        extras = {name: [*parts, value_without_rows(name)] for name, parts in extras.items()}
 
     def merged(parts):
         return merge_rows(population.n_tasks, *chain(*zip(positions, parts, strict=True)))

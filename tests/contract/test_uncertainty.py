@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import load_billboard, save_billboard
-from skpmtl.base import POSTERIOR
+from skpmtl._uncertainty import POSTERIOR
 from skpmtl.engine import billboard as engine
 from skpmtl.exchange.wire import pack
 from skpmtl.federated.site import Site

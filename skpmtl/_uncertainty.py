@@ -1,0 +1,183 @@
+"""How sure models and predictions are: what follows from the parameter `uncertainty`.
+
+The posterior of each task's model comes from `skpmtl.local.posterior`, for real targets, and from
+`skpmtl.local.laplace`, for classes. Fits without `uncertainty` do not come here.
+"""
+
+import warnings
+from copy import copy
+from numbers import Real
+
+import numpy as np
+from scipy.stats import t as student_t
+
+from ._runtime.compat import InvalidParameterError
+from ._runtime.stack import users_line
+from .local.laplace import averaged_scores
+from .tables.scores import row_quadratics, row_variances
+from .tables.targets import public_range
+
+# Per-task attributes: of real targets, as `skpmtl.local.posterior.Posterior` has them; of classes
+# "covariance_" and the shift from a model to the mean of its posterior.
+POSTERIOR, CLASS_SHIFT = ("covariance_", "noise_variance_", "dof_"), "posterior_shift_"
+EXTRAS = (*POSTERIOR, CLASS_SHIFT)
+_ONE_STD = 0.6827  # of a normal number, within its standard deviation
+_LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
+_AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
+_AUTO_CLASSES = 3  # of more, averages class by class are too flat: 10 digits, log-loss .50 -> .68
+
+
+def check_uncertainty(est):
+    """Raise a ValueError where the models of an estimator cannot have the uncertainty asked for."""
+    uncertainty, reason = est.uncertainty, None
+    if uncertainty == "auto" and not est._classification:
+        raise InvalidParameterError("uncertainty='auto' is of classifiers: pass True or False.")
+    if uncertainty != "auto":
+        reason = est._no_posterior()
+        if est.loss != "squared" and not est._classification:
+            reason = f'the posterior is that of loss="squared": take it, or not {est.loss!r}.'
+    if reason is not None:
+        raise ValueError(f"uncertainty={uncertainty!r}, but {reason}")
+    if uncertainty == "unseen" and not est._tells_residuals:
+        raise ValueError(
+            f"{type(est).__name__} releases no distances from its mean model, from which "
+            'uncertainty="unseen" takes the errors of tasks without rows: pass True.'
+        )
+    if uncertainty == "unseen" and est.unseen_task != "mean":
+        raise ValueError(
+            'uncertainty="unseen" is about tasks without rows, which have no model: pass '
+            'unseen_task="mean", too, or uncertainty=True.'
+        )
+
+
+def real_posterior(est, table, billboard):
+    """Attributes of the posterior of each task's model of real targets, by name."""
+    _check_covariances(table)
+    width = None
+    if getattr(est, "target_range", None) is not None:
+        low, high = public_range(est.target_range)
+        width = high - low
+    with np.errstate(all="ignore"):
+        return est._table_posterior(table, billboard, width).attributes()
+
+
+def keeps_class_posterior(est, table):
+    """Whether a classifier with `uncertainty` keeps the posterior of models of this table."""
+    if est.uncertainty is True:
+        _check_covariances(table)
+        return True
+    few = table.n_classes <= _AUTO_CLASSES
+    return few and est._no_posterior() is None and _n_covariances(table) <= _AUTO_COVARIANCE
+
+
+def _n_covariances(table):
+    """Numbers in the covariances of all tasks of a table."""
+    several = table.n_classes if table.n_classes > 2 else 1
+    return table.n_tasks * several * (table.n_features + 1) ** 2
+
+
+def _check_covariances(table):
+    if _n_covariances(table) > _LARGEST_COVARIANCE:
+        raise ValueError(
+            f"uncertainty=True keeps a covariance of {table.n_features + 1} numbers squared "
+            f"for each of {table.n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
+            "numbers: take fewer features, or personalise fewer tasks at a time."
+        )
+
+
+def value_without_rows(name):
+    """Value of the extra of this name for a task without rows, which does not know its noise."""
+    return np.inf if name in (*POSTERIOR[:2], CLASS_SHIFT) else 0.0
+
+
+class Intervals:
+    """Standard deviations and intervals of predictions; mixin of regressors."""
+
+    def predict_interval(self, X, task=None, coverage=0.9):
+        """Predict intervals that hold targets with a probability.
+
+        The interval is ``y +- t_dof((1 + coverage) / 2) sqrt((dof - 2) / dof) y_std``, with the
+        degrees of freedom of the noise of the task. What is not covered: targets far from where
+        the task has rows, rows that depend on each other, and change.
+
+        Parameters
+        ----------
+        X, task
+            As in `fit`.
+        coverage : float, default=0.9
+            Probability, in (0, 1).
+
+        Returns
+        -------
+        interval : ndarray of shape (n_samples, 2), or (n_samples, n_tasks, 2), or dict
+            Lower and upper ends, in the form of the predictions of `predict`; infinite where
+            `y_std` is.
+
+        Raises
+        ------
+        ValueError
+            If `coverage` is not in (0, 1), and of an estimator without posterior.
+        """
+        if not isinstance(coverage, Real) or not 0.0 < coverage < 1.0:
+            raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.9.")
+        rows, y, std, dof, unseen = self._predictive(X, task)
+        sure = np.isfinite(std) & ~unseen
+        dof = np.where(sure, dof, 3.0)
+        reach = student_t.ppf(0.5 * (1.0 + coverage), dof) * np.sqrt((dof - 2.0) / dof)
+        reach = np.where(sure, reach * std, np.inf)
+        if unseen.any():
+            reach = np.where(unseen, self.billboard_.residuals.quantile(coverage), reach)
+        return rows.wrap(np.stack([y - reach, y + reach], axis=-1))
+
+    def _predictive(self, X, task):
+        """-> rows, predictions, their standard deviations, degrees of freedom, and whether both are
+        those of tasks without rows"""
+        rows, residuals = self._rows_to_score(X, task), getattr(self.billboard_, "residuals", None)
+        known = "covariance_" in vars(self)
+        if not known and residuals is None:
+            raise ValueError(
+                f"This {type(self).__name__} keeps no posterior of its models"
+                + (
+                    ": pass uncertainty=True and fit again, or personalize() the task."
+                    if "uncertainty" in self.get_params(deep=False)
+                    else "; those with a parameter uncertainty= do."
+                )
+            )
+        y = self._row_values(rows, None)
+        variance, dof = np.full((2, *y.shape), np.inf)
+        if known:
+            variance, dof = row_variances(
+                rows, self.covariance_, self.noise_variance_, self.dof_, self._wide_columns
+            )
+        unknown = ~np.isfinite(variance)
+        std = np.where(unknown, np.inf, np.sqrt(np.where(unknown, 0.0, variance)))
+        unseen = np.zeros(std.shape, dtype=bool)
+        if residuals is not None and self.unseen_task == "mean":
+            idle = np.isin(self.tasks_, getattr(self, "_idle_", ()))
+            codes = self._wide_columns() if rows.codes is None else np.maximum(rows.codes, -1)
+            unseen = np.broadcast_to(np.append(idle, True)[codes], std.shape)
+            std = np.where(unseen, residuals.quantile(_ONE_STD), std)
+        unknown &= ~unseen
+        if unknown.any():
+            warnings.warn(
+                f"{int(unknown.sum())} predictions have an infinite standard deviation: their "
+                "tasks have one row, equal targets, or no rows, or were added without "
+                "uncertainty=True. A public target_range= bounds the noise of tasks with rows.",
+                stacklevel=users_line(),
+            )
+        return rows, y, std, dof, unseen
+
+
+def averaged(est, X, task, decide):
+    """`decide` of scores of which probabilities are averaged over the posterior."""
+    rows = est._rows_to_score(X, task)
+    if "covariance_" not in vars(est):
+        return rows.wrap(est._row_values(rows, decide))
+    shift, twin = est.posterior_shift_, copy(est)
+    shift = np.where(np.isfinite(shift), shift, 0.0)
+    twin.coef_, twin.intercept_ = est.coef_ + shift[..., :-1], est.intercept_ + shift[..., -1]
+    score, mean = est._row_values(rows, None), twin._row_values(rows, None)
+    variance = row_quadratics(rows, est.covariance_, est._wide_columns)
+    # Of tasks that have no rows what is released is known: how far levels spread.
+    variance[~np.isfinite(variance)] = getattr(est, "level_spread_", 0.0) ** 2
+    return rows.wrap(decide(averaged_scores(mean, variance, score, len(est.classes_))))
