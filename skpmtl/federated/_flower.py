@@ -17,6 +17,7 @@ try:
     from flwr.compat.common import recorddict_compat as compat
     from flwr.server import LegacyContext
     from flwr.server.workflow import SecAggPlusWorkflow
+    from flwr.server.workflow.secure_aggregation.secaggplus_workflow import WorkflowState
     from flwr.serverapp import ServerApp
 except ImportError as error:
     raise ImportError(
@@ -28,6 +29,6 @@ flower_version = version("flwr")
 __all__ = [
     "Array", "ArrayRecord", "ClientApp", "Code", "ConfigRecord", "FitIns", "FitRes",
     "LegacyContext", "Message", "MessageType", "RecordDict", "SecAggPlusWorkflow", "ServerApp",
-    "Status", "compat", "flower_version", "ndarrays_to_parameters", "parameters_to_ndarrays",
-    "secaggplus_mod",
+    "Status", "WorkflowState", "compat", "flower_version", "ndarrays_to_parameters",
+    "parameters_to_ndarrays", "secaggplus_mod",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 from .._version import __version__
 from ..exchange.wire import unpack
 from . import records, secure_sum
-from ._flower import ClientApp, Message, flower_version, secaggplus_mod
+from ._flower import ClientApp, Message, flower_version
 from .refusals import Lacking, Refusal
 from .secret_shares import ShareServer
 from .signing import check_signature
@@ -186,10 +186,10 @@ def _remembered(context, digest):
     return SiteConfig.of(context.node_config["site"]).site(digest)[0]
 
 
-@app.train(mods=[_guarded(secure_sum.opens_once(_remembered)), secaggplus_mod])
+@app.train(mods=[_guarded(secure_sum.protocol(_remembered))])
 def add(message, context):
     """The sum of the contributions of its tasks, to be masked before it leaves."""
-    settings, arrays = secure_sum.read_query(message)
+    settings, arrays = records.read(message.content)
     site, _ = _site(context, settings, arrays)
     number, run = settings["number"], settings["run"]
     pick = arrays.pop("pick", None)

@@ -25,7 +25,7 @@ from ..exchange.plan import ONE_PROCESS, NoiseParties
 from ..exchange.protocol import run
 from ..exchange.wire import pack
 from ..tables.ids import listed
-from . import records, secure_sum
+from . import records
 from ._flower import Message, MessageType, ServerApp
 from .bells import Bells
 from .ledger import private_folder
@@ -33,6 +33,7 @@ from .marks import Marks
 from .polling import PollingGrid
 from .runlog import RunLog, Spent, line, may_pass, missing, questions, read_log
 from .secret_shares import longest, opened
+from .secure_sum import SecureSums
 from .signing import read_key, signed
 from .site_noise import grid_of
 from .study import Study
@@ -206,7 +207,8 @@ class Sites:
     def __init__(self, grid, study, journal, context, log, key=None, nodes=None):
         self.grid, self.study, self.journal = grid, study, journal
         grid.accept = self._accept
-        self.context, self.log, self.key = context, log, key
+        self.log, self.key = log, key
+        self.secure_sums = SecureSums(grid, context, study.timeout, key)
         self.expected = dict(nodes or {})  # names by node, as the keys of the sites have them
         self.population = study.population()
         self.questions = study.questions
@@ -584,10 +586,9 @@ class Sites:
         least = max(least, min(self.study.least[0], len(nodes)))
         total = self.questions[query.statistic].total
         self.grid.silent = {}
-        vector, answered = secure_sum.secure_sum(
-            self.grid, self.context, arrays, {n: self._settings(n, settings) for n in nodes},
-            sum_range, self.study.timeout, self.key, least,
-        )  # fmt: skip
+        vector, answered = self.secure_sums.sum(
+            arrays, {n: self._settings(n, settings) for n in nodes}, sum_range, least
+        )
         self.marks.save()
         lost = [f"{self._name(n)}: {why}" for n, why in sorted(self.grid.silent.items())]
         for node, why in sorted(self.grid.silent.items()):

@@ -43,6 +43,16 @@ def secure_study(case="rounds", **settings):
     return study_of(case, **{"secure_sum": 3, "timeout": 0.5, **settings})
 
 
+def stage_of(message, of="secaggplus_configs"):
+    """Of the protocol, or of="skpmtl_next", that of the next sum, in the same message."""
+    return message.content.config_records.get("secure", {}).get(f"{of}/stage")
+
+
+def change_of(message, of="secaggplus_configs", **change):
+    record = message.content.config_records["secure"]
+    record.update({f"{of}/{name}": value for name, value in change.items()})
+
+
 SUMS = ("rounds", "classes", "lengths", "intercept")
 STRUCTURES = ("structures, start", "prior", "labels")
 META = ("meta", "meta, facts", "meta, local")
@@ -70,9 +80,8 @@ def test_secure_sums_agree_to_their_rounding(tmp_path, case):
     assert sorted(models_of(tmp_path, study)) == list(range(M))
     # Site by site nothing but masked integers left.
     sent = [r for r in grid.received if "train" in r.metadata.message_type]
-    assert len(sent) == 4 * 3 * len(billboard.releases)
-    for reply in sent:
-        assert all(not record for record in reply.content.array_records.values())
+    assert len(sent) == 3 * (2 + 2 * len(billboard.releases))  # two a sum, after two for keys
+    assert not any(reply.content.array_records for reply in sent)
 
 
 def test_triangle_of_a_second_moment_is_as_long_as_the_whole():
@@ -109,7 +118,7 @@ def test_secure_sum_of_the_sites_that_are_left(tmp_path):
     expected = without_site_1(tmp_path / "b", study_of("rounds"))
 
     def lost(node, message, reply):
-        if node == 1001 and "fitins.config" in message.content.config_records:
+        if node == 1001 and stage_of(message) == "collect_masked_vectors":
             return None
         return reply
 
@@ -117,6 +126,111 @@ def test_secure_sum_of_the_sites_that_are_left(tmp_path):
     billboard = curate(grid, study, tmp_path / "a" / "curator", a_context())
     for ours, theirs in zip(billboard.releases, expected.releases, strict=True):
         assert_allclose(ours, theirs, atol=1e-4)
+
+
+def prepared(message):
+    """Whether a sum is masked with keys that were made along with the one before."""
+    return message.content.config_records.get("secure", {}).get("secaggplus_configs/prepared")
+
+
+def test_site_that_is_lost_with_keys_made_ahead(tmp_path):
+    """Its masks are removed with the shares that the others have; it is back in the next round."""
+    study, lost = secure_study(timeout=1.0), []
+
+    def broken(node, message, reply):
+        if node == 1001 and prepared(message) and not lost:
+            lost.append(len(grid.received))
+            return None
+        return reply
+
+    grid = InProcessGrid(study, tmp_path, broken=broken)
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
+    assert len(lost) == 1
+    assert billboard.report.notes["contributions"].startswith("3 of 36 were missing")
+    whole = in_process(study).billboard_
+    assert_allclose(billboard.releases[0], whole.releases[0], rtol=0, atol=1e-4)
+    assert np.abs(billboard.releases[1] - whole.releases[1]).max() > 1e-2
+
+
+def test_site_that_is_started_again_between_two_sums(tmp_path):
+    """Its keys are gone: all sites make new ones, and none is left out."""
+    study, restarted = secure_study(), []
+
+    class Restarting(InProcessGrid):
+        def query(self, node, message):
+            if node == 1001 and prepared(message) and len(restarted) < 2:
+                restarted.append(len(self.sent))
+                restart(self, node)
+            return super().query(node, message)
+
+    grid = Restarting(study, tmp_path)
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
+    assert len(restarted) == 2
+    assert billboard.report.notes["contributions"].startswith("0 of 36 were missing")
+    assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
+
+
+def settings_of(replies, name):
+    """What sites sent under a name, in this sum's part of a message and the next sum's."""
+    parts = [r.content.config_records["secure"] for r in replies if r.has_content()]
+    return [
+        part[key] for part in parts for of in ("secaggplus_configs", "skpmtl_next")
+        if (key := f"{of}/{name}") in part
+    ]  # fmt: skip
+
+
+def test_keys_and_masks_serve_one_sum(tmp_path):
+    study = secure_study()
+    grid = InProcessGrid(study, tmp_path)
+    billboard = curate(grid, study, tmp_path / "curator", a_context())
+    n = len(billboard.releases)
+    sent = [r for r in grid.received if "train" in r.metadata.message_type]
+    keys = settings_of(sent, "pk1") + settings_of(sent, "pk2")
+    assert len(keys) == len(set(keys)) == 3 * 2 * (n + 1)  # those of one sum are left over
+    masked = [one[-1] for one in settings_of(sent, "masked_params")]
+    assert len(masked) == 3 * n and len(set(masked)) == 3 * n
+    # A message that is sent once more, or with another query, masks nothing with used keys.
+    collect = [m for m in grid.sent if stage_of(m) == "collect_masked_vectors"]
+    for message in (collect[0], collect[-1]):
+        reply = grid.query(message.metadata.dst_node_id, message)
+        assert reply.has_error()
+
+
+@pytest.mark.parametrize("stage", ["unmask", "collect_masked_vectors", None])
+def test_next_sum_is_not_opened_ahead_of_its_turn(tmp_path, stage, caplog):
+    """Shares of its masks would leave without being written down."""
+    study, asked = secure_study(), []
+
+    class Lying(InProcessGrid):
+        def push_messages(self, messages):
+            for message in messages:
+                if stage_of(message, "skpmtl_next") == "share_keys" and not asked:
+                    asked.append(message)
+                    nodes = {"active_nids": [1000, 1001, 1002], "dead_nids": []}
+                    change_of(message, "skpmtl_next", stage=stage or "", **nodes)
+            return super().push_messages(messages)
+
+    billboard = curate(Lying(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert len(asked) == 1 and "a sum ahead of its turn" in caplog.text
+    assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("change", [{"max_weight": 7.0}, {"threshold": 1}, {"share_num": 2}])
+def test_site_refuses_weaker_keys_made_ahead(tmp_path, change, caplog):
+    """The curator has new ones made."""
+    study, asked = secure_study(), []
+
+    class Lying(InProcessGrid):
+        def push_messages(self, messages):
+            for message in messages:
+                if stage_of(message, "skpmtl_next") == "setup" and len(asked) < 3:
+                    asked.append(message)
+                    change_of(message, "skpmtl_next", **change)
+            return super().push_messages(messages)
+
+    billboard = curate(Lying(study, tmp_path), study, tmp_path / "curator", a_context())
+    assert "secure sums over 3 sites" in caplog.text or "No keys for the next" in caplog.text
+    assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
 
 
 def test_secure_sum_stops_below_its_threshold_and_goes_on(tmp_path):
@@ -152,10 +266,10 @@ def test_site_refuses_weaker_secure_sums(tmp_path, change, caplog):
     push = grid.push_messages
 
     def tampered(messages):
+        stage = "collect_masked_vectors" if "clipping_range" in change else "setup"
         for message in messages:
-            configs = message.content.config_records.get("secaggplus_configs", {})
-            if configs.get("stage") == "setup":
-                configs.update(change)
+            if stage_of(message) == stage:
+                change_of(message, **change)
         return push(messages)
 
     grid.push_messages = tampered
@@ -231,7 +345,7 @@ def test_sums_of_noisy_updates(tmp_path, case):
     assert "secure aggregation" in billboard.report.notes["transport"]
     assert billboard.report.epsilon == whole.report.epsilon
     for reply in [r for r in grid.received if "train" in r.metadata.message_type]:
-        assert all(not record for record in reply.content.array_records.values())
+        assert not reply.content.array_records
 
 
 # ---------------------------------------------------------------------- noise of the sites
@@ -350,7 +464,7 @@ def test_sites_refuse_a_threshold_that_allows_two_sums(tmp_path, caplog):
         def push_messages(self, messages):
             for message in messages:
                 if stage_of(message) == "setup":
-                    message.content.config_records["secaggplus_configs"]["threshold"] = 2
+                    change_of(message, threshold=2)
             return super().push_messages(messages)
 
     with pytest.raises(RuntimeError, match="Too few sites"):
@@ -382,7 +496,7 @@ def test_sites_that_suffice_and_a_curator_that_goes_on(tmp_path):
 
     class Cut(InProcessGrid):
         def push_messages(self, messages):
-            asked.extend(m for m in messages if "fitins.config" in m.content.config_records)
+            asked.extend(m for m in messages if stage_of(m) == "collect_masked_vectors")
             numbers = super().push_messages(messages)
             if len(asked) == 2 * 4:
                 raise KeyboardInterrupt
@@ -395,7 +509,7 @@ def test_sites_that_suffice_and_a_curator_that_goes_on(tmp_path):
     assert len(states) == 4 and len(list(journal.glob("*.npz"))) == 1
 
     def lost(node, message, reply):
-        if "fitins.config" not in message.content.config_records:
+        if stage_of(message) != "collect_masked_vectors":
             return reply
         second = len(list(journal.glob("*.npz"))) == 1
         if second:  # the noise of a query is not drawn again
@@ -432,8 +546,7 @@ def test_a_sum_is_opened_over_one_set_of_sites(tmp_path, caplog):
     study, asked = secure_study(), []
 
     def cut(node, message, reply):
-        configs = message.content.config_records.get("secaggplus_configs", {})
-        if configs.get("stage") == "unmask":
+        if stage_of(message) == "unmask":
             asked.append(node)
             return None  # the curator ends before it hears of it
         return reply
@@ -449,7 +562,8 @@ def test_a_sum_is_opened_over_one_set_of_sites(tmp_path, caplog):
     assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
 
     def lost(node, message, reply):
-        return None if node == 1001 and "fitins.config" in message.content.config_records else reply
+        masks = stage_of(message) == "collect_masked_vectors"
+        return None if node == 1001 and masks else reply
 
     with pytest.raises(RuntimeError, match="Too few sites"):
         grid = InProcessGrid(study, tmp_path, broken=lost)
@@ -457,10 +571,6 @@ def test_a_sum_is_opened_over_one_set_of_sites(tmp_path, caplog):
     assert "was opened over other sites" in caplog.text
     billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
     assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-4)
-
-
-def stage_of(message):
-    return message.content.config_records.get("secaggplus_configs", {}).get("stage")
 
 
 def restart(grid, node):
@@ -510,7 +620,7 @@ def test_nothing_is_written_before_a_site_can_open_a_sum(tmp_path):
             for message in messages:
                 if stage_of(message) == "unmask" and len(asked) < 3:
                     asked.append(message)
-                    message.content.config_records["secaggplus_configs"]["dead_nids"] = [1009]
+                    change_of(message, dead_nids=[1009])
             return super().push_messages(messages)
 
     billboard = curate(Asking(study, tmp_path), study, tmp_path / "curator", a_context())
@@ -535,7 +645,7 @@ def test_sums_that_show_a_site_are_not_opened(tmp_path, change, caplog):
         def push_messages(self, messages):
             for message in messages:
                 if stage_of(message) == "unmask":
-                    message.content.config_records["secaggplus_configs"].update(change)
+                    change_of(message, **change)
             return super().push_messages(messages)
 
     with pytest.raises(RuntimeError, match="Too few sites"):
