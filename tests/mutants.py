@@ -9,8 +9,9 @@ Texts, type hints, decorators, logging, what is raised, ``strict=`` and toleranc
 One process imports the package and collects the tests, and a fork of it runs each mutant: code,
 defaults and constants are replaced in place. It gets the tests that reach the changed line, as a
 run of all tests under a trace has told before (``build/mutants.json``, made anew with --record),
-those of its own folder and the shortest first, and no more than --each seconds of them. Tests
-that start programs of their own see no mutant there.
+the shortest first, and no more than --each seconds of them: cases of one function, and tests of
+other folders, count for longer than they are. Tests that start programs of their own see no mutant
+there.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
@@ -45,7 +46,7 @@ ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 RECORD = ROOT / "build" / "mutants.json"
 METHODS = [
-    "model_protected", "mean_regularized", "structures", "meta", "output_perturbation", "rounds",
+    "engine", "model_protected", "mean_regularized", "meta", "output_perturbation", "rounds",
 ]  # fmt: skip
 FILES = [
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/privacy/*.py")),
@@ -53,9 +54,11 @@ FILES = [
     *(f"skpmtl/{method}/{name}.py" for method in METHODS for name in ("curator", "plan")),
 ]
 TESTS = [
-    "tests/privacy", "tests/exchange", "tests/meta", "tests/output_perturbation",
-    "tests/mean_regularized", "tests/model_protected", "tests/structures",
-    "tests/contract/test_contract.py",
+    *(f"tests/{room}" for room in (
+        "privacy", "exchange", "engine", "structures", "model_protected", "mean_regularized",
+        "meta", "output_perturbation", "contract", "search",
+    )),
+    *(f"tests/test_{name}.py" for name in ("counts", "planning", "scale", "uncertainty")),
 ]  # fmt: skip
 
 SWAPS = {
@@ -67,7 +70,15 @@ SWAPS = {new: old for old, new in SWAPS.items()} | SWAPS
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "floor": "ceil"}
 NAMES |= {new: old for old, new in NAMES.items()}
 _WATCHED = 50  # calls of a function in a test
-TELLS = {"warn", "debug", "info", "warning", "error", "exception"}  # calls that only tell people
+TELLS = {
+    "warn",
+    "debug",
+    "info",
+    "warning",
+    "error",
+    "exception",
+    "simplefilter",
+}  # calls that only tell people
 NEGATED = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)  # whose swap is the negation
 
 
@@ -183,12 +194,15 @@ def equivalents(path):
 class Lines:
     """Plugin of pytest: which test runs which lines of the files, and its seconds.
 
-    Tests that start programs are left out.
+    A mutant meets each test in a fresh process, so every test counts what it would run alone: the
+    caches of functions are emptied before it, and what runs in a shared fixture counts for all
+    tests that use it. Tests that start programs are left out.
     """
 
     def __init__(self, files):
         self.files = {str(ROOT / file): file for file in files}
         self.found, self.lines, self.starts = {}, set(), False
+        self.caches, self.fixtures = [], defaultdict(lambda: [0.0, set()])
         sys.addaudithook(self.hear)
         start = multiprocessing.process.BaseProcess.start
 
@@ -213,9 +227,34 @@ class Lines:
         self.lines.add((self.files[frame.f_code.co_filename], frame.f_lineno))
         return self.line
 
+    def pytest_runtestloop(self):
+        load_kernels()
+        self.caches = [
+            value
+            for name, module in list(sys.modules.items())
+            if name.startswith(("skpmtl", "tests"))
+            for value in vars(module).values()
+            if hasattr(value, "cache_clear")
+        ]
+
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item):
-        self.lines, self.starts, start = set(), False, time.process_time()
+    def pytest_fixture_setup(self, fixturedef):
+        if fixturedef.scope == "function":
+            return (yield)
+        before, self.lines, start = self.lines, set(), time.process_time()
+        try:
+            return (yield)
+        finally:
+            seconds = time.process_time() - start
+            shared = self.fixtures[fixturedef]
+            shared[:] = shared[0] + seconds, shared[1] | self.lines
+            self.lines, self.shared = before, self.shared + seconds
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        for cache in self.caches:
+            cache.cache_clear()
+        self.lines, self.starts, start, self.shared = set(), False, time.process_time(), 0.0
         self.calls = Counter()
         threading.settrace(self.call)
         sys.settrace(self.call)
@@ -224,11 +263,27 @@ class Lines:
         finally:
             sys.settrace(None)
             threading.settrace(None)
-            lines = defaultdict(list)
+            seconds, lines = time.process_time() - start - self.shared, defaultdict(list)
+            for fixture in itertools.chain(*item._fixtureinfo.name2fixturedefs.values()):
+                if fixture in self.fixtures:
+                    seconds += self.fixtures[fixture][0]
+                    self.lines |= self.fixtures[fixture][1]
             for file, line in self.lines:
                 lines[file].append(line)
             if not self.starts:
-                self.found[item.nodeid] = time.process_time() - start, lines
+                self.found[item.nodeid] = seconds, lines
+            if nextitem is None or nextitem.path != item.path:
+                RECORD.write_text(json.dumps(self.found))
+
+
+def load_kernels():
+    """Load all compiled loops that are kept on the disk: forks then need not load them each."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("skpmtl._kernels."):
+            for kernel in vars(module).values():
+                if (cache := getattr(kernel, "_cache", None)) and hasattr(kernel, "compile"):
+                    for signature, *_ in cache._cache_file._load_index():
+                        kernel.compile(signature)
 
 
 WRAPPED = {
@@ -352,6 +407,7 @@ class Forks:
         drawn = [mutant for mutant in drawn if mutant.key not in self.equivalent]
         print(f"\n{len(drawn)} mutants of {len(self.files)} files", flush=True)
         random.Random(self.seed).shuffle(drawn)
+        load_kernels()
         gc.freeze()
         running = {}
         while (drawn and time.monotonic() < self.end) or running:
@@ -374,11 +430,11 @@ class Forks:
         found = set().union(*(self.by_line[mutant.file, line] for line in lines))
         order, count, total = [], defaultdict(int), 0.0
         own = f"tests/{Path(mutant.file).parent.name}/"  # what is written for these lines
-        # One case of each function, then a second one of each: cases are alike.
         for test in sorted(found or self.by_line[mutant.file, None], key=self.seconds):
-            count[test.partition("[")[0]] += 1
-            rank = not test.startswith(own), count[test.partition("[")[0]]
-            order.append((*rank, self.seconds(test), test))
+            function = test.partition("[")[0]
+            count[function] += 1  # its cases are alike
+            cost = self.seconds(test) * count[function] * (1.0 if test.startswith(own) else 4.0)
+            order.append((cost, self.seconds(test), test))
         chosen = []
         for *_, seconds, test in sorted(order):
             total += seconds
@@ -454,9 +510,8 @@ def record(files, tests):
     child = os.fork()
     if child == 0:
         lines = Lines(files)
-        pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests], plugins=[lines])
         RECORD.parent.mkdir(exist_ok=True)
-        RECORD.write_text(json.dumps(lines.found))
+        pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests], plugins=[lines])
         os._exit(0)
     os.waitpid(child, 0)
     return json.loads(RECORD.read_text())

@@ -98,7 +98,7 @@ def main(arguments=None):
                                                      if s.place and not s.classes))  # fmt: skip
     parser.add_argument("--splits", type=int, default=2)
     parser.add_argument(
-        "--estimators", default=f"PrivateMTL;MPMTLLowRank;PrivateMeanRegMTL;{MIXED}"
+        "--estimators", default=f"PrivateMTL;MPMTLLowRank;PrivateMeanRegMTL;DPMetaInit;{MIXED}"
     )
     parser.add_argument("--epsilon", default="none,3,1")
     parser.add_argument("--coverage", type=float, default=0.9)

@@ -352,7 +352,7 @@ def _estimator_runner(estimator, seeds):
         book = {"report": report, "tape": tape}
         if by_task and report.releases:
             return _numbered(by_task), book
-        if not releases or not report.releases:
+        if not report.releases:
             raise ValueError(
                 "nothing to audit: the fit published no noisy statistic "
                 f"(guarantee {report.guarantee!r}, epsilon={report.epsilon!r})."

@@ -1,6 +1,7 @@
 """Comparisons of commits: intervals, alarms and pairing, on samples whose truth is known."""
 
 import csv
+import importlib
 import json
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from benchmarks import accuracy, compare
 from benchmarks.asv import worker
+from benchmarks.checkouts import ROOT
 from benchmarks.reproduce import __main__ as reproduce
 
 
@@ -142,7 +144,8 @@ def test_the_benchmarks_are_found_under_names_that_differ():
     found = worker.benchmarks()
     assert len(found) > 40
     for part in (
-        "fits.School", "Private.time_fit(PrivateMTL", "time_predict(", "time_personalize", "Rounds",
+        "fits.School", "Private.time_fit(PrivateMTL", "Many.time_fit(DPMetaInit, 5000x50x50)",
+        "time_predict(", "time_personalize", "Rounds",
         "startup.Import", "startup.FirstFit", "federation", "peakmem", "Loops",
     ):  # fmt: skip
         assert any(part in name for name in found), part
@@ -230,6 +233,26 @@ def test_results_name_their_commit_and_stale_ones_are_listed(monkeypatch, tmp_pa
     assert reproduce.stale(rows) == ["a.csv", "c.csv"]
     out = capsys.readouterr().out
     assert "1111111" in out and "skpmtl/privacy" in out and "2 of 3" in out
+
+
+@pytest.mark.skipif(not (ROOT / reproduce.RESULTS).is_dir(), reason="needs the sources")
+def test_each_result_has_a_command():
+    made = {file for files in reproduce.COMMANDS.values() for file in files}
+    stored = {path.name for path in (ROOT / reproduce.RESULTS).glob("*.csv")}
+    assert stored <= made | {"commits.csv", "speed.csv"}  # the list, and what compares commits
+
+
+@pytest.mark.slow  # imports all scripts
+@pytest.mark.parametrize("command", reproduce.COMMANDS)
+def test_each_command_is_understood(command, capsys):
+    name, *given = command.split()
+    package = name in ("benchmarks.unseen", "benchmarks.multilevel")
+    module = importlib.import_module(f"{name}.__main__" if package else name)
+    with pytest.raises(SystemExit) as end:
+        module.main([*given, "--help"])
+    assert end.value.code == 0
+    known = capsys.readouterr().out
+    assert all(word in known for word in given if word.startswith("--"))
 
 
 def test_what_was_made_is_not_made_again(monkeypatch, tmp_path, capsys):

@@ -27,7 +27,7 @@ from skpmtl.privacy import (
     release_mus,
     second_moment_sensitivity,
 )
-from skpmtl.privacy.audit import _log_odds
+from skpmtl.privacy.audit import _events, _log_odds
 from skpmtl.privacy.mechanisms import clip_rows
 
 
@@ -283,6 +283,17 @@ def test_clopper_pearson_bound():
     assert _log_odds(40, 5, n, delta, risk) == pytest.approx(np.log((low - delta) / high))
     assert _log_odds(0, 0, n, delta, risk) < -100  # nothing seen, nothing known
     assert _log_odds(n, n, n, 0.0, risk) == pytest.approx(np.log(beta.ppf(0.005, n, 1)))
+    once = beta.ppf(0.005, 1, n) / beta.ppf(0.995, 2, n - 1)
+    assert _log_odds(1, 1, n, 0.0, risk) == pytest.approx(np.log(once))
+
+
+def test_the_end_of_a_sample_is_a_threshold():
+    """Among thousands of scores too, where not each of them is one."""
+    a, b = np.random.default_rng(0).uniform(size=(2, 3001))
+    for scores in ((a, 2.0 * b), (2.0 * b, a)):
+        beyond = int((2.0 * b > a.max()).sum())
+        best = max(bound for bound, *_ in _events(scores, 0.0, 0.01))
+        assert best == pytest.approx(_log_odds(beyond, 0, 3001, 0.0, 0.01), rel=1e-12)
 
 
 class Alternating(BaseEstimator):

@@ -419,3 +419,6 @@ def test_the_release_that_is_nearest_to_its_bound_is_returned():
     assert worst == (5.0, 4.0) and "but 4 is twice what is stated" in failures[0]
     failures, worst = _sensitivities(first, tape([[0.0]], [], [[1.0, 2.0]]), "replace-one")
     assert failures == ["Sensitivity: release 1 is of other shape."] and worst == (1.0, 2.0)
+    # Of the vectors that one release adds noise to, the farthest counts.
+    several = tape([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), tape([[0.0, 1.0], [1.0, 6.0], [2.0, 2.5]])
+    assert _sensitivities(*several, "replace-one")[1] == (5.0, 2.0)

@@ -201,6 +201,9 @@ def test_gaussian_fits_compose_exactly():
     assert compose(reports, delta=1e-8).epsilon == pytest.approx(gdp_epsilon(mu, 1e-8))
     assert "fixed without looking" in total.text(None)
     assert PrivacyReport.from_json(total.to_json()) == total
+    public = [{"n_tasks": 5, "alpha": alpha} for alpha in (1.0, 2.0, 1.0)]
+    shared = compose([gaussian(public_inputs=inputs) for inputs in public]).public_inputs
+    assert shared == {"n_tasks": 5, "alpha": (1.0, 2.0, 1.0)}
     nested = compose([compose(reports[:2]), reports[2]])
     assert nested.epsilon == pytest.approx(total.epsilon, rel=1e-12)
 

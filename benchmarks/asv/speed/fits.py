@@ -17,6 +17,7 @@ PRIVATE = (
 BOUNDED = ("DPAggregation", "DPRelationship")
 # Tasks, rows of each, features.
 SIZES = {"60x20x10": (60, 20, 10), "100x40x30": (100, 40, 30), "400x10x20": (400, 10, 20)}
+MANY = {"2000x10x200": (2000, 10, 200), "5000x50x50": (5000, 50, 50)}
 WIDE = {"50x20x200": (50, 20, 200), "10x30x300": (10, 30, 300), "one X, 60x200x300": (60, 200, 300)}
 
 
@@ -84,3 +85,17 @@ class Private(_Fit):
     def setup(self, name, size):
         bounds = {"group": "direct", "max_row_norm": 1.0, "max_target": 64.0}
         self.private(name, SIZES[size], **(bounds if name in BOUNDED else {}))
+
+
+class Many(_Fit):
+    """Private fits of thousands of tasks, a second or more each."""
+
+    params = [["DPMetaInit", "MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"], list(MANY)]
+    param_names = ["estimator", "table"]
+    number, repeat, warmup_time = 1, 3, 0.0
+    process_pairs = 3  # of `benchmarks.compare`, which then measures once in each
+
+    def setup(self, name, size):
+        self.private(name, SIZES["60x20x10"])
+        self.time_fit()  # loads the compiled loops
+        self.private(name, MANY[size])
