@@ -210,28 +210,6 @@ def _loaded(stream, name):
         )
 
 
-def models_file(tasks, coef, intercept, **extras):
-    """Models of tasks, with their other attributes, as a NumPy archive. -> buffer"""
-    buffer = io.BytesIO()
-    np.savez(buffer, tasks=tasks, coef=coef, intercept=intercept, **extras)
-    return buffer.getbuffer()
-
-
-def with_models(est, tasks, coef, intercept, **extras):
-    """An estimator of a billboard with stored models and other attributes of tasks.
-
-    Ids are passed as ``task=``.
-    """
-    for name in set(est._extras) & set(extras):
-        setattr(est, name, extras[name])
-    est.tasks_, est.coef_, est.intercept_ = tasks, coef, intercept
-    est._form_ = InputForm("keyword")
-    est.n_features_in_ = est.billboard_.n_features
-    if est._billboard_names_ is not None:
-        est.feature_names_in_ = est._billboard_names_
-    return est
-
-
 def _members(stream):
     """{name: function that reads it} of the arrays in an archive; nothing is read yet.
 

@@ -6,7 +6,7 @@ the result to all sites, who make their own models of it. See the guide on feder
 commands; `skpmtl.federated.client` and `skpmtl.federated.server` are the Flower apps.
 """
 
-from .site import load_models
+from ..exchange.models import load_models
 from .study import Study
 
 __all__ = ["Study", "load_models"]

@@ -2,6 +2,7 @@
 
 from os import PathLike
 from typing import Any
+from numpy.typing import ArrayLike
 from typing_extensions import Self
 
 class Study:
@@ -52,7 +53,7 @@ class Study:
     def sum_range(self, statistic: Any, public: Any) -> Any: ...
     def to_json(self) -> Any: ...
 
-def load_models(folder: str | PathLike[str]) -> Any: ...
+def load_models(folder: str | PathLike[str], tasks: ArrayLike | None = None) -> Any: ...
 
 __all__ = [
     "Study",

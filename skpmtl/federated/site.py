@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ..exchange.files import load_billboard, models_file, save_billboard, with_models
+from ..exchange.files import save_billboard
 from ..exchange.journal import fingerprint, locked, write_file
+from ..exchange.models import models_file
 from ..exchange.protocol import Query
 from ..tables.forms import read_training
 from ..tables.ids import listed
@@ -22,7 +23,7 @@ from ..tables.table import bound_values
 from .ledger import Account, Refusal
 from .secret_shares import seal
 
-__all__ = ["Refusal", "Site", "load_models", "read_rows"]
+__all__ = ["Refusal", "Site", "read_rows"]
 
 
 def read_rows(path, study, task="task", target="y", weight=None):
@@ -355,22 +356,3 @@ def _opened(state):
 def _part(arrays, prefix):
     """Arrays whose names start with the prefix, without it."""
     return {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
-
-
-def load_models(folder):
-    """The estimator with the models of a site, for `predict`.
-
-    Parameters
-    ----------
-    folder : path-like
-        Of one study, inside the folder of the site.
-
-    Returns
-    -------
-    est : estimator
-        Its tasks are those of the site; ids are passed as ``task=``.
-    """
-    folder = Path(folder)
-    est = load_billboard(folder / "billboard.npz")
-    with np.load(folder / "models.npz", allow_pickle=False) as found:
-        return with_models(est, **{name: found[name] for name in found.files})

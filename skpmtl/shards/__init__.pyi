@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Literal
-from numpy.typing import ArrayLike
+from skpmtl.federated import load_models as load_models
 
 def fit_shards(
     est: Any,
@@ -15,8 +15,6 @@ def fit_shards(
     models: Any = None,
     options: Mapping[Any, Any] | None = None,
 ) -> Any: ...
-
-def load_models(folder: Any, tasks: ArrayLike | None = None) -> Any: ...
 
 __all__ = [
     "fit_shards",

@@ -41,6 +41,13 @@ def make_loss(table, *, classification, task_weight="equal", fit_intercept=True,
     return MultinomialLoss(*args) if table.n_classes > 2 else LogisticLoss(*args)
 
 
+def power_iteration(apply, W, n_steps):
+    """Largest eigenvalues, from below, of positive maps of the rows of W, (n_rows,)."""
+    for _ in range(n_steps):
+        W = apply(W / np.maximum(np.sqrt(np.einsum("kj,kj->k", W, W)), 1e-300)[:, None])
+    return np.sqrt(np.einsum("kj,kj->k", W, W))
+
+
 def _with_columns(table, columns):
     X = table.X  # `take` gives C order, unlike X[:, columns]
     return replace(table, X=X[:, columns] if table.is_sparse else X.take(columns, axis=1))
@@ -219,10 +226,7 @@ class Loss:
         # One start for all, so that a task's number does not depend on its company.
         W = np.random.default_rng(0).standard_normal((1, self.shape[1]))
         W = W if self.alike else np.tile(W, (self.shape[0], 1))
-        for _ in range(n_steps):
-            W /= np.maximum(np.sqrt(np.einsum("kj,kj->k", W, W)), 1e-300)[:, None]
-            W = self.curvature_bound(W)
-        return np.broadcast_to(np.sqrt(np.einsum("kj,kj->k", W, W)), self.shape[:1])
+        return np.broadcast_to(power_iteration(self.curvature_bound, W, n_steps), self.shape[:1])
 
     def parts(self):
         """Losses of some tasks after the other, which add up to this one."""

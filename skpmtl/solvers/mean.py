@@ -20,14 +20,13 @@ from .._kernels.newton import (
     row_gram_rows,
     scale_row_grams,
 )
-from .._kernels.passes import csr_scores, scores
 from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..local.centred import CentredTasks, share_of_centre
 from ..local.grams import RowGrams, grams, row_blocks, task_grams
 from ..local.updates import ProximalModels, ProximalUpdates, is_exact, lengths
 from ..tables.datafits import levels_of, with_events
-from ..tables.table import read_only
+from ..tables.table import common_scores, read_only
 from .losses import SquaredLoss
 from .strength import squares
 
@@ -97,7 +96,7 @@ def held_targets(centred, centres, unit=None):
     centres : ndarray (n_centres, n_features)
         Those of `CentredTasks.which`.
     unit : ndarray (n_tasks,), default=None
-        What targets of a task were divided by; tasks of 0 do not pull.
+        What targets of a task were divided by; tasks of 0 have no influence.
 
     Returns
     -------
@@ -108,12 +107,7 @@ def held_targets(centred, centres, unit=None):
     c = np.minimum(1.0, np.median(distance) / np.maximum(distance, 1e-300))
     if unit is not None:
         c[unit == 0] = 0.0
-    at, shared = np.empty(table.n_rows), table.rows is not None
-    places = table.rows if shared else _NO_INDEX, shared, table.offsets, centres[which], at
-    if table.is_sparse:
-        csr_scores(*table.csr, *places)
-    else:
-        scores(table.X, *places)
+    at = common_scores(table, centres[which, None])[:, 0]
     return at + np.repeat(c, table.sizes) * (table.y - at)
 
 

@@ -17,6 +17,7 @@ from scipy import sparse
 from ..local.grams import row_blocks
 from ..local.prior import SNR, LocalModels, even_root
 from ..tables.datafits import events
+from .losses import power_iteration
 
 SHARE = 0.25  # of the dual norm of the noise
 _STEPS = 30  # of the power iteration
@@ -103,12 +104,8 @@ def squares(table, centre):
 def _largest(loss, weight):
     """Largest eigenvalue of sum_k weight_k scale_k X_k' C X_k, by power iteration."""
     m, d = loss.shape
-    v, value = np.random.default_rng(0).standard_normal(d), 0.0
-    for _ in range(_STEPS):
-        length = np.linalg.norm(v)
-        if not length > 0:
-            return 0.0
-        v /= length
-        v = weight @ (loss.curvature(np.tile(v, (m, 1))) - loss.ridge * v)
-        value = np.linalg.norm(v)
-    return value
+
+    def apply(v):
+        return weight[None] @ (loss.curvature(np.tile(v, (m, 1))) - loss.ridge * v)
+
+    return power_iteration(apply, np.random.default_rng(0).standard_normal((1, d)), _STEPS)[0]

@@ -9,7 +9,8 @@ from skpmtl import MPMTLLowRank, save_billboard
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import run
 from skpmtl.exchange.wire import pack, unpack
-from skpmtl.federated.site import Refusal, Site, load_models
+from skpmtl.federated import load_models
+from skpmtl.federated.site import Refusal, Site
 from skpmtl.federated.study import Study
 from skpmtl.shards import fit_shards
 from tests.helpers.dummy_method import PrivateRidge

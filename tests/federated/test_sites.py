@@ -11,8 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import skpmtl
 from skpmtl.exchange.protocol import Query, QuerySpec
+from skpmtl.federated import load_models
 from skpmtl.federated.__main__ import main as command
-from skpmtl.federated.site import Refusal, Site, load_models, read_rows
+from skpmtl.federated.site import Refusal, Site, read_rows
 from skpmtl.federated.study import Study, federated
 from tests.helpers.federated_cases import CASES, PARTS, D, M, rows_of, study_of
 

@@ -8,7 +8,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl.exchange.protocol import run
-from skpmtl.federated.site import Site, load_models
+from skpmtl.federated import load_models
+from skpmtl.federated.site import Site
 from skpmtl.federated.study import Study
 from skpmtl.privacy.rng import noise_source
 from tests.helpers.federated_cases import PARTS, D, M, in_process, released, rows_of
