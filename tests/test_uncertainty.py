@@ -231,6 +231,20 @@ def test_intervals_cover(est):
     assert np.mean(np.concatenate(few)) > 0.85
 
 
+def test_intervals_cover_where_tasks_have_fewer_rows_than_columns():
+    """Around a plane that all tasks share, whose scale 5 rows of a task hardly tell."""
+    rng, m, d = np.random.default_rng(0), 400, 20
+    W = 1.2 * rng.normal(size=(m, 2)) @ np.linalg.qr(rng.normal(size=(d, 2)))[0].T
+    task, of = np.repeat(np.arange(m), 5), np.repeat(np.arange(m), 10)
+    X, Z = rng.normal(size=(len(task), d)), rng.normal(size=(len(of), d))
+    y, v = (
+        np.einsum("ij,ij->i", rows, W[k]) + rng.normal(size=len(k))
+        for rows, k in ((X, task), (Z, of))
+    )
+    low, high = fit(PrivateMTL(epsilon=None), X, y, task).predict_interval(Z, task=of).T
+    assert 0.85 < np.mean((low <= v) & (v <= high)) < 0.97
+
+
 def test_width_is_that_of_the_noise_where_rows_are_many():
     (X, y, task), (Z, _, of) = tasks_of(m=5, noise=2.0, sizes=(4000, 4001), test=5)
     std = fit(LocalOnly(1e-4), X, y, task).predict(Z, task=of, return_std=True)[1]

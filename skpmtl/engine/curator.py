@@ -535,8 +535,12 @@ class _Course:
         weight /= weight.sum()
         found = []
         for s, share, number, w in zip(structures, D, N, weight, strict=True):
-            size = max(share, _TINY)
-            noise, centre = reach * std / size, middle + reach * number / size
+            # Tasks that another structure fits as well have a small p, and like other scales than
+            # those that count here: of weight beyond the share, what they like there stands in.
+            part = max(w - share, 0.0) / max(1.0 - share, _TINY)
+            size = max(share + part * (D.sum() - share), _TINY)
+            noise = reach * std * math.sqrt(1.0 + (J - 1) * part**2) / size
+            centre = middle + reach * (number + part * (N.sum() - number)) / size
             if not share > 2.0 * std or noise > pooled_noise:
                 noise, centre = math.hypot(pooled_noise, VOTE_SPREAD), pooled
             of_scale = {}
