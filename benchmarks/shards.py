@@ -52,9 +52,9 @@ ESTIMATORS = (
 class Timed(shards.Shard):
     """Knows for how long it worked on the last message."""
 
-    def hear(self, place, message):
+    def receive(self, place, message):
         start = time.perf_counter()
-        reply = super().hear(place, message)
+        reply = super().receive(place, message)
         self.spent = time.perf_counter() - start
         return reply
 
@@ -115,10 +115,10 @@ class _Deadly(shards._Actors):
             self.ray.kill(self.actors[-1], no_restart=False)
         return super()._get(references)
 
-    def tell(self, method, argument):
+    def send(self, method, argument):
         self.told += 1
         start = time.perf_counter()
-        found = super().tell(method, argument)
+        found = super().send(method, argument)
         if self.told == 4:
             self.seconds.append(time.perf_counter() - start)
             self.told += 1

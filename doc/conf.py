@@ -49,5 +49,5 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "write_computation_times": False,
-    "min_reported_time": 1e9,  # seconds on the machine of whoever built it tell nothing
+    "min_reported_time": 1e9,  # seconds on the machine of the build mean nothing
 }

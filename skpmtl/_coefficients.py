@@ -119,8 +119,8 @@ class NamedCoefficients:
             two classes "coef"
             is (n_classes, n_features) and "intercept" (n_classes,). With `uncertainty`
             also "covariance" of coefficients and, last, the intercept, and "noise_variance" and
-            "dof", or "posterior_shift" of classes; None where the rows of the task do not tell.
-            With `as_sklearn` a model that predicts for X without the task column, whose
+            "dof", or "posterior_shift" of classes; None where the rows of the task do not determine
+            it. With `as_sklearn` a model that predicts for X without the task column, whose
             probabilities are not averaged; of a pipeline see `skpmtl.export_task`.
 
         Raises

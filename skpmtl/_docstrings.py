@@ -126,7 +126,7 @@ POSTERIOR = """
         a task's second moments of X, and belongs to that task alone.
     noise_variance_, dof_ : ndarray of shape (n_tasks,)
         With `uncertainty`: variance of the noise of a row, infinite where the rows of a task do
-        not tell it, and its degrees of freedom."""
+        not determine it, and its degrees of freedom."""
 
 # The same of classifiers; the parameter follows `unseen_task`.
 CLASS_UNCERTAINTY = """

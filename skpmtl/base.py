@@ -93,7 +93,7 @@ class TaskIndexed(Documented, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like, frame or sparse matrix of shape (n_samples, n_features), or mapping
+        X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features), or mapping
             Features; with `task_feature` one column is the task. Or ``{task: X_t}``.
         y : array-like of shape (n_samples,) or (n_samples, n_tasks), or mapping
             Targets. With two dimensions there is one column per task, with NaN where a target
@@ -348,7 +348,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     _federates = False
     _reads_sizes = False
     _extras = EXTRAS
-    _tells_residuals = False  # whether distances from the mean model may be released
+    _releases_residuals = False  # whether distances from the mean model may be released
     _parameter_constraints = {
         "uncertainty": ["boolean", StrOptions({"auto", "unseen"})],
         "fit_intercept": ["boolean"],
@@ -482,8 +482,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     def _models_without_rows(self, fitted, tasks, positions):
         """Models of the listed tasks at these positions, which have no rows. -> coef, intercept
 
-        Those of tasks that were not fitted where ``unseen_task="mean"``; else what the billboard
-        tells a task that knows nothing else, with the mean intercept where only the fit knows it.
+        Those of tasks that were not fitted where ``unseen_task="mean"``; otherwise those
+        that the billboard gives a task without any rows, with the mean intercept where only the fit
+        knows it.
         """
         billboard = fitted["billboard_"]
         coef, intercept = billboard.without_rows(tasks[positions])
@@ -571,7 +572,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
 
         `n_rounds`: public number of its calls, for callbacks; None if it is not known before.
         """
-        if self._unheard:
+        if self._is_hidden:
             return None
         level = logging.INFO if self.verbose else logging.DEBUG
         if self.verbose and not logger.hasHandlers():  # logging is not set up: show it anyway
@@ -806,8 +807,8 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
             One value per row; after a fit with 2-D y, without task ids, one column per task
             in the order of the columns of y (tasks added later come last); for a mapping X,
             ``{task: array}``. With `return_std` a pair, (y, y_std), of which y_std has the form of
-            y. It is infinite, with a warning, where rows of a task do not tell its noise: tasks of
-            one row, or of equal targets, without a public `target_range`.
+            y. It is infinite, with a warning, where rows of a task do not determine its noise:
+            tasks of one row, or of equal targets, without a public `target_range`.
 
         Raises
         ------

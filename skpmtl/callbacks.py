@@ -21,7 +21,7 @@ class RoundCallbacks(CallbackSupportMixin):
     """Gives an estimator `set_callbacks`, where scikit-learn has it."""
 
     # Neither callbacks nor the log may count the fits of a search that hides their number.
-    _unheard = False
+    _is_hidden = False
 
     if callback_management_context is not None:
 
@@ -65,12 +65,12 @@ class RoundCallbacks(CallbackSupportMixin):
 @contextmanager
 def following(estimator):
     """Context of the rounds of a fit; ends the callbacks of its rounds, also after an error."""
-    hears = (
+    is_followed = (
         CALLBACK_ATTRIBUTES & vars(estimator).keys()
         and isinstance(estimator, RoundCallbacks)
-        and not estimator._unheard
+        and not estimator._is_hidden
     )
-    if callback_management_context is None or not hears:
+    if callback_management_context is None or not is_followed:
         yield
         return
     with callback_management_context(estimator):

@@ -560,7 +560,7 @@ class _HeatMapDisplay:
 class ClientSimilarityDisplay(_HeatMapDisplay):
     """Heat map of the similarities between federated clients.
 
-    Row i tells how much client i takes from every other client, before thresholds and numbers
+    Row i holds how much client i takes from every other client, before thresholds and numbers
     of rows; it need not be symmetric. Create it from a matrix, or with :meth:`from_estimator`.
 
     Parameters

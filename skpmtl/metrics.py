@@ -134,7 +134,7 @@ def task_scores(estimator, X, y, task=None, *, scoring=None, sample_weight=None)
     ----------
     estimator : fitted estimator
         With a task, like those of this package, or a pipeline or search that ends in one.
-    X, y : array-like, frame or mapping
+    X, y : array-like, DataFrame or mapping
         Test rows in any form that ``estimator.predict`` takes.
     task : array-like of shape (n_samples,), str or int, default=None
         Task ids, which are passed to the estimator, or the name or position of the column of

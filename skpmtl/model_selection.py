@@ -99,7 +99,7 @@ class TaskStratifiedKFold(_TaskSplitter):
 
         Parameters
         ----------
-        X : array-like, frame or sparse matrix of shape (n_samples, n_features)
+        X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
         y : array-like of shape (n_samples,), default=None
             Used if it has classes: text, booleans or whole numbers.
         groups : array-like of shape (n_samples,), default=None
@@ -157,7 +157,7 @@ class LeaveTasksOut(_TaskSplitter):
 
         Parameters
         ----------
-        X : array-like, frame or sparse matrix of shape (n_samples, n_features)
+        X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
         y : object
             Not used.
         groups : array-like of shape (n_samples,), default=None

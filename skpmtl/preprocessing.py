@@ -57,7 +57,7 @@ class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseE
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features)
+        X : array-like or DataFrame of shape (n_samples, n_features)
             As in `fit`.
         y : object
             Not used.
@@ -137,7 +137,7 @@ class TaskScaler(_TaskTransformer):
     perturbation at record level), a record that changes the scale changes all other rows of its
     task, which no accounting of records covers: scale by public numbers there.
 
-    Few rows tell little of a standard deviation, and one that is too small by chance would blow
+    Few rows determine a standard deviation poorly, and one that is too small by chance would blow
     up all other rows of the task. A scale is therefore shrunk towards a public one, or where none
     is known made so large that this does not happen; see Notes.
 
@@ -145,7 +145,7 @@ class TaskScaler(_TaskTransformer):
     cross-validation, has no mean: all its features are 0, so that an estimator predicts the level
     that it has for such a task.
 
-    The task column stays where it is. A frame gives a frame, anything else an array;
+    The task column stays where it is. A DataFrame gives a DataFrame, anything else an array;
     ``set_output`` has precedence. To scale without changing the task column by means of
     scikit-learn's own transformers, use ``ColumnTransformer(..., remainder="passthrough")``.
 
@@ -211,7 +211,7 @@ class TaskScaler(_TaskTransformer):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features)
+        X : array-like or DataFrame of shape (n_samples, n_features)
             With the task column, without NaN.
         y : object
             Not used.
@@ -265,12 +265,12 @@ class TaskScaler(_TaskTransformer):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features)
+        X : array-like or DataFrame of shape (n_samples, n_features)
             With the task column.
 
         Returns
         -------
-        X : frame of the same type, or ndarray, of shape (n_samples, n_features)
+        X : DataFrame of the same type, or ndarray, of shape (n_samples, n_features)
 
         Raises
         ------
@@ -342,7 +342,7 @@ class TaskImputer(_TaskTransformer):
     `SimpleImputer` over all rows fills in statistics of all tasks. Where a task knows no
     value of a feature, a public default is taken; so it is for tasks that were not in `fit`.
 
-    A frame may have columns of any type and gives a frame; an array must be numeric.
+    A DataFrame may have columns of any type and gives a DataFrame; an array must be numeric.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ class TaskImputer(_TaskTransformer):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features)
+        X : array-like or DataFrame of shape (n_samples, n_features)
             With the task column, in which nothing is missing.
         y : object
             Not used.
@@ -422,12 +422,12 @@ class TaskImputer(_TaskTransformer):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features)
+        X : array-like or DataFrame of shape (n_samples, n_features)
             With the task column.
 
         Returns
         -------
-        X : frame of the same type, or ndarray, of shape (n_samples, n_features)
+        X : DataFrame of the same type, or ndarray, of shape (n_samples, n_features)
         """
         check_is_fitted(self)
         columns, ids, form = self._read(X, self._form_)

@@ -7,7 +7,7 @@ one head per task *it* has; a client gets averages back that are made for it, fr
 resemble it.
 
 **FedMTL gives no differential privacy.** The server sees all layers, or with ``secure="mpc"`` three
-servers see secret shares of them; neither bounds what models tell about rows.
+servers see secret shares of them; neither bounds what models disclose about rows.
 """
 
 # %%
@@ -58,7 +58,7 @@ _ = axes[0].legend()
 # %%
 # Who resembles whom
 # ------------------
-# Two domains, clients sorted by domain, which no client was told.
+# Two domains, clients sorted by domain, which no client knows.
 from skpmtl.inspection import ClientSimilarityDisplay
 
 clients = models["two domains", "similarity"].clients_

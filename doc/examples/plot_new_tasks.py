@@ -3,7 +3,7 @@ New tasks without new budget
 ============================
 
 What a private fit publishes is its *billboard*: a few numbers with noise. A clinic that was not
-there can combine the billboard with its own rows at any time. That tells nobody anything more
+there can combine the billboard with its own rows at any time. That discloses nothing more
 about the clinics of the fit, so that it costs none of their budget; and the new clinic's rows
 stay at home.
 """

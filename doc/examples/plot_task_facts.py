@@ -86,7 +86,7 @@ errors = np.asarray(mixed.bse_fe).reshape(3, 4)[:, 1:]
 # ------------------------------
 # Points are the released coefficients; bars are two standard deviations of the noise that privacy
 # costs. Crosses are the fixed effects of ``MixedLM``, with two standard errors, which say how well
-# 300 schools tell the effects: another question.
+# 300 schools determine the effects: another question.
 from skpmtl.inspection import RelationDisplay
 
 display = RelationDisplay.from_estimator(est)
@@ -104,7 +104,7 @@ table.round(3)
 # %%
 # Error on other pupils
 # ---------------------
-# Every school ends with its own model, around the one that its facts tell. Each of the three
+# Every school ends with its own model, around the one that its covariates give. Each of the three
 # columns takes its part of the budget: at epsilon 0.3 one mean for all is better, from 1 on the
 # facts are. ``MixedLM`` is 5 % below that: it shrinks the levels of schools as well, which here are
 # their own, and knows how far schools of the same facts lie apart.

@@ -184,7 +184,7 @@ def class_averages(
     that reach are left out. `held` is 0 without intercepts. W (m, C, d) and level (m, C), the
     scores l. evidence[k] receives the logarithm of the weighted sum of the evidence. Losses
     and means have the `weights` of the rows, whose roots F and Z have in them. `given` (n_rows,
-    C) are added to the scores of the rows, l is then beside theirs; without rows: 0. shares (m, S)
+    C) are added to the scores of the rows, in addition to l; without rows: 0. shares (m, S)
     receives the posterior probabilities of the priors.
     """
     S, R, C = rho.shape[1], T.shape[2], W.shape[1]
@@ -296,7 +296,7 @@ def class_averages(
                             t = t + same(z, i, c) * load(Q, i, o)
                         store(G, c, o, t)
                 if held > 0.0:
-                    highest, mass = 0.0, 0.0  # a first class beside one score has the score 0
+                    highest, mass = 0.0, 0.0  # with one score, the first class has the score 0
                     for c in range(C):
                         highest = max(highest, lead[c])
                     for c in range(C):

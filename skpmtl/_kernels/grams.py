@@ -64,10 +64,10 @@ def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights):
 
     With ``weights`` v means are weighted, and C stands for C' diag(v) C.
 
-    Returns sum_k scale_k ||C y_k||^2. A task's rows, with y beside them, are copied into a buffer
-    that stays in cache: for d up to about 64 that is several times faster than BLAS task by task.
-    It is Z (rows of the longest task, R), of zeros; K (d up to a multiple of four, R) is scratch.
-    R is d + 1 up to a multiple of eight.
+    Returns sum_k scale_k ||C y_k||^2. A task's rows, with y as a last column, are copied into a
+    buffer that stays in cache: for d up to about 64 that is several times faster than BLAS task by
+    task. It is Z (rows of the longest task, R), of zeros; K (d up to a multiple of four, R) is
+    scratch. R is d + 1 up to a multiple of eight.
     """
     d, R = X.shape[1], Z.shape[1]
     square = 0.0
@@ -225,7 +225,7 @@ def centred_rows(
 
     Columns of A are multiplied by `factor` (d,). The rows of the tasks, which `offsets` divides
     among them, become the columns of F[k] (max(n, d), min(n, d)), or its rows when there are more
-    than features; then v is a last column beside them. `centre` is 1.0, or 0.0 for means of 0.
+    than features; then v is one more column, the last. `centre` is 1.0, or 0.0 for means of 0.
     `mean` (m, d) starts at zero; level, mass (m,) receive the mean response and the sum of weights.
     """
     d = A.shape[1]

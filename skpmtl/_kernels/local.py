@@ -38,7 +38,7 @@ def triangular_products(X, pick, panels, out):
     panels (c, d, 8) holds its columns in eights; the last eight may overlap those before.
     """
     n, d, r = pick.shape[0], X.shape[1], out.shape[1]
-    for first in range(0, n, 32):  # rows that stay in the cache beside the columns
+    for first in range(0, n, 32):  # rows that stay in the cache with the columns
         for c in range(panels.shape[0]):
             at = min(8 * c, r - 8)
             for i in range(first, min(first + 32, n), 4):  # the last row is repeated

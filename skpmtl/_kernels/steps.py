@@ -431,7 +431,7 @@ def _regularise_to_predictions(z, before, y, lo, n, loss, weight, first):
 def add_clipped(D, columns, ends, n_outputs, pick, centres, which, share, clip_norm, total, below):
     """total[which] += clipped (D - (1 - share) centre) of every task; differences on own columns.
 
-    below[a] tells whether the update of task a was inside the bound. An update that is not
+    below[a] is whether the update of task a was inside the bound. An update that is not
     finite counts as zero.
     """
     C = n_outputs

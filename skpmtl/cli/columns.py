@@ -21,7 +21,7 @@ MOST_CATEGORIES = 50
 
 
 def read_table(path, needed, form=None):
-    """A CSV or Parquet file as a frame.
+    """A CSV or Parquet file as a DataFrame.
 
     Parameters
     ----------

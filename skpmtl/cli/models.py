@@ -87,7 +87,7 @@ def read_models(path):
 
 
 def predict_rows(models, table):
-    """Predictions of the rows of a frame, each with the model of its task.
+    """Predictions of the rows of a DataFrame, each with the model of its task.
 
     Parameters
     ----------

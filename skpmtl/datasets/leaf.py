@@ -62,7 +62,7 @@ def load_leaf(
     vocabulary : iterable or mapping of words, default=None
         Public list of the words to count, in the order of the columns, or mapping of words to
         columns; it replaces the one of `vectorizer`. A list made from private texts
-        tells who used a rare word.
+        discloses who used a rare word.
 
     labels : sequence of str, default=None
         Public list of labels, for rows that have several: a list of tags, or a string of tags

@@ -75,7 +75,7 @@ _FULL_BINS = 4.0  # standard deviations above which bins of sizes are not empty
 _FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
 _STEP = 0.5  # length that a round counts in, as a part of that of the first mean
 # Released shares become weights as far as their noise is below _VOTE_NOISE, and to a power: where
-# single tasks tell little, a share is little more than the weight that was given. It is
+# single tasks determine little, a share is little more than the weight that was given. It is
 # _CLEAR_VOTE over the noise, within _POWERS. A structure keeps the part _LEAST of its weight.
 _VOTE_NOISE, _CLEAR_VOTE, _POWERS, _LEAST = 0.15, 0.06, (2.0, 6.0), 0.01
 _TINY = 1e-3

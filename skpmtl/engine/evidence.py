@@ -9,7 +9,7 @@ scales, pi_ji = exp(-penalty_ji / 2) of sum 1, and public weights v_j of the str
 and the model of the task is sum_j p_kj w_kj. For squared loss w_kj averages the modes under
 structure j over the scales, with the terms of L_kj as weights; for the logistic loss it is the mode
 at the best scale. Going alone, a task averages by evidence itself, and over the ridge of
-`LocalOnly` too: with about as many rows as features, left-out rows tell little. All of it is
+`LocalOnly` too: with about as many rows as features, left-out rows determine little. All of it is
 local and free, and no number depends on another task's rows.
 """
 
@@ -101,7 +101,7 @@ class Evidence:
         """log10 of the snr that each task likes best, (n_tasks, n_structures), in -1 ... 1.
 
         As a part of `VOTE_RANGE`, and by the rows alone: priors on the scale do not count. Around
-        a centre the weak one does: there few rows tell nothing, and like anything.
+        a centre the weak one does: few rows do not discriminate there, and fit anything.
         """
         low, high = VOTE_RANGE[self.classification]
         best = [

@@ -76,7 +76,7 @@ def possible(wanted, levels=False):
 
 
 def n_free(population):
-    """Models of a task that tell something: of C classes, what they have in common does not."""
+    """Models of a task that carry information: the common part of C classes does not."""
     return max(population.n_outputs - 1, 1)
 
 

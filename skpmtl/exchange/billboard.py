@@ -47,7 +47,7 @@ class Billboard(Public):
     settings : tuple of str
         Parameters of the estimator that the billboard brings along.
     n_classes : int or None
-        0 for real targets; None where the billboard does not tell: real targets or two classes.
+        0 for real targets; None where the billboard does not say: real targets or two classes.
     """
 
     settings = ()
@@ -130,7 +130,7 @@ class OfModels(Billboard):
     init : PublicInit or None
         Public model to which those that are found by the billboard are differences.
     loss : str
-        Of real targets; that of classes is not told.
+        Of real targets; that of classes is not stored.
     """
 
     init = None

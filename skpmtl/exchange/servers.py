@@ -31,7 +31,7 @@ of fewer sites.
 **What is not checked.** Shares are uniform numbers, and servers cannot see whether a sum is within
 its bounds: a site that does not bound its contributions, or sends anything else, changes the
 release by as much as it likes. It does not weaken the guarantee of others, whose bounded
-contributions meet the same noise. A server that adds no noise, or tells others what it is sent, is
+contributions meet the same noise. A server that adds no noise, or passes on what it receives, is
 a dishonest one of the P - 1; a server that falsifies its total changes the release, and learns
 nothing by it.
 """

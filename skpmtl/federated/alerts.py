@@ -37,13 +37,13 @@ class Alerts:
         self._told, self._since, self._threads = set(), {}, []
 
     def waits(self, study, site, trouble):
-        """A site does not take part, by an event of the log; tells when that lasts."""
+        """A site does not take part, by an event of the log; sends an alert when that lasts."""
         mark = study, site, trouble["at"]
         since = self._since.setdefault(mark, time.monotonic())
         if time.monotonic() - since >= self.after:
-            self.tell("waits", study, trouble["reason"], site, trouble["at"])
+            self.notify("waits", study, trouble["reason"], site, trouble["at"])
 
-    def tell(self, kind, study, text, site=None, mark=None):
+    def notify(self, kind, study, text, site=None, mark=None):
         """Call somebody, unless that was done; does not wait for it."""
         if self.target is None or (kind, study, site, mark) in self._told:
             return

@@ -2,7 +2,7 @@
 
 What fails is started again and goes on from the database and the journal; what cannot succeed as
 it is ends it, with a true exit status, and is tried when it is started the next time. Flower's own
-commands do not tell whether a run has failed.
+commands do not report whether a run has failed.
 
 Why a site is not connected stands in the log of the curator's folder (`skpmtl.federated.runlog`),
 why it does not answer in that of the study; both are shown, and raise alerts.
@@ -307,7 +307,7 @@ class Supervisor:
             if status == FINISHED or final or self._stands(run) == FAILED:
                 if status != WAITING or final:
                     kind = {FINISHED: "finished", FAILED: "failed"}.get(status, "stopped")
-                    self.alerts.tell(kind, run.name, text)
+                    self.alerts.notify(kind, run.name, text)
                 continue
             for site, event in {**here, **troubles(read_log(run.folder))}.items():
                 self.alerts.waits(run.name, site, event)
@@ -443,7 +443,7 @@ class Supervisor:
                 time.sleep(0.1)
 
     def _started(self):
-        """Processes with the home of this folder's Flower, where the system tells (Linux)."""
+        """Processes with the home of this folder's Flower, on systems that list them (Linux)."""
         mark, found = os.fsencode(f"FLWR_HOME={self.flower}"), []
         for path in Path("/proc").glob("[0-9]*"):
             try:

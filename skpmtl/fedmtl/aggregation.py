@@ -26,8 +26,8 @@ LARGEST = 2.0**53
 # The per-task rule, fixed before it was tried on any data: cosine to this power for heads,
 # least weight of another client's shared layers.
 _POWER, _FLOOR = 4, 0.1
-# Heads of few rows are far from all others, and those of many rows near to all: what is far is so
-# beside the nearest quarter of the others. Chosen on draws that no page reports.
+# Heads of few rows are far from all others, and those of many rows near to all: distances are
+# relative to those of the nearest quarter of the others. Chosen on draws that no page reports.
 _NEAREST, _FALL = 0.75, 16
 
 

@@ -35,11 +35,11 @@ from .training import (
 __all__ = ["BaseFedMTL"]
 
 _IN_THE_CLEAR = (
-    "the server gets every client's layers without noise, and a layer can tell much about the "
+    "the server gets every client's layers without noise, and a layer can disclose much about the "
     "rows it was trained on"
 )
 _SECRET = (
-    "no noise is added, so that what a client receives and predicts with can tell about the rows "
+    "no noise is added, so that what a client receives and predicts with can disclose the rows "
     "of others; multi-party computation hides the uploads, similarities and numbers of rows from "
     "the servers as long as a majority of them is honest, and nothing more"
 )
@@ -182,7 +182,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features)
+        X : array-like or DataFrame of shape (n_samples, n_features)
             Features; with `client_feature` and `task_feature` these columns are ids.
         y : array-like of shape (n_samples, n_tasks) or (n_samples,)
             One column per task, NaN (or None) where a row has no label; a client has the tasks of
@@ -309,7 +309,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         Parameters
         ----------
         X, y, client, task, sample_weight
-            In the form of `fit`. Tasks and classes must be known from it; columns of a frame y
+            In the form of `fit`. Tasks and classes must be known from it; columns of a DataFrame y
             are matched by name, and some may be missing.
 
         Returns

@@ -12,7 +12,7 @@ from .network import BatchLoss
 
 __all__ = ["BASELINES", "PERSONAL", "WHOLE_MODELS", "attention", "coupled", "first_order_weights"]
 
-# Methods whose clients keep their own models, and are pulled to what the server sends.
+# Methods whose clients keep their own models, and are regularised towards what the server sends.
 PERSONAL = ("pfedme", "fedamp", "mocha")
 BASELINES = ("local", "fedavg", "fedprox", *PERSONAL, "fedfomo")
 WHOLE_MODELS = ("fedamp", "mocha", "fedfomo")  # which no average of layers stands for
@@ -38,7 +38,7 @@ def attention(W, scale):
     data", AAAI 2021 (arXiv:2007.03797): u_i = sum_j xi_ij w_j, xi_ij = alpha A'(||w_i - w_j||^2)
     for j other than i, the rest of 1 for i itself, with A(x) = 1 - exp(-x / sigma). sigma is
     `scale` times the mean squared distance in the group, and alpha the largest step that leaves
-    all weights non-negative. (PFLlib has the same weights with fixed sigma and alpha, and pulls by
+    all weights non-negative. (PFLlib has the same weights with fixed sigma and alpha, and takes
     the distance instead of its square.)
     """
     n, D = len(W), _squared_distances(W)
@@ -53,7 +53,7 @@ def attention(W, scale):
 
 
 def coupled(W):
-    """Where MOCHA's coupling pulls the models of a group, (n, P).
+    """Where MOCHA's coupling draws the models of a group, (n, P).
 
     The penalty of V. Smith et al., "Federated multi-task learning", NIPS 2017, as the authors'
     program ``run_mocha.m`` has it (github.com/gingsmith/fmtl, where W has clients in columns, this

@@ -48,9 +48,9 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         "shared-only", "heads-by-similarity", "jaccard", "exact-match". Or a baseline: "local",
         no exchange; "fedavg", federated averaging among the clients with the same set of
         tasks, which "exact-match" is too; "fedprox", the same with local training held near the
-        average; "pfedme", personal models that are kept from round to round and pulled towards
+        average; "pfedme", personal models that are kept from round to round and regularised towards
         the average of the group (as pFedMe, with the average as its only server model);
-        "fedamp", personal models pulled to averages of their own by distance (FedAMP);
+        "fedamp", personal models regularised to averages of their own by distance (FedAMP);
         "mocha", personal models coupled by their covariance (MOCHA, with networks); "fedfomo",
         mixtures that lower the loss on a client's held-out rows (FedFomo). All of them work among
         clients with the same set of tasks; `skpmtl.fedmtl.baselines` has the equations.
@@ -112,9 +112,9 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     The classes of a task are those of all clients together; a client may lack some. A task of one
     class takes those of all tasks that have it, and learns that it has no others.
 
-    ``secure="mpc"`` protects against the servers, not against what the models tell: the uploads,
-    the similarities and the numbers of rows stay secret from the servers while a minority of
-    them is curious (one of three). It is not differential privacy.
+    ``secure="mpc"`` protects against the servers, not against disclosure by the models: the
+    uploads, the similarities and the numbers of rows stay secret from the servers while a minority
+    of them is curious (one of three). It is not differential privacy.
 
     References
     ----------

@@ -87,7 +87,7 @@ class Network:
     def initial_heads(self, heads, rng):
         """A tenth of Glorot's uniform start, for every head its own, (N, width + 1, S * C).
 
-        Small, so that the cosine of two heads soon tells of their tasks and not of the draw.
+        Small, so that the cosine of two heads soon depends on their tasks and not on the draw.
         """
         bound = 0.1 * np.sqrt(6.0 / (self.width + heads.n_outputs))[heads.slots]
         n, slots = heads.slots.shape

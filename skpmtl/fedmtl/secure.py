@@ -24,7 +24,7 @@ FOLDER``, see there. Client i calls `split_upload`, delivers share r to server r
 ``in/<i>.shares``, fetches ``out/<i>.shares`` from every server and calls `collect_answer`. Started
 with ``--attached`` a server goes on from round to round, with a folder for each.
 
-Every share tells its job, round, client, server and split; the servers compare them before they
+Every share names its job, round, client, server and split; the servers compare them before they
 begin, and a client compares those of its answer.
 """
 

@@ -21,7 +21,7 @@ CLASS_STRENGTHS = np.array([0.2, 1.0, 5.0, 25.0])  # the same for log-losses
 _SPREAD = 0.7  # of their prior, in powers of ten
 _LEAST_CLASSES = 5  # from which on the determinant of a score counts for two of them
 HELD = 0.5  # of a row of every class, at the mean of a task's rows
-_HELD_INIT = 10.0  # rows of all classes at least beside a public initial model with intercepts
+_HELD_INIT = 10.0  # rows of all classes at least, with a public initial model that has intercepts
 # Class averages step until the next step promises less than this part of one unit of log-loss.
 _STEPS, _TOL = 60, 1e-6
 _AMPLE = 12.0  # priors that are so much less likely, in logarithms, do not count
@@ -36,7 +36,7 @@ class Candidates:
     own_strength : ndarray (n_tasks,)
         Regularisation strength towards the centre, in units of which `strengths` are.
     alone_weight : ndarray (n_tasks,)
-        Prior weight of going alone, beside 1 for all priors around the centre together.
+        Prior weight of going alone, against 1 for all priors around the centre together.
     reaches : tuple of (float, float or ndarray (n_tasks,))
         What the centre is multiplied by, and the prior weight of that.
     ridge : float, default=0.0
@@ -175,7 +175,7 @@ def rows_held(table, n_outputs, fit_intercept):
 
 
 def held_evidence(held, support, n_outputs):
-    """What log evidence has beside that of the weights, where so many rows hold intercepts.
+    """Part of log evidence that is due to intercepts, where so many rows hold them.
 
     Their loss where they are content does not count; and by Laplace's approximation the scores
     that they hold have the precision `held` before, and `held` + `support` after the rows.

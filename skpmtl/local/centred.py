@@ -43,7 +43,7 @@ _NO_INDEX = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Problem(Public):
-    """What a task minimises: its loss, and how strongly it is pulled to its centre.
+    """What a task minimises: its loss, and the strength of its penalty towards its centre.
 
     Parameters
     ----------

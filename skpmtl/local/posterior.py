@@ -169,7 +169,7 @@ class Posterior(NamedTuple):
     Attributes
     ----------
     covariance : ndarray (m, D, D)
-        Of the coefficients and, last, the intercept; infinite where the rows do not tell.
+        Of the coefficients and, last, the intercept; infinite where the rows do not determine them.
     noise_variance, dof : ndarray (m,)
         Variance of the noise of a row, and its degrees of freedom.
     """

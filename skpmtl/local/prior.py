@@ -106,8 +106,9 @@ class LocalModels:
             self._scores -= self._shift
         elif counts and fit_intercept:
             self._scores += np.repeat(self._first_levels(), table.sizes)
-        # Where they take little beside the models: 2 results of len(SNR) numbers. How many rows
-        # there are must not matter: models from criteria that were kept differ in the last bits.
+        # Where they take little memory compared with the models: 2 results of len(SNR) numbers. How
+        # many rows there are must not matter: models from criteria that were kept differ in the
+        # last bits.
         self._keep = table.n_features >= len(SNR) and not classification
         results = _criteria.setdefault(table, {}) if self._keep else {}
         self._known = results.setdefault(fit_intercept, [])
@@ -293,7 +294,7 @@ class LocalModels:
         ----------
         root : ndarray (d, d) or (d,)
         kappa : ndarray (n_tasks,)
-            A scale beside those of `SNR`.
+            A scale in addition to those of `SNR`.
         prior : ndarray (n_tasks, 1 + len(SNR))
             Logarithms of the prior weights of that scale and of those of `SNR`.
         width : float, default=None
@@ -856,9 +857,10 @@ def mixed(found):
 
 
 def lone_weight(n_tasks, sizes):
-    """Public prior weight of going alone, beside 1 for all that was released together.
+    """Public prior weight of going alone, against 1 for all that was released together.
 
-    More where few tasks shaped the release, and in tasks of few rows, which tell little of scales.
+    More where few tasks shaped the release, and in tasks of few rows, which determine scales
+    poorly.
     """
     return _LONE_WEIGHT + _FEW_TASKS / n_tasks + 1.0 / np.maximum(sizes, 1)
 
@@ -893,7 +895,7 @@ def vote_penalty(centre, spread):
 def tempered(table, fit_intercept):
     """A table of counts whose rows weigh 1 / phi, phi >= 1 the dispersion of their task.
 
-    Evidence then is that of a quasi-likelihood: counts that vary more than Poisson's tell less.
+    Evidence then is that of a quasi-likelihood: counts that vary more than Poisson's weigh less.
     phi is Pearson's statistic with its penalty, Q, of the working least squares at the task's own
     model, averaged over scales of an even prior and less its standard deviation, over degrees of
     freedom; and `_POISSON_ROWS` rows of dispersion 1 more. Other tables are returned as they are.

@@ -7,10 +7,11 @@ M-estimator a number j of it has the variance
 
     E psi_j^2 / (J_j E dpsi_j / dD_j)^2 sum_k b_k^2  +  noise,
 
-with J_j the part of a deviation that an update shows, since it is pulled to the centre. At the end
-every task sends the bin of log2 abs(D_k), the squares of D_k / abs(D_k), and J: one vector with
-noise. The expectations are those of D = R N(0, diag(sigma^2)), R log-normal, which agrees with the
-released shares of the squares and with centre and spread of the lengths. With n rounds the noise is
+with J_j the part of a deviation that an update shows, since the penalty draws it to the centre. At
+the end every task sends the bin of log2 abs(D_k), the squares of D_k / abs(D_k), and J: one vector
+with noise. The expectations are those of D = R N(0, diag(sigma^2)), R log-normal, which agrees with
+the released shares of the squares and with centre and spread of the lengths. With n rounds the
+noise is
 
     sum_t sd_t^2 prod_(u > t) (1 - J_j E dpsi_j / dD_j at C_u)^2,
 
@@ -372,7 +373,7 @@ def exact_errors(updates, centres, rows, weights, estimate, transform, is_held):
     estimate : ndarray (n_rows, size)
     transform : ndarray (n_rows, n_centres)
     is_held : bool
-        Whether no task pulls farther than half of the tasks do (`held_targets`).
+        Whether no task moves a centre farther than half of the tasks do (`held_targets`).
     """
     centred, (m, r), size = updates.centred, rows.shape, centres.shape[1]
     around = rows @ centres

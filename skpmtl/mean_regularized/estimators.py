@@ -786,7 +786,7 @@ _DOC = """{summary}
         levels the shared model has one.{target_range}
     standard_errors : bool, default=False
         Whether to release standard errors of the shared model, or of the relation, for
-        `summary_frame`: what one sum of what tasks send tells, which takes 5 % of the squared
+        `summary_frame`: one more release, a sum over the tasks, takes 5 % of the squared
         budget. They need 10 rounds and models with a common unit, and dense models. Without a
         budget they cost nothing.
     max_iter : int, default=100
@@ -856,8 +856,9 @@ _DOC = """{summary}
         {loss}
         + lam / 2 sum_k ||w_k - v||^2 + ridge / 2 ||W||_F^2.
 
-    With `relation` B' z_k takes the place of v, and B is free: the penalty acts on what W is beside
-    its least-squares fit by the covariates. With ``relation_rank="all"`` the second term is
+    With `relation` B' z_k takes the place of v, and B is free: the penalty acts on the residuals
+    of W after its least-squares fit by the covariates. With ``relation_rank="all"`` the second term
+    is
 
         lam / 2 sum_jk Omega_jk w_j' w_k
 
@@ -904,7 +905,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         model="linear regression",
         candidates=" The models around w~ have strengths from 0.03 to\n    100 times `lam`, and so "
         "have further ones around 0; the evidence is exact.",
-        held_back=", in\n        which no task pulls v farther than half of the tasks do; where "
+        held_back=", in\n        which no task moves v farther than half of the tasks do; where "
         "lengths of their models\n        differ, every task has units of its own, as with privacy",
         held="",
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
@@ -923,7 +924,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         published="PublishedMeanRegMTL",
         target="y",
     )
-    _tells_residuals = True
+    _releases_residuals = True
     _billboards = (MeanBillboard, PooledBillboard)
 
     def __init__(

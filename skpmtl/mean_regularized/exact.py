@@ -133,7 +133,7 @@ def _minimum(est, centred, given, relation):
 
 
 def _held_minimum(est, centred, given, relation, unit):
-    """Shared models that no task pulls farther than most do. -> centres, n_iter
+    """Shared models that no task moves farther than most do. -> centres, n_iter
 
     `unit` (n_tasks,): in units of the tasks; None: in those of the target.
     """

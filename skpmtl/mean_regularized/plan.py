@@ -242,7 +242,7 @@ class MeanPlan(Plan, RoundsPlan):
 
 
 class PooledPlan(StructurePlan):
-    """Slots of a fit around a pooled model: of the structure "mean" alone, with levels."""
+    """Budget shares of a fit around a pooled model: of the structure "mean" alone, with levels."""
 
     cap_curvature = True
 
@@ -251,11 +251,11 @@ class PooledPlan(StructurePlan):
         self.errors = est.standard_errors
         if self.errors and self.levels:
             shares = self.budget_shares.items()
-            self.budget_shares = {slot: share * (1.0 - errors.SHARE) for slot, share in shares}
+            self.budget_shares = {name: share * (1.0 - errors.SHARE) for name, share in shares}
             self.budget_shares["deviation"] = errors.SHARE
 
     def deviation(self, share):
-        """For the sum of what tells standard errors."""
+        """For the sum from which standard errors follow."""
         if not self.private:
             return None
         return errors.mechanism(self.dimension + 1, self.adjacency, self.mu_of(share))

@@ -107,7 +107,7 @@ class MetaBillboard(Billboard):
             found = np.tensordot(T, self.coef, axes=1), np.tensordot(T, self.intercept, axes=1)
             found = dict(zip(("relation_coef_", "relation_intercept_"), found, strict=True))
             if self.row_noise.any():
-                # Without what long rows correct: how long rows are, no release tells.
+                # Without what long rows correct: no release gives the length of rows.
                 std = np.sqrt(T**2 @ self.row_noise / LEFT[self.loss] / self.init[0].size)
                 if self.scaling is not None:
                     std = std[:, None] / self.scaling[1]

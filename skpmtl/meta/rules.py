@@ -110,7 +110,7 @@ def course(est, mode, loss, size, rows, noise, rank=1):
         meta_rate = 1.0 if mode is None else min(1.0, folds / reach)
     gained = min(meta_rate * reach, _MAX_FOLDS)
     init_error = float(_error(gained, noise)) if mode is not None else 0.0
-    if mode != "local":  # as many rows as numbers tell nothing, whatever the budget
+    if mode != "local":  # as many rows as numbers determine nothing, at any budget
         init_error = max(init_error, float(min(rank * size / rows.sum(), 1.0)))
     return Course(
         per_round, n_rounds, visits, steps, inner_rate, meta_rate, init_error, gained, least

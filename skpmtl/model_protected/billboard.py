@@ -87,7 +87,7 @@ class Centres(Public):
             yield "intercepts of the centres", self.intercept, [(self.relation.rank, n_outputs)]
 
     def asked(self):
-        """What a query tells about them."""
+        """The part of a query that is about them."""
         return {"centres": self.coef, "own_units": int(self.own_units)}
 
     def of(self, table, fit_intercept):
@@ -395,7 +395,7 @@ class RelatedPenaltyBillboard(AboutCovariates, PenaltyBillboard):
     ----------
     centres : Centres
         That part: a new task pays for its distance to its own centre. Those of the fit get back
-        their models, but for the small ridge that holds this part (`Beside`).
+        their models, but for the small ridge that holds this part (`ResidualPenalty`).
     diagonal, shape, alpha, ridge, task_weight, n_tasks, releases, report, n_outputs, init
         As of `PenaltyBillboard`.
     """

@@ -9,7 +9,7 @@ from ..privacy.report import exact_report
 from ..solvers.decomposed import OUTLIERS, minimize_sum
 from ..solvers.fitted import PenaltyBillboard
 from ..solvers.minimize import minimize
-from ..solvers.penalties import Beside
+from ..solvers.penalties import ResidualPenalty
 from ..solvers.strength import auto_alpha, mean_curvature
 from ..tables.table import differences
 from .billboard import Centres, RelatedPenaltyBillboard
@@ -44,7 +44,7 @@ def fit(est, table, alpha):
     if est.relation is not None:
         relation = est._relation(Population.of(table))
         V = relation.rows(table.tasks)
-        penalty = Beside(est._penalty(), V, _HELD * mean_curvature(loss) / alpha)
+        penalty = ResidualPenalty(est._penalty(), V, _HELD * mean_curvature(loss) / alpha)
         start = _earlier(est, loss, "coef_", init)
         solution = minimize(loss, penalty, alpha, W=start, **options)
         W, along = solution.W.reshape(shape), penalty.along(solution.W)

@@ -522,12 +522,12 @@ default="mean-reg"
     personal_steps : int, default=20
     personal_folds : int or None, default=3
         A task begins between w~ and the start, averaged by how probable they make its rows, and
-        goes from there, and is pulled to there, as far as rows tell that it did not learn from:
+        goes from there, regularised towards there, as far as rows tell that it did not learn from:
         its rows are dealt into so many parts, each of which is left out once, and parts of the
         way are averaged by how probable they make the rows left out, for so many times the steps
-        more. Few rows tell little: some fourteen of thirteen classes cost up to three points of
-        accuracy compared with the better of the start and w~. A task of one row stays at w~. None:
-        from w~, all of the way, as in the paper.
+        more. Few rows determine little: some fourteen of thirteen classes cost up to three points
+        of accuracy compared with the better of the start and w~. A task of one row stays at w~.
+        None: from w~, all of the way, as in the paper.
     clusters, relation, relation_rank
         As in `PrivateMeanRegMTL`.
     device : str, default="cpu"

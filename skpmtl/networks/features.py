@@ -75,7 +75,7 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features), or array (n_samples, ...)
+        X : array-like or DataFrame of shape (n_samples, n_features), or array (n_samples, ...)
         y : object
             Not used.
 
@@ -112,12 +112,12 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like or frame of shape (n_samples, n_features), or array (n_samples, ...)
+        X : array-like or DataFrame of shape (n_samples, n_features), or array (n_samples, ...)
 
         Returns
         -------
-        Z : ndarray of shape (n_samples, n_features_out), or frame
-            float32 without a task column; with one, that comes first. A frame gives a frame.
+        Z : ndarray of shape (n_samples, n_features_out), or DataFrame
+            float32 without a task column; with one, that comes first. A DataFrame for a DataFrame.
         """
         check_is_fitted(self)
         torch = import_torch("TorchFeatures")

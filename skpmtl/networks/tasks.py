@@ -241,8 +241,8 @@ def _held_out(n_folds, local, starts, centres, steps, given):
 def _likely(local, losses):
     """How probable networks make the rows that they have these losses of, (n_tasks, n).
 
-    Real targets have the variance that they have then. One row tells nothing: the first is
-    certain.
+    Real targets have the variance that they have then. One row determines no variance: the first
+    is certain.
     """
     if local.network.loss == "squared":
         losses = 0.5 * local.table.support[:, None] * np.log(losses + 1e-300)

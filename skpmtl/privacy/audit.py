@@ -222,7 +222,7 @@ def audit(
     if replayed and [r.key for r in first] != [r.key for r in other]:
         _check_numbers(run, data, neighbour, seed, (first, other))
     # The noise is replayed, so up to the first release that differs the histories agree and
-    # that release differs by the signal alone; later ones react to it and tell nothing.
+    # that release differs by the signal alone; later ones react to it and show nothing.
     where, signal, observed, stated = 0, None, np.nan, first[0].entry["sensitivity"]
     failures = []
     if replayed:

@@ -104,8 +104,8 @@ def sampling_variance(n_tasks, d):
 
     A direction drawn from the sphere has u_j^2 with variance about 2 / d^2. It counts twice, as
     directions of few rows are estimates. Without it a release with little noise, or none, is
-    believed in more directions than there are tasks to tell: error would rise with epsilon. The
-    factor was chosen on the tables of the role "tuning" in ``benchmarks/unseen``.
+    believed in more directions than there are tasks to show them: error would rise with epsilon.
+    The factor was chosen on the tables of the role "tuning" in ``benchmarks/unseen``.
     """
     return 4.0 * n_tasks / d**2
 

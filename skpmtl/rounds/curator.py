@@ -167,7 +167,7 @@ def query_specs_of_rounds(relation, population):
 _LEAST = 0.1  # part of the distance to the optimum by which the first round contracts it at least
 # Squared length of covariates without effect, over that of as many models of random signs.
 CHANCE = 2.0
-_TELLING = 5  # rounds from which on releases tell it
+_LEAST_ROUNDS = 5  # rounds from which on releases determine it
 _NEAR = 0.3  # of the rounds, after which centres are near enough for updates to be linear in them
 
 
@@ -210,7 +210,7 @@ def shrinkage(updates, centres, noise_std, chance=0.0):
     for g, a in enumerate(centres):
         sd, b = noise_std[:, g], _LEAST
         pace = sd / sd.max()
-        if updates is not None and T >= _TELLING:
+        if updates is not None and T >= _LEAST_ROUNDS:
             r = updates[:, g]
             at, r = (np.cumsum(r, axis=0) - r)[near], r[near] / pace[near, None]
             at = at - at.mean(axis=0)

@@ -1,7 +1,7 @@
 """Budget of the rounds -> bounds on the updates and mechanisms. Reads public numbers only.
 
 Clipping norms have the unit of y over that of X, which nobody knows before the fit. A noisy
-histogram tells how long the models of most tasks are: every task names the public bin of the
+histogram gives the length of the models of most tasks: every task names the public bin of the
 length of its own model. Bin j of 81 holds lengths whose binary logarithm rounds to j, from -40 to
 40. One task fills one bin, so that the counts have L2 sensitivity 1 when its contribution is left
 out, and sqrt(2) when it is replaced.
@@ -158,8 +158,8 @@ def path(ratio, size, far=False, n_started=1):
     ratio : float
         See `RoundsPlan`.
     size : int
-        Numbers in a shared model. The more they are, the fewer of them the rows of a task tell, and
-        the shorter its own model is compared with the shared one.
+        Numbers in a shared model. The more they are, the fewer of them the rows of a task
+        determine, and the shorter its own model is compared with the shared one.
     far : bool, default=False
         Whether shared models are longer than those of a task: with log-losses, and those that
         covariates with a wide range are multiplied by.

@@ -257,13 +257,13 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
             if selection == "compose":
                 results.append((params, value))
         value, params, fitted, caught = best
-        # Warnings of the other trials would tell how many there were, and most come from rows.
+        # Warnings of the other trials would disclose how many there were, and most come from rows.
         for warning in caught:
             public = issubclass(warning.category, _PUBLIC_WARNINGS)
             if public and not str(warning.message).startswith(_SAID_BEFORE):
                 warnings.warn(warning.message, warning.category, stacklevel=users_line())
         report = self._report(fitted.privacy_, score, selection, n_trials, epsilon, delta, mu)
-        fitted.__dict__.pop("_unheard", None)
+        fitted.__dict__.pop("_is_hidden", None)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             rows.personalize(fitted)
@@ -373,7 +373,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
 
     def _fit_candidate(self, params, mu, delta, rows, source, selection):
         candidate = clone(self.estimator).set_params(**params)
-        candidate._unheard = selection != "compose"
+        candidate._is_hidden = selection != "compose"
         mechanism = getattr(candidate, "mechanism", "gaussian")
         if mechanism not in ("auto", "gaussian"):
             raise ValueError(
@@ -573,7 +573,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
 
 
 def _of_winner(search, name):
-    # AttributeError, so that hasattr tells whether the search is fitted.
+    # AttributeError, so that hasattr reports whether the search is fitted.
     if not hasattr(search, "best_estimator_"):
         raise AttributeError(f"{type(search).__name__} has no {name}: it is not fitted.")
     return getattr(search.best_estimator_, name)

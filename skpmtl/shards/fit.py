@@ -147,7 +147,7 @@ def fit_shards(
         billboard.report = billboard.report.disclosing(inferred)
         public = est._public_attributes(billboard, population)
         if models is None:
-            found = workers.tell("models", billboard)
+            found = workers.send("models", billboard)
             fitted = _fitted(est, public, population, positions, found)
         else:
             fitted = _left(est, public, population, classes, surveys[0].seen, models, workers)
@@ -177,7 +177,7 @@ def _left(est, public, population, classes, seen, folder, workers):
     write_billboard(folder, written)
     mean = public.get("mean_coef_"), public.get("mean_intercept_")
     numbers = {name: f"{k:05d}" for k, name in enumerate(workers.names)}
-    extras = workers.tell("keep", (published.billboard_, mean, folder, numbers))[0]
+    extras = workers.send("keep", (published.billboard_, mean, folder, numbers))[0]
     absent = np.flatnonzero(population.sizes == 0)
     if len(absent):
         rest = finite_models(*est._models_without_rows(public, population.tasks, absent), mean)
@@ -218,14 +218,14 @@ class _Here:
     def prepare(self, population, classes):
         self.remember = all(self.each("prepare", population, classes))
 
-    def tell(self, method, argument):
+    def send(self, method, argument):
         """Replies to a message of the curator."""
         return self.each(method, argument)
 
     def answer(self, query):
         """Sum of the answers to a query."""
         total = None
-        for sums in self.tell("answer", query):
+        for sums in self.send("answer", query):
             if total is None:  # copied, because what came from elsewhere is read-only
                 total = {name: np.array(value) for name, value in sums.items()}
             else:
@@ -235,7 +235,7 @@ class _Here:
     def recalled(self, query):
         """Let the workers take part in a query that a journal answers."""
         if self.remember:
-            self.tell("answer", query)
+            self.send("answer", query)
 
     def close(self):
         pass
@@ -286,14 +286,14 @@ class _Actors(_Here):
         self.setup = self.ray.put(population), classes
         super().prepare(*self.setup)
 
-    def tell(self, method, argument):
+    def send(self, method, argument):
         if method == "answer" and argument.task_side_adds:
             argument = replace(argument, combine=None)
         if not self.remember:
             self.log.clear()
         # Pickled at once: the curator goes on to change what it shows. In the store once for all.
         self.log.append(self.ray.put(self.ray.cloudpickle.dumps((method, argument))))
-        replies = self.each("hear", len(self.log) - 1, self.log[-1])
+        replies = self.each("receive", len(self.log) - 1, self.log[-1])
         for k, reply in enumerate(replies):
             if reply is None:
                 (replies[k],) = self._get([self.actors[k].replay.remote(*self.setup, *self.log)])

@@ -130,7 +130,7 @@ class Shard:
         return {name: values.shape[1:] for name, values in extras.items()}
 
     # Messages are numbered, as a worker may be lost, and may get one twice.
-    def hear(self, place, message):
+    def receive(self, place, message):
         """Reply to a message; None when this is a new worker that missed what came before."""
         if self.task_side is None or place > self.n_received:
             return None
@@ -141,10 +141,10 @@ class Shard:
         return self.reply
 
     def replay(self, population, classes, *messages):
-        """Prepare, and hear all messages. -> the last reply"""
+        """Prepare, and receive all messages. -> the last reply"""
         self.prepare(population, classes)
         for place, message in enumerate(messages):
-            reply = self.hear(place, message)
+            reply = self.receive(place, message)
         return reply
 
     def _read(self):

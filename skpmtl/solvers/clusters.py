@@ -4,10 +4,10 @@ Tasks in k clusters keep close to the centres of their clusters, and these to ze
 
     alpha / 2 sum_k ||w_k - centre of its cluster||^2 + ridge / 2 ||W||_F^2,
 
-where the centres are F F' W for an orthonormal F (m, k) that tells who is where. With any matrix
-0 <= M <= I of trace k in place of F F' this is convex in W and M together (Jacob, Bach and Vert,
-"Clustered multi-task learning: a convex formulation", NIPS 2008; Zhou, Chen and Ye, "Clustered
-multi-task learning via alternating structure optimization", NIPS 2011):
+where the centres are F F' W for an orthonormal F (m, k) that encodes the assignment. With any
+matrix 0 <= M <= I of trace k in place of F F' this is convex in W and M together (Jacob, Bach and
+Vert, "Clustered multi-task learning: a convex formulation", NIPS 2008; Zhou, Chen and Ye,
+"Clustered multi-task learning via alternating structure optimization", NIPS 2011):
 
     min over M of 1/2 tr(W' ridge (alpha + ridge) (ridge I + alpha M)^-1 W)
       = min over 0 <= u <= 1, sum u = k of 1/2 sum_i ridge (alpha + ridge) s_i^2

@@ -136,8 +136,8 @@ def without(Omega, here, share):
 def spectrum(Omega, lam):
     """-> smallest eigenvalue of lam Omega that is not zero, basis of its kernel (m, r)
 
-    The kernel of a Laplacian is one vector for every part of the graph, which tells how many
-    eigenvalues are zero.
+    The kernel of a Laplacian is one vector for every part of the graph, so that the number
+    of zero eigenvalues is known.
     """
     m = Omega.shape[0]
     if sparse.issparse(Omega):

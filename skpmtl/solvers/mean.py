@@ -69,7 +69,7 @@ def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
 
 
 def unit_of(table, centre):
-    """A power of two about as large as the features are, beside their means where these may go."""
+    """A power of two near the size of the features, less their means if `centre`."""
     mean = squares(table, centre).sum() / (table.n_rows * table.n_features)
     return 2.0 ** np.round(0.5 * np.log2(mean)) if mean > 0 else 1.0
 
@@ -82,7 +82,7 @@ def in_unit(centred, lam, unit):
 
 
 def held_targets(centred, centres, unit=None):
-    """Targets of which no task pulls its centre farther than half of the tasks do.
+    """Targets that bound the influence of a task on its centre by that of half of the tasks.
 
     A proximal model of squared loss is linear in the targets: for c y_k + (1 - c) X_k v it is c
     times as far from v as for y_k. With c = min(1, C / distance), and C the median of the

@@ -247,7 +247,7 @@ def _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=False):
             size *= 0.5
             if size < 0.1 and not whole:
                 return W, done
-            if size < _SHORTEST:  # rounding: no lower objective can be told apart
+            if size < _SHORTEST:  # rounding: no lower objective can be distinguished
                 return Solution(W, at.objective, at.gap, done, at.closes(tol), True)
         W = trial
 

@@ -22,7 +22,7 @@ class Penalty(ABC):
     by_columns = False  # whether it is a sum over features, so that working sets of them serve
     has_factors = True  # whether there is a `basis`, for Newton steps
     is_norm = True  # and not something with a `conjugate`
-    step = None  # of splitting, where its curvature tells the best one
+    step = None  # of splitting, where its curvature determines the best one
 
     @abstractmethod
     def value(self, W):
@@ -221,8 +221,8 @@ class FittedShape(Penalty):
         raise NotImplementedError("its strength is that of a fit")
 
 
-class Beside(Penalty):
-    """Omega of what is left of W beside its projection P W on columns over the tasks.
+class ResidualPenalty(Penalty):
+    """Omega of the remainder W - P W, with P the projection on columns over the tasks.
 
     As Omega falls under projections, Omega(W - P W) is the minimum of Omega(W - V B) over all B,
     for the columns V. P W itself has a small ridge, held / 2 ||P W||^2, which makes the conjugate

@@ -71,7 +71,7 @@ def by_features(G, g, ridge, share):
 
 
 class Step(float):
-    """In place of a share: the step rho itself, where the penalty tells which."""
+    """In place of a share: the step rho itself, where the penalty determines it."""
 
 
 class Fraction(float):

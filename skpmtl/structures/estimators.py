@@ -233,7 +233,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         **dict.fromkeys(SHAPES, ""),
     )
 
-    _tells_residuals = True
+    _releases_residuals = True
 
     def _check_parameters(self):
         super()._check_parameters()

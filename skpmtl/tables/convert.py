@@ -115,7 +115,7 @@ def wide_to_long(X, Y, tasks=None):
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        Features; a frame stays a frame.
+        Features; a DataFrame stays a DataFrame.
 
     Y : array-like of shape (n_samples, n_tasks)
         Labels, NaN or None where not known.

@@ -236,7 +236,7 @@ def _shared(table):
 
 
 def levels_of(table, score=0.0):
-    """Intercept of every task of counts beside the scores of its rows, (n_tasks,)."""
+    """Intercept of every task of counts, given the other scores of its rows, (n_tasks,)."""
     base = score + (0.0 if table.base is None else table.base[:, 0]) + np.zeros(table.n_rows)
     top = np.maximum.reduceat(base, table.offsets[:-1])
     mass = np.add.reduceat(np.exp(base - np.repeat(top, table.sizes)), table.offsets[:-1])

@@ -90,7 +90,7 @@ def is_mapping_of_tasks(X):
 
 
 def task_position(X, task_feature, name="task_feature"):
-    """Position of a column of ids in X, which is a frame, an array or a sparse matrix."""
+    """Position of a column of ids in X, which is a DataFrame, an array or a sparse matrix."""
     width = X.shape[1]
     if isinstance(task_feature, (list, tuple)):  # as scikit-learn's transformers name columns
         if len(task_feature) != 1:
@@ -120,7 +120,7 @@ def task_position(X, task_feature, name="task_feature"):
 
 
 def take_column(X, position):
-    """One column of a frame, an array or a sparse matrix."""
+    """One column of a DataFrame, an array or a sparse matrix."""
     if sparse.issparse(X):
         return X[:, [position]].toarray().ravel()
     return safe_indexing(X, position, axis=1)
@@ -191,7 +191,7 @@ _NUMBERS = ("int", "uint", "float", "bool", "double", "decimal", "sparse")
 
 
 def _columns_of_type(X, beginnings, other=False):
-    """Names of the columns of a frame whose type is one of these, or of all others."""
+    """Names of the columns of a DataFrame whose type is one of these, or of all others."""
     if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
         return []
     types = zip(X.columns, X.dtypes, strict=True)
@@ -199,7 +199,7 @@ def _columns_of_type(X, beginnings, other=False):
 
 
 def numeric_columns(X):
-    """Whether each column of a frame has a type of numbers."""
+    """Whether each column of a DataFrame has a type of numbers."""
     return [str(t).lower().startswith(_NUMBERS) for t in X.dtypes]
 
 

@@ -402,7 +402,7 @@ def check_values(table):
 
 
 def all_finite(*arrays):
-    """Whether no entry is NaN or infinite: the sum tells, and where it overflows a mask."""
+    """Whether no entry is NaN or infinite: by the sum, or by a mask where that overflows."""
     with np.errstate(all="ignore"):
         return all(np.isfinite(a.sum()) or np.isfinite(a).all() for a in arrays)
 

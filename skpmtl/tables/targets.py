@@ -171,7 +171,7 @@ def class_targets(codes, offsets, n_classes, *, spread, support=None):
     such a task therefore has one row more, which is shared by all classes: its n labels count
     1 - e for their class and e / n_classes for each of the classes, e = 1 / (n + 1). A task with
     one class then has the model w = 0 and, with two classes, the log-odds log(2 n + 1). The task
-    does so by itself; nobody else hears of it.
+    does so by itself; nothing of it leaves the task.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def pair_known(y, predicted, labels=None, sample_weight=None):
     predicted : ndarray or mapping
         What the estimator predicts for the same rows.
     labels : ndarray of shape (n_tasks,), default=None
-        Tasks of the columns of wide predictions; a frame `y` is put in this order.
+        Tasks of the columns of wide predictions; a DataFrame `y` is put in this order.
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of rows; not with mappings.
 

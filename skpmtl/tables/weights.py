@@ -6,8 +6,8 @@ that are all multiplied by a number mean the same, except with ``task_weight="sa
 losses are added up and 1 is a whole row. A private fit therefore divides the weights of a task by
 the largest of them where that is above 1 (`at_most_one`): no task counts for more than its rows.
 
-Where a rule asks for the number of rows of a task (how strongly it is pulled, how much its evidence
-counts), rows of unequal weights count
+Where a rule asks for the number of rows of a task (how strongly it is regularised, how much its
+evidence counts), rows of unequal weights count
 
     n_k = max((sum_i w_i)^2 / sum_i w_i^2, sum_i w_i).
 

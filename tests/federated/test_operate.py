@@ -38,7 +38,7 @@ def test_alert_of_a_command_is_called_once(tmp_path):
     for _ in range(3):
         alerts.waits("exam", "clinic-b", trouble)
         alerts.finish()
-    alerts.tell("finished", "exam", "finished: 3 queries")
+    alerts.notify("finished", "exam", "finished: 3 queries")
     alerts.finish()
     found = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
     assert [one["kind"] for one in found] == ["waits", "finished"]
@@ -63,11 +63,11 @@ def test_alert_of_a_url_is_posted_and_faults_stop_nothing(caplog):
         threading.Thread(target=server.handle_request, daemon=True).start()
         alerts = Alerts(f"http://127.0.0.1:{server.server_port}/", after=60.0)
         alerts.waits("exam", "a", {"at": "now", "reason": "away"})  # not for so long yet
-        alerts.tell("failed", "exam", "ValueError: no")
+        alerts.notify("failed", "exam", "ValueError: no")
         alerts.finish()
     assert [(one["kind"], one["text"]) for one in got] == [("failed", "ValueError: no")]
     nobody = Alerts("/no/such/command", after=0.0)
-    nobody.tell("failed", "exam", "no")
+    nobody.notify("failed", "exam", "no")
     nobody.finish()
     assert "/no/such/command" in caplog.text
 

@@ -82,8 +82,8 @@ def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
     replies = []
 
     class Watched(shards._Here):
-        def tell(self, method, argument):
-            found = super().tell(method, argument)
+        def send(self, method, argument):
+            found = super().send(method, argument)
             if method == "answer":
                 replies.extend(found)
             return found
@@ -386,7 +386,7 @@ def test_a_worker_that_kept_its_models_is_not_taken_for_a_new_one(tmp_path):
     billboard = run(est._curator(setup[0], source), workers, source)
     given = billboard, (None, None), str(tmp_path), dict.fromkeys(workers.names, "0")
     first = workers.shards[0]
-    assert first.hear(first.n_received, pickle.dumps(("keep", given))) is not None
+    assert first.receive(first.n_received, pickle.dumps(("keep", given))) is not None
     assert (tmp_path / "models-0.npz").exists()
 
 
@@ -402,16 +402,16 @@ def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
     class Log:
         def answer(self, query):
             messages.append(pickle.dumps(("answer", shards.replace(query, combine=None))))
-            replies.append(workers.shards[0].hear(len(messages) - 1, messages[-1]))
+            replies.append(workers.shards[0].receive(len(messages) - 1, messages[-1]))
             return {k: v.copy() for k, v in replies[-1].items()}
 
     source = est._source()
     run(est._curator(setup[0], source), Log(), source)
     assert len(messages) >= 5
     last = len(messages) - 1
-    assert workers.shards[0].hear(last, messages[last]) is replies[last]  # got it twice
+    assert workers.shards[0].receive(last, messages[last]) is replies[last]  # got it twice
     lost = Shard(est, str(parts[0]), None)
-    assert lost.hear(last, messages[last]) is None
+    assert lost.receive(last, messages[last]) is None
     for key, value in lost.replay(*setup, *messages).items():
         assert_array_equal(value, replies[last][key])
 
@@ -452,21 +452,21 @@ def test_ray_gives_the_same_bits_when_a_worker_dies(name, ray, one_thread, tmp_p
     X, y, task = rows(est)
     parts = write_parts(tmp_path, X, y, task, TWO)
     here = fit_shards(clone(est), parts)
-    tell, told = shards._Actors.tell, []
+    send, sent = shards._Actors.send, []
 
     def deadly(self, method, argument):
-        told.append(method)
-        if len(told) == 3:  # at once, from inside; the other one while it may be at work
+        sent.append(method)
+        if len(sent) == 3:  # at once, from inside; the other one while it may be at work
             die = self.actors[0].__ray_call__.options(max_task_retries=0)
             with pytest.raises(ray.exceptions.RayError):
                 ray.get(die.remote(lambda shard: os._exit(1)))
             ray.kill(self.actors[1], no_restart=False)
-        return tell(self, method, argument)
+        return send(self, method, argument)
 
     start = time.monotonic()
-    monkeypatch.setattr(shards._Actors, "tell", deadly)
+    monkeypatch.setattr(shards._Actors, "send", deadly)
     lost = fit_shards(clone(est), parts, backend="ray")
-    assert len(told) >= 4
+    assert len(sent) >= 4
     assert_same_fit(lost, here, **ROUNDING)
     assert time.monotonic() - start < 300
 

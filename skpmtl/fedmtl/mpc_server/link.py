@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
     ----------
     run : Run
     peer : int, default=None
-        Server at the other end; None: somebody who came here, and whose certificate tells.
+        Server at the other end; None: the one who connected, named by its certificate.
     """
 
     def __init__(self, run, peer=None):

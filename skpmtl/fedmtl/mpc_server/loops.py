@@ -1,7 +1,7 @@
 """Compiled loops modulo 2^64: NumPy has no fast products of whole numbers.
 
 They are not kept on the disk: servers import these modules under another name than clients, which
-numba's cache does not tell apart.
+numba's cache does not distinguish.
 """
 
 from functools import partial

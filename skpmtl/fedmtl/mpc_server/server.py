@@ -23,7 +23,7 @@ With ``--attached`` it reads numbers of rounds of the job from its standard inpu
 ends with it: ``in`` and ``out`` of a round are in ``FOLDER/round-<number>``, and the links between
 the servers stay open.
 
-Before any work the servers tell each other the job and, for every client, the random number of
+Before any work the servers exchange the job and, for every client, the random number of
 its split: a share that is missing, damaged, of another round, client, server or split ends the
 run at all servers.
 """
