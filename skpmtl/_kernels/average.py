@@ -15,7 +15,7 @@ that every prior is a system of linear cost.
 import numpy as np
 
 from .._runtime.jit import njit
-from .._runtime.registers import load, same, splat, store, total
+from .._runtime.registers import greater, load, logarithm, same, splat, store, total
 from .linalg import mass_of
 from .losses import LOGISTIC, SQUARED
 
@@ -54,102 +54,104 @@ def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
 @njit
 def averages(
     F, K, offsets, d, T, right, sums, dof, floor, rho, reach, prior, share, centres, which, unit, x,
-    weight, W, evidence, energies, trust,
+    pivots, z, weight, W, evidence, energies, trust,
 ):  # fmt: skip
     """W[k] = average of the modes of task k under its priors, by prior weight and evidence.
 
     T = (diag, off) and the reflections in `K` come from `skpmtl._kernels.grams.tridiagonal`,
     the rest from `right_sides`. Of prior s of task k rho[k, s] is the precision, reach[k, s] what
     its centre is multiplied by, and prior[k, s] the logarithm of its weight; dof[k] is n', and Q
-    is floor[k] at least. evidence[k] receives the logarithm of the weighted sum of the evidence,
+    is floor[k] at least. Priors are a multiple of eight, which are processed side
+    by side. evidence[k] receives the logarithm of the weighted sum of the evidence,
     which counts to the power `trust`, and energies[k] the average of Q. A task without evidence,
     whose dof is 0 or less, gets share[k] times its centre. Where right (m, 1, R) has no second row
-    the centres are 0, and `NO_CENTRES` are given. Scratch for S priors: x (S + 2, R) and
-    weight (2, S).
+    the centres are 0, and `NO_CENTRES` are given. With F (0, 0, 0) W (m, R) receives what F would
+    be multiplied by. Entries from min(n, d) on of `right` are 0. Scratch for S priors: x (S / 8, R,
+    8), pivots (R, 8), z (R,) and weight (2, S).
     """
-    S, weight, Q = weight.shape[1], weight[0], weight[1]
-    z, pivots = x[S], x[S + 1]
+    S, sides, weight, Q, last = rho.shape[1], right.shape[1], weight[0], weight[1], x.shape[1]
+    one = splat(1.0)
     for k in range(K.shape[0]):
-        n, w = offsets[k + 1] - offsets[k], W[k]
-        r, A, diag, off = min(n, d), K[k], T[0, k], T[1, k]
-        for c in range(right.shape[1]):
-            y = right[k, c]
+        n, A, diag, off, y = offsets[k + 1] - offsets[k], K[k], T[0, k], T[1, k], right[k]
+        r = min(n, d)
+        for c in range(sides):
             for j in range(r - 1, 0, -1):
-                t = 0.0
-                for i in range(j):
-                    t += A[j, i] * y[i]
-                for i in range(j):
-                    y[i] -= t * A[j, i]
-        top = -np.inf
-        for s in range(S):
-            shift, c, q, y = rho[k, s], reach[k, s], x[s], right[k, 0]
+                t = splat(0.0)
+                for o in range(0, j, 8):
+                    t = t + load(A, j, o) * load(y, c, o)
+                s = total(t)
+                for o in range(0, j, 8):
+                    store(y, c, o, load(y, c, o) - s * load(A, j, o))
+        for s in range(0, S, 8):
+            shift, c, q = load(rho, k, s), load(reach, k, s), x[s // 8]
+            scale, product, link = one / shift, one, 0.0
+            inverse, size, energy, part = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
             for j in range(r):
-                z[j] = y[j]
-            if right.shape[1] > 1:
-                y = right[k, 1]
-                for j in range(r):
-                    z[j] -= c * y[j]
-            before, link, part = 1.0, 0.0, 0.0
-            for j in range(r):
-                ratio = link / before
+                ratio = link * inverse
                 # A Schur complement of shift I plus something positive semi-definite.
-                before = max(diag[j] + shift - ratio * link, shift)
-                part = z[j] - ratio * part
-                z[j], pivots[j], link = part, before, off[j]
-            energy, size = 0.0, 0.0
-            for j in range(r):
-                size += np.log(pivots[j] / shift)
-                energy += z[j] * z[j] / pivots[j]
-            part = 0.0
+                pivot = greater(shift + diag[j] - link * ratio, shift)
+                inverse, link = one / pivot, off[j]
+                part = (same(y, 0, j) - c * y[sides - 1, j] if sides > 1 else same(y, 0, j)) - (
+                    ratio * part
+                )
+                energy, product = energy + part * part * inverse, product * (pivot * scale)
+                store(q, j, 0, part)
+                store(pivots, j, 0, inverse)
+                if j % 16 == 15 or j == r - 1:
+                    size, product = size + logarithm(product), one
+            part = splat(0.0)
             for j in range(r - 1, -1, -1):
-                part = (z[j] - off[j] * part) / pivots[j]
-                q[j] = part
+                part = load(pivots, j, 0) * (load(q, j, 0) - off[j] * part)
+                store(q, j, 0, part)
             if n <= d:
-                energy *= shift
-            elif right.shape[1] == 1:
+                energy = shift * energy
+            elif sides == 1:
                 energy = sums[k, 0] - energy
             else:
                 energy = sums[k, 0] - c * (2.0 * sums[k, 1] - c * sums[k, 2]) - energy
-            Q[s] = energy = max(energy, floor[k])
-            weight[s] = prior[k, s] - trust * 0.5 * (dof[k] * np.log(energy) + size)
+            energy = greater(energy, splat(floor[k]))
+            store(Q, s, energy)
+            energy = splat(dof[k]) * logarithm(energy) + size
+            store(weight, s, load(prior, k, s) - splat(0.5 * trust) * energy)
+        top, whole, part = -np.inf, 0.0, 0.0
+        for s in range(S):
             top = max(top, weight[s])
-        whole, part = 0.0, 0.0
         for s in range(S):
             weight[s] = np.exp(weight[s] - top)
         for s in range(S):
             whole += weight[s]
             part += weight[s] * reach[k, s]
         evidence[k], energies[k] = top + np.log(whole), 0.0
-        for s in range(S):
-            energies[k] += weight[s] / whole * Q[s]
         part /= whole
-        for j in range(r):
-            z[j] = 0.0
         for s in range(S):
-            for j in range(r):
-                z[j] += weight[s] / whole * x[s, j]
+            weight[s] /= whole
+            energies[k] += weight[s] * Q[s]
+        for j in range(last):
+            t = splat(0.0)
+            for s in range(0, S if j < r else 0, 8):
+                t = t + load(weight, s) * load(x, s // 8, j, 0)
+            z[j] = total(t)
         if dof[k] <= 0:
             evidence[k], part = 0.0, share[k]
             for j in range(r):
                 z[j] = 0.0
         for j in range(1, r):
-            t = 0.0
-            for i in range(j):
-                t += A[j, i] * z[i]
-            for i in range(j):
-                z[i] -= t * A[j, i]
-        for j in range(d):
-            t = 0.0
-            if n <= d:
-                for i in range(r):
-                    t += F[k, j, i] * z[i]
+            t = splat(0.0)
+            for o in range(0, j, 8):
+                t = t + load(A, j, o) * load(z, o)
+            s = total(t)
+            for o in range(0, j, 8):
+                store(z, o, load(z, o) - s * load(A, j, o))
+        for j in range(W.shape[1]):
+            if n > d or F.shape[0] == 0:
+                W[k, j] = z[j]
             else:
-                t = z[j]
-            w[j] = t
-        if right.shape[1] > 1:
-            a = centres[which[k]]
-            for j in range(d):
-                w[j] += part * unit[k] * a[j]
+                t = splat(0.0)
+                for o in range(0, r, 8):
+                    t = t + load(F, k, j, o) * load(z, o)
+                W[k, j] = total(t)
+        for j in range(d if sides > 1 else 0):
+            W[k, j] += part * unit[k] * centres[which[k], j]
 
 
 @njit

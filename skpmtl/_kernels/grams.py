@@ -250,7 +250,9 @@ def centred_rows(
         for first in range(0, d, 8 if n <= d else d):
             last = min(first + 8, d) if n <= d else d
             for i in range(n):
-                x, w = A[pick[lo + i]], weight[lo + i] ** 0.5
+                x, w = A[pick[lo + i]], weight[lo + i]
+                if w != 1.0:
+                    w = w**0.5
                 for j in range(first, last):
                     c = w * factor[j] * (x[j] - m[j])
                     if n <= d:

@@ -126,22 +126,22 @@ def left_out(
                         v = v + u * load(line, 2, j, 0)
                         store4(U, j, o, 0, u)
                     store4(B, 16, o, 0, v)
-                for i in range(0, count, 4):
-                    for o in range(0, min(i + 4, count), 2):
+                for i in range(0, count, 2):
+                    for o in range(0, i + 2, 4):
                         u, v = splat4(0.0), splat4(0.0)
                         for j in range(r):
-                            x = load4(U, j, i, 0)
-                            u = u + x * load(U, j, o, 0)
-                            v = v + x * load(U, j, o + 1, 0)
-                        store4(B, o, i, 0, u)
-                        store4(B, o + 1, i, 0, v)
+                            x = load4(U, j, o, 0)
+                            u = u + x * load(U, j, i, 0)
+                            v = v + x * load(U, j, i + 1, 0)
+                        store4(B, i, o, 0, u)
+                        store4(B, i + 1, o, 0, v)
                 p = lo + start  # L D L' of the block and its right side, which is row `count`
                 for i in range(count + 1):
                     for o in range(min(i + 1, count)):
                         shift = own * y[p + o]
                         if i < count:
                             shift = (own if i == o else 0.0) - share[p + i] * share[p + o]
-                        x = shift + sign * (load(B, o, i, 0) if i < count else load(B, 16, o, 0))
+                        x = shift + sign * load(B, i if i < count else 16, o, 0)
                         for j in range(o):
                             x = x - load(M, i, j, 0) * load(S, o, j, 0)
                         if o == i:
@@ -213,59 +213,4 @@ def posterior_modes(F, K, offsets, precision, S, x, coef):
                 t = splat(0.0)
                 for o in range(0, r, 8):
                     t = t + load(f, j, o) * load(x, o)
-                coef[k, j] = total(t)
-
-
-@njit
-def rotated_responses(Z, offsets, d, v, kappa, s):
-    """s[k] = kappa[k] Z[k]' v of the rows of task k, with Z from `rotate`."""
-    for k in range(s.shape[0]):
-        lo, z, a = offsets[k], Z[k], kappa[k]
-        n = offsets[k + 1] - lo
-        for j in range(0, min(n, d), 8):
-            t = splat(0.0)
-            for i in range(n):
-                t = t + same(v, lo + i) * load(z, i, j)
-            store(s, k, j, a * t)
-
-
-@njit
-def spectral_modes(F, K, offsets, T, kappa, right, q, coef):
-    """coef[k] (d,): mode of c under the prior N(0, kappa[k] I), from what `left_out` works on.
-
-    F from `centred_rows`, the reflections that `tridiagonal` left in K; right (m, R) holds kappa
-    times the right sides in the space of T, and is changed. q (2, R) is scratch.
-    """
-    d, step, pivots = coef.shape[1], q[0], q[1]
-    for k in range(coef.shape[0]):
-        f, A, s, diag, off, a = F[k], K[k], right[k], T[0, k], T[1, k], kappa[k]
-        n = offsets[k + 1] - offsets[k]
-        r = min(n, d)
-        for j in range(r, s.shape[0]):
-            s[j] = 0.0
-        g, c, last = 0.0, 0.0, 0.0
-        for j in range(r):  # L D L' of I + kappa T
-            pivot = max(1.0 + a * (diag[j] - c * g), 1.0)
-            last = s[j] - g * last
-            c = off[j]
-            g = a * c / pivot
-            s[j], step[j], pivots[j] = last, g, pivot
-        last = 0.0
-        for j in range(r - 1, -1, -1):
-            last = s[j] / pivots[j] - step[j] * last
-            s[j] = last
-        for j in range(1, r):
-            t = splat(0.0)
-            for o in range(0, j, 8):
-                t = t + load(A, j, o) * load(s, o)
-            c = total(t)
-            for o in range(0, j, 8):
-                store(s, o, load(s, o) - c * load(A, j, o))
-        for j in range(d):
-            if n > d:
-                coef[k, j] = s[j]
-            else:
-                t = splat(0.0)
-                for o in range(0, r, 8):
-                    t = t + load(f, j, o) * load(s, o)
                 coef[k, j] = total(t)

@@ -16,6 +16,7 @@ from .._runtime.registers import (
     along,
     greater,
     load,
+    logarithm,
     root,
     same,
     splat,
@@ -26,44 +27,29 @@ from .._runtime.registers import (
 
 
 @njit
-def logarithm(x, place):
-    """Logarithms of the eight numbers x; place (8,) is scratch."""
-    store(place, 0, x)
-    for i in range(8):
-        place[i] = np.log(place[i])
-    return load(place, 0)
-
-
-@njit
 def spiked_evidences(
-    F, K, offsets, d, T, right, squares, dof, floor, own, basis, mix, starts, counts, floors, snr,
-    prior, X, Y, W, Z, S, ratio, inverses, likely, logs, out,
+    P, K, offsets, d, T, right, squares, dof, floor, own, basis, mix, starts, counts, floors, snr,
+    prior, X, Y, W, Z, S, ratio, inverses, likely, out,
 ):  # fmt: skip
     """out[k, j] = log evidence of task k under prior j, averaged over scales; see `averages`.
 
-    `F`, `K`, `T`, right (m, R), squares, dof and floor are as of `skpmtl._kernels.average.averages`
-    without centres, and own (m,) the numbers of rows. Prior j has the counts[j] directions
+    `K`, `T`, right (m, R), squares, dof and floor are as of `skpmtl._kernels.average.averages`
+    without centres, own (m,) the numbers of rows, and P (N, B) the rows times basis, less means and
+    times roots of weights, of tasks with d rows or fewer. Prior j has the counts[j] directions
     basis @ mix[:, starts[j] : starts[j] + counts[j]], which the next prior follows after a column
     of zeros or more, and the floor floors[j]. Scales snr, whose number is a multiple of eight, have
     the logarithms of prior weights `prior`; eight of them are processed at a time. The last column
     of basis (d, B) is free. Scratch for c directions at most: X (R, B), Y and W (R, C) with C > c,
-    Z (R, 8 (c + 1)), S (C, 8 (c + 1)), ratio and inverses (R, 8), likely as snr, logs (8,).
+    Z (R, 8 (c + 1)), S (C, 8 (c + 1)), ratio and inverses (R, 8), likely as snr.
     """
     B, groups = basis.shape[1], snr.shape[0]
     for k in range(K.shape[0]):
         n = offsets[k + 1] - offsets[k]
-        A, diag, off, y, f = K[k], T[0, k], T[1, k], right[k], F[k]
+        A, diag, off, y = K[k], T[0, k], T[1, k], right[k]
         r = min(n, d)
         for i in range(r):
             for o in range(0, B, 8):
-                store(X, i, o, load(basis, i, o) if n > d else splat(0.0))
-        if n <= d:
-            for j in range(d):
-                for i in range(r):
-                    z = same(f, j, i)
-                    for o in range(0, B, 8):
-                        store(X, i, o, load(X, i, o) + z * load(basis, j, o))
-        for i in range(r):
+                store(X, i, o, load(basis, i, o) if n > d else load(P, offsets[k] + i, o))
             X[i, B - 1] = y[i]
         for j in range(r - 1, 0, -1):
             for o in range(0, B, 8):
@@ -124,9 +110,8 @@ def spiked_evidences(
                     inverse = one / pivot
                     store(inverses, i, 0, inverse)
                     product = product * pivot
-                    if i % 16 == 15 or i == r - 1:
-                        size = size + logarithm(product, logs)
-                        product = one
+                    if i % 16 == 15:
+                        size, product = size + logarithm(product), one
                 for i in range(r):
                     v = load(ratio, i, 0)
                     for a in range(c + 1):
@@ -143,13 +128,18 @@ def spiked_evidences(
                         if i + 1 < r:
                             z = z - load(ratio, i + 1, 0) * load(Z, i + 1, 8 * a)
                         store(Z, i, 8 * a, z)
-                for a in range(0, c + 1, 4):
+                for a in range(0, c, 4):
                     for b in range(c + 1):
                         if b < a + 4 or b == c:
                             block = splat4(0.0)
                             for i in range(r):
                                 block = block + along(W, i, a) * load(Z, i, 8 * b)
                             store4(S, a, 8 * b, block)
+                for b in range(0 if n > d else c, c + 1):
+                    v = splat(0.0)
+                    for i in range(r):
+                        v = v + same(W, i, c) * load(Z, i, 8 * b)
+                    store(S, c, 8 * b, v)
                 energy = load(S, c, 8 * c)
                 for a in range(c):  # Cholesky factor, and the first half of the solve
                     for b in range(a):
@@ -161,7 +151,9 @@ def spiked_evidences(
                     for q in range(a):
                         v = v - load(S, a, 8 * q) * load(S, a, 8 * q)
                     v = greater(v, one)
-                    size = size + logarithm(v, logs)
+                    product = product * v
+                    if (r + a) % 16 == 15:
+                        size, product = size + logarithm(product), one
                     store(S, a, 8 * a, root(v))
                     v = load(S, a, 8 * c)
                     for q in range(a):
@@ -180,7 +172,8 @@ def spiked_evidences(
                     for a in range(c):
                         v = load(S, a, 8 * c)
                         energy = energy - kappa * v * v
-                energy = logarithm(greater(energy, splat(floor[k])), logs)
+                size = size + logarithm(product)
+                energy = logarithm(greater(energy, splat(floor[k])))
                 store(likely, g, load(prior, g) - splat(0.5) * (splat(dof[k]) * energy + size))
             top, mass = likely[0], 0.0
             for s in range(groups):

@@ -96,6 +96,11 @@ def root(x):
     return np.sqrt(x)
 
 
+def logarithm(x):
+    """Natural logarithms."""
+    return np.log(x)
+
+
 def greater(x, y):
     """The greater of each pair; y where x is NaN."""
     return np.where(x > y, x, y)
@@ -181,6 +186,7 @@ _typed(splat4, lambda args: signature(_vectors, types.float64))
 _typed(sum4, lambda args: signature(_vector, _vectors))
 _typed(total, lambda args: signature(types.float64, _vector))
 _typed(root, lambda args: signature(_vector, _vector))
+_typed(logarithm, lambda args: signature(_vector, _vector))
 _typed(greater, lambda args: signature(_vector, _vector, _vector))
 
 
@@ -337,11 +343,17 @@ def _total(context, builder, sig, args):
     return builder.extract_element(x, _PLACE(0))
 
 
-@lower_builtin(root, _Vector)
-def _root(context, builder, sig, args):
-    kind = ir.FunctionType(_REGISTER, [_REGISTER])
-    name = f"llvm.sqrt.v{LANES}f64"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+def _intrinsic(function, name):
+    def lowered(context, builder, sig, args):
+        kind = ir.FunctionType(_REGISTER, [_REGISTER])
+        known = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
+        return builder.call(known, args)
+
+    lower_builtin(function, _Vector)(lowered)
+
+
+_intrinsic(root, "sqrt")
+_intrinsic(logarithm, "log")
 
 
 @lower_builtin(greater, _Vector, _Vector)

@@ -13,7 +13,7 @@ from .._kernels.losses import NUMBER
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks
 from ..tables.table import padded, read_only, rows_of
-from .prior import _BLOCK, _Block
+from .prior import _BLOCK, _Block, in_eights, scratch
 
 # Strengths of regularisation towards the centre, in units of the one without an evidence: public.
 STRENGTHS = np.array([0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0])
@@ -143,13 +143,15 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                 size = trace + own * np.einsum("kj,kj->k", mean, mean)
                 dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
                 floor = ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
-                S = candidates.strength.shape[1]
+                scales = in_eights(
+                    np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
+                    candidates.prior[mine],
+                )  # fmt: skip
                 found, likely = np.empty((count, d)), np.empty(count)
                 averages(
-                    F, K, ends, d, T, right, sums, dof.astype(float), floor,
-                    np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
-                    candidates.prior[mine], candidates.share[mine], *around,
-                    np.empty((S + 2, R)), np.empty((2, S)), found, likely, np.empty(count), 1.0,
+                    F, K, ends, d, T, right, sums, dof.astype(float), floor, *scales,
+                    candidates.share[mine], *around, *scratch(R, scales[0].shape[1]), found, likely,
+                    np.empty(count), 1.0,
                 )  # fmt: skip
             W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
             evidence[mine] = np.where(dof > 0, likely, -np.inf)

@@ -17,11 +17,9 @@ from .._kernels.grams import centred_rows, grams, rotate, tridiagonal
 from .._kernels.local import (
     left_out,
     posterior_modes,
-    rotated_responses,
-    spectral_modes,
     triangular_products,
 )
-from .._kernels.passes import scores
+from .._kernels.passes import combine, scores
 from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
@@ -48,6 +46,9 @@ _LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
+# Tridiagonal forms of squared loss, by table: of its first root and of its last one.
+_forms = WeakKeyDictionary()
+_KEPT = 1 << 24  # numbers of the forms of one root that are kept
 
 SCALES = padded(len(SNR), LANES)  # with padding
 
@@ -83,6 +84,8 @@ class LocalModels:
         self.centre, self._shift = centre, None
         several = classification and table.n_classes > 2
         counts = classification and table.loss == "poisson"
+        # Targets do not matter to forms, nor does a centre.
+        self._forms = _forms.setdefault(table, {}).setdefault(fit_intercept, [])
         self._datafit = POISSON if counts else LOGISTIC  # of one score
         table = with_events(table) if counts else table
         if table.base is not None:
@@ -106,7 +109,7 @@ class LocalModels:
             self._scores -= self._shift
         elif counts and fit_intercept:
             self._scores += np.repeat(self._first_levels(), table.sizes)
-        # Where they take little memory compared with the models: 2 results of len(SNR) numbers. How
+        # Where they take little memory compared with the models: 3 results of len(SNR) numbers. How
         # many rows there are must not matter: models from criteria that were kept differ in the
         # last bits.
         self._keep = table.n_features >= len(SNR) and not classification
@@ -170,6 +173,32 @@ class LocalModels:
             width = max(table.n_features, len(SNR))
             run_blocks(run, [(tasks,) for tasks in even_blocks(table.sizes, width, _BLOCK)])
 
+    def _run_squares(self, function, root):
+        """function(block, targets) for blocks of all tasks, for squared loss; -> nothing."""
+        table, shared = self.table, None
+        forms = next((form for form in self._forms if np.array_equal(form.root, root)), None)
+        if forms is None:
+            forms = _Forms(root, table)
+            self._forms[1:] = [forms]  # the first one is the even root's
+        L = forms.triangular
+        if table.rows is not None and L.ndim == 2 and not table.is_sparse:
+            shared = _products(table.X, np.arange(table.X.shape[0]), L, _panels(L))
+
+        def run(number, tasks):
+            block = forms.blocks[number]
+            if block is None:
+                block = _Squares(table, tasks, self._order, L, self.fit_intercept)
+            block.shared = shared
+            # A task whose rows overflow gets a model that is not finite, in silence.
+            with np.errstate(all="ignore"):
+                function(block, table.y[block.rows])
+            block.shared = None
+            if forms.kept:
+                forms.blocks[number] = block
+
+        with single_blas_thread():
+            run_blocks(run, list(enumerate(forms.tasks)))
+
     def criteria(self, root):
         """How well every scale of `SNR` explains every task.
 
@@ -214,10 +243,19 @@ class LocalModels:
         return None
 
     def _criteria_and_modes(self, root, choose=None, tol=0.0):
-        m, key, root = self.table.n_tasks, root, _triangular(root)
+        m, weak = self.table.n_tasks, weak_penalty(self.classification)
         out, level = np.empty((m, len(SNR))), np.empty(m)
+        if not self.classification:
+
+            def criteria_of_squares(block, y):
+                out[block.tasks], level[block.tasks] = block.criteria(block.weight, y, None, weak)
+
+            self._run_squares(criteria_of_squares, root)
+            if self._keep:  # the even prior comes first, and again when a task doubts the last one
+                self._known[1:] = [*self._known[1:], (root, out.copy(), level)][-2:]
+            return (out, level, *self.solve(root, choose(out, level))) if choose else (out, level)
+        root = _triangular(root)
         W, b = self._empty(m if choose else 0, root)
-        weak = weak_penalty(self.classification)
 
         def block_criteria(block, tasks, rows, label, weights):
             if self._several:
@@ -230,12 +268,6 @@ class LocalModels:
                     modes = softmax_modes(block, label, score, precision, tol, shift, weights)
                     W[tasks], b[tasks], self._scores[rows] = modes
                 return
-            if not self.classification:
-                working = *_squares(label, weights), None
-                out[tasks], level[tasks], *modes = block.criteria(*working, weak, choose)
-                if choose:
-                    W[tasks], b[tasks] = modes
-                return
             shift = self._shift_of(rows)
             working = *self._working(label, self._scores[rows], weights, shift), label
             out[tasks], level[tasks] = block.criteria(
@@ -246,8 +278,6 @@ class LocalModels:
                 W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol, weights)
 
         self._run(block_criteria, root, in_folds=True)
-        if self._keep:  # the even prior comes first, and again when a task doubts the last one
-            self._known[1:] = [(key, out.copy(), level)]
         return (out, level, self._back(W, root), b) if choose else (out, level)
 
     def solve(self, root, kappa, tol=1e-8):
@@ -266,6 +296,8 @@ class LocalModels:
         W : ndarray (n_tasks, d)
         b : ndarray (n_tasks,)
         """
+        if not self.classification:
+            return self._averages(root, _inverse(kappa))[:2]
         m, root = self.table.n_tasks, _triangular(root)
         W, b = self._empty(m, root)
         precision = _inverse(kappa)
@@ -276,10 +308,7 @@ class LocalModels:
                 modes = softmax_modes(block, label, start, precision[tasks], tol, shift, weights)
                 W[tasks], b[tasks], self._scores[rows] = modes
                 return
-            if self.classification:
-                modes = self._newton(block, rows, label, precision[tasks], tol, weights)
-            else:
-                modes = block.modes_of_squares(*_squares(label, weights), precision[tasks])
+            modes = self._newton(block, rows, label, precision[tasks], tol, weights)
             W[tasks], b[tasks] = modes
 
         self._run(block_modes, root, in_folds=False)
@@ -313,18 +342,26 @@ class LocalModels:
         energies : ndarray (n_tasks,)
             Average of Q, the squared errors of the modes plus their penalties.
         """
-        m, root = self.table.n_tasks, _triangular(root)
-        W, (b, evidence, energies) = np.empty((m, root.shape[-1])), np.empty((3, m))
-
-        def block_average(block, tasks, rows, label, weights):
-            working = *_squares(label, weights), kappa[tasks], prior[tasks]
-            found = block.average(*working, width is not None, trust)
-            evidence[tasks], W[tasks], b[tasks], energies[tasks] = found
-
-        self._run(block_average, root, in_folds=False)
+        W, b, evidence, energies = self._averages(
+            root, _inverse(kappa), prior, width is not None, trust
+        )
         if width is not None and self.fit_intercept:
             evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self._support, 1)) - np.log(width)
-        return evidence, self._back(W, root), b, energies
+        return evidence, W, b, energies
+
+    def _averages(self, root, precision, prior=None, proper=False, trust=1.0):
+        """-> W, b, evidence, energies; `prior` None: of the one scale of each task alone"""
+        W = np.empty((self.table.n_tasks, root.shape[-1]))
+        b, evidence, energies = np.empty((3, len(W)))
+
+        def averages_of_squares(block, y):
+            k = block.tasks
+            weights = None if prior is None else prior[k]
+            found = block.average(y, precision[k], weights, proper, trust)
+            W[k], b[k], evidence[k], energies[k] = found
+
+        self._run_squares(averages_of_squares, root)
+        return self._back(W, _triangular(root)), b, evidence, energies
 
     def spiked(self, basis, mix, ends, floors, snr, prior):
         """Log evidence of squared loss under priors N(0, kappa (f_j I + V_j V_j')).
@@ -345,13 +382,12 @@ class LocalModels:
         evidence : ndarray (n_tasks, n_priors)
             As of `average`.
         """
-        d, out = self.table.n_features, np.empty((self.table.n_tasks, len(floors)))
+        out = np.empty((self.table.n_tasks, len(floors)))
 
-        def block_evidence(block, tasks, rows, label, weights):
-            working = _squares(label, weights)
-            out[tasks] = block.spiked(*working, basis, mix, ends, floors, snr, prior)
+        def evidences_of_squares(block, y):
+            out[block.tasks] = block.spiked(y, basis, mix, ends, floors, snr, prior)
 
-        self._run(block_evidence, np.ones(d), in_folds=False)
+        self._run_squares(evidences_of_squares, even_root(self.table.n_features))
         return out
 
     def about(self, root, centres, priors, take=None):
@@ -543,9 +579,18 @@ def _products(X, rows, root, panels):
     return np.ascontiguousarray(A[:, : root.shape[1]])
 
 
-def _squares(label, counts):
-    """Weights and response of least squares; `counts`: how much each row counts, None: once."""
-    return np.ones(len(label)) if counts is None else counts, label
+def scratch(R, S):
+    """That of `averages`."""
+    return np.empty((S // LANES, R, LANES)), np.empty((R, LANES)), np.empty(R), np.empty((2, S))
+
+
+def in_eights(rho, reach, prior):
+    """Priors of tasks (m, S), with those that never count up to a multiple of eight."""
+    m, S = rho.shape
+    found = np.empty((3, m, padded(S, LANES)))
+    for whole, part, rest in zip(found, (rho, reach, prior), (1.0, 0.0, -np.inf), strict=True):
+        whole[:, :S], whole[:, S:] = part, rest
+    return found
 
 
 class _Block:
@@ -553,6 +598,8 @@ class _Block:
 
     `support`: the rows of each as far as they count.
     """
+
+    keeps = False  # the matrices K
 
     def __init__(self, A, pick, factor, offsets, centre, support):
         self.A, self.pick, self.factor, self.offsets, self.centre = A, pick, factor, offsets, centre
@@ -582,6 +629,8 @@ class _Block:
             count = part.stop - first
             if first and not even:
                 F[:], K[:] = 0.0, 0.0
+            if first and self.keeps:
+                K = np.zeros((count, S, R))
             centred_rows(
                 self.A, self.pick, self.factor, ends, weight, response, float(self.centre),
                 F[:count], self.v, self.mean[part], self.level[part], self.mass[part],
@@ -602,8 +651,7 @@ class _Block:
         return out
 
     def criteria(
-        self, weight, response, label, weak, choose=None, shift=0.0, of_class=None, counts=None,
-        datafit=None,
+        self, weight, response, label, weak, shift=0.0, of_class=None, counts=None, datafit=None
     ):  # fmt: skip
         """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
 
@@ -611,23 +659,22 @@ class _Block:
         variance of a score in units of the noise; level is infinite when no row differs from
         another. The noise variance is profiled for squared loss and 1 for the logistic loss,
         whose deviance is taken at the left-out score: the working response minus its residual.
-        `label` is None for squared loss. `weak` is added; with `choose`, also weights and
-        intercepts at the scales that it chooses. `shift` is the part of the scores that a centre
-        gives. For one class of several `of_class` has the levels (m,) that scales refer to, an
-        array (n, len(SNR)) for the left-out scores, and how much determinants count; the criterion
-        is then half the evidence. `counts`: how much each row counts, which `weight` has in it
-        already. `datafit`: that of the deviances, with `label`.
+        `label` is None for squared loss. `weak` is added. `shift` is the part of the scores that a
+        centre gives. For one class of several `of_class` has the levels (m,) that scales refer to,
+        an array (n, len(SNR)) for the left-out scores, and how much determinants count; the
+        criterion is then half the evidence. `counts`: how much each row counts, which `weight` has
+        in it already. `datafit`: that of the deviances, with `label`.
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
         """
-        sizes, d = np.diff(self.offsets), self.A.shape[1]
+        sizes, d = np.diff(self.offsets), len(self.factor)
         m, n = len(sizes), int(sizes.max())
         r = min(n, d)
         R, S = padded(r + 1, LANES), padded(n, 4) + 4
         folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
         root = np.sqrt(weight)
-        q, wide, product = np.zeros((3, R)), np.zeros((2, R)), np.zeros((4, LANES))
+        q, product = np.zeros(R), np.zeros((4, LANES))
         line, V, W = np.zeros((3, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
         U = np.zeros((R, _FOLD_ROWS + 4, LANES))
         B = np.zeros((_FOLD_ROWS + 1, _FOLD_ROWS + 4, LANES))
@@ -636,21 +683,14 @@ class _Block:
         out = np.empty((0 if label is None and left is None else len(root), SCALES))
         by_row = np.empty((2, len(root)))
         criterion, level = np.empty((m, len(SNR))), np.empty(m)
-        C = np.zeros((m if choose else 0, d))
         Z = None
-        for k, ends, F, K in self._parts(weight, response):
-            count = len(F)
+        for k, ends, F, K, T, trace, flat in self._spectra(weight, response, True):
+            count = len(K)
             if Z is None:
                 Z = np.zeros((count, S, R))
-            T = np.zeros((2, count, padded(r, 4)))
-            tridiagonal(K, ends, d, *T, *wide)
             rotate(K, ends, d, F, Z[:count], V, W, product)
             own, held, rows = sizes[k], self.support[k], slice(ends[0], ends[-1])
-            trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
             known = trace / held if given is None else given[k]
-            # Features that do not vary inside a task leave rounding errors: no scale fits.
-            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
-            flat = trace <= 1e-24 * size
             known = np.where(flat, np.inf, known)
             by_scale, dets = np.zeros((count, 4, SCALES)), np.ones((count, -(-r // 16), SCALES))
             by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
@@ -660,9 +700,7 @@ class _Block:
             by_row[1, rows] = root[rows] * np.repeat(
                 float(self.centre) / np.sqrt(self.mass[k]), own
             )
-            left_out(
-                Z, ends, folds[k], d, T, by_scale, by_row, dets, q[0], line, U, B, *blocks, out
-            )
+            left_out(Z, ends, folds[k], d, T, by_scale, by_row, dets, q, line, U, B, *blocks, out)
             kappa, _, quad, error = by_scale[:, :, : len(SNR)].transpose(1, 0, 2)
             logdet = np.log(dets).sum(axis=1)[:, : len(SNR)]
             yy = np.add.reduceat(self.v[rows] ** 2, ends[:-1] - ends[0])[:, None]
@@ -685,68 +723,21 @@ class _Block:
                 found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
             criterion[k] = 0.5 * found + weak
             level[k] = known
-            if choose:
-                scale = np.minimum(choose(criterion[k], known), 1e12 / np.maximum(trace, 1e-300))
-                right = np.empty((count, R))
-                rotated_responses(Z, ends, d, self.v, scale, right)
-                spectral_modes(F, K, ends, T, scale, right, q[1:], C[k])
-        return (criterion, level, *self._weights(C)) if choose else (criterion, level)
+        return criterion, level
 
-    def average(self, weight, response, kappa, prior, proper, trust):
-        """`LocalModels.average` of squared loss, for the transformed features."""
-        m, d = len(self.support), self.A.shape[1]
-        C, (evidence, energies) = np.empty((m, d)), np.empty((2, m))
+    def _spectra(self, weight, response, rows):
+        """`_parts` with T (2, n, R) and the reflections that make K tridiagonal, and the trace.
+
+        Yields (tasks, ends, F, K, T, trace, flat); `flat` tasks have features that do not vary, or
+        rounding errors only. `rows`: whether F is needed of tasks with more rows than features.
+        """
+        d = self.A.shape[1]
         for k, ends, F, K in self._parts(weight, response):
-            own, count, R = self.support[k], len(F), K.shape[2]
-            T, right, trace = self._tridiagonal(ends, K)
-            squares = np.add.reduceat(self.v[ends[0] : ends[-1]] ** 2, ends[:-1] - ends[0])
+            T = np.zeros((2, len(K), K.shape[2]))
+            tridiagonal(K, ends, d, *T, *np.zeros((2, K.shape[2])))
+            trace = np.cumsum(T[0], axis=1)[:, -1]  # whose order knows nothing of padding
             size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
-            flat = trace <= 1e-24 * size  # features that do not vary leave rounding errors
-            S = 1 + len(SNR)
-            rho = np.empty((count, S))
-            rho[:, 0] = _inverse(kappa[k])
-            rho[:, 1:] = np.maximum(trace / own, 1e-300)[:, None] / SNR
-            np.maximum(rho, 1e-12 * trace[:, None], out=rho)
-            dof = np.where(flat, 0.0, own - float(self.centre and not proper))
-            averages(
-                F, K, ends, d, T, right, squares[:, None], dof, 1e-9 * squares + 1e-300, rho,
-                np.zeros_like(rho), prior[k], np.zeros(count), *NO_CENTRES,
-                np.empty((S + 2, R)), np.empty((2, S)), C[k], evidence[k], energies[k],
-                float(trust),
-            )  # fmt: skip
-        return evidence, *self._weights(C), energies
-
-    def spiked(self, weight, response, basis, mix, ends, floors, snr, prior):
-        """`LocalModels.spiked` for the tasks of the block."""
-        d, counts = self.A.shape[1], np.diff(ends)
-        wide = padded(counts + 1, LANES)  # columns of each prior
-        starts = np.cumsum(wide) - wide
-        B, C = padded(basis.shape[1] + 1, LANES), wide.max()
-        free = np.zeros((d, B - basis.shape[1]))
-        columns = np.zeros((B, wide.sum()))
-        columns[: len(mix), np.arange(mix.shape[1]) + np.repeat(starts - ends[:-1], counts)] = mix
-        basis = np.hstack([basis, free])
-        more = padded(len(snr), LANES) - len(snr)
-        snr, prior = (
-            np.pad(snr, (0, more), "edge"),
-            np.pad(prior, (0, more), constant_values=-np.inf),
-        )
-        out = np.empty((len(self.support), len(floors)))
-        for k, tasks_ends, F, K in self._parts(weight, response):
-            own, R = self.support[k].astype(float), K.shape[2]
-            T, right, trace = self._tridiagonal(tasks_ends, K)
-            squares = np.add.reduceat(
-                self.v[tasks_ends[0] : tasks_ends[-1]] ** 2, tasks_ends[:-1] - tasks_ends[0]
-            )
-            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
-            dof = np.where(trace <= 1e-24 * size, 0.0, own - float(self.centre))
-            spiked_evidences(
-                F, K, tasks_ends, d, T, right[:, 0], squares, dof, 1e-9 * squares + 1e-300, own,
-                basis, columns, starts, counts, floors, snr, prior, np.zeros((R, B)),
-                *np.zeros((2, R, C)), np.zeros((R, LANES * C)), np.zeros((C, LANES * C)),
-                *np.empty((2, R, LANES)), np.empty(len(snr)), np.empty(LANES), out[k],
-            )  # fmt: skip
-        return out
+            yield k, ends, F, K, T, trace, trace <= 1e-24 * size
 
     def about(self, weight, V, priors, modes):
         """Yield tasks, and of these what `LocalModels.about` takes, for the transformed features.
@@ -759,11 +750,9 @@ class _Block:
             mass = np.add.reduceat(weight, self.offsets[:-1])[:, None]
             level = np.add.reduceat(weight[:, None] * V, self.offsets[:-1]) / mass
         V = roots * (V - np.repeat(level, np.diff(self.offsets), axis=0))
-        for k, ends, F, K in self._parts(weight, np.zeros(len(V))):
+        for k, ends, F, K, T, trace, flat in self._spectra(weight, np.zeros(len(V)), True):
             own, count, R = self.support[k], len(F), K.shape[2]
-            T, _, trace = self._tridiagonal(ends, K)
-            size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
-            dof = np.where(trace <= 1e-24 * size, 0.0, own - float(self.centre))
+            dof = np.where(flat, 0.0, own - float(self.centre))
             rho = np.maximum(trace / own, 1e-300)[:, None] / SNR
             np.maximum(rho, 1e-12 * trace[:, None], out=rho)
             evidence, C = np.empty((count, N, len(priors))), np.empty((count * modes, N, d))
@@ -785,31 +774,6 @@ class _Block:
             posterior_modes(F, K, ends, precision[k], S, x, C[k])
         return self._weights(C)
 
-    def modes_of_squares(self, weight, response, precision):
-        """`modes` for squared loss, by kernels that its fits compile in any case."""
-        d = self.A.shape[1]
-        C, likely = np.empty((len(precision), d)), np.empty(len(precision))
-        for k, ends, F, K in self._parts(weight, response):
-            count, R = len(F), K.shape[2]
-            T, right, trace = self._tridiagonal(ends, K)
-            # A scale chosen at other weights may be out of proportion: the solve must not fail.
-            rho = np.maximum(precision[k], 1e-12 * trace)[:, None]
-            even, one = np.zeros((count, 1)), np.ones(count)
-            averages(
-                F, K, ends, d, T, right, even, one, one, rho, even, even, one, *NO_CENTRES,
-                np.empty((3, R)), np.empty((2, 1)), C[k], likely[k], np.empty(count), 1.0,
-            )  # fmt: skip
-        return self._weights(C)
-
-    def _tridiagonal(self, ends, K):
-        """What `averages` takes of K: T (2, count, R), the right sides, and traces."""
-        count, R = len(K), K.shape[2]
-        T, right, d = np.zeros((2, count, R)), np.zeros((count, 1, R)), self.A.shape[1]
-        last = np.minimum(np.diff(ends), d)[:, None, None]
-        right[:, 0, : K.shape[1]] = np.take_along_axis(K, last, axis=2)[:, :, 0]
-        tridiagonal(K, ends, d, *T, *np.zeros((2, R)))
-        return T, right, np.cumsum(T[0], axis=1)[:, -1]
-
     def _weights(self, C):
         return C, self.level - np.einsum("kj,kj->k", self.mean, C)
 
@@ -818,6 +782,198 @@ class _Block:
         fitted = np.empty(len(out))
         scores(self.A, self.pick, True, self.offsets, C * self.factor, fitted)
         return out + fitted
+
+
+class _Forms:
+    """Tridiagonal forms under one root, block by block, kept where they are few numbers."""
+
+    def __init__(self, root, table):
+        self.root, self.triangular = root.copy(), _triangular(root)
+        r = np.minimum(table.sizes, self.triangular.shape[-1])
+        self.kept = not table.on_disk and np.sum(padded(r, 4) * padded(r + 1, LANES)) <= _KEPT
+        self.tasks = list(even_blocks(table.sizes, max(table.n_features, len(SNR)), _BLOCK))
+        self.blocks = [None] * len(self.tasks)
+
+
+class _Squares(_Block):
+    """A block for squared loss, whose tridiagonal forms are made once for all responses.
+
+    Parameters
+    ----------
+    table : TaskTable
+    tasks : ndarray of int64
+        Positions of its tasks.
+    order : ndarray
+        Rows of the table in the order of the folds.
+    root : ndarray (d, r) or (d,)
+        Lower triangular, or a diagonal.
+    centre : bool
+    """
+
+    keeps = True
+
+    def __init__(self, table, tasks, order, root, centre):
+        places, ends = rows_of(table.offsets, tasks)
+        self.tasks, self.rows, self.root, self.X = tasks, order[places], root, table.X
+        self.places = self.rows if table.rows is None else table.rows[self.rows]
+        factor = root if root.ndim == 1 else np.ones(root.shape[1])
+        super().__init__(None, None, factor, ends, centre, table.support[tasks])
+        self.sizes, self.weight = np.diff(ends), table.counts[self.rows]
+        self.half = np.sqrt(self.weight)
+        self.sums = np.add.reduceat(self.weight, ends[:-1])
+        self.shared = self.forms = None
+        self.known = {}  # what `_places_of` found
+
+    def _raw(self):
+        """Rows as they are, and which of them."""
+        if sparse.issparse(self.X):
+            return read_only(self.X[self.places].toarray()), np.arange(len(self.places))
+        return self.X, self.places
+
+    def _spectra(self, weight, response, rows):
+        self.response = self.half * (response - self._means(response))
+        d = len(self.factor)
+        if self.forms is not None and not (rows and self.sizes.max() > d):
+            self.v = self.response
+            for form in self.forms:
+                yield form[0], form[1], np.empty((0, 0, 0)), *form[2:]
+            return
+        self.A, self.pick = self._raw()
+        if self.root.ndim == 2:
+            places = np.arange(len(self.pick))
+            if self.shared is not None:
+                self.A = self.shared
+            else:
+                self.A = _products(self.A, self.pick, self.root, _panels(self.root))
+                self.pick = places
+            self.A = read_only(self.A)
+        forms = []
+        for k, ends, F, K, *form in super()._spectra(weight, np.zeros(len(weight)), rows):
+            self.v[ends[0] : ends[-1]] = self.response[ends[0] : ends[-1]]
+            self.mass[k] = self.sums[k]
+            forms.append((k, ends, K, *form))
+            yield k, ends, F, K, *form
+        self.A, self.pick, self.forms = None, None, forms
+
+    def _places_of(self, k, ends):
+        """Task and place in it of each row of some tasks, and which rows these are: those of tasks
+        without more rows than features."""
+        if k.start not in self.known:
+            sizes = self.sizes[k]
+            codes = np.repeat(np.arange(len(sizes)), sizes)
+            own = np.arange(ends[-1] - ends[0]) - np.repeat(ends[:-1] - ends[0], sizes)
+            some = np.flatnonzero((sizes <= len(self.factor))[codes])
+            self.known[k.start] = codes[some], own[some], some
+        return self.known[k.start]
+
+    def _right(self, k, ends, R):
+        """Right sides of the systems, (n, 1, R), and sums of squares of the responses."""
+        rows, out = slice(ends[0], ends[-1]), np.zeros((len(ends) - 1, 1, R))
+        v, d = self.response[rows], len(self.factor)
+        codes, places, some = self._places_of(k, ends)
+        out[codes, 0, places] = v[some]
+        tall = np.flatnonzero(self.sizes[k] > d)
+        if len(tall):
+            out[tall, 0, :d] = self._transposed(k, ends, v)[tall]
+        return out, np.add.reduceat(v**2, ends[:-1] - ends[0])
+
+    def _transposed(self, k, ends, v):
+        """Transposed weighted rows times v, whose weighted sum is 0, for each task."""
+        X, pick = self._raw()
+        rows, out = slice(ends[0], ends[-1]), np.empty((len(ends) - 1, X.shape[1]))
+        combine(X, pick[rows], True, ends - ends[0], self.half[rows] * v, np.ones(len(out)), out)
+        if self.root.ndim == 1:
+            return out * self.root
+        return row_products(out, self.root)
+
+    def _primal(self, k, ends, z, C):
+        """Weights of the transformed features from z in the space of the systems."""
+        d, rows = len(self.factor), slice(ends[0], ends[-1])
+        codes, places, some = self._places_of(k, ends)
+        tall = self.sizes[k] > d
+        if len(codes):
+            u = np.zeros(ends[-1] - ends[0])
+            u[some] = z[codes, places]
+            if self.centre:  # what rounding left
+                sums = np.add.reduceat(self.half[rows] * u, ends[:-1] - ends[0])
+                u -= self.half[rows] * np.repeat(sums / self.sums[k], self.sizes[k])
+            C[:] = self._transposed(k, ends, u)
+        if tall.any():
+            C[tall] = z[tall, :d]
+
+    def _means(self, response):
+        """Mean responses of the tasks, of each row; 0 without intercepts."""
+        self.middle = (
+            float(self.centre)
+            * np.add.reduceat(self.weight * response, self.offsets[:-1])
+            / self.sums
+        )
+        return np.repeat(self.middle, self.sizes)
+
+    def average(self, response, precision, prior, proper, trust):
+        """`LocalModels.average` of squared loss, for the transformed features."""
+        m, d = len(self.support), len(self.factor)
+        C, (evidence, energies) = np.empty((m, d)), np.empty((2, m))
+        for k, ends, _, K, T, trace, flat in self._spectra(self.weight, response, False):
+            own, count, R = self.support[k], len(K), K.shape[2]
+            right, squares = self._right(k, ends, R)
+            S = 1 if prior is None else 1 + len(SNR)
+            rho, weights = np.empty((count, S)), np.zeros((count, S)) if S == 1 else prior[k]
+            rho[:, 0] = precision[k]
+            rho[:, 1:] = np.maximum(trace / own, 1e-300)[:, None] / SNR[: S - 1]
+            # A scale chosen at other weights may be out of proportion: the solve must not fail.
+            np.maximum(rho, 1e-12 * trace[:, None], out=rho)
+            dof = np.where(flat, 0.0, own - float(self.centre and not proper))
+            scales = in_eights(rho, np.zeros_like(rho), weights)
+            z = np.empty((count, R))
+            averages(
+                np.empty((0, 0, 0)), K, ends, d, T, right, squares[:, None], dof,
+                1e-9 * squares + 1e-300, *scales, np.zeros(count), *NO_CENTRES,
+                *scratch(R, scales[0].shape[1]), z, evidence[k], energies[k], float(trust),
+            )  # fmt: skip
+            self._primal(k, ends, z, C[k])
+        self.level = self.middle
+        return *self._weights(C), evidence, energies
+
+    def spiked(self, response, basis, mix, ends, floors, snr, prior):
+        """`LocalModels.spiked` for the tasks of the block."""
+        d, counts = len(self.factor), np.diff(ends)
+        wide = padded(counts + 1, LANES)  # columns of each prior
+        starts = np.cumsum(wide) - wide
+        B, C = padded(basis.shape[1] + 1, LANES), wide.max()
+        columns = np.zeros((B, wide.sum()))
+        columns[: len(mix), np.arange(mix.shape[1]) + np.repeat(starts - ends[:-1], counts)] = mix
+        basis = np.hstack([basis, np.zeros((d, B - basis.shape[1]))])
+        more = padded(len(snr), LANES) - len(snr)
+        snr = np.pad(snr, (0, more), "edge")
+        prior = np.pad(prior, (0, more), constant_values=-np.inf)
+        P = np.empty((len(self.rows) if self.sizes.min() <= d else 0, B))
+        if len(P):
+            X, pick = self._raw()
+            for first in range(0, B, LANES):
+                part, panel = np.empty((len(P), LANES)), basis[:, first : first + LANES]
+                triangular_products(X, pick, np.ascontiguousarray(panel)[None], part)
+                P[:, first : first + LANES] = part
+            if self.centre:
+                sums = np.add.reduceat(self.weight[:, None] * P, self.offsets[:-1], axis=0)
+                P -= np.repeat(sums / self.sums[:, None], self.sizes, axis=0)
+            P *= self.half[:, None]
+        R = padded(min(self.sizes.max(), d) + 1, LANES)
+        out = np.empty((len(self.support), len(floors)))
+        rooms = (
+            np.zeros((R, B)), *np.zeros((2, R, C)), np.zeros((R, LANES * C)),
+            np.zeros((C, LANES * C)), *np.empty((2, R, LANES)), np.empty(len(snr)),
+        )  # fmt: skip
+        for k, ends, _, K, T, _, flat in self._spectra(self.weight, response, False):
+            own = self.support[k].astype(float)
+            right, squares = self._right(k, ends, R)
+            right[self.sizes[k] > d] *= d**0.5  # of an even root, which the rows have in them
+            spiked_evidences(
+                P[ends[0] : ends[-1]], K, ends - ends[0], d, d * T, right[:, 0], squares,
+                np.where(flat, 0.0, own - float(self.centre)), 1e-9 * squares + 1e-300, own,
+                basis, columns, starts, counts, floors, snr, prior, *rooms, out[k],
+            )  # fmt: skip
+        return out
 
 
 def lone_scale(table, fit_intercept):

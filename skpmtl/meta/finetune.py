@@ -37,7 +37,16 @@ from ..local.posterior import (
     moments,
     shifted,
 )
-from ..local.prior import SCALES, SNR, LocalModels, best_scale, even_root, lone_scale
+from ..local.prior import (
+    SCALES,
+    SNR,
+    LocalModels,
+    best_scale,
+    even_root,
+    in_eights,
+    lone_scale,
+    scratch,
+)  # fmt: skip
 from ..tables.table import common_scores, largest_eigenvalues, padded, read_only, rows_of
 from .rules import BOUND
 
@@ -143,12 +152,11 @@ class FineTuner:
         if loss == SQUARED:
             found = np.zeros(m)
             rho = np.maximum(level, 1e-300)[:, None] / SNR
+            scales = in_eights(rho, np.zeros_like(rho), log_weights(self.centre[tasks], _SPREAD))
             averages(
                 F, K, ends, size, T, q[:, :1].copy(), squares[:, None],
-                np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, rho, np.zeros_like(rho),
-                log_weights(self.centre[tasks], _SPREAD), np.zeros(m), *NO_CENTRES,
-                np.empty((len(SNR) + 2, F.shape[2])), np.empty((2, len(SNR))), out[:, 0], found,
-                np.empty(m), 1.0,
+                np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, *scales, np.zeros(m),
+                *NO_CENTRES, *scratch(F.shape[2], SCALES), out[:, 0], found, np.empty(m), 1.0,
             )  # fmt: skip
             return found, out
         scales = np.zeros((m, SCALES))

@@ -1,6 +1,7 @@
 """Compiled loops against plain numpy, both compiled and as Python functions."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
 from skpmtl.local import prior as local_models
 from skpmtl.local.posterior import Priors, TaskSums, moments
-from skpmtl.local.prior import SNR, LocalModels
+from skpmtl.local.prior import SNR, LocalModels, even_root
 from skpmtl.tables.table import read_only
 from tests.helpers import plain_reference as plain
 
@@ -283,7 +284,8 @@ def arithmetic(a, i, out):
     x, y = _simd.load(a, i, 3), _simd.same(a, i, 1)
     z = (x - 2.0 * y) / (1.5 + _simd.splat(a[0, 0])) + x * x
     _simd.store(out, 0, 1, _simd.greater(z, y))
-    _simd.store(out, 1, 1, _simd.root(_simd.greater(x, _simd.splat(0.0))))
+    x = _simd.greater(x, _simd.splat(0.0))
+    _simd.store(out, 1, 1, _simd.root(x) + _simd.logarithm(1.0 + x))
     out[2, 0] = _simd.total(z)
 
 
@@ -297,7 +299,7 @@ def test_eight_at_a_time(run):
         z = (x - 2 * y) / (1.5 + a[0, 0]) + x * x
         expected = np.full((3, 10), 7.0)
         expected[0, 1:9] = np.where(np.isnan(z), y, np.fmax(z, y))
-        expected[1, 1:9] = np.sqrt(np.fmax(x, 0.0))
+        expected[1, 1:9] = np.sqrt(np.fmax(x, 0.0)) + np.log1p(np.fmax(x, 0.0))
         expected[2, 0] = np.sum(z)
         np.testing.assert_allclose(out, expected, rtol=1e-13)
 
@@ -367,8 +369,8 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
     """The Python functions of the task's kernels give what the compiled ones give."""
     X, y, task = plain.make_rows([7, 5], d, 8, labels=True)
     names = (
-        "centred_rows", "grams", "tridiagonal", "rotate", "left_out", "posterior_modes",
-        "rotated_responses", "spectral_modes", "averages",
+        "centred_rows", "grams", "tridiagonal", "rotate", "left_out", "posterior_modes", "averages",
+        "combine",
     )  # fmt: skip
     if not hasattr(local.left_out, "py_func"):
         pytest.skip("numba does not compile here")
@@ -391,6 +393,33 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
     for compiled, python, rtol in zip(*results, rtols, strict=True):
         assert np.isfinite(compiled).all()
         np.testing.assert_allclose(python, compiled, rtol=rtol, atol=1e-11)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 9, 13, 40], 12)])
+def test_forms_that_are_kept_change_no_bit(monkeypatch, sizes, d, intercept):
+    """Whether they are depends on the number of tasks, of which no model may depend."""
+    X, y, task = plain.make_rows(sizes, d, 6)
+    rng, m = np.random.default_rng(7), len(sizes)
+    roots, centre = (even_root(d), rng.standard_normal((d, d))), rng.standard_normal(d)
+    basis, mix = np.linalg.qr(rng.standard_normal((d, 2)))[0], np.eye(2)
+    results = []
+    for kept in (0, 1 << 20):
+        monkeypatch.setattr(local_models, "_KEPT", kept)
+        table, found = plain.long_table(X, y, task), []
+        table = replace(table, weights=np.random.default_rng(8).uniform(0.5, 2.0, len(y)))
+        for at in (None, centre):
+            model = LocalModels(table, classification=False, fit_intercept=intercept, centre=at)
+            for root in roots:
+                found += [*model.criteria(root), *model.solve(root, np.full(m, 0.3))]
+                found += model.average(root, np.ones(m), np.zeros((m, 1 + len(SNR))))
+            ends, floors = np.array([0, 1, 2]), np.array([0.1, 0.2])
+            found.append(model.spiked(basis, mix, ends, floors, SNR[6:9], np.zeros(3)))
+        assert len(model._forms) == 2 and (kept > 0) == (model._forms[0].blocks[0] is not None)
+        results.append(found)
+    for ours, others in zip(*results, strict=True):
+        assert np.isfinite(ours).all()
+        np.testing.assert_array_equal(ours, others)
 
 
 @pytest.mark.parametrize("width", [None, 3.0])
