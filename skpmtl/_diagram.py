@@ -10,7 +10,7 @@ __all__ = ["Documented", "ShowsBest", "ShowsPrivacy"]
 
 @cache
 def documentation():
-    """Address of the documentation that the installed package names; "" where it names none."""
+    """Address of the documentation in the metadata of the installed package; "" without one."""
     try:
         urls = metadata("skpmtl").get_all("Project-URL") or ()
     except PackageNotFoundError:

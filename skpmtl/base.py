@@ -218,7 +218,7 @@ class TaskIndexed(Documented, BaseEstimator):
         return self._with_targets(table), classes
 
     def _label_names(self, classes):
-        """Classes as parameters name them, also where a tool encoded the labels of this fit."""
+        """Classes as in the parameters, also if a tool encoded the labels of this fit."""
         return classes
 
     def _with_targets(self, table):
@@ -920,8 +920,9 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
         With `uncertainty` a score of mean eta and variance v gives the probabilities of
         ``eta / sqrt(1 + pi v / 8)`` (MacKay), so that they are nearer to each other where a task
-        knows little. `decision_function` is that of the model, and does not order all rows alike.
-        The class that `predict` gives has the highest probability, if need be by rounding.
+        knows little. `decision_function` has the scores of the model itself, whose order of the
+        rows may differ. The class that `predict` gives has the highest probability, if need be by
+        rounding.
 
         Parameters
         ----------

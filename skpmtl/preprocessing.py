@@ -84,7 +84,7 @@ class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseE
         return clone(self).fit(X)
 
     def export_task(self, task, *, as_sklearn=False):
-        """What one task knows, which belongs to that task and to nobody else.
+        """The fitted values of one task, which are for that task alone.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
 """A table of your own: ``python -m skpmtl fit data.csv --task school --target score --epsilon 1``.
 
 ``fit`` writes a folder with two parts. ``public`` has what the fit released and may go to anybody;
-``private`` has held-out errors and one model per task, of which each belongs to its task alone.
+``private`` holds the held-out errors and one model per task, for that task alone.
 ``personalize`` makes models of further tasks from ``public`` and their own rows, which is free, and
 ``predict`` applies the model files.
 """

@@ -1,4 +1,4 @@
-"""Shakespeare's plays, where a task is somebody who speaks in them."""
+"""Shakespeare's plays, with one task per speaker."""
 
 import os
 import xml.etree.ElementTree as ET

@@ -50,7 +50,7 @@ FAMILIES = (("common",), ("mean", "mean and low-rank"), ("alone", "low-rank", "s
 
 @dataclass
 class Structure(Public):
-    """What tasks may share, as a prior w ~ N(centre, kappa s^2 M) with a scale of each task's own.
+    """A prior w ~ N(centre, kappa s^2 M) that tasks may share, with a scale per task.
 
     Attributes
     ----------

@@ -65,7 +65,7 @@ _GROUPS = dict(zip(GROUP_SHARES, (0.01, 0.05, 0.02, 0.02), strict=True))
 
 
 def possible(wanted, levels=False):
-    """Names of the structures that a fit may find, of those `wanted`, in the order of `WEIGHTS`."""
+    """Names of the structures among `wanted` that a fit may find, in the order of `WEIGHTS`."""
     needs = {
         "alone": set(),
         "half of the mean": {"mean"},

@@ -55,7 +55,7 @@ class StructureTaskSide(TaskSide):
         self.members = Members(self.evidence) if plan.groups else None
 
     def contributions(self, query):
-        """What every task sends, by the statistic of the query:
+        """Contributions of every task, by the statistic of the query:
 
         - "vote": shares p of all structures that a fit may find, and p times scales in -1 ... 1,
           (m, 2 n_names);

@@ -113,7 +113,7 @@ def spikes_of(M):
 
 
 def differences_of(found):
-    """What tasks send of log evidence (n_tasks, n_priors), (n_tasks, `N_DIFFERENCES`)."""
+    """Contributions (n_tasks, `N_DIFFERENCES`) from the log evidence (n_tasks, n_priors)."""
     with np.errstate(invalid="ignore"):
         steps = np.diff(found, axis=1)
     out = np.zeros((len(found), N_DIFFERENCES))

@@ -39,7 +39,7 @@ class Billboard(Public):
     """A billboard: all releases of a fit, and what follows from them.
 
     A subclass is a dataclass with the fields `releases` (list of arrays in the order of
-    publication) and `report` (PrivacyReport or None), and has `n_features`, `declared` and
+    publication) and `report` (PrivacyReport or None); it defines `n_features`, `declared` and
     `personalize`.
 
     Attributes

@@ -262,7 +262,7 @@ def _damaged(path, why):
 
 # ------------------------------------------------------------------------------ rows
 def fingerprint(table, key):
-    """A code of all rows of a table, which says nothing to those who do not have the key.
+    """A keyed code of all rows of a table, which discloses nothing without the key.
 
     Parameters
     ----------

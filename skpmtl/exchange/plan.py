@@ -47,7 +47,7 @@ class NoiseParties:
 
     @property
     def least(self):
-        """Sites without which no masked sum is opened, so that a query has one sum only."""
+        """Least number of sites that open a masked sum, so that a query has one sum only."""
         return max(self.honest, (2 * self.count - self.honest) // 2 + 1)
 
 
@@ -55,7 +55,7 @@ TRUSTED = NoiseParties()
 
 
 def noise_parties_of(curator):
-    """Who adds noise by the parameter `curator`. -> `NoiseParties`, one for a trusted curator
+    """`NoiseParties` of the parameter `curator`; one party for a trusted curator.
 
     Raises
     ------

@@ -129,7 +129,7 @@ def seal(message, context):
 
 
 def _transcript(site, settings, arrays):
-    """What was released, of which a message has what is new since the last one."""
+    """The releases; a message has those that are new since the last message."""
     replies = unpack(settings["public"], arrays)
     return site.follow(settings["run"], settings["first"], replies)
 

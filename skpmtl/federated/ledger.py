@@ -1,4 +1,4 @@
-"""The books of a site: a ledger of all it has answered, which only grows.
+"""The books of a site: an append-only ledger of its answers.
 
 One line of JSON for each answer, and for each masked sum that was opened, with the SHA-256 of the
 line before, so that no line can be changed or left out unnoticed but the last ones; and those are
@@ -210,7 +210,7 @@ class Account:
         return [len(mine), _code(mine)]
 
     def check_mark(self, mark):
-        """Refuse to go on when the books are older than the curator has seen them.
+        """Refuse to go on with books that are older than the state the curator has seen.
 
         Parameters
         ----------

@@ -3,7 +3,7 @@
 The log is private to the curator: it has which site answered when, and, where participants are
 sampled, who took part. `standing` reads from it how a run stands, `troubles` which sites do not
 take part and why, `missing` how much of it did not come; `skpmtl.federated.run_report` shows it.
-The folder of the curator itself has such a log, too, of the connections of the sites.
+The folder of the curator also holds a log of the connections of the sites.
 
 What is no whole line counts as nothing. A line is on the disk before the journal has the release it
 is about, so that half of one, which a full disk or a killed process has left, is of a query that

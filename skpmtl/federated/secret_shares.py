@@ -5,7 +5,7 @@ A site divides the sum of what its tasks contribute into one share for every ser
 in the study. Whoever carries them sees noise. A server opens what it was sent, adds it up, adds its
 own noise, and gives the total away, once for each query.
 
-That one honest server suffices, whatever curator, sites and other servers do, hangs on this:
+One honest server suffices, whatever the curator, the sites and the other servers do, because:
 
 - Site and server make the query themselves (`Transcript`), with its bound, its noise and its grid,
   and a share can be opened for no other query, server or way to it.
@@ -155,7 +155,7 @@ class ShareServer(Account):
             ) from None
 
     def opens(self, number, transcript, sealed):
-        """Places of the shares that can be added up; nothing is added, or written down.
+        """Positions of the shares that can be added; nothing is added or stored.
 
         Parameters
         ----------

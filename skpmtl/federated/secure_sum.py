@@ -88,7 +88,7 @@ def write_sum(total):
 
 
 def remember(context, study, number, run):
-    """Which query the sum that is to be opened next belongs to."""
+    """Record the query of the sum that is opened next."""
     context.state.config_records[_OPEN] = ConfigRecord(
         {"study": study, "number": number, "run": run}
     )

@@ -277,7 +277,7 @@ class Sites:
         return True
 
     def _listen(self, grace=0.0, strict=False):
-        """Take in the nodes that show themselves: new ones, and those that were silent.
+        """Register the nodes that report: new ones, and those that had stopped reporting.
 
         They are asked which tasks they have, and nobody waits for their answers but for `grace`
         seconds after they were asked.
@@ -418,7 +418,7 @@ class Sites:
         self.spent.add(query)
 
     def answer(self, query):
-        """Sums over all tasks that are asked; called by `skpmtl.exchange.run`."""
+        """Sums over the tasks queried; called by `skpmtl.exchange.run`."""
         start, waits = time.monotonic(), ""
         while True:
             begun = time.monotonic()

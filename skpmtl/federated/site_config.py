@@ -11,8 +11,8 @@
 
     [[study]]
     file = "exam-scores.toml"    # the public settings, as the curator has them
-    curator = "3b6a..."          # public key; without it whoever reaches the SuperLink may ask
-    rows = "rows.csv"
+    curator = "3b6a..."          # public key; without it anyone who reaches the SuperLink may send
+    queries rows = "rows.csv"
     task = "school"
     target = "score"
     weight = "sure"              # where rows have weights
@@ -41,7 +41,7 @@ __all__ = ["SiteConfig", "Participation", "Settings"]
 
 @dataclass(frozen=True)
 class Participation:
-    """A study that the site takes part in; see `skpmtl.federated.site_config`."""
+    """A study in which the site takes part; see `skpmtl.federated.site_config`."""
 
     file: Path
     rows: Path | None = None

@@ -17,10 +17,10 @@ adds sqrt(size) g, and room = 1 - sqrt(size) g / S takes as much away.
 
 **Sums of whole normals** are not normal on the grid, for which the accounting takes them, but
 nearly so with a standard deviation of `LEAST` steps or more in each of them. Exact discrete normals
-(``secure=True``): the probability of any number is the right one up to a factor of
-1 +- 10 n exp(-pi^2 LEAST^2) (Kairouz, Liu, Steinke, The distributed discrete Gaussian mechanism,
-2021). Normals that are rounded: up to 1 +- z^2 / (24 LEAST^2) at z standard deviations, 6e-6 at
-twelve, which is of the order of what the arithmetic of a report states.
+(``secure=True``): every probability is exact up to a factor of 1 +- 10 n exp(-pi^2 LEAST^2)
+(Kairouz, Liu, Steinke, The distributed discrete Gaussian mechanism, 2021). Normals that are
+rounded: up to 1 +- z^2 / (24 LEAST^2) at z standard deviations, 6e-6 at twelve, which is of the
+order of what the arithmetic of a report states.
 
 **Range.** g is such that 2^21 steps hold the most that the tasks of a site can add, and 12
 standard deviations of its noise. What is beyond, 4e-33 of the probability, is cut off.

@@ -73,7 +73,7 @@ def write_studies(folder):
 
 
 def _lines(folder):
-    """-> list of _Line, what is to be said of all together"""
+    """-> list of _Line, remarks on all of them"""
     if (folder / "curator.toml").exists():
         return _of_curator(folder)
     if (folder / "site.toml").exists():

@@ -254,7 +254,7 @@ class Study:
         return self.questions[statistic].total.reach(public) * self.secure_sum
 
     def room(self, total):
-        """Factor of what a site adds to a secure sum, which leaves room for rounding.
+        """Factor on the contribution of a site to a secure sum, which leaves room for rounding.
 
         That moves neighbouring sums apart by 2 sqrt(size) steps at most, a step being 2 / 2^22
         times the most tasks of a site, times the bound of a contribution. The sensitivity is that
@@ -352,7 +352,7 @@ class Study:
         return Population(tasks, self.n_features, n_classes, sizes)
 
     def positions(self, names):
-        """Positions in the population of tasks given by name; those of unknown ones are -1."""
+        """Positions in the population of tasks given by name; -1 for unknown ones."""
         return locate(encode_ids(list(names))[1], self.population().tasks)
 
 

@@ -177,7 +177,7 @@ def _per_task(uploads, cosines):
 
 
 def _near(cosine):
-    """How near the heads of one task are, compared with the nearest ones, (n, n)."""
+    """Nearness of the heads of one task, relative to the nearest ones, (n, n)."""
     n = len(cosine)
     near = np.ones((n, n))
     if n > 2:

@@ -10,7 +10,7 @@ __all__ = ["make_certificates"]
 
 
 def make_certificates(folders, *, days=30):
-    """An authority, and a key and a certificate in every server's folder.
+    """Make an authority, and a key and a certificate in the folder of each server.
 
     The authority's key is forgotten at the end. Whoever runs this knows the servers' keys for a
     moment: between owners that do not trust him, let every server make its own key (doc/fedmtl.rst

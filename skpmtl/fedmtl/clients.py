@@ -1,4 +1,4 @@
-"""From the input of fit to one table of rows sorted by client.
+"""Reads the input of fit into one table of rows sorted by client.
 
 =========  ===============================================================  ===============
 form       given as                                                         predictions

@@ -29,9 +29,9 @@ def make_fedmtl_clients(
     Hidden features are ``h = max(A' (x - m), 0)`` with the mean m of the client's domain, A common
     to all. The label of task k is the class of the largest of the scores ``B_k' h + noise * sd *
     Gumbel``, where sd is the spread of the scores at the client. Domains have tasks of the same
-    names, but B_k and m of their own, so that they contradict each other, the less the larger the
-    `correlation` of their B_k is. Features are normal with unit variance around m, which is 0 with
-    one domain. A and B_k are normal.
+    names, but different B_k and m, so that they contradict each other; less so with a larger
+    `correlation` of their B_k. Features are normal with unit variance around m, which is 0 with one
+    domain. A and B_k are normal.
 
     These are the scenarios of the package's FedMTL study. The numbers among the defaults were
     chosen so that the paper's method has the accuracies of the study that the package started

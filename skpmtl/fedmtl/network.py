@@ -227,8 +227,8 @@ class BatchLoss:
     def derivative(self, scores, Y, counts=None):
         """-> derivative in the scores (N, B, S * C), summed loss, number of labels.
 
-        `Y` (N, B, S) holds NaN where a label is not known; `counts` (N, B, S) how much labels
-        count, None: once. Their sum is then the number of labels.
+        `Y` (N, B, S) holds NaN where a label is not known; `counts` (N, B, S): weights of the
+        labels; None: 1. Their sum is then the number of labels.
         """
         n, batch, _ = scores.shape
         known = ~np.isnan(Y)
@@ -250,7 +250,7 @@ class BatchLoss:
         return p.reshape(n, batch, -1), value, known.sum()
 
     def _weighted(self, scores, Y, counts):
-        """`derivative` of labels that count so much."""
+        """`derivative` with weights of the labels."""
         n, batch, _ = scores.shape
         if self.heads.classification:
             scores = scores.reshape(n, batch, -1, self.heads.width)

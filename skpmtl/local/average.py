@@ -163,9 +163,9 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
 def determinants(n_outputs):
     """How often the determinant of a score counts in the evidence.
 
-    Laplace's approximation has it once for every score but one. With five classes or more weights
-    then prefer strengths that are too strong where rows say much of their classes; half as many,
-    chosen on digits and made tasks, bring them near those by the log-loss of rows left out.
+    Laplace's approximation has it once for every score but one. With five classes or more, the
+    weights then prefer strengths that are too large for informative rows; half the number, chosen
+    on digits and made tasks, agrees with the log-loss of rows left out.
     """
     return 0.5 * max(n_outputs - 1, _LEAST_CLASSES - 1) if n_outputs > 1 else 1.0
 

@@ -1,4 +1,4 @@
-"""Posterior of a task's model of classes: Laplace's approximation at the model that it has.
+"""Posterior of a task's model of classes: Laplace's approximation at the given model.
 
 With p_i the probabilities of a task's model, s_i = p_i (1 - p_i) and prior g,
 w ~ N(a_g, (rho_g M_g^-1)^-1), of share q_g,

@@ -440,8 +440,8 @@ class MeanBillboard(Billboard):
 class PooledBillboard(StructureBillboard):
     """A pooled model of all tasks, models around it, and the levels of tasks about it.
 
-    Its fields are those of `StructureBillboard`, of the structures "alone", "mean", "common", and
-    `errors`: `StandardErrors` of the pooled model, intercept last, or None.
+    Its fields are those of `StructureBillboard` for the structures "alone", "mean" and "common",
+    and `errors`: `StandardErrors` of the pooled model, intercept last, or None.
     """
 
     errors: StandardErrors | None = None

@@ -109,7 +109,7 @@ def _standard_errors(plan, billboard, to):
 
 
 def around_a_mean(course):
-    """The ending of a course around a pooled model: its standard errors, and its billboard."""
+    """The last steps of a course around a pooled model: standard errors, and the billboard."""
     plan, errors = course.plan, None
     if plan.errors and course.theta is None:
         errors = StandardErrors(reason="no window of levels stood out")

@@ -98,7 +98,7 @@ class MetaBillboard(Billboard):
         return {**super().parameters(), "init": self.public_init, "relation": self.relation}
 
     def with_covariates(self, given):
-        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
+        """A copy with the covariates of further tasks, see `Relation.with_tasks`."""
         return replace(self, relation=self.relation.with_tasks(given))
 
     def attributes(self):
@@ -176,9 +176,8 @@ class MetaBillboard(Billboard):
         return [scaled(self.public_init.joined(self.fit_intercept), self.scaling), zero]
 
     def _inits(self, tasks):
-        """Yield initialisations (n, n_outputs, size) of tasks, for scaled features, and the error
-        expected of each, (n,): by their covariates, and by the constant alone, which is the mean
-        over all tasks."""
+        """Yield initialisations (n, n_outputs, size) of tasks, for scaled features, and their
+        expected errors, (n,): by covariates of the tasks, and by the constant alone, the mean."""
         V, G, r = self.relation.rows(tasks), scaled(self.init, self.scaling), self.relation.rank
         for columns in (r, 1) if r > 1 else (1,):
             some, G, noise = V[:, :columns], G[:columns], self.row_noise[:columns]
@@ -243,7 +242,7 @@ class MetaBillboard(Billboard):
         return {"posterior_shift_": shift, "covariance_": covariance}
 
     def _back(self):
-        """From (w, b) of scaled features to that of features as they are."""
+        """Models (w, b) of scaled features as models of the original features."""
         d, back = self.n_features, np.eye(self.n_features + 1)
         if self.scaling is not None:
             back[:d, :d] /= self.scaling[1][:, None]

@@ -286,7 +286,7 @@ class MetaPlan(Plan):
     def part(self, positions, sizes):
         """The same plan for some of the tasks only, numbered from 0, which have so many rows.
 
-        With privacy="local" nobody else knows how many.
+        With privacy="local" their number is known to the task alone.
         """
         mine = copy.copy(self)
         for name in _PER_TASK:

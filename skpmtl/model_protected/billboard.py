@@ -151,7 +151,7 @@ def about(coef, relation, own_units, table, fit_intercept):
 
 @dataclass
 class PriorBillboard(AboutCovariates, OfModels):
-    """What the curator of the empirical-Bayes method published.
+    """Releases of the empirical-Bayes method.
 
     Attributes
     ----------

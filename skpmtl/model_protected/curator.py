@@ -277,8 +277,8 @@ def release_mean(billboard, mechanism, n_tasks, clip_norm, middle, unit):
     """One release more, for unseen_task="mean": the mean of the models of `billboard`, clipped.
 
     Fills ``billboard.mean``. The tasks personalise first, so that this is the last query. They send
-    models of (y - middle) / unit, so that what is clipped has no unit, and with `init` what they
-    add to it.
+    models of (y - middle) / unit, so that clipped values have no unit; with `init`, differences to
+    it.
     """
     public = {"billboard": billboard, "clip_norm": clip_norm, "middle": middle, "unit": unit}
     query = Query("mean", public, {"mean": mechanism}, clipped_sum("mean", clip_norm), n_tasks)

@@ -444,7 +444,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         return found
 
     def _total_moment(self, d):
-        """Sum of the second moments as a vector; None where noise has another norm than its."""
+        """Sum of the second moments as a vector; None where the noise is for another norm."""
         if self.mechanism not in ("auto", "gaussian"):
             return None
 

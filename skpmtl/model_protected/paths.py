@@ -228,7 +228,7 @@ def _exact_only(init):
 
 
 class _Validated:
-    """Strength by cross-validation; stands before the estimator whose strength it is."""
+    """Mixin, before an estimator, that chooses its strength by cross-validation."""
 
     # What the estimator of one strength has as parameters.
     epsilon, algorithm, outliers, warm_start = None, "proximal", None, False

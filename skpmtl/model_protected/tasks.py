@@ -162,7 +162,7 @@ class RelatedTaskSide(TaskSide):
         self._kept = arrays
 
     def contributions(self, query):
-        """As of `RoundsTaskSide`, and of `PriorTaskSide` for models less their centres."""
+        """Those of `RoundsTaskSide`, and those of `PriorTaskSide` for models less their centres."""
         return self._task_side(query).contributions(query)
 
     def answer(self, query):

@@ -100,7 +100,7 @@ class NetworkBillboard(MeanBillboard):
 
 
 def check_layout(layout):
-    """Numbers in parameters of these names and shapes; ValueError for what is no such list."""
+    """Number of entries in parameters of these names and shapes; ValueError for another list."""
     for name, shape in layout:
         whole = all(type(length) is int and length >= 0 for length in shape)
         if not isinstance(name, str) or not isinstance(shape, tuple) or not whole:

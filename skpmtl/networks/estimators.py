@@ -151,7 +151,7 @@ class OfModule:
         return state
 
     def _stated(self, report, population):
-        """A report with the module among what is taken as public."""
+        """A report that lists the module among the public inputs."""
         if report.guarantee == "none":
             return report
         public = {**report.public_inputs, "module": self._network_of(population).describe()}

@@ -152,7 +152,7 @@ class NetworkMetaTaskSide(MetaTaskSide):
         return out
 
     def _batch(self, a, k, t, begun, marks):
-        """Rows of step t of the task k, and what their sum is divided by."""
+        """Rows of step t of the task k, and the divisor of their sum."""
         plan, (first, last) = self.plan, self.table.offsets[k : k + 2]
         rows, n = np.arange(first, last), last - first
         if marks:

@@ -11,7 +11,7 @@ _ROWS = 1024  # that are predicted at a time
 
 
 def device_of(torch, name):
-    """The device of this name; ValueError where it is unknown, or not there."""
+    """The device of this name; ValueError if it is unknown or not available."""
     try:
         device = torch.device(name)
         torch.empty(0, device=device)
@@ -38,7 +38,7 @@ def plain_numbers(torch):
 
 
 class FlatModule:
-    """A module and its numbers as one vector: shared parameters, then what stays with the task.
+    """A module with its parameters as one vector: shared ones, then those that stay with the task.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from .tasks import coefficients
 
 @dataclass
 class AggregationBillboard(Billboard):
-    """The average model, all that `DPAggregation` publishes.
+    """The average model, the only release of `DPAggregation`.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class AggregationBillboard(Billboard):
 
 @dataclass
 class RelationshipBillboard(Billboard):
-    """What the curator of `DPRelationship` has seen and made of it; all of it may be published.
+    """Releases of `DPRelationship`, and what the curator computed from them; all may be published.
 
     Attributes
     ----------

@@ -73,7 +73,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the models of a fit may be from their centres, and move.
+    """Bounds on the distance of models from their centres, and on their changes.
 
     Attributes
     ----------

@@ -10,9 +10,9 @@ import numpy as np
 def smooth(W, ratio):
     """argmin over V of 1/2 ||W - V||_F^2 + ratio / 2 ||V||_*^2.
 
-    It minimises over Omega as well. Singular values are lowered by tau = ratio ||V||_*. (V and
-    Omega in turn, as in the papers, get stuck once Omega is singular: its range then no longer
-    turns.)
+    It minimises over Omega as well. Singular values are lowered by tau = ratio ||V||_*.
+    (Alternating between V and Omega, as in the papers, stops once Omega is singular: its range no
+    longer changes.)
     """
     U, s, Vt = np.linalg.svd(W, full_matrices=False)
     tau = ratio * np.cumsum(s) / (1.0 + ratio * np.arange(1, len(s) + 1))

@@ -134,7 +134,7 @@ def _of_sampled_rounds(report, entries):
 
 
 def _of_tasks(report, made, fitted):
-    """Of releases of each task by itself: the dearest task, as tasks compose in parallel."""
+    """Largest cost of releases that each task makes alone: tasks compose in parallel."""
     steps, noise = {}, {}
     for release in made:
         tasks = release.entry["tasks"].tolist()

@@ -1,4 +1,4 @@
-"""Private fits of tables in parts that hold whole tasks each, here or on Ray."""
+"""Private fits of tables that come in parts of whole tasks, in this process or on Ray."""
 
 from ..exchange.models import load_models
 from .fit import fit_shards

@@ -67,7 +67,7 @@ def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
 
     The first scales residuals and ridge term into the dual ball; the second, only with a
     ridge and a norm, keeps the residuals and pays the conjugate of alpha Omega
-    + ridge / 2 ||.||^2. What is no norm pays its conjugate in the first.
+    + ridge / 2 ||.||^2. For penalties that are no norms, the first term has their conjugate.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ class ClusterPenalty(Penalty):
         self.step = np.sqrt(self.ridge * (self.alpha + self.ridge))
 
     def weights(self, s, extra=0.0):
-        """The u of singular values s: clip(c s_i - (ridge + extra) / alpha, 0, 1), c for the sum.
+        """The u of singular values s: clip(c s_i - (ridge + extra) / alpha, 0, 1), c by their sum.
 
         It minimises sum_i s_i^2 / (ridge + extra + alpha u_i).
         """

@@ -12,9 +12,9 @@ tasks. For any convex losses V and the conjugates of both parts give
 
     objective(W) - optimum  <=  1/2 <R, A^+ R>  for  R = V - A W,
 
-where R has nothing in the kernel of A, and the gradients of the intercepts are zero. The last steps
-see to that: they minimise over the kernel and the intercepts alone, until that lowers the objective
-by next to nothing (what the last one did is added), and what is left of R is at most
+where R is orthogonal to the kernel of A, and the gradients of the intercepts are zero. The last
+steps see to that: they minimise over the kernel and the intercepts alone, until that lowers the
+objective by next to nothing (what the last one did is added), and what is left of R is at most
 ||R||^2 / (2 smallest) for the smallest eigenvalue of A that is not zero. Added is what rounding may
 do to the objective: c = 2 u (n + d + m)^1/2 times the size of its terms, with the unit roundoff u,
 as in `skpmtl.solvers.certificate`.

@@ -70,7 +70,7 @@ def _squared(table, *args):
 
 
 class Loss:
-    """Rows of all tasks and the products with them: what `minimize` asks of a loss.
+    """Rows of all tasks and products with them: the methods of a loss that `minimize` calls.
 
     A loss has ``quadratic``, ``evaluate`` (value and minus the gradient), ``curvature_bound``
     (Hessian bound times directions, for step lengths), and for the duality gap ``dual`` and
@@ -674,7 +674,7 @@ class PoissonLoss(Loss):
     """sum_k scale_k times half of the deviance of counts + ridge / 2 ||W||_F^2.
 
     The logarithm of a mean is x w_k + b_k, and log-exposures of the rows. The curvature of a row is
-    its mean count, which has no bound: there are no gradient steps, but those of `model`.
+    its mean count, which has no bound: there are no gradient steps, only those of `model`.
     """
 
     quadratic = is_bounded = False

@@ -108,10 +108,10 @@ def solve(loss, penalty, alpha, W, tol, max_iter, log=None, *, by_sets=False):
 def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
     """The features in use and those with the largest dual levels, until the others stay zero.
 
-    The gap is that of the whole problem; a set is solved a little further than the gap that
-    the whole had. Sets grow where that helps little; when they would hold a quarter of the
-    features that may be in use at all (`may_be_used`), or half of them where all tasks have one
-    matrix, these are solved for to the end.
+    The gap is that of the whole problem; a set is solved to a slightly smaller gap. Sets grow where
+    that helps little; when they would hold a quarter of the features that may be in use at all
+    (`may_be_used`), or half of them where all tasks have one matrix, these are solved for to the
+    end.
     """
     fewer = 2 if loss.alike else 4
     W = np.zeros(loss.shape) if W is None else W

@@ -13,7 +13,7 @@ from .minimize import _NEWTON_WIDTH
 
 
 class Penalty(ABC):
-    """A norm Omega(W) of the weights W (m, d) of all tasks, and what `minimize` asks of it.
+    """A norm Omega(W) of the weights W (m, d) of all tasks, with the methods that `minimize` calls.
 
     Where it is not a norm, or a sum of one and of something else, ``conjugate`` is that of the
     other part.

@@ -230,7 +230,7 @@ def _read_mapping(estimator, X, y, task, reset):
 
 
 def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
-    """Features of rows, and whose they are, of which each may be said by a column of X.
+    """Features of rows and their task ids, which may be a column of X.
 
     Parameters
     ----------
@@ -476,7 +476,7 @@ def sort_rows(codes, n_tasks):
 
 
 def _sort_weighty(codes, labels, absent, weights):
-    """`sort_rows` of the rows that weigh anything. -> order, offsets, their tasks, the absent"""
+    """`sort_rows` of the rows of positive weight. -> order, offsets, their tasks, absent tasks"""
     kept = np.flatnonzero(weights)
     if not len(kept):
         raise ValueError("All weights are zero: there is no row to learn from.")
