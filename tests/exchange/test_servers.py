@@ -172,7 +172,7 @@ def test_exact_noise():
     assert "exact" in est.fit(X, y, task=task).privacy_.arithmetic
     mechanism = VectorGaussian(2000, 1.0, 1.0)
     noise = mechanism.noise_of_one(noise_source(secure=True), 2) * mechanism.step
-    assert np.std(noise) == pytest.approx(math.sqrt(0.5), rel=0.08)
+    assert np.std(noise) == pytest.approx(math.sqrt(0.5), rel=0.1)  # 6 standard errors
 
 
 @pytest.mark.filterwarnings("ignore:tasks=.auto. reads")

@@ -549,7 +549,7 @@ def test_prox_rounds_without_noise_reach_the_optimum():
     X, y, task = problem("real")
     exact = PrivateMeanRegMTL(0.3, epsilon=None).fit(X, y, task=task)
     est = PrivateMeanRegMTL(
-        0.3, epsilon=1e12, delta=1e-5, clip_norm=50.0, n_rounds=200, tasks=list(range(7))
+        0.3, epsilon=1e14, delta=1e-5, clip_norm=50.0, n_rounds=200, tasks=list(range(7))
     ).fit(X, y, task=task)
     assert_allclose(est.mean_coef_, exact.mean_coef_, atol=1e-3)
     assert_allclose(est.coef_, exact.coef_, atol=1e-3)

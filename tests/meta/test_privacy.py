@@ -409,8 +409,8 @@ def test_the_noise_has_the_stated_size(batches, steps):
     sizes = {"full": [n], "disjoint": [4, 4, 3], "poisson": [5]}[batches.get("batches", "full")]
     divisor = np.array([sizes[t % len(sizes)] for t in range(steps)])
     std = 0.5 * rate * 0.7 * z * np.linalg.norm(1.0 / divisor)
-    assert np.std(est.init_coef_) == pytest.approx(std, rel=4.5 / math.sqrt(2 * d))
-    assert abs(np.mean(est.init_coef_)) < 4.5 * std / math.sqrt(d)
+    assert np.std(est.init_coef_) == pytest.approx(std, rel=6.0 / math.sqrt(2 * d))
+    assert abs(np.mean(est.init_coef_)) < 6.0 * std / math.sqrt(d)
 
 
 def test_tasks_and_visits_have_noise_of_their_own():
@@ -423,7 +423,7 @@ def test_tasks_and_visits_have_noise_of_their_own():
         fit_intercept=False,
     ).fit(np.zeros((5 * m, d)), np.zeros(5 * m), task=task)  # fmt: skip
     std = est.task_privacy(3)["noise_multiplier"] / 5 * math.sqrt(V / m)
-    assert np.std(est.init_coef_) == pytest.approx(std, rel=4.5 / math.sqrt(2 * d))
+    assert np.std(est.init_coef_) == pytest.approx(std, rel=6.0 / math.sqrt(2 * d))
 
 
 @pytest.mark.parametrize("visits", [1, 3])
@@ -438,7 +438,7 @@ def test_local_noise(visits):
     sigma = np.std(est.init_coef_) * math.sqrt(m / visits)
     spent = plain.gaussian_delta(2 * 0.7 * math.sqrt(visits) / sigma, 1.0)
     expected = 2 * 0.7 * math.sqrt(visits) / _mu(1.0, 1e-3)
-    assert sigma == pytest.approx(expected, rel=4.5 / math.sqrt(2 * d)), spent
+    assert sigma == pytest.approx(expected, rel=6.0 / math.sqrt(2 * d)), spent
     assert est.privacy_.unit == "task" and "local" in est.privacy_.guarantee
 
 

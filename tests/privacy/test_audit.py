@@ -125,7 +125,7 @@ def neighbours(size=100.0):
 @pytest.mark.spread(1)
 def test_planted_faults_of_an_estimator(fault, words):
     start = time.process_time()
-    result = audit(Toy(fault=fault), *neighbours())
+    result = audit(Toy(fault=fault), *neighbours(), random_state=0)
     assert time.process_time() - start < 30
     assert not result.passed and "FAILED" in str(result)
     assert any(re.search(words, text) for text in result.failures)
@@ -167,22 +167,25 @@ class Adaptive(Toy):
         more = np.abs(X).max() > 50 if self.fault == "by rows" else first[0, 0] > 1.0
         if more:
             extra = VectorGaussian(2, 1e-3, 0.01)
-            self.billboard_.releases.append(extra.release(np.zeros(2), noise_source(None)))
+            source = noise_source([self.random_state, 1])
+            self.billboard_.releases.append(extra.release(np.zeros(2), source))
             entries = (*self.privacy_.releases, extra.describe("extra"))
             self.privacy_ = dataclasses.replace(self.privacy_, releases=entries)
         return self
 
 
+@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 def test_number_of_releases_may_follow_from_releases():
     a, b = neighbours()
-    numbers = {len(Adaptive(fault=None).fit(*a).billboard_.releases) for _ in range(40)}
+    fits = [Adaptive(random_state=seed).fit(*a) for seed in range(20)]
+    numbers = {len(est.billboard_.releases) for est in fits}
     assert numbers == {2, 3}
     for seed in range(2):  # whatever the noise of the two that are compared
         result = audit(Adaptive(), a, b, n_draws=40, random_state=seed)
         assert not [text for text in result.failures if "Report" not in text], str(result)
         assert len(result.noise_ratio) == 3
     with pytest.raises(ValueError, match="depends on private rows"):
-        audit(Adaptive(fault="by rows"), *neighbours(), n_draws=20)
+        audit(Adaptive(fault="by rows"), *neighbours(), n_draws=20, random_state=0)
 
 
 def test_removed_clip_breaks_the_bound_too():
@@ -194,7 +197,7 @@ def test_removed_clip_breaks_the_bound_too():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_published_wishart_is_caught_by_its_draws(d, epsilon):
     start = time.process_time()
-    result = audit(PublishedWishart(d, 1.0, epsilon))
+    result = audit(PublishedWishart(d, 1.0, epsilon), random_state=0)
     assert time.process_time() - start < 30
     assert not result.passed
     assert result.epsilon_lower > (1.2 if epsilon == 0.1 else 3.0)
@@ -378,14 +381,23 @@ def test_plot():
 @pytest.mark.parametrize("d", [5, 27])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
 def test_twenty_runs_each(d, epsilon):
-    """Published: caught 20/20. Sound: no alarm in 20 runs of each."""
-    assert not any(audit(PublishedWishart(d, 1.0, epsilon)).passed for _ in range(20))
+    """Published: caught 20/20. Sound: no alarm in 20 runs of each.
+
+    A sound run has one with a probability of 1e-3, hence the seeds.
+    """
+    published = PublishedWishart(d, 1.0, epsilon)
+    assert not any(audit(published, random_state=seed).passed for seed in range(20))
     for mechanism in sound(d, epsilon):
-        assert all(audit(mechanism).passed for _ in range(20)), mechanism.name
+        for seed in range(20):
+            assert audit(mechanism, random_state=seed).passed, mechanism.name
 
 
 @pytest.mark.slow
 def test_twenty_runs_of_an_estimator():
-    assert all(audit(Toy(), *neighbours()).passed for _ in range(20))
-    for fault in ("no clip", "half noise"):
-        assert not any(audit(Toy(fault=fault), *neighbours()).passed for _ in range(20))
+    def passed(fault=None):
+        return [
+            audit(Toy(fault=fault), *neighbours(), random_state=seed).passed for seed in range(20)
+        ]
+
+    assert all(passed())
+    assert not any(passed("no clip")) and not any(passed("half noise"))

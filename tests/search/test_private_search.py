@@ -324,7 +324,7 @@ def test_score_is_the_clipped_mean_over_all_tasks(data):
     assert len(scores) == M - 1
     expected = (np.clip(scores, 0.5, 0.9).sum() + 0.5) / M
     noise_std = fitted.privacy_.noise_std[-1]
-    assert fitted.best_score_ == pytest.approx(expected, abs=5 * noise_std)
+    assert fitted.best_score_ == pytest.approx(expected, abs=7 * noise_std)
     assert noise_std < 1e-4
     assert expected < 0.9 - 0.4 / M + 1e-12
 
