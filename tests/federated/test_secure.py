@@ -412,7 +412,7 @@ def test_noise_of_two_sites_is_that_of_a_trusted_curator():
         noise = grid.noise(SystemSource(), 40_000) + grid.noise(SystemSource(), 40_000)
         wanted = plain.mechanisms[name].noise_std * plain.divide
         # 40,000 normals: their std is known within .35 %.
-        assert np.std(noise) * grid.step == pytest.approx(wanted, rel=0.016)
+        assert np.std(noise) * grid.step == pytest.approx(wanted, rel=0.022)
         assert grid.noise_std >= LEAST * grid.step
         assert grid.steps(np.zeros(size)).shape == (size,)
         # Neighbouring sums of one site stay within the sensitivity after rounding.
