@@ -1,8 +1,8 @@
 """Paragraphs of docstrings that several estimators share.
 
 A docstring is a template in which ``{task_feature}`` on a line of its own stands for the paragraph
-of that parameter; `fill_docstring` inserts them. An estimator whose parameter has another meaning
-writes the paragraph itself.
+of that parameter; `fill_docstring` inserts them. Where the parameter of an estimator has another
+meaning, its docstring has its own paragraph.
 """
 
 __all__ = [

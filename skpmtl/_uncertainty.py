@@ -28,7 +28,7 @@ _AUTO_CLASSES = 3  # of more, averages class by class are too flat: 10 digits, l
 
 
 def check_uncertainty(est):
-    """Raise a ValueError where the models of an estimator cannot have the uncertainty asked for."""
+    """Raise a ValueError if the models of an estimator have no posterior of the kind requested."""
     uncertainty, reason = est.uncertainty, None
     if uncertainty == "auto" and not est._classification:
         raise InvalidParameterError("uncertainty='auto' is of classifiers: pass True or False.")

@@ -199,7 +199,7 @@ def task_scorer(scoring):
     The scorers of scikit-learn call ``predict(X)``, so that ids which are given apart from X do not
     reach it. This one takes them as ``task=``: with metadata routing
     ``cross_validate(..., params={"task": ids})`` and ``GridSearchCV.fit(X, y, task=ids)`` hand them
-    on. Where the task is a column of X the plain names do.
+    on. Where the task is a column of X, the plain names are enough.
 
     Parameters
     ----------

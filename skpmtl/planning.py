@@ -166,7 +166,7 @@ def plan(
     n_repeats=None,
     random_state=0,
 ):
-    """Expected error by privacy budget, before any data are touched.
+    """Expected error by privacy budget, before any data are read.
 
     Tables of the given sizes are drawn for each of the things that tasks may share, and the
     estimator is fitted to them. The result depends on public numbers only, so that it costs no
@@ -345,7 +345,7 @@ def _mean_noise(estimator, epsilon, delta, m):
 
 
 def _smallest(estimator, delta, m, d):
-    """Smallest epsilon at which the estimator plans a release, from above to three digits."""
+    """Smallest epsilon at which the estimator plans a release, rounded up to three digits."""
     classes = 2 if is_classifier(estimator) else 0
     population = Population(np.arange(m), d, classes, np.ones(m, dtype=np.int64))
 

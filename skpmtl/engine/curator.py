@@ -1,6 +1,6 @@
 """The curator of several structures: votes, moments, and the rounds of a mean.
 
-1. Every task is alone, and says which scale it likes (`_Course.vote`).
+1. Every task fits alone, and votes for a scale (`_Course.vote`).
 2. The second moment of the directions of their models is released. Its eigenvalues shrunk by the
    known noise are a subspace, its diagonal shrunk is a choice of features.
 3. A mean lies in the span of the top eigenvectors: a few numbers are the mean direction in that
@@ -564,7 +564,7 @@ class _Course:
     def direction(self, S):
         """Mean direction in the span of the top eigenvectors of S, and its length: a first centre.
 
-        -> whether it was clear enough to ask for sizes
+        -> whether it was clear enough to query sizes
         """
         rank = self.plan.rank
         V = np.ascontiguousarray(np.linalg.eigh(S)[1][:, : -rank - 1 : -1])

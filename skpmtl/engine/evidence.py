@@ -111,8 +111,8 @@ class Evidence:
         return (2.0 * likes - low - high) / (high - low)
 
     def models(self, structures, about_centre=False, tol=1e-8):
-        """Averages over the structures. -> W (n_tasks, d), b (n_tasks,), or of several classes,
-        and the squared errors of models of squared loss, (n_tasks,)
+        """Averages over the structures. -> W (n_tasks, d), b (n_tasks,), or those of several
+        classes, and the squared errors of models of squared loss, (n_tasks,)
 
         With `about_centre` every model is taken less the centre of its structure. Models that
         overflow do not count; a task of which all do has NaN.

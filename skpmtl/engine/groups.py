@@ -100,7 +100,7 @@ class Groups(Public):
         return replace(self, centres=self.centres[which], counts=self.counts[which])
 
     def joined(self):
-        """Copies with one centre less each, down to two: the pair of the least sum of squares."""
+        """Copies with one centre fewer each, down to two; the pair of least squares is joined."""
         found, groups = [], self
         while len(groups.counts) > 2:
             c, n = groups.centres, groups.counts

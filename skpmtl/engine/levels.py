@@ -181,7 +181,7 @@ def level_attributes(billboard):
 
 # ---------------------------------------------------------------------------- the window
 def sum_of_octaves(contributions, positions=None):
-    """Tasks whose level is in every octave of either sign, (160,): one that is not finite in none.
+    """Numbers of tasks by octave of the level and its sign, (160,), without infinite ones.
 
     A task fills one bin: sensitivity sqrt(2) for replace-one, 1 for zero-out.
     """

@@ -1,4 +1,4 @@
-"""What sites answer in a course over several structures, settled before the fit."""
+"""Queries that sites answer in a course over several structures, fixed before the fit."""
 
 from numbers import Integral, Real
 

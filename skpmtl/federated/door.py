@@ -4,9 +4,9 @@ Whoever reaches a SuperLink can register keys and start programs on its machine.
 listens to its own machine alone, and the door passes on what is for the Fleet API, which knows its
 callers by their keys. uvicorn reads the requests, and httpx writes them anew.
 
-The door knows why a site is not let in, which Flower says in its own log only, and when it has seen
-each of them. Two requests it answers itself: ``/wait``, which returns when there may be queries, so
-that sites need not ask for them all the time, and ``/hello``, by which ``check`` compares keys,
+The door records why a site is refused, which Flower writes to its own log only, and when each site
+was last seen. Two requests it answers itself: ``/wait``, which returns when there may be queries,
+so that sites need not ask for them all the time, and ``/hello``, by which ``check`` compares keys,
 versions and studies at both ends.
 """
 

@@ -1,9 +1,9 @@
 """Folders for the curator and the sites of studies, with all that they need to start.
 
-A folder has settings, keys and certificates, ``start``, and the same for systemd and for
-containers. The keys of the sites are made here, by the curator, whom they tell the sites apart
-for, and nothing else hangs on them; what a site answers is decided by its own ``site.toml``. Keys
-are NIST P-256, whose signatures cost little, the authority lives for ten years.
+A folder holds settings, keys and certificates, the script ``start``, and its equivalents for
+systemd and containers. The keys of the sites are made here, by the curator, whom they tell the
+sites apart for, and nothing else hangs on them; what a site answers is decided by its own
+``site.toml``. Keys are NIST P-256, whose signatures cost little, the authority lives for ten years.
 """
 
 import ipaddress

@@ -7,7 +7,7 @@ The folder of the curator also holds a log of the connections of the sites.
 
 What is no whole line counts as nothing. A line is on the disk before the journal has the release it
 is about, so that half of one, which a full disk or a killed process has left, is of a query that
-was not released, is asked again, and gets a line of its own. No answer, noise or budget hangs on
+was not released, is asked again, and gets a line of its own. No answer, noise or budget depends on
 the log.
 """
 

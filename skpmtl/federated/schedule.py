@@ -1,4 +1,4 @@
-"""The queries that a study plans, as far as no release decides what is in them.
+"""The planned queries of a study that do not depend on releases.
 
 A site that has them answers nothing else, whoever has signed it: no more queries than the study
 has, none out of its place, and none with another bound on contributions than the planned one. What

@@ -8,10 +8,10 @@ their sums smaller by a factor (`Study.room`), so that there is room for that.
 
 Where sites add the noise (`skpmtl.federated.site_noise`) these steps are whole numbers already.
 
-A site opens the sum of a query over one set of sites only (`protocol`): two sums over other
-sites would show what those in between sent. It writes the set down when it has all that is asked of
-it and before it sends any; over the same set it may be asked again, for the same sum under other
-masks. Sites that are lost before they have shared their keys are in no mask, and are left out.
+A site opens the sum of a query over one set of sites only (`protocol`): the difference of two sums
+would disclose the contributions of the sites in only one of them. It stores the set before it sends
+anything; it answers again for the same set, with the same sum under other masks. Sites that are
+lost before they have shared their keys are in no mask, and are left out.
 
 Each sum takes two exchanges: masked sums, then the shares that remove the masks. The two exchanges
 before these, in which sites make keys and share them, need no query, and travel in the same
@@ -134,7 +134,7 @@ def protocol(site_of):
 
 
 def _take_keys(states, configs):
-    """Mask with keys that were shared, with this sum or the last one; each serves once."""
+    """Mask with keys that were shared with this sum or the last one; each key is used once."""
     if configs.pop("prepared") and _AHEAD in states:
         states[_STATE] = states.pop(_AHEAD)
     if states.get(_STATE, {}).get("current_stage") != "share_keys":

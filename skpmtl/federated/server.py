@@ -124,7 +124,7 @@ def _curate(grid, study, folder, context, journal, log, key, nodes, bells):
 def describe(billboard, study, events=(), n_questions=0):
     """The report of a billboard with what the transport, and the log of the run, add to it.
 
-    `n_questions`: how many were answered; the log may have lost some.
+    `n_questions`: number of answered queries; the log may have lost some.
     """
     est, population = study.build(), study.population()
     transport = est._transport(population)
@@ -907,7 +907,7 @@ class ServedSites(InformedSites):
         return found
 
     def _keep(self, sites):
-        """Write down what the servers are to add up."""
+        """Store the sums that the servers will add up."""
         buffer = io.BytesIO()
         head = [(site.node, site.tasks, sorted(site.shares)) for site in sites]
         parts = {f"{i}.{k}": a for i, site in enumerate(sites) for k, a in site.shares.items()}

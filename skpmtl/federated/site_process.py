@@ -133,7 +133,7 @@ def serve(config, until=None):
 
 
 def _rehearse(config):
-    """Compile what will be asked, before it is and while the curator starts."""
+    """Compile the code of the coming queries while the curator starts."""
     start = time.monotonic()
     for part in config.parts:
         try:
@@ -202,7 +202,7 @@ class _Clock:
 
 
 class _Link:
-    """Connection of a site to the SuperLink, which mends itself."""
+    """Connection of a site to the SuperLink; it reconnects by itself."""
 
     def __init__(self, config):
         settings = config.settings
@@ -424,7 +424,7 @@ def _why(error):
 
 
 def public_key_of(path):
-    """The public key of a private one, as headers have it."""
+    """The public key of a private key, in the form used in headers."""
     return b64encode(public_key_to_bytes(_read_key(path)[1])).decode()
 
 

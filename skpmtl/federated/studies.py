@@ -22,7 +22,7 @@ _HEAD = ("study", "epsilon", "spent", "queries", "state")
 
 @dataclass(frozen=True)
 class _Line:
-    """One study: its name, its whole epsilon, what is spent of it, queries, how it stands."""
+    """One study: name, total epsilon, epsilon spent, queries, and state."""
 
     name: str
     epsilon: float

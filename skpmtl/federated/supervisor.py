@@ -300,7 +300,7 @@ class Supervisor:
         logger.log(logging.INFO if why is None else logging.WARNING, "%s", line(event))
 
     def _alert(self, final=False):
-        """Tell who wants to know of ends, and of sites that are waited for."""
+        """Send alerts about ended runs, and about sites that a run waits for."""
         here = troubles(read_log(self.folder))
         for run in self.runs:
             status, text = standing(run.folder)

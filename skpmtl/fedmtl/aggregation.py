@@ -32,7 +32,7 @@ _NEAREST, _FALL = 0.75, 16
 
 
 def fedmtl_aggregate(shared, heads, task_ids, sizes, thresholds, *, aggregation="similarity"):
-    """Aggregate the layers of N clients, for every client its own way.
+    """Aggregate the layers of N clients, with weights of each client's own.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ vary at all, scales are those of a score at the row. With weights p_s, by prior 
     E w = sum_s p_s W_s,    Cov w = s^2 sum_s p_s H_s + sum_s p_s (W_s - E w)(W_s - E w)',
 
 and the intercept is the level less w'xbar, where the level, the score at the mean row, is
-independent of w. What a task makes of that is for the task alone: a covariance shows its X'X.
+independent of w. The result is for the task alone: a covariance discloses its X'X.
 """
 
 from copy import copy

@@ -5,7 +5,7 @@ The objective of scikit-learn's `HuberRegressor` is, with a scale of the task's 
     sum_i u_i (s + s H(r_i / s)) + alpha ||w||^2,   H(z) = z^2 up to |z| = 1.35, then linear.
 
 Its minimum is one of least squares in which rows weigh u_i min(1, 1.35 s / |r_i|), with the ridge
-s alpha; `huber_models` finds it by weights and models in turn. Where tasks learn from each other, a
+s alpha; `huber_models` alternates between weights and models. Where tasks learn from each other, a
 task weighs its rows once (`weighted`), before anything else, so that all that follows is squared
 loss with weights. Its weights are min(1, 2.5 s / |r_i|)^2, for a standard deviation s that outlying
 rows do not change: nearly all rows of Gaussian noise weigh 1, and far ones vanish, as under

@@ -177,7 +177,7 @@ class MeanBillboard(Billboard):
         return {"mean_std_": std[0]} if self.relation is None else {"relation_std_": std}
 
     def presented(self, centres):
-        """Rows that `errors` are about: means, clusters, or covariates; with the initial model."""
+        """Rows described by `errors`: means, clusters or covariates, with the initial model."""
         if self.relation is not None:
             centres = self.relation.transform @ centres
         if self.init is None:

@@ -26,8 +26,8 @@ def auto_rounds(epsilon):
 def alone_weight(ratio, crowd):
     """Prior weight of a task that it is better off alone, against 1 for the centre.
 
-    It is that of a centre that is as long as the task's own model; the task knows how long they
-    are (`PersonalModels`).
+    It holds for a centre as long as the task's own model; the task scales it by the two lengths
+    (`PersonalModels`).
 
     Parameters
     ----------

@@ -227,7 +227,7 @@ class MetaBillboard(Billboard):
         return Personal(*models, self._class_posterior(table, W, priors))
 
     def _class_posterior(self, table, W, priors):
-        """`class_posterior` of models (n, n_outputs, size), of features as they are."""
+        """`class_posterior` of models (n, n_outputs, size) of the original features."""
         if self.fit_intercept:  # is one of the numbers that the priors are of
             table = replace(table, X=np.column_stack([table.X, np.ones(len(table.X))]))
         W = W if W.shape[1] > 1 else W[:, 0]

@@ -269,7 +269,7 @@ def _products(K, T, sizes, size, q, scales):
 def tuned(
     table, loss, init, fit_intercept, places, init_error=0.0, lost=False, plain=None, priors=None
 ):  # fmt: skip
-    """Models that a task averages over kinds of priors: around `init`, `places`, and alone.
+    """Averages of the models of a task over kinds of priors: around `init`, at `places`, and alone.
 
     Parameters
     ----------

@@ -391,7 +391,7 @@ class MetaPlan(Plan):
         return self.reach * self.clip_norm * self.group
 
     def task(self, k):
-        """What one task spends and adds, as a dict."""
+        """Budget and noise of one task, as a dict."""
         private, known = self.mode is not None, self.mode != "local"
         return {
             "epsilon": self.epsilon if private else math.inf,

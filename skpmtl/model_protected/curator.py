@@ -259,8 +259,8 @@ def release_intercepts(billboard, mechanism, to, clip_norm, middle, unit):
     """One release more, for unseen_task="mean" with a relation: intercepts from covariates.
 
     Fills ``billboard.centres.intercept``; coefficients follow from covariates already. As in
-    `release_mean` tasks send what their models of (y - middle) / unit have, less `init`, and as
-    in the rounds that is multiplied by their rows `to`, of length 1.
+    `release_mean`, tasks send the intercepts of their models of (y - middle) / unit, less `init`;
+    as in the rounds, these are multiplied by their rows `to`, of length 1.
     """
     m, r = to.shape
     shape = r, billboard.n_outputs

@@ -83,7 +83,7 @@ class NetworkBillboard(MeanBillboard):
         return super().replay() + self.start[: self.centres.shape[1]]
 
     def without_rows(self, tasks):
-        """The released network of their centre, and the start where that is unknown."""
+        """The released network of their centre, or the initial one where the centre is unknown."""
         which, centres = self.centres_or_zero(tasks)
         return self.networks(centres)[which], np.zeros(len(tasks))
 

@@ -20,9 +20,8 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
     """Features that a frozen torch module makes of every row.
 
     A linear multi-task model on features of a network that was trained on public data is often
-    worth more than a network that is trained privately. Nothing is learned here: `fit` looks at
-    the width of the rows alone, so that no budget is spent, as long as the module itself comes
-    from public data.
+    worth more than a network that is trained privately. Nothing is learned here: `fit` reads only
+    the width of the rows, so that no budget is spent if the module itself comes from public data.
 
     Parameters
     ----------

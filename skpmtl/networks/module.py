@@ -1,4 +1,4 @@
-"""A torch module as vectors: what of it is released, what stays with a task, and its losses."""
+"""A torch module as vectors: released parameters, parameters that stay with a task, and losses."""
 
 from contextlib import contextmanager
 from fnmatch import fnmatchcase

@@ -206,7 +206,7 @@ def personal_networks(billboard, network, local, kept=None):
 
 
 def _held_out(n_folds, local, starts, centres, steps, given):
-    """How far every task goes, from rows that it does not learn from.
+    """Length of the way of every task, chosen on rows that are left out.
 
     Parameters
     ----------

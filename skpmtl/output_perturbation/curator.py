@@ -70,7 +70,7 @@ def release_rounds(billboard, plan, log=None):
 
 
 def places_of(reach, shape):
-    """``combine`` of updates that are not added up: each in units of its sensitivity, in its place.
+    """``combine`` that stores each update at its position, in units of its sensitivity.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """DP-AGGR and DP-MTRL, the baselines of the model-protected paper that add noise to models.
 
-Both protect a record of a task, as published; Proposition 3 of the paper makes a guarantee for
-whole tasks of it by group privacy.
+Both protect a record of a task, as published; Proposition 3 of the paper extends it to whole tasks
+by group privacy.
 """
 
 from numbers import Integral, Real

@@ -35,7 +35,7 @@ class Release:
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """What a curator asked the tasks, and what each of them contributed.
+    """A query to the tasks, and the contribution of each task.
 
     Attributes
     ----------

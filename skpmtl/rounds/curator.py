@@ -120,7 +120,7 @@ def gains(to):
 
 
 def sum_of_updates(to, clip_norm, shape):
-    """``combine`` of the updates that tasks elsewhere sent; every one is clipped here, too.
+    """``combine`` of the updates that remote tasks sent; each is clipped here as well.
 
     A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of
     one that answered is at most 1/2 from that, whatever it sent.

@@ -52,7 +52,7 @@ class Gap:
     levels: np.ndarray
 
     def closes(self, tol):
-        """Whether the gap is small enough; nothing is left of an objective that is rounding."""
+        """Whether the gap is small enough, as it is for an objective that is rounding alone."""
         small = self.gap <= tol * abs(self.objective)
         return bool(small or self.objective <= 2.0 * self.rounding)
 

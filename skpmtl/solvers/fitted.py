@@ -100,7 +100,7 @@ class PenaltyBillboard(OfModels):
 
     @classmethod
     def of(cls, W, diagonal, **settings):
-        """Of the shared part of the coefficients at the optimum, (n_tasks, d), or (n_tasks, C, d)
+        """The shared part of the coefficients at the optimum, (n_tasks, d), or (n_tasks, C, d)
         of C classes."""
         whole = W.reshape(-1, W.shape[-1])
         if diagonal:

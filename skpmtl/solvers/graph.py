@@ -184,7 +184,7 @@ class GraphState(State):
         self.largest = float(centred.smoothness.max() + self.strengths.max()) + self.ridge
 
     def rounding(self, table, W, b, value):
-        """How far the computed objective, `value`, may be from the true one for the given rows.
+        """Bound on the difference between the computed objective, `value`, and the true one.
 
         A score is wrong by c times its terms, as in `Loss.rounding`, and residuals r by that of all
         rows, `big`, so that the losses are by c (value + r big) + (c big)^2 / 2.

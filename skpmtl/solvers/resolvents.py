@@ -79,7 +79,7 @@ class Fraction(float):
 
 
 def _balance(trace, square, size, share, lowest=-1.0):
-    """The step rho of splitting that suits the curvatures and the penalty, None for zero ones.
+    """Step rho of splitting for these curvatures and this penalty; None if all curvatures are zero.
 
     ``trace`` and ``square`` are the sums over all ``size`` curvatures and over their squares. With
     mean a and mean weighted with itself b, rho = a (b / a)^e: the more is penalised, the fewer

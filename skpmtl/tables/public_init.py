@@ -123,7 +123,7 @@ def read_public_init(init, n_features, *, classes=None, names=None, fit_intercep
 
 
 def _parts(init):
-    """-> {"coef", "intercept", "classes", "feature_names"}, as far as they are known"""
+    """-> {"coef", "intercept", "classes", "feature_names"}, those that are known"""
     if isinstance(init, Mapping):
         known = {"coef", "intercept", "classes", "feature_names"}
         own = {"task", "covariance", "noise_variance", "dof", "posterior_shift"}  # of export_task

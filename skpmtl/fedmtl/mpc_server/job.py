@@ -105,7 +105,7 @@ class Job:
 
     @property
     def threshold(self):
-        """Servers that may put their shares together and still learn nothing."""
+        """Number of servers that learn nothing from their shares together."""
         return (self.n_servers - 1) // 2
 
     @property
@@ -141,7 +141,7 @@ class Job:
 
     @property
     def columns_at_once(self):
-        """Shared parameters that are averaged at a time."""
+        """Number of shared parameters that are averaged at a time."""
         return max(1, _ELEMENTS // self.n_clients)
 
     @property

@@ -156,7 +156,7 @@ def product_of_shares(weights, values):
 
 
 class Veil:
-    """Hides this server's terms from those who get all three, their sum excepted.
+    """Masks this server's terms: a recipient of all three learns only their sum.
 
     Two servers have each key, and take and give its stream, so that the three veils of a number
     add up to 0. A random number below 2^18 of each server hides the last bits of the sum, as
