@@ -148,3 +148,76 @@ def short_prox(
         part -= share[k]
         for j in range(d):
             out[a, j] = v[j] + part * centre_model[j]
+
+
+@njit
+def short_steps(
+    X, rows, y, offsets, pick, centres, which, share, strength, scale, curvature, weights, n_steps,
+    tol, D,
+):  # fmt: skip
+    """D[a] = where accelerated steps of `skpmtl._kernels.steps.local_steps` take task pick[a].
+
+    For its quadratic penalty, without intercepts, from the centre. Steps stay in the space of the
+    n < d rows, D = Z' u, where their lengths follow from Z Z': of d numbers there is one pass
+    before the steps and one behind them.
+    """
+    d, longest = X.shape[1], 0
+    R = (d + 7) // 8 * 8
+    for k in pick:
+        longest = max(longest, offsets[k + 1] - offsets[k])
+    Z, w, A = np.zeros((longest, R)), np.zeros(R), np.empty((longest, longest))
+    # Rows of V: residuals at the centre, u, u of the lead, the step, and Z Z' times the last three.
+    V = np.zeros((7, longest))
+    r, u, lead, step, Ku, Klead, Kstep = V[0], V[1], V[2], V[3], V[4], V[5], V[6]
+    for a in range(pick.shape[0]):
+        k = pick[a]
+        lo, n = offsets[k], offsets[k + 1] - offsets[k]
+        _centred(X, rows, True, lo, n, False, Z, w, weights, 1.0)
+        gram(Z, n, R, A)
+        for j in range(d):
+            w[j] = share[k] * centres[which[k], j]
+        for p in range(n):
+            r[p] = _dot(Z, p, w) - weights[lo + p] ** 0.5 * y[lo + p]
+        weight, tau = scale[k], strength[k]
+        limit = weight * curvature[k]
+        for attempt in range(6):
+            first, diverged = -1.0, False
+            for p in range(n):
+                u[p], lead[p], Ku[p], Klead[p] = 0.0, 0.0, 0.0, 0.0
+            for t in range(n_steps):
+                full = limit + tau
+                size = 1.0 / full if full > 0 else 0.0
+                q = (tau / full) ** 0.5 if full > 0 else 1.0
+                momentum = (1.0 - q) / (1.0 + q)
+                for p in range(n):
+                    step[p] = -size * (weight * (Klead[p] + r[p]) + tau * lead[p])
+                for p in range(n):
+                    s = 0.0
+                    for o in range(n):
+                        s += A[p, o] * step[o]
+                    Kstep[p] = s
+                moved, size2, turn = 0.0, 0.0, 0.0
+                for p in range(n):
+                    moved += step[p] * Kstep[p]
+                    size2 += (lead[p] + step[p]) * (Klead[p] + Kstep[p])
+                    turn -= step[p] * (Klead[p] + Kstep[p] - Ku[p])
+                moved *= full
+                if first < 0:
+                    first = moved
+                elif moved > 100.0 * first and moved > 1e-20:
+                    diverged = True  # the power iteration stopped too early
+                    break
+                # Momentum that points uphill is dropped (adaptive restart).
+                beta = 0.0 if turn > 0 else momentum
+                for p in range(n):
+                    new, Knew = lead[p] + step[p], Klead[p] + Kstep[p]
+                    lead[p], Klead[p] = new + beta * (new - u[p]), Knew + beta * (Knew - Ku[p])
+                    u[p], Ku[p] = new, Knew
+                if moved <= tol * tol * (full * size2 + 1e-300):
+                    break
+            if not diverged:
+                break
+            limit *= 2.0
+        _combine(Z, n, u, w)
+        for j in range(d):
+            D[a, j] = w[j]

@@ -16,6 +16,7 @@ import numpy as np
 from .._kernels import steps as kernels
 from .._kernels.losses import NUMBER
 from .._kernels.rows import count_columns
+from .._kernels.short import short_steps
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
 from .._runtime.threads import cost_blocks, task_blocks
@@ -238,12 +239,38 @@ class CentredTasks:
             NUMBER[loss], _BOUND[loss], problem.fit_intercept, n_steps, accelerate,
             _BOLDNESS[loss], float(rate), float(tol), _PENALTY[penalty], float(rows_held),
         )  # fmt: skip
+        short = np.zeros(len(pick), dtype=bool)
+        if self._in_row_space(accelerate, rate, penalty, start, trace):
+            short = np.diff(self.table.offsets)[pick] < self.table.n_features
+        if short.any():
+            X, *_, rows = kernel_rows(self.table)
+            D = np.empty((short.sum(), centres.shape[1]))
+            short_steps(
+                X, rows, self.table.y, self.table.offsets, pick[short], centres, self.which,
+                around.share, around.strength, self.scale, self.curvature, self.table.counts,
+                n_steps, float(tol), D,
+            )  # fmt: skip
+            found.D.reshape(len(pick), -1)[short], found.b[short] = D, 0.0
+            if short.all():
+                return Local(pick, *found, descent)
+            rest = self.steps(
+                pick[~short], centres, strength, hold=hold, unit=unit, n_steps=n_steps, tol=tol
+            )
+            found.D.reshape(len(pick), -1)[~short] = rest.D.reshape(len(rest.pick), -1)
+            found.b[~short] = rest.b
+            return Local(pick, *found, descent)
         kernels.local_steps(
             *self._rows, self.table.y, pick, around, settings,
             (_NONE if start is None else start).ravel(), _NONE if descent is None else descent,
             found, self.table.given, self.table.counts,
         )  # fmt: skip
         return Local(pick, *found, descent)
+
+    def _in_row_space(self, accelerate, rate, penalty, start, trace):
+        """Whether tasks of fewer rows than features take the steps of `short_steps`."""
+        plain = self.problem.loss == "squared" and not self.problem.fit_intercept
+        usual = accelerate and rate == 1.0 and penalty == "quadratic" and start is None
+        return plain and usual and not trace and not self.table.is_sparse
 
     def _models_of_counts(self, pick, centres, strength, hold, unit, penalty):
         """`steps` to the minimum, by Newton's method: no length of a step suits all counts."""

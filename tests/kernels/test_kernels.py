@@ -15,7 +15,9 @@ from skpmtl._kernels import grams, linalg, local, losses, passes
 from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
+from skpmtl.local import centred
 from skpmtl.local import prior as local_models
+from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.posterior import Priors, TaskSums, moments
 from skpmtl.local.prior import SNR, LocalModels, even_root
 from skpmtl.tables.table import read_only
@@ -743,3 +745,22 @@ def test_losses_of_extreme_scores(run):
     np.testing.assert_allclose(p[0], np.array([1.0, np.exp(-2.0), 0.0]) / mass, rtol=1e-14)
     run(rows_kernels.residuals)(z, np.array([0.0, 2.0]), 0, 2, 2)
     np.testing.assert_allclose(z, [[*(p[0, :2] - [1.0, 0.0]), 0.0], [1 / 3, 1 / 3, -2 / 3]])
+
+
+@pytest.mark.parametrize("n_steps, tol", [(3, 0.0), (12, 1e-3), (60, 0.0)])
+def test_steps_in_the_space_of_the_rows_are_those_of_the_features(monkeypatch, run, n_steps, tol):
+    sizes, d = [3, 7, 12, 1, 30], 12
+    X, y, task = plain.make_rows(sizes, d, 6)
+    rng = np.random.default_rng(1)
+    table = replace(
+        plain.long_table(X, y, task), weights=rng.uniform(0.5, 2.0, len(y)), masses=np.array(sizes)
+    )
+    tasks, pick = CentredTasks(table, Problem("squared", 1, False)), np.array([0, 2, 1, 4, 3])
+    strength, centre = 0.05 * tasks.smoothness, rng.standard_normal((1, d))
+    monkeypatch.setattr(centred, "short_steps", run(centred.short_steps))
+    found, expected = [], []
+    for results, usable in ((found, True), (expected, False)):
+        if not usable:
+            monkeypatch.setattr(CentredTasks, "_in_row_space", lambda *settings: False)
+        results.append(tasks.steps(pick, centre, strength, hold=0.1, n_steps=n_steps, tol=tol).D)
+    np.testing.assert_allclose(found[0], expected[0], atol=1e-10 * np.abs(expected[0]).max())
