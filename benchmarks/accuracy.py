@@ -1,4 +1,4 @@
-"""Accuracy of two commits side by side, on a frozen set of 46 cells.
+"""Accuracy of two commits side by side, on a frozen set of 48 cells.
 
     python -m benchmarks.accuracy REV [--new REV] [--only TEXT] [--draws D]
 
@@ -104,6 +104,7 @@ def _cells():
         ("logistic, mean", "DPMetaInitClassifier", 3.0),
         ("logistic, low rank", "MPMTLLowRankClassifier", 3.0, None),
         ("three classes, mean", "PrivateMTLClassifier", 3.0),
+        ("three classes, mean", "PrivateMeanRegMTLClassifier", 3.0),
         ("health survey", "PrivateMeanRegMTLClassifier", 3.0),
         ("radon", "PrivateMeanRegMTL", 3.0),
         ("hsb82", "PrivateMTL", 3.0),
@@ -112,6 +113,7 @@ def _cells():
     ):
         for epsilon in epsilons:
             yield Cell(table, estimator, {"epsilon": epsilon})
+    yield Cell("mean, 300 tasks", "PrivateMeanRegMTL", {"epsilon": 1.0, "levels": "free"})
     # Settings of the papers.
     proximal = {"algorithm": "proximal", "mechanism": "wishart"}
     rounds = {"n_rounds": 20, "clip_norm": 0.5}

@@ -69,7 +69,7 @@ SWAPS = {
 SWAPS = {new: old for old, new in SWAPS.items()} | SWAPS
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "floor": "ceil"}
 NAMES |= {new: old for old, new in NAMES.items()}
-_WATCHED = 50  # calls of a function in a test
+_WATCHED = 200  # calls of a function in a test without a line that is new
 TELLS = {
     "warn",
     "debug",
@@ -216,7 +216,7 @@ class Lines:
         self.starts |= event in ("subprocess.Popen", "os.fork", "os.posix_spawn")
 
     def call(self, frame, event, value):
-        """Lines of a function are watched in its first calls of a test: later ones are alike."""
+        """Lines of a function are watched until its calls in a test are alike."""
         code = frame.f_code
         if code.co_filename not in self.files:
             return None
@@ -224,7 +224,10 @@ class Lines:
         return self.line if self.calls[code] <= _WATCHED else None
 
     def line(self, frame, event, value):
-        self.lines.add((self.files[frame.f_code.co_filename], frame.f_lineno))
+        place = self.files[frame.f_code.co_filename], frame.f_lineno
+        if place not in self.lines:
+            self.lines.add(place)
+            self.calls[frame.f_code] = 0
         return self.line
 
     def pytest_runtestloop(self):

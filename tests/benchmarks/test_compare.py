@@ -215,8 +215,8 @@ def test_cells_that_cannot_be_compared_are_named():
     assert "table" in text and not loss
 
 
-def test_46_cells_whose_draws_repeat():
-    assert len(accuracy.CELLS) == 46
+def test_48_cells_whose_draws_repeat():
+    assert len(accuracy.CELLS) == 48
     cell = accuracy.CELLS["low rank | MPMTLLowRank(epsilon=1.0)"]
     found = accuracy.errors(cell, 2)
     assert found == accuracy.errors(cell, 2) and len(set(found["errors"])) == 2
