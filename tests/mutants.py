@@ -56,7 +56,7 @@ FILES = [
 TESTS = [
     *(f"tests/{room}" for room in (
         "privacy", "exchange", "engine", "structures", "model_protected", "mean_regularized",
-        "meta", "output_perturbation", "contract", "search",
+        "meta", "output_perturbation", "contract", "federated", "search", "shards",
     )),
     *(f"tests/test_{name}.py" for name in ("counts", "planning", "scale", "uncertainty")),
 ]  # fmt: skip

@@ -314,8 +314,6 @@ def pure_epsilons(epsilon, delta, weights, method="best"):
     basic = epsilon / float(weights.sum())
     if method not in ("best", "cb", "optimal", "basic"):
         raise ValueError(f'method={method!r} is unknown: "best", "cb", "optimal" or "basic".')
-    if method == "basic" or delta == 0:
-        return basic * weights
     scale = basic
     if method in ("best", "cb"):
         scale = max(

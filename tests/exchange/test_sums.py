@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from skpmtl import DPMetaInit
-from skpmtl.exchange import Population, TaskSide
+from skpmtl.engine.curator import sum_of_moments
+from skpmtl.exchange import Population, TaskSide, Total
 from skpmtl.exchange.protocol import PartialTaskSide, Query, contributed
 from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
 from skpmtl.meta.curator import sum_of_updates as sum_of_meta
@@ -17,6 +18,16 @@ from skpmtl.rounds import curator, plan
 SENT = np.array([[3.0] * 4, [-0.1] * 4, [np.nan, 0, 0, 0], [0.0, np.inf, 0, 0], [0, -9.0, 0, 0]])
 # Each within a length of 1; what is not finite is zero.
 WITHIN = np.array([[0.5] * 4, [-0.1] * 4, [0.0] * 4, [0.0] * 4, [0, -1.0, 0, 0]])
+
+
+def test_triangle_of_a_second_moment_is_as_long_as_the_whole():
+    total = Total.of_moment(sum_of_moments, 5)
+    W = np.random.default_rng(0).normal(size=(4, 5))
+    vector = total.add({"moment": W}, {}, np.arange(4))
+    S = total.whole(vector)
+    np.testing.assert_allclose(S, sum_of_moments({"moment": W})["moment"], atol=1e-14)
+    assert len(vector) == total.size == 15
+    np.testing.assert_allclose(np.linalg.norm(vector), np.linalg.norm(S))
 
 
 def test_vectors_are_scaled_to_the_bound():

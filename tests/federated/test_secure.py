@@ -17,8 +17,6 @@ pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 from flwr.app import Context, Message, RecordDict
 from flwr.common.secure_aggregation.quantization import dequantize, quantize
 
-from skpmtl.engine.curator import sum_of_moments
-from skpmtl.exchange import Total
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.plan import NoiseParties
 from skpmtl.federated import records
@@ -82,16 +80,6 @@ def test_secure_sums_agree_to_their_rounding(tmp_path, case):
     sent = [r for r in grid.received if "train" in r.metadata.message_type]
     assert len(sent) == 3 * (2 + 2 * len(billboard.releases))  # two a sum, after two for keys
     assert not any(reply.content.array_records for reply in sent)
-
-
-def test_triangle_of_a_second_moment_is_as_long_as_the_whole():
-    total = Total.of_moment(sum_of_moments, 5)
-    W = np.random.default_rng(0).normal(size=(4, 5))
-    vector = total.add({"moment": W}, {}, np.arange(4))
-    S = total.whole(vector)
-    assert_allclose(S, sum_of_moments({"moment": W})["moment"], atol=1e-14)
-    assert len(vector) == total.size == 15
-    assert_allclose(np.linalg.norm(vector), np.linalg.norm(S))
 
 
 @pytest.mark.parametrize("case", SUMS + STRUCTURES + MORE_SUMS + MORE_STRUCTURES)
