@@ -408,8 +408,7 @@ class _Course:
         self.billboard = replace(self.billboard, about_centre=True)
         t = self.centre / max(float(np.linalg.norm(self.centre)), 1e-300)
         P = np.eye(self.d) - np.outer(t, t)
-        self.about = DriftingAverage()
-        self.about.add(P @ self.average.value @ P, self.average.variance, 1.0)
+        self.about = DriftingAverage(P @ self.average.value @ P, self.average.variance)
 
     def level(self):
         """The noise of a row and the spread of levels about the pooled model."""

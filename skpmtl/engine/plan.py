@@ -212,7 +212,7 @@ class StructurePlan(Plan):
                 )
         self.names = possible(structures, self.levels)
         self.budget_shares = {} if self.silent else self._shares()
-        self.with_residuals = getattr(est, "uncertainty", False) == "unseen"
+        self.with_residuals = getattr(est, "uncertainty", None) == "unseen"
         if self.with_residuals and not self.silent:
             rest = 1.0 - residuals.SHARE
             shares = {name: part * rest for name, part in self.budget_shares.items()}

@@ -121,8 +121,6 @@ class MeanPlan(Plan, RoundsPlan):
         """Why standard errors of the shared models are not released; None where they may be."""
         if self.noise_multiplier is None:
             return "nothing was released"
-        if self.mu is None or self.quantile is not None:
-            return "the rounds were sampled, or their bound moved with counts"
         if self.n_rounds < errors.LEAST_ROUNDS:
             return f"with n_rounds={self.n_rounds} a shared model does not arrive"
         if self.auto and self.scale is None:

@@ -74,8 +74,8 @@ class DriftingAverage:
     squared drift, and old releases are trusted accordingly.
     """
 
-    def __init__(self):
-        self.value, self.variance = None, 0.0
+    def __init__(self, value=None, variance=0.0):
+        self.value, self.variance = value, variance
 
     def add(self, release, variance, dimension):
         """`variance`: noise variance per isotropic coordinate, of which there are `dimension`."""

@@ -12,6 +12,7 @@ from skpmtl import (
     PublishedMeanRegMTL,
 )
 from skpmtl.exchange.plan import NoiseParties
+from skpmtl.mean_regularized.errors import LEAST_ROUNDS, SHARE
 from skpmtl.mean_regularized.plan import MeanPlan, alone_weight, auto_rounds, columns_for
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
@@ -288,6 +289,25 @@ def test_what_a_plan_says():
     poisson = plan_of(sampling="poisson", sampling_rate=0.25, n_rounds=3, clip_norm=0.5)
     assert "probability 0.25 in every round" in poisson.scheme()
     assert len({poisson.accountant(), fixed.accountant(), plan.accountant()}) == 3
+
+
+def test_who_may_have_standard_errors():
+    with_errors = {"standard_errors": True, "clip_norm": 0.5}
+    for n_rounds in (LEAST_ROUNDS, 30):
+        plan = plan_of(PrivateMeanRegMTL(), n_rounds=n_rounds, **with_errors)
+        assert plan.no_errors is None
+        assert plan.deviation.mu == pytest.approx(plan.mu * math.sqrt(SHARE), rel=1e-12)
+        mus = [entry["mu"] for entry in plan.releases()]
+        assert sum(mu * mu for mu in mus) == pytest.approx(plan.mu**2, rel=1e-9)
+    for given, why in (
+        ({"n_rounds": LEAST_ROUNDS - 1}, f"n_rounds={LEAST_ROUNDS - 1}"),
+        ({"n_rounds": 30, "ridge": 0.1}, "a ridge"),
+        ({"n_rounds": 30, "epsilon": None}, "nothing was released"),
+        ({"clip_norm": "auto", "n_tasks": 30, "size": 2}, "units of their own"),
+    ):
+        plan = plan_of(PrivateMeanRegMTL(), **with_errors | given)
+        assert why in plan.no_errors and plan.deviation is None
+    assert plan_of(n_rounds=30, clip_norm=0.5).no_errors == "not asked for"
 
 
 def test_shared_models_of_classes_are_far():

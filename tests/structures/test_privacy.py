@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
-from skpmtl.engine.curator import _Course, histogram, sum_of_votes
-from skpmtl.engine.plan import STRUCTURES, StructurePlan
+from skpmtl.engine.curator import _Course, _size, histogram, sum_of_votes
+from skpmtl.engine.plan import SIZE_BINS, STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
 from skpmtl.exchange.sums import clipped_sum
 from skpmtl.privacy.moments import directions, sum_of_directions
@@ -52,6 +52,22 @@ def test_a_vote_that_is_not_finite_counts_as_none():
     broken = np.concatenate([honest, [[np.nan, 1.0, 0.0, 0.0], [1.0, 0.0, np.inf, 0.0]]])
     alone = sum_of_votes({"vote": honest})["vote"]
     np.testing.assert_array_equal(sum_of_votes({"vote": broken})["vote"], alone)
+
+
+def test_the_typical_length_is_that_of_three_bins_with_half_of_the_tasks():
+    """A bin holds lengths from 4^k to 4^(k + 1), of exponents whose middle is 2 k + 1."""
+    counts = np.zeros(SIZE_BINS)
+    counts[19:23] = 15.0, 10.0, 30.0, 20.0
+    exponents = 2.0 * np.arange(20, 23) - 39.0
+    assert _size(counts, 0.0, 120) == pytest.approx(2.0 ** (exponents @ [10, 30, 20] / 60.0))
+    assert _size(counts, 0.0, 121) is None  # the fourth bin does not count
+    noisy = np.array([10.0, 30.0, 20.0]) - 8.0  # of which a std is taken for noise
+    assert _size(counts, 8.0, 60) == pytest.approx(2.0 ** (exponents @ noisy / noisy.sum()))
+    assert _size(counts, 8.7, 60) is None  # 60 are less than 4 sqrt(3) stds
+    for top, end in ((0, -39.0), (SIZE_BINS - 1, 39.0)):
+        counts = np.zeros(SIZE_BINS)
+        counts[top] = 7.0
+        assert _size(counts, 1.0, 7) == 2.0**end
 
 
 @pytest.mark.parametrize("adjacency, factor", [("replace-one", 1.0), ("zero-out", 0.0)])
