@@ -267,8 +267,7 @@ class _Course:
             self.about_centre()
         elif plan.few_rows and "rank" not in self.spent and self.hidden(*release):
             more = yield from self.moment(left.pop(0))
-            self.average = DriftingAverage()
-            self.average.add(*_pooled([release, more]), self.size_of_moment)
+            self.average = DriftingAverage(*_pooled([release, more]))
             yield from self.sharpen(("rank", "floor", "rival"), refine=True)
         blocks = self.refined.spectrum is not None and not about
         if plan.groups and (yield from self.groups(left, blocks, about)):

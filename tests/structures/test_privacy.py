@@ -2,11 +2,13 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl.engine.billboard import Structure
 from skpmtl.engine.curator import _Course, _size, histogram, sum_of_votes
 from skpmtl.engine.plan import SIZE_BINS, STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
@@ -153,6 +155,32 @@ def test_budget_shares_are_the_budget(structures, mean):
             assert list(shares) == list(without) + (
                 ["mean intercept"] if mean and plan.budget_shares else []
             )
+            public = plan.public_inputs()
+            told = "".join(f"{name} {part:.3g}, " for name, part in shares.items())
+            assert public.get("budget shares", "") == told[:-2]
+            assert ("vote_range" in public) == bool(shares)
+            assert public.get("target_range") == ((0, 1) if mean else None)
+
+
+@pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
+def test_a_contest_multiplies_weights_by_its_odds(sums):
+    m, d = 400, 4
+    plan = plan_of(m, d, levels="auto", epsilon=10.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    before = {"common": 0.2, "mean": 0.3, "low-rank": 0.4, "alone": 0.1}
+    found = [Structure(name, w, np.zeros(d), np.eye(d) / d) for name, w in before.items()]
+    course.billboard = replace(course.billboard, structures=found)
+    steps = course.contest("contest 1")
+    next(steps)
+    with pytest.raises(StopIteration) as end:
+        steps.send({"contest": np.array(sums)})
+    doubt = 1.5 * plan.contest("contest 1").noise_std
+    both, one = (math.copysign(min(max(abs(s) - doubt, 0.0), math.log(50.0)), s) for s in sums)
+    odds = {"common": both + one / 2, "mean": both - one / 2, "alone": max(both, 0.0) / 2}
+    after = {name: w * math.exp(odds.get(name, 0.0)) for name, w in before.items()}
+    weights = {s.name: s.weight * sum(after.values()) for s in course.billboard.structures}
+    assert weights == pytest.approx(after)
+    assert end.value.value == (both > 0)
 
 
 def test_a_budget_share_is_not_spent_twice():
