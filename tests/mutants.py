@@ -185,7 +185,10 @@ def mutants(file, source, only=None):
 
 
 def equivalents(path):
-    """The keys of mutants that compute the same: "file || line || old || new || reason"."""
+    """The keys of mutants that compute the same: "file || line || old || new || reason".
+
+    Of a line of tuned numbers, for which no test has a truth, `old` and `new` are "*".
+    """
     lines = path.read_text().splitlines() if path.exists() else []
     rows = [line.split(" || ") for line in lines if line and not line.startswith("#")]
     return {(file, text, old, new) for file, text, old, new, reason in rows}
@@ -407,7 +410,7 @@ class Forks:
                     for line in (None, *numbers):
                         self.by_line[file, line].add(test)
         drawn = [m for file in self.files for m in mutants(file, (ROOT / file).read_text())]
-        drawn = [mutant for mutant in drawn if mutant.key not in self.equivalent]
+        drawn = [m for m in drawn if not {m.key, (m.file, m.text, "*", "*")} & self.equivalent]
         print(f"\n{len(drawn)} mutants of {len(self.files)} files", flush=True)
         random.Random(self.seed).shuffle(drawn)
         load_kernels()

@@ -630,8 +630,7 @@ class _Course:
             # Of the moments so far only what is not the mean; later ones are about it.
             t = np.linalg.svd(np.atleast_2d(centre))[2][: self.plan.n_free]
             P = np.eye(self.d) - t.T @ t
-            self.about = DriftingAverage()
-            self.about.add(P @ self.average.value @ P, self.average.variance, 1.0)
+            self.about = DriftingAverage(P @ self.average.value @ P, self.average.variance)
 
     def mean_model(self):
         """Model of tasks that were not fitted: the centre of all structures, a mean intercept."""

@@ -13,7 +13,7 @@ from skpmtl.engine.curator import _Course, _size, histogram, sum_of_votes
 from skpmtl.engine.plan import SIZE_BINS, STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
 from skpmtl.exchange.sums import clipped_sum
-from skpmtl.privacy.moments import directions, sum_of_directions
+from skpmtl.privacy.moments import DriftingAverage, directions, sum_of_directions
 from skpmtl.privacy.rng import noise_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -24,6 +24,17 @@ SUBSETS = [s for n in (1, 2, 3) for s in itertools.combinations(STRUCTURES, n)]
 def plan_of(m=200, d=10, structures=STRUCTURES, levels="free", **options):
     est = PrivateMTL(structure=list(structures), levels=levels, **options)
     return StructurePlan(est, Population(np.arange(m), d), structures)
+
+
+def answered(steps, *releases):
+    """Drive a part of a course. -> its queries, what it returns"""
+    queries = [next(steps)]
+    for released in releases:
+        try:
+            queries.append(steps.send({queries[-1].statistic: released}))
+        except StopIteration as end:
+            return queries, end.value
+    raise AssertionError("there are more queries")
 
 
 def vote(p, q):
@@ -159,7 +170,10 @@ def test_budget_shares_are_the_budget(structures, mean):
             told = "".join(f"{name} {part:.3g}, " for name, part in shares.items())
             assert public.get("budget shares", "") == told[:-2]
             assert ("vote_range" in public) == bool(shares)
-            assert public.get("target_range") == ((0, 1) if mean else None)
+            assert ("target_range" in public) == mean
+    for levels, told in (("free", False), ("auto", True)):
+        plan = plan_of(300, 7, levels=levels, epsilon=30.0, target_range=(0, 1))
+        assert plan.levels == told and ("target_range" in plan.public_inputs()) == told
 
 
 @pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
@@ -170,17 +184,70 @@ def test_a_contest_multiplies_weights_by_its_odds(sums):
     before = {"common": 0.2, "mean": 0.3, "low-rank": 0.4, "alone": 0.1}
     found = [Structure(name, w, np.zeros(d), np.eye(d) / d) for name, w in before.items()]
     course.billboard = replace(course.billboard, structures=found)
-    steps = course.contest("contest 1")
-    next(steps)
-    with pytest.raises(StopIteration) as end:
-        steps.send({"contest": np.array(sums)})
+    _, favoured = answered(course.contest("contest 1"), np.array(sums))
     doubt = 1.5 * plan.contest("contest 1").noise_std
     both, one = (math.copysign(min(max(abs(s) - doubt, 0.0), math.log(50.0)), s) for s in sums)
     odds = {"common": both + one / 2, "mean": both - one / 2, "alone": max(both, 0.0) / 2}
     after = {name: w * math.exp(odds.get(name, 0.0)) for name, w in before.items()}
     weights = {s.name: s.weight * sum(after.values()) for s in course.billboard.structures}
     assert weights == pytest.approx(after)
-    assert end.value.value == (both > 0)
+    assert favoured == (both > 0)
+
+
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_a_first_centre_is_a_clear_direction_of_typical_length(factor):
+    """abs(c)^2 has a noise of mean 3 v and spread sqrt(6) v: two spreads are clear."""
+    m, d = 300, 4
+    plan = plan_of(m, d, epsilon=10.0)
+    course = _Course(Population(np.arange(m), d), plan, None)
+    variance = plan.direction("direction").noise_std ** 2
+    square = factor * variance * (3.0 + 2.0 * math.sqrt(6.0))
+    c, counts = math.sqrt(square) * np.array([0.6, 0.0, -0.8]), np.zeros(SIZE_BINS)
+    counts[20] = m  # of length 2
+    queries, clear = answered(course.direction(np.diag([1.0, 4.0, 3.0, 2.0])), c, counts)
+    assert clear == (factor > 1.0) and len(queries) == 1 + clear
+    basis = queries[0].public["basis"]
+    np.testing.assert_allclose(np.abs(basis), np.eye(d)[:, [1, 2, 3]], atol=1e-12)
+    if clear:
+        expected = 2.0 * basis @ c * (1.0 - 3.0 * variance / square)
+        np.testing.assert_allclose(course.centre, expected, rtol=1e-12)
+    else:
+        assert course.centre is None
+
+
+def test_bounds_of_rounds_fall_and_sum_to_the_path():
+    m, d = 300, 4
+    plan = plan_of(m, d, epsilon=10.0)
+    n_rounds, path = plan.rounds_of("main")
+    course, rng = _Course(Population(np.arange(m), d), plan, None), np.random.default_rng(0)
+    course.length, course.centre = 4.0, rng.normal(size=d)
+    moment, steps = np.diag([4.0, 3.0, 2.0, 1.0]), rng.normal(size=(n_rounds, d))
+    course.average = DriftingAverage(moment, 0.3)
+    expected = course.centre + steps.sum(axis=0)
+    queries, _ = answered(course.rounds("main"), *steps)
+    bounds = np.array([query.public["clip_norm"] for query in queries])
+    falling = np.arange(n_rounds, 0, -1)
+    np.testing.assert_allclose(bounds, 0.5 * path * 4.0 * falling / falling.sum(), rtol=1e-12)
+    for query, (_, _, mechanism) in zip(queries, course.made, strict=True):
+        assert mechanism.sensitivity == pytest.approx(2.0 * query.public["clip_norm"] / m)
+    np.testing.assert_allclose(course.centre, expected)
+    # What moments so far say along the mean is not about it.
+    t = expected / np.linalg.norm(expected)
+    P = np.eye(d) - np.outer(t, t)
+    np.testing.assert_allclose(course.about.value, P @ moment @ P, atol=1e-12)
+    assert course.about.variance == 0.3 and course.billboard.about_centre
+
+
+def test_the_mean_intercept_is_within_the_range_of_the_target():
+    m, d = 300, 4
+    plan = plan_of(m, d, epsilon=10.0, unseen_task="mean", target_range=(2.0, 6.0))
+    for released, expected in ((-1.5, 2.5), (1.5, 5.5), (9.0, 6.0), (-9.0, 2.0)):
+        course = _Course(Population(np.arange(m), d), plan, None)
+        (query,), _ = answered(course.mean_model(), np.array([released]))
+        np.testing.assert_allclose(course.billboard.mean, [0.0, 0.0, 0.0, 0.0, expected])
+        assert query.divide == m
+    sent = np.array([[2.5], [6.0], [1e9], [-1e9]])  # less the middle, within half of the range
+    assert query.combine({"intercept": sent})["intercept"] == pytest.approx(-1.5 + 2 + 2 - 2)
 
 
 def test_a_budget_share_is_not_spent_twice():
