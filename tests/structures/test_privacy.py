@@ -13,6 +13,7 @@ from skpmtl.engine.curator import _Course, _size, histogram, sum_of_votes
 from skpmtl.engine.plan import SIZE_BINS, STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
 from skpmtl.exchange.sums import clipped_sum
+from skpmtl.local.prior import VOTE_RANGE
 from skpmtl.privacy.moments import DriftingAverage, directions, sum_of_directions
 from skpmtl.privacy.rng import noise_source
 
@@ -192,6 +193,35 @@ def test_a_contest_multiplies_weights_by_its_odds(sums):
     weights = {s.name: s.weight * sum(after.values()) for s in course.billboard.structures}
     assert weights == pytest.approx(after)
     assert favoured == (both > 0)
+
+
+@pytest.mark.parametrize("epsilon", [None, 1.0, 0.2])
+def test_votes_become_weights_and_scales_as_far_as_noise_allows(epsilon):
+    """Without noise a power of 6 of the shares over the prior; with much of it the prior."""
+    m, d = 2000, 10
+    plan = plan_of(m, d, epsilon=epsilon)
+    course, J = _Course(Population(np.arange(m), d), plan, None), len(plan.names)
+    found = [Structure(name, 1.0 / J, np.zeros(d), np.eye(d) / d) for name in plan.names]
+    course.billboard = replace(course.billboard, structures=found)
+    D = np.random.default_rng(0).dirichlet(np.full(J, 5.0))
+    scales = np.linspace(-0.5, 0.4, J)
+    answered(course.vote("vote 1"), np.concatenate([D, D * scales]))
+    std = 0.0 if epsilon is None else plan.vote("vote 1").noise_std
+    prior, trust = course.weights(plan.names), 0.0225 / (0.0225 + std**2)
+    power = 6.0 if std == 0.0 else min(max(0.06 / std, 2.0), 6.0)
+    expected = prior * np.maximum(1.0 - trust + trust * D / prior, 1e-3 / prior) ** power
+    expected = np.maximum(expected / expected.sum(), 0.01 * prior)
+    weights = [s.weight for s in course.billboard.structures]
+    np.testing.assert_allclose(weights, expected / expected.sum(), rtol=1e-12)
+    np.testing.assert_allclose([s.share for s in course.billboard.structures], D)
+    low, high = VOTE_RANGE[False]
+    middle, reach = 0.5 * (low + high), 0.5 * (high - low)
+    together = middle + reach * float(D @ scales)  # where noise hides the scale of some
+    for s, share, scale in zip(course.billboard.structures, D, scales, strict=True):
+        clear = share > 2.0 * std and 1.0 / share <= math.sqrt(J)
+        expected = middle + reach * scale if std == 0.0 or clear else together
+        assert s.snr_centre is None or s.snr_centre == pytest.approx(expected)
+    assert epsilon == 0.2 or all(s.snr_centre is not None for s in course.billboard.structures)
 
 
 @pytest.mark.parametrize("factor", [0.99, 1.01])
