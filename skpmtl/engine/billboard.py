@@ -22,6 +22,7 @@ from ..local.posterior import (
 from ..local.prior import even_root, tempered
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
+from .columns import scaled, unscaled
 from .evidence import Evidence, averaged
 from .groups import Groups
 from .levels import Level, TaskLevels, level_attributes
@@ -108,6 +109,8 @@ class StructureBillboard(OfModels):
         Distances of targets from the mean model.
     groups : Groups or None
         Centres of groups, of which there may be none; None where nobody asked for them.
+    column_scale : ndarray (d,) or None
+        What columns are divided by before structures, level and groups are about them; None: 1.
     """
 
     structures: list
@@ -121,13 +124,14 @@ class StructureBillboard(OfModels):
     loss: str = "squared"
     residuals: Residuals | None = None
     groups: Groups | None = None
+    column_scale: np.ndarray | None = None
 
     constraints = {
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions(set(DATAFITS))],
     }
     settings = ("init", "loss")
-    added = ("level", "loss", "residuals", "groups")
+    added = ("level", "loss", "residuals", "groups", "column_scale")
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -148,7 +152,7 @@ class StructureBillboard(OfModels):
         """What a task without rows has: the mean where that had rounds, else the centres of the
         structures by their weights, of the shape of a model."""
         if self.level is not None:
-            return self.level.coef.reshape(self.model_shape)
+            return self._of_columns(self.level.coef.reshape(self.model_shape))
         if self.about_centre:
             return next(s.centre for s in self.structures if s.name == "mean")
         return sum(s.weight * s.centre for s in self.structures)
@@ -160,6 +164,10 @@ class StructureBillboard(OfModels):
         if self.level is not None:
             intercept[:] = self.add_init(self.centre, self.level.intercept)[1]
         return coef, intercept
+
+    def _of_columns(self, W):
+        """Models (..., d) in the units of the table."""
+        return W if self.column_scale is None else W / self.column_scale
 
     def take_init(self, public_init):
         """Be about differences to a public initial model, and so is the mean."""
@@ -178,7 +186,7 @@ class StructureBillboard(OfModels):
             found |= level_attributes(self)
         if self.groups is not None:
             start = 0.0 if self.init is None else self.init.coef.reshape(1, -1)
-            centres = self.groups.centres + start
+            centres = self._of_columns(self.groups.centres) + start
             found["groups_"] = {"counts": self.groups.counts, "centres": centres}
         return found
 
@@ -190,6 +198,10 @@ class StructureBillboard(OfModels):
         if self.about_centre and "mean" not in [s.name for s in self.structures]:
             raise ValueError("directions are about a mean that is not there")
         yield from self._declared_init()
+        if self.column_scale is not None:
+            yield "column_scale", self.column_scale, [(d,)]
+            if not self.column_scale.min() > 0 or self.level is None or self.loss == "poisson":
+                raise ValueError("its column_scale is not that of a course with levels")
         for s in self.structures:
             if (s.snr_centre is None) != (s.snr_spread is None):
                 raise ValueError("snr_centre needs a snr_spread")
@@ -226,7 +238,8 @@ class StructureBillboard(OfModels):
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
-        evidence = Evidence(self._differences(table), self.n_tasks, **settings)
+        of_columns = scaled(self._differences(table), self.column_scale)
+        evidence = Evidence(of_columns, self.n_tasks, **settings)
         extras = {}
         if self.groups is None:
             W, b, energies = evidence.models(self.structures)
@@ -236,13 +249,15 @@ class StructureBillboard(OfModels):
             extras["membership_"] = membership
         if self.level is not None:
             b = TaskLevels(evidence.table).intercepts(W, energies, self.level)
-        found = self.add_init(W, b)
+        found = self.add_init(self._of_columns(W), b)
         if self.init is not None:
-            bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
+            bare = Evidence(scaled(table, self.column_scale), self.n_tasks, **settings)
+            lone = [alone(*self.model_shape)]
             odds = bare.total(lone) - evidence.total(self.structures)
             if self.groups is not None:  # with which its rows are likelier
                 odds = odds - gain(membership)
-            found = averaged(found, bare.models(lone)[:2], odds)
+            W, b, _ = bare.models(lone)
+            found = averaged(found, (self._of_columns(W), b), odds)
         if classes_posterior:
             extras |= self.class_posterior(evidence, *found)
         return Personal(*found, extras)
@@ -257,10 +272,13 @@ class StructureBillboard(OfModels):
 
     def posterior(self, table, *, fit_intercept, width=None):
         settings = {"classification": False, "fit_intercept": fit_intercept}
-        evidence = Evidence(self._differences(table), self.n_tasks, **settings)
+        scale = self.column_scale
+        evidence = Evidence(scaled(self._differences(table), scale), self.n_tasks, **settings)
+        table = scaled(table, scale)
         sums = bare_sums = TaskSums(table, fit_intercept)
         if self.init is not None:
-            sums = sums.less(self.init.coef[0], self.init.intercept[0])
+            start = self.init.joined(True)[0] * (1.0 if scale is None else np.append(scale, 1.0))
+            sums = sums.less(start[:-1], start[-1])
         if self.groups is None:
             found = evidence.moments(self.structures, sums)
         else:
@@ -273,7 +291,7 @@ class StructureBillboard(OfModels):
             levels = TaskLevels(evidence.table)
             found, noise = levels.posterior(found, sums, self.level, width)
         if self.init is None:
-            return posterior(found, *noise)
+            return posterior(unscaled(found, scale), *noise)
         bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
         if self.groups is not None:
@@ -281,8 +299,8 @@ class StructureBillboard(OfModels):
         p = expit(np.nan_to_num(odds))
         other = free_intercept(bare.moments(lone, bare_sums), bare_sums)
         noise = mixed_noise(p, own_noise(other, bare_sums, width), noise)
-        found = shifted(found, self.init.joined(True)[0])
-        return posterior(mixed_moments([found, other], np.stack([1.0 - p, p])), *noise)
+        found = mixed_moments([shifted(found, start), other], np.stack([1.0 - p, p]))
+        return posterior(unscaled(found, scale), *noise)
 
 
 def alone(*model_shape):

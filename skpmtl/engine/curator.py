@@ -52,6 +52,7 @@ from ..privacy.moments import (
 )
 from ..privacy.report import exact_report
 from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
+from .columns import scales_of, sum_of_columns
 from .groups import Groups, GroupSearch, std_of
 from .levels import (
     REACH,
@@ -109,6 +110,9 @@ def release_structures(population, plan, source, log=None, ending=None):
     if ending is not None:
         yield from ending(course)
     billboard = course.billboard
+    if billboard.mean is not None:
+        slopes, b = np.split(billboard.mean, [-course.plan.n_outputs])
+        billboard.mean = np.append(billboard._of_columns(slopes), b)
     if plan.asks_for_groups and billboard.groups is None:
         billboard.groups = Groups.none(course.d)
     billboard.take_init(plan.public_init)
@@ -135,8 +139,10 @@ class _Course:
         self.length = self.centre = self.about = None
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
+        self.offset = np.zeros(self.d)  # of scaled columns, in the rounds of the pooled model
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
         self.other_budget_shares = {}
+        self.pays_for_columns = False  # what the plan takes for their scales is gone
 
     def run(self):
         yield from self.find()
@@ -210,7 +216,7 @@ class _Course:
 
     def notes(self):
         """What a report says of levels and of groups."""
-        found = {"levels": self.levels_found()}
+        found = {"levels": self.levels_found(), "scales of columns": self.columns_found()}
         if self.plan.asks_for_groups:
             found["groups"] = self.search.outcome
             if not self.plan.groups:
@@ -222,6 +228,18 @@ class _Course:
             elif GROUP_SHARES[0] not in self.spent:
                 found["groups"] += ": the first moment shows no direction"
         return found
+
+    def columns_found(self):
+        """What a report says of the scales of columns."""
+        if not self.plan.scales_columns:
+            why = "counts and classes" if self.plan.classification else "free levels, or one column"
+            return f"as they come: not looked at with {why}"
+        if self.window is None:
+            return "as they come: no window of levels stood out"
+        scale = self.billboard.column_scale
+        if scale is None:
+            return "as they come: no scales of their own were found"
+        return f"of their own, from {scale.min():.3g} to {scale.max():.3g}"
 
     def levels_found(self):
         """What a report says of levels."""
@@ -236,12 +254,16 @@ class _Course:
     # -------------------------------------------------------------------- with levels
     def with_levels(self):
         plan = self.plan
-        if "scale" in plan.budget_shares:
+        if plan.scales_columns:
+            yield from self.find_columns()
+        if "scale" in plan.budget_shares and self.billboard.column_scale is None:
             mechanism = plan.scale("scale")
             words = "histogram of the scales of features, by octaves"
             counts = yield from self.query("scale", "scale", words, mechanism, sum_of_scales)
             self.scale = scale_of(counts, std_of(mechanism), self.m)
-        yield from self.pooled_rounds("pooled", _PATH)
+        share, part = plan.columns_from
+        taken = self.pays_for_columns and share == "pooled"
+        yield from self.pooled_rounds(("pooled", 1.0 - part) if taken else "pooled", _PATH)
         self.rebuild()
         yield from self.vote("vote 1")
         if "moment 1" in plan.budget_shares:
@@ -249,6 +271,33 @@ class _Course:
         else:
             yield from self.contest("contest 1")
         yield from self.level()
+
+    def find_columns(self):
+        """Scales of the columns, where most tasks say that they differ by orders of magnitude."""
+        plan, words = self.plan, "sum of votes on whether columns differ by orders of magnitude"
+        mechanism = plan.number("columns", REACH)
+        total = yield from self.query(
+            "columns", "columns", words, mechanism, clipped_sum("columns", REACH)
+        )
+        if not total[0] > 0.0:
+            return
+        mechanism = plan.column_scales(plan.columns_from)
+        counts = yield from self.query(
+            plan.columns_from, "octaves", "histograms of the scales of columns, by octaves",
+            mechanism, sum_of_columns,
+        )  # fmt: skip
+        self.pays_for_columns = plan.private
+        found = scales_of(counts, std_of(mechanism), self.m)
+        if found is None:
+            return
+        self.billboard = replace(self.billboard, column_scale=found)
+        if not (plan.private or plan.is_sparse):
+            words = "mean of the means of scaled columns"
+            self.offset = yield from self.query(
+                "columns", "offset", words, None, lambda sent, at=None: {
+                    "offset": sent["offset"].sum(axis=0)
+                }, self.m,
+            )  # fmt: skip
 
     def moments_with_levels(self):
         """A moment of models alone; a contest of the pooled slopes against what it shows; and what
@@ -262,7 +311,8 @@ class _Course:
         self.rebuild()
         yield from self.vote("vote 2")
         about = "contest 1" in plan.budget_shares and (yield from self.contest("contest 1"))
-        left = ["main", "moment 2"]
+        taken = self.pays_for_columns and plan.columns_from[0]
+        left = [share for share in ("main", "moment 2") if share != taken]
         if about:
             self.about_centre()
         elif plan.few_rows and "rank" not in self.spent and self.hidden(*release):
@@ -276,7 +326,7 @@ class _Course:
             yield from self.pooled_rounds(left.pop(0), _FURTHER_PATH)
             if left:  # no moment about own centres is known yet
                 self.about_centre()
-        if blocks:
+        if blocks and left:
             part = (0.625 if plan.groups else 1.0) / (3.0 * len(left))
             for share in left:
                 votes = [("refine", part)] * 3
@@ -366,7 +416,7 @@ class _Course:
             theta = theta + (yield from self.query(
                 share, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,
                 theta=theta[None], clip_norm=float(bound), middle=middle, unit=unit,
-                scale=self.scale,
+                scale=self.scale, offset=self.offset,
             ))  # fmt: skip
         self.theta, self.centre = theta, unit / self.scale * theta[1:]
 
@@ -414,7 +464,8 @@ class _Course:
         middle, unit = self.window
         window = None if self.plan.classification else unit
         level = Level(
-            float(middle + unit * self.theta[0]), self.centre.copy(), window,
+            float(middle + unit * self.theta[0] - self.centre @ self.offset),
+            self.centre.copy(), window,
             pooled=self.plan.all_pooled,
         )  # fmt: skip
         if window is None:
@@ -490,6 +541,9 @@ class _Course:
             self.spent[share] = self.spent.get(share, 0.0) + mechanism.mu**2
             if self.spent[share] > self.plan.mu_of(share) ** 2 * (1.0 + 1e-9):
                 raise RuntimeError(f"the budget share {share!r} has no budget left")
+        if self.plan.scales_columns:
+            scale = self.billboard.column_scale
+            public["column_scale"] = np.ones(self.d) if scale is None else scale
         reply = yield Query(statistic, public, {statistic: mechanism}, combine, divide)
         released = reply[statistic]
         if mechanism is not None:

@@ -340,8 +340,8 @@ class TaskLevels:
         used = (self.n > 1.0) & (squares > 0.0)
         return np.where(used, np.sqrt(np.maximum(squares, 0.0) / table.n_features), np.nan)
 
-    def variances(self):
-        """Median of the variances of a task's features that vary, (n_tasks,); NaN of none."""
+    def column_variances(self):
+        """Variances of a task's features, (n_tasks, d); NaN of those that do not vary."""
         X = self.table.X
         if sparse.issparse(X):
             wide = X.astype(float)
@@ -351,7 +351,12 @@ class TaskLevels:
         squares = self._means @ squares
         squares = np.asarray(squares.toarray() if sparse.issparse(squares) else squares)
         found = squares - self.rows**2
-        varies = found > 1e-10 * squares  # beyond rounding
+        return np.where(found > 1e-10 * squares, found, np.nan)  # beyond rounding
+
+    def variances(self):
+        """Median of the variances of a task's features that vary, (n_tasks,); NaN of none."""
+        found = self.column_variances()
+        varies = np.isfinite(found)
         order = np.sort(np.where(varies, found, np.inf), axis=1)
         every, last = np.arange(len(order)), np.maximum(varies.sum(axis=1) - 1, 0)
         found = 0.5 * (order[every, last // 2] + order[every, (last + 1) // 2])

@@ -56,6 +56,9 @@ _MOST_WINDOW = 0.10  # share of the window of levels
 # Standard deviations by which half of the tasks should stand out: of the scale of features, which
 # is looked for from this z on; and in the largest window, without which no level is looked for.
 _SCALE, _LEAST_FOR_SCALE, _LEAST_WINDOW = 12.0, 100.0, 10.5
+# The same of the vote on whether columns differ, and its largest share. What pays for their scales.
+_COLUMNS, _MOST_COLUMNS = 5.0, 0.02
+_OF_COLUMNS, _OF_COLUMNS_ONCE, _OF_COLUMNS_OF_MEAN = ("main", 1.0), ("pooled", 0.6), ("pooled", 0.4)
 # Votes on evidence, where there are enough tasks: on rank and floor of the first moment, on the
 # sparse shape as its rival, and on a step, new directions and the floor after two block rounds.
 _FEW_ROWS = {"rank": 0.01, "floor": 0.01, "rival": 0.01, "refine": 0.06}
@@ -113,9 +116,10 @@ class StructurePlan(Plan):
       and (e_j, e_j) - (e_l, +-e_l) and (e_j, e_j) - (e_j, -e_j) have length 2.
     - moments u u' with abs(u) = 1 or u = 0: sqrt(2) (1), in Frobenius norm.
     - directions V' u, V with orthonormal columns: 2 (1).
-    - sizes and levels, unit vectors of a bin of the histogram: sqrt(2) (1).
-    - updates and intercepts of length at most r, and noises and spreads, numbers from -r to r:
-      2 r (r).
+    - sizes and levels, unit vectors of a bin of the histogram: sqrt(2) (1). Of d columns, one each
+      in d histograms: sqrt(2 d) (sqrt(d)).
+    - updates and intercepts of length at most r, and votes on columns, noises and spreads, numbers
+      from -r to r: 2 r (r).
     - contests, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
     - votes on evidence, vectors of length at most c: 2 c (c), see `skpmtl.engine.votes`.
     - shares of rows in bins, non-negative and of sum 1: sqrt(2) (1).
@@ -150,6 +154,10 @@ class StructurePlan(Plan):
         Whether levels of tasks are looked for.
     looks_once : bool
         Whether the budget is too small for further rounds of the pooled model.
+    scales_columns : bool
+        Whether tasks vote on scales of the columns.
+    columns_from : (str, float)
+        Budget share, and part of it, of the scales of columns, where they differ.
     with_residuals : bool
         Whether distances from the mean model are asked for.
     few_rows : bool
@@ -188,7 +196,12 @@ class StructurePlan(Plan):
         # A vote whose noise is above 1 says nothing, in the largest share that one may have.
         self.silent = self.ratio < _HOPELESS or noise > math.sqrt(_ONE_MOMENT["vote 1"])
         self.levels = not self.silent and self._looks_for_levels(est)
-        self.looks_once = False
+        self.looks_once, self.columns_from, self.is_sparse = (
+            False,
+            _OF_COLUMNS,
+            population.is_sparse,
+        )
+        self.scales_columns = self.levels and not self.classification and d > 1
         self.few_rows = (
             self.levels
             and not self.classification
@@ -255,11 +268,12 @@ class StructurePlan(Plan):
     def _shares_of_levels(self):
         m, d = self.n_tasks, self.dimension
         if self.structures == ("mean",):
-            found = dict(_LEVELS_AND_MEAN)
+            found, self.columns_from = dict(_LEVELS_AND_MEAN), _OF_COLUMNS_OF_MEAN
         elif "mean" in self.structures:
             found = dict(_LEVELS)
             self.looks_once = m * self.mu * 2.0 / self._reach(2.0, 1.0) < _ONCE * math.sqrt(d + 1)
             if self.looks_once:
+                self.columns_from = _OF_COLUMNS_ONCE
                 found["pooled"] += _LATER
                 found["main"] -= _LATER
         else:
@@ -273,6 +287,8 @@ class StructurePlan(Plan):
         z, first = self._z, {}
         if self.public_window is None:
             first["window"] = levels.window_share(z, _MOST_WINDOW)
+        if self.scales_columns:
+            first["columns"] = min(max((_COLUMNS / z) ** 2, levels.LEAST_SHARE), _MOST_COLUMNS)
         if z >= _LEAST_FOR_SCALE:
             first["scale"] = max((_SCALE / z) ** 2, levels.LEAST_SHARE)
         rest = (1.0 - sum(first.values())) / sum(found.values())
@@ -356,6 +372,13 @@ class StructurePlan(Plan):
     def scale(self, share):
         """For the histogram of the scales of features."""
         return self._vector(share, levels.OCTAVES, self._reach(math.sqrt(2.0), 1.0))
+
+    def column_scales(self, share):
+        """For the histograms of the scales of all columns."""
+        d = self.dimension
+        return self._vector(
+            share, d * levels.OCTAVES, self._reach(math.sqrt(2.0 * d), math.sqrt(d))
+        )
 
     def contest(self, share):
         """For the sum of two clipped differences of log evidence."""

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from ..local.centred import CentredTasks, Problem
 from ..local.updates import ProximalUpdates
+from .columns import scaled
 
 N_ROUNDS, PLAIN_ROUNDS = 30, 100
 _PLAIN_PATH = 30.0  # without noise
@@ -25,6 +26,8 @@ _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
 # go far from it: their mean is no pooled model.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.3
 _SMALL = 1 << 20  # numbers in matrices of the features of all tasks
+# Without noise: the same over the rows of a task, and the size of the column of ones.
+_EXACT_ROWS, _FREE_LEVELS = 5.0, 4.0
 _EVEN = 10.0  # median variances of features, which the curvature is at most with `levels`
 
 
@@ -46,9 +49,9 @@ def bounds_of(ratio, part):
     return falling / falling.sum() * path
 
 
-def with_ones(table, scale):
-    """The table with a first column of ones, and features over their scale."""
-    X = table.X
+def with_ones(table, scale, offset=None):
+    """The table with a first column of ones, and features less an offset over their scale."""
+    X = table.X if offset is None or not offset.any() else (table.X - offset).astype(table.X.dtype)
     if sparse.issparse(X):
         ones = sparse.csr_matrix(np.ones((X.shape[0], 1), dtype=X.dtype))
         return replace(table, X=sparse.hstack([ones, X / scale], format="csr"))
@@ -68,27 +71,34 @@ class PooledUpdates:
     levels : TaskLevels, default=None
         With them features that are far larger than most, or far from 0, do not set the strength:
         the others would hardly move.
+    exact : bool, default=False
+        Without noise tasks of few rows follow the pooled model more, and their levels less.
     """
 
-    def __init__(self, table, levels=None):
-        self.table, self.levels, self._made = table, levels, (None, None)
+    def __init__(self, table, levels=None, exact=False):
+        self.table, self.levels, self.exact, self._made = table, levels, exact, (None, None)
 
-    def ways(self, theta, middle, unit, scale):
+    def ways(self, theta, middle, unit, scale, offset=None):
         """Updates of all tasks before they are clipped, (n_tasks, d + 1).
 
-        Of a model of (y - middle) / unit by features over `scale`.
+        Of a model of (y - middle) / unit by features less `offset` over `scale`.
         """
-        return self.within(middle, unit, scale).ways(theta)
+        updates = self.within(middle, unit, scale, offset)
+        if not self.exact:
+            return updates.ways(theta)
+        units = np.append(1.0 / _FREE_LEVELS, np.ones(theta.shape[1] - 1))
+        return updates.ways(theta * units) / units
 
-    def within(self, middle, unit, scale):
+    def within(self, middle, unit, scale, offset=None):
         """`ProximalUpdates` of targets and features in these units."""
         units, updates = self._made
-        if units != (middle, unit, scale):
-            updates = self._updates(middle, unit, scale)
-            self._made = (middle, unit, scale), updates
+        asked = middle, unit, scale, None if offset is None else offset.tobytes()
+        if units != asked:
+            updates = self._updates(middle, unit, scale, offset)
+            self._made = asked, updates
         return updates
 
-    def _updates(self, middle, unit, scale):
+    def _updates(self, middle, unit, scale, offset):
         table = self.table
         loss = "logistic" if table.n_classes else table.loss
         if loss == "poisson":  # `unit` is 1
@@ -97,12 +107,18 @@ class PooledUpdates:
         # Matrices of rows are solved by loops of their own, which a small table need not compile.
         d = table.n_features + 1
         least = 1 if table.n_tasks * d * d <= _SMALL else d
-        centred = CentredTasks(with_ones(table, scale), Problem(loss, 1, False), least=least)
+        wide, problem = with_ones(table, scale, offset), Problem(loss, 1, False)
+        centred = CentredTasks(wide, problem, least=least)
         strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH
         curvature = centred.smoothness
         if self.levels is not None:
             most = _EVEN * self.levels.variances() / scale**2
             curvature = np.fmin(curvature, most * centred.bends)
+        if self.exact:
+            strength = strength + _EXACT_ROWS / table.support
+            ones = np.append(_FREE_LEVELS, np.ones(d - 1))
+            wide = replace(wide, X=scaled(wide, 1.0 / ones).X)
+            centred = CentredTasks(wide, problem, least=least)
         centred.prox_strength = np.maximum(strength * curvature, 1e-8)
         if loss == "squared":
             centred = centred.with_targets((table.y - middle) / unit)

@@ -1,5 +1,6 @@
 """Queries that sites answer in a course over several structures, fixed before the fit."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from .billboard import StructureBillboard
+from .columns import sum_of_columns
 from .curator import histogram, sum_of_contests, sum_of_moments, sum_of_votes
 from .groups import (
     MOST_CELLS,
@@ -71,12 +73,18 @@ def query_specs(plan, population):
         found["residuals"] = QuerySpec({"residuals": BINS.shape}, mean, total)
     if plan.groups:
         found |= _query_specs_of_groups(d, billboard)
+    if plan.scales_columns:
+        bins = d * OCTAVES, np.sqrt(d), sum_of_columns, (d,)
+        found |= {**specified("columns", 1, 0.5), **specified("octaves", *bins)}
     if "mean intercept" in plan.budget_shares:
         low, high = plan.target_range
         reach = 0.5 * (high - low)
         combine = clipped_sum("intercept", reach, less=0.5 * (low + high))
         of_mean = Total.of(combine, "intercept", C, reach)
         found["intercept"] = QuerySpec({"intercept": (C,)}, centre, of_mean)
+    if plan.scales_columns:
+        scale = {"column_scale": [(d,)]}
+        found = {name: replace(spec, public=spec.public | scale) for name, spec in found.items()}
     return found
 
 
@@ -118,7 +126,7 @@ def _query_specs_of_levels(plan, d, billboard):
         return clipped_sum("pooled", public["clip_norm"])(contributions)["pooled"]
 
     of_rounds = Total(d + 1, "clip_norm", ways)
-    public = {"theta": [(1, d + 1)]}
+    public = {"theta": [(1, d + 1)], "offset": [(d,)]}
     public |= dict.fromkeys(("clip_norm", "middle", "unit", "scale"), Real)
     spread = (1, 0.5)
     if plan.classification:

@@ -1,7 +1,5 @@
 """The task side of several structures: votes, directions, sizes and updates."""
 
-from functools import cached_property
-
 import numpy as np
 
 from ..exchange.protocol import TaskSide
@@ -11,6 +9,7 @@ from ..privacy.moments import directions, root_of
 from ..tables.datafits import events
 from ..tables.table import common_scores, differences, largest_eigenvalues
 from .billboard import FAMILIES
+from .columns import octaves_of_columns, scaled, votes_on_columns
 from .evidence import Evidence
 from .groups import MOST_GROUPS, listed_groups
 from .levels import TaskLevels, octave_of
@@ -47,12 +46,25 @@ class StructureTaskSide(TaskSide):
     def __init__(self, table, n_tasks, settings, plan, classes_posterior=False):
         self.classes_posterior = classes_posterior
         table = differences(tempered(table, settings["fit_intercept"]), plan.public_init)
-        self.table, self.settings, self.names = table, settings, plan.names
-        self.evidence = Evidence(table, n_tasks, **settings)
+        self.settings, self.names, self.n_tasks, self.plan = settings, plan.names, n_tasks, plan
+        self._unscaled, self.column_scale = table, None
+        self._use(table)
+
+    def _use(self, table):
+        """From now on answer by this table."""
+        self.table = table
+        self.evidence = Evidence(table, self.n_tasks, **self.settings)
         self._last = None, None
-        self._kappa = self._levels = self._personal = None
-        self._cap_curvature = plan.cap_curvature
-        self.members = Members(self.evidence) if plan.groups else None
+        self._kappa = self._levels = self._personal = self._pooled_updates = None
+        self.members = Members(self.evidence) if self.plan.groups else None
+
+    def _scale_columns(self, scale):
+        """Answer about columns over this public scale; None: as they come."""
+        scale = None if scale is None or (scale == 1.0).all() else scale
+        if scale is self.column_scale or np.array_equal(scale, self.column_scale):
+            return
+        self.column_scale = scale
+        self._use(scaled(self._unscaled, scale))
 
     def contributions(self, query):
         """Contributions of every task, by the statistic of the query:
@@ -73,14 +85,18 @@ class StructureTaskSide(TaskSide):
         - "reach", "cells": size and cell of its model in a public basis, (m,) and (m, 9);
         - "mixtures": differences of log evidence of groups, (m, `N_DIFFERENCES`);
         - "groups": responsibilities, and these times directions about centres, (m, 12 * (d + 1));
+        - "columns", "octaves": see `skpmtl.engine.columns`, (m, 1) and (m, d);
+        - "offset": means of the columns, without a budget only, (m, d);
         - "noise", "spread": see `skpmtl.engine.levels`, (m, 1), or (m, `N_DIFFERENCES`) of classes.
         """
+        self._scale_columns(query.public.get("column_scale"))
         found = getattr(self, "_" + query.statistic)(query.public)
         return {query.statistic: found if query.pick is None else found[query.pick]}
 
     def answer(self, query):
         if query.statistic != "groups" or query.pick is not None:
             return super().answer(query)
+        self._scale_columns(query.public.get("column_scale"))
         found = []  # contributions are larger than models: they are added up as they are made
         self._directions(query.public, lambda tasks, x: found.append(
             (tasks[0], query.combine({"groups": x})["groups"])
@@ -96,7 +112,8 @@ class StructureTaskSide(TaskSide):
             return personalize()
         W, _, energies, *membership = known[2]
         extras = {"membership_": membership[0]} if membership else {}
-        models = W, self.levels.intercepts(W, energies, billboard.level)
+        b = self.levels.intercepts(W, energies, billboard.level)
+        models = W if self.column_scale is None else W / self.column_scale, b
         if self.classes_posterior:
             extras |= billboard.class_posterior(self.evidence, *models)
         return *models, extras
@@ -156,13 +173,28 @@ class StructureTaskSide(TaskSide):
     def _scale(self, public):
         return octave_of(self.levels.scales())
 
-    @cached_property
+    def _columns(self, public):
+        return votes_on_columns(self.levels)
+
+    def _octaves(self, public):
+        return octaves_of_columns(self.levels)
+
+    def _offset(self, public):
+        return self.levels.rows
+
+    @property
     def pooled(self):
-        return PooledUpdates(self.table, self.levels if self._cap_curvature else None)
+        if self._pooled_updates is None:
+            capped = self.plan.cap_curvature
+            exact = capped and not (self.plan.private or self.table.has_log_loss)
+            levels = self.levels if capped else None
+            self._pooled_updates = PooledUpdates(self.table, levels, exact)
+        return self._pooled_updates
 
     def _pooled(self, public):
         theta = np.ascontiguousarray(public["theta"])
-        D = self.pooled.ways(theta, *(public[name] for name in ("middle", "unit", "scale")))
+        units = (public[name] for name in ("middle", "unit", "scale", "offset"))
+        D = self.pooled.ways(theta, *units)
         clip_rows(D, public["clip_norm"], 2, D)
         return D
 

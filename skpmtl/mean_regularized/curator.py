@@ -125,7 +125,9 @@ def _errors_of_course(course):
         "deviation", "deviation", WORDS, mechanism, sum_of_deviations(size), theta=theta[None],
         middle=middle, unit=unit, scale=scale,
     )  # fmt: skip
-    units = np.append(unit, np.full(size - 1, unit / scale))
+    columns = course.billboard.column_scale
+    of_columns = np.ones(size - 1) if columns is None else columns
+    units = np.append(unit, unit / (scale * of_columns))
     found = read(released, mechanism.noise_std, course.m, size)
     bounds, noise = zip(*course.pooled_bounds, strict=True)
     moved = units * theta

@@ -401,8 +401,8 @@ class MeanRegularized(WideSparse, MeanFamily):
     # ------------------------------------------------------------------ pooled levels
     def _free_because(self, population):
         """Why levels of tasks are not looked for, by parameters; None where they may be."""
-        if not self._is_private() and self.loss == "squared":
-            return "a fit without a budget is exact"
+        if not self._is_private() and (self._classification or self.standard_errors):
+            return "a fit without a budget is exact for classes, and with standard_errors=True"
         for name in ("lam", "clip_norm", "n_rounds"):
             if not isinstance(getattr(self, name), str):
                 return f"{name}={getattr(self, name)!r} is of the rounds with free levels"
@@ -515,8 +515,11 @@ class MeanRegularized(WideSparse, MeanFamily):
         population = Population.of(table)
         self._check_errors(population)
         course = self._course(population)[0]
-        if self.loss != "squared" and course is not None:
-            return self._fit_table(table)
+        if course is not None:
+            fitted = self._fit_table(table)
+            if self.loss != "squared" or self.billboard_.level is not None:
+                return fitted
+            del self.billboard_  # no window of levels stood out: there is an exact minimum
         if self.loss == "huber" and not isinstance(self.lam, str):
             raise ValueError(
                 f'lam={self.lam!r} with loss="huber" and no budget: the objective is of squared '
@@ -583,6 +586,8 @@ class MeanRegularized(WideSparse, MeanFamily):
             return {}
         public = {"theta": [(1, plan.dimension + 1)]}
         public |= dict.fromkeys(("middle", "unit", "scale"), Real)
+        if plan.scales_columns:
+            public["column_scale"] = [(plan.dimension,)]
         return {"deviation": errors.query_spec(plan.dimension + 1, public)}
 
     def _planned_report(self, population):

@@ -114,8 +114,8 @@ def test_few_tasks_get_a_warning():
             "needs pooled levels, but lam=0.1",
         ),
         (
-            PrivateMeanRegMTL(uncertainty="unseen", unseen_task="mean", epsilon=None),
-            "needs pooled levels, but a fit without a budget",
+            PrivateMeanRegMTL(0.1, uncertainty="unseen", unseen_task="mean", epsilon=None),
+            "needs pooled levels, but lam=0.1",
         ),
     ],
 )  # fmt: skip

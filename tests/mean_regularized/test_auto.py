@@ -466,7 +466,7 @@ def test_without_a_budget_no_task_pulls_farther_than_most(wide):
     models = np.ones(5) + 0.2 * rng.standard_normal((30, 5))
     models[:6] = [1e4, -300, 20, 20, -20]  # a fifth that is elsewhere
     y = np.einsum("nj,nj->n", X, models[task]) + 0.1 * rng.standard_normal(360)
-    est = PrivateMeanRegMTL(epsilon=None, max_iter=500)
+    est = PrivateMeanRegMTL(epsilon=None, levels="free", max_iter=500)
     est.fit(sparse.csr_matrix(X) if wide else X, y, task=task)
     assert not est.billboard_.own_units
     assert np.abs(est.mean_coef_ - 1.0).max() < 0.2
@@ -485,7 +485,7 @@ def test_without_a_budget_tasks_may_have_units_of_their_own():
     task, X = np.repeat(np.arange(40), 8), rng.standard_normal((320, 6))
     y = X @ np.ones(6) + 0.5 * rng.standard_normal(320)
     unit = 10.0 ** rng.uniform(-4, 4, 40)
-    one = PrivateMeanRegMTL(epsilon=None).fit(X, y, task=task)
+    one = PrivateMeanRegMTL(epsilon=None, levels="free").fit(X, y, task=task)
     own = PrivateMeanRegMTL(epsilon=None).fit(X, unit[task] * y, task=task)
     assert own.billboard_.own_units and not one.billboard_.own_units
     error = np.abs(own.coef_ / unit[:, None] - 1.0).mean()

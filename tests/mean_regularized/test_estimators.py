@@ -234,7 +234,7 @@ def test_published_optima(shared_data):
 
 def test_auto_lam_is_the_median_of_the_tasks_own():
     X, y, task = problem("real")
-    est = PrivateMeanRegMTL(epsilon=None).fit(X, y, task=task)
+    est = PrivateMeanRegMTL(epsilon=None, levels="free").fit(X, y, task=task)
     own = []
     for k in range(7):
         A = X[task == k] - X[task == k].mean(axis=0)
@@ -942,10 +942,11 @@ def test_memory_of_exact_fits(cls):
     y = X[:, 0] + rng.standard_normal(m * n)
     y = y if cls is PrivateMeanRegMTL else (y > 0).astype(float)
     small = slice(20 * n)
-    cls(epsilon=None).fit(X[small], y[small], task=task[small])
+    est = cls(epsilon=None, levels="free")
+    est.fit(X[small], y[small], task=task[small])
     tracemalloc.start()
     try:
-        cls(epsilon=None).fit(X, y, task=task)
+        est.fit(X, y, task=task)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -103,7 +103,7 @@ def test_free_levels_are_those_of_the_paper():
     X, y, task = rows()
     free, published = made(levels="free"), made(PublishedMeanRegMTL)
     assert_array_equal(free.fit(X, y, task=task).coef_, published.fit(X, y, task=task).coef_)
-    exact = made(epsilon=None).fit(X, y, task=task)
+    exact = made(epsilon=None, levels="free").fit(X, y, task=task)
     published = made(PublishedMeanRegMTL, epsilon=None).fit(X, y, task=task)
     assert_array_equal(exact.coef_, published.coef_)
     assert not hasattr(exact, "level_")

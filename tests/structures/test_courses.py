@@ -68,6 +68,12 @@ def released(query, mechanism, rng, m):
         A = rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-2, 0)
         top = rng.normal(size=(max(d // 4, 1), d)) * (np.sqrt(m / d) if big else 0.0)
         return 0.1 * m / d * (A + A.T) + top.T @ top + m / d * np.eye(d)
+    if name == "columns":
+        return m * rng.choice([-0.5, -0.5, -0.5, 0.5], size=1)
+    if name == "octaves":  # of columns, of which some are clear
+        counts = rng.normal(size=(shape[0] // 80, 80))
+        counts[::2, rng.integers(80)] += m if big else 0.0
+        return counts.ravel()
     if name in ("cells", "groups"):
         x = rng.uniform(size=(shape[0] // 9, 9)) if name == "cells" else rng.normal(size=shape)
         return (m / 5.0 if big else 1.0) * x.ravel()
@@ -81,7 +87,7 @@ def released(query, mechanism, rng, m):
     return rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 1)
 
 
-def sensitivity(query, est, m, reach):
+def sensitivity(query, est, m, d, reach):
     """Of what is released, by the text of the plan."""
     one, bound = est.adjacency == "replace-one", query.public.get("clip_norm")
     pair = {
@@ -91,6 +97,8 @@ def sensitivity(query, est, m, reach):
         "evidence": (4.0, 2.0),
         "mixtures": (4.0, 2.0),
         "noise": (1.0, 0.5),
+        "columns": (1.0, 0.5),
+        "octaves": (math.sqrt(2.0 * d), math.sqrt(d)),
         "spread": (4.0, 2.0) if est._classification else (1.0, 0.5),
         "intercept": (2.0 * reach / m, reach / m),
     }
@@ -159,6 +167,10 @@ def branches(plan, course, queries):
             found |= {"groups after a block"} if asked["block"] else set()
     if plan.looks_once:
         found.add("once")
+    if asked["octaves"]:
+        found.add("columns by " + plan.columns_from[0])
+        if course.billboard.column_scale is None:
+            found.add("no scales of columns")
     if asked["update"]:
         found.add("rounds of a mean")
     if asked["intercept"]:
@@ -175,7 +187,7 @@ EVERYWHERE = {
     "a moment in place of a contest", "rank", "blocks", "rival", "two blocks", "new directions",
     "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
     "groups", "no groups", "no spike", "groups about a mean", "groups about 0",
-    "groups after a block",
+    "groups after a block", "columns by main", "columns by pooled", "no scales of columns",
 }  # fmt: skip
 
 
@@ -203,7 +215,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
         reach = 10.0 if est._classification is False else 5.0
         for (share, words, _), (query, mechanism) in zip(course.made, queries, strict=True):
             assert mechanism.sensitivity == pytest.approx(
-                sensitivity(query, est, m, reach), rel=1e-9
+                sensitivity(query, est, m, plan.dimension, reach), rel=1e-9
             )
             # The noise that is added is the sensitivity over mu, so that mu is what it costs.
             assert mechanism.noise_std * mechanism.mu == pytest.approx(
@@ -217,6 +229,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
             assert squared <= whole * (1.0 + 1e-9)
             halves = share in ("refine", "group spread")
             halves |= share == "pooled" and course.window is None
+            halves |= share == plan.columns_from[0] and course.pays_for_columns
             if not halves:  # everything or nothing, in equal parts
                 assert squared == pytest.approx(whole, rel=1e-9)
                 assert np.ptp(parts[share]) <= 1e-9 * whole

@@ -15,6 +15,8 @@ E = np.eye(D + 1)
 FAR = {
     "window": ("window", "window", 3.0, -5.0, 1.0),
     "scale": ("scale", "scale", 3.0, 50.0, 1.0),
+    "columns": ("columns", "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
+    "octaves": ("main", "column_scales", np.full(D, 3.0), np.full(D, 50.0), 1.0),
     "pooled": ("pooled", "pooled", 9.0 * E[0], -7.0 * E[0], M),
     "contest": ("contest 1", "contest", np.full(2, 9.0), np.full(2, -9.0), 1.0),
     "noise": (("spread", 0.5), "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
@@ -24,7 +26,13 @@ FAR = {
     "block": ("main", "moment", 9.0 * E[0, :D], 9.0 * E[1, :D], 1.0),
 }
 OF_CLASSES = {"spread": ("spread", "evidence", np.full(12, 9.0), np.full(12, -9.0), 1.0)}
-HISTOGRAMS = ("window", "scale", "residuals", "moment")  # whose contributions are at right angles
+HISTOGRAMS = (
+    "window",
+    "scale",
+    "column_scales",
+    "residuals",
+    "moment",
+)  # whose contributions are at right angles
 CASES = [(PrivateMTL, name, FAR[name]) for name in FAR]
 CASES += [(PrivateMTLClassifier, name, OF_CLASSES[name]) for name in OF_CLASSES]
 
@@ -38,7 +46,7 @@ def test_sensitivities_are_reached_and_not_passed(cls, name, far, adjacency, fac
     unseen = {"uncertainty": "unseen"} if cls is PrivateMTL else {}
     est = cls(epsilon=10.0, adjacency=adjacency, unseen_task="mean", **unseen)
     plan = StructurePlan(est, population, STRUCTURES)
-    options = {"pooled": (BOUND, 30), "noise": (0.5,), "spread": (0.5,)}.get(name, ())
+    options = {"pooled": (BOUND, 30)}.get(name, (0.5,))
     mechanism = getattr(plan, kind)(share, *(options if kind in ("pooled", "number") else ()))
     spec = query_specs(plan, population)[name]
     assert spec.total is not None

@@ -1,0 +1,107 @@
+"""Scales of columns that differ by orders of magnitude, from what tasks say of them.
+
+Priors of models, and the rounds of the pooled model, know one scale of all columns. Whether that
+will do is one vote: a task says yes or no (+-1/2, sensitivity 1, zero-out 1/2) by the variance of
+the octaves of its own columns, less what chance makes of so few rows. Where most say that columns
+differ, every task sends the octave of each of its d columns, d histograms in one: sensitivity
+sqrt(2 d) (zero-out sqrt(d)). Columns are then divided by powers of 2 in all that follows, and
+models are published and handed out in the units that they came in.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+from scipy.special import ndtr, polygamma
+
+from .levels import OCTAVES, octave_of
+
+_APART = 2.0  # std of the octaves of a task's columns, from which they differ
+_SIZES, _LEAST = 12.0, 0.02  # spread of the public prior of octaves; noise at least, of the tasks
+_WIDTH = 0.6  # std of the octaves of tasks about that of their column
+_CLEAR = 0.5  # posterior weight of three octaves that are found
+
+
+def votes_on_columns(levels):
+    """Whether columns differ, by the rows of each task, (n_tasks, 1): 1/2, -1/2, or 0 of one row.
+
+    Parameters
+    ----------
+    levels : TaskLevels
+    """
+    variances = levels.column_variances()
+    varies, n = np.isfinite(variances), np.maximum(levels.n - 1.0, 1e-9)
+    octaves = 0.5 * np.log2(np.where(varies, variances, 1.0))
+    count = varies.sum(axis=1)
+    mean = np.where(varies, octaves, 0.0).sum(axis=1) / np.maximum(count, 1)
+    squares = np.where(varies, (octaves - mean[:, None]) ** 2, 0.0).sum(axis=1)
+    chance = polygamma(1, 0.5 * n) / (2.0 * np.log(2.0)) ** 2
+    differ = squares / np.maximum(count - 1, 1) - chance > _APART**2
+    return np.where((count > 1) & (levels.n > 1.0), np.where(differ, 0.5, -0.5), 0.0)[:, None]
+
+
+def octaves_of_columns(levels):
+    """Octaves of the std of a task's columns, or of those of one value of its size, (n_tasks, d).
+
+    Zero columns, and single rows, have none: NaN.
+    """
+    std = np.sqrt(levels.column_variances())
+    std = np.where(np.isfinite(std), std, np.abs(levels.rows))
+    return np.where((std > 0) & (levels.n > 1.0)[:, None], octave_of(std), np.nan)
+
+
+def sum_of_columns(contributions, positions=None):
+    """Tasks in every octave of each column, (d * 80,); a number that is not finite is in none.
+
+    A task fills d bins at most: sensitivity sqrt(2 d) for replace-one, sqrt(d) for zero-out.
+    """
+    found = np.abs(np.asarray(contributions["octaves"], dtype=float))
+    n, d = found.shape
+    known = np.isfinite(found)
+    octave = np.log2(np.abs(octave_of(np.where(known, found, 1.0))))
+    bins = np.rint(octave).astype(int) + OCTAVES // 2 + OCTAVES * np.arange(d)
+    return {"octaves": np.bincount(bins[known], minlength=d * OCTAVES).astype(float)}
+
+
+def scales_of(counts, std, n_tasks):
+    """Scales of the columns from a noisy `sum_of_columns`, (d,) powers of 2; None: none is clear.
+
+    Octaves of the tasks of a column are taken to be normal about its own, with a public prior as
+    that of windows; the posterior mean is taken. Columns for which none is clear have the median of
+    the others.
+    """
+    h, octaves = counts.reshape(-1, OCTAVES) / n_tasks, np.arange(-38.0, 38.01, 0.5)
+    edges = np.arange(OCTAVES + 1) - OCTAVES // 2
+    shares = np.diff(ndtr((edges - octaves[:, None]) / _WIDTH), axis=1)
+    logs = h @ shares.T - 0.5 * (shares**2).sum(axis=1)
+    logs = logs / max(std / n_tasks, _LEAST) ** 2 - 0.5 * (octaves / _SIZES) ** 2
+    p = np.exp(logs - logs.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    found = p @ octaves
+    clear = np.where(np.abs(octaves - found[:, None]) <= 1.5, p, 0.0).sum(axis=1) > _CLEAR
+    if not clear.any():
+        return None
+    # Between the half octaves of the grid, which rounding must not decide about.
+    return 2.0 ** np.floor(np.where(clear, found, np.median(found[clear])) + 0.25)
+
+
+def scaled(table, scale):
+    """The table with columns over their scale (d,); None: the table."""
+    if scale is None:
+        return table
+    X = table.X
+    if sparse.issparse(X):
+        return replace(table, X=X.multiply(1.0 / scale).tocsr().astype(X.dtype))
+    return replace(table, X=np.divide(X, scale, dtype=X.dtype, casting="same_kind"))
+
+
+def unscaled(moments, scale):
+    """`Moments` of (w, b) in the units of the table, from those of its scaled columns."""
+    if scale is None:
+        return moments
+    by = np.append(1.0 / scale, 1.0)
+    return moments._replace(
+        mean=moments.mean * by,
+        unit=moments.unit * by[:, None] * by,
+        between=moments.between * by[:, None] * by,
+    )
