@@ -109,6 +109,9 @@ class StructureBillboard(OfModels):
         Distances of targets from the mean model.
     groups : Groups or None
         Centres of groups, of which there may be none; None where nobody asked for them.
+    related : ndarray (r, d + 1) or None
+        G of a relation, levels last: a task with the row v is about v G, in place of the level and
+        the centre of structures.
     column_scale : ndarray (d,) or None
         What columns are divided by before structures, level and groups are about them; None: 1.
     """
@@ -124,6 +127,7 @@ class StructureBillboard(OfModels):
     loss: str = "squared"
     residuals: Residuals | None = None
     groups: Groups | None = None
+    related: np.ndarray | None = None
     column_scale: np.ndarray | None = None
 
     constraints = {
@@ -131,7 +135,7 @@ class StructureBillboard(OfModels):
         "loss": [StrOptions(set(DATAFITS))],
     }
     settings = ("init", "loss")
-    added = ("level", "loss", "residuals", "groups", "column_scale")
+    added = ("level", "loss", "residuals", "groups", "related", "column_scale")
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -164,6 +168,15 @@ class StructureBillboard(OfModels):
         if self.level is not None:
             intercept[:] = self.add_init(self.centre, self.level.intercept)[1]
         return coef, intercept
+
+    def models_of_relation(self, tasks):
+        """v G of these tasks, (n_tasks, d + 1); None without a relation."""
+        return None
+
+    def _evidence(self, table, related=None, **settings):
+        """`Evidence` of differences, with the centres of a relation."""
+        own_centres = None if related is None else np.ascontiguousarray(related[:, :-1])
+        return Evidence(table, self.n_tasks, own_centres=own_centres, **settings)
 
     def _of_columns(self, W):
         """Models (..., d) in the units of the table."""
@@ -200,7 +213,7 @@ class StructureBillboard(OfModels):
         yield from self._declared_init()
         if self.column_scale is not None:
             yield "column_scale", self.column_scale, [(d,)]
-            if not self.column_scale.min() > 0 or self.level is None or self.loss == "poisson":
+            if not self.column_scale.min() > 0.0 or self.level is None or self.loss == "poisson":
                 raise ValueError("its column_scale is not that of a course with levels")
         for s in self.structures:
             if (s.snr_centre is None) != (s.snr_spread is None):
@@ -238,8 +251,9 @@ class StructureBillboard(OfModels):
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
+        related = self.models_of_relation(table.tasks)
         of_columns = scaled(self._differences(table), self.column_scale)
-        evidence = Evidence(of_columns, self.n_tasks, **settings)
+        evidence = self._evidence(of_columns, related, **settings)
         extras = {}
         if self.groups is None:
             W, b, energies = evidence.models(self.structures)
@@ -248,7 +262,7 @@ class StructureBillboard(OfModels):
             W, b, energies, membership = members.models(self.structures, self.groups)
             extras["membership_"] = membership
         if self.level is not None:
-            b = TaskLevels(evidence.table).intercepts(W, energies, self.level)
+            b = TaskLevels(evidence.table, related).intercepts(W, energies, self.level)
         found = self.add_init(self._of_columns(W), b)
         if self.init is not None:
             bare = Evidence(scaled(table, self.column_scale), self.n_tasks, **settings)
@@ -273,7 +287,8 @@ class StructureBillboard(OfModels):
     def posterior(self, table, *, fit_intercept, width=None):
         settings = {"classification": False, "fit_intercept": fit_intercept}
         scale = self.column_scale
-        evidence = Evidence(scaled(self._differences(table), scale), self.n_tasks, **settings)
+        related = self.models_of_relation(table.tasks)
+        evidence = self._evidence(scaled(self._differences(table), scale), related, **settings)
         table = scaled(table, scale)
         sums = bare_sums = TaskSums(table, fit_intercept)
         if self.init is not None:
@@ -288,7 +303,7 @@ class StructureBillboard(OfModels):
             noise = own_noise(found, bare_sums, width)
             found = free_intercept(found, sums)
         else:
-            levels = TaskLevels(evidence.table)
+            levels = TaskLevels(evidence.table, related)
             found, noise = levels.posterior(found, sums, self.level, width)
         if self.init is None:
             return posterior(unscaled(found, scale), *noise)

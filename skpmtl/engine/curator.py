@@ -129,6 +129,7 @@ class _Course:
 
     def __init__(self, population, plan, log):
         self.plan, self.log = plan, log
+        self.tasks = population.tasks
         self.m, self.d, C = population.n_tasks, population.n_features, population.n_outputs
         self.shape = (self.d,) if C == 1 else (C, self.d)  # of a model
         self.billboard = StructureBillboard.empty(self.m, *self.shape)
@@ -407,18 +408,29 @@ class _Course:
     def pooled_rounds(self, share, part):
         """Rounds of the pooled model, from where it is."""
         middle, unit = self.window
-        theta = np.zeros(self.d + 1) if self.theta is None else self.theta
+        relation, to, shape = self.plan.relation, None, (1, self.d + 1)
+        if relation is not None:
+            to, shape = relation.weights(self.tasks), (relation.rank, self.d + 1)
+        theta = np.zeros(shape) if self.theta is None else self.theta
         bounds = self.plan.bounds_of_pooled(share, part)
         for t, bound in enumerate(bounds):
             mechanism = self.plan.pooled(share, float(bound), len(bounds))
             self.pooled_bounds.append((float(bound), std_of(mechanism)))
             words = f"mean of clipped updates of the pooled model, round {t + 1} of {len(bounds)}"
-            theta = theta + (yield from self.query(
-                share, "pooled", words, mechanism, clipped_sum("pooled", bound), self.m,
-                theta=theta[None], clip_norm=float(bound), middle=middle, unit=unit,
-                scale=self.scale, offset=self.offset,
-            ))  # fmt: skip
-        self.theta, self.centre = theta, unit / self.scale * theta[1:]
+            combine = clipped_sum("pooled", bound, to, shape)
+            way = (yield from self.query(
+                share, "pooled", words, mechanism, combine, self.m, theta=theta,
+                clip_norm=float(bound), middle=middle, unit=unit, scale=self.scale,
+                offset=self.offset,
+            )).reshape(shape)  # fmt: skip
+            theta = theta + (way if relation is None else self.m * way)
+        self.theta, of_all = theta, theta[0]
+        if relation is not None:  # a model of the mean of the covariates stands for all
+            models = np.column_stack([unit / self.scale * theta[:, 1:], unit * theta[:, 0]])
+            models[:, -1] += middle * relation.of_constant
+            of_all = relation.rows(self.tasks).mean(axis=0) @ theta
+            self.billboard = replace(self.billboard, related=models)
+        self.centre, self.level_of_all = unit / self.scale * of_all[1:], of_all[0]
 
     def contest(self, share):
         """Odds of the pooled slopes, and of a mean, against what does without; -> whether for.
@@ -464,7 +476,7 @@ class _Course:
         middle, unit = self.window
         window = None if self.plan.classification else unit
         level = Level(
-            float(middle + unit * self.theta[0] - self.centre @ self.offset),
+            float(middle + unit * self.level_of_all - self.centre @ self.offset),
             self.centre.copy(), window,
             pooled=self.plan.all_pooled,
         )  # fmt: skip

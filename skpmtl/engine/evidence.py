@@ -50,10 +50,13 @@ class Evidence:
         How many shaped the structures.
     classification : bool
     fit_intercept : bool
+    own_centres : ndarray (n_tasks, d), default=None
+        Centres of the tasks, of a relation, in place of those of structures that have one.
     """
 
-    def __init__(self, table, n_tasks, *, classification, fit_intercept):
+    def __init__(self, table, n_tasks, *, classification, fit_intercept, own_centres=None):
         self.table, self.n_tasks, self.classification = table, n_tasks, classification
+        self.own_centres = own_centres
         self.settings = {"classification": classification, "fit_intercept": fit_intercept}
         self._known, self._kappa = {}, None
 
@@ -169,7 +172,7 @@ class Evidence:
         found = []
         for s in structures:
             root, kappa, weights, _, trust = self._priors(s)
-            centre = s.centre if s.centre.any() else None
+            centre = self._centre(s)
             found.append(moments(sums, Priors(root, weights, kappa, trust=trust, centre=centre)))
         good = np.stack([np.isfinite(part.evidence) for part in found])
         shares = np.where(good, np.nan_to_num(self.shares(structures)).T, 0.0)
@@ -218,6 +221,12 @@ class Evidence:
                 penalty = penalty + weak
         return penalty + 2.0 * logsumexp(-0.5 * penalty)
 
+    def _centre(self, structure):
+        """Centre of a structure, or those of the tasks; None: 0."""
+        if not structure.centre.any():
+            return None
+        return structure.centre if self.own_centres is None else self.own_centres
+
     def _found(self, structure):
         """-> LocalModels, root, scores at the mode, criterion without prior on the scale, level"""
         key = _key(structure)
@@ -227,7 +236,7 @@ class Evidence:
 
     def _measured(self, structure):
         weak, root = weak_penalty(self.classification), root_of(structure.moment)
-        centre = structure.centre if structure.centre.any() else None
+        centre = self._centre(structure)
         local = LocalModels(self.table, centre=centre, **self.settings)
         if self.classification:
             # The criterion is about a response that belongs to the scores so far: those of zero

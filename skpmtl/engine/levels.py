@@ -306,10 +306,12 @@ class TaskLevels:
     ----------
     table : TaskTable
         Of real targets or two classes.
+    related : ndarray (n_tasks, d + 1), default=None
+        Models of a relation, level last, in place of the pooled one.
     """
 
-    def __init__(self, table):
-        self.table = table
+    def __init__(self, table, related=None):
+        self.table, self.related = table, related
         self.n = np.asarray(table.support, dtype=float)
         weights = table.counts / np.repeat(self.n, table.sizes)
         shape = table.n_tasks, table.X.shape[0]
@@ -364,6 +366,8 @@ class TaskLevels:
 
     def pooled(self, level):
         """m_k, (n_tasks,)."""
+        if self.related is not None:
+            return self.related[:, -1] + np.einsum("kj,kj->k", self.rows, self.related[:, :-1])
         return level.intercept + self.rows @ level.coef
 
     def noises(self, energies, level):

@@ -119,7 +119,7 @@ class StructurePlan(Plan):
     - sizes and levels, unit vectors of a bin of the histogram: sqrt(2) (1). Of d columns, one each
       in d histograms: sqrt(2 d) (sqrt(d)).
     - updates and intercepts of length at most r, and votes on columns, noises and spreads, numbers
-      from -r to r: 2 r (r).
+      from -r to r: 2 r (r). So have updates times a row of length 1 at most, of a relation.
     - contests, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
     - votes on evidence, vectors of length at most c: 2 c (c), see `skpmtl.engine.votes`.
     - shares of rows in bins, non-negative and of sum 1: sqrt(2) (1).
@@ -166,6 +166,8 @@ class StructurePlan(Plan):
         Whether groups of tasks are asked for, and whether the budget allows to look for them.
     numbers : tuple of int
         Of groups, on which tasks vote.
+    relation : Relation or None
+        Of the pooled models of tasks, with levels.
     cap_curvature : bool
         Whether `skpmtl.engine.pooled.PooledUpdates` has the levels of tasks.
     without_window : dict of str to (str, float)
@@ -174,6 +176,7 @@ class StructurePlan(Plan):
     """
 
     cap_curvature = False
+    relation = None
     numbers = NUMBERS
 
     def __init__(self, est, population, structures, public_init=None):
@@ -325,7 +328,12 @@ class StructurePlan(Plan):
     def bounds_of_pooled(self, share, part):
         """Bounds on the updates of the rounds of the pooled model, in units of the window."""
         budget = self.n_tasks * self.mu_of(share) * 2.0 / self._reach(2.0, 1.0)
-        return bounds_of(budget / math.sqrt(self.dimension + 1), part)
+        return bounds_of(budget / (math.sqrt(self.dimension + 1) * self.n_related), part)
+
+    @property
+    def n_related(self):
+        """Columns of the relation; 1 without."""
+        return 1 if self.relation is None else self.relation.rank
 
     def _reach(self, replace_one, zero_out):
         return replace_one if self.adjacency == "replace-one" else zero_out
@@ -363,7 +371,7 @@ class StructurePlan(Plan):
     def pooled(self, share, clip_norm, n_rounds):
         """For the mean update of the pooled model in one of the rounds of a share."""
         sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
-        return self._vector(share, self.dimension + 1, sensitivity, n_rounds)
+        return self._vector(share, self.n_related * (self.dimension + 1), sensitivity, n_rounds)
 
     def window(self, share):
         """For the histogram of levels."""

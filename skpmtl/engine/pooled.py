@@ -73,10 +73,13 @@ class PooledUpdates:
         the others would hardly move.
     exact : bool, default=False
         Without noise tasks of few rows follow the pooled model more, and their levels less.
+    related : bool, default=False
+        Whether each task has a pooled model of its own.
     """
 
-    def __init__(self, table, levels=None, exact=False):
+    def __init__(self, table, levels=None, exact=False, related=False):
         self.table, self.levels, self.exact, self._made = table, levels, exact, (None, None)
+        self.which = np.arange(table.n_tasks) if related else None
 
     def ways(self, theta, middle, unit, scale, offset=None):
         """Updates of all tasks before they are clipped, (n_tasks, d + 1).
@@ -108,7 +111,7 @@ class PooledUpdates:
         d = table.n_features + 1
         least = 1 if table.n_tasks * d * d <= _SMALL else d
         wide, problem = with_ones(table, scale, offset), Problem(loss, 1, False)
-        centred = CentredTasks(wide, problem, least=least)
+        centred = CentredTasks(wide, problem, self.which, least=least)
         strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH
         curvature = centred.smoothness
         if self.levels is not None:
@@ -118,7 +121,7 @@ class PooledUpdates:
             strength = strength + _EXACT_ROWS / table.support
             ones = np.append(_FREE_LEVELS, np.ones(d - 1))
             wide = replace(wide, X=scaled(wide, 1.0 / ones).X)
-            centred = CentredTasks(wide, problem, least=least)
+            centred = CentredTasks(wide, problem, self.which, least=least)
         centred.prox_strength = np.maximum(strength * curvature, 1e-8)
         if loss == "squared":
             centred = centred.with_targets((table.y - middle) / unit)

@@ -52,7 +52,7 @@ def query_specs(plan, population):
         public = {**centre, "clip_norm": Real}
         found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
     if plan.levels:
-        found |= _query_specs_of_levels(plan, d, billboard)
+        found |= _query_specs_of_levels(plan, population, billboard)
     if plan.few_rows:
         scale, moments = {"snr_centre": Real}, [(d,), (d, d)]
         of_votes = Total.of(sum_of_differences("evidence"), "evidence", N_DIFFERENCES, CLIP)
@@ -121,12 +121,18 @@ def _query_specs_of_groups(d, billboard):
     }
 
 
-def _query_specs_of_levels(plan, d, billboard):
-    def ways(contributions, public, positions):
-        return clipped_sum("pooled", public["clip_norm"])(contributions)["pooled"]
+def _query_specs_of_levels(plan, population, billboard):
+    d, relation = plan.dimension, plan.relation
+    to, shape = None, (plan.n_related, d + 1)
+    if relation is not None:
+        to = relation.weights(population.tasks)
 
-    of_rounds = Total(d + 1, "clip_norm", ways)
-    public = {"theta": [(1, d + 1)], "offset": [(d,)]}
+    def ways(contributions, public, positions):
+        combine = clipped_sum("pooled", public["clip_norm"], to, shape)
+        return combine(contributions, positions)["pooled"]
+
+    of_rounds = Total(plan.n_related * (d + 1), "clip_norm", ways)
+    public = {"theta": [shape], "offset": [(d,)]}
     public |= dict.fromkeys(("clip_norm", "middle", "unit", "scale"), Real)
     spread = (1, 0.5)
     if plan.classification:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..exchange.protocol import TaskSide
+from ..exchange.sums import sum_of_clipped
 from ..local.prior import LocalModels, best_scale, even_root, tempered, vote_penalty
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
@@ -48,11 +49,13 @@ class StructureTaskSide(TaskSide):
         table = differences(tempered(table, settings["fit_intercept"]), plan.public_init)
         self.settings, self.names, self.n_tasks, self.plan = settings, plan.names, n_tasks, plan
         self._unscaled, self.column_scale = table, None
+        if plan.relation is not None:
+            self.relation_rows = plan.relation.rows(table.tasks)
         self._use(table)
 
     def _use(self, table):
         """From now on answer by this table."""
-        self.table = table
+        self.table, self.related = table, None
         self.evidence = Evidence(table, self.n_tasks, **self.settings)
         self._last = None, None
         self._kappa = self._levels = self._personal = self._pooled_updates = None
@@ -65,6 +68,18 @@ class StructureTaskSide(TaskSide):
             return
         self.column_scale = scale
         self._use(scaled(self._unscaled, scale))
+
+    def _relate(self, billboard):
+        """Answer about the models of a relation, once they are released."""
+        if billboard is None or billboard.related is None:
+            return
+        related = self.relation_rows @ billboard.related
+        if not np.array_equal(related, self.related):
+            self.related, self._levels, self._personal = related, None, None
+            own_centres = np.ascontiguousarray(related[:, :-1])
+            self.evidence = Evidence(
+                self.table, self.n_tasks, own_centres=own_centres, **self.settings
+            )
 
     def contributions(self, query):
         """Contributions of every task, by the statistic of the query:
@@ -90,10 +105,16 @@ class StructureTaskSide(TaskSide):
         - "noise", "spread": see `skpmtl.engine.levels`, (m, 1), or (m, `N_DIFFERENCES`) of classes.
         """
         self._scale_columns(query.public.get("column_scale"))
+        self._relate(query.public.get("billboard"))
         found = getattr(self, "_" + query.statistic)(query.public)
         return {query.statistic: found if query.pick is None else found[query.pick]}
 
     def answer(self, query):
+        relation = self.plan.relation
+        if query.statistic == "pooled" and relation is not None:
+            sent, pick = self.contributions(query)["pooled"], query.pick
+            to = relation.weights(self.table.tasks)[slice(None) if pick is None else pick]
+            return {"pooled": sum_of_clipped(sent, query.public["clip_norm"], to)}
         if query.statistic != "groups" or query.pick is not None:
             return super().answer(query)
         self._scale_columns(query.public.get("column_scale"))
@@ -164,7 +185,7 @@ class StructureTaskSide(TaskSide):
     @property
     def levels(self):
         if self._levels is None:
-            self._levels = TaskLevels(self.table)
+            self._levels = TaskLevels(self.table, self.related)
         return self._levels
 
     def _window(self, public):
@@ -188,11 +209,15 @@ class StructureTaskSide(TaskSide):
             capped = self.plan.cap_curvature
             exact = capped and not (self.plan.private or self.table.has_log_loss)
             levels = self.levels if capped else None
-            self._pooled_updates = PooledUpdates(self.table, levels, exact)
+            related = self.plan.relation is not None
+            self._pooled_updates = PooledUpdates(self.table, levels, exact, related)
         return self._pooled_updates
 
     def _pooled(self, public):
-        theta = np.ascontiguousarray(public["theta"])
+        theta = public["theta"]
+        if self.plan.relation is not None:
+            theta = self.relation_rows @ theta
+        theta = np.ascontiguousarray(theta)
         units = (public[name] for name in ("middle", "unit", "scale", "offset"))
         D = self.pooled.ways(theta, *units)
         clip_rows(D, public["clip_norm"], 2, D)

@@ -51,7 +51,7 @@ def clipped_sum(name, bound, to=None, shape=None, less=None):
 
     def combine(contributions, positions=None):
         vectors = contributions[name] if less is None else contributions[name] - less
-        places = None if to is None else to[positions]
+        places = to if to is None or positions is None else to[positions]
         return {name: sum_of_clipped(vectors, bound, places, shape)}
 
     return combine

@@ -440,22 +440,57 @@ class MeanBillboard(Billboard):
 class PooledBillboard(StructureBillboard):
     """A pooled model of all tasks, models around it, and the levels of tasks about it.
 
-    Its fields are those of `StructureBillboard` for the structures "alone", "mean" and "common",
-    and `errors`: `StandardErrors` of the pooled model, intercept last, or None.
+    Its fields are those of `StructureBillboard` for the structures "alone", "mean", "common", and
+    `errors`: `StandardErrors` of the pooled model, intercept last, or None; and `relation`, of
+    which `related` are the models, or None.
     """
 
     errors: StandardErrors | None = None
-    added = (*StructureBillboard.added, "errors")
+    relation: Relation | None = None
+    added = (*StructureBillboard.added, "errors", "relation")
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         yield from super().declared()
         if self.errors is not None:
             yield from self.errors.declared(1, self.n_features + 1)
+        if (self.relation is None) != (self.related is None):
+            raise ValueError("its relation has no models, or models no relation")
+        if self.relation is not None:
+            yield from self.relation.declared()
+            shape = self.relation.rank, self.n_features + 1
+            yield "models of its relation", self.related, [shape]
+            if self.level is None or self.level.window is None:
+                raise ValueError("its relation needs levels of real targets")
+
+    def parameters(self):
+        known = super().parameters()
+        return known if self.relation is None else {**known, "relation": self.relation}
+
+    def with_covariates(self, given):
+        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
+        return replace(self, relation=self.relation.with_tasks(given))
+
+    def models_of_relation(self, tasks):
+        """v G of these tasks, (n_tasks, d + 1); None without a relation."""
+        return None if self.relation is None else self.relation.rows(tasks) @ self.related
+
+    def without_rows(self, tasks):
+        """The models of the relation, or the pooled one."""
+        if self.relation is None:
+            return super().without_rows(tasks)
+        models = self.models_of_relation(tasks)
+        return self.add_init(self._of_columns(models[:, :-1]), models[:, -1])
 
     def attributes(self):
-        """With the pooled slopes, and its intercept where levels were found."""
+        """With the pooled slopes, and its intercept where levels were found; or a relation."""
         found = super().attributes()
+        if self.relation is not None:
+            models = self.relation.transform @ self.related
+            W, b = self._of_columns(models[:, :-1]), models[:, -1].copy()
+            W[:1], b[:1] = self.add_init(W[:1], b[:1])
+            found |= {"relation_coef_": W, "relation_intercept_": b}
+            return {name: value for name, value in found.items() if not name.startswith("mean_")}
         zero = np.zeros(self.model_shape[:-1])
         found.setdefault("mean_coef_", self.add_init(self.centre, zero)[0].copy())
         if self.level is not None:

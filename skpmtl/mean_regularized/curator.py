@@ -115,11 +115,13 @@ def around_a_mean(course):
         errors = StandardErrors(reason="no window of levels stood out")
     elif plan.errors:
         errors = yield from _errors_of_course(course)
-    course.billboard = PooledBillboard(**vars(course.billboard), errors=errors)
+    course.billboard = PooledBillboard(
+        **vars(course.billboard), errors=errors, relation=plan.relation
+    )
 
 
 def _errors_of_course(course):
-    (middle, unit), scale, theta = course.window, course.scale, course.theta
+    (middle, unit), scale, (theta,) = course.window, course.scale, course.theta
     mechanism, size = course.plan.deviation("deviation"), len(theta)
     released = yield from course.query(
         "deviation", "deviation", WORDS, mechanism, sum_of_deviations(size), theta=theta[None],

@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -47,7 +48,6 @@ __all__ = [
 ]
 
 
-_RELATIONS = "clusters", "relation", "relation_rank"
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %
 
 
@@ -140,8 +140,11 @@ class MeanFamily(HasCovariates, BaseMTL):
         size = n_groups * self._size(population)
         return MeanPlan(self, m, size, intercepts, groups, relation, self._public_init(population))
 
-    def _relation(self, population, quiet=False):
-        """The `Relation` of the parameters, over all tasks; None without one."""
+    def _relation(self, population, quiet=False, most=None):
+        """The `Relation` of the parameters, over all tasks; None without one.
+
+        Of `most` columns at most; None: by the rule of the rounds.
+        """
         if self.relation is None:
             if self.relation_rank is not None:
                 raise ValueError(
@@ -161,7 +164,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         order = None if isinstance(self.tasks, str) else self.tasks
         return read_relation(
             self.relation, population.tasks, order=order, rank=self.relation_rank, quiet=quiet,
-            most=columns_for(self, population),
+            most=columns_for(self, population) if most is None else most,
         )  # fmt: skip
 
     def _warn_of_noise(self, plan, population):
@@ -202,7 +205,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         return 0.0, 0.0 if auto else float(self.clip_norm)
 
     def _has_mean(self):
-        if self.billboard_.has_one_mean:
+        if self.billboard_.has_one_mean or isinstance(self.billboard_, PooledBillboard):
             return super()._has_mean()
         return self.billboard_.mean_intercept is not None
 
@@ -406,10 +409,16 @@ class MeanRegularized(WideSparse, MeanFamily):
         for name in ("lam", "clip_norm", "n_rounds"):
             if not isinstance(getattr(self, name), str):
                 return f"{name}={getattr(self, name)!r} is of the rounds with free levels"
-        for name, missing in (("ridge", 0), ("l1", 0), *dict.fromkeys(_RELATIONS).items()):
+        for name, missing in (("ridge", 0), ("l1", 0), ("clusters", None)):
             given = getattr(self, name)
             if given is not None and (missing is None or given != missing):
                 return f"{name}= is of the rounds with free levels"
+        if self.relation is not None:
+            reason = self._no_related_levels()
+            if reason is not None:
+                return reason
+        elif self.relation_rank is not None:
+            return "relation_rank= is of relation="
         if self.task_weight != "equal":
             return f"task_weight={self.task_weight!r} is of the rounds with free levels"
         if not self.fit_intercept:
@@ -420,6 +429,18 @@ class MeanRegularized(WideSparse, MeanFamily):
             return "models of wide sparse rows are not dense"
         return None
 
+    def _no_related_levels(self):
+        """Why levels do not follow a relation; None: they do."""
+        if not self._is_private():
+            return "relation= without a budget is exact"
+        if self._log_loss:
+            return "relation= of classes and counts is of the rounds with free levels"
+        if self.target_range is None:
+            return "relation= needs a public range of levels, target_range="
+        if self.standard_errors or self.uncertainty == "unseen":
+            return "relation= has errors and intervals of new tasks with free levels only"
+        return None
+
     def _course(self, population):
         """Plan of the fit around a pooled model -> PooledPlan or None, why not"""
         free, unseen = self.levels == "free", self.uncertainty == "unseen"
@@ -427,7 +448,9 @@ class MeanRegularized(WideSparse, MeanFamily):
             return None, None
         reason = "they are free" if free else self._free_because(population)
         if reason is None:
-            plan = PooledPlan(self, population, self._public_init(population))
+            plan = PooledPlan(
+                self, population, self._public_init(population), partial(self._relation, population)
+            )
             if plan.levels:
                 return plan, None
             reason = "there are too few tasks for the budget to find their levels"
@@ -471,6 +494,8 @@ class MeanRegularized(WideSparse, MeanFamily):
         if plan is None:
             return super()._curator(population, source)
         log = self._progress("release %d: noise std %.3g")
+        if plan.relation is not None:
+            self._relation(population, most=plan.relation.rank)  # for its warnings
         return release_structures(population, plan, source, log, around_a_mean)
 
     def _plan(self, population, relation=None):
@@ -479,13 +504,13 @@ class MeanRegularized(WideSparse, MeanFamily):
             plan.free_because = self._course(population)[1]
         return plan
 
-    def _relation(self, population, quiet=False):
+    def _relation(self, population, quiet=False, most=None):
         if self.l1:
             raise ValueError(
                 f"l1={self.l1!r} goes with the whole penalty of a graph or Omega, and no budget: "
                 'pass relation=, relation_rank="all" and epsilon=None, or l1=0.'
             )
-        return super()._relation(population, quiet)
+        return super()._relation(population, quiet, most)
 
     def _fit_table(self, table):
         population = Population.of(table)
@@ -700,6 +725,8 @@ class MeanRegularized(WideSparse, MeanFamily):
             For tasks that the public mapping does not name.
         """
         billboard = self.billboard_
+        if isinstance(billboard, PooledBillboard):
+            return super()._mean_models(unseen)
         which, centres = billboard.around(unseen)
         models = billboard.models(centres).reshape(len(centres), -1, billboard.shape[-1])
         return which, models, billboard.intercepts(unseen)
@@ -729,10 +756,11 @@ _DOC = """{summary}
         may go without the pooled level. "free": every task has its own, and the rounds are those of
         [1]_; so they are with a number as `lam`, `clip_norm` or `n_rounds`, with `ridge`,
         `clusters`, `relation`, ``task_weight="samples"``, ``fit_intercept=False``, more than two
-        classes, sparse rows with more than 2^20 coefficients, and without a budget.
+        classes, sparse rows with more than 2^20 coefficients; and without a budget with classes,
+        `standard_errors`, or where no window of levels stands out.
     epsilon : float or None, default=1.0
-        Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum, with free
-        levels.
+        Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum where
+        levels are free, otherwise the same algorithm without noise.
     delta : float or None, default=None
         Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
@@ -880,6 +908,9 @@ _DOC = """{summary}
     squared budget that the histogram for the window leaves; the rest pays for votes on pooled
     slopes, slopes around them or neither, and for the noise of a row and the spread of levels. See
     `skpmtl.engine.levels`, `skpmtl.engine.pooled` and, for the accounting, `skpmtl.engine.plan`.
+    Tasks also vote on whether their columns differ by orders of magnitude, for 2 % of the squared
+    budget at most. Then their scales are released (`skpmtl.engine.columns`), for 40 % of what the
+    rounds have, and all that follows is about scaled columns; not with log-losses.
 
     Rounds lead to a spatial median of the models of the tasks, not to their mean, and standard
     errors are about that: the sandwich of an M-estimator (`skpmtl.mean_regularized.errors`).

@@ -13,6 +13,9 @@ from . import errors
 
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 _MOST_CROWD = 3.0
+# For every column of a relation of pooled models: tasks times mu over the root of the numbers of a
+# model. The noise in the model of a task grows with the number of columns.
+_COLUMN_RATIO = 10.0
 
 
 def auto_rounds(epsilon):
@@ -240,17 +243,31 @@ class MeanPlan(Plan, RoundsPlan):
 
 
 class PooledPlan(StructurePlan):
-    """Budget shares of a fit around a pooled model: of the structure "mean" alone, with levels."""
+    """Budget shares of a fit around a pooled model: of the structure "mean" alone, with levels.
+
+    `relate`: function of ``quiet`` and ``most``, of so many columns, that gives the `Relation` of a
+    private fit, or None.
+    """
 
     cap_curvature = True
 
-    def __init__(self, est, population, public_init=None):
+    def __init__(self, est, population, public_init=None, relate=None):
         super().__init__(est, population, ("mean",), public_init)
+        if relate is not None and self.private and self.levels:
+            ratio = self.n_tasks * self.mu * 2.0 / self._reach(2.0, 1.0)
+            columns = ratio / (_COLUMN_RATIO * math.sqrt(self.dimension + 1))
+            self.relation = relate(quiet=True, most=max(int(columns), 1))
         self.errors = est.standard_errors
         if self.errors and self.levels:
             shares = self.budget_shares.items()
             self.budget_shares = {name: share * (1.0 - errors.SHARE) for name, share in shares}
             self.budget_shares["deviation"] = errors.SHARE
+
+    def public_inputs(self):
+        public = super().public_inputs()
+        if self.relation is not None:
+            public["relation"] = self.relation.describe()
+        return public
 
     def deviation(self, share):
         """For the sum from which standard errors follow."""

@@ -182,6 +182,11 @@ _DOC = """{summary}
     ``m mu / (2 sqrt(d))`` (replace-one) with the noise: below 0.75, or with m mu below 8, nothing
     is released and every task is alone; below 3 there is one moment and no mean.
 
+    Where levels are looked for, tasks vote on whether their columns differ by orders of magnitude
+    (squared and Huber loss), for 2 % of the squared budget at most. Then their scales are released
+    in place of later rounds, and all that follows is about scaled columns
+    (`skpmtl.engine.columns`). Elsewhere columns should be of similar size.
+
     References
     ----------
     .. [1] {liang}

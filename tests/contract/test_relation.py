@@ -27,6 +27,7 @@ RANGES = {"epsilon": 1e4, "feature_range": (-3.0, 4.0)}
 START = {"coef": [1.0, 0.0, -1.0, 0.0], "intercept": 0.3}
 ESTIMATORS = [
     PrivateMeanRegMTL(**ROUNDS),
+    PrivateMeanRegMTL(epsilon=1e3, target_range=(-20.0, 30.0), uncertainty=True),
     PrivateFedAvg(**ROUNDS),
     PrivateMeanRegMTLClassifier(**ROUNDS),
     MPMTLLowRank(epsilon=1e4, target_range=(-20.0, 30.0)),

@@ -276,6 +276,7 @@ def _rounds():
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
     yield _case(cls, epsilon=1e4, **errors, **known, **related)
+    yield _case(cls, epsilon=1e4, **known, **related)  # on levels
     yield _case(cls, epsilon=20.0, **errors, **related)  # in units of the tasks: no errors
     yield _case(cls, adjacency="zero-out", lam=0.3, ridge=0.1, **related, **few)
     yield _case(published, form="csr", personalization="none", unseen_task="mean", **related, **few)
