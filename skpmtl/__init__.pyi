@@ -2783,6 +2783,7 @@ class PrivateMeanRegMTL(RegressorMixin, BaseEstimator):
     mean_coef_: Any
     mean_intercept_: Any
     relation_coef_: NDArray[Any]
+    relation_intercept_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
     mean_std_: NDArray[Any]
     mean_intercept_std_: float
@@ -2893,6 +2894,7 @@ class PrivateMeanRegMTLClassifier(ClassifierMixin, BaseEstimator):
     mean_coef_: Any
     mean_intercept_: Any
     relation_coef_: Any
+    relation_intercept_: NDArray[Any]
     relation_noise_std_: NDArray[Any]
     mean_std_: Any
     mean_intercept_std_: float

@@ -291,7 +291,7 @@ def test_convergence_without_privacy_warns_of_nothing():
 
 
 def test_convergence_of_fits_without_rounds_is_refused():
-    for est in (fitted(PrivateMeanRegMTL(epsilon=None)), fitted(LocalOnly())):
+    for est in (fitted(PrivateMeanRegMTL(0.1, epsilon=None)), fitted(LocalOnly())):
         with pytest.raises(ValueError, match="had no rounds"):
             ConvergenceDisplay.from_estimator(est)
     with pytest.raises(ValueError, match=r"shapes .*\(2,\).*\(3,\)"):

@@ -412,7 +412,7 @@ class _Course:
         if relation is not None:
             to, shape = relation.weights(self.tasks), (relation.rank, self.d + 1)
         theta = np.zeros(shape) if self.theta is None else self.theta
-        bounds = self.plan.bounds_of_pooled(share, part)
+        bounds, ways, noise = self.plan.bounds_of_pooled(share, part), [], []
         for t, bound in enumerate(bounds):
             mechanism = self.plan.pooled(share, float(bound), len(bounds))
             self.pooled_bounds.append((float(bound), std_of(mechanism)))
@@ -423,9 +423,14 @@ class _Course:
                 clip_norm=float(bound), middle=middle, unit=unit, scale=self.scale,
                 offset=self.offset,
             )).reshape(shape)  # fmt: skip
-            theta = theta + (way if relation is None else self.m * way)
+            if relation is not None:
+                way = self.m * way
+                noise.append(np.full(shape[0], self.m * std_of(mechanism)))
+            ways.append(way)
+            theta = theta + way
         self.theta, of_all = theta, theta[0]
         if relation is not None:  # a model of the mean of the covariates stands for all
+            theta = self.plan.shrunk(np.array(ways), theta, np.array(noise))
             models = np.column_stack([unit / self.scale * theta[:, 1:], unit * theta[:, 0]])
             models[:, -1] += middle * relation.of_constant
             of_all = relation.rows(self.tasks).mean(axis=0) @ theta

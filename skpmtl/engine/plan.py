@@ -51,6 +51,7 @@ _MEAN_WITHOUT_WINDOW = {
     "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("contest 1", 1.0)
 }  # fmt: skip
 _ONCE = 20.0  # tasks times mu over the root of a model's numbers, below which rounds come once
+_RELATED_PATH = 0.5  # of the rounds of a relation, at least, with little budget
 _LATER = 0.18  # that the second rounds then leave to the first
 _MOST_WINDOW = 0.10  # share of the window of levels
 # Standard deviations by which half of the tasks should stand out: of the scale of features, which
@@ -328,7 +329,8 @@ class StructurePlan(Plan):
     def bounds_of_pooled(self, share, part):
         """Bounds on the updates of the rounds of the pooled model, in units of the window."""
         budget = self.n_tasks * self.mu_of(share) * 2.0 / self._reach(2.0, 1.0)
-        return bounds_of(budget / (math.sqrt(self.dimension + 1) * self.n_related), part)
+        ratio = budget / (math.sqrt(self.dimension + 1) * self.n_related)
+        return bounds_of(ratio, part, 2.0 if self.relation is None else _RELATED_PATH)
 
     @property
     def n_related(self):

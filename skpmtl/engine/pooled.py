@@ -31,7 +31,7 @@ _EXACT_ROWS, _FREE_LEVELS = 5.0, 4.0
 _EVEN = 10.0  # median variances of features, which the curvature is at most with `levels`
 
 
-def bounds_of(ratio, part):
+def bounds_of(ratio, part, least=2.0):
     """Bounds on the updates of all rounds, in units of the window.
 
     Parameters
@@ -40,11 +40,13 @@ def bounds_of(ratio, part):
         Tasks times mu over the root of the numbers of a model; infinite without noise.
     part : float
         Of the ratio, which the path is.
+    least : float, default=2.0
+        Length of the path with little budget.
     """
     if not np.isfinite(ratio):
         n_rounds, path = PLAIN_ROUNDS, _PLAIN_PATH
     else:
-        n_rounds, path = N_ROUNDS, float(np.clip(part * ratio, min(2.0, 0.2 * ratio), 20.0))
+        n_rounds, path = N_ROUNDS, float(np.clip(part * ratio, min(least, 0.2 * ratio), 20.0))
     falling = 1.0 - np.arange(n_rounds) / n_rounds
     return falling / falling.sum() * path
 

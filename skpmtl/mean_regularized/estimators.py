@@ -755,9 +755,10 @@ _DOC = """{summary}
         a task goes between its own level and the pooled one by its own evidence. "pooled": no task
         may go without the pooled level. "free": every task has its own, and the rounds are those of
         [1]_; so they are with a number as `lam`, `clip_norm` or `n_rounds`, with `ridge`,
-        `clusters`, `relation`, ``task_weight="samples"``, ``fit_intercept=False``, more than two
-        classes, sparse rows with more than 2^20 coefficients; and without a budget with classes,
-        `standard_errors`, or where no window of levels stands out.
+        `clusters`, ``task_weight="samples"``, ``fit_intercept=False``, more than two classes,
+        sparse rows with more than 2^20 coefficients; with `relation` but for squared loss with a
+        budget, `target_range`, and neither `standard_errors` nor intervals of new tasks; and
+        without a budget with classes, `standard_errors`, or where no window of levels stands out.
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum where
         levels are free, otherwise the same algorithm without noise.
@@ -804,7 +805,8 @@ _DOC = """{summary}
 
         Covariates may include those of tasks that are added later; see also `relate`. With
         ``clip_norm="auto"`` columns for which the budget is too small are left out, the last ones
-        first, and the report says so. Sparse X is then made dense.
+        first, and the report says so. Sparse X is then made dense. Pass `target_range` for levels
+        that follow the covariates, too (see `levels`).
     relation_rank : int, "all" or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks. "all", without a
         budget and with a number as `lam`: the whole of Omega is the penalty, see Notes.
@@ -847,9 +849,12 @@ _DOC = """{summary}
         first;
         names are ``billboard_.relation.names``. Where ``billboard_.own_units``, in lengths of each
         task's own model.
+    relation_intercept_ : ndarray of shape (n_covariates,)
+        The same of the intercept, where levels follow the relation.
     relation_noise_std_ : ndarray of shape (n_covariates,)
         Standard deviation of the noise in every number of its rows, which `epsilon` costs; how far
-        tasks of the same covariates differ is not in it. Missing without noise.
+        tasks of the same covariates differ is not in it. Missing without noise, and where levels
+        follow the relation.
     mean_std_ : ndarray of shape (n_features,){shapes_of_mean}
         With `standard_errors`: standard errors of the shared model before it is shrunk. They hold
         the noise and differences between tasks; NaN where ``billboard_.errors.reason`` says why.

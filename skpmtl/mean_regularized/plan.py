@@ -8,6 +8,7 @@ from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, exact_report
 from ..privacy.sampling import accountant_name
+from ..rounds.curator import shrinkage
 from ..rounds.plan import COUNT_SHARE, SCALE_SHARE, RoundsPlan, columns_within
 from . import errors
 
@@ -15,7 +16,7 @@ _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 _MOST_CROWD = 3.0
 # For every column of a relation of pooled models: tasks times mu over the root of the numbers of a
 # model. The noise in the model of a task grows with the number of columns.
-_COLUMN_RATIO = 10.0
+_COLUMN_RATIO = 6.0
 
 
 def auto_rounds(epsilon):
@@ -262,6 +263,12 @@ class PooledPlan(StructurePlan):
             shares = self.budget_shares.items()
             self.budget_shares = {name: share * (1.0 - errors.SHARE) for name, share in shares}
             self.budget_shares["deviation"] = errors.SHARE
+
+    def shrunk(self, ways, theta, noise_std):
+        """The coefficients of covariates as far as known noise leaves them; see `shrinkage`."""
+        factors = shrinkage(ways, theta, noise_std)[0]
+        factors[0] = 1.0  # of the constant
+        return factors[:, None] * theta
 
     def public_inputs(self):
         public = super().public_inputs()
