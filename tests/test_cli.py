@@ -113,9 +113,9 @@ def test_classes(folder, capsys):
     assert len(model["intercept"]) == len(model["numbers"]["age"]["coef"]) == 3
 
 
-def test_public_facts_about_tasks(folder, capsys):
-    facts = make_clinics(70, (8, 30), random_state=0).tasks
-    facts[60:].to_csv(folder / "late_tasks.csv")
+def test_public_covariates_about_tasks(folder, capsys):
+    covariates = make_clinics(70, (8, 30), random_state=0).tasks
+    covariates[60:].to_csv(folder / "late_tasks.csv")
     command = ("fit data.csv --task clinic --target pressure --epsilon 9 --tasks tasks.csv "
                "--public public.json --drop level --method covariates --output out")  # fmt: skip
     run(command)
@@ -125,7 +125,7 @@ def test_public_facts_about_tasks(folder, capsys):
         run("personalize out/public late.csv --output more")
     run("personalize out/public late.csv --tasks late_tasks.csv --output more")
     assert len(list((folder / "more").iterdir())) == 10
-    facts[:60][[]].to_csv(folder / "tasks.csv")
+    covariates[:60][[]].to_csv(folder / "tasks.csv")
     with pytest.raises(SystemExit, match="needs --tasks FILE with columns of covariates"):
         run(command.replace("--output out", "--output other"))
 

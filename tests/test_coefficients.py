@@ -70,10 +70,10 @@ def test_wide_targets_and_new_tasks():
 
 @pytest.mark.filterwarnings("ignore:relation=")
 @pytest.mark.parametrize("cls", ["PrivateMeanRegMTL", "MPMTLLowRank", "DPMetaInitClassifier"])
-def test_frames_of_facts(cls):
+def test_tables_of_covariates(cls):
     X, y = clinics(3 if cls.endswith("Classifier") else 0)
-    facts = pd.DataFrame({"beds": [1.0, 2.0, 4.0]}, index=["a", "b", "c"])
-    est = getattr(skpmtl, cls)(epsilon=None, task_feature="clinic", relation=facts).fit(X, y)
+    covariates = pd.DataFrame({"beds": [1.0, 2.0, 4.0]}, index=["a", "b", "c"])
+    est = getattr(skpmtl, cls)(epsilon=None, task_feature="clinic", relation=covariates).fit(X, y)
     frame = est.coef_frame("relation")
     several = est.relation_coef_.ndim == 3
     beds = frame.loc["beds"] if several else frame.loc[["beds"]]

@@ -136,7 +136,7 @@ def test_relatedness_is_the_correlation_or_the_cosine_of_the_models():
         assert cosine[i, j] == pytest.approx(product, abs=1e-14)
 
 
-def test_outliers_are_written_beside_the_tasks():
+def test_outliers_are_written_next_to_the_tasks():
     coef = np.random.default_rng(0).normal(size=(3, 4))
     known = {"tasks": list("abc"), "outlier": [0.25, 0.0, 1.0]}
     display = TaskRelatednessDisplay.from_coef(coef, order=["c", "a"], **known)
@@ -162,7 +162,7 @@ def test_relatedness_of_a_task_without_direction_is_zero(measure):
     np.testing.assert_allclose(display.relatedness, [[1, 0, 1], [0, 1, 0], [1, 0, 1]], atol=1e-12)
 
 
-def test_relatedness_shows_the_tasks_in_the_order_asked_for():
+def test_relatedness_shows_the_tasks_in_the_order_requested():
     estimator = fitted(MPMTLLowRank(epsilon=None))
     display = TaskRelatednessDisplay.from_estimator(estimator, order=[4, 0, 2], colorbar=False)
     expected = np.corrcoef(estimator.coef_)[np.ix_([4, 0, 2], [4, 0, 2])]
@@ -201,7 +201,7 @@ def test_bad_relatedness_is_named(arguments, error, message):
             TaskRelatednessDisplay.from_estimator(arguments["estimator"].fit([[0]], [0]))
 
 
-def test_rows_may_be_asked_for_by_name():
+def test_rows_may_be_requested_by_name():
     similarity = np.array([[1, 0.4, 0.1], [0.8, 1, 0.2], [0.3, 0.6, 1]])
     display = ClientSimilarityDisplay(similarity=similarity, clients=["a", "b", "c"])
     display.plot(order=["c", "a"])
@@ -232,7 +232,7 @@ def test_two_coefficients_have_no_correlation_to_show():
     TaskRelatednessDisplay.from_coef(coef.reshape(2, 2, 2))  # four coefficients of two classes
 
 
-def test_client_similarities_are_drawn_in_the_order_asked_for():
+def test_client_similarities_are_drawn_in_the_order_requested():
     similarity = np.array([[1, 0.4, 0.1], [0.8, 1, 0.2], [0.3, 0.6, 1]])
     display = ClientSimilarityDisplay(similarity=similarity, clients=["a", "b", "c"])
     display.plot(order=[2, 0])
@@ -354,7 +354,7 @@ def with_covariates(**options):
     return est.fit(X, y, task=task)
 
 
-def test_relation_shows_what_facts_add_with_the_noise():
+def test_relation_shows_what_covariates_add_with_the_noise():
     est = with_covariates()
     display = RelationDisplay.from_estimator(est, color="C1")
     assert [ax.get_title() for ax in display.axes_] == ["constant", "urban"]

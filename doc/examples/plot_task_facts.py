@@ -1,16 +1,16 @@
 """
-Tasks with facts: a private multilevel model
-============================================
+Tasks with covariates: a private multilevel model
+=================================================
 
 Two tables: one of pupils (level 1), one of schools (level 2). What an urban school adds to the
 effect of homework is what multilevel modellers ask, and fit with cross-level interactions. With
-``relation=`` the same question is answered under differential privacy for whole schools. Beside it
-stands ``MixedLM`` of statsmodels, which promises no privacy.
+``relation=`` the same question is answered under differential privacy for whole schools. The
+yardstick is ``MixedLM`` of statsmodels, without privacy.
 """
 
 # %%
-# Facts about schools are public; rows of pupils are not. Coefficients of a school follow from its
-# facts, up to something of its own.
+# Covariates of schools are public; rows of pupils are not. Coefficients of a school follow from its
+# covariates, up to something of its own.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -59,17 +59,17 @@ print(est.privacy_.public_inputs["relation"])
 # %%
 # The same model without privacy
 # ------------------------------
-# Interactions of the features with the facts are the fixed effects, and every school has random
-# effects.
+# Interactions of the features with the covariates are the fixed effects, and every school has
+# random effects.
 import warnings
 
 from statsmodels.regression.mixed_linear_model import MixedLM
 
 
 def design(rows):
-    facts = level_2[place[rows]]
+    covariates = level_2[place[rows]]
     X = np.column_stack([np.ones(rows.sum()), pupils.loc[rows, features]])
-    return np.einsum("ij,ik->ijk", facts, X).reshape(len(X), -1), X
+    return np.einsum("ij,ik->ijk", covariates, X).reshape(len(X), -1), X
 
 
 fixed, random = design(train)
@@ -106,9 +106,9 @@ table.round(3)
 # ---------------------
 # Every school ends with its own model, around the one that its covariates give. Each of the three
 # columns takes its part of the budget: at epsilon 0.3 one mean for all is better, from 1 on the
-# facts are. ``MixedLM`` is 5 % below that: it shrinks the levels of schools as well, which here are
-# their own, and knows how far schools of the same facts lie apart.
-epsilons, scores = [0.3, 1.0, 3.0, 10.0], {"with facts": [], "around one mean": []}
+# covariates are. ``MixedLM`` is 5 % below that: it shrinks the levels of schools as well, which
+# here are their own, and knows how far schools of the same covariates lie apart.
+epsilons, scores = [0.3, 1.0, 3.0, 10.0], {"with covariates": [], "around one mean": []}
 
 
 def error(predicted):
@@ -116,7 +116,7 @@ def error(predicted):
 
 
 for epsilon in epsilons:
-    for name, relation in (("with facts", schools), ("around one mean", None)):
+    for name, relation in (("with covariates", schools), ("around one mean", None)):
         est.set_params(epsilon=epsilon, relation=relation)
         est.fit(pupils[train], score[train])
         scores[name].append(error(est.predict(pupils[test])))
@@ -134,7 +134,7 @@ ax.set(xscale="log", xlabel="epsilon", ylabel="mean squared error")
 ax.legend()
 
 # %%
-# A school that opens later is predicted from its facts, and adds its own pupils at no cost.
+# A school that opens later is predicted from its covariates, and adds its own pupils at no cost.
 est.set_params(relation=schools, epsilon=3.0).fit(pupils[train], score[train])
 new = pd.DataFrame({"urban": [True], "size": [0.5]}, index=["new school"])
 opened = pupils[:10].assign(school="new school")

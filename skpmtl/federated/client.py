@@ -173,7 +173,7 @@ def _guarded(mod):
         try:
             return mod(message, context, call_next)
         except Refusal as refusal:
-            logger.error("No part in a secure sum: %s", refusal)
+            logger.error("Secure sum refused: %s", refusal)
             raise
         except Exception:
             logger.exception("No part in a secure sum")

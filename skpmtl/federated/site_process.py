@@ -142,7 +142,7 @@ def _rehearse(config):
                 site.rehearse()
         except Exception:  # what is wrong comes up with the first query
             logger.debug("No rehearsal of %s", part.file, exc_info=True)
-    logger.info("What queries need is compiled, in %.1f s", time.monotonic() - start)
+    logger.info("Compiled the code for queries in %.1f s", time.monotonic() - start)
 
 
 def _answer(link, config, runs, question):
@@ -323,12 +323,12 @@ class _Link:
                     self._connect()
                 found = self.client.PullMessages(fleet_pb2.PullMessagesRequest(node=self.node))
                 if said is not None:
-                    logger.info("The connection to %s is back", self.address)
+                    logger.info("The connection to %s is restored", self.address)
                 break
             except (httpx.HTTPError, RuntimeError, OSError) as error:
                 why = _why(error)
                 if why != said:
-                    logger.warning("No connection to %s, trying on: %s", self.address, why)
+                    logger.warning("No connection to %s, retrying: %s", self.address, why)
                 said = why
                 if isinstance(error, httpx.HTTPStatusError):
                     self.node = None  # it may have forgotten this site

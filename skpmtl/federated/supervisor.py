@@ -198,7 +198,7 @@ class Supervisor:
             except OSError as error:
                 if not may_pass(error):
                     raise
-                logger.warning("%s: %s; tried again", type(error).__name__, error)
+                logger.warning("%s: %s; retrying", type(error).__name__, error)
                 time.sleep(_PAUSES[0])
             time.sleep(_LOOK)
         status = [self._stands(run) for run in self.runs]
@@ -257,7 +257,7 @@ class Supervisor:
             write_page(run.folder, pictures=last)
             write_studies(self.folder)
         except OSError as error:
-            logger.warning("%s has no page: %s", run.name, error)
+            logger.warning("%s: the report page cannot be written: %s", run.name, error)
 
     # ------------------------------------------------------------------ sites and alerts
     def _watch(self):
@@ -326,14 +326,14 @@ class Supervisor:
             run.begun, run.started, run.tries = starts, None, 0
             run.next = now + run.pause
             run.pause = min(2 * run.pause, _PAUSES[1])
-            logger.warning("%s: %s; it is started again", run.name, text)
+            logger.warning("%s: %s; restarting", run.name, text)
         if now < run.next:
             return
         if run.started is not None:
-            logger.warning("%s: the run has not begun", run.name)
+            logger.warning("%s: the run has not started", run.name)
         if run.tries == _TRIES:
             run.tries += 1
-            logger.error("%s: given up; see %s", run.name, self.flower / "superlink.txt")
+            logger.error("%s: giving up; see %s", run.name, self.flower / "superlink.txt")
             return
         run.begun, run.started = starts, None
         app, key = self.flower / f"app-{run.name}", self.folder / "curator.key"
@@ -376,7 +376,7 @@ class Supervisor:
                 f"The SuperLink ends as soon as it is started; see {self.flower}/superlink.txt."
             )
         if self.link is not None:
-            logger.warning("The SuperLink has ended; it is started again")
+            logger.warning("The SuperLink has ended; restarting it")
             time.sleep(min(len(self._births), 5))
         self._end_link()
         with socket.socket() as probe:
@@ -401,7 +401,7 @@ class Supervisor:
             except OSError:
                 time.sleep(0.1)
                 continue
-            logger.info("The SuperLink is there, behind port %d", self.settings.port)
+            logger.info("The SuperLink accepts connections on port %d", self.settings.port)
             return
 
     def _register(self):

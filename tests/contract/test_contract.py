@@ -272,7 +272,7 @@ def test_report(case):
 
 
 @every(FIRST.values())
-def test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case):
+def test_noise_is_that_of_the_operating_system_by_default(case):
     est, given = clone(case.estimator), arguments(case, long_data(case.n_classes))
     billboards = []
     for seed in (None, None, 0, 0, 1):

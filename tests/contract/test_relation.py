@@ -17,7 +17,7 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from tests.helpers.data import facts, related
+from tests.helpers.data import covariates, related
 
 M, N, D = 40, 10, 4
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -41,7 +41,7 @@ ESTIMATORS = [
 
 
 @pytest.mark.parametrize("est", ESTIMATORS, ids=repr)
-def test_tasks_without_rows_are_told_by_their_facts(est, tmp_path):
+def test_tasks_without_rows_follow_from_their_covariates(est, tmp_path):
     """Those that are listed, those that come later, here and where a file has been read."""
     X, y, task, Z, *_ = related(np.random.default_rng(4), M + 2, N, D, binary=True, level=2.0)
     labels = "Classifier" in type(est).__name__
@@ -49,8 +49,8 @@ def test_tasks_without_rows_are_told_by_their_facts(est, tmp_path):
     old = task < M
     given = {"tasks": range(M), "unseen_task": "mean", "random_state": 0}
     given |= {"classes": [False, True]} if labels else {}
-    est = clone(est).set_params(relation=facts(Z[:M]), **given)
-    listed = clone(est).set_params(relation=facts(Z), tasks=range(M + 2))
+    est = clone(est).set_params(relation=covariates(Z[:M]), **given)
+    listed = clone(est).set_params(relation=covariates(Z), tasks=range(M + 2))
     est.fit(X[old], y[old], task=task[old])
     answer = "decision_function" if labels else "predict"
     with pytest.raises(ValueError, match=r"without covariates in relation=: \[40\].*relate"):
@@ -58,7 +58,7 @@ def test_tasks_without_rows_are_told_by_their_facts(est, tmp_path):
     with pytest.raises(ValueError, match="without covariates in relation="):
         est.personalize(X[~old], y[~old], task=task[~old])
     save_billboard(est, tmp_path / "board.npz")
-    later = facts(Z[M:], [M, M + 1])
+    later = covariates(Z[M:], [M, M + 1])
     est.relate(later)
     F = np.column_stack([np.ones(2), Z[M:]])
     start = START if est.get_params().get("init") else {"coef": np.zeros(D), "intercept": 0.0}
@@ -74,7 +74,7 @@ def test_tasks_without_rows_are_told_by_their_facts(est, tmp_path):
     assert_allclose(there.relation_coef_, est.relation_coef_)
     there.personalize(X, y, task=task)
     close = {"atol": 1e-2 * np.abs(est.coef_).max()} if est.epsilon is None else {"rtol": 1e-7}
-    assert_allclose(there.coef_[:M], est.coef_, **close)  # but for what holds the facts
+    assert_allclose(there.coef_[:M], est.coef_, **close)  # but for what holds the covariates
     est.personalize(X[~old], y[~old], task=task[~old])
     assert_allclose(there.coef_[M:], est.coef_[M:], rtol=1e-7)
     assert est.coef_.shape == (M + 2, D)

@@ -217,7 +217,7 @@ def test_a_good_start_helps_and_a_bad_one_is_left(est, n_classes, helps):
 @pytest.mark.parametrize("est", [
     PrivateMeanRegMTL(), PrivateFedAvg(), MPMTLLowRank(), PrivateMTL(), DPMetaInit()
 ], ids=repr)  # fmt: skip
-def test_starts_of_another_shape_are_told(est):
+def test_starts_of_another_shape_are_reported(est):
     X, y, task = rows()
     est.set_params(**SEEDED).fit(X, y, task=task)
     with pytest.raises(ValueError, match="has coefficients of the shape"):

@@ -82,8 +82,8 @@ def test_every_fit_has_a_model_for_every_listed_task(case):
     assert_array_equal(est.tasks_, TASKS)
     assert len(est.coef_) == len(est.intercept_) == N_TASKS
     assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
-    # Of these two nothing is known: they have the same, but for noise, clusters and facts of their
-    # own.
+    # Of these two nothing is known: they have the same, but for noise, clusters and covariates of
+    # their own.
     differs = any(getattr(est, name, None) is not None for name in ("clusters", "relation"))
     if not differs and "Relationship" not in case.name:
         assert_array_equal(*est.coef_[ABSENT])
@@ -296,7 +296,7 @@ def test_folds_of_whole_tasks_with_classes(cls):
     assert predicted.shape == (len(y), 2)
 
 
-def test_a_fold_with_all_rows_of_a_task_is_told():
+def test_a_fold_with_all_rows_of_a_task_is_reported():
     X, y = table_of_tasks()
     est = listing(LISTED[2])
     told = r"all rows of some tasks: \[\d+, \d+, \d+\].* use TaskStratifiedKFold"

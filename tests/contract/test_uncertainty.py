@@ -126,7 +126,7 @@ def test_parts_keep_it(case, tmp_path):
         assert_allclose(getattr(other, name), getattr(est, name), rtol=1e-9)
 
 
-def test_sites_write_it_beside_their_models(tmp_path):
+def test_sites_write_it_next_to_their_models(tmp_path):
     """For their own tasks; the billboard that they write has none of it."""
     study = study_of("structures", parameters={"epsilon": 60.0, "uncertainty": True})
     X, y, task = rows_of(study)

@@ -205,7 +205,7 @@ def test_lsoa_like():
     assert np.all(np.abs(np.nansum(Y, axis=0) - expected) < 4 * spread)
 
 
-def test_clinics_are_what_their_public_facts_say():
+def test_clinics_are_what_their_public_covariates_say():
     clinics = make_clinics(200, (5, 40), missing=0.2, random_state=0)
     table = clinics.data
     sizes = table["clinic"].value_counts()
@@ -223,7 +223,7 @@ def test_clinics_are_what_their_public_facts_say():
     assert again.data.equals(table) and again.target.equals(clinics.target)
 
 
-def test_public_facts_about_clinics_tell_of_their_models():
+def test_public_covariates_about_clinics_tell_of_their_models():
     """Slopes of age, fitted by every clinic, vary more between regions than by chance."""
     ratios = []
     for seed in range(10):

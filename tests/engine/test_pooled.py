@@ -70,8 +70,8 @@ def test_a_far_feature_does_not_set_the_strength():
 def test_rounds_find_what_single_tasks_cannot_see():
     """A slope of a column that is constant in every task, and of one that is everywhere 0."""
     rng, m, n = np.random.default_rng(2), 300, 4
-    facts, task = rng.normal(size=m), np.repeat(np.arange(m), n)
-    X = np.column_stack([rng.normal(size=m * n), facts[task], np.zeros(m * n)])
+    covariates, task = rng.normal(size=m), np.repeat(np.arange(m), n)
+    X = np.column_stack([rng.normal(size=m * n), covariates[task], np.zeros(m * n)])
     y = 7.0 + 1.5 * X[:, 0] - 2.0 * X[:, 1] + 0.1 * rng.normal(size=m)[task]
     table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m))
     updates, theta = PooledUpdates(table), np.zeros((1, 4))

@@ -132,7 +132,7 @@ class Counting(TaskSide):
         return {"v": places[:, None] * 1.0}
 
 
-def test_what_tasks_contribute_is_told_by_their_places_in_the_population():
+def test_what_tasks_contribute_is_reported_by_their_places_in_the_population():
     noise, side = object(), Counting()
     part = PartialTaskSide(side, np.array([1, 4, 6]))  # of seven tasks, the others without rows
     query = Query("v", {}, {"v": noise}, lambda sent, positions: sent)

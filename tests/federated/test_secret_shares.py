@@ -39,8 +39,8 @@ def served(folder, case="rounds", names=("north", "south"), **settings):
 
 
 FEW = ("rounds", "adaptive", "meta")
-MORE = ("structures", "prior", "prior about facts", "lengths", "clusters", "algorithm 1", "classes",
-        "averaging", "average", "relationship", "meta, local")  # fmt: skip
+MORE = ("structures", "prior", "prior about covariates", "lengths", "clusters", "algorithm 1",
+        "classes", "averaging", "average", "relationship", "meta, local")  # fmt: skip
 
 
 @pytest.mark.parametrize("case", and_slow(FEW, MORE))
@@ -223,7 +223,7 @@ def test_a_site_walks_one_way(tmp_path):
     site.sealed(2, site.follow("run", 0, [a, b]))
 
 
-def test_a_site_is_told_what_is_new(tmp_path):
+def test_a_site_receives_what_is_new(tmp_path):
     """What follows from parts of a story is what follows from the whole; a gap is noticed."""
     study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3})
     InProcessGrid(study, tmp_path)

@@ -53,7 +53,7 @@ def change_of(message, of="secaggplus_configs", **change):
 
 SUMS = ("rounds", "classes", "lengths", "intercept")
 STRUCTURES = ("structures, start", "prior", "labels")
-META = ("meta", "meta, facts", "meta, local")
+META = ("meta", "meta, covariates", "meta, local")
 MORE_SUMS = ("algorithm 1", "clusters", "averaging")
 MORE_STRUCTURES = ("structures", "structures, labels")
 
@@ -642,7 +642,7 @@ def test_sums_that_show_a_site_are_not_opened(tmp_path, change, caplog):
     assert "a site twice, or without" in caplog.text or "2 are needed" in caplog.text
 
 
-def test_sum_that_was_opened_is_asked_for_over_the_same_sites(tmp_path, caplog):
+def test_sum_that_was_opened_is_requested_over_the_same_sites(tmp_path, caplog):
     """The curator ends before it has the sum, and a site that was away is back."""
     parts = [[1, 4, 6], [0, 2], [8], [3, 5, 7]]
     study = secure_study(timeout=1.0)

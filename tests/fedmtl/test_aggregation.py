@@ -195,7 +195,7 @@ def test_other_rules_by_hand():
     assert_allclose(heads[1][1], HEADS[1][1], rtol=1e-14)
 
 
-def test_per_task_weighs_heads_beside_the_nearest_by_hand():
+def test_per_task_weighs_heads_next_to_the_nearest_by_hand():
     """Two groups of four whose heads have the cosine .8: far beside those that are equal. Were
     there no equal ones, it would be near."""
     heads = [[[1.0, 0.0]]] * 4 + [[[0.8, 0.6]]] * 4

@@ -191,7 +191,7 @@ def test_sizes_of_the_network(hidden, solver):
     assert est.get_params() == before
 
 
-def test_clients_with_conflicting_labels_are_told_apart():
+def test_clients_with_conflicting_labels_are_distinguished():
     """Two domains, the labels of one turned round: the per-task gate keeps them apart, the plain
     mean cannot."""
     rng = np.random.default_rng(0)
@@ -321,7 +321,7 @@ def test_the_papers_rule_scores_as_in_the_prototype(scenario):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", reproduce.SCENARIOS)
-def test_the_per_task_rule_is_beside_the_best_of_all(scenario):
+def test_the_per_task_rule_is_next_to_the_best_of_all(scenario):
     mean = {method: row["mean"] for method, row in table(scenario).items()}
     assert len(mean) == len(reproduce.METHODS)
     assert mean["per-task"] >= max(mean.values()) - 0.005

@@ -22,10 +22,11 @@ def about_one_model(m, sizes, d, *, own=0.3, seed=0, **how):
 
 
 def related(rng, m, n, d, *, own=0.3, binary=False, **how):
-    """Rows of tasks whose models follow from two facts. -> X, y, task, facts (m, 2), B, models
+    """Rows of tasks whose models follow from two covariates. -> X, y, task, covariates (m, 2), B,
+    models
 
-    Of the facts the second is 0 or 1 where `binary` says so; B (3, d) are the coefficients of a
-    constant and the facts.
+    Of the covariates the second is 0 or 1 where `binary` says so; B (3, d) are the coefficients of
+    a constant and the covariates.
     """
     Z = rng.normal(size=(m, 1 if binary else 2))
     if binary:
@@ -35,6 +36,6 @@ def related(rng, m, n, d, *, own=0.3, binary=False, **how):
     return *rows_of(rng, W, n, **how), Z, B, W
 
 
-def facts(Z, tasks=None):
-    """relation= of tasks with the facts Z, numbered or named."""
+def covariates(Z, tasks=None):
+    """relation= of tasks with the covariates Z, numbered or named."""
     return dict(zip(range(len(Z)) if tasks is None else tasks, Z.tolist(), strict=True))

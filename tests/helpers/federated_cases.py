@@ -25,7 +25,7 @@ CASES = {
     ),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
-    "prior about facts": (
+    "prior about covariates": (
         "MPMTLLowRank",
         {"epsilon": 5.0, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
     ),
@@ -86,7 +86,7 @@ CASES = {
         {"epsilon": 5.0, "init": {"coef": [1.0, -0.5, 0.25], "classes": [0, 1]}},
     ),
     "meta, local": ("DPMetaInit", {"epsilon": 50.0, "privacy": "local", "tasks_per_round": 5}),
-    "meta, facts": (
+    "meta, covariates": (
         "DPMetaInit", {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}}
     ),
     "meta, labels": ("DPMetaInitClassifier", {"epsilon": 5.0}),

@@ -130,7 +130,7 @@ def test_ratio_and_noise_over_the_way(adjacency):
     assert servers.mu == pytest.approx(mu / 2.0)
 
 
-def test_lengths_are_asked_for_where_enough_tasks_make_them_clear():
+def test_lengths_are_requested_where_enough_tasks_make_them_clear():
     """The histogram has 4 % of mu^2, and is asked for from seven deviations of a count on."""
     std = histogram("replace-one", 0.2 * MU).noise_std
     least = math.ceil(7.0 * std)

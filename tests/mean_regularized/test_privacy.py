@@ -341,7 +341,7 @@ def test_mean_intercept_is_one_more_release():
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_mean_intercept_beside_sampled_rounds(sampling):
+def test_mean_intercept_next_to_sampled_rounds(sampling):
     """Rounds at 90 % of epsilon and delta, the intercept at 10 %: basic composition."""
     from skpmtl.privacy.sampling import fixed_size_delta, poisson_epsilon
 

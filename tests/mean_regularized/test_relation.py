@@ -1,4 +1,4 @@
-"""Shared models that depend on public facts about tasks."""
+"""Shared models that depend on public covariates about tasks."""
 
 import numpy as np
 import pytest
@@ -17,19 +17,19 @@ from skpmtl.privacy import audit
 from skpmtl.rounds.curator import sum_of_updates
 from skpmtl.tables.relation import Relation, read_relation
 from tests.helpers import data
-from tests.helpers.data import facts
+from tests.helpers.data import covariates
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 30, 8, 4
 
 
 def related(rng, m=M, n=N, d=D, noise=0.3):
-    """-> X, y, task, facts (m, 2)"""
+    """-> X, y, task, covariates (m, 2)"""
     return data.related(rng, m, n, d, binary=True, noise=noise, level=2.0)[:4]
 
 
 def tops(Z):
-    """What is left of models beside their least-squares fit by the facts, as a projection."""
+    """What is left of models beside their least-squares fit by the covariates, as a projection."""
     F = np.column_stack([np.ones(len(Z)), Z])
     return np.eye(len(Z)) - F @ np.linalg.pinv(F)
 
@@ -125,7 +125,7 @@ def test_clusters_are_a_relation_with_the_same_noise():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_task_moves_the_sum_by_more_than_is_stated(seed):
-    """Opposite updates of any size, of the task with the largest leverage, whatever the facts."""
+    """Opposite updates of any size, of the task of largest leverage, for any covariates."""
     rng = np.random.default_rng(seed)
     heavy = rng.standard_t(1.5, size=(40, 3))  # a few tasks far from the others
     relation = read_relation(heavy, np.arange(40), quiet=True)
@@ -165,7 +165,7 @@ def test_audit_passes_and_catches_a_leverage_that_is_stated_too_small(monkeypatc
 @pytest.mark.slow
 def test_the_noise_of_coefficients_is_the_stated_one():
     X, y, task, Z = related(np.random.default_rng(6), n=2)
-    options = {"relation": facts(Z), "clip_norm": 0.5, "n_rounds": 1, "epsilon": 3.0}
+    options = {"relation": covariates(Z), "clip_norm": 0.5, "n_rounds": 1, "epsilon": 3.0}
     found = [
         private(random_state=seed, **options).fit(X, y, task=task).relation_coef_
         for seed in range(200)
@@ -176,14 +176,14 @@ def test_the_noise_of_coefficients_is_the_stated_one():
 
 def test_report_names_the_relation():
     X, y, task, Z = related(np.random.default_rng(7))
-    est = private(20.0, relation=facts(Z)).fit(X, y, task=task)
+    est = private(20.0, relation=covariates(Z)).fit(X, y, task=task)
     line = est.privacy_.public_inputs["relation"]
     assert line.startswith("public, 30 x 3, largest leverage 0.")
     assert est.billboard_.relation.names == ["constant", "covariate 1", "covariate 2"]
 
 
 # ------------------------------------------------------------------------------ use
-def test_facts_help_where_models_follow_from_them():
+def test_covariates_help_where_models_follow_from_them():
     rng = np.random.default_rng(10)
     X, y, task, Z = related(rng, m=300, n=12, d=8, noise=2.0)
     new = np.arange(len(y)) % 12 >= 6
@@ -191,25 +191,25 @@ def test_facts_help_where_models_follow_from_them():
     for name, est in {
         "alone": LocalOnly(),
         "mean": PrivateMeanRegMTL(epsilon=1.0),
-        "facts": PrivateMeanRegMTL(epsilon=1.0, relation=facts(Z)),
+        "covariates": PrivateMeanRegMTL(epsilon=1.0, relation=covariates(Z)),
         "names": PrivateMeanRegMTL(epsilon=1.0, relation=rng.normal(size=(300, 2))),
     }.items():
         est.set_params(tasks=range(300), random_state=0)
         est.fit(X[~new], y[~new], task=task[~new])
         error[name] = np.mean((y[new] - est.predict(X[new], task=task[new])) ** 2)
-    assert error["facts"] < 0.8 * min(error["alone"], error["mean"])
-    assert error["names"] < 1.05 * error["alone"]  # facts that mean nothing do little harm
+    assert error["covariates"] < 0.8 * min(error["alone"], error["mean"])
+    assert error["names"] < 1.05 * error["alone"]  # covariates that mean nothing do little harm
 
 
 def test_parameters_that_do_not_go_together():
     X, y, task, Z = related(np.random.default_rng(11))
     with pytest.raises(ValueError, match="one of clusters= and relation="):
-        private(relation=facts(Z), clusters={k: 0 for k in range(M)}).fit(X, y, task=task)
+        private(relation=covariates(Z), clusters={k: 0 for k in range(M)}).fit(X, y, task=task)
     with pytest.raises(ValueError, match="relation_rank=3 is of relation="):
         private(relation_rank=3).fit(X, y, task=task)
     with pytest.raises(ValueError, match="no relation="):
         private().fit(X, y, task=task).relate({1: 2.0})
-    est = private(relation=facts(Z[:20]))
+    est = private(relation=covariates(Z[:20]))
     with pytest.raises(ValueError, match="without a row in relation="):
         est.fit(X, y, task=task)
     assert not hasattr(est, "coef_")

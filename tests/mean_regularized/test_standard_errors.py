@@ -251,7 +251,7 @@ def test_where_nothing_common_is_released_errors_are_nan_and_say_why():
     assert np.isnan(few.mean_std_).all()
 
 
-def test_the_frame_names_what_it_is_about(tmp_path):
+def test_the_table_names_what_it_is_about(tmp_path):
     X, y, task, _ = table(120, 10, 0.3, 0)
     est = private(120).fit(X, y, task=task)
     frame = est.summary_frame(0.5)
@@ -274,7 +274,7 @@ def test_the_frame_names_what_it_is_about(tmp_path):
     assert (related.relation_std_ > 0).all()
 
 
-def test_frames_of_several_classes_have_one_row_a_class():
+def test_tables_of_several_classes_have_one_row_a_class():
     rng = np.random.default_rng(0)
     X, task = rng.standard_normal((900, 2)), np.repeat(np.arange(60), 15)
     y = np.argmax(X @ rng.standard_normal((2, 3)) + rng.gumbel(size=(900, 3)), axis=1)

@@ -41,7 +41,7 @@ def rows(seed=0, spread=0.3):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
-def test_classes_are_pulled_to_the_start(n_classes, form):
+def test_classes_are_regularised_to_the_start(n_classes, form):
     """Against a general minimiser of every task's loss plus its squared distance to the start."""
     X, y, task, _ = rows()
     labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
@@ -139,21 +139,6 @@ def test_the_report_names_the_start_and_the_noise_over_the_way():
     assert "init" not in PrivateFedAvg(tasks=TASKS).fit(X, y, task=task).privacy_.public_inputs
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, 30.0])
-def test_a_bad_start_costs_little(scale):
-    X, y, task, w = rows(3)
-    rng = np.random.default_rng(0)
-    held = rng.random(len(y)) < 0.3
-    given = {"epsilon": 0.3, "tasks": TASKS, "random_state": 0}
-
-    def error(init):
-        est = PrivateMeanRegMTL(init=init, **given).fit(X[~held], y[~held], task=task[~held])
-        return np.mean((est.predict(X[held], task=task[held]) - y[held]) ** 2)
-
-    assert error(scale * w) <= 1.1 * error(None)
-    assert error(w) < 0.9 * error(None)
-
-
 LABELS = np.array([0, 1, 2])
 SCALED = make_pipeline(StandardScaler(), Ridge())
 BAD = [
@@ -175,7 +160,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("options, kind, message", BAD)
-def test_bad_starts_are_told(options, kind, message):
+def test_bad_starts_are_reported(options, kind, message):
     X, y, task, _ = rows()
     est = PrivateMeanRegMTL(tasks=TASKS, random_state=0).fit(X, y, task=task)
     with pytest.raises(kind, match=message):
@@ -192,7 +177,7 @@ def test_bad_starts_are_told(options, kind, message):
         (np.ones(D), r"has \(3, 4\)"),
     ],
 )
-def test_bad_starts_of_classes_are_told(init, message):
+def test_bad_starts_of_classes_are_reported(init, message):
     with pytest.raises(ValueError, match=message):
         read_public_init(init, D, classes=LABELS)
 

@@ -1,4 +1,4 @@
-"""relation= of private meta-learning: initialisations that follow from public facts."""
+"""relation= of private meta-learning: initialisations that follow from public covariates."""
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ from skpmtl.exchange import Population
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import audit
 from tests.helpers import data
-from tests.helpers.data import facts
+from tests.helpers.data import covariates
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 40, 10, 3
 
 
 def related(seed=0, m=M, n=N, d=D, own=0.2, noise=0.3):
-    """-> X (rows of length about 1), y, task, facts (m, 2), models (m, d)"""
+    """-> X (rows of length about 1), y, task, covariates (m, 2), models (m, d)"""
     how = {"own": own, "noise": noise, "binary": True, "level": 0.0}
     X, y, task, Z, _, W = data.related(np.random.default_rng(seed), m, n, d, **how)
     return X / np.sqrt(d), y, task, Z, np.sqrt(d) * W
@@ -34,7 +34,7 @@ def test_without_privacy_rounds_are_those_of_the_formula():
     X, y, task, Z, _ = related()
     rate, steps, rounds, meta = 0.4, 3, 4, 0.7
     options = {"inner_steps": steps, "inner_learning_rate": rate, "meta_learning_rate": meta}
-    est = private(None, relation=facts(Z), tasks_per_round="all", visits=rounds, **options)
+    est = private(None, relation=covariates(Z), tasks_per_round="all", visits=rounds, **options)
     est.fit(X, y, task=task)
     F, A = np.column_stack([np.ones(M), Z]), np.column_stack([X, np.ones(len(X))])
     relation = est.billboard_.relation
@@ -62,7 +62,7 @@ def test_a_constant_is_one_initialisation(options):
     X, y, task, _, _ = related(1)
     one = private(20.0, **options).fit(X, y, task=task)
     two = private(20.0, relation=np.zeros((M, 0)), **options).fit(X, y, task=task)
-    kept = 1.0 - one.billboard_.noisy  # with facts it is published as tasks take it
+    kept = 1.0 - one.billboard_.noisy  # with covariates it is published as tasks take it
     start = options.get("init", 0.0)
     taken = start + kept * (one.init_coef_ - start)
     assert_allclose(two.relation_coef_[0], taken, rtol=1e-7, atol=1e-9)
@@ -71,7 +71,7 @@ def test_a_constant_is_one_initialisation(options):
     assert two.privacy_.noise_std == one.privacy_.noise_std
 
 
-def test_no_guarantee_depends_on_the_facts():
+def test_no_guarantee_depends_on_the_covariates():
     """Tasks add their noise before anything is multiplied: sums of clipped gradients keep their
     sensitivity wherever a task starts, and of one of leverage 1, too."""
     X, y, task, Z, _ = related(2)
@@ -101,7 +101,7 @@ def test_audit_catches_a_clip_that_is_stated_too_small(monkeypatch):
     near[row], far[row] = 50.0, -50.0
     stated = MetaPlan._reached
     monkeypatch.setattr(MetaPlan, "_reached", lambda self: stated(self) / 1.05)
-    est = private(20.0, relation=facts(Z), inner_steps=2)
+    est = private(20.0, relation=covariates(Z), inner_steps=2)
     result = audit(est, (X, near, task), (X, far, task), replay=True)
     assert not result.passed and "Sensitivity" in str(result)
 
@@ -113,7 +113,9 @@ def test_noise_of_the_rows_is_the_stated_one():
     options = {"inner_steps": 1, "tasks_per_round": "all", "meta_learning_rate": 1.0}
     rows, plan = [], None
     for seed in range(150):
-        est = private(60.0, relation=facts(Z), random_state=seed, **options).fit(X, y, task=task)
+        est = private(60.0, relation=covariates(Z), random_state=seed, **options).fit(
+            X, y, task=task
+        )
         plan = est._plan_[0]
         noise = plan.noise_of_init()
         kept = np.sqrt(est.billboard_.row_noise / noise)
@@ -129,7 +131,7 @@ def test_noise_of_the_rows_is_the_stated_one():
 def test_a_task_alone_is_fine_tuned_as_among_others(cls, refine):
     X, y, task, Z, _ = related(5)
     y = y > 0 if cls is DPMetaInitClassifier else y
-    est = private(100.0, cls=cls, relation=facts(Z), refine=refine).fit(X, y, task=task)
+    est = private(100.0, cls=cls, relation=covariates(Z), refine=refine).fit(X, y, task=task)
     W = est.coef_.copy()
     for k in (0, 7):
         mine = task == k
@@ -137,7 +139,7 @@ def test_a_task_alone_is_fine_tuned_as_among_others(cls, refine):
         assert_allclose(est.coef_[k], W[k], rtol=1e-6, atol=1e-8)
 
 
-def test_facts_help_and_meaningless_ones_do_little_harm():
+def test_covariates_help_and_meaningless_ones_do_little_harm():
     m = 200
     X, y, task, Z, W = related(6, m, 10, 6, own=0.3, noise=1.0)
     noise = np.random.default_rng(7).normal(size=(m, 3))
@@ -145,11 +147,11 @@ def test_facts_help_and_meaningless_ones_do_little_harm():
     for name, est in {
         "alone": LocalOnly(tasks=range(m)),
         "one": private(40.0, m),
-        "facts": private(40.0, m, relation=facts(Z)),
+        "covariates": private(40.0, m, relation=covariates(Z)),
         "nothing": private(40.0, m, relation=noise),
     }.items():
         error[name] = np.sum((est.fit(X, y, task=task).coef_ - W) ** 2)
-    assert error["facts"] < 0.5 * min(error["one"], error["alone"])
+    assert error["covariates"] < 0.5 * min(error["one"], error["alone"])
     assert error["nothing"] < 1.1 * error["one"]
 
 

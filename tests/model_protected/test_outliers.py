@@ -29,7 +29,7 @@ def fit(cls, options, X, y, task):
 
 
 @pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier])
-def test_outliers_are_told_and_models_are_the_same(cls, tmp_path):
+def test_outliers_are_reported_and_models_are_the_same(cls, tmp_path):
     X, y, task, off = tasks_with_outliers()
     options = {}
     if cls is MPMTLLowRankClassifier:

@@ -1,4 +1,4 @@
-"""relation= of model-protected learning: priors about centres that follow from public facts."""
+"""relation= of model-protected learning: priors about centres from public covariates."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from skpmtl.local.prior import LocalModels
 from skpmtl.privacy import gdp_mu
 from skpmtl.tables.table import TaskTable
 from tests.helpers import data
-from tests.helpers.data import facts
+from tests.helpers.data import covariates
 
 M, D, N = 120, 6, 8
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -57,9 +57,9 @@ def test_a_centre_for_every_task_is_one_of_each(classification, several):
         assert_allclose(b[k], intercept[0], rtol=1e-7, atol=1e-8)
 
 
-def test_without_a_budget_facts_are_found():
+def test_without_a_budget_covariates_are_found():
     X, y, task, Z, B, W = related()
-    est = MPMTLLowRank(epsilon=None, relation=facts(Z)).fit(X, y, task=task)
+    est = MPMTLLowRank(epsilon=None, relation=covariates(Z)).fit(X, y, task=task)
     assert_allclose(est.relation_coef_, B, atol=0.2)
     alone = MPMTLLowRank(epsilon=None).fit(X, y, task=task)
     assert error(est, W) < 0.7 * error(alone, W)
@@ -73,7 +73,7 @@ def test_without_a_budget_facts_are_found():
 def test_one_joint_budget(cls, adjacency):
     X, y, task, Z, _, _ = related()
     options = {"epsilon": 8.0, "delta": 1e-5, "adjacency": adjacency}
-    est = cls(relation=facts(Z), tasks=range(M), **options).fit(X, y, task=task)
+    est = cls(relation=covariates(Z), tasks=range(M), **options).fit(X, y, task=task)
     entries = est.privacy_.releases
     mu = [e["sensitivity"] / e["noise_std"] for e in entries]
     assert np.linalg.norm(mu) == pytest.approx(gdp_mu(8.0, 1e-5), rel=1e-4)
@@ -91,27 +91,29 @@ def _population(est):
     return Population(est.tasks_, D)
 
 
-def test_facts_help_under_privacy_and_noise_is_told():
+def test_covariates_help_under_privacy_and_noise_is_reported():
     X, y, task, Z, B, W = related(2, 400)
     options = {"epsilon": 10.0, "tasks": range(400), "random_state": 0}
-    est = MPMTLLowRank(relation=facts(Z), **options).fit(X, y, task=task)
+    est = MPMTLLowRank(relation=covariates(Z), **options).fit(X, y, task=task)
     assert error(est, W) < 0.8 * error(MPMTLLowRank(**options).fit(X, y, task=task), W)
     assert np.abs(est.relation_coef_ - B).max() < 0.4
     assert est.relation_noise_std_.shape == (3,) and (est.relation_noise_std_ > 0).all()
 
 
-def test_little_budget_leaves_facts_aside():
+def test_little_budget_leaves_covariates_aside():
     X, y, task, Z, _, _ = related()
-    est = MPMTLLowRank(0.1, epsilon=0.05, relation=facts(Z), tasks=range(M)).fit(X, y, task=task)
+    est = MPMTLLowRank(0.1, epsilon=0.05, relation=covariates(Z), tasks=range(M)).fit(
+        X, y, task=task
+    )
     assert est.billboard_.centres is None and not hasattr(est, "relation_coef_")
     assert "left aside" in est.privacy_.notes["relation"]
     with pytest.raises(ValueError, match="no relation="):
-        est.relate(facts(Z))
+        est.relate(covariates(Z))
 
 
 @pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLLowRankClassifier])
 @pytest.mark.parametrize("epsilon", [1e4, None])
-def test_tasks_without_rows_are_predicted_from_their_facts(cls, epsilon):
+def test_tasks_without_rows_are_predicted_from_their_covariates(cls, epsilon):
     """Coefficients and intercepts: those of tasks are 1 + 2 z."""
     X, y, task, Z, _, _ = related(5, M + 2)
     y = y + 1.0 + 2.0 * Z[task, 0]
@@ -120,11 +122,11 @@ def test_tasks_without_rows_are_predicted_from_their_facts(cls, epsilon):
         options |= {"target_range": (-20.0, 30.0)}
     else:
         y, options["classes"] = y > 0, [False, True]
-    est = cls(relation=facts(Z[:M]), **options).fit(X[old], y[old], task=task[old])
+    est = cls(relation=covariates(Z[:M]), **options).fit(X[old], y[old], task=task[old])
     score = est.predict if cls is MPMTLLowRank else est.decision_function
     with pytest.raises(ValueError, match="without covariates in relation="):
         score(X[~old], task=task[~old])
-    est.relate(facts(Z[M:], [M, M + 1]))
+    est.relate(covariates(Z[M:], [M, M + 1]))
     F = np.column_stack([np.ones(2), Z[M:]])[task[~old] - M]
     known = F @ est.relation_intercept_
     if not est.billboard_.centres.own_units:
@@ -149,7 +151,7 @@ def test_tasks_without_rows_are_predicted_from_their_facts(cls, epsilon):
 )
 def test_what_does_not_go_together(options, message):
     X, y, task, Z, _, _ = related()
-    given = {"epsilon": 8.0, "relation": facts(Z), "tasks": range(M)}
+    given = {"epsilon": 8.0, "relation": covariates(Z), "tasks": range(M)}
     est = PublishedMPMTLLowRank(**{**given, **options})
     with pytest.raises(ValueError, match=message):
         est.fit(X, y, task=task)

@@ -1,4 +1,4 @@
-"""Exact fits with facts: the penalty is on what remains beside them."""
+"""Exact fits with covariates: the penalty is on what remains beside them."""
 
 import numpy as np
 import pytest
@@ -10,14 +10,14 @@ from skpmtl import (
     MPMTLLowRank,
     MPMTLLowRankClassifier,
 )
-from tests.helpers.data import facts, rows_of
+from tests.helpers.data import covariates, rows_of
 
 M, N, D = 16, 12, 4
 HELD = 1e-4
 
 
 def related(seed=0, m=M):
-    """In one direction beside the facts, the first of which moves the levels."""
+    """In one direction beside the covariates, the first of which moves the levels."""
     rng = np.random.default_rng(seed)
     Z, B = rng.normal(size=(m, 2)), rng.normal(size=(3, D))
     W = np.column_stack([np.ones(m), Z]) @ B
@@ -68,9 +68,9 @@ def curvatures_of(est, X, y, task):
     return [steepest * X[task == k].var(axis=0) for k in range(M)]
 
 
-def test_facts_take_what_the_penalty_would_shrink():
+def test_covariates_take_what_the_penalty_would_shrink():
     X, y, task, Z, B = related(1, 80)
-    est = MPMTLLowRank(0.5, epsilon=None, relation=facts(Z)).fit(X, y, task=task)
+    est = MPMTLLowRank(0.5, epsilon=None, relation=covariates(Z)).fit(X, y, task=task)
     plain = MPMTLLowRank(0.5, epsilon=None).fit(X, y, task=task)
     assert np.abs(est.relation_coef_ - B).max() < 0.5
     assert est.objective_ < 0.5 * plain.objective_

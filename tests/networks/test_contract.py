@@ -71,7 +71,7 @@ def test_report(case):
 
 @every(FIRST)
 def test_noise_and_forms_of_input(case):
-    contract.test_noise_is_that_of_the_operating_system_unless_asked_for_otherwise(case)
+    contract.test_noise_is_that_of_the_operating_system_by_default(case)
     for form in ("wide", "mapping", "column"):
         if case is CASES[0]:
             contract.test_forms_of_input_give_one_fit(form, case)

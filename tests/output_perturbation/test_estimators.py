@@ -245,7 +245,7 @@ def test_personalize_uses_the_prior_of_the_columns(cls, intercept):
     assert_array_equal(est.coef_[:-1].shape, coef.shape)
 
 
-def test_more_iterations_are_asked_for():
+def test_more_iterations_are_requested():
     from sklearn.exceptions import ConvergenceWarning
 
     X, y, task = problem(DPRelationship)
@@ -782,7 +782,7 @@ def test_secure_noise():
 
 # ---------------------------------------------------------------- what is public about rows
 @pytest.mark.parametrize("cls", [DPAggregation, DPRelationship])
-def test_sizes_that_are_not_public_are_asked_for_another_way(cls):
+def test_sizes_that_are_not_public_are_requested_another_way(cls):
     """A curator elsewhere knows the tasks, and of their rows what the parameters say."""
     population = Population(np.arange(M), 3)
     source = np.random.default_rng(0)

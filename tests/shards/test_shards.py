@@ -199,7 +199,7 @@ def test_models_that_cannot_be_stored_are_no_reason_to_release(tmp_path, monkeyp
     assert not asked
 
 
-def test_what_tasks_keep_beside_their_models(tmp_path):
+def test_what_tasks_keep_next_to_their_models(tmp_path):
     est = MPMTLLowRank(tasks=range(M + 1), outliers="tasks", random_state=3)  # one without rows
     X, y, task = rows(est)
     whole = clone(est).fit(X, y, task=task)

@@ -23,11 +23,11 @@ def rows(m=M, n=N, d=D, tau=0.5, fact=0.0, shift=0.0, seed=0, of=0):
     """Slopes near common ones, levels that spread by tau about a pooled model. -> X, y, task"""
     rng = np.random.default_rng(seed)
     a, levels = rng.normal(size=d), tau * rng.normal(size=m)
-    W, facts = a + 0.2 * rng.normal(size=(m, d)), rng.normal(size=m)
+    W, covariates = a + 0.2 * rng.normal(size=(m, d)), rng.normal(size=m)
     rng = np.random.default_rng([seed, of])
     X, y, task = rows_of(rng, W, n, noise=1.0, level=3.0 + shift + levels)
     if fact:
-        X, y = np.column_stack([X, facts[task]]), y + fact * facts[task]
+        X, y = np.column_stack([X, covariates[task]]), y + fact * covariates[task]
     return X, y, task
 
 

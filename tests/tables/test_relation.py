@@ -12,7 +12,7 @@ M = 60
 TASKS = np.arange(M)
 
 
-def facts(rng, m=M, first=0):
+def covariates(rng, m=M, first=0):
     return pd.DataFrame(
         {
             "size": 5e4 + 1e3 * rng.normal(size=m),
@@ -28,7 +28,7 @@ def span(Q):
 
 
 def design(table):
-    """Columns of the facts by hand."""
+    """Columns of the covariates by hand."""
     return np.column_stack(
         [
             np.ones(len(table)), table["size"], table["region"] == "south",
@@ -40,7 +40,7 @@ def design(table):
 @pytest.mark.parametrize("seed", range(5))
 def test_rows_and_weights_are_what_the_module_says(seed):
     rng = np.random.default_rng(seed)
-    table = facts(rng)
+    table = covariates(rng)
     relation = read_relation(table, TASKS)
     V, B = relation.rows(TASKS), relation.weights(TASKS)
     h = np.linalg.norm(V, axis=1)
@@ -57,7 +57,7 @@ def test_rows_and_weights_are_what_the_module_says(seed):
 
 
 def test_units_and_order_of_columns_do_not_change_what_a_task_can_move():
-    table = facts(np.random.default_rng(0))
+    table = covariates(np.random.default_rng(0))
     h = np.linalg.norm(read_relation(table, TASKS).rows(TASKS), axis=1)
     other = table.assign(size=1e-6 * table["size"] - 3.0)[["urban", "size", "region"]]
     np.testing.assert_allclose(
@@ -79,7 +79,7 @@ def test_no_relation_is_the_mean():
 
 @pytest.mark.parametrize("make", ["frame", "mapping", "rows", "array", "series"])
 def test_forms_agree(make):
-    table = facts(np.random.default_rng(1))
+    table = covariates(np.random.default_rng(1))
     Z = design(table)[:, 1:]
     given = {
         "frame": table,
@@ -95,9 +95,9 @@ def test_forms_agree(make):
     np.testing.assert_allclose(span(V), span(wanted), atol=1e-8)
 
 
-def test_later_tasks_have_the_row_that_their_facts_ask_for():
+def test_later_tasks_have_the_row_that_their_covariates_ask_for():
     rng = np.random.default_rng(2)
-    table, later = facts(rng), facts(rng, 4, M)
+    table, later = covariates(rng), covariates(rng, 4, M)
     both = read_relation(pd.concat([table, later]), TASKS)
     new = np.arange(M, M + 4)
     # Row v with v_k = z_k T for the T of the fit.
@@ -116,19 +116,19 @@ def test_later_tasks_have_the_row_that_their_facts_ask_for():
 
 def test_a_relation_of_another_fit_is_read_anew():
     """Rows that were of length 1 over other tasks are not over these."""
-    relation = read_relation(facts(np.random.default_rng(3)), TASKS)
+    relation = read_relation(covariates(np.random.default_rng(3)), TASKS)
     again = read_relation(relation, TASKS[:30])
     B, V = again.weights(TASKS[:30]), again.rows(TASKS[:30])
     np.testing.assert_allclose(B.T @ V, np.eye(5), atol=1e-10)
     np.testing.assert_allclose(np.linalg.norm(B, axis=1), 1.0)
-    later = facts(np.random.default_rng(4), 3, 100)
+    later = covariates(np.random.default_rng(4), 3, 100)
     ids = np.arange(100, 103)
-    wanted = read_relation(pd.concat([facts(np.random.default_rng(3)), later]), TASKS[:30])
+    wanted = read_relation(pd.concat([covariates(np.random.default_rng(3)), later]), TASKS[:30])
     np.testing.assert_allclose(again.with_tasks(later).rows(ids), wanted.rows(ids), atol=1e-12)
 
 
 def test_it_can_be_sent():
-    relation = read_relation(facts(np.random.default_rng(5)), TASKS)
+    relation = read_relation(covariates(np.random.default_rng(5)), TASKS)
     there = unpack(*pack(relation))
     assert isinstance(there, Relation)
     np.testing.assert_array_equal(there.rows(TASKS), relation.rows(TASKS))
@@ -242,13 +242,13 @@ def test_leverages_of_rows_that_nearly_vanish():
 
 
 def test_the_first_columns_alone():
-    table = facts(np.random.default_rng(6))
+    table = covariates(np.random.default_rng(6))
     relation = read_relation(table, TASKS, most=2)
     np.testing.assert_array_equal(
         relation.rows(TASKS), read_relation(table[["size"]], TASKS).rows(TASKS)
     )
     assert "the last 3 of 5 columns are left out" in relation.describe()
-    later = facts(np.random.default_rng(7), 2, M)
+    later = covariates(np.random.default_rng(7), 2, M)
     assert relation.with_tasks(later).rows(np.arange(M, M + 2)).shape == (2, 2)
     graph = read_relation(ring(), TASKS, rank=5, most=3)
     assert graph.rank == 3 and "the last 2 of 5" in graph.describe()
