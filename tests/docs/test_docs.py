@@ -148,10 +148,8 @@ def test_benchmarks_at_a_glance_are_those_of_the_csv():
 def test_every_public_name_has_a_page():
     text = (ROOT / "doc" / "api.rst").read_text()
     modules = {module: importlib.import_module(module) for module in PUBLIC}
-    listed = [
-        operator.attrgetter(name)(skpmtl)
-        for name in re.findall(r"^   ([\w.]+)$", text, re.MULTILINE)
-    ]
+    names = re.findall(r"^   ([\w.]+)$", text, re.MULTILINE)
+    listed = [operator.attrgetter(name)(skpmtl) for name in names]
     missing = [
         f"{module}.{name}"
         for module in PUBLIC
@@ -159,7 +157,7 @@ def test_every_public_name_has_a_page():
         if callable(of := getattr(modules[module], name)) and of not in listed  # no constant
     ]
     assert missing == []
-    assert len(listed) == len(set(listed))
+    assert len(names) == len(set(names))
 
 
 def test_every_guide_is_in_the_table_of_contents():
