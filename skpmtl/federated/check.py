@@ -97,12 +97,12 @@ def check_site(path, rows=None):
 def _compare(found, config, there):
     """What the curator's side says of this site: whether it knows the key, and the same study."""
     if "skpmtl" not in there:
-        found.ok("curator", "says nothing of keys and studies: there is no door of skpmtl")
+        found.ok("curator", "no keys and studies to compare: the address has no proxy of skpmtl")
         return
     name = there["site"]
     if config.settings.key is not None:
         found.look("known", lambda: f"the curator knows this key as {name}" if name else _no(
-            "the curator knows no such key: put site.key back, or give the curator site.key.pub "
+            "the curator knows no such key: restore site.key, or give the curator site.key.pub "
             f"as sites/{config.settings.name}.pub"
         ))  # fmt: skip
     if there["skpmtl"] != __version__:
@@ -126,7 +126,7 @@ def _same(study, digests):
 def _study(config, part, ledger):
     study = Study.load(part.file)
     site = config.open(part, study)
-    signed = "" if part.curator else ", OF WHOEVER ASKS (site.toml names no curator)"
+    signed = "" if part.curator else ", QUERIES OF ANYBODY (site.toml names no curator)"
     if part.server is not None:
         _private(part.server)
         describe_study(study)

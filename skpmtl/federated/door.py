@@ -191,8 +191,8 @@ class Door:
         elif len(self.refused) < 1000:
             self.refused[claim or f"a caller from {address}"] = (
                 f"a caller from {address} (skpmtl {version or '?'}) has a key that is not in "
-                f"sites/{claim or 'NAME'}.pub: have its site.key put back, or put its site.key.pub "
-                "there and start the curator again"
+                f"sites/{claim or 'NAME'}.pub: restore its site.key, or put its site.key.pub "
+                "there and restart the curator"
             )
 
 

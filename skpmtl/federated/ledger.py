@@ -68,8 +68,8 @@ class Ledger:
                 if _fields(line, place)["before"] != _code(lines) or not self.path.exists():
                     raise Damaged(
                         f"{self.path.name} lacks an answer that {place} has: it was cut, replaced "
-                        "or removed. Put it back from a backup; without it, nothing here is "
-                        "answered any more"
+                        "or removed. Restore it from a backup; without it, this site answers "
+                        "no query"
                     )
                 lines.append(line)
                 self._append(line, lines[:-1])
@@ -95,7 +95,7 @@ class Ledger:
             if _fields(line, f"{self.path.name}, line {i + 1},")["before"] != _code(lines[:i]):
                 raise Damaged(
                     f"{self.path.name} is damaged at line {i + 1}: it does not follow from the one "
-                    "before. Put it back from a backup"
+                    "before. Restore it from a backup"
                 )
         return lines
 
@@ -226,8 +226,9 @@ class Account:
         if not 0 <= count <= len(mine) or _code(mine[:count]) != code:
             raise Damaged(
                 f"{self.books.path.name} has {len(mine)} lines of this study, and the curator has "
-                f"seen {count}, or other ones: the books were put back from before, or removed. "
-                "Put back the newer ones; with these, answers would be given a second time"
+                f"recorded {count}, or other ones: older books were restored, or books were "
+                "removed. Restore the newer ones; with these, queries would be answered a second "
+                "time"
             )
 
     def _mine(self):
@@ -238,12 +239,12 @@ class Account:
         if mine and not path.exists():
             raise Damaged(
                 f"the ledger has answers to this study, but {self.folder.name}/state.npz is gone: "
-                "put it back from a backup"
+                "restore it from a backup"
             )
         if mine and str(_read_state(path, ["entry"])["entry"]) != mine[-1]:
             raise Damaged(
-                f"{self.folder.name}/state.npz is not of the last answer in the ledger: put back "
-                "the newer one; with an older one answers would be given a second time"
+                f"{self.folder.name}/state.npz is not of the last answer in the ledger: restore "
+                "the newer one; with an older one queries would be answered a second time"
             )
         return mine
 
@@ -262,7 +263,7 @@ class Account:
             )
         if number < last:
             raise Refusal(
-                f"question {number} of this study was answered before, and so was {last}: a "
+                f"query {number} of this study was answered before, and so was {last}: a "
                 "second run spends a second budget and needs another name"
             )
         if transcript is not None and last >= 0 and str(state["walk"]) != transcript.codes[last]:
@@ -322,7 +323,7 @@ def _read_state(path, names=None):
             return {name: found[name] for name in names or found.files}
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise Damaged(
-            f"{path.parent.name}/{path.name} is damaged: put it back from a backup"
+            f"{path.parent.name}/{path.name} is damaged: restore it from a backup"
         ) from error
 
 

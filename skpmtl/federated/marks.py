@@ -38,9 +38,9 @@ class Marks:
             self._known = {name: _checked(mark) for name, mark in known.items()}
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} is missing or damaged ({type(error).__name__}): put it back from a "
-                "backup. Without it, sites whose books were put back from before would answer a "
-                'second time; where you know of none, write "{}" into it.'
+                f"{path} is missing or damaged ({type(error).__name__}): restore it from "
+                "a backup. Without it, sites with older books than before would answer queries a "
+                'second time; if there are none, write "{}" into it.'
             ) from error
 
     def of(self, name):

@@ -62,7 +62,8 @@ class PollingGrid:
         waiting, tries = {}, 0
         while any(reply is None for reply in replies):
             now = time.monotonic() - start
-            if tries == 0 or again and tries < _TRIES and now >= timeout * tries / _TRIES:
+            due = again and tries < _TRIES and timeout * tries / _TRIES <= now < timeout
+            if tries == 0 or due:  # Flower refuses a message whose time is over
                 left = [i for i, reply in enumerate(replies) if reply is None]
                 if tries:
                     sent = [_copy(messages[i], timeout - now) for i in left]

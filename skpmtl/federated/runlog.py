@@ -181,7 +181,7 @@ def line(event):
     if kind == "question":
         lost = event["missing"] + event["zeroed"]
         text = (
-            f"question {event['question']} ({event['statistic']}): {len(event['answered'])} of "
+            f"query {event['question']} ({event['statistic']}): {len(event['answered'])} of "
             f"{_expected(event)} sites, {event['tasks'] - lost} of {event['tasks']} tasks, "
             f"{event['seconds']:.1f} s"
         )

@@ -205,7 +205,7 @@ class ShareServer(Account):
                     kept, number, run, query.statistic, transcript, sites=len(sealed)
                 )
             elif str(state["sealed"]) != code.hexdigest():
-                raise Refusal(f"question {number} was answered about other shares")
+                raise Refusal(f"query {number} was answered about other shares")
         return {name: state[f"total.{name}"] for name in query.mechanisms}
 
     def _opened(self, transcript, query, sealed):

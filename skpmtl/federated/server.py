@@ -43,13 +43,14 @@ logger = logging.getLogger("skpmtl")
 app = ServerApp()
 
 BACKUPS = (
-    "the curator's journal is never put back to an earlier state, nor the books of a site or a "
-    "server to before an answer that the curator did not get: that goes unnoticed, and a query "
-    "would be answered again with new noise (older books than the curator has seen are refused)"
+    "the curator's journal is never restored to an earlier state, nor the books of a site or a "
+    "server to a state before an answer that the curator did not receive: that goes undetected, and "
+    "a query would be answered again with new noise (older books than the curator has recorded are "
+    "refused)"
 )
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
-_AWAY = "it is not connected: its process has ended, or its network is cut"
+_AWAY = "it is not connected: its process has ended or hangs, or its network is cut"
 _OFF = 5.0  # seconds that clocks may differ without a word
 _AGAIN = 1.0  # seconds until a query that too few have answered is asked again
 _LATER = 60.0  # seconds, at most, until a site that refused is tried again
@@ -367,12 +368,12 @@ class Sites:
                     continue
                 lines, seen = json.loads(record["mark"])[0], self.marks.of(name)[0]
                 why = (
-                    f"its books go up to line {lines} of this study, and went up to {seen}: they "
-                    "were put back from before, or removed. It would answer a second time, and is "
-                    "not asked; have the newer books put back"
+                    f"its books end at line {lines} of this study, and ended at line {seen} "
+                    "before: older books were restored, or books were removed. It is not queried, "
+                    "because it would answer a second time. Restore the newer books"
                 )
             except (ValueError, TypeError):
-                why = "it sent no mark of its books, and is not asked"
+                why = "it sent no mark of its books, and is not queried"
             self._trouble(node, why)
             return False
         return True
@@ -458,10 +459,9 @@ class Sites:
         if len(found) < sites or tasks < least:
             raise TooFew(
                 f"Query {self.journal.place} needs {sites} sites and {least} tasks (min_sites, "
-                f"min_tasks), and {len(found)} sites with {tasks} tasks "
-                + ("are there" if answered is None else "answered")
-                + (f" ({self._reasons()})" if self.troubles else "")
-                + ". It waits for more of them; the budget is not touched."
+                f"min_tasks), but {len(found)} sites with {tasks} tasks "
+                + ("are connected" if answered is None else "answered")
+                + ". It waits for the others, and no budget is spent."
             )
 
     def _gather(self, query, nodes):
@@ -846,7 +846,7 @@ class ServedSites(InformedSites):
             settings, _ = found[server] = replies[node]
             if settings.get("status") != "answered":
                 reason = str(settings.get("reason", "see its log"))[:500]
-                raise RuntimeError(f"The server {server} gives no {kind}: {reason}")
+                raise RuntimeError(f'The server {server} does not answer "{kind}": {reason}')
         return found
 
     def _agreed(self, query, sites):

@@ -160,7 +160,7 @@ class Site(Account):
                     state, number, statistic, public, positions, run, transcript, drawn
                 )
             elif not np.array_equal(state["positions"], positions):
-                raise Refusal(f"question {number} was about other tasks when it was answered")
+                raise Refusal(f"query {number} was about other tasks when it was answered")
         return _part(state, "row.")
 
     def total(self, number, statistic, public, run="", pick=None):

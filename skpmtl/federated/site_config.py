@@ -11,8 +11,8 @@
 
     [[study]]
     file = "exam-scores.toml"    # the public settings, as the curator has them
-    curator = "3b6a..."          # public key; without it anyone who reaches the SuperLink may send
-    queries rows = "rows.csv"
+    curator = "3b6a..."          # public key; without it anybody at the SuperLink may send queries
+    rows = "rows.csv"
     task = "school"
     target = "score"
     weight = "sure"              # where rows have weights

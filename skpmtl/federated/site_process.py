@@ -417,7 +417,7 @@ def _why(error):
             return (
                 f"the SuperLink does not know the key of this site ({error.response.status_code}), "
                 "or has just been started. If this stays, the curator has another key in "
-                "sites/NAME.pub: put site.key back, or give the curator site.key.pub"
+                "sites/NAME.pub: restore site.key, or give the curator site.key.pub"
             )
         return f"{error.response.status_code} {error.response.text[:200]}"
     return f"{type(error).__name__} {error}"

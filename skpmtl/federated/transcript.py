@@ -69,7 +69,7 @@ class Transcript:
             try:  # curators change what they are sent
                 step = self._curator.send({k: array.copy() for k, array in reply.items()})
             except StopIteration:
-                raise Refusal("the study has fewer questions") from None
+                raise Refusal("the study has fewer queries") from None
             self._steps.append(step)
         return self._steps
 
@@ -81,10 +81,10 @@ class Transcript:
         Refusal
         """
         if number != len(self.replies):
-            raise Refusal(f"question {number} after {len(self.replies)} releases")
+            raise Refusal(f"query {number} after {len(self.replies)} releases")
         step = self.steps[-1]
         if not isinstance(step, Query):
-            raise Refusal(f"question {number} is none, but a draw")
+            raise Refusal(f"query {number} is none, but a draw")
         return step
 
 

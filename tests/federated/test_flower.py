@@ -7,6 +7,7 @@ import shutil
 import time
 from dataclasses import asdict
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 from skpmtl import load_billboard
 from skpmtl.federated import load_models, records
 from skpmtl.federated.client import app
+from skpmtl.federated.polling import PollingGrid
 from skpmtl.federated.runlog import read_log, standing
 from skpmtl.federated.server import curate, describe
 from skpmtl.federated.signing import new_key, read_key
@@ -533,6 +535,22 @@ def test_lost_question_is_sent_again(tmp_path):
     assert billboard.report.notes["contributions"].startswith("0 of 36")
 
 
+def test_query_is_not_sent_again_after_its_time():
+    """Where a look for replies took longer; Flower refuses messages whose time is over."""
+    sent = []
+
+    def push(messages):
+        sent.extend(messages)
+        return [f"m{len(sent)}"]
+
+    slow = SimpleNamespace(push_messages=push, pull_messages=lambda _: time.sleep(0.3) or [])
+    message = Message(records.write(), dst_node_id=7, message_type="train", ttl=0.2)
+    grid = PollingGrid(slow)
+    assert grid.exchange([message], timeout=0.2, again=True) == [None]
+    assert all(one.metadata.ttl > 0 for one in sent) and len(sent) == 1
+    assert grid.silent == {7: "no reply in 0.2 s"}
+
+
 def test_late_and_doubled_replies(tmp_path):
     """Every reply comes twice, and the first one after the query was sent again."""
     study = study_of("rounds", timeout=0.6)
@@ -631,7 +649,7 @@ def test_site_without_its_books_is_not_asked_again(tmp_path, caplog):
     grid = InProcessGrid(study, tmp_path)
     with pytest.warns(UserWarning, match="Held by no site"):
         curate(grid, study, tmp_path / "curator")
-    assert f"Site {lost}: its books go up to line 0 of this study" in caplog.text
+    assert f"Site {lost}: its books end at line 0 of this study" in caplog.text
     node = 1000 + int(lost[-1])
     assert not [
         m
@@ -681,11 +699,11 @@ def test_site_from_a_backup_counts_as_silent_until_it_is_mended(tmp_path, caplog
 
     billboard = curate(InProcessGrid(study, tmp_path, broken=swapped), study, tmp_path / "curator")
     assert len(done) == 4
-    assert "the books were put back from before, or removed" in caplog.text
+    assert "older books were restored" in caplog.text
     found = [event for event in events(tmp_path) if event["missing"]]
     assert len(found) == 1
     assert "site-1" not in found[0]["answered"]
-    assert any("put back" in line for line in billboard.report.assumptions)
+    assert any("never restored" in line for line in billboard.report.assumptions)
 
 
 def test_report_says_of_which_questions_the_log_was_lost(tmp_path):

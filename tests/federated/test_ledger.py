@@ -174,11 +174,11 @@ def test_books_from_before_the_mark_answer_nothing(tmp_path):
     last = site_of(books).mark()
     assert last[0] == 2
     for mark in ([2, first[1]], [3, last[1]], [-1, last[1]]):
-        with pytest.raises(Damaged, match="put back from before"):
+        with pytest.raises(Damaged, match="older books were restored"):
             site_of(books).check_mark(mark)
     site_of(old).check_mark(first)
     for folder in (old, tmp_path / "new"):
-        with pytest.raises(Damaged, match=r"has [01] lines of this study, .* seen 2"):
+        with pytest.raises(Damaged, match=r"has [01] lines of this study, .* recorded 2"):
             site_of(folder).check_mark(last)
 
 

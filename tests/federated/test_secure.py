@@ -726,7 +726,7 @@ def test_curator_has_the_mark_of_what_was_opened(tmp_path, caplog):
     shutil.copytree(old, site)
     with pytest.warns(UserWarning, match="Held by no site"), pytest.raises(RuntimeError):
         curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator", a_context())
-    assert "Site site-1: its books go up to line 1 of this study" in caplog.text
+    assert "Site site-1: its books end at line 1 of this study" in caplog.text
     assert not opened_of(tmp_path)["site1"]
 
 

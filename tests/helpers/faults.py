@@ -139,7 +139,7 @@ def no_books(run):
     with changed(run, "books") as path:
         shutil.rmtree(path)
         run.start(SITE)
-        yield "the books were put back from before, or removed", "were put back from before"
+        yield "older books were restored", "older books were restored"
 
 
 def older_books(run):
@@ -153,7 +153,7 @@ def older_books(run):
         shutil.rmtree(path)
         old.rename(path)
         run.start(SITE)
-        yield "the books were put back from before, or removed", "were put back from before"
+        yield "older books were restored", "older books were restored"
 
 
 def no_ledger(run):
