@@ -44,9 +44,9 @@ app = ServerApp()
 
 BACKUPS = (
     "the curator's journal is never restored to an earlier state, nor the books of a site or a "
-    "server to a state before an answer that the curator did not receive: that goes undetected, and "
-    "a query would be answered again with new noise (older books than the curator has recorded are "
-    "refused)"
+    "server to a state before an answer that the curator did not receive: that goes undetected, "
+    "and a query would be answered again with new noise (older books than the curator has recorded "
+    "are refused)"
 )
 _POLL = 0.1  # seconds between looks for replies
 _KNOCK = 5.0  # seconds between two tries to reach a node that is silent or not known
