@@ -52,6 +52,7 @@ _MEAN_WITHOUT_WINDOW = {
 }  # fmt: skip
 _ONCE = 20.0  # tasks times mu over the root of a model's numbers, below which rounds come once
 _RELATED_PATH = 0.5  # of the rounds of a relation, at least, with little budget
+_CROWD = 10.0  # numbers of a pooled model for every task, at most, without a budget
 _LATER = 0.18  # that the second rounds then leave to the first
 _MOST_WINDOW = 0.10  # share of the window of levels
 # Standard deviations by which half of the tasks should stand out: of the scale of features, which
@@ -243,6 +244,10 @@ class StructurePlan(Plan):
     def _looks_for_levels(self, est):
         """Public rule: levels of one output, in a window that is public or can be found."""
         if est.levels == "free" or not est.fit_intercept or self.n_outputs > 1:
+            return False
+        # Without noise a pooled model of so many numbers fits the rows that it was learnt from.
+        crowded = not self.private and self.dimension + 1 > _CROWD * self.n_tasks
+        if crowded and self.structures != ("mean",) and est.levels != "pooled":
             return False
         found = (_LEAST_WINDOW / self._z) ** 2 <= _MOST_WINDOW
         if found or self.target_range is not None:
