@@ -82,6 +82,14 @@ def averages(
                 s = total(t)
                 for o in range(0, j, 8):
                     store(y, c, o, load(y, c, o) - s * load(A, j, o))
+        whole, low = 0.0, np.inf
+        for j in range(r):
+            whole += diag[j]
+        for s in range(S):
+            low = min(low, rho[k, s])
+        # A determinant is (1 + trace / (r rho))^r at most, and no pivot is less than 1: where that
+        # is a number, one logarithm does for all pivots.
+        every = 1 << 30 if r * np.log(1.0 + whole / (max(r, 1) * low)) < 650.0 else 16
         for s in range(0, S, 8):
             shift, c, q = load(rho, k, s), load(reach, k, s), x[s // 8]
             scale, product, link = one / shift, one, 0.0
@@ -97,7 +105,7 @@ def averages(
                 energy, product = energy + part * part * inverse, product * (pivot * scale)
                 store(q, j, 0, part)
                 store(pivots, j, 0, inverse)
-                if j % 16 == 15 or j == r - 1:
+                if (j + 1) % every == 0 or j == r - 1:
                     size, product = size + logarithm(product), one
             part = splat(0.0)
             for j in range(r - 1, -1, -1):

@@ -14,8 +14,10 @@ import numpy as np
 from .._runtime.jit import njit
 from .._runtime.registers import (
     along,
+    down,
     greater,
     load,
+    load4,
     logarithm,
     root,
     same,
@@ -23,13 +25,15 @@ from .._runtime.registers import (
     splat4,
     store,
     store4,
+    sum4,
+    total,
 )
 
 
 @njit
 def spiked_evidences(
     P, K, offsets, d, T, right, squares, dof, floor, own, basis, mix, starts, counts, floors, snr,
-    prior, X, Y, W, Z, S, ratio, inverses, likely, out,
+    prior, X, Y, W, Z, S, ratio, inverses, last, along_y, likely, out,
 ):  # fmt: skip
     """out[k, j] = log evidence of task k under prior j, averaged over scales; see `averages`.
 
@@ -40,7 +44,7 @@ def spiked_evidences(
     of zeros or more, and the floor floors[j]. Scales snr, whose number is a multiple of eight, have
     the logarithms of prior weights `prior`; eight of them are processed at a time. The last column
     of basis (d, B) is free. Scratch for c directions at most: X (R, B), Y and W (R, C) with C > c,
-    Z (R, 8 (c + 1)), S (C, 8 (c + 1)), ratio and inverses (R, 8), likely as snr.
+    Z (R, C, 8), S (C, 8 (c + 1)), ratio, inverses and last (R, 8), along_y (C,), likely as snr.
     """
     B, groups = basis.shape[1], snr.shape[0]
     for k in range(K.shape[0]):
@@ -53,92 +57,99 @@ def spiked_evidences(
             X[i, B - 1] = y[i]
         for j in range(r - 1, 0, -1):
             for o in range(0, B, 8):
-                v = splat(0.0)
-                for i in range(j):
-                    v = v + same(A, j, i) * load(X, i, o)
-                for i in range(j):
-                    store(X, i, o, load(X, i, o) - same(A, j, i) * v)
+                block = splat4(0.0)
+                for i in range(0, j, 4):
+                    block = block + along(A, j, i) * load4(X, i, o)
+                v = sum4(block)
+                for i in range(0, j, 4):
+                    store4(X, i, o, load4(X, i, o) - along(A, j, i) * v)
         whole = 0.0
         for i in range(r):
             y[i] = X[i, B - 1]
         for i in range(r):
             whole += diag[i]
+        # A determinant is (1 + kappa trace / r)^r at most, and no pivot less than 1: where that is
+        # a number, one logarithm does for all pivots.
+        most = r * np.log(1.0 + snr[groups - 1] * own[k] / max(r, 1))
+        every = 1 << 30 if most < 650.0 else 16
         for p in range(floors.shape[0]):
             first, c = starts[p], counts[p]
             C, trace = (c // 8 + 1) * 8, floors[p] * whole
-            for i in range(r):
-                for o in range(0, C, 8):
-                    v = splat(0.0)
+            for o in range(0, C, 8):
+                for i in range(0, r, 4):
+                    block = splat4(0.0)
                     for b in range(B - 1):
-                        v = v + same(X, i, b) * load(mix, b, first + o)
-                    store(Y, i, o, v)
+                        block = block + down(X, i, b) * load(mix, b, first + o)
+                    store4(Y, i, o, block)
+            part = splat(0.0)  # of the trace: from column c on both are 0
             for i in range(r):
                 for o in range(0, C, 8):
+                    v = load(Y, i, o)
                     if n > d:
-                        v = same(diag, i) * load(Y, i, o)
+                        v = same(diag, i) * v
                         if i > 0:
                             v = v + same(off, i - 1) * load(Y, i - 1, o)
                         if i + 1 < r:
                             v = v + same(off, i) * load(Y, i + 1, o)
-                        store(W, i, o, v)
-                    else:
-                        store(W, i, o, load(Y, i, o))
-                x, w = Y[i], W[i]
-                for a in range(c):
-                    trace += w[a] * x[a]
-                w[c] = y[i]
+                    part = part + v * load(Y, i, o)
+                    store(W, i, o, v)
+                W[i, c] = y[i]
+            trace += total(part)
             if n > d:  # column c of Y: the directions' part of what the prior makes of y
                 for o in range(0, C, 8):
                     v = splat(0.0)
                     for i in range(r):
                         v = v + same(y, i) * load(Y, i, o)
-                    store(Z, 0, o, v)
+                    store(along_y, o, v)
                 for i in range(r):
                     t = 0.0
                     for a in range(c):
-                        t += Z[0, a] * Y[i, a]
+                        t += along_y[a] * Y[i, a]
                     Y[i, c] = t
             for g in range(0, groups, 8):
                 kappa = load(snr, g) * splat(own[k] / max(trace, 1e-300))
                 shift, inverse, size = kappa * splat(floors[p]), splat(0.0), splat(0.0)
-                product, one = splat(1.0), splat(1.0)
+                product, one, link, z = splat(1.0), splat(1.0), splat(0.0), splat(0.0)
                 for i in range(r):
-                    side = shift * same(off, i - 1) if i > 0 else splat(0.0)
-                    v = side * inverse
+                    v = link * inverse
                     store(ratio, i, 0, v)
-                    pivot = greater(one + shift * same(diag, i) - v * side, one)
-                    inverse = one / pivot
+                    pivot = greater(one + shift * same(diag, i) - v * link, one)
+                    inverse, link = one / pivot, shift * same(off, i)
                     store(inverses, i, 0, inverse)
                     product = product * pivot
-                    if i % 16 == 15:
+                    if (i + 1) % every == 0:
                         size, product = size + logarithm(product), one
-                for i in range(r):
-                    v = load(ratio, i, 0)
-                    for a in range(c + 1):
-                        z = same(Y, i, a)
-                        if a == c:
-                            z = shift * same(y, i) + kappa * z if n > d else same(y, i)
-                        if i > 0:
-                            z = z - v * load(Z, i - 1, 8 * a)
-                        store(Z, i, 8 * a, z)
+                    z = (shift * same(y, i) + kappa * same(Y, i, c) if n > d else same(y, i)) - (
+                        v * z
+                    )
+                    store(last, i, 0, z)
+                store(ratio, r, 0, splat(0.0))
+                for a in range(0, c, 4):
+                    block = splat4(0.0)
+                    for i in range(r):
+                        block = along(Y, i, a) - load(ratio, i, 0) * block
+                        store4(Z, i, a, 0, block)
+                    block = splat4(0.0)
+                    for i in range(r - 1, -1, -1):
+                        block = load(inverses, i, 0) * load4(Z, i, a, 0) - (
+                            load(ratio, i + 1, 0) * block
+                        )
+                        store4(Z, i, a, 0, block)
+                z = splat(0.0)
                 for i in range(r - 1, -1, -1):
-                    v = load(inverses, i, 0)
-                    for a in range(c + 1):
-                        z = v * load(Z, i, 8 * a)
-                        if i + 1 < r:
-                            z = z - load(ratio, i + 1, 0) * load(Z, i + 1, 8 * a)
-                        store(Z, i, 8 * a, z)
+                    z = load(inverses, i, 0) * load(last, i, 0) - load(ratio, i + 1, 0) * z
+                    store(Z, i, c, 0, z)
                 for a in range(0, c, 4):
                     for b in range(c + 1):
                         if b < a + 4 or b == c:
                             block = splat4(0.0)
                             for i in range(r):
-                                block = block + along(W, i, a) * load(Z, i, 8 * b)
+                                block = block + along(W, i, a) * load(Z, i, b, 0)
                             store4(S, a, 8 * b, block)
                 for b in range(0 if n > d else c, c + 1):
                     v = splat(0.0)
                     for i in range(r):
-                        v = v + same(W, i, c) * load(Z, i, 8 * b)
+                        v = v + same(W, i, c) * load(Z, i, b, 0)
                     store(S, c, 8 * b, v)
                 energy = load(S, c, 8 * c)
                 for a in range(c):  # Cholesky factor, and the first half of the solve
@@ -152,7 +163,7 @@ def spiked_evidences(
                         v = v - load(S, a, 8 * q) * load(S, a, 8 * q)
                     v = greater(v, one)
                     product = product * v
-                    if (r + a) % 16 == 15:
+                    if (r + a + 1) % every == 0:
                         size, product = size + logarithm(product), one
                     store(S, a, 8 * a, root(v))
                     v = load(S, a, 8 * c)
