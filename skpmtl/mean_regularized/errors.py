@@ -192,8 +192,8 @@ def shown_blocks(centred, models, b):
 
 
 # -------------------------------------------------------------------------- reading it
-def read(released, noise_std, n_tasks, size):
-    """-> `Deviations` from a noisy `sum_of_deviations`"""
+def read(released, noise_std, n_tasks, size, bound):
+    """-> `Deviations` from a noisy `sum_of_deviations`, near the last bound of the updates"""
     counts, squares, shown = np.split(released, [len(BINS), len(BINS) + size])
     std = noise_std / n_tasks
     total = max(float(squares.sum()) / n_tasks, 0.5)
@@ -201,7 +201,7 @@ def read(released, noise_std, n_tasks, size):
     share = np.maximum(share, 0.05 / size)
     shown = 0.5 + math.sqrt(size) * shown / n_tasks
     shown = _shrunk(shown, math.sqrt(size) * std, float(shown.mean()))
-    centre, spread = lengths_of(counts, noise_std, n_tasks)
+    centre, spread = lengths_of(counts, noise_std, n_tasks, bound)
     return Deviations(centre, spread, share / share.sum(), np.clip(shown, _LEAST_PART, 1.0))
 
 
@@ -213,19 +213,22 @@ def _shrunk(values, std, middle):
     return middle + (values - middle) * spread / (spread + std**2)
 
 
-def lengths_of(counts, noise_std, n_tasks):
+def lengths_of(counts, noise_std, n_tasks, bound):
     """Centre and spread of log2 of the lengths, from noisy counts of `BINS`: means of a posterior.
 
-    Flat in the centre and over `_SPREADS`; counts vary by noise and by chance.
+    Flat over `_SPREADS`, and (1 + x^2)^-2 in the distance x of the centre from log2 of the bound:
+    with few tasks the noise of bins far away looks like lengths. Counts vary by noise and chance.
     """
     centres = np.arange(BINS[0], BINS[-1], 0.1)
     logs = np.empty((len(_SPREADS), len(centres)))
+    prior = -2.0 * np.log1p((centres - math.log2(bound)) ** 2)
     for row, spread in zip(logs, _SPREADS, strict=True):
         width = math.hypot(spread, _ROUNDING)
         expected = np.exp(-0.5 * ((BINS - centres[:, None]) / width) ** 2)
         expected *= n_tasks / expected.sum(axis=1, keepdims=True)
         variance = noise_std**2 + np.maximum(expected, 0.5)
-        row[:] = -0.5 * ((counts - expected) ** 2 / variance + np.log(variance)).sum(axis=1)
+        loss = ((counts - expected) ** 2 / variance + np.log(variance)).sum(axis=1)
+        row[:] = prior - 0.5 * loss
     weight = np.exp(logs - logsumexp(logs))
     return float((weight * centres).sum()), float(weight.sum(axis=1) @ _SPREADS)
 

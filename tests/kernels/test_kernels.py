@@ -424,6 +424,24 @@ def test_forms_that_are_kept_change_no_bit(monkeypatch, sizes, d, intercept):
         np.testing.assert_array_equal(ours, others)
 
 
+def test_features_that_do_not_vary_in_a_task_leave_all_of_its_squares():
+    """Whatever rounding leaves of their differences, slopes are 0 and explain nothing."""
+    sizes, d = [3, 7, 5, 11, 6], 4
+    _, y, task = plain.make_rows(sizes, d, 6)
+    X = np.repeat(np.random.default_rng(7).normal(size=(len(sizes), d)) * 10.0, sizes, axis=0)
+    weights = np.random.default_rng(8).uniform(0.5, 2.0, len(y))
+    table = replace(plain.long_table(X, y, task), weights=weights)
+    model = LocalModels(table, classification=False, fit_intercept=True)
+    root = np.random.default_rng(9).standard_normal((d, d))
+    prior = np.zeros((len(sizes), 1 + len(SNR)))
+    _, W, b, energies = model.average(root, np.ones(len(sizes)), prior)
+    np.testing.assert_array_equal(W, 0.0)
+    means = np.array([np.average(y[task == k], weights=weights[task == k]) for k in range(5)])
+    squares = np.bincount(task, weights * (y - means[task]) ** 2)
+    np.testing.assert_allclose(b, means, rtol=1e-12)
+    np.testing.assert_allclose(energies, squares, rtol=1e-9)
+
+
 @pytest.mark.parametrize("width", [None, 3.0])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 1, 9], 12)])

@@ -111,9 +111,22 @@ def test_lengths_are_read_from_noisy_counts():
     lengths = 2.0 ** (-3.3 + 0.5 * rng.standard_normal(400))
     counts = bins(lengths).sum(axis=0)
     for noise in (0.0, 15.0):
-        found = lengths_of(counts + noise * rng.standard_normal(len(BINS)), noise, 400)
+        found = lengths_of(counts + noise * rng.standard_normal(len(BINS)), noise, 400, 0.1)
         assert abs(found[0] + 3.3) < 0.1 + 0.01 * noise
         assert 0.3 <= found[1] <= 0.8
+        # A bound that is far off is outvoted.
+        far = lengths_of(counts + noise * rng.standard_normal(len(BINS)), noise, 400, 2.0**15)
+        assert abs(far[0] + 3.3) < 0.1 + 0.01 * noise
+
+
+def test_noise_in_bins_far_away_is_not_taken_for_lengths():
+    """As many tasks as move a bin by twice its noise."""
+    rng, noise, found = np.random.default_rng(0), 14.0, []
+    for _ in range(100):
+        counts = bins(2.0 ** (-1.5 + 0.5 * rng.standard_normal(100))).sum(axis=0)
+        counts = counts + noise * rng.standard_normal(len(BINS))
+        found.append(lengths_of(counts, noise, 100, 0.2)[0])
+    assert np.abs(np.array(found) + 1.5).max() < 1.5
 
 
 # -------------------------------------------------------------------------- exact fits
