@@ -836,7 +836,7 @@ class _Squares(_Block):
         if self.forms is not None and not (rows and self.sizes.max() > d):
             self.v = self.response
             for form in self.forms:
-                yield form[0], form[1], np.empty((0, 0, 0)), *form[2:]
+                yield form[0], form[1], np.empty((len(form[2]), 0, 0)), *form[2:]
             return
         self.A, self.pick = self._raw()
         if self.root.ndim == 2:
