@@ -535,7 +535,7 @@ def main(arguments):
     parser.add_argument("files", nargs="*", default=FILES)
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--each", type=float, default=30, help="seconds of tests for a mutant")
+    parser.add_argument("--each", type=float, default=60, help="seconds of tests for a mutant")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.9, help="share that is to be killed")
     parser.add_argument("--record", action="store_true", help="trace the tests, in any case")

@@ -4,9 +4,14 @@ The releases of a fit are played to fits of neighbours, since a release may depe
 in any way but on a task only within its bound.
 """
 
+import math
+
 import numpy as np
 import pytest
 
+import skpmtl
+from skpmtl.exchange import Population
+from skpmtl.model_protected.plan import LevelPlan, MomentPlan
 from skpmtl.privacy import audit
 from skpmtl.privacy.tape import Tape
 from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
@@ -127,3 +132,24 @@ def test_two_hundred_fits_show_the_stated_noise(cls, algorithm, mechanism):
     found = audit(model, data, data, replay=True, n_draws=200)
     assert found.passed, str(found)
     assert found.noise_ratio[0] == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("m", [12, 60, 300, 20_000])
+@pytest.mark.parametrize("unseen", [False, True])
+def test_all_that_may_be_released_costs_the_budget(m, adjacency, unseen):
+    """Moments, votes, votes on evidence, levels and a mean, whichever of them a plan has."""
+    more = {"unseen_task": "mean", "target_range": (-1.0, 1.0)} if unseen else {}
+    est = skpmtl.MPMTLLowRank(epsilon=2.0, delta=1e-5, adjacency=adjacency, **more)
+    plan = MomentPlan(est, Population(np.arange(m), 5))
+    n_releases = 1 if plan.ratio < 4.0 else 2 if plan.ratio < 20.0 else 3
+    assert (len(plan.moment), len(plan.vote)) == (n_releases, n_releases + 1)
+    assert plan.refine is None or len(plan.refine) == 3 * n_releases
+    assert m < 20_000 or (plan.refine and n_releases == 3)
+    made = [*plan.moment, *plan.vote, *(plan.refine or ()), *filter(None, [plan.mean])]
+    spent = sum(mechanism.mu**2 for mechanism in made)
+    if plan.levels is not None:
+        spent += plan.mu**2 * sum(plan.levels.shares.values())
+    assert spent == pytest.approx(plan.mu**2, rel=1e-9)
+    per_task = {"replace-one": 1.0, "zero-out": math.sqrt(2.0)}[adjacency]
+    assert LevelPlan.z(Population(np.arange(m), 5), 0.5, adjacency) == 0.5 * per_task * m

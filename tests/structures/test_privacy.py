@@ -245,6 +245,19 @@ def test_a_first_centre_is_a_clear_direction_of_typical_length(factor):
         assert course.centre is None
 
 
+def test_rounds_follow_the_signal_over_the_noise_of_a_mean():
+    found, d = set(), 40
+    for m in (24, 40, 60, 80, 200, 10_000):
+        plan = plan_of(m, d, ("mean",), epsilon=2.0)
+        if plan.budget_shares:
+            n_rounds, path = plan.rounds_of("main")
+            ratio = m * plan.mu * math.sqrt(plan.budget_shares["main"] / d)
+            assert n_rounds == (1 if ratio < 4.0 else 10 if ratio < 6.0 else 30)
+            assert path == pytest.approx(min(max(3.0 * math.sqrt(ratio), 2.0), 30.0))
+            found.add(n_rounds)
+    assert found == {1, 10, 30}
+
+
 def test_bounds_of_rounds_fall_and_sum_to_the_path():
     m, d = 300, 4
     plan = plan_of(m, d, epsilon=10.0)
