@@ -22,7 +22,8 @@ from ..local.posterior import (
 from ..local.prior import even_root, tempered
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
-from .columns import scaled, unscaled
+from ..tables.table import scaled
+from .columns import unscaled
 from .evidence import Evidence, averaged
 from .groups import Groups
 from .levels import Level, TaskLevels, level_attributes

@@ -8,10 +8,7 @@ sqrt(2 d) (zero-out sqrt(d)). Columns are then divided by powers of 2 in all tha
 models are published and handed out in the units that they came in.
 """
 
-from dataclasses import replace
-
 import numpy as np
-from scipy import sparse
 from scipy.special import ndtr, polygamma
 
 from .levels import OCTAVES, octave_of
@@ -83,16 +80,6 @@ def scales_of(counts, std, n_tasks):
         return None
     # Between the half octaves of the grid, which rounding must not decide about.
     return 2.0 ** np.floor(np.where(clear, found, np.median(found[clear])) + 0.25)
-
-
-def scaled(table, scale):
-    """The table with columns over their scale (d,); None: the table."""
-    if scale is None:
-        return table
-    X = table.X
-    if sparse.issparse(X):
-        return replace(table, X=X.multiply(1.0 / scale).tocsr().astype(X.dtype))
-    return replace(table, X=np.divide(X, scale, dtype=X.dtype, casting="same_kind"))
 
 
 def unscaled(moments, scale):

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from ..local.centred import CentredTasks, Problem
 from ..local.updates import ProximalUpdates
-from .columns import scaled
+from ..tables.table import scaled
 
 N_ROUNDS, PLAIN_ROUNDS = 30, 100
 _PLAIN_PATH = 30.0  # without noise

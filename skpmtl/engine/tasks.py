@@ -8,9 +8,9 @@ from ..local.prior import LocalModels, best_scale, even_root, tempered, vote_pen
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..tables.datafits import events
-from ..tables.table import common_scores, differences, largest_eigenvalues
+from ..tables.table import common_scores, differences, largest_eigenvalues, scaled
 from .billboard import FAMILIES
-from .columns import octaves_of_columns, scaled, votes_on_columns
+from .columns import octaves_of_columns, votes_on_columns
 from .evidence import Evidence
 from .groups import MOST_GROUPS, listed_groups
 from .levels import TaskLevels, octave_of

@@ -320,6 +320,16 @@ def _moved(table, base):
     return replace(table, y=table.y - base[:, 0])
 
 
+def scaled(table, scale):
+    """The table with columns over their scale (d,); None: the table."""
+    if scale is None:
+        return table
+    X = table.X
+    if table.is_sparse:
+        return replace(table, X=X.multiply(1.0 / scale).tocsr().astype(X.dtype))
+    return replace(table, X=np.divide(X, scale, dtype=X.dtype, casting="same_kind"))
+
+
 def kernel_rows(table):
     """(X, data, indices, indptr, rows) of a table, dense or CSR, as `_kernels.rows` takes them."""
     if table.is_sparse:

@@ -10,13 +10,12 @@ from scipy import sparse
 from skpmtl import PrivateMeanRegMTL, PrivateMTL, load_billboard, save_billboard
 from skpmtl.engine.columns import (
     octaves_of_columns,
-    scaled,
     scales_of,
     sum_of_columns,
     votes_on_columns,
 )
 from skpmtl.engine.levels import OCTAVES, TaskLevels
-from skpmtl.tables.table import TaskTable
+from skpmtl.tables.table import TaskTable, scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 UNITS = 2.0 ** np.array([9.0, -7.0, 0.0, 12.0])
