@@ -91,6 +91,8 @@ def test_whole_weights_without_a_guarantee_count_rows(cls, weight):
     X, y, task, times = tables()
     again = np.repeat(np.arange(len(y)), times)
     est = getattr(skpmtl, cls)(epsilon=None, task_weight=weight)
+    if cls == "PrivateMeanRegMTL":  # with pooled levels evidence leaves out single rows
+        est.set_params(levels="free")
     repeated = clone(est).fit(X[again], y[again], task=task[again])
     close(est.fit(X, y, task=task, sample_weight=times), repeated, 1e-6)
 

@@ -11,7 +11,7 @@ from skpmtl.engine.queries import query_specs
 from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.billboard import MeanBillboard, PooledBillboard
 from skpmtl.privacy import gdp_mu
-from tests.helpers.data import facts
+from tests.helpers.data import covariates
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, D = 200, 3
@@ -31,7 +31,7 @@ def rows(seed=0, n=8, m=M):
 
 def made(Z, **parameters):
     given = {"epsilon": 3.0, "delta": 1e-4, "tasks": range(M), "random_state": 0}
-    given |= {"relation": facts(Z), "target_range": RANGE, "unseen_task": "mean"}
+    given |= {"relation": covariates(Z), "target_range": RANGE, "unseen_task": "mean"}
     return PrivateMeanRegMTL(**{**given, **parameters})
 
 
@@ -80,7 +80,7 @@ def test_levels_and_slopes_follow_the_facts():
     assert np.abs(est.relation_intercept_ - B[:, -1]).max() < 6 * 0.3 / math.sqrt(M)
     assert est.level_spread_ < 1.0  # the least is 2^-4 of the window, .75
     new, target, which, later = rows(seed=1, m=50)
-    est.relate(facts(later, range(M, M + 50)))
+    est.relate(covariates(later, range(M, M + 50)))
     error = np.mean((est.predict(new, task=which + M) - target) ** 2)
     # Of noise .25, and models .04 about the relation of 4 numbers: .41
     assert error < 0.6
