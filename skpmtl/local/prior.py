@@ -931,6 +931,8 @@ class _Squares(_Block):
                 1e-9 * squares + 1e-300, *scales, np.zeros(count), *NO_CENTRES,
                 *scratch(R, scales[0].shape[1]), z, evidence[k], energies[k], float(trust),
             )  # fmt: skip
+            # Where slopes are 0 what is left of rounding errors says nothing of the noise.
+            energies[k] = np.where(dof > 0.0, energies[k], squares)
             self._primal(k, ends, z, C[k])
         self.level = self.middle
         return *self._weights(C), evidence, energies
