@@ -472,6 +472,19 @@ def test_ray_gives_the_same_bits_when_a_worker_dies(name, ray, one_thread, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_ray_with_parts_journal_and_models_at_addresses(ray, one_thread, tmp_path):
+    pytest.importorskip("fsspec", reason="needs the extra skpmtl[remote]")
+    est = CASES["prior"]
+    parts = write_parts(tmp_path, *rows(est), TWO)
+    here = fit_shards(clone(est), parts)
+    there, root = [f"file://{part}" for part in parts], f"file://{tmp_path}"
+    given = {"journal": f"{root}/journal", "models": f"{root}/kept"}
+    fit_shards(clone(est), there, backend="ray", **given)
+    assert_allclose(load_models(given["models"]).coef_, here.coef_, **ROUNDING)
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_dataset_of_ray_and_models_left_with_the_parts(ray, one_thread, tmp_path):
