@@ -216,12 +216,13 @@ def _shrunk(values, std, middle):
 def lengths_of(counts, noise_std, n_tasks, bound):
     """Centre and spread of log2 of the lengths, from noisy counts of `BINS`: means of a posterior.
 
-    Flat over `_SPREADS`, and (1 + x^2)^-2 in the distance x of the centre from log2 of the bound:
-    with few tasks the noise of bins far away looks like lengths. Counts vary by noise and chance.
+    Flat over `_SPREADS`, and Cauchy in the distance of the centre from log2 of the bound, which is
+    some octaves below: with few tasks the noise of bins far away looks like lengths. Counts vary
+    by noise and chance.
     """
     centres = np.arange(BINS[0], BINS[-1], 0.1)
     logs = np.empty((len(_SPREADS), len(centres)))
-    prior = -2.0 * np.log1p((centres - math.log2(bound)) ** 2)
+    prior = -np.log1p((centres - math.log2(bound)) ** 2)
     for row, spread in zip(logs, _SPREADS, strict=True):
         width = math.hypot(spread, _ROUNDING)
         expected = np.exp(-0.5 * ((BINS - centres[:, None]) / width) ** 2)

