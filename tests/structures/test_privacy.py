@@ -71,7 +71,7 @@ def test_a_vote_that_is_not_finite_counts_as_none():
 def test_the_typical_length_is_that_of_three_bins_with_half_of_the_tasks():
     """A bin holds lengths from 4^k to 4^(k + 1), of exponents whose middle is 2 k + 1."""
     counts = np.zeros(SIZE_BINS)
-    counts[19:24] = 15.0, 10.0, 30.0, 20.0, 14.0
+    counts[19:24] = 15.0, 10.0, 30.0, 20.0, 5.0
     exponents = 2.0 * np.arange(20, 23) - 39.0
     assert _size(counts, 0.0, 120) == pytest.approx(2.0 ** (exponents @ [10, 30, 20] / 60.0))
     assert _size(counts, 0.0, 121) is None  # the bins beside them do not count
