@@ -140,6 +140,7 @@ def test_files_with_fields_of_earlier_names(tmp_path):
 PERSONALIZE = """
 import pickle, sys, warnings
 import numpy as np
+import tests.helpers.dummy_method
 from skpmtl import load_billboard
 warnings.simplefilter("ignore")
 paths, X, y, task = pickle.load(open(sys.argv[1], "rb"))
