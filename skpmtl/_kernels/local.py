@@ -59,6 +59,18 @@ def triangular_products(X, pick, panels, out):
 
 
 @njit
+def sums_of_rows(X, pick, offsets, u, out):
+    """out[k] = sum of u[i] X[pick[i]] over the rows of task k, of eight columns at least."""
+    for k in range(out.shape[0]):
+        for o in range(0, X.shape[1], 8):
+            at = min(o, X.shape[1] - 8)  # the last eight may overlap those before
+            a = splat(0.0)
+            for i in range(offsets[k], offsets[k + 1]):
+                a = a + u[i] * load(X, pick[i], at)
+            store(out, k, at, a)
+
+
+@njit
 def left_out(
     Z, offsets, folds, d, T, by_scale, by_row, dets, q, line, U, B, M, S, out
 ):  # fmt: skip

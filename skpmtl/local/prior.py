@@ -17,9 +17,10 @@ from .._kernels.grams import centred_rows, grams, rotate, tridiagonal
 from .._kernels.local import (
     left_out,
     posterior_modes,
+    sums_of_rows,
     triangular_products,
 )
-from .._kernels.passes import combine, scores
+from .._kernels.passes import scores
 from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
@@ -881,7 +882,11 @@ class _Squares(_Block):
         """Transposed weighted rows times v, whose weighted sum is 0, for each task."""
         X, pick = self._raw()
         rows, out = slice(ends[0], ends[-1]), np.empty((len(ends) - 1, X.shape[1]))
-        combine(X, pick[rows], True, ends - ends[0], self.half[rows] * v, np.ones(len(out)), out)
+        u = self.half[rows] * v
+        if X.shape[1] < LANES:
+            np.add.reduceat(u[:, None] * X[pick[rows]], ends[:-1] - ends[0], axis=0, out=out)
+        else:
+            sums_of_rows(X, pick[rows], ends - ends[0], u, out)
         if self.root.ndim == 1:
             return out * self.root
         return row_products(out, self.root)
