@@ -135,8 +135,8 @@ _NOISE = f"""{TARGET_RANGE}
 _MORE = """
     groups_ : dict of str to ndarray
         With a budget or ``alpha="auto"``: released "counts" of tasks, (n_groups,), noise and all,
-        and "centres" of their coefficients, (n_groups, n_features). Of no groups where none were
-        found, see ``privacy_.notes["groups"]``.
+        "centres" of their coefficients, (n_groups, n_features), and "intercepts". Of no groups
+        where none were found, see ``privacy_.notes["groups"]``.
     membership_ : ndarray of shape (n_tasks, n_groups + 1)
         As `groups_`: posterior probabilities of each task's membership, the last one of no
         group. For the task alone, and no part of `billboard_`.

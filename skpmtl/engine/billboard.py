@@ -202,6 +202,9 @@ class StructureBillboard(OfModels):
             start = 0.0 if self.init is None else self.init.coef.reshape(1, -1)
             centres = self._of_columns(self.groups.centres) + start
             found["groups_"] = {"counts": self.groups.counts, "centres": centres}
+            if self.groups.levels is not None:
+                start = 0.0 if self.init is None else float(self.init.intercept[0])
+                found["groups_"]["intercepts"] = self.groups.levels + start
         return found
 
     def declared(self):
@@ -255,15 +258,15 @@ class StructureBillboard(OfModels):
         related = self.models_of_relation(table.tasks)
         of_columns = scaled(self._differences(table), self.column_scale)
         evidence = self._evidence(of_columns, related, **settings)
-        extras = {}
+        extras, parts = {}, ()
         if self.groups is None:
             W, b, energies = evidence.models(self.structures)
         else:
             members = Members(evidence)
-            W, b, energies, membership = members.models(self.structures, self.groups)
-            extras["membership_"] = membership
+            W, b, energies, membership = members.models(self.structures, self.groups, self.level)
+            extras["membership_"], parts = membership, self.groups.parts(membership, self.level)
         if self.level is not None:
-            b = TaskLevels(evidence.table, related).intercepts(W, energies, self.level)
+            b = TaskLevels(evidence.table, related).intercepts(W, energies, self.level, parts)
         found = self.add_init(self._of_columns(W), b)
         if self.init is not None:
             bare = Evidence(scaled(table, self.column_scale), self.n_tasks, **settings)
@@ -295,23 +298,26 @@ class StructureBillboard(OfModels):
         if self.init is not None:
             start = self.init.joined(True)[0] * (1.0 if scale is None else np.append(scale, 1.0))
             sums = sums.less(start[:-1], start[-1])
+        parts = ()
         if self.groups is None:
             found = evidence.moments(self.structures, sums)
         else:
             members = Members(evidence)
-            found = members.moments(self.structures, self.groups, sums)
+            found = members.moments(self.structures, self.groups, sums, self.level)
+            membership = members.models(self.structures, self.groups, self.level)[-1]
+            parts = self.groups.parts(membership, self.level)
         if self.level is None:
             noise = own_noise(found, bare_sums, width)
             found = free_intercept(found, sums)
         else:
             levels = TaskLevels(evidence.table, related)
-            found, noise = levels.posterior(found, sums, self.level, width)
+            found, noise = levels.posterior(found, sums, self.level, width, parts)
         if self.init is None:
             return posterior(unscaled(found, scale), *noise)
         bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
         if self.groups is not None:
-            odds = odds - gain(members.models(self.structures, self.groups)[-1])
+            odds = odds - gain(membership)
         p = expit(np.nan_to_num(odds))
         other = free_intercept(bare.moments(lone, bare_sums), bare_sums)
         noise = mixed_noise(p, own_noise(other, bare_sums, width), noise)

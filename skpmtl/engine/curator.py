@@ -84,7 +84,7 @@ _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
 _ODDS_OF_ALONE = 1.5  # of those of a mean that are alone's, too, where all sums are exact
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
-_STEP_OF_GROUPS = ("refine", 0.125)  # votes of a block round, and four rounds and the end of groups
+_STEP_OF_GROUPS = ("refine", 0.1)  # three votes of a block round, and seven of groups
 _NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
 
@@ -145,6 +145,7 @@ class _Course:
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
         self.other_budget_shares = {}
         self.pays_for_columns = False  # what the plan takes for their scales is gone
+        self.part_of_levels = 1.0  # of their budget share, that a look at them takes
 
     def run(self):
         yield from self.find()
@@ -227,8 +228,6 @@ class _Course:
                 found["groups"] += ": no window of levels stood out"
             elif "moment 1" not in self.spent:
                 found["groups"] += ": the budget allows for no moment"
-            elif GROUP_SHARES[0] not in self.spent:
-                found["groups"] += ": the first moment shows no direction"
         return found
 
     def columns_found(self):
@@ -329,7 +328,7 @@ class _Course:
             if left:  # no moment about own centres is known yet
                 self.about_centre()
         if blocks and left:
-            part = (0.625 if plan.groups else 1.0) / (3.0 * len(left))
+            part = (0.7 if plan.groups else 1.0) / (3.0 * len(left))
             for share in left:
                 votes = [("refine", part)] * 3
                 yield from self.refined.block_round(share, votes)
@@ -337,8 +336,6 @@ class _Course:
             if not about and "contest 2" in plan.budget_shares:
                 left.append("contest 2")
             left += [("refine", 0.5 if plan.groups else 2.0 / 3.0)] if plan.few_rows else []
-            if plan.groups and GROUP_SHARES[0] not in self.spent:
-                left += GROUP_SHARES[1:]
             found = []
             for share in left:
                 found.append((yield from self.moment(share)))
@@ -358,15 +355,14 @@ class _Course:
         -> whether there are some, which then have what is left of the budget.
         """
         average = self.about if about else self.average
-        if not self.spectrum_of(average).rank:
-            return False
-        if len(left) == 2:
+        shows = self.spectrum_of(average).rank > 0
+        if shows and len(left) == 2:
             share = left.pop(0)
             if blocks:
                 yield from self.refined.block_round(share, [_STEP_OF_GROUPS] * 3)
             else:
                 average.add(*(yield from self.moment(share)), self.size_of_moment)
-        if not (blocks or about):
+        if shows and not (blocks or about):
             yield from self.sharpen([_STEP_OF_GROUPS] * 2)
         known = {s.name: s for s in self.billboard.structures}
         self.rebuild()
@@ -375,19 +371,23 @@ class _Course:
             for s in self.billboard.structures
         ])  # fmt: skip
         spectrum = self.refined.spectrum
-        if about or spectrum is None:
+        if about or spectrum is None or not shows:
             spectrum = self.spectrum_of(average)
         shape = self.shrunk(average)
         if self.refined.spectrum is not None and not about:
             shape = self.refined.moment
         centre = self.centre if about else np.zeros(self.d)
+        self.part_of_levels = 0.5
+        yield from self.level()
         yield from self.search.find(GROUP_SHARES, spectrum, shape, centre, self.snr(about))
         if self.search.groups is None:
             return False
         rounds = [(share, 0.5) for share in left for _ in range(2)]
         rounds += ["contest 2"] if "contest 2" in self.plan.budget_shares else []
-        for share in [*rounds, "vote 3"]:
+        for i, share in enumerate([*rounds, "vote 3"]):
             yield from self.search.round(share, _STEP_OF_GROUPS)
+            if i == 0:
+                yield from self.search.spread_of_levels(_STEP_OF_GROUPS)
         yield from self.search.finish(_STEP_OF_GROUPS, (GROUP_SHARES[3], 0.5))
         self.billboard = replace(self.billboard, groups=self.search.groups)
         return True
@@ -486,10 +486,11 @@ class _Course:
             self.centre.copy(), window,
             pooled=self.plan.all_pooled,
         )  # fmt: skip
+        part = self.part_of_levels
         if window is None:
-            noise, spread = None, self.plan.evidence("spread")
+            noise, spread = None, self.plan.evidence(("spread", part))
         else:
-            noise = spread = self.plan.number(("spread", 0.5), REACH)
+            noise = spread = self.plan.number(("spread", 0.5 * part), REACH)
         level = yield from release_spread(level, self.query_level, noise, spread, self.m)
         self.billboard = replace(self.billboard, level=level)
         if self.plan.mean:

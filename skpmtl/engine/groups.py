@@ -18,7 +18,9 @@ one-hot over a public net it is a histogram (b^2 = 3/4), with the posterior of a
 **Course** (`GroupSearch`). The size of models in the span of a moment; a histogram over a net of
 that span, whose weighted k-means are starting points for every K; the number K by a vote on
 evidence; a vote on the spread about the centres, in which groups must beat all structures that were
-found before; rounds of directions about the centres, in all features, whose step tasks vote on.
+found before; rounds of directions about the centres, in all features, whose step tasks vote on, and
+of levels. Where models show no direction, or no groups, these may differ in their levels alone: the
+net is then a line, on which the level of a task less that of the pooled model lies.
 Who belongs to which group a task computes from its own rows (`skpmtl.engine.members`): it is never
 sent.
 """
@@ -26,10 +28,12 @@ sent.
 import math
 from dataclasses import dataclass, replace
 from functools import cache
+from numbers import Real
 
 import numpy as np
 from scipy.special import logsumexp
 
+from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..local.prior import SNR
 from .levels import OCTAVES, octaves_of
@@ -48,6 +52,16 @@ SPREADS = ((True, 0.5, 0.6), (False, 0.5, 0.6), (False, -0.5, 0.6), (False, -1.5
 _LEAST_SPREAD, _USED_SHAPE = 0.02, 0.05  # weights
 STEPS = np.array([0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0])
 _PRIOR_OF_STEPS = np.where(STEPS > 0, -0.5 * np.log(np.maximum(STEPS, 0.02) / 0.35) ** 2, -2.0)
+_LINE = 17  # points of the net of levels
+_LINE_SPREAD = 0.03  # as _NET_SPREAD
+# Spreads of levels in which a level lies about that of a group, and about the pooled one.
+_REACH_OF_LEVEL, _REACH_OF_ALL, _LEAST_REACH = 2.0, 3.0, 0.25
+_LEVELS_IN_CELLS = 0.25  # length of a level
+_FOR_LEVELS = 0.1  # of the share of cells, for levels where models have no groups
+_DRIFT = 0.05  # of the levels of groups over the pooled spread, in every round
+_SHARE_OF_LEVELS = 0.1  # of the square of a vector
+# Spreads of levels about those of groups over the pooled one.
+LEVEL_SPREADS = (1.0, 0.5, 0.25, 0.12, 0.06, 0.03)
 _CENTRE = 0.2  # of the size, within which a model is in the cell of 0
 _SEEN, _OF_TASKS = 3.0, 0.04  # std, and part of the tasks, that a bin of sizes has at least
 _NET_SIZE, _NET_SPREAD = 0.7, 0.15  # prior of the mean of a cell
@@ -69,14 +83,31 @@ class Groups(Public):
         Released numbers of tasks, noise and all; pi_j is in their proportion.
     spreads : ndarray (5,)
         Weights of `SPREADS`.
+        All 0: groups differ in their levels alone, and slopes are those of the structures.
     moment : ndarray (d, d)
         Shape of the first of them, of trace 1; the others have I / d.
+    levels : ndarray (K,) or None
+        Intercepts of the centres; None: levels are pooled over all groups.
+    level_spread : float or None
+        Standard deviation of the levels of tasks about these.
+    along_centres : bool
+        Whether the level of a task at its mean row is about that of the centre there, and not about
+        that of the pooled slopes.
     """
 
     centres: np.ndarray
     counts: np.ndarray
     spreads: np.ndarray
     moment: np.ndarray
+    levels: np.ndarray | None = None
+    level_spread: float | None = None
+    along_centres: bool = False
+
+    added = ("levels", "level_spread", "along_centres")
+    constraints = {
+        "level_spread": [Interval(Real, 0, None, closed="neither"), None],
+        "along_centres": ["boolean"],
+    }
 
     @classmethod
     def none(cls, d):
@@ -97,28 +128,73 @@ class Groups(Public):
 
     def of(self, which):
         """A copy with some of the centres."""
-        return replace(self, centres=self.centres[which], counts=self.counts[which])
+        levels = None if self.levels is None else self.levels[which]
+        return replace(self, centres=self.centres[which], counts=self.counts[which], levels=levels)
 
-    def joined(self):
-        """Copies with one centre fewer each, down to two; the pair of least squares is joined."""
+    @property
+    def differs_in_slopes(self):
+        return bool(self.spreads.any())
+
+    def parts(self, membership, level):
+        """Shares of tasks, and the `Level` that theirs are about, of all groups and of none."""
+        if self.levels is None or level is None:
+            return []
+        return list(zip(membership.T, [*self.own_levels(level), level], strict=True))
+
+    def reach(self, level):
+        """Largest distance of a level from that of a group which a task sends."""
+        return _REACH_OF_LEVEL * max(self.level_spread, _LEAST_REACH * level.spread)
+
+    def own_levels(self, level):
+        """`Level` of every group."""
+        return [
+            replace(level, intercept=float(b), spread=self.level_spread,
+                    coef=c if self.along_centres else level.coef)
+            for b, c in zip(self.levels, self.centres, strict=True)
+        ]  # fmt: skip
+
+    def joined(self, scale=1.0):
+        """Copies with one centre less each: the pair of the least sum of squares.
+
+        Down to two, or where groups differ in their levels alone to one, which is no group.
+
+        scale : float
+            Of features, with which slopes are as large as levels.
+        """
         found, groups = [], self
-        while len(groups.counts) > 2:
-            c, n = groups.centres, groups.counts
+        while len(groups.counts) > 1 + self.differs_in_slopes:
+            n = groups.counts
+            c = scale * groups.centres
+            if groups.levels is not None:
+                c = np.column_stack([c, groups.levels])
             cost = ((c[:, None] - c) ** 2).sum(axis=2) / (1.0 / n + 1.0 / n[:, None])
             cost[np.diag_indices(len(n))] = np.inf
             i, j = np.unravel_index(cost.argmin(), cost.shape)
-            c, n = c.copy(), n.copy()
-            c[i], n[i] = (n[i] * c[i] + n[j] * c[j]) / (n[i] + n[j]), n[i] + n[j]
-            groups = replace(groups, centres=c, counts=n).of(np.arange(len(n)) != j)
+
+            def both(x, n=n, i=i, j=j):
+                x = x.copy()
+                x[i] = (n[i] * x[i] + n[j] * x[j]) / (n[i] + n[j])
+                return x
+
+            levels = None if groups.levels is None else both(groups.levels)
+            n = n.copy()
+            groups = replace(groups, centres=both(groups.centres), counts=n, levels=levels)
+            n[i] += n[j]
+            groups = groups.of(np.arange(len(n)) != j)
             found.append(groups)
         return found
 
     def declared(self, d):
         """See `skpmtl.exchange.wire`."""
         K = len(self.counts)
-        w = np.clip(self.spreads, 0.0, 1.0)
-        if K > MOST_GROUPS or (w != self.spreads).any() or abs(w.sum() - 1.0) > 1e-6:
+        w, have_levels = np.clip(self.spreads, 0.0, 1.0), self.levels is not None
+        total = w.sum() if w.any() or not have_levels else 1.0
+        if K > MOST_GROUPS or (w != self.spreads).any() or abs(total - 1.0) > 1e-6:
             raise ValueError("its groups are too many, or their spreads do not sum to 1")
+        if have_levels != (self.level_spread is not None):
+            raise ValueError("levels of groups need a spread")
+        if have_levels:
+            yield "levels of groups", self.levels, [(K,)]
         yield "centres of groups", self.centres, [(K, d)]
         yield "counts of groups", self.counts, [(K,)]
         yield "spreads of groups", self.spreads, [(len(SPREADS),)]
@@ -135,7 +211,12 @@ def scales(i):
 
 @cache
 def net(k):
-    """Public points of R^k: 0, and unit vectors as far apart as a few steps of repulsion make."""
+    """Public points of R^k: 0, and unit vectors as far apart as a few steps of repulsion make.
+
+    k = 0: points from -1 to 1, for levels.
+    """
+    if k == 0:
+        return np.linspace(-1.0, 1.0, _LINE)[:, None]
     n = _CELLS.get(k, 20 * k)
     if k == 1:
         return np.array([[0.0], [1.0], [-1.0]])
@@ -152,14 +233,19 @@ def net(k):
     return np.vstack([np.zeros(k), P])
 
 
-def cells_of(Z, size):
-    """What tasks send of their models in the span, (n, k): cell of the net, and Z / size in 8
-    numbers, of length 1 at most."""
-    P, out = net(Z.shape[1]), np.zeros((len(Z), 1 + MOST_DIRECTIONS))
-    u = Z / size
+def cells_of(Z, size, away):
+    """What tasks send of their models in the span, (n, k), and of their levels: cell of the net of
+    the span, and of Z / size and `away`, (n,), numbers of length 1 at most, (n, 10)."""
+    k, out = Z.shape[1], np.zeros((len(Z), 2 + MOST_DIRECTIONS))
+    P, u, w = net(k), Z / size, _LEVELS_IN_CELLS if k else 1.0
     length = np.linalg.norm(u, axis=1)
-    out[:, 0] = np.where(length < _CENTRE, 0, 1 + (u @ P[1:].T).argmax(axis=1))
-    out[:, 1 : 1 + Z.shape[1]] = u / np.maximum(length, 1.0)[:, None]
+    away = np.clip(away, -1.0, 1.0)
+    if k:
+        out[:, 0] = np.where(length < _CENTRE, 0, 1 + (u @ P[1:].T).argmax(axis=1))
+    else:
+        out[:, 0] = np.rint(0.5 * (_LINE - 1) * (away + 1.0))
+    out[:, 1 : 1 + k] = math.sqrt(1.0 - w * w) * u / np.maximum(length, 1.0)[:, None]
+    out[:, -1] = w * away
     return out
 
 
@@ -170,7 +256,7 @@ def sum_of_reaches(contributions, positions=None):
 
 
 def sum_of_cells(contributions, positions=None):
-    """Counts, and sums of u, of all cells, (161 * 9,), of (cell, u): the statistic above with
+    """Counts, and sums of u, of all cells, (161 * 10,), of (cell, u): the statistic above with
     b^2 = 3/4. One that is not finite, or in no cell, counts as 0."""
     found = np.array(contributions["cells"], dtype=float)
     good = np.isfinite(found).all(axis=1)
@@ -185,8 +271,8 @@ def sum_of_cells(contributions, positions=None):
 
 
 def sum_of_groups(contributions, positions=None):
-    """Sums of responsibilities, and of these times directions, of all centres, (12 * (d + 1),):
-    the statistic above with b^2 = 1/2. One that is not finite counts as 0."""
+    """Sums of responsibilities, and of these times directions and levels, of all centres,
+    (12 * (d + 2),): the statistic above with b^2 = 1/2. One that is not finite counts as 0."""
     found = np.array(contributions["groups"], dtype=float)
     x = found.reshape(len(found), MOST_GROUPS, -1)
     x[~np.isfinite(found).all(axis=1)] = 0.0
@@ -217,30 +303,42 @@ def size_of(counts, std, n_tasks):
 
 
 def starts_of(released, k, std, numbers):
-    """Centres in units of the size, (K, k), and shares, (K,), for every K, from `sum_of_cells`.
+    """Centres and levels in units of their sizes, (K, k) and (K,), and shares, (K,), for every K,
+    from `sum_of_cells`.
 
     Weighted k-means of the cells that stand out, each at its mean, which where noise is large is
-    shrunk towards its point of the net.
+    shrunk towards its point of the net; levels towards 0. k = 0: k-means of levels.
     """
     from sklearn.cluster import KMeans  # which takes long to import
 
     P, b = net(k), math.sqrt(_COUNTS_OF_CELLS)
+    w = _LEVELS_IN_CELLS if k else 1.0
+    net_size, net_spread = (_NET_SIZE, _NET_SPREAD) if k else (1.0, _LINE_SPREAD)
     S = released.reshape(MOST_CELLS, -1)[: len(P)]
-    n, sums = S[:, 0] / b, S[:, 1 : 1 + k] / math.sqrt(1.0 - b * b)
-    noise, spread = std / b, std / math.sqrt(1.0 - b * b)
+    a = math.sqrt(1.0 - b * b)
+    n, levels = S[:, 0] / b, S[:, -1] / (a * w)
+    sums = S[:, 1 : 1 + k] / (a * math.sqrt(1.0 - w * w)) if k else levels[:, None]
+    noise, spread = std / b, std / (a * (math.sqrt(1.0 - w * w) if k else w))
     used = n > _FULL * noise
     size = np.maximum(n, 1e-9)[:, None]
     variance = (spread / size) ** 2
-    x = sums / size * _NET_SPREAD**2 + _NET_SIZE * P * variance
-    x /= _NET_SPREAD**2 + variance
+    x = sums / size * net_spread**2 + net_size * P * variance
+    x /= net_spread**2 + variance
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1.0)
     x, weight, found = x[used], np.maximum(n - noise, 0.0)[used], []
     most = len(np.unique(x, axis=0))
     for K in numbers:
         if K <= most:
             means = KMeans(K, n_init=10, random_state=0).fit(x, sample_weight=weight)
-            share = np.bincount(means.labels_, weight, K)
-            found.append((means.cluster_centers_, share / share.sum()))
+            share, centres = np.bincount(means.labels_, weight, K), means.cluster_centers_
+            held, cells = (np.bincount(means.labels_, v[used], K) for v in (n, np.ones(len(n))))
+            own = np.bincount(means.labels_, levels[used], K) / np.maximum(held, 1e-9)
+            unsure = cells * (std / (a * w * np.maximum(held, 1e-9))) ** 2
+            prior = max(np.mean(own**2 - unsure), 0.0)
+            own = np.clip(own * prior / np.maximum(prior + unsure, 1e-300), -1.0, 1.0)
+            if not k:
+                centres, own = np.zeros((K, 0)), centres[:, 0]
+            found.append((centres, own, share / share.sum()))
     return found
 
 
@@ -263,11 +361,14 @@ class GroupSearch:
         Of the span.
     size, least : float
         Of models in it; and two std of the noise of a count of the last round.
+    doubt : ndarray (K,) or None
+        Variances of the levels of groups; None before the first round.
     """
 
     def __init__(self, course):
         self.course, self.groups, self.outcome = course, None, "not looked for"
         self.rank = self.size = self.least = 0
+        self.doubt = None
 
     def find(self, shares, spectrum, moment, centre, snr):
         """Groups in the span of the directions that stand out, about a public centre.
@@ -291,9 +392,10 @@ class GroupSearch:
             Centre and spread of log10(snr) of models under that prior.
         """
         course, k = self.course, min(spectrum.rank, MOST_DIRECTIONS)
-        if not k:
-            return
         self.outcome = "none"
+        if not k:
+            yield from self._find_levels(shares[1], shares[2], (shares[3], 0.5), moment)
+            return
         U = np.ascontiguousarray(spectrum.Q[:, -k:])
         public = {"moment": moment, "basis": U, "centre": centre, "snr_centre": snr[0],
                   "snr_spread": snr[1]}  # fmt: skip
@@ -303,65 +405,139 @@ class GroupSearch:
             shares[0], "reach", words, mechanism, sum_of_reaches, **public
         )
         size = size_of(counts, std_of(mechanism), course.m)
-        mechanism = course.plan.group_sum(shares[1], MOST_CELLS * (1 + MOST_DIRECTIONS))
+        part = shares[1], 1.0 - _FOR_LEVELS
+        mechanism = course.plan.group_sum(part, MOST_CELLS * (2 + MOST_DIRECTIONS))
         words = "counts and sums of models by cells of a public net of the span"
+        level = course.billboard.level
+        reach = _REACH_OF_ALL * level.spread
         released = yield from course.query(
-            shares[1], "cells", words, mechanism, sum_of_cells, size=size, **public
-        )
+            part, "cells", words, mechanism, sum_of_cells, size=size, level=level, reach=reach,
+            **public,
+        )  # fmt: skip
         found = [
-            Groups(centre + size * c @ U.T, course.m * share, np.eye(5)[4], moment)
-            for c, share in starts_of(released, k, max(std_of(mechanism), 0.5), course.plan.numbers)
+            Groups(
+                centre + size * c @ U.T,
+                course.m * share,
+                np.eye(5)[4],
+                moment,
+                level.intercept + reach * b,
+                level.spread,
+            )
+            for c, b, share in starts_of(
+                released, k, max(std_of(mechanism), 0.5), course.plan.numbers
+            )
         ]
+        if found:
+            best = yield from self._number(shares[2], found, k + 1.0)
+            likely, std = yield from self._spread((shares[3], 0.5), best)
+            likely[1:] -= len(best.counts) * (k + 1.0)
+            even, shaped = likely[2:].max(), likely[1]
+            clear = _CLEAR * std if std else _SURE * course.m
+            if max(even, shaped) > likely[0] + clear and even > shaped - clear:
+                self.groups, self.size = self._with_spread(best, likely, std), size
+                self.rank = k
+                return
+        last = (shares[3], 0.25)
+        yield from self._find_levels((shares[1], _FOR_LEVELS), last, last, moment)
+
+    def _find_levels(self, cells, number, spread, moment):
+        """Groups that differ in their levels alone, in these budget shares."""
+        course, level = self.course, self.course.billboard.level
+        mechanism = course.plan.group_sum(cells, MOST_CELLS * (2 + MOST_DIRECTIONS))
+        words = "counts and sums of levels by cells of a public line"
+        reach, d = _REACH_OF_ALL * level.spread, course.d
+        released = yield from course.query(
+            cells, "cells", words, mechanism, sum_of_cells, size=1.0, level=level, reach=reach,
+            moment=moment, basis=np.zeros((d, 0)), centre=np.zeros(d), snr_centre=0.0,
+            snr_spread=1.0,
+        )  # fmt: skip
+        noise = max(std_of(mechanism), 0.5)
+        found = [
+            Groups(np.tile(level.coef, (len(b), 1)), course.m * share, np.zeros(5), moment,
+                   level.intercept + reach * b, 0.25 * level.spread)
+            for _, b, share in starts_of(released, 0, noise, course.plan.numbers)
+        ]  # fmt: skip
         if not found:
             return
-        tally = yield from self._vote(shares[2], found, "number of groups", bare=True)
-        sizes = np.array([len(g.counts) for g in found])
-        net_gain = (tally.total - tally.total[0])[1:] - sizes * (k + 1.0)
+        best = yield from self._number(number, found, 1.0)
+        each = [replace(best, level_spread=level.spread * w) for w in LEVEL_SPREADS]
+        tally = yield from self._vote(spread, each, "spread of levels", bare=True)
+        likely = (tally.total - tally.total[0])[1:]
+        top = int(likely.argmax())
+        # Noise of each difference from the first one adds up.
+        clear = _CLEAR * tally.std * math.sqrt(top + 1.0) or _SURE * course.m
+        if likely[top] - len(best.counts) > clear:
+            self.groups = each[top]
+
+    def _number(self, share, found, of_centre):
+        """The groups that tasks vote for, of which every centre has so many numbers."""
+        course, sizes = self.course, np.array([len(g.counts) for g in found])
+        tally = yield from self._vote(share, found, "number of groups", bare=True)
+        net_gain = (tally.total - tally.total[0])[1:] - sizes * of_centre
         least = max(tally.std, _ENOUGH * net_gain.max())
         held = course.m / sizes > _HELD * course.plan.std_of_group
         able = np.flatnonzero((net_gain > least) & held)
-        best = found[able[0] if len(able) else int(net_gain.argmax())]
-        penalty = len(best.counts) * (k + 1.0)
-        likely, std = yield from self._spread((shares[3], 0.5), best)
-        likely[1:] -= penalty
-        even, shaped = likely[2:].max(), likely[1]
-        clear = _CLEAR * std if std else _SURE * course.m
-        if max(even, shaped) > likely[0] + clear and even > shaped - clear:
-            self.groups, self.size = self._with_spread(best, likely, std), size
-            self.rank = k
+        return found[able[0] if len(able) else int(net_gain.argmax())]
 
     def round(self, share, share_of_step):
-        """Move the centres along the mean directions of models from them, as far as tasks vote."""
+        """Move the centres along the mean directions of models from them, as far as tasks vote,
+        and their levels to the mean levels."""
         course, groups, d = self.course, self.groups, self.groups.centres.shape[1]
-        mechanism = course.plan.group_sum(share, MOST_GROUPS * (d + 1))
-        words = "counts and sums of directions of models about the centres of groups"
+        mechanism = course.plan.group_sum(share, MOST_GROUPS * (d + 2))
+        words = "counts and sums of directions and levels of models about the centres of groups"
         public = {"billboard": course.billboard, **_listed([groups])}
         S = yield from course.query(share, "groups", words, mechanism, sum_of_groups, **public)
-        S = S.reshape(MOST_GROUPS, d + 1)[: len(groups.counts)]
+        S = S.reshape(MOST_GROUPS, d + 2)[: len(groups.counts)]
         std, b = std_of(mechanism), math.sqrt(0.5)
-        n, D = S[:, 0], S[:, 1:]
-        squares = np.maximum((D**2).sum(axis=1), 1e-300)
-        shrunk = np.where(n > 2.0 * std, np.maximum(0.0, 1.0 - d * std**2 / squares), 0.0)
-        D = D * (shrunk / np.maximum(n, 1e-9))[:, None]
-        D /= np.maximum(np.linalg.norm(D, axis=1, keepdims=True), 1.0)
-        moved = [replace(groups, centres=groups.centres + a * self.size * D) for a in STEPS]
-        tally = yield from self._vote(share_of_step, moved, "step of the centres")
-        step = float(tally.weights(_PRIOR_OF_STEPS) @ STEPS)
+        of_slopes, of_levels = parts_of_vector(groups)
+        n, D, L = S[:, 0], S[:, 1:-1], S[:, -1]
         counts = np.maximum(n / b, 0.5 * std + 1e-9)
-        self.groups = replace(groups, centres=groups.centres + step * self.size * D, counts=counts)
+        reach = groups.reach(course.billboard.level)
+        unit, able = reach / (of_levels * np.maximum(n, 1e-9)), n > 2.0 * std
+        move, noise = np.clip(unit * L, -reach, reach), (unit * std) ** 2
+        drift = (_DRIFT * course.billboard.level.spread) ** 2
+        if self.doubt is None:
+            seen = np.mean((move**2 - noise)[able]) if able.any() else 0.0
+            self.doubt = np.full(len(n), max(seen, drift))
+        trust = able * self.doubt / (self.doubt + noise)
+        self.doubt = (1.0 - trust) * self.doubt + drift
+        groups = replace(groups, levels=groups.levels + trust * move)
+        step, along = 0.0, 0.0
+        if groups.differs_in_slopes:
+            squares = np.maximum((D**2).sum(axis=1), 1e-300)
+            shrunk = np.maximum(0.0, 1.0 - d * std**2 / squares) * (n > 2.0 * std)
+            along = D * (shrunk / (of_slopes * np.maximum(n, 1e-9)))[:, None]
+            along /= np.maximum(np.linalg.norm(along, axis=1, keepdims=True), 1.0)
+            moved = [replace(groups, centres=groups.centres + a * self.size * along) for a in STEPS]
+            tally = yield from self._vote(share_of_step, moved, "step of the centres")
+            step = float(tally.weights(_PRIOR_OF_STEPS) @ STEPS)
+        centres = groups.centres + step * self.size * along
+        self.groups = replace(groups, centres=centres, counts=counts)
         self.least = 2.0 * std / b
+
+    def spread_of_levels(self, share):
+        """How far levels are from those of their groups, and whether these go along the centres."""
+        groups, pooled = self.groups, self.course.billboard.level.spread
+        each = [replace(groups, level_spread=pooled * w) for w in reversed(LEVEL_SPREADS)]
+        first = len(each) - 1
+        if groups.differs_in_slopes:  # neighbours are alike
+            each += [replace(g, along_centres=not g.along_centres) for g in reversed(each)]
+        tally = yield from self._vote(share, each, "spread of levels about groups")
+        gain = tally.total - tally.total[first]
+        gain -= tally.std * np.sqrt(np.abs(np.arange(len(gain)) - first))
+        self.groups = each[int(gain.argmax())]
 
     def finish(self, share, share_of_spread):
         """Fewer centres where several are of one group, and the spread about them as they are.
 
         Without those that may be empty; then the smallest number within one std of the best, of
         centres that are joined two by two, where a vote tells one group from two. A number that
-        is public stays.
+        is public stays. None where one group that differs in its level alone is left.
         """
         if len(self.course.plan.numbers) > 1:
             kept = self.groups.counts > self.least
             groups = self.groups.of(kept if kept.any() else slice(None))
-            joined = [groups, *groups.joined()]
+            joined = [groups, *groups.joined(self.course.scale)]
             noise = std_of(self.course.plan.evidence(share))
             if len(joined) > 1 and noise < _TELLS * self.course.m:
                 tally = yield from self._vote(share, joined, "number of centres")
@@ -369,8 +545,13 @@ class GroupSearch:
                 gain = tally.total - sizes * (self.rank + 1.0)
                 groups = joined[np.flatnonzero(gain >= gain.max() - tally.std)[-1]]
             self.groups = groups
-        likely, std = yield from self._spread(share_of_spread, self.groups)
-        self.groups = self._with_spread(self.groups, likely, std)
+        if self.groups.differs_in_slopes:
+            likely, std = yield from self._spread(share_of_spread, self.groups)
+            self.groups = self._with_spread(self.groups, likely, std)
+        elif len(self.groups.counts) == 1:
+            self.groups = None
+            return
+        yield from self.spread_of_levels(share)
         self.outcome = f"{len(self.groups.counts)} found"
 
     def _spread(self, share, groups):
@@ -399,16 +580,27 @@ class GroupSearch:
         return Tally(released, std_of(mechanism), len(candidates) + bare)
 
 
+def parts_of_vector(groups):
+    """Lengths of the directions and of the levels that a task sends."""
+    share = _SHARE_OF_LEVELS if groups.differs_in_slopes else 1.0
+    return math.sqrt(1.0 - share), math.sqrt(share)
+
+
 def _listed(groups):
     """Public numbers of several groups of one shape, as arrays."""
-    found = {name: [getattr(g, name) for g in groups] for name in ("centres", "counts", "spreads")}
+    names = "centres", "counts", "spreads", "levels"
+    found = {name: [getattr(g, name) for g in groups] for name in names}
+    found["of_levels"] = [np.array([g.level_spread, float(g.along_centres)]) for g in groups]
     return {"moment": groups[0].moment, **found}
 
 
 def listed_groups(public):
     """The inverse of `_listed`."""
-    parts = zip(public["centres"], public["counts"], public["spreads"], strict=True)
-    return [Groups(*part, public["moment"]) for part in parts]
+    names = "centres", "counts", "spreads", "levels", "of_levels"
+    return [
+        Groups(c, n, w, public["moment"], b, float(spread), bool(along > 0))
+        for c, n, w, b, (spread, along) in zip(*map(public.get, names), strict=True)
+    ]
 
 
 def std_of(mechanism):

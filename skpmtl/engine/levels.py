@@ -409,6 +409,13 @@ class TaskLevels:
         nothing = Level(0.0, np.zeros(W.shape[1]), None)
         return self._of_classes(W, nothing, LOGITS, _NODES, _SIZES_OF_NODES)[0]
 
+    def likely(self, energies, level):
+        """Log density of what a task shows of level and noise, (n_tasks,), of real targets."""
+        _, _, _, inside, flat = self._evidence(energies, level)
+        if level.pooled:
+            return np.nan_to_num(inside)
+        return np.nan_to_num(np.logaddexp(math.log1p(-_FLAT) + inside, math.log(_FLAT) + flat))
+
     def levels(self, W, energies, level):
         """l_k, (n_tasks,), of tasks with these slopes; NaN where they are not finite."""
         if (level.window is None) != self.table.has_log_loss:  # a crafted file
@@ -424,17 +431,23 @@ class TaskLevels:
 
     def _pooling(self, energies, level):
         """-> m_k, e_k, phi and p of every task."""
+        middle, error, part, inside, flat = self._evidence(energies, level)
+        with np.errstate(all="ignore"):
+            p = expit(math.log((1.0 - _FLAT) / _FLAT) + inside - flat)
+        p = np.ones(len(p)) if level.pooled else np.nan_to_num(p)
+        return middle, error, part, p
+
+    def _evidence(self, energies, level):
+        """-> m_k, e_k, phi, and log densities of e_k and of the noise: pooled, and flat."""
         middle, square = self.pooled(level), level.spread**2
         with np.errstate(all="ignore"):
             error = self.targets - middle
             variance = square + self._variances(energies, level) / self.n
-            odds = math.log((1.0 - _FLAT) / _FLAT) + math.log(8.0 * level.window)
-            odds = odds - 0.5 * np.log(2.0 * np.pi * variance) - 0.5 * error**2 / variance
-            p = expit(odds + self._odds_of_noise(energies, level))
-            p = np.ones(len(p)) if level.pooled else np.nan_to_num(p)
-            return middle, error, square / variance, p
+            inside = -0.5 * np.log(2.0 * np.pi * variance) - 0.5 * error**2 / variance
+            inside = inside + self._odds_of_noise(energies, level)
+        return middle, error, square / variance, inside, -math.log(8.0 * level.window)
 
-    def posterior(self, found, sums, level, width=None):
+    def posterior(self, found, sums, level, width=None, parts=()):
         """Models with pooled levels and their noise, of real targets.
 
         Parameters
@@ -445,6 +458,8 @@ class TaskLevels:
         level : Level
         width : float, default=None
             Of the public range of the target; None: of the window.
+        parts : list of (ndarray (n_tasks,), Level)
+            As of `intercepts`.
 
         Returns
         -------
@@ -454,11 +469,16 @@ class TaskLevels:
             As of `skpmtl.local.posterior.own_noise`: with the released one as prior where the
             task is like others.
         """
-        middle, error, part, p = self._pooling(found.energies, level)
+        mean, unit, square, inside = 0.0, 0.0, 0.0, 0.0
         with np.errstate(all="ignore"):
-            unit = (p * part + 1.0 - p) / self.n
-            between = p * (1.0 - p) * (error * (1.0 - part)) ** 2
-            mean = middle + error * (p * part + 1.0 - p)
+            for share, own in parts or [(1.0, level)]:
+                middle, error, part, p = self._pooling(found.energies, own)
+                kept = p * part + 1.0 - p
+                at = middle + error * kept
+                mean, unit = mean + share * at, unit + share * kept / self.n
+                between = p * (1.0 - p) * (error * (1.0 - part)) ** 2
+                square, inside = square + share * (between + at**2), inside + share * p
+            between, p = (np.maximum(square - mean**2, 0.0) if parts else between), inside
             rows = level.noise_rows
             dof = np.maximum(rows + np.maximum(self.n - 1.0, 0.0), LEAST_DOF)
             released = (rows * level.noise_std**2 + found.energies) / (dof - 2.0), dof
@@ -470,9 +490,14 @@ class TaskLevels:
             found = with_intercept(found, self.rows, mean, unit, between)
             return found, mixed_noise(p, released, own)
 
-    def intercepts(self, W, energies, level):
-        """Of models with these slopes, (n_tasks,)."""
-        return self.levels(W, energies, level) - np.einsum("kj,kj->k", self.rows, W)
+    def intercepts(self, W, energies, level, parts=()):
+        """Of models with these slopes, (n_tasks,).
+
+        parts : list of (ndarray (n_tasks,), Level)
+            Posterior shares of tasks whose levels are about others than `level`.
+        """
+        found = sum(share * self.levels(W, energies, own) for share, own in parts or [(1.0, level)])
+        return found - np.einsum("kj,kj->k", self.rows, W)
 
     def _levels_of_classes(self, W, level):
         """Posterior means, of the pooled prior and of a wide one about 0 by their evidence."""

@@ -1,12 +1,15 @@
 """The task side of groups: who belongs to which is a task's own posterior, and never sent."""
 
+from functools import cached_property
+
 import numpy as np
 from scipy.special import expit, logsumexp
 
 from ..local.posterior import Priors, mixed_moments, moments
 from ..local.prior import LocalModels, best_scale, even_root, vote_penalty
 from ..privacy.moments import directions, root_of
-from .groups import IN_GROUPS, MOST_GROUPS, cells_of, scales
+from .groups import IN_GROUPS, MOST_GROUPS, cells_of, parts_of_vector, scales
+from .levels import TaskLevels
 
 _LESS_SHRUNK = 10.0  # times the scale of the vote, of models whose cell is sent
 _IN, _OUT = np.log(IN_GROUPS), np.log(1.0 - IN_GROUPS)
@@ -19,7 +22,11 @@ class Members:
         self.evidence, self.table = evidence, evidence.table
         self.local = LocalModels(self.table, **evidence.settings)
         self._even = even_root(self.table.n_features)
-        self._bare = None, None
+        self._bare, self._energies = (None, None), (None, None)
+
+    @cached_property
+    def levels(self):
+        return TaskLevels(self.table)
 
     def coordinates(self, public):
         """Models less a centre in a public basis, (n_tasks, k)."""
@@ -36,30 +43,49 @@ class Members:
         return np.linalg.norm(self.coordinates(public), axis=1)
 
     def cells(self, public):
-        """See `cells_of`, (n_tasks, 9)."""
-        return cells_of(self.coordinates(public), public["size"])
+        """See `cells_of`, (n_tasks, 10)."""
+        away = self.levels.targets - self.levels.pooled(public["level"])
+        Z = self.coordinates(public) if public["basis"].size else np.zeros((len(away), 0))
+        return cells_of(Z, public["size"], away / public["reach"])
 
     def bare(self, structures):
-        """Log evidence of the structures without groups, (n_tasks,)."""
+        """Log evidence of the slopes of the structures without groups, (n_tasks,)."""
         if self._bare[0] is not structures:
             self._bare = structures, self.evidence.likelihood(structures)
         return self._bare[1]
 
-    def evidences(self, structures, candidates, bare):
+    def _of_levels(self, structures, groups, level):
+        """Log density of the level of a task about those of the groups, (n_tasks, K), and about
+        the pooled one, (n_tasks,); 0 where levels are pooled over all groups."""
+        if groups.levels is None or level is None:
+            return 0.0, 0.0
+        if self._energies[0] is not structures:
+            self._energies = structures, self.evidence.models(structures)[2]
+        energies = self._energies[1]
+        found = [self.levels.likely(energies, own) for own in groups.own_levels(level)]
+        return np.stack(found, axis=1), self.levels.likely(energies, level)
+
+    def evidences(self, billboard, candidates, bare):
         """Log evidence of each candidate, after that of the structures where `bare` is asked."""
-        lone = self.bare(structures)
-        found = [lone] if bare else []
-        for logs in self._parts(candidates):
-            found.append(np.logaddexp(_IN + logsumexp(logs, axis=1), _OUT + lone))
+        structures = billboard.structures
+        slopes, found = self.bare(structures), []
+        for groups, logs in zip(candidates, self._parts(structures, candidates), strict=True):
+            own, pooled = self._of_levels(structures, groups, billboard.level)
+            lone = slopes + pooled
+            found += [lone] if bare and not found else []
+            found.append(np.logaddexp(_IN + logsumexp(logs + own, axis=1), _OUT + lone))
         return np.stack(found, axis=1)
 
-    def _parts(self, candidates):
-        """log pi_j + log evidence about each centre, (n_tasks, K), of every candidate."""
-        sets = {g.centres.tobytes(): g.centres for g in candidates}
+    def _parts(self, structures, candidates):
+        """log pi_j + log evidence of slopes about each centre, (n_tasks, K), of every candidate."""
+        sets = {g.centres.tobytes(): g.centres for g in candidates if g.differs_in_slopes}
+        if not sets:
+            yield from (self.bare(structures)[:, None] + g.log_weights for g in candidates)
+            return
         ends = np.cumsum([0] + [len(c) for c in sets.values()])
         place = dict(zip(sets, zip(ends[:-1], ends[1:], strict=True), strict=True))
         whole = np.vstack(list(sets.values()))
-        priors = {g.spreads.tobytes(): g.even_scales for g in candidates}
+        priors = {g.spreads.tobytes(): g.even_scales for g in candidates if g.differs_in_slopes}
         used = {key: prior for key, prior in priors.items() if np.isfinite(prior).any()}
         found = {}
         if used:
@@ -77,12 +103,37 @@ class Members:
                 E = np.logaddexp(E, np.log(g.spreads[0]) + shaped[:, columns])
             yield np.where(np.isnan(E), -np.inf, E) + g.log_weights
 
-    def directions(self, structures, groups, take):
-        """Responsibilities, and these times directions of models from the centres.
+    def directions(self, billboard, groups, take):
+        """Responsibilities, and these times directions of models from the centres, and levels.
 
-        ``take(tasks, x)`` receives x (n, 12 * (d + 1)) of some tasks at a time.
+        ``take(tasks, x)`` receives x (n, 12 * (d + 2)) of some tasks at a time.
         """
-        lone, K = self.bare(structures) + _OUT, len(groups.counts)
+        structures, level = billboard.structures, billboard.level
+        own, pooled = self._of_levels(structures, groups, level)
+        lone, K, m = self.bare(structures) + pooled + _OUT, len(groups.counts), self.table.n_tasks
+        of_slopes, of_levels = parts_of_vector(groups)
+        away = np.zeros((m, K))
+        if level is not None:
+            away = np.stack([
+                self.levels.targets - self.levels.pooled(part) for part in groups.own_levels(level)
+            ], axis=1)  # fmt: skip
+            away = np.nan_to_num(np.clip(away / groups.reach(level), -1.0, 1.0))
+
+        def send(tasks, logs, D):
+            logs = logs + own[tasks] + groups.log_weights + _IN
+            logs = np.column_stack([logs, lone[tasks]])
+            r = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))[:, :-1]
+            x = np.zeros((len(tasks), MOST_GROUPS, self.table.n_features + 2))
+            x[:, :K, 0] = r
+            if D is not None:
+                x[:, :K, 1:-1] = of_slopes * r[:, :, None] * D
+            x[:, :K, -1] = of_levels * r * away[tasks]
+            take(tasks, x.reshape(len(x), -1))
+
+        if not groups.differs_in_slopes:
+            every = np.arange(m)
+            send(every, np.tile(self.bare(structures)[:, None], (1, K)), None)
+            return
         shaped = None
         if groups.spreads[0] > 0:
             E = self.local.about(root_of(groups.moment), groups.centres, scales(0)[None])
@@ -92,17 +143,12 @@ class Members:
             logs = evidence[:, :, 0]
             if shaped is not None:
                 logs = np.logaddexp(logs, shaped[tasks])
-            logs = np.column_stack([logs + groups.log_weights + _IN, lone[tasks]])
-            r = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))[:, :-1]
-            x = np.zeros((len(tasks), MOST_GROUPS, 1 + W.shape[2]))
-            x[:, :K, 0] = r
-            D = directions((W - groups.centres).reshape(-1, W.shape[2]))
-            x[:, :K, 1:] = r[:, :, None] * D.reshape(W.shape)
-            take(tasks, x.reshape(len(x), -1))
+            D = directions((W - groups.centres).reshape(-1, W.shape[2])).reshape(W.shape)
+            send(tasks, logs, D)
 
         self.local.about(self._even, groups.centres, groups.even_scales[None], some)
 
-    def models(self, structures, groups):
+    def models(self, structures, groups, level=None):
         """Averages over structures and groups. -> W, b, energies, and membership (n_tasks, K + 1)
 
         The last column of the membership is that of no group.
@@ -111,16 +157,23 @@ class Members:
         m, K = self.table.n_tasks, len(groups.counts)
         if not K:
             return *found, np.ones((m, 1))
+        self._energies = structures, found[2]
+        own, pooled = self._of_levels(structures, groups, level)
+        if not groups.differs_in_slopes:
+            logs = own + groups.log_weights + _IN
+            logs = np.column_stack([logs, pooled + np.full(m, _OUT)])
+            return *found, np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+        own = np.broadcast_to(own, (m, K))
         parts = list(self._priors(groups))
         logs = np.full((m, 1 + K * len(parts)), -np.inf)
-        logs[:, 0] = self.bare(structures) + _OUT
+        logs[:, 0] = self.bare(structures) + pooled + _OUT
         means = [[part] for part in found]
         for i, (root, prior) in enumerate(parts):
             columns = slice(1 + i * K, 1 + (i + 1) * K)
             of_part = [np.zeros(np.shape(part)) for part in found]
 
             def take(tasks, evidence, W, *numbers, columns=columns, of_part=of_part):
-                E = evidence[:, :, 0] + groups.log_weights + _IN
+                E = evidence[:, :, 0] + own[tasks] + groups.log_weights + _IN
                 E[~np.isfinite(W).all(axis=2) | ~np.isfinite(E)] = -np.inf
                 logs[tasks, columns] = E
                 top = E.max(axis=1, keepdims=True)
@@ -144,15 +197,18 @@ class Members:
         membership = p[:, 1:].reshape(m, -1, K).sum(axis=1)
         return W, b, energies, np.column_stack([membership, p[:, 0]])
 
-    def moments(self, structures, groups, sums):
+    def moments(self, structures, groups, sums, level=None):
         """`Moments` of the slopes of which `models` gives the means; `sums`: `TaskSums`."""
         found = self.evidence.moments(structures, sums)
-        if not len(groups.counts):
+        if not (len(groups.counts) and groups.differs_in_slopes):
             return found
-        logs, m = self.bare(structures) + _OUT, self.table.n_tasks
+        of_levels, pooled = self._of_levels(structures, groups, level)
+        logs, m = self.bare(structures) + pooled + _OUT, self.table.n_tasks
+        of_levels = np.broadcast_to(of_levels, (m, len(groups.counts))).T
         for root, prior in self._priors(groups):
             weights = np.tile(prior, (m, 1))
-            for centre, own in zip(groups.centres, groups.log_weights + _IN, strict=True):
+            own_weights = groups.log_weights[:, None] + _IN + of_levels
+            for centre, own in zip(groups.centres, own_weights, strict=True):
                 other = moments(sums, Priors(root, weights, centre=centre))
                 p = expit(np.nan_to_num(other.evidence + own - logs, nan=-np.inf))
                 found = mixed_moments([found, other], np.stack([1.0 - p, p]))

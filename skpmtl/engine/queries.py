@@ -100,7 +100,7 @@ def specified(name, size, bound, combine=None, shape=None, **public):
 
 
 def _query_specs_of_groups(d, billboard):
-    basis = [(d, k) for k in range(1, MOST_DIRECTIONS + 1)]
+    basis = [(d, k) for k in range(MOST_DIRECTIONS + 1)]
     span = {"moment": [(d, d)], "basis": basis, "centre": [(d,)]}
     span |= dict.fromkeys(("snr_centre", "snr_spread"), Real)
     numbers = range(1, MOST_GROUPS + 1)
@@ -110,12 +110,23 @@ def _query_specs_of_groups(d, billboard):
         "centres": ([(K, d) for K in numbers],),
         "counts": ([(K,) for K in numbers],),
         "spreads": ([(len(SPREADS),)],),
+        "levels": ([(K,) for K in numbers],),
+        "of_levels": ([(2,)],),
     }
-    cells, centres = MOST_CELLS * (1 + MOST_DIRECTIONS), MOST_GROUPS * (1 + d)
+    cells, centres = MOST_CELLS * (2 + MOST_DIRECTIONS), MOST_GROUPS * (2 + d)
     of_votes = N_DIFFERENCES, CLIP, sum_of_differences("mixtures")
     return {
         **specified("reach", OCTAVES, 1.0, sum_of_reaches, (), **span),
-        **specified("cells", cells, 1.0, sum_of_cells, (1 + MOST_DIRECTIONS,), **span, size=Real),
+        **specified(
+            "cells",
+            cells,
+            1.0,
+            sum_of_cells,
+            (2 + MOST_DIRECTIONS,),
+            **span,
+            level=Level,
+            **dict.fromkeys(("size", "reach"), Real),
+        ),  # fmt: skip
         **specified("mixtures", *of_votes, **groups, bare=Real),
         **specified("groups", centres, 1.0, sum_of_groups, **groups),
     }

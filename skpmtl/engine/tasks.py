@@ -97,9 +97,9 @@ class StructureTaskSide(TaskSide):
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
         - "block": its model under a prior in a public basis, (m, d);
         - "residuals": shares of rows by octaves of the distance from the mean model, (m, 81);
-        - "reach", "cells": size and cell of its model in a public basis, (m,) and (m, 9);
+        - "reach", "cells": size and cell of its model in a public basis, (m,) and (m, 10);
         - "mixtures": differences of log evidence of groups, (m, `N_DIFFERENCES`);
-        - "groups": responsibilities, and these times directions about centres, (m, 12 * (d + 1));
+        - "groups": responsibilities, and these times directions about centres, (m, 12 * (d + 2));
         - "columns", "octaves": see `skpmtl.engine.columns`, (m, 1) and (m, d);
         - "offset": means of the columns, without a budget only, (m, d);
         - "noise", "spread": see `skpmtl.engine.levels`, (m, 1), or (m, `N_DIFFERENCES`) of classes.
@@ -127,14 +127,13 @@ class StructureTaskSide(TaskSide):
     def final_models(self, billboard, personalize):
         """Those of ``personalize()``, of which the last query left the slopes."""
         known = self._personal
-        if known is None or known[0] is not billboard.structures or billboard.init is not None:
+        if known is None or known[0][0] is not billboard.structures or billboard.init is not None:
             return personalize()
-        if billboard.level is None or known[1] is not billboard.groups:
+        if billboard.level is None or billboard.groups is not None:
             return personalize()
-        W, _, energies, *membership = known[2]
-        extras = {"membership_": membership[0]} if membership else {}
+        W, _, energies = known[1]
         b = self.levels.intercepts(W, energies, billboard.level)
-        models = W if self.column_scale is None else W / self.column_scale, b
+        extras, models = {}, (W if self.column_scale is None else W / self.column_scale, b)
         if self.classes_posterior:
             extras |= billboard.class_posterior(self.evidence, *models)
         return *models, extras
@@ -252,19 +251,18 @@ class StructureTaskSide(TaskSide):
         return self.members.cells(public)
 
     def _mixtures(self, public):
-        structures = public["billboard"].structures
         candidates = listed_groups(public)
-        found = self.members.evidences(structures, candidates, public["bare"] > 0)
+        found = self.members.evidences(public["billboard"], candidates, public["bare"] > 0)
         return differences_of(found)
 
     def _groups(self, public):
-        out = np.empty((self.table.n_tasks, MOST_GROUPS * (1 + self.table.n_features)))
+        out = np.empty((self.table.n_tasks, MOST_GROUPS * (2 + self.table.n_features)))
         self._directions(public, out.__setitem__)
         return out
 
     def _directions(self, public, take):
         (groups,) = listed_groups(public)
-        self.members.directions(public["billboard"].structures, groups, take)
+        self.members.directions(public["billboard"], groups, take)
 
     def _noise(self, public):
         _, _, energies, *_ = self._personal_of(public["billboard"])
@@ -278,13 +276,15 @@ class StructureTaskSide(TaskSide):
         """Models, intercepts and squared errors under the billboard, and membership where it has
         groups; made once."""
         known, key = self._personal, (billboard.structures, billboard.groups)
-        if known is None or known[0] is not key[0] or known[1] is not key[1]:
+        if billboard.groups is not None:  # whose members follow from the level, too
+            key = *key, billboard.level
+        if known is None or any(a is not b for a, b in zip(known[0], key, strict=False)):
             if billboard.groups is None:
                 found = self.evidence.models(billboard.structures)
             else:
                 found = Members(self.evidence).models(*key)
-            self._personal = known = *key, found
-        return known[2]
+            self._personal = known = key, found
+        return known[1]
 
     def _around(self, centre, kappa, tol):
         local = LocalModels(self.table, centre=centre, **self.settings)

@@ -212,7 +212,8 @@ _GROUPS = """
         the report says why. In a list "groups" needs "low-rank"."""
 _GROUP_ATTRIBUTES = """groups_ : dict of str to ndarray
         With "groups": released "counts" of tasks, (n_groups,), noise and all, and "centres" of
-        their coefficients, (n_groups, n_features); of no groups where none were found.
+        their coefficients, (n_groups, n_features), and "intercepts", (n_groups,); of no groups
+        where none were found.
     membership_ : ndarray of shape (n_tasks, n_groups + 1)
         With "groups": posterior probabilities of each task's membership, the last one of no
         group. Like `coef_` it is for the task alone, and no part of `billboard_`.

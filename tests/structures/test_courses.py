@@ -26,6 +26,8 @@ RARE = (
     ({"epsilon": 10.0, "structure": "groups"}, 400, 12),
     ({"epsilon": 10.0, "structure": ["low-rank", "groups"], "adjacency": "zero-out",
       "target_range": (-5.0, 15.0)}, 400, 12),
+    ({"epsilon": 30.0, "structure": "groups", "target_range": (-5.0, 15.0)}, 400, 12),
+    ({"epsilon": 5.0, "structure": "groups", "target_range": (-5.0, 15.0)}, 400, 12),
 )  # fmt: skip
 
 
@@ -75,10 +77,10 @@ def released(query, mechanism, rng, m):
         counts[::2, rng.integers(80)] += m if big else 0.0
         return counts.ravel()
     if name in ("cells", "groups"):
-        x = rng.uniform(size=(shape[0] // 9, 9)) if name == "cells" else rng.normal(size=shape)
+        x = rng.uniform(size=(shape[0] // 10, 10)) if name == "cells" else rng.normal(size=shape)
         return (m / 5.0 if big else 1.0) * x.ravel()
     if name == "mixtures" and big:
-        return m * rng.uniform(-0.2, 1.0, size=shape)
+        return m * rng.uniform(-0.2, 1.0, size=shape) * np.repeat([1.0, -1.0], [4, shape[0] - 4])
     if name in ("contest", "evidence", "mixtures", "noise"):
         return rng.normal(size=shape) * (m if big else 1.0)
     if name == "vote":
@@ -161,7 +163,11 @@ def branches(plan, course, queries):
             {"sharpened late"} if "evidence" in shares["refine"] and not asked["block"] else set()
         )
     if plan.groups:
-        found.add("groups" if asked["groups"] else "no groups" if asked["cells"] else "no spike")
+        found.add("groups" if asked["groups"] else "no groups")
+        if not asked["reach"]:
+            found.add("no spike")
+        elif asked["cells"] > 1:
+            found.add("cells twice")
         if asked["groups"]:
             found.add("groups about " + ("a mean" if course.billboard.about_centre else "0"))
             found |= {"groups after a block"} if asked["block"] else set()
@@ -186,7 +192,7 @@ EVERYWHERE = {
     "no second rounds",
     "a moment in place of a contest", "rank", "blocks", "rival", "two blocks", "new directions",
     "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
-    "groups", "no groups", "no spike", "groups about a mean", "groups about 0",
+    "groups", "no groups", "no spike", "cells twice", "groups about a mean", "groups about 0",
     "groups after a block", "columns by main", "columns by pooled", "no scales of columns",
 }  # fmt: skip
 
@@ -227,7 +233,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
         for share, squared in spent.items():
             whole = plan.budget_shares[share] * plan.mu**2
             assert squared <= whole * (1.0 + 1e-9)
-            halves = share in ("refine", "group spread")
+            halves = share in ("refine", "group spread", "group cells")
             halves |= share == "pooled" and course.window is None
             halves |= share == plan.columns_from[0] and course.pays_for_columns
             if not halves:  # everything or nothing, in equal parts

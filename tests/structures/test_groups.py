@@ -4,11 +4,13 @@ import copy
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
+from scipy.stats import norm
 
 from skpmtl import (
     ClusteredMTL,
@@ -33,6 +35,7 @@ from skpmtl.engine.groups import (
     sum_of_cells,
     sum_of_groups,
 )
+from skpmtl.engine.levels import Level
 from skpmtl.engine.members import Members
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.local.prior import SNR, LocalModels, even_root
@@ -41,7 +44,7 @@ from skpmtl.tables.table import TaskTable
 from tests.helpers.sites import Sites
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-M, D, K = 120, 8, 3
+M, D, K = 123, 8, 3
 TASKS = range(M)
 
 
@@ -102,7 +105,11 @@ def test_no_pair_of_tasks_is_further_apart_than_the_sensitivity():
     assert 1.0 - 1e-9 < longest <= 1.0 + 1e-9
     Z = 2.0 * rng.normal(size=(3000, 3))
     Z[::2] = -Z[1::2]
-    sums = [sum_of_cells({"cells": row[None]})["cells"] for row in cells_of(Z, 1.0)]
+    away = np.where(np.arange(3000) % 4 < 2, 1.0, -1.0) * rng.uniform(0.0, 1.5, 3000)
+    for of_cells in (cells_of(Z, 1.0, away), cells_of(Z[:, :0], 1.0, away)):
+        sums = [sum_of_cells({"cells": row[None]})["cells"] for row in of_cells]
+        assert max(map(np.linalg.norm, sums)) <= 1.0 + 1e-9
+    sums = [sum_of_cells({"cells": row[None]})["cells"] for row in cells_of(Z, 1.0, away)]
     apart = [np.linalg.norm(a - b) for a, b in zip(sums[::2], sums[1::2], strict=True)]
     assert math.sqrt(2.0) - 0.02 < max(apart) <= math.sqrt(2.0) + 1e-9
     assert max(map(np.linalg.norm, sums)) <= 1.0 + 1e-9
@@ -119,9 +126,9 @@ def test_sums_bound_what_they_are_sent(evil):
     x[:3] = contribution(np.random.default_rng(1), 3, 3)
     both = sum_of_groups({"groups": np.stack([x.ravel(), evil])})["groups"]
     assert np.linalg.norm(both - good) <= 1.0 + 1e-9
-    cells = np.array([[3.0, *np.zeros(8)], [np.nan, *np.ones(8)], [1e9, *np.ones(8)],
-                      [-2.0, *np.ones(8)], [5.0, *np.full(8, 1e200)]])  # fmt: skip
-    found = sum_of_cells({"cells": cells})["cells"].reshape(MOST_CELLS, 9)
+    cells = np.array([[3.0, *np.zeros(9)], [np.nan, *np.ones(9)], [1e9, *np.ones(9)],
+                      [-2.0, *np.ones(9)], [5.0, *np.full(9, 1e200)]])  # fmt: skip
+    found = sum_of_cells({"cells": cells})["cells"].reshape(MOST_CELLS, 10)
     assert_allclose(found[3, 0], math.sqrt(0.75))
     found[3] = 0.0
     assert np.linalg.norm(found) <= 1.0 + 1e-9 and np.isfinite(found).all()
@@ -135,17 +142,32 @@ def test_points_of_the_net_are_apart(k):
     assert_allclose(np.linalg.norm(P[1:], axis=1), 1.0)
     inner = P[1:] @ P[1:].T - 2.0 * np.eye(len(P) - 1)
     assert inner.max() < 0.95
-    assert_array_equal(cells_of(P, 1.0)[:, 0], np.arange(len(P)))
+    assert_array_equal(cells_of(P, 1.0, np.zeros(len(P)))[:, 0], np.arange(len(P)))
+
+
+def test_levels_lie_on_a_line():
+    away = np.append(net(0)[:, 0], [-3.0, 3.0])
+    found = cells_of(np.zeros((19, 0)), 1.0, away)
+    assert_array_equal(found[:, 0], [*range(17), 0, 16])
+    assert_allclose(found[:, -1], np.clip(away, -1.0, 1.0))
+    assert not found[:, 1:-1].any()
 
 
 def test_starting_points_are_the_means_of_what_was_sent():
     """Without noise, of tasks at three points: their mean in the cells, and their shares."""
     points = np.array([[0.9, 0.0], [-0.6, 0.6], [0.0, -0.8]])
     Z = np.repeat(points, [50, 30, 20], axis=0)
-    sums = sum_of_cells({"cells": cells_of(Z, 1.0)})["cells"]
-    ((c, share),) = starts_of(sums, 2, 1e-9, (3,))
+    away = np.repeat([0.5, 0.0, -0.7], [50, 30, 20])
+    sums = sum_of_cells({"cells": cells_of(Z, 1.0, away)})["cells"]
+    ((c, levels, share),) = starts_of(sums, 2, 1e-9, (3,))
     order = np.argsort(-share)
     assert_allclose(c[order], points, atol=1e-6)
+    assert_allclose(levels[order], [0.5, 0.0, -0.7], atol=1e-6)
+    sums = sum_of_cells({"cells": cells_of(Z[:, :0], 1.0, away)})["cells"]
+    ((c, levels, share),) = starts_of(sums, 0, 1e-9, (3,))
+    assert c.shape == (3, 0)
+    order = np.argsort(-share)
+    assert_allclose(levels[order], [0.5, 0.0, -0.7], atol=1e-6)
     assert_allclose(share[order], [0.5, 0.3, 0.2], atol=1e-6)
 
 
@@ -217,6 +239,47 @@ def test_membership_is_bayes():
     wanted = sum(q[:, None] * w for q, w in zip(p, [*models, lone], strict=True))
     assert_allclose(W, wanted, rtol=1e-6, atol=1e-9)
     assert np.isfinite(b).all() and np.isfinite(energies).all()
+
+
+@pytest.mark.parametrize("along", [False, True])
+def test_membership_in_levels_is_bayes(along):
+    """Odds of two groups are those without levels times densities of the mean of the targets."""
+    table = small()
+    evidence = Evidence(table, 50, classification=False, fit_intercept=True)
+    structures = [alone(6)]
+    groups = Groups(np.random.default_rng(5).normal(size=(2, 6)), np.array([20.0, 5.0]),
+                    np.eye(5)[1], np.eye(6) / 6)  # fmt: skip
+    level = Level(0.3, np.linspace(-1.0, 1.0, 6), 4.0, 0.8, 1.5, pooled=True)
+    own = replace(groups, levels=np.array([-1.0, 2.0]), level_spread=0.4, along_centres=along)
+    _, _, energies, without = Members(evidence).models(structures, groups)
+    energies = evidence.models(structures)[2]
+    *_, found = Members(evidence).models(structures, own, level)
+    for k in range(4):
+        rows = slice(*table.offsets[k : k + 2])
+        X, y = table.X[rows].mean(axis=0), table.y[rows].mean()
+        n = len(table.y[rows])
+        noise = (4.0 * 0.8**2 + energies[k]) / (4.0 + n - 1.0) / n
+        slopes = [*(own.centres if along else [level.coef, level.coef]), level.coef]
+        middles = np.array([-1.0, 2.0, 0.3]) + np.array(slopes) @ X
+        stds = np.sqrt(np.array([0.4, 0.4, 1.5]) ** 2 + noise)
+        p = without[k] * norm.pdf(y, middles, stds)
+        assert_allclose(found[k], p / p.sum(), rtol=1e-7)
+
+
+def test_groups_that_differ_in_levels_alone_are_found():
+    """Levels at -3, 0 and 3, at random slopes: a task of 3 rows learns which is its own."""
+    rng = np.random.default_rng(7)
+    task, z = np.repeat(np.arange(3 * M), 3), np.arange(3 * M) % 3
+    X = rng.normal(size=(len(task), 4))
+    y = 3.0 * (z[task] - 1.0) + X[:, 0] + rng.normal(size=len(task))
+    data, errors = (X, y, task), []
+    for structure in ("auto", "groups"):
+        est = fitted(data=data, structure=structure, tasks=range(3 * M), epsilon=20.0)
+        score = est.predict(np.zeros((3 * M, 4)), task=np.arange(3 * M))
+        errors.append(np.mean((score - 3.0 * (z - 1.0)) ** 2))
+    assert errors[1] < 0.6 * errors[0]
+    own = est.groups_["intercepts"][est.membership_[:, :-1].argmax(axis=1)]
+    assert np.mean(np.abs(own - 3.0 * (z - 1.0)) < 1.5) > 0.8
 
 
 def test_the_posterior_has_the_models_as_its_mean(one):
@@ -292,7 +355,8 @@ def test_files_from_before_there_were_groups_are_read(tmp_path):
 
 @pytest.mark.parametrize("change", [
     {"counts": np.ones(2)}, {"centres": np.zeros((3, D + 1))}, {"spreads": np.ones(5)},
-    {"spreads": np.array([2.0, -1.0, 0.0, 0.0, 0.0])}, {"moment": np.eye(D + 1)},
+    {"spreads": np.array([2.0, -1.0, 0.0, 0.0, 0.0])}, {"levels": np.zeros(9)},
+    {"level_spread": None}, {"level_spread": -1.0}, {"moment": np.eye(D + 1)},
 ], ids=lambda change: next(iter(change)))  # fmt: skip
 def test_crafted_groups_are_refused(change, one):
     billboard = copy.deepcopy(one.billboard_)
