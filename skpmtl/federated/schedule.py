@@ -1,9 +1,10 @@
 """The planned queries of a study that do not depend on releases.
 
 A site that has them answers nothing else, whoever has signed it: no more queries than the study
-has, none out of its place, and none with another bound on contributions than the planned one. What
+has, none out of its place, and none with another bound on contributions than the planned ones. What
 follows from releases, as the tasks' votes for what is asked next, or a bound that ``clip_quantile``
-moves, differs between made-up runs of the curator, and is not compared.
+moves, differs between made-up runs of the curator, and is not compared. Where releases decide about
+the order, a bound has to be one that its statistic has in all runs that ask for it.
 """
 
 import math
@@ -15,6 +16,7 @@ from numbers import Real
 import numpy as np
 
 from ..exchange.protocol import Query
+from ..tables.ids import listed
 from .refusals import Refusal
 
 __all__ = ["PlannedQueries"]
@@ -45,6 +47,8 @@ class PlannedQueries:
         Whether their number is known: releases do not decide it.
     n_fixed : int or None
         Steps before the first that releases decide; None: all.
+    bounds : dict of str to set of float
+        Bounds of a statistic, where the same ones stand in all runs that ask for it.
     examples : dict of str to dict
         Public numbers of a query of each name.
     billboard : Billboard or None
@@ -59,7 +63,7 @@ class PlannedQueries:
         runs = [steps for steps, _, _ in made]
         self.examples, self.billboard = made[0][1:] if made else ({}, None)
         self.steps, self.ends = [], len(made) > 1 and len(set(map(len, runs))) == 1
-        self.n_fixed = None
+        self.n_fixed, self.bounds = None, _common_bounds(runs)
         for steps in zip_longest(*runs):
             steps = [step for step in steps if step is not None]
             statistics = frozenset().union(*(step.statistics for step in steps))
@@ -84,20 +88,40 @@ class PlannedQueries:
                 "asks for more than was agreed"
             )
         if self.n_fixed is not None and number >= self.n_fixed:
-            return  # releases decide, and made-up ones do not visit all courses
-        planned = self.steps[number]
-        if len(planned.statistics) == 1 and statistic not in planned.statistics:
-            (name,) = planned.statistics
-            raise Refusal(
-                f"query {number} is {statistic!r}, and the study has {name or 'a draw'!r} there"
-            )
+            # Made-up releases do not lead to all courses.
+            bounds = self.bounds.get(statistic, ())
+        else:
+            planned = self.steps[number]
+            if len(planned.statistics) == 1 and statistic not in planned.statistics:
+                (name,) = planned.statistics
+                raise Refusal(
+                    f"query {number} is {statistic!r}, and the study has {name or 'a draw'!r} there"
+                )
+            bounds = () if planned.bound is None else (planned.bound,)
         found = public.get("clip_norm")
-        if planned.bound is None:
-            return
-        if not isinstance(found, Real) or not math.isclose(found, planned.bound, rel_tol=1e-9):
+        known = isinstance(found, Real)
+        if bounds and not (known and any(math.isclose(found, b, rel_tol=1e-9) for b in bounds)):
             raise Refusal(
-                f"query {number} has clip_norm={found!r}, and the study plans {planned.bound!r}"
+                f"query {number} has clip_norm={found!r}, and the study plans "
+                f"{listed(sorted(bounds))}"
             )
+
+
+def _common_bounds(runs):
+    """{statistic: bounds} of those that have the same bounds in all of at least two runs"""
+    found = {}
+    for steps in runs:
+        of_run = {}
+        for step in steps:
+            (name,) = step.statistics
+            of_run.setdefault(name, set()).add(step.bound)
+        for name, bounds in of_run.items():
+            found.setdefault(name, []).append(bounds)
+    return {
+        name: sets[0]
+        for name, sets in found.items()
+        if len(sets) > 1 and None not in sets[0] and all(bounds == sets[0] for bounds in sets)
+    }
 
 
 def _made_up(study, shift, scale):

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skpmtl
-from skpmtl.exchange.protocol import Query, QuerySpec
+from skpmtl.exchange.protocol import Query, QuerySpec, run
 from skpmtl.federated import load_models
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.site import Refusal, Site, read_rows
@@ -319,6 +319,45 @@ def test_bounds_that_follow_from_releases_are_not_planned():
     assert bounds == [1.0, None, None, None]
     assert [step.bound for step in study_of("lengths").schedule.steps] == [None] * 4
     assert not study_of("structures").schedule.ends
+
+
+class _Planned:
+    """Task sides in one process, of whom each query is checked as a site checks it."""
+
+    def __init__(self, tasks, planned):
+        self.tasks, self.planned, self.names = tasks, planned, []
+
+    def answer(self, query):
+        self.planned.check(len(self.names), query.statistic, query.public)
+        self.names.append(query.statistic)
+        return self.tasks.answer(query)
+
+
+@pytest.mark.parametrize("case", ["structures", "structures, labels"])
+def test_courses_that_releases_decide_are_answered(case, tmp_path):
+    """Whatever an honest curator asks on its way, made-up courses visited that way or not."""
+    _, parameters = CASES[case]
+    courses = set()
+    for seed in range(8):
+        given = parameters | {"epsilon": (3.0, 100.0)[seed % 2]}
+        study = study_of(case, seed=seed, parameters=given)
+        site = site_of(study, tmp_path / str(seed), range(M))
+        est, population = study.build(), study.population()
+        source = est._source()
+        tasks = _Planned(site.est._task_side(site.table, site.population), study.schedule)
+        run(est._curator(population, source), tasks, source)
+        courses.add(tuple(tasks.names))
+    assert len(courses) > 1
+
+
+def test_site_refuses_bounds_that_no_course_has(tmp_path):
+    study = study_of("pooled")
+    planned = study.schedule
+    number = planned.n_fixed + 1
+    assert max(planned.bounds["pooled"]) < 50.0
+    planned.check(number, "pooled", {"clip_norm": max(planned.bounds["pooled"])})
+    with pytest.raises(Refusal, match="clip_norm=50.0, and the study plans"):
+        planned.check(number, "pooled", {"clip_norm": 50.0})
 
 
 def test_site_refuses_rows_of_other_tasks(tmp_path):
