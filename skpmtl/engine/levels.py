@@ -34,6 +34,7 @@ from .._kernels.losses import LOGISTIC, POISSON
 from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..exchange.sums import clipped_sum
+from ..local.grams import row_blocks
 from ..local.posterior import LEAST_DOF, mixed_noise, own_noise, with_intercept
 from ..tables.datafits import levels_of
 from ..tables.table import common_scores
@@ -313,15 +314,8 @@ class TaskLevels:
     def __init__(self, table, related=None):
         self.table, self.related = table, related
         self.n = np.asarray(table.support, dtype=float)
-        weights = table.counts / np.repeat(self.n, table.sizes)
-        shape = table.n_tasks, table.X.shape[0]
-        self._means = sparse.csr_array((weights, table.places, table.offsets), shape=shape)
-        means = self._means @ table.X
-        if sparse.issparse(means):  # of the size of the models, unlike rows
-            self.rows, means = np.zeros(means.shape), means.tocoo()
-            self.rows[means.row, means.col] = means.data
-        else:
-            self.rows = np.asarray(means, dtype=float)
+        self._weights = weights = table.counts / np.repeat(self.n, table.sizes)
+        self.rows = self._means(1)
         self.kind = POISSON if table.has_log_loss and not table.n_classes else LOGISTIC
         if self.kind == POISSON:
             self.targets = np.exp(levels_of(table))
@@ -342,16 +336,24 @@ class TaskLevels:
         used = (self.n > 1.0) & (squares > 0.0)
         return np.where(used, np.sqrt(np.maximum(squares, 0.0) / table.n_features), np.nan)
 
+    def _means(self, power):
+        """Means of powers of the features of every task, (n_tasks, d), in float64."""
+        table = self.table
+        found = np.zeros((table.n_tasks, table.n_features))
+        if table.is_sparse:
+            shape = table.n_tasks, table.X.shape[0]
+            weights = sparse.csr_array((self._weights, table.places, table.offsets), shape=shape)
+            means = (weights @ table.X.astype(float).power(power)).tocoo()
+            found[means.row, means.col] = means.data
+            return found
+        for first, last, rows, X in row_blocks(table):  # no second table of float64
+            powers = self._weights[rows, None] * X**power
+            np.add.reduceat(powers, table.offsets[first:last] - rows.start, out=found[first:last])
+        return found
+
     def column_variances(self):
         """Variances of a task's features, (n_tasks, d); NaN of those that do not vary."""
-        X = self.table.X
-        if sparse.issparse(X):
-            wide = X.astype(float)
-            squares = wide.multiply(wide).tocsr()
-        else:
-            squares = np.multiply(X, X, dtype=float)  # of float32, whose squares would be rounded
-        squares = self._means @ squares
-        squares = np.asarray(squares.toarray() if sparse.issparse(squares) else squares)
+        squares = self._means(2)
         found = squares - self.rows**2
         return np.where(found > 1e-10 * squares, found, np.nan)  # beyond rounding
 
