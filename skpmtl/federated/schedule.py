@@ -16,7 +16,6 @@ from numbers import Real
 import numpy as np
 
 from ..exchange.protocol import Query
-from ..tables.ids import listed
 from .refusals import Refusal
 
 __all__ = ["PlannedQueries"]
@@ -101,10 +100,8 @@ class PlannedQueries:
         found = public.get("clip_norm")
         known = isinstance(found, Real)
         if bounds and not (known and any(math.isclose(found, b, rel_tol=1e-9) for b in bounds)):
-            raise Refusal(
-                f"query {number} has clip_norm={found!r}, and the study plans "
-                f"{listed(sorted(bounds))}"
-            )
+            planned = ", or ".join(f"{bound!r}" for bound in sorted(bounds)[-5:])
+            raise Refusal(f"query {number} has clip_norm={found!r}, and the study plans {planned}")
 
 
 def _common_bounds(runs):

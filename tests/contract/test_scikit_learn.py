@@ -24,7 +24,7 @@ QUICK = [
     skpmtl.MPMTLLowRank(),
     skpmtl.MPMTLLowRank(0.1, epsilon=None),
     skpmtl.MPMTLLowRankClassifier(),
-    skpmtl.ClusteredMTL(),
+    skpmtl.ClusteredMTL(alpha=1.0),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),
     skpmtl.PrivateMeanRegMTLClassifier(),
