@@ -21,6 +21,7 @@ from benchmarks.reproduce import (
     model_protected,
 )
 from benchmarks.walk import walk
+from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.local.prior import SNR, LocalModels
 
 QUICK = [problem for problem, _ in instances(quick=True)]
@@ -429,6 +430,17 @@ def test_lsoa_quick(tmp_path):
     gain = {row["method"]: row["mean"] for row in rows if row["metric"] == "AUC minus alone"}
     for method, value in gain.items():
         assert value == pytest.approx(auc[method] - auc["alone"], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name, most",
+    [("PrivateMTL", 26), ("MPMTLLowRank", 26), ("PrivateMeanRegMTL", 30), ("DPMetaInit", 28)],
+)
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")  # a fixed seed
+def test_private_fits_enter_few_files(name, most):
+    X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)[:3]
+    found = walk(getattr(skpmtl, name)(tasks=range(12), random_state=0), X, y, task)
+    assert len(found) <= most + 1  # one more reads seeds
 
 
 def test_the_walk_of_a_fit_names_the_files_it_enters():
