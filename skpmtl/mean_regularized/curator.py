@@ -96,7 +96,7 @@ def _standard_errors(plan, billboard, to):
     )  # fmt: skip
     released = (yield query)["deviation"]
     billboard.releases.append(released)
-    found = read(released, plan.deviation.noise_std, len(to), size, bounds[-1])
+    found = read(released, plan.deviation.noise_std, len(to), size, bounds[0])
     noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
     related = billboard.relation is not None
     transform = billboard.relation.transform if related else np.eye(len(centres))
@@ -131,7 +131,7 @@ def _errors_of_course(course):
     of_columns = np.ones(size - 1) if columns is None else columns
     units = np.append(unit, unit / (scale * of_columns))
     bounds, noise = zip(*course.pooled_bounds, strict=True)
-    found = read(released, mechanism.noise_std, course.m, size, bounds[-1])
+    found = read(released, mechanism.noise_std, course.m, size, bounds[0])
     moved = units * theta
     estimate, init = moved.copy(), course.plan.public_init
     estimate[0] += middle

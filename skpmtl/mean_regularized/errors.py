@@ -193,7 +193,7 @@ def shown_blocks(centred, models, b):
 
 # -------------------------------------------------------------------------- reading it
 def read(released, noise_std, n_tasks, size, bound):
-    """-> `Deviations` from a noisy `sum_of_deviations`, near the last bound of the updates"""
+    """-> `Deviations` from a noisy `sum_of_deviations`, near the first bound of the updates"""
     counts, squares, shown = np.split(released, [len(BINS), len(BINS) + size])
     std = noise_std / n_tasks
     total = max(float(squares.sum()) / n_tasks, 0.5)
@@ -216,13 +216,12 @@ def _shrunk(values, std, middle):
 def lengths_of(counts, noise_std, n_tasks, bound):
     """Centre and spread of log2 of the lengths, from noisy counts of `BINS`: means of a posterior.
 
-    Flat over `_SPREADS`, and Cauchy in the distance of the centre from log2 of the bound, which is
-    some octaves below: with few tasks the noise of bins far away looks like lengths. Counts vary
-    by noise and chance.
+    Flat over `_SPREADS`, and (1 + x^2)^-2 in the distance x of the centre from log2 of the bound:
+    with few tasks the noise of bins far away looks like lengths. Counts vary by noise and chance.
     """
     centres = np.arange(BINS[0], BINS[-1], 0.1)
     logs = np.empty((len(_SPREADS), len(centres)))
-    prior = -np.log1p((centres - math.log2(bound)) ** 2)
+    prior = -2.0 * np.log1p((centres - math.log2(bound)) ** 2)
     for row, spread in zip(logs, _SPREADS, strict=True):
         width = math.hypot(spread, _ROUNDING)
         expected = np.exp(-0.5 * ((BINS - centres[:, None]) / width) ** 2)
@@ -231,7 +230,11 @@ def lengths_of(counts, noise_std, n_tasks, bound):
         loss = ((counts - expected) ** 2 / variance + np.log(variance)).sum(axis=1)
         row[:] = prior - 0.5 * loss
     weight = np.exp(logs - logsumexp(logs))
-    return float((weight * centres).sum()), float(weight.sum(axis=1) @ _SPREADS)
+    centre = float((weight * centres).sum())
+    variance = float((weight * (centres - centre) ** 2).sum())
+    # Errors are as long as the models: squares are averaged, as far as one octave is known.
+    centre += _LOG2 * min(variance, 1.0)
+    return centre, float(weight.sum(axis=1) @ _SPREADS)
 
 
 class Deviations:
