@@ -88,7 +88,7 @@ def query_specs(plan, population):
     return found
 
 
-def specified(name, size, bound, combine=None, shape=None, **public):
+def specified(name, size, bound, combine=None, shape=None, /, **public):
     """{name: `QuerySpec`} of one sum of `size` numbers, to which a task adds `bound` at most.
 
     `combine`: None, clipped vectors. `shape` of what a task sends; None: (size,). `public` is what

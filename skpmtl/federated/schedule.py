@@ -1,10 +1,10 @@
 """The planned queries of a study that do not depend on releases.
 
 A site that has them answers nothing else, whoever has signed it: no more queries than the study
-has, none out of its place, and none with another bound on contributions than the planned ones. What
-follows from releases, as the tasks' votes for what is asked next, or a bound that ``clip_quantile``
-moves, differs between made-up runs of the curator, and is not compared. Where releases decide about
-the order, a bound has to be one that its statistic has in all runs that ask for it.
+has, none out of its place, and none with another bound on contributions than the planned one. What
+follows from releases, as a bound that ``clip_quantile`` moves, differs between made-up runs of the
+curator, and is not compared. Where the tasks' votes decide what is asked next, no query is: made-up
+runs do not visit all courses.
 """
 
 import math
@@ -44,10 +44,8 @@ class PlannedQueries:
     steps : list of _Planned
     ends : bool
         Whether their number is known: releases do not decide it.
-    n_fixed : int or None
-        Steps before the first that releases decide; None: all.
-    bounds : dict of str to set of float
-        Bounds of a statistic, where the same ones stand in all runs that ask for it.
+    fixed : bool
+        Whether no release decides which query comes next.
     examples : dict of str to dict
         Public numbers of a query of each name.
     billboard : Billboard or None
@@ -61,13 +59,11 @@ class PlannedQueries:
         made = [one for one in made if one is not None]
         runs = [steps for steps, _, _ in made]
         self.examples, self.billboard = made[0][1:] if made else ({}, None)
-        self.steps, self.ends = [], len(made) > 1 and len(set(map(len, runs))) == 1
-        self.n_fixed, self.bounds = None, _common_bounds(runs)
+        self.fixed = study.build()._has_fixed_queries(study.population())
+        self.steps, self.ends = [], self.fixed and len(made) > 1 and len(set(map(len, runs))) == 1
         for steps in zip_longest(*runs):
             steps = [step for step in steps if step is not None]
             statistics = frozenset().union(*(step.statistics for step in steps))
-            if self.n_fixed is None and (len(steps) < len(runs) or len(statistics) > 1):
-                self.n_fixed = len(self.steps)
             bounds = {step.bound for step in steps}
             bound = bounds.pop() if len(bounds) == 1 < len(made) else None
             self.steps.append(_Planned(statistics, bound))
@@ -79,6 +75,8 @@ class PlannedQueries:
         ------
         Refusal
         """
+        if not self.fixed:
+            return
         if number >= len(self.steps):
             if not self.ends:
                 return
@@ -86,39 +84,19 @@ class PlannedQueries:
                 f"query {number} is none of the study, which has {len(self.steps)}: the curator "
                 "asks for more than was agreed"
             )
-        if self.n_fixed is not None and number >= self.n_fixed:
-            # Made-up releases do not lead to all courses.
-            bounds = self.bounds.get(statistic, ())
-        else:
-            planned = self.steps[number]
-            if len(planned.statistics) == 1 and statistic not in planned.statistics:
-                (name,) = planned.statistics
-                raise Refusal(
-                    f"query {number} is {statistic!r}, and the study has {name or 'a draw'!r} there"
-                )
-            bounds = () if planned.bound is None else (planned.bound,)
+        planned = self.steps[number]
+        if len(planned.statistics) == 1 and statistic not in planned.statistics:
+            (name,) = planned.statistics
+            raise Refusal(
+                f"query {number} is {statistic!r}, and the study has {name or 'a draw'!r} there"
+            )
         found = public.get("clip_norm")
-        known = isinstance(found, Real)
-        if bounds and not (known and any(math.isclose(found, b, rel_tol=1e-9) for b in bounds)):
-            planned = ", or ".join(f"{bound!r}" for bound in sorted(bounds)[-5:])
-            raise Refusal(f"query {number} has clip_norm={found!r}, and the study plans {planned}")
-
-
-def _common_bounds(runs):
-    """{statistic: bounds} of those that have the same bounds in all of at least two runs"""
-    found = {}
-    for steps in runs:
-        of_run = {}
-        for step in steps:
-            (name,) = step.statistics
-            of_run.setdefault(name, set()).add(step.bound)
-        for name, bounds in of_run.items():
-            found.setdefault(name, []).append(bounds)
-    return {
-        name: sets[0]
-        for name, sets in found.items()
-        if len(sets) > 1 and None not in sets[0] and all(bounds == sets[0] for bounds in sets)
-    }
+        if planned.bound is None:
+            return
+        if not isinstance(found, Real) or not math.isclose(found, planned.bound, rel_tol=1e-9):
+            raise Refusal(
+                f"query {number} has clip_norm={found!r}, and the study plans {planned.bound!r}"
+            )
 
 
 def _made_up(study, shift, scale):

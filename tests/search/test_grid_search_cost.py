@@ -136,7 +136,7 @@ GRIDS = [
         {"clusters": [None, CLUSTERS], "unseen_task": ["mean"]},
     ),
     (
-        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0),
+        PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0),
         {"update": ["prox", "algorithm-1"], "epsilon": [1, None]},
     ),
     (PrivateMeanRegMTLClassifier(n_rounds=2), {"adjacency": ["zero-out"], "lam": [0.1, 1.0]}),
