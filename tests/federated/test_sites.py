@@ -324,11 +324,12 @@ def test_bounds_that_follow_from_releases_are_not_planned():
 class _Planned:
     """Task sides in one process, of whom each query is checked as a site checks it."""
 
-    def __init__(self, tasks, planned):
-        self.tasks, self.planned, self.names = tasks, planned, []
+    def __init__(self, tasks, study):
+        self.tasks, self.study, self.names = tasks, study, []
 
     def answer(self, query):
-        self.planned.check(len(self.names), query.statistic, query.public)
+        self.study.schedule.check(len(self.names), query.statistic, query.public)
+        self.study.questions[query.statistic].check(query.public)
         self.names.append(query.statistic)
         return self.tasks.answer(query)
 
@@ -346,15 +347,24 @@ def test_courses_that_releases_decide_are_answered(case, tmp_path):
         site = site_of(study, tmp_path / str(seed), range(M))
         est, population = study.build(), study.population()
         source = est._source()
-        tasks = _Planned(site.est._task_side(site.table, site.population), study.schedule)
+        tasks = _Planned(site.est._task_side(site.table, site.population), study)
         run(est._curator(population, source), tasks, source)
         courses.add(tuple(tasks.names))
     assert len(courses) > (case != "pooled")
 
 
-def test_sites_can_be_asked_about_groups():
-    study = study_of("groups", tasks=list(range(60)), parameters={"epsilon": 3.0})
-    assert {"reach", "cells", "mixtures", "groups"} <= set(study.questions)
+def test_sites_can_be_asked_about_groups(tmp_path):
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(60), 12), rng.normal(size=(720, D))
+    y = X @ [3.0, 0.0, 0.0] * np.where(task % 2, 1.0, -1.0) + 0.1 * rng.normal(size=720)
+    parameters = {"epsilon": 100.0, "structure": "groups"}
+    study = study_of("structures", tasks=list(range(60)), parameters=parameters)
+    site = Site(study, (X, y, task), tmp_path)
+    est, population = study.build(), study.population()
+    source = est._source()
+    tasks = _Planned(site.est._task_side(site.table, site.population), study)
+    run(est._curator(population, source), tasks, source)
+    assert {"reach", "cells", "mixtures"} <= set(tasks.names) and "groups" in study.questions
 
 
 def test_site_refuses_rows_of_other_tasks(tmp_path):
