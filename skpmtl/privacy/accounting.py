@@ -8,6 +8,7 @@ mu = Delta / sigma. Nothing here needs more than numpy and scipy; sampling is in
 
 import math
 import warnings
+from functools import lru_cache
 from numbers import Integral, Real
 
 import numpy as np
@@ -169,6 +170,7 @@ def gdp_mu(epsilon, delta):
     return _vectorise(_gdp_mu, epsilon, delta)
 
 
+@lru_cache(maxsize=256)  # every plan of a fit needs it
 def _gdp_mu(epsilon, delta):
     check_delta(delta)
     if not epsilon >= 0:
