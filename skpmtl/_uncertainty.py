@@ -169,7 +169,7 @@ class Intervals:
 
 
 def averaged(est, X, task, decide):
-    """`decide` of scores of which probabilities are averaged over the posterior."""
+    """What `decide` makes of scores whose probabilities are averaged over the posterior."""
     rows = est._rows_to_score(X, task)
     if "covariance_" not in vars(est):
         return rows.wrap(est._row_values(rows, decide))

@@ -1280,7 +1280,7 @@ def _panels(ax, titles, features, what):
 
 
 def _direction(coef, names):
-    """Vector z of which z'(w, b) is this coefficient."""
+    """Vector z such that z'(w, b) is this coefficient."""
     places = [*names, "intercept"]
     if isinstance(coef, str):
         if coef not in places:

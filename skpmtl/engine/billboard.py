@@ -303,8 +303,8 @@ class StructureBillboard(OfModels):
             found = evidence.moments(self.structures, sums)
         else:
             members = Members(evidence)
-            found = members.moments(self.structures, self.groups, sums, self.level)
             membership = members.models(self.structures, self.groups, self.level)[-1]
+            found = members.moments(self.structures, self.groups, sums, self.level)
             parts = self.groups.parts(membership, self.level)
         if self.level is None:
             noise = own_noise(found, bare_sums, width)

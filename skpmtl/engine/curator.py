@@ -42,6 +42,7 @@ from .._runtime.stack import users_line
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
+from ..privacy.mechanisms import std_of
 from ..privacy.moments import (
     LEAST_NOISE,
     DriftingAverage,
@@ -53,7 +54,7 @@ from ..privacy.moments import (
 from ..privacy.report import exact_report
 from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard, alone
 from .columns import scales_of, sum_of_columns
-from .groups import Groups, GroupSearch, std_of
+from .groups import Groups, GroupSearch
 from .levels import (
     REACH,
     Level,
@@ -795,7 +796,7 @@ class _Course:
 
 
 def _variance(mechanism):
-    return 0.0 if mechanism is None else mechanism.noise_std**2
+    return std_of(mechanism) ** 2
 
 
 def _pooled(found):

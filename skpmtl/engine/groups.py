@@ -36,6 +36,7 @@ from scipy.special import logsumexp
 from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..local.prior import SNR
+from ..privacy.mechanisms import std_of
 from .levels import OCTAVES, octaves_of
 from .votes import Tally, sum_of_differences
 
@@ -170,17 +171,14 @@ class Groups(Public):
             cost = ((c[:, None] - c) ** 2).sum(axis=2) / (1.0 / n + 1.0 / n[:, None])
             cost[np.diag_indices(len(n))] = np.inf
             i, j = np.unravel_index(cost.argmin(), cost.shape)
-
-            def both(x, n=n, i=i, j=j):
-                x = x.copy()
-                x[i] = (n[i] * x[i] + n[j] * x[j]) / (n[i] + n[j])
-                return x
-
-            levels = None if groups.levels is None else both(groups.levels)
-            n = n.copy()
-            groups = replace(groups, centres=both(groups.centres), counts=n, levels=levels)
-            n[i] += n[j]
-            groups = groups.of(np.arange(len(n)) != j)
+            counts = np.delete(n, j)
+            counts[i] += n[j]
+            groups = replace(
+                groups,
+                centres=_joined(groups.centres, n, i, j),
+                counts=counts,
+                levels=None if groups.levels is None else _joined(groups.levels, n, i, j),
+            )
             found.append(groups)
         return found
 
@@ -470,7 +468,7 @@ class GroupSearch:
             self.groups = each[top]
 
     def _number(self, share, found, of_centre):
-        """The groups that tasks vote for, of which every centre has so many numbers."""
+        """-> the groups that tasks vote for; `of_centre`: numbers of a centre, as a penalty"""
         course, sizes = self.course, np.array([len(g.counts) for g in found])
         tally = yield from self._vote(share, found, "number of groups", bare=True)
         net_gain = (tally.total - tally.total[0])[1:] - sizes * of_centre
@@ -586,6 +584,13 @@ def parts_of_vector(groups):
     return math.sqrt(1.0 - share), math.sqrt(share)
 
 
+def _joined(values, counts, i, j):
+    """Of centres i < j, of so many tasks, the mean in the place of i."""
+    found = np.delete(values, j, axis=0)
+    found[i] = (counts[i] * values[i] + counts[j] * values[j]) / (counts[i] + counts[j])
+    return found
+
+
 def _listed(groups):
     """Public numbers of several groups of one shape, as arrays."""
     names = "centres", "counts", "spreads", "levels"
@@ -601,7 +606,3 @@ def listed_groups(public):
         Groups(c, n, w, public["moment"], b, float(spread), bool(along > 0))
         for c, n, w, b, (spread, along) in zip(*map(public.get, names), strict=True)
     ]
-
-
-def std_of(mechanism):
-    return 0.0 if mechanism is None else mechanism.noise_std

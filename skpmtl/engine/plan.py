@@ -201,11 +201,8 @@ class StructurePlan(Plan):
         # A vote whose noise is above 1 says nothing, in the largest share that one may have.
         self.silent = self.ratio < _HOPELESS or noise > math.sqrt(_ONE_MOMENT["vote 1"])
         self.levels = not self.silent and self._looks_for_levels(est)
-        self.looks_once, self.columns_from, self.is_sparse = (
-            False,
-            _OF_COLUMNS,
-            population.is_sparse,
-        )
+        self.looks_once, self.columns_from = False, _OF_COLUMNS
+        self.is_sparse = population.is_sparse
         self.scales_columns = self.levels and not self.classification and d > 1
         self.few_rows = (
             self.levels

@@ -2,7 +2,7 @@
 
 import re
 
-__all__ = ["opened"]
+__all__ = ["opened", "reading"]
 
 
 def opened(where):
@@ -22,3 +22,8 @@ def opened(where):
             "(s3fs, gcsfs, adlfs)"
         ) from error
     return url_to_fs(where)
+
+
+def reading(files, path):
+    """The file at a path of `opened`, open to be read as bytes."""
+    return files.open(path) if files else open(path, "rb")

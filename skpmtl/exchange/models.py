@@ -9,7 +9,7 @@ import numpy as np
 from ..tables.forms import InputForm
 from ..tables.ids import listed, locate
 from ..tables.table import distinct_ids
-from .addresses import opened
+from .addresses import opened, reading
 from .files import load_billboard
 
 __all__ = ["load_models"]
@@ -66,7 +66,7 @@ def load_models(folder, tasks=None):
         name = path.rpartition("/")[2] if files else Path(path).name
         if not (name.startswith("models") and name.endswith(".npz")):
             continue
-        with files.open(path) if files else open(path, "rb") as stream:
+        with reading(files, path) as stream:
             with np.load(stream, allow_pickle=False) as arrays:
                 ids = arrays["tasks"]
                 mine = np.arange(len(ids))
@@ -84,10 +84,6 @@ def load_models(folder, tasks=None):
     elif not merged:
         raise ValueError(f"{str(folder)!r} has no models: neither fit_shards nor a site wrote it.")
     order = np.argsort(merged["tasks"])
-    with (
-        files.open(f"{root}/billboard.npz")
-        if files
-        else open(Path(root, "billboard.npz"), "rb") as stream
-    ):
+    with reading(files, f"{root}/billboard.npz") as stream:
         est = load_billboard(stream)
     return with_models(est, **{key: values[order] for key, values in merged.items()})

@@ -18,6 +18,13 @@ from .rng import add_on_grid, grid_step, replied
 
 ADJACENCIES = ("replace-one", "zero-out")
 _LARGEST = 1e150  # norm that is squared
+
+
+def std_of(mechanism):
+    """Standard deviation of the noise in every number of a release; 0 for None, without noise."""
+    return 0.0 if mechanism is None else mechanism.noise_std
+
+
 _BLOCK = 1 << 15  # numbers that stay in the cache until the last pass over them
 
 

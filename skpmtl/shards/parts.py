@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..exchange.addresses import opened
+from ..exchange.addresses import opened, reading
 from ..tables.ids import listed
 
 __all__ = ["address", "called", "read_part"]
@@ -56,7 +56,7 @@ def read_part(part, task_feature, target, weight):
         raise ImportError(
             "Parquet parts need pandas and pyarrow: pip install skpmtl[tables]"
         ) from error
-    with files.open(root) if files else open(root, "rb") as stream:
+    with reading(files, root) as stream:
         file = ParquetFile(stream)
         groups = range(file.num_row_groups) if groups is None else groups
         if groups and not 0 <= min(groups) <= max(groups) < file.num_row_groups:

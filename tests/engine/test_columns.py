@@ -83,7 +83,7 @@ def test_scales_are_found_in_noise(std):
     found = scales_of(counts, std, m)
     assert np.abs(np.log2(found / UNITS)).max() <= 1.0
     h = counts.reshape(4, OCTAVES)
-    h[1] = 0.0  # nobody has this column: it is of the size of the others
+    h[1] = 0.0  # no task has this column: it gets the scale of the others
     assert scales_of(h.ravel(), std, m)[1] == pytest.approx(np.median(found[[0, 2, 3]]))
 
 

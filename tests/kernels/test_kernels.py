@@ -400,7 +400,7 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 9, 13, 40], 12)])
 def test_forms_that_are_kept_change_no_bit(monkeypatch, sizes, d, intercept):
-    """Whether they are depends on the number of tasks, of which no model may depend."""
+    """Whether forms are kept follows from the number of tasks; models must not depend on it."""
     X, y, task = plain.make_rows(sizes, d, 6)
     rng, m = np.random.default_rng(7), len(sizes)
     roots, centre = (even_root(d), rng.standard_normal((d, d))), rng.standard_normal(d)

@@ -29,7 +29,7 @@ def related(rng, m=M, n=N, d=D, noise=0.3):
 
 
 def tops(Z):
-    """What is left of models beside their least-squares fit by the covariates, as a projection."""
+    """Projection of models onto the residuals of their least-squares fit by the covariates."""
     F = np.column_stack([np.ones(len(Z)), Z])
     return np.eye(len(Z)) - F @ np.linalg.pinv(F)
 

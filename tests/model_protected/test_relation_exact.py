@@ -1,4 +1,4 @@
-"""Exact fits with covariates: the penalty is on what remains beside them."""
+"""Exact fits with covariates: the penalty is on residuals of the fit by covariates."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ HELD = 1e-4
 
 
 def related(seed=0, m=M):
-    """In one direction beside the covariates, the first of which moves the levels."""
+    """Deviations in one direction, and covariates, the first of which moves the levels."""
     rng = np.random.default_rng(seed)
     Z, B = rng.normal(size=(m, 2)), rng.normal(size=(3, D))
     W = np.column_stack([np.ones(m), Z]) @ B
