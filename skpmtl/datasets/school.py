@@ -162,7 +162,7 @@ def load_school(path=None, *, scale=None, as_frame=False):
 def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_frame=False):
     """Load the School data set from the file of the MALSAR toolbox, downloaded once.
 
-    For who wants the file itself: :func:`load_school` has the same numbers and needs no network.
+    Only needed for the file itself: :func:`load_school` has the same numbers without a network.
     The file (45 kB) is checked against its known SHA-256 and kept.
 
     Parameters

@@ -223,7 +223,7 @@ _GROUP_ATTRIBUTES = """groups_ : dict of str to ndarray
 class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
     __doc__ = fill_docstring(
         _DOC,
-        summary="Private multi-task regression for tasks that share who knows what.",
+        summary="Private multi-task regression that finds out what the tasks share.",
         model="linear regression",
         name="PrivateMTL",
         target="y",
@@ -249,8 +249,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
 class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
     __doc__ = fill_docstring(
         _DOC,
-        summary="Private multi-task classification for tasks that share who knows what, any "
-        "number of\n    classes.",
+        summary="Private multi-task classification that finds out what the tasks share.",
         model="logistic regression",
         classes="several",
         name="PrivateMTLClassifier",
