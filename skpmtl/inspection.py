@@ -26,7 +26,34 @@ __all__ = [
 ]
 
 
-class ConvergenceDisplay:
+class _Display:
+    """A display that draws curves or points on one or several axes."""
+
+    def plot(self, ax=None, **kwargs):
+        """Draw the display.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or array-like of them, default=None
+            One for every curve or panel; None makes a figure.
+        **kwargs : dict
+            Keywords for the :meth:`matplotlib.axes.Axes.plot` or
+            :meth:`matplotlib.axes.Axes.errorbar` of every curve or panel.
+
+        Returns
+        -------
+        self : object
+            This display, with its attributes set.
+        """
+        drawn = self._draw(ax, kwargs)
+        if isinstance(drawn, np.ndarray):
+            self.axes_, self.figure_ = drawn, drawn[0].figure
+        else:
+            self.ax_, self.figure_ = drawn, drawn.figure
+        return self
+
+
+class ConvergenceDisplay(_Display):
     """Budget and noise after every round of a private mean, and, on request, its score.
 
     Budget and noise are public. A score per round is computed from rows that the guarantee does
@@ -37,13 +64,10 @@ class ConvergenceDisplay:
     epsilon : array-like of shape (n_rounds,)
         Budget spent after every round; a fit without privacy has infinities, which are not
         drawn.
-
     noise_std : array-like of shape (n_rounds,)
         Standard deviation of the noise in one number of the released mean.
-
     scores : array-like of shape (n_rounds,), default=None
         Score of the shared model after every round.
-
     score_name : str, default=None
         What the scores are; the label of their axis.
 
@@ -51,10 +75,7 @@ class ConvergenceDisplay:
     ----------
     axes_ : ndarray of matplotlib Axes
         One for every curve, from top to bottom: scores, epsilon, noise.
-
     figure_ : matplotlib Figure
-        Figure with the plot.
-
     lines_ : list of matplotlib Line2D
         The curves, in the order of `axes_`.
 
@@ -72,22 +93,7 @@ class ConvergenceDisplay:
         self.scores = scores
         self.score_name = score_name
 
-    def plot(self, ax=None, **kwargs):
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : array-like of matplotlib Axes, default=None
-            One for every curve; None makes a figure.
-
-        **kwargs : dict
-            Keywords for the :meth:`matplotlib.axes.Axes.plot` of every curve.
-
-        Returns
-        -------
-        display : ConvergenceDisplay
-            This object, with ``axes_`` and the other attributes set.
-        """
+    def _draw(self, ax, kwargs):
         curves = {} if self.scores is None else {self.score_name or "score": self.scores}
         curves.update({"epsilon spent": self.epsilon, "noise std": self.noise_std})
         curves = {name: np.asarray(v, dtype=np.float64) for name, v in curves.items()}
@@ -95,21 +101,12 @@ class ConvergenceDisplay:
             shapes = {name: v.shape for name, v in curves.items()}
             raise ValueError(f"The curves need one number per round, but have the shapes {shapes}.")
         curves = {name: v for name, v in curves.items() if np.isfinite(v).all()}
-        if ax is None:
-            pass
-
-            _, ax = _pyplot().subplots(len(curves), sharex=True)
-        self.axes_ = np.atleast_1d(ax).ravel()
-        if len(self.axes_) != len(curves):
-            raise ValueError(f"ax has {len(self.axes_)} axes for the curves {list(curves)}.")
-        self.lines_ = []
-        for axis, (name, values) in zip(self.axes_, curves.items(), strict=True):
+        axes, self.lines_ = _stacked(ax, curves), []
+        for axis, values in zip(axes, curves.values(), strict=True):
             look = {"marker": ".", **kwargs}
             self.lines_ += axis.plot(np.arange(1, len(values) + 1), values, **look)
-            axis.set_ylabel(name)
-        self.axes_[-1].set_xlabel("round")
-        self.figure_ = self.axes_[0].figure
-        return self
+        axes[-1].set_xlabel("round")
+        return axes
 
     @classmethod
     def from_estimator(cls, estimator, X=None, y=None, task=None, *, ax=None, **kwargs):
@@ -119,22 +116,16 @@ class ConvergenceDisplay:
         ----------
         estimator : PrivateMeanRegMTL, or another estimator that learns a mean in rounds
             Fitted.
-
         X, y, task : as in the estimator's `fit`, default=None
             Rows to score the shared model of every round on (a task's intercept is fitted to
             them): ``estimator.score``, from the released numbers and these rows. Scores of
             private rows are not covered by the guarantee, hence the warning.
-
-        ax : array-like of matplotlib Axes, default=None
-            One for every curve; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : ConvergenceDisplay
-            The display, drawn.
 
         Raises
         ------
@@ -182,7 +173,7 @@ class ConvergenceDisplay:
         return display.plot(ax=ax, **kwargs)
 
 
-class PathDisplay:
+class PathDisplay(_Display):
     """Models for many strengths of a penalty: norms, how many directions they use, and error.
 
     Create it with :meth:`from_estimator` or :meth:`from_path`.
@@ -191,19 +182,14 @@ class PathDisplay:
     ----------
     alphas : array-like of shape (n_alphas,)
         Strengths, positive.
-
     errors : array-like of shape (n_alphas, n_folds), default=None
         Validated error of every fold; None: not drawn.
-
     norms : array-like of shape (n_alphas, n_tasks), default=None
         Length of every task's coefficients; None: not drawn.
-
     sizes : array-like of shape (n_alphas,), default=None
         Rank of all coefficients, or number of features in use; None: not drawn.
-
     chosen : float, default=None
         Strength that was chosen, for a vertical line.
-
     error_name, size_name : str
         Labels of the axes.
 
@@ -211,9 +197,7 @@ class PathDisplay:
     ----------
     axes_ : ndarray of matplotlib Axes
         One for every curve, from top to bottom: norms, sizes, errors.
-
     figure_ : matplotlib Figure
-        Figure with the plot.
 
     Examples
     --------
@@ -235,22 +219,7 @@ class PathDisplay:
         self.error_name = error_name
         self.size_name = size_name
 
-    def plot(self, ax=None, **kwargs):
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : array-like of matplotlib Axes, default=None
-            One for every curve; None makes a figure.
-
-        **kwargs : dict
-            Keywords for the :meth:`matplotlib.axes.Axes.plot` of every curve.
-
-        Returns
-        -------
-        display : PathDisplay
-            This object, with ``axes_`` and the other attributes set.
-        """
+    def _draw(self, ax, kwargs):
         alphas = np.asarray(self.alphas, dtype=np.float64)
         if alphas.ndim != 1 or not (alphas > 0).all():
             raise ValueError("alphas must be positive, one number per strength.")
@@ -265,25 +234,19 @@ class PathDisplay:
                 f"The curves need one row for each of {len(alphas)} alphas, but have the shapes "
                 f"{shapes}."
             )
-        if ax is None:
-            _, ax = _pyplot().subplots(len(curves), sharex=True)
-        self.axes_ = np.atleast_1d(ax).ravel()
-        if len(self.axes_) != len(curves):
-            raise ValueError(f"ax has {len(self.axes_)} axes for the curves {list(curves)}.")
-        for axis, (name, values) in zip(self.axes_, curves.items(), strict=True):
+        axes = _stacked(ax, curves)
+        for axis, values in zip(axes, curves.values(), strict=True):
             if values.ndim == 2:  # tasks or folds, and what they are on average
                 axis.plot(alphas, values, **{"color": "C0", "alpha": 0.3, "lw": 0.7, **kwargs})
                 values = values.mean(axis=1)
             axis.plot(alphas, values, **{"color": "C1", **kwargs})
             if self.chosen is not None:
                 axis.axvline(self.chosen, color="black", linestyle=":")
-            axis.set_ylabel(name)
             axis.set_xscale("log")
-        if not self.axes_[-1].xaxis_inverted():
-            self.axes_[-1].invert_xaxis()  # as the path goes
-        self.axes_[-1].set_xlabel("alpha")
-        self.figure_ = self.axes_[0].figure
-        return self
+        if not axes[-1].xaxis_inverted():
+            axes[-1].invert_xaxis()  # as the path goes
+        axes[-1].set_xlabel("alpha")
+        return axes
 
     @classmethod
     def from_path(cls, path, *, ax=None, **kwargs):
@@ -293,17 +256,12 @@ class PathDisplay:
         ----------
         path : MTLPath
             With the trace norm the rank of all coefficients is drawn, else features in use.
-
-        ax : array-like of matplotlib Axes, default=None
-            One for every curve; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : PathDisplay
-            The display, drawn.
         """
         return cls(alphas=path.alphas, **_of_path(path)).plot(ax=ax, **kwargs)
 
@@ -315,21 +273,15 @@ class PathDisplay:
         ----------
         estimator : MPMTLLowRankCV, MPMTLGroupSparseCV or one of their classifiers
             Fitted.
-
         path : MTLPath, default=None
             Models of the same strengths, ``mtl_path(X, y, task, alphas=estimator.alphas_)``, for
             their norms and sizes.
-
-        ax : array-like of matplotlib Axes, default=None
-            One for every curve; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : PathDisplay
-            The display, drawn.
         """
         check_is_fitted(estimator)
         errors = getattr(estimator, "mse_path_", getattr(estimator, "log_loss_path_", None))
@@ -356,27 +308,18 @@ class PrivacyUtilityDisplay:
     ----------
     epsilons : array-like of shape (n_epsilons,)
         Privacy budgets, positive and finite.
-
     scores : array-like of shape (n_epsilons, n_repeats)
         Score of every repeat at every budget.
-
     baselines : mapping of str to array-like of shape (n_repeats,), default=None
         Scores of methods that have no budget, by name.
-
     score_name : str, default=None
         What the scores are; the label of the vertical axis.
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        Axes with the plot.
-
-    figure_ : matplotlib Figure
-        Figure with the plot.
-
+    ax_, figure_ : matplotlib Axes and Figure
     errorbar_ : matplotlib ErrorbarContainer
         The private method: means over the repeats, bars of one standard deviation.
-
     baseline_lines_ : list of matplotlib Line2D
         The baselines' means, in the order of `baselines`.
 
@@ -406,20 +349,17 @@ class PrivacyUtilityDisplay:
         ----------
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
-
         name : str, default="private"
             Label of the private method.
-
         errorbar_kw : dict, default=None
             Keywords for :meth:`matplotlib.axes.Axes.errorbar`.
-
         baseline_kw : dict, default=None
             Keywords for the :meth:`matplotlib.axes.Axes.axhline` of every baseline.
 
         Returns
         -------
-        display : PrivacyUtilityDisplay
-            This object, with ``ax_`` and the other attributes set.
+        self : object
+            This display, with its attributes set.
         """
         epsilons, scores = self._checked()
         if ax is None:
@@ -478,29 +418,20 @@ class PrivacyUtilityDisplay:
         ----------
         y_true : sequence of array-like, one per repeat
             Targets of the test rows of every repeat.
-
         y_pred : mapping of float to sequence of array-like
             Predictions for the same rows by epsilon, one array per repeat.
-
         metric : callable, default=None
             ``metric(y_true, y_pred) -> float``; None is :func:`skpmtl.metrics.nmse`.
-
         baselines : mapping of str to sequence of array-like, default=None
             Predictions of methods without a budget by name, one array per repeat.
-
         score_name : str, default=None
             Label of the vertical axis; None is the metric's name.
-
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : PrivacyUtilityDisplay
-            The display, drawn.
         """
         if metric is None:
             from .metrics import nmse as metric
@@ -520,6 +451,8 @@ class PrivacyUtilityDisplay:
 class _HeatMapDisplay:
     """Square matrix with names; subclasses say what it holds and how it looks."""
 
+    outlier = None  # numbers that are written next to the names of the rows
+
     def plot(self, ax=None, *, order=None, colorbar=True, im_kw=None):
         """Draw the display.
 
@@ -527,21 +460,18 @@ class _HeatMapDisplay:
         ----------
         ax : matplotlib Axes, default=None
             Axes to draw on; None makes a figure.
-
         order : array-like of int or str, default=None
             Rows to show, in this order: positions from 0, or names as strings; None shows all
             as they come.
-
         colorbar : bool, default=True
             Whether to add a colour bar.
-
         im_kw : dict, default=None
             Keywords for :meth:`matplotlib.axes.Axes.imshow`.
 
         Returns
         -------
-        display : object
-            This display, with ``ax_`` and the other attributes set.
+        self : object
+            This display, with its attributes set.
 
         Raises
         ------
@@ -549,10 +479,27 @@ class _HeatMapDisplay:
             If `order` has a position or a name that is not there.
         """
         matrix, names, label = self._content()
-        look = {**self._look, **(im_kw or {})}
-        self.image_, ax = _heat_map(matrix, names, order, ax, look, label if colorbar else None)
-        ax.set_xlabel(self._axes[0])
-        ax.set_ylabel(self._axes[1])
+        matrix = np.asarray(matrix, dtype=np.float64)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"A matrix of shape {matrix.shape} is not square.")
+        names = np.arange(len(matrix)) if names is None else np.asarray(names)
+        if names.shape != matrix.shape[:1]:
+            raise ValueError(f"{len(names)} names do not fit a matrix of shape {matrix.shape}.")
+        order = np.arange(len(names)) if order is None else _positions(order, names)
+        if ax is None:
+            _, ax = _pyplot().subplots()
+        self.image_ = ax.imshow(matrix[np.ix_(order, order)], **{**self._look, **(im_kw or {})})
+        ticks = np.arange(0, len(order), -(-len(order) // _MOST_LABELS))
+        shown = order[ticks]
+        labels = rows = [str(name) for name in names[shown]]
+        if self.outlier is not None:
+            far = np.asarray(self.outlier)[shown]
+            rows = [f"{label} ({value:.2g})" for label, value in zip(labels, far, strict=True)]
+        ax.set_xticks(ticks, labels, rotation=90)
+        ax.set_yticks(ticks, rows)
+        if colorbar:
+            ax.figure.colorbar(self.image_, ax=ax, label=label)
+        ax.set(xlabel=self._axes[0], ylabel=self._axes[1])
         self.ax_, self.figure_ = ax, ax.figure
         return self
 
@@ -567,18 +514,12 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
     ----------
     similarity : array-like of shape (n_clients, n_clients)
         Similarities, usually 0 to 1.
-
     clients : array-like of shape (n_clients,), default=None
         Names of the clients; None numbers them from 0.
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        Axes with the plot.
-
-    figure_ : matplotlib Figure
-        Figure with the plot.
-
+    ax_, figure_ : matplotlib Axes and Figure
     image_ : matplotlib AxesImage
         The heat map.
 
@@ -608,17 +549,12 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
         ----------
         estimator : FedMTLClassifier or FedMTLRegressor
             Fitted, in the clear: with ``secure="mpc"`` nobody knows the similarities.
-
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : ClientSimilarityDisplay
-            The display, drawn.
         """
         check_is_fitted(estimator)
         if not hasattr(estimator, "similarity_"):
@@ -631,7 +567,7 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
         return display.plot(ax=ax, **kwargs)
 
 
-class RelationDisplay:
+class RelationDisplay(_Display):
     """What public covariates of tasks add to the coefficients, with the noise of the release.
 
     One panel per covariate, one point per feature: the change of the coefficients of a task when
@@ -642,13 +578,10 @@ class RelationDisplay:
     ----------
     coef : array-like of shape (n_covariates, n_features)
         `relation_coef_` of an estimator, or some of its rows.
-
     noise_std : array-like of shape (n_covariates,) or (n_covariates, n_features), default=None
         Standard deviation of the noise in each row; None draws no bars.
-
     covariates : sequence of str, default=None
         Names of the covariates; None numbers them.
-
     features : sequence of str, default=None
         Names of the features; None numbers them.
 
@@ -656,10 +589,7 @@ class RelationDisplay:
     ----------
     axes_ : ndarray of matplotlib Axes
         One for every covariate, from left to right.
-
     figure_ : matplotlib Figure
-        Figure with the plot.
-
     errorbars_ : list of matplotlib ErrorbarContainer
         Points with bars of two standard deviations of the noise, in the order of `axes_`.
 
@@ -681,22 +611,7 @@ class RelationDisplay:
         self.covariates = covariates
         self.features = features
 
-    def plot(self, ax=None, **kwargs):
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : array-like of matplotlib Axes, default=None
-            One for every covariate; None makes a figure.
-
-        **kwargs : dict
-            Keywords for the :meth:`matplotlib.axes.Axes.errorbar` of every panel.
-
-        Returns
-        -------
-        display : RelationDisplay
-            This object, with ``axes_`` and the other attributes set.
-        """
+    def _draw(self, ax, kwargs):
         coef = np.asarray(self.coef, dtype=np.float64)
         if coef.ndim != 2:
             raise ValueError(
@@ -713,15 +628,13 @@ class RelationDisplay:
                 f"coef has {r} covariates and {d} features: give as many names, and one noise_std "
                 "for every covariate, or for every number."
             )
-        self.axes_ = _panels(ax, names, features, "covariates")
-        self.errorbars_ = []
-        for j, axis in enumerate(self.axes_):
+        axes, self.errorbars_ = _panels(ax, names, features, "covariates"), []
+        for j, axis in enumerate(axes):
             look = {**_POINTS, "capsize": 2, **kwargs}
             bars = None if std is None else np.broadcast_to(2.0 * std[j], d)
             self.errorbars_.append(axis.errorbar(coef[j], np.arange(d), xerr=bars, **look))
-        self.figure_ = self.axes_[0].figure
-        self.figure_.supxlabel("what one more adds to the coefficient")
-        return self
+        axes[0].figure.supxlabel("what one more adds to the coefficient")
+        return axes
 
     @classmethod
     def from_estimator(cls, estimator, *, ax=None, **kwargs):
@@ -731,17 +644,12 @@ class RelationDisplay:
         ----------
         estimator : PrivateMeanRegMTL, or another estimator with `relation`
             Fitted with covariates of its tasks.
-
-        ax : array-like of matplotlib Axes, default=None
-            One for every covariate; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : RelationDisplay
-            The display, drawn.
         """
         check_is_fitted(estimator)
         if not hasattr(estimator, "relation_coef_"):
@@ -761,7 +669,7 @@ class RelationDisplay:
         return display.plot(ax=ax, **kwargs)
 
 
-class EffectsDisplay:
+class EffectsDisplay(_Display):
     """Effects that all tasks share, with both parts of their standard errors.
 
     One panel per covariate, cluster or class, one point per coefficient. The thin bar is the
@@ -778,10 +686,7 @@ class EffectsDisplay:
     ----------
     axes_ : ndarray of matplotlib Axes
         One for every panel, from left to right.
-
     figure_ : matplotlib Figure
-        Figure with the plot.
-
     errorbars_, noise_bars_ : list of matplotlib ErrorbarContainer
         Points with their intervals, and the part of the noise, in the order of `axes_`.
 
@@ -806,27 +711,7 @@ class EffectsDisplay:
     def __init__(self, *, effects):
         self.effects = effects
 
-    def plot(self, ax=None, **kwargs):
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : array-like of matplotlib Axes, default=None
-            One for every panel; None makes a figure.
-
-        **kwargs : dict
-            Keywords for the :meth:`matplotlib.axes.Axes.errorbar` of every panel.
-
-        Returns
-        -------
-        display : EffectsDisplay
-            This object, with ``axes_`` and the other attributes set.
-
-        Raises
-        ------
-        ValueError
-            If an effect has no standard error.
-        """
+    def _draw(self, ax, kwargs):
         if not np.isfinite(self.effects.to_numpy(dtype=np.float64)).all():
             raise ValueError(
                 "Some effects have no standard error: the warning of summary_frame() says why."
@@ -836,9 +721,9 @@ class EffectsDisplay:
         groups = groups or [("shared model", self.effects)]
         titles = [", ".join(map(str, np.atleast_1d(np.array(name, object)))) for name, _ in groups]
         features = [str(name) for name in groups[0][1].index.get_level_values(-1)]
-        self.axes_ = _panels(ax, titles, features, "panels")
+        axes = _panels(ax, titles, features, "panels")
         self.errorbars_, self.noise_bars_, at = [], [], np.arange(len(features))
-        for axis, (_, part) in zip(self.axes_, groups, strict=True):
+        for axis, (_, part) in zip(axes, groups, strict=True):
             effect, reach = part["effect"], part["upper"] - part["effect"]
             bars = axis.errorbar(effect, at, xerr=reach, label="interval", **{**_POINTS, **kwargs})
             color = bars.lines[0].get_color()
@@ -848,9 +733,8 @@ class EffectsDisplay:
             )  # fmt: skip
             self.errorbars_.append(bars)
             self.noise_bars_.append(noise)
-        self.axes_[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-        self.figure_ = self.axes_[0].figure
-        return self
+        axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        return axes
 
     @classmethod
     def from_estimator(cls, estimator, *, coverage=0.9, ax=None, **kwargs):
@@ -860,20 +744,14 @@ class EffectsDisplay:
         ----------
         estimator : PrivateMeanRegMTL or PrivateMeanRegMTLClassifier
             Fitted with ``standard_errors=True``.
-
         coverage : float, default=0.9
             Of the intervals, in (0, 1).
-
-        ax : array-like of matplotlib Axes, default=None
-            One for every panel; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : EffectsDisplay
-            The display, drawn.
 
         Raises
         ------
@@ -891,7 +769,7 @@ class EffectsDisplay:
         return cls(effects=estimator.summary_frame(coverage=coverage)).plot(ax=ax, **kwargs)
 
 
-class TaskIntervalDisplay:
+class TaskIntervalDisplay(_Display):
     """Caterpillar plot: one interval per task, in the order of the estimates.
 
     Coefficients, or predictions for one row, with the errors of their task's model. The picture
@@ -903,27 +781,18 @@ class TaskIntervalDisplay:
     ----------
     estimate : array-like of shape (n_tasks,)
         Posterior means.
-
     reach : array-like of shape (n_tasks,)
         Half-widths of the intervals. Of tasks where it is not finite only the estimate is drawn.
-
     tasks : array-like of shape (n_tasks,), default=None
         Names of the tasks; None numbers them from 0.
-
     name : str, default=None
         What is estimated; the label of the axis.
-
     reference : float, default=None
         Value of the shared model, which is drawn as a line.
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        Axes with the plot.
-
-    figure_ : matplotlib Figure
-        Figure with the plot.
-
+    ax_, figure_ : matplotlib Axes and Figure
     errorbar_ : matplotlib ErrorbarContainer
         Estimates with their intervals, from the lowest.
 
@@ -944,22 +813,7 @@ class TaskIntervalDisplay:
         self.name = name
         self.reference = reference
 
-    def plot(self, ax=None, **kwargs):
-        """Draw the display.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        **kwargs : dict
-            Keywords for :meth:`matplotlib.axes.Axes.errorbar`.
-
-        Returns
-        -------
-        display : TaskIntervalDisplay
-            This object, with ``ax_`` and the other attributes set.
-        """
+    def _draw(self, ax, kwargs):
         estimate = np.asarray(self.estimate, dtype=np.float64)
         reach = np.asarray(self.reach, dtype=np.float64)
         tasks = np.arange(len(estimate)) if self.tasks is None else np.asarray(self.tasks)
@@ -980,8 +834,7 @@ class TaskIntervalDisplay:
         ax.set_yticks(some, [str(name) for name in tasks[order[some]]])
         ax.set_xlabel("estimate" if self.name is None else self.name)
         ax.set_ylabel("task")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        return ax
 
     @classmethod
     def from_estimator(
@@ -996,31 +849,22 @@ class TaskIntervalDisplay:
         ----------
         estimator : estimator
             Fitted with ``uncertainty``: with `covariance_` of the tasks.
-
         coef : str or int, default="intercept"
             Coefficient to draw: "intercept", a name in ``coef_names_``, or a position.
-
         x : array-like of shape (n_features,), default=None
             Row, in the order of ``coef_names_``, at which to draw the expected target (for
             classifiers: the log-odds) of every task in place of a coefficient. The noise of a
             new target is not part of the interval; see ``predict_interval``.
-
         tasks : array-like of int or str, default=None
             Tasks to draw: positions in ``tasks_``, or names as strings; None draws all.
-
         coverage : float, default=0.9
             Of the intervals, in (0, 1).
-
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : TaskIntervalDisplay
-            The display, drawn.
 
         Raises
         ------
@@ -1083,24 +927,16 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
     ----------
     relatedness : array-like of shape (n_tasks, n_tasks)
         Relatedness, -1 to 1.
-
     tasks : array-like of shape (n_tasks,), default=None
         Names of the tasks; None numbers them from 0.
-
     measure : str, default="relatedness"
         What the numbers are; the label of the colour bar.
-
     outlier : array-like of shape (n_tasks,), default=None
         `outlier_` of the tasks, written next to the names of the rows.
 
     Attributes
     ----------
-    ax_ : matplotlib Axes
-        Axes with the plot.
-
-    figure_ : matplotlib Figure
-        Figure with the plot.
-
+    ax_, figure_ : matplotlib Axes and Figure
     image_ : matplotlib AxesImage
         The heat map.
 
@@ -1124,20 +960,6 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
     def _content(self):
         return self.relatedness, self.tasks, self.measure
 
-    def plot(self, **kwargs):
-        super().plot(**kwargs)
-        if self.outlier is not None:
-            names = range(len(self.outlier)) if self.tasks is None else self.tasks
-            far = {str(name): value for name, value in zip(names, self.outlier, strict=True)}
-            labels = [label.get_text() for label in self.ax_.get_yticklabels()]
-            self.ax_.set_yticks(
-                self.ax_.get_yticks(),
-                [f"{name} ({far[name]:.2g})" if name in far else name for name in labels],
-            )
-        return self
-
-    plot.__doc__ = _HeatMapDisplay.plot.__doc__
-
     @classmethod
     def from_coef(cls, coef, *, tasks=None, measure="correlation", outlier=None, ax=None, **kwargs):
         """Compare the rows of a matrix of coefficients and draw the display.
@@ -1146,29 +968,21 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         ----------
         coef : array-like of shape (n_tasks, n_features) or (n_tasks, n_classes, n_features)
             One linear model per task.
-
         tasks : array-like of shape (n_tasks,), default=None
             Names of the tasks; None numbers them from 0.
-
         measure : {"correlation", "cosine"}, default="correlation"
             Correlation of two tasks' coefficients over the features, or their cosine, which
             does not subtract a task's mean coefficient. A task whose coefficients are all
             equal (for "cosine": all zero) has relatedness 0 to the others. Two coefficients
             always have correlation 1 or -1, which a warning says.
-
         outlier : array-like of shape (n_tasks,), default=None
             As of the class.
-
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : TaskRelatednessDisplay
-            The display, drawn.
         """
         if measure not in ("correlation", "cosine"):
             raise ValueError(f'measure={measure!r} must be "correlation" or "cosine".')
@@ -1204,20 +1018,14 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
             next to the tasks. After a fit that protects what the tasks share,
             and not their own models, a `PrivacyLeakWarning` says that the picture is made of
             all these models together.
-
         measure : {"correlation", "cosine"}, default="correlation"
             As in :meth:`from_coef`.
-
-        ax : matplotlib Axes, default=None
-            Axes to draw on; None makes a figure.
-
-        **kwargs : dict
-            Passed to :meth:`plot`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : TaskRelatednessDisplay
-            The display, drawn.
         """
         check_is_fitted(estimator)
         if not hasattr(estimator, "coef_"):
@@ -1262,6 +1070,18 @@ _MOST_CATERPILLAR_LABELS = 40
 _POINTS = {"fmt": "o", "markersize": 4}
 
 
+def _stacked(ax, curves):
+    """Axes from top to bottom, one per curve, with their names."""
+    if ax is None:
+        _, ax = _pyplot().subplots(len(curves), sharex=True)
+    axes = np.atleast_1d(ax).ravel()
+    if len(axes) != len(curves):
+        raise ValueError(f"ax has {len(axes)} axes for the curves {list(curves)}.")
+    for axis, name in zip(axes, curves, strict=True):
+        axis.set_ylabel(name)
+    return axes
+
+
 def _panels(ax, titles, features, what):
     """Axes from left to right, one per title, with the features from top to bottom."""
     r, d = len(titles), len(features)
@@ -1289,27 +1109,6 @@ def _direction(coef, names):
     elif not 0 <= coef < len(names):
         raise ValueError(f"coef={coef!r} must be a name, or a position below {len(names)}.")
     return np.eye(len(places))[coef]
-
-
-def _heat_map(matrix, names, order, ax, im_kw, label):
-    """Square matrix with names -> image, axes."""
-    matrix = np.asarray(matrix, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"A matrix of shape {matrix.shape} is not square.")
-    names = np.arange(len(matrix)) if names is None else np.asarray(names)
-    if names.shape != matrix.shape[:1]:
-        raise ValueError(f"{len(names)} names do not fit a matrix of shape {matrix.shape}.")
-    order = np.arange(len(names)) if order is None else _positions(order, names)
-    if ax is None:
-        _, ax = _pyplot().subplots()
-    image = ax.imshow(matrix[np.ix_(order, order)], **im_kw)
-    ticks = np.arange(0, len(order), -(-len(order) // _MOST_LABELS))
-    labels = [str(name) for name in names[order[ticks]]]
-    ax.set_xticks(ticks, labels, rotation=90)
-    ax.set_yticks(ticks, labels)
-    if label is not None:
-        ax.figure.colorbar(image, ax=ax, label=label)
-    return image, ax
 
 
 def _positions(order, names, what="order"):

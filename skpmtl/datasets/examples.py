@@ -32,13 +32,10 @@ def make_clinics(n_tasks=120, n_rows=(8, 80), *, missing=0.12, random_state=None
     ----------
     n_tasks : int, default=120
         Number of clinics.
-
     n_rows : tuple of two int, default=(8, 80)
         Patients of the smallest and of the largest clinic; small ones are more frequent.
-
     missing : float, default=0.12
         Probability that weight or smoking was not recorded, at least 0 and less than 1.
-
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
 

@@ -38,30 +38,22 @@ def make_low_rank_tasks(
     ----------
     n_tasks, n_samples, n_features : int, default=320, 30 and 30
         Number of tasks, of rows per task and of features.
-
     n_blocks : int, default=4
         Number of blocks, as equal in size as possible.
-
     correlation : float, default=0.999
         Correlation of the coefficients of two tasks of a block, 0 to 1.
-
     variance : float, default=120.
         Variance of each coefficient. With unit-length rows it is also the variance of the
         noise-free response.
-
     interleave : bool, default=False
         Blocks take turns (task k is in block k mod `n_blocks`) instead of being contiguous.
-
     noise : float, default=1.
         Standard deviation of the noise.
-
     n_test : int, default=0
         Further rows per task, with the same coefficients, returned as a test set. The paper
         tests on nine times as many rows as it trains on.
-
     coef : bool, default=False
         Also return the coefficients.
-
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
 
@@ -122,10 +114,8 @@ def make_group_sparse_tasks(
     ----------
     n_tasks, n_samples, n_features, noise, n_test, coef, random_state
         As in :func:`make_low_rank_tasks`.
-
     n_informative : int, default=4
         Number of features in use; they are the first ones.
-
     coef_range : tuple of two floats, default=(1., 50.)
         Range of the magnitudes.
 
@@ -192,16 +182,12 @@ def make_lsoa_like(
     ----------
     n_samples, n_features, n_tasks : int, default=4299, 295 and 41
         Number of persons, of features and of outcomes.
-
     n_continuous : int, default=10
         Number of features that are not binary; at least one, so that no row is zero.
-
     missing : float, default=0.137
         Probability that a label is missing, at least 0 and less than 1.
-
     coef : bool, default=False
         Also return coefficients and intercepts.
-
     random_state : int, RandomState instance or None, default=None
         Seed of all draws.
 

@@ -52,35 +52,29 @@ def load_leaf(
 
         where "hierarchies" may be missing. A row is a list of numbers (nested lists are
         flattened), a text (a string, or a list of words), or the name of an image.
-
     vectorizer : vectorizer of scikit-learn, default=None
         Makes the features of texts; words in a list reach it as one string with blanks between
         them. Only its ``transform`` is called: it has a vocabulary, needs none
         (``HashingVectorizer``), or was fitted on texts that are public. None takes
         `vocabulary` and counts words exactly as they stand between blanks.
-
     vocabulary : iterable or mapping of words, default=None
         Public list of the words to count, in the order of the columns, or mapping of words to
         columns; it replaces the one of `vectorizer`. A list made from private texts
         discloses who used a rare word.
-
     labels : sequence of str, default=None
         Public list of labels, for rows that have several: a list of tags, or a string of tags
         with ``|`` between them. The target is the position of the first of `labels` that is
         among the tags of a row; rows with none of them are left out. None: targets are the
         numbers or strings of the file.
-
     characters : str, default=None
         Public list of characters. Rows are then strings of one length, the target is the
         character that follows, and both become positions in the list; all other characters have
         the position ``len(characters)``.
-
     images : str or path-like, default=None
         Folder of images, which rows name by their paths in it. They become three planes, red,
         green and blue, of `image_size` times `image_size` values from 0 to 1, one after the
         other (``torch.nn.Unflatten(1, (3, image_size, image_size))``). Needs the extra
         ``skpmtl[images]``.
-
     image_size : int, default=84
         Side that images are scaled to, whatever their shape; the default is that of LEAF's models.
 

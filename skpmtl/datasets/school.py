@@ -75,7 +75,6 @@ def load_school(path=None, *, scale=None, as_frame=False):
         A MATLAB file ``school.mat`` of the MALSAR toolbox to read instead. None takes the file that
         the environment variable ``SKPMTL_SCHOOL`` names, if it is set, else the table of the
         package.
-
     scale : {None, "public"}, default=None
         "public" divides the two percentages (columns 3 and 4) by 100. That range is known
         without looking at the data, so the scaling releases nothing about any school, and
@@ -84,7 +83,6 @@ def load_school(path=None, *, scale=None, as_frame=False):
         normalised error. ``sklearn.preprocessing.normalize(school.data)`` afterwards gives
         the rows of unit length (constant column included) with which this package states
         its School results; normalising uses nothing but the row itself.
-
     as_frame : bool, default=False
         Return pandas objects; ``data`` then has the task column "school" first.
 
@@ -169,10 +167,8 @@ def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_fra
     ----------
     data_home : str or path-like, default=None
         Folder of the copy; None is scikit-learn's data home (``~/scikit_learn_data``).
-
     download_if_missing : bool, default=True
         False raises an OSError rather than use the network.
-
     scale, as_frame
         As in :func:`load_school`.
 

@@ -20,10 +20,8 @@ def stack_tasks(X, y=None, tasks=None):
     ----------
     X : mapping of task to array-like, or sequence of array-like
         Features of each task, (n_samples_t, n_features), dense or sparse.
-
     y : mapping of task to array-like, or sequence of array-like, default=None
         Targets of each task, (n_samples_t,).
-
     tasks : array-like of shape (n_tasks,), default=None
         Ids of the tasks of a sequence; None numbers them from 0.
 
@@ -116,10 +114,8 @@ def wide_to_long(X, Y, tasks=None):
     ----------
     X : array-like of shape (n_samples, n_features)
         Features; a DataFrame stays a DataFrame.
-
     Y : array-like of shape (n_samples, n_tasks)
         Labels, NaN or None where not known.
-
     tasks : array-like of shape (n_tasks,), default=None
         Ids of the tasks; None takes the column names of `Y`, or numbers from 0.
 
