@@ -42,7 +42,7 @@ class _Display:
 
         Returns
         -------
-        self : object
+        display : self
             This display, with its attributes set.
         """
         drawn = self._draw(ax, kwargs)
@@ -358,7 +358,7 @@ class PrivacyUtilityDisplay:
 
         Returns
         -------
-        self : object
+        display : self
             This display, with its attributes set.
         """
         epsilons, scores = self._checked()
@@ -470,7 +470,7 @@ class _HeatMapDisplay:
 
         Returns
         -------
-        self : object
+        display : self
             This display, with its attributes set.
 
         Raises

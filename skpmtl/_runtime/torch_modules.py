@@ -14,10 +14,7 @@ _DRAWING = RLock()  # torch has one generator for all threads
 def import_torch(what):
     """The package torch.
 
-    Raises
-    ------
-    ImportError
-        Without it; it says that `what` needs the extra.
+    Raises ImportError without it; it says that `what` needs the extra.
     """
     try:
         import torch

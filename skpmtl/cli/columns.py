@@ -31,10 +31,7 @@ def read_table(path, needed, form=None):
     form : dict, default=None
         How a CSV file is written: ``sep``, ``encoding`` and ``decimal``, as pandas takes them.
 
-    Raises
-    ------
-    ValueError
-        For files that cannot be read, have no rows, or lack a needed column.
+    Raises ValueError for files that cannot be read, have no rows, or lack a needed column.
     """
     path, form = Path(path), form or {}
     if not path.is_file():

@@ -25,8 +25,7 @@ def write_models(folder, model, columns, tasks, target):
     Parameters
     ----------
     folder : Path
-    model : Pipeline
-        Of `Columns.pipeline`, fitted.
+    model : Pipeline, of `Columns.pipeline`, fitted
     columns : Columns
     tasks : array-like
     target : str
@@ -65,10 +64,7 @@ def _formula(coef, columns, imputer, j):
 def read_models(path):
     """Models by task, of a folder or of one file.
 
-    Raises
-    ------
-    ValueError
-        If there is none, or a file is not a model.
+    Raises ValueError if there is none, or a file is not a model.
     """
     path = Path(path)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
@@ -91,20 +87,12 @@ def predict_rows(models, table):
 
     Parameters
     ----------
-    models : dict
-        Of `read_models`.
-    table : DataFrame
-        With the task column and all features.
+    models : dict, of `read_models`
+    table : DataFrame, with the task column and all features
 
-    Returns
-    -------
-    predictions : ndarray of shape (n_rows,)
-        Numbers, or classes.
+    -> predictions : ndarray of shape (n_rows,), numbers, or classes
 
-    Raises
-    ------
-    ValueError
-        For tasks without a model.
+    Raises ValueError for tasks without a model.
     """
     first = next(iter(models.values()))
     codes, tasks = encode_ids(table[first["task_column"]])

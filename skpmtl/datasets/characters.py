@@ -11,8 +11,7 @@ class Alphabet:
 
     Parameters
     ----------
-    characters : str
-        At most 255 different ones.
+    characters : str, at most 255 different ones
     """
 
     def __init__(self, characters):

@@ -115,10 +115,7 @@ class Journal:
             What a part is called in an error, and its `fingerprint` with `key`; in the same order
             in every run.
 
-        Raises
-        ------
-        ValueError
-            When the rows of a part are other ones than before.
+        Raises ValueError when the rows of a part are other ones than before.
         """
         if "rows.json" not in self._store.names() and not self.begun:
             text = json.dumps([code for _, code in prints])
@@ -271,10 +268,7 @@ def fingerprint(table, key):
     key : bytes
         Secret: without one, rows could be guessed and compared.
 
-    Returns
-    -------
-    str
-        HMAC-SHA256 of tasks, features, targets and weights in the order of the table.
+    -> str, HMAC-SHA256 of tasks, features, targets and weights in the order of the table
     """
     code = hmac.new(key, digestmod=hashlib.sha256)
     X = [table.X.data, table.X.indices, table.X.indptr] if table.is_sparse else [table.X]
@@ -340,9 +334,7 @@ def lock_file(path, wait):
     path : path-like
     wait : bool
 
-    Returns
-    -------
-    file
+    -> file
 
     Raises
     ------

@@ -321,8 +321,7 @@ class PartialTaskSide:
     Parameters
     ----------
     task_side : TaskSide
-    positions : ndarray (n,) of int64
-        Of its tasks in the population.
+    positions : ndarray (n,) of int64, of its tasks in the population
     """
 
     def __init__(self, task_side, positions):

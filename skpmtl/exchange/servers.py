@@ -66,8 +66,7 @@ def shares(query, sums, n_servers):
     Parameters
     ----------
     query : Query
-    sums : dict of str to ndarray
-        Before they are divided by ``query.divide``.
+    sums : dict of str to ndarray, before they are divided by ``query.divide``
     n_servers : int
     """
     parts = [{} for _ in range(n_servers)]
@@ -100,8 +99,7 @@ class SumServer:
 
     Attributes
     ----------
-    totals : dict of str to ndarray of uint64
-        Sums of what was received.
+    totals : dict of str to ndarray of uint64, sums of what was received
     """
 
     def __init__(self, query, n_servers):

@@ -19,9 +19,7 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
     shape : tuple, default=None
         (p, size) of the sum with `to`, which is flat.
 
-    Returns
-    -------
-    total : ndarray
+    -> total : ndarray
     """
     D = np.array(vectors, dtype=float)
     clip_rows(D, float(bound), 2, D)

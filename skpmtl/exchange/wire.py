@@ -59,10 +59,7 @@ def pack(value):
     arrays : dict of str to ndarray
         The arrays that `text` refers to; not copied where that is possible.
 
-    Raises
-    ------
-    ValueError
-        For anything else, which is named, and for arrays with NaN or infinity.
+    Raises ValueError for anything else, which is named, and for arrays with NaN or infinity.
     """
     arrays = {}
     tree = {"board": encode(value, "board", arrays), "format": FORMAT}

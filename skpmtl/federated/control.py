@@ -36,10 +36,7 @@ __all__ = ["Control", "read_public_key"]
 def read_public_key(path):
     """Of a file as ssh-keygen writes it. -> PEM
 
-    Raises
-    ------
-    ValueError
-        For another form of keys.
+    Raises ValueError for another form of keys.
     """
     try:
         return public_key_to_bytes(load_ssh_public_key(path.read_bytes()))
@@ -53,8 +50,7 @@ class Control:
     Parameters
     ----------
     port : int
-    authority : path-like
-        Whom its certificate is from.
+    authority : path-like, whom its certificate is from
     """
 
     def __init__(self, port, authority):
@@ -68,13 +64,9 @@ class Control:
 
         Parameters
         ----------
-        keys : dict of bytes to str
-            Names of sites by their public keys (PEM).
+        keys : dict of bytes to str, names of sites by their public keys (PEM)
 
-        Returns
-        -------
-        dict of int to str
-            Names by the number that the SuperLink has given to a key.
+        -> dict of int to str, names by the number that the SuperLink has given to a key
 
         Raises
         ------

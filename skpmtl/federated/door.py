@@ -51,10 +51,8 @@ class Door:
 
     Parameters
     ----------
-    port : int
-        On all addresses of the machine.
-    certificate, key, authority : path-like
-        Of the SuperLink, and whom its certificate is from.
+    port : int, on all addresses of the machine
+    certificate, key, authority : path-like, of the SuperLink, and whom its certificate is from
     bells : Bells
 
     Attributes
@@ -73,10 +71,7 @@ class Door:
     handshakes : dict of str to float
         Reasons of TLS why callers went away before they said who they are, and when last.
 
-    Raises
-    ------
-    OSError
-        When the port cannot be opened.
+    Raises OSError when the port cannot be opened.
     """
 
     def __init__(self, port, certificate, key, authority, bells):

@@ -105,15 +105,10 @@ class Ledger:
 
         Parameters
         ----------
-        entry : dict
-            With study, digest, epsilon, delta and what else is to be known.
-        write_state : callable
-            ``write_state(line)``
+        entry : dict, with study, digest, epsilon, delta and what else is to be known
+        write_state : callable, ``write_state(line)``
 
-        Raises
-        ------
-        Refusal
-            When the study would spend more than the cap leaves.
+        Raises Refusal when the study would spend more than the cap leaves.
         """
         with locked(self.folder):
             lines = self._lines()
@@ -146,12 +141,9 @@ class Account:
     Parameters
     ----------
     study : Study
-    folder : path-like
-        With the ledger, and one folder for each study.
-    cap : float, default=inf
-        Largest sum of the epsilons of all studies that are answered here.
-    curator : str, default=""
-        Public key of who asks, for the ledger.
+    folder : path-like, with the ledger, and one folder for each study
+    cap : float, default=inf, largest sum of the epsilons of all studies that are answered here
+    curator : str, default="", public key of who asks, for the ledger
     """
 
     _needs = {"number", "run", "entry"}  # of a state
@@ -166,20 +158,13 @@ class Account:
 
         Parameters
         ----------
-        run : str
-            Token of the curator's journal.
-        first : int
-            Number of the first of the replies.
+        run : str, token of the curator's journal
+        first : int, number of the first of the replies
         replies : list of dict of str to ndarray
 
-        Returns
-        -------
-        Transcript
+        -> Transcript
 
-        Raises
-        ------
-        Lacking
-            Where replies before the first one are not known here, as after a restart.
+        Raises Lacking where replies before the first one are not known here, as after a restart.
         """
         known, self._transcript = self._transcript, None  # what raises is not gone on with
         if first == 0:
@@ -197,10 +182,7 @@ class Account:
     def last(self):
         """Number of the last query of the study that was answered here, or -1.
 
-        Raises
-        ------
-        Damaged
-            When the books do not agree with each other.
+        Raises Damaged when the books do not agree with each other.
         """
         return int(self._state()["number"]) if self._mine() else -1
 
@@ -214,12 +196,9 @@ class Account:
 
         Parameters
         ----------
-        mark : list
-            As of `mark`, of the last message of this site that the curator has.
+        mark : list, as of `mark`, of the last message of this site that the curator has
 
-        Raises
-        ------
-        Damaged
+        Raises Damaged.
         """
         count, code = mark
         mine = self._mine()
@@ -251,9 +230,7 @@ class Account:
     def _begin(self, number, run, transcript=None):
         """The state, for a query that may be answered. -> state, number of the last answer
 
-        Raises
-        ------
-        Refusal
+        Raises Refusal.
         """
         last, state = self.last(), self._state()
         if state and str(state["run"]) != run:

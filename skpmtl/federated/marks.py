@@ -17,15 +17,10 @@ class Marks:
 
     Parameters
     ----------
-    path : Path
-        ``marks.json`` of the curator.
-    begun : bool
-        Whether there are answers already, so that the file has to be there.
+    path : Path, ``marks.json`` of the curator
+    begun : bool, whether there are answers already, so that the file has to be there
 
-    Raises
-    ------
-    ValueError
-        When the file is missing or damaged.
+    Raises ValueError when the file is missing or damaged.
     """
 
     def __init__(self, path, begun):
@@ -53,13 +48,9 @@ class Marks:
         Parameters
         ----------
         name : str
-        mark : str
-            JSON, as a site sends it.
+        mark : str, JSON, as a site sends it
 
-        Raises
-        ------
-        ValueError
-            For what is no mark.
+        Raises ValueError for what is no mark.
         """
         mark, known = _checked(json.loads(mark)), self._known.get(name)
         if known is not None and (mark[0] < known[0] or mark[0] == known[0] and mark != known):

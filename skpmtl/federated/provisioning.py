@@ -114,15 +114,9 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
         One budget for all studies on the same rows: what a site spends at most on them, which may
         be more than these need; None: what these need.
 
-    Returns
-    -------
-    servers : list of str
-        Names of the servers of the studies, which have folders, too.
+    -> servers : list of str, names of the servers of the studies, which have folders, too
 
-    Raises
-    ------
-    ValueError
-        When the folder is there, or a name cannot be used.
+    Raises ValueError when the folder is there, or a name cannot be used.
     """
     folder = Path(folder)
     if folder.exists():

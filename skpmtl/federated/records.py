@@ -47,10 +47,7 @@ def read(content, shapes=None):
     shapes : mapping of str to tuple, default=None
         What has to be there, as float64 and nothing else; None: numbers and bytes.
 
-    Raises
-    ------
-    ValueError
-        For other names, shapes or types, found before the numbers are read.
+    Raises ValueError for other names, shapes or types, found before the numbers are read.
     """
     settings, data = _parts(content)
     if shapes is None:

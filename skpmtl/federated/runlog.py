@@ -32,8 +32,7 @@ class RunLog:
 
     Parameters
     ----------
-    folder : Path
-        Of the curator.
+    folder : Path, of the curator
     """
 
     def __init__(self, folder):

@@ -71,9 +71,7 @@ class PlannedQueries:
     def check(self, number, statistic, public):
         """Refuse a query that is not planned.
 
-        Raises
-        ------
-        Refusal
+        Raises Refusal.
         """
         if not self.fixed:
             return

@@ -105,10 +105,7 @@ def opened(query, published):
     query : Query
     published : list of dict of str to ndarray of int64
 
-    Raises
-    ------
-    ValueError
-        For totals of other names, types or shapes.
+    Raises ValueError for totals of other names, types or shapes.
     """
     for one in published:
         if set(one) != set(query.mechanisms) or any(a.dtype != np.int64 for a in one.values()):
@@ -128,17 +125,11 @@ class ShareServer(Account):
     Parameters
     ----------
     study : Study
-    key : path-like
-        Its private key, as `new_share_key` makes it.
-    folder : path-like
-        Its own.
-    curator : str, default=""
-        Public key of who asks, for the ledger.
+    key : path-like, its private key, as `new_share_key` makes it
+    folder : path-like, its own
+    curator : str, default="", public key of who asks, for the ledger
 
-    Raises
-    ------
-    ValueError
-        When the key is of no server of the study.
+    Raises ValueError when the key is of no server of the study.
     """
 
     def __init__(self, study, key, folder, curator=""):
@@ -159,16 +150,11 @@ class ShareServer(Account):
 
         Parameters
         ----------
-        number, transcript, sealed
-            As for `total`.
+        number, transcript, sealed, as for `total`
 
-        Returns
-        -------
-        list of int
+        -> list of int
 
-        Raises
-        ------
-        Refusal
+        Raises Refusal.
         """
         found = self._shares(transcript, transcript.query(number), sealed)
         return [place for place, share in enumerate(found) if not isinstance(share, Refusal)]
@@ -178,16 +164,11 @@ class ShareServer(Account):
 
         Parameters
         ----------
-        number : int
-            Of the query.
-        transcript : Transcript
-            All that was released and drawn before.
-        sealed : list of dict of str to bytes
-            Of every site, its share of every sum.
+        number : int, of the query
+        transcript : Transcript, all that was released and drawn before
+        sealed : list of dict of str to bytes, of every site, its share of every sum
 
-        Raises
-        ------
-        Refusal
+        Raises Refusal.
         """
         query, run = transcript.query(number), transcript.run
         code = hashlib.sha256()

@@ -102,8 +102,7 @@ def protocol(site_of):
 
     Parameters
     ----------
-    site_of : callable
-        ``site_of(context, study) -> Site``
+    site_of : callable, ``site_of(context, study) -> Site``
     """
 
     def mod(message, context, call_next):
@@ -252,10 +251,8 @@ class _Grid:
     Parameters
     ----------
     grid : PollingGrid
-    ahead : callable, default=None
-        ``ahead(grid)``, the stage of the next sum.
-    **further : str, float or bool
-        To be sent in addition.
+    ahead : callable, default=None, ``ahead(grid)``, the stage of the next sum
+    **further : str, float or bool, to be sent in addition
     """
 
     def __init__(self, grid, ahead=None, **further):
@@ -309,12 +306,9 @@ class SecureSums:
     Parameters
     ----------
     grid : PollingGrid
-    context : flwr.app.Context
-        Of the ServerApp.
-    timeout : float
-        Seconds for the answers.
-    key : Ed25519PrivateKey, default=None
-        Signs the queries.
+    context : flwr.app.Context, of the ServerApp
+    timeout : float, seconds for the answers
+    key : Ed25519PrivateKey, default=None, signs the queries
     """
 
     def __init__(self, grid, context, timeout, key=None):

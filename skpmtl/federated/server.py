@@ -726,8 +726,7 @@ class InformedSites(Sites):
         Parameters
         ----------
         kind : str
-        extra : dict of int to (dict, dict)
-            Further settings and arrays, by node.
+        extra : dict of int to (dict, dict), further settings and arrays, by node
         """
         found, left = {}, dict(extra)
         for _ in range(2):

@@ -46,10 +46,8 @@ def check_signature(public, settings, arrays):
 
     Parameters
     ----------
-    public : str
-        In hexadecimal.
-    settings : dict
-        With the signature.
+    public : str, in hexadecimal
+    settings : dict, with the signature
     arrays : dict of str to ndarray
     """
     from cryptography.exceptions import InvalidSignature

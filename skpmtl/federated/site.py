@@ -144,9 +144,7 @@ class Site(Account):
             ``drawn() -> {name: ndarray}``, what is drawn once for this query and kept with the
             answer.
 
-        Raises
-        ------
-        Refusal
+        Raises Refusal.
         """
         with locked(self.folder):
             state, last = self._begin(number, run, transcript)
@@ -208,9 +206,7 @@ class Site(Account):
         Two sums of one query over other sites would differ by what the sites in between sent.
         Over the same nodes it may be opened again: it is the same sum under other masks.
 
-        Raises
-        ------
-        Refusal
+        Raises Refusal.
         """
         mine = [number, sorted(nodes)]
         with locked(self.folder):
@@ -252,9 +248,7 @@ class Site(Account):
         transcript : Transcript
             All that was released and drawn before, from which the query follows.
 
-        Returns
-        -------
-        {server.name: bytes}
+        -> {server.name: bytes}
         """
         query = transcript.query(number)
         positions = (

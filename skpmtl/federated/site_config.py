@@ -68,10 +68,7 @@ class Settings:
     def load(cls, path):
         """Read a file.
 
-        Raises
-        ------
-        ValueError
-            For unknown or missing keys, and for values of other types.
+        Raises ValueError for unknown or missing keys, and for values of other types.
         """
         path = Path(path).resolve()
         given = import_module("tomllib").loads(path.read_text())  # Python >= 3.11
@@ -114,10 +111,8 @@ class SiteConfig:
 
     Parameters
     ----------
-    path : path-like
-        Of the file.
-    rows : path-like, default=None
-        In place of the rows of the only study.
+    path : path-like, of the file
+    rows : path-like, default=None, in place of the rows of the only study
     """
 
     _kept = {}
@@ -152,10 +147,7 @@ class SiteConfig:
         name, version : str, default=""
             Of the study and of skpmtl at the curator, to say what is different.
 
-        Raises
-        ------
-        Refusal
-            When no study here has the digest.
+        Raises Refusal when no study here has the digest.
         """
         names = {}
         for part in self.parts:

@@ -46,16 +46,11 @@ class Grid:
 
     Parameters
     ----------
-    step : float
-        A power of two.
-    noise_std : float
-        Of one site, in the units of the sum.
-    room : float
-        Factor of sums before they are rounded.
-    sites : int
-        There are, at most.
-    least : int
-        Sites without which no sum is opened.
+    step : float, a power of two
+    noise_std : float, of one site, in the units of the sum
+    room : float, factor of sums before they are rounded
+    sites : int, there are, at most
+    least : int, sites without which no sum is opened
     """
 
     step: float
@@ -89,10 +84,7 @@ class Grid:
 def grid_of(study, query):
     """-> Grid
 
-    Raises
-    ------
-    ValueError
-        When the noise is too little to be rounded.
+    Raises ValueError when the noise is too little to be rounded.
     """
     ((_, mechanism),) = query.mechanisms.items()
     total = study.questions[query.statistic].total

@@ -89,8 +89,7 @@ def serve(config, until=None):
     Parameters
     ----------
     home : Home
-    until : threading.Event, default=None
-        Ends it.
+    until : threading.Event, default=None, ends it
 
     Raises
     ------
@@ -311,10 +310,7 @@ class _Link:
     def receive(self):
         """The next query, or None; waits as long as there is no connection.
 
-        Raises
-        ------
-        _Lost
-            When a query could not be fetched as a whole.
+        Raises _Lost when a query could not be fetched as a whole.
         """
         wait, said = 0.2, None
         while not self._until.is_set():
@@ -367,10 +363,7 @@ class _Link:
     def send(self, question, reply):
         """Send the reply to a query; nothing happens where the run is over.
 
-        Raises
-        ------
-        _Lost
-            When it could not be sent.
+        Raises _Lost when it could not be sent.
         """
         given = reply.metadata.__dict__
         given["_created_at"] = question.metadata.created_at  # whatever the clock here says

@@ -39,10 +39,7 @@ class _Line:
 def print_studies(folder):
     """Of a site or a curator, as a table.
 
-    Raises
-    ------
-    ValueError
-        For a folder that is neither.
+    Raises ValueError for a folder that is neither.
     """
     lines, last = _lines(Path(folder))
     rows = [_HEAD, *(line.cells for line in lines)]

@@ -105,10 +105,7 @@ class Curator:
 def read_curator(folder):
     """Read ``curator.toml``.
 
-    Raises
-    ------
-    ValueError
-        For unknown or missing keys.
+    Raises ValueError for unknown or missing keys.
     """
     path = Path(folder) / "curator.toml"
     given = import_module("tomllib").loads(path.read_text())
@@ -128,10 +125,8 @@ def write_app(app, study, folder, key="", nodes="", bells=""):
 
     Parameters
     ----------
-    app : Path
-        Folder to write.
-    study, folder, key, nodes, bells : path-like
-        As `skpmtl.federated.server` takes them.
+    app : Path, folder to write
+    study, folder, key, nodes, bells : path-like, as `skpmtl.federated.server` takes them
     """
     app.mkdir(exist_ok=True)
     paths = {"study": study, "folder": folder, "key": key, "nodes": nodes, "bells": bells}
@@ -156,8 +151,7 @@ class Supervisor:
 
     Parameters
     ----------
-    folder : path-like
-        As `skpmtl.federated.provisioning.make_kit` writes it.
+    folder : path-like, as `skpmtl.federated.provisioning.make_kit` writes it
     """
 
     def __init__(self, folder):

@@ -23,10 +23,8 @@ class Transcript:
     Parameters
     ----------
     study : Study
-    run : str
-        Token of the curator's journal.
-    replies : list of dict of str to ndarray
-        Releases and draws, in their order.
+    run : str, token of the curator's journal
+    replies : list of dict of str to ndarray, releases and draws, in their order
 
     Attributes
     ----------
@@ -55,10 +53,7 @@ class Transcript:
     def steps(self):
         """All queries and draws of the way, and the one after it. -> list of Query and PublicDraw
 
-        Raises
-        ------
-        Refusal
-            For replies that do not belong to the queries.
+        Raises Refusal for replies that do not belong to the queries.
         """
         if self._curator is None:
             est, self._population = self.study.build(), self.study.population()
@@ -76,9 +71,7 @@ class Transcript:
     def query(self, number):
         """The query of this number, which has to be the next one.
 
-        Raises
-        ------
-        Refusal
+        Raises Refusal.
         """
         if number != len(self.replies):
             raise Refusal(f"query {number} after {len(self.replies)} releases")

@@ -25,10 +25,7 @@ def make_certificates(folders, *, days=30):
     days : int, default=30
         Validity.
 
-    Raises
-    ------
-    FileExistsError
-        There is a key already; it is never written over.
+    Raises FileExistsError: there is a key already; it is never written over.
     """
     valid = {"before": timedelta(hours=1), "after": timedelta(days=days)}
     authority_key = new_key()

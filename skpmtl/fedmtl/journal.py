@@ -25,10 +25,7 @@ class RoundJournal:
     run : dict
         What makes this fit, of plain JSON values: estimator, parameters, a code of the rows.
 
-    Raises
-    ------
-    ValueError
-        When the folder is in use, damaged, or holds another fit.
+    Raises ValueError when the folder is in use, damaged, or holds another fit.
     """
 
     def __init__(self, path, run):

@@ -170,10 +170,7 @@ class Network:
         rng : Generator
         centre : ndarray like theta, default=None
 
-        Returns
-        -------
-        loss : float
-            Mean data loss of a label in the last epoch, while it was trained on.
+        -> loss : float, mean data loss of a label in the last epoch, while it was trained on
         """
         # Clients with many batches first: those that still have one are then a leading part.
         order = np.argsort(-table.sizes, kind="stable")

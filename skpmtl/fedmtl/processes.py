@@ -34,10 +34,7 @@ class LocalServers:
         New or empty folder that keeps what every server got and sent, for an audit. None: a
         temporary folder, removed at the end.
 
-    Raises
-    ------
-    ValueError
-        For a folder in use.
+    Raises ValueError for a folder in use.
     """
 
     # Of an engine: arguments of Python before the folder, what must be installed, and how.
@@ -69,10 +66,7 @@ class LocalServers:
     def make_folders(self):
         """With certificates.
 
-        Raises
-        ------
-        ImportError
-            Without the extra of the engine.
+        Raises ImportError without the extra of the engine.
         """
         for module in self.modules:
             if importlib.util.find_spec(module) is None:
@@ -96,10 +90,7 @@ class LocalServers:
     def query(self, number, what):
         """Let all servers do a round.
 
-        Raises
-        ------
-        RuntimeError
-            One ended early, or the time is over; none is left then.
+        Raises RuntimeError: one ended early, or the time is over; none is left then.
         """
         for server in self.servers:
             with suppress(BrokenPipeError):  # of a server that ended, which is seen below

@@ -101,10 +101,8 @@ def secure_aggregate(
     Returns
     -------
     shared : ndarray of shape (N, P)
-    heads : list of length N
-        In the form of the argument, new arrays.
-    similarity : None
-        Nobody learns it.
+    heads : list of length N, in the form of the argument, new arrays
+    similarity : None, nobody learns it
 
     Raises
     ------
@@ -214,10 +212,7 @@ def split_upload(job, client, shared, heads, tasks, size, threshold):
         ``job.threshold`` of them together are uniform random bytes. Shares of two calls do not
         go together, and the servers refuse them: keep the shares for a delivery that is repeated.
 
-    Raises
-    ------
-    ValueError
-        For what does not fit the job; the upload is not split then.
+    Raises ValueError for what does not fit the job; the upload is not split then.
     """
     if client not in range(job.n_clients):
         raise ValueError(f"client={client!r} must be from 0 to {job.n_clients - 1}.")
@@ -278,8 +273,7 @@ def collect_answer(job, client, answers):
     ----------
     job : Job
     client : int
-    answers : list of bytes
-        From every server, in order of their numbers.
+    answers : list of bytes, from every server, in order of their numbers
 
     Returns
     -------

@@ -53,10 +53,7 @@ class SpuServers(LocalServers):
         New or empty folder that keeps what every server got and sent, for an audit. None: a
         temporary folder, removed at the end.
 
-    Raises
-    ------
-    ImportError
-        Without the extra ``skpmtl[spu]``.
+    Raises ImportError without the extra ``skpmtl[spu]``.
     """
 
     arguments = "-m", "mpc_server.spu"
@@ -110,8 +107,7 @@ class SpuServers(LocalServers):
         -------
         shared : ndarray of shape (N, P)
         heads : list of length N
-        similarity : None
-            Nobody learns it.
+        similarity : None, nobody learns it
 
         Raises
         ------

@@ -30,16 +30,12 @@ class Schedule:
 
     Parameters
     ----------
-    aggregation : str
-        One of the rules of `fedmtl_aggregate`, or of `skpmtl.fedmtl.baselines`.
-    thresholds : ndarray (n_rounds,)
-        Threshold of every round.
+    aggregation : str, one of the rules of `fedmtl_aggregate`, or of `skpmtl.fedmtl.baselines`
+    thresholds : ndarray (n_rounds,), threshold of every round
     optimizer : Optimizer
     secure : str or None
-    attention_scale : float
-        Of "fedamp".
-    validation_fraction : float
-        Of "fedfomo".
+    attention_scale : float, of "fedamp"
+    validation_fraction : float, of "fedfomo"
     """
 
     aggregation: str

@@ -19,10 +19,8 @@ def release_init(plan, log=None):
 
     Parameters
     ----------
-    plan : MetaPlan
-        Of all tasks.
-    log : callable, default=None
-        Called with the number of the round and of its tasks.
+    plan : MetaPlan, of all tasks
+    log : callable, default=None, called with the number of the round and of its tasks
 
     Yields
     ------
@@ -35,10 +33,7 @@ def release_init(plan, log=None):
     init : ndarray (n_outputs, size)
         The initialisation, at first `plan.begin`. With a relation G, (r, n_outputs, size).
 
-    Raises
-    ------
-    ValueError
-        When rounds without noise diverge.
+    Raises ValueError when rounds without noise diverge.
     """
     init = plan.begin.copy()
     t, lengths = 0, []

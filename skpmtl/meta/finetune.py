@@ -284,9 +284,7 @@ def tuned(
     priors : list, default=None
         Receives `ClassPriors` of classes.
 
-    Returns
-    -------
-    models : ndarray (n_tasks, n_outputs, size)
+    -> models : ndarray (n_tasks, n_outputs, size)
     """
     starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
     around, shy = _around(table, loss, starts, fit_intercept, places, lost)
@@ -325,8 +323,7 @@ def posterior_moments(
 
     Returns
     -------
-    found : skpmtl.local.posterior.Moments
-        Of coefficients and, last, the intercept.
+    found : skpmtl.local.posterior.Moments, of coefficients and, last, the intercept
     sums : skpmtl.local.posterior.TaskSums
     """
     starts = [(init, init_error)] if plain is None else [(init, init_error), plain]

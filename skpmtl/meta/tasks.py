@@ -19,11 +19,9 @@ class MetaTaskSide(TaskSide):
     Parameters
     ----------
     est : estimator
-    plan : MetaPlan
-        Of the population.
+    plan : MetaPlan, of the population
     table : TaskTable
-    positions : ndarray (n_tasks,) of int64
-        Of the tasks of the table in the population.
+    positions : ndarray (n_tasks,) of int64, of the tasks of the table in the population
     source : noise source
     """
 

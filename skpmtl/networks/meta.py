@@ -168,16 +168,11 @@ class NetworkMetaTaskSide(MetaTaskSide):
         Parameters
         ----------
         w : ndarray (n_shared,)
-        rows : ndarray of int64
-            Of the table.
+        rows : ndarray of int64, of the table
         clip_norm : float
-        salt : int, default=0
-            For what is random in the module.
+        salt : int, default=0, for what is random in the module
 
-        Returns
-        -------
-        sums : ndarray (n_shared,)
-            Gradients that are not finite count as 0.
+        -> sums : ndarray (n_shared,), gradients that are not finite count as 0
         """
         network, torch = self.network, self.network.torch
         parts = network.split(network.tensor(self.start + w))

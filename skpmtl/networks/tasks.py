@@ -26,19 +26,14 @@ class NetworkTaskSide(TaskSide):
     est : estimator
     network : FlatModule
     table : TaskTable
-    which : ndarray (n_tasks,) of int64
-        Centre of each task.
-    relation : Relation, default=None
-        What `which` is instead.
+    which : ndarray (n_tasks,) of int64, centre of each task
+    relation : Relation, default=None, what `which` is instead
 
     Attributes
     ----------
-    running : tensor (n_tasks, n_shared) or None
-        Networks of the tasks, for updates that keep them.
-    kept : tensor (n_tasks, n_kept)
-        Local parameters and statistics, from round to round.
-    round : int
-        Rounds that were asked, which batches follow from.
+    running : tensor (n_tasks, n_shared) or None, networks of the tasks, for updates that keep them
+    kept : tensor (n_tasks, n_kept), local parameters and statistics, from round to round
+    round : int, rounds that were asked, which batches follow from
     """
 
     def __init__(self, est, network, table, which, relation=None):
@@ -162,11 +157,7 @@ def personal_networks(billboard, network, local, kept=None):
     kept : tensor (n_tasks, n_kept), default=None
         None: as at the start.
 
-    Returns
-    -------
-    coef : ndarray (n_tasks, n_shared + n_kept)
-    intercept : ndarray (n_tasks,)
-        Zeros.
+    -> coef : ndarray (n_tasks, n_shared + n_kept), intercept : ndarray (n_tasks,), zeros
     """
     torch, table = network.torch, local.table
     which, centres = billboard.around(table.tasks)
@@ -215,8 +206,7 @@ def _held_out(n_folds, local, starts, centres, steps, given):
     starts : tensor (n_tasks, n_shared + n_kept)
     centres : tensor (n_tasks, n_shared)
     steps : Pace
-    given : dict
-        Of `LocalSteps.walk`.
+    given : dict, of `LocalSteps.walk`
 
     Returns
     -------

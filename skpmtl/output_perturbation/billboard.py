@@ -19,8 +19,7 @@ class AggregationBillboard(Billboard):
 
     Attributes
     ----------
-    releases : list of one ndarray (width,)
-        The noisy average, the intercept last.
+    releases : list of one ndarray (width,), the noisy average, the intercept last
     fit_intercept : bool
     report : PrivacyReport
     """

@@ -77,14 +77,10 @@ class Reach:
 
     Attributes
     ----------
-    limit : ndarray (n_tasks,)
-        Bound on ||w - v||, to which contributions are clipped.
-    gradient : ndarray (n_tasks,)
-        Norm of the gradient at which the solver may stop.
-    sensitivity : ndarray (n_tasks,)
-        How far w moves (L2) between neighbours.
-    record : ndarray (n_tasks,)
-        The same when one record is changed.
+    limit : ndarray (n_tasks,), bound on ||w - v||, to which contributions are clipped
+    gradient : ndarray (n_tasks,), norm of the gradient at which the solver may stop
+    sensitivity : ndarray (n_tasks,), how far w moves (L2) between neighbours
+    record : ndarray (n_tasks,), the same when one record is changed
     """
 
     limit: np.ndarray

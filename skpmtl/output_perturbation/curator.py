@@ -20,9 +20,7 @@ def release_average(plan):
     ----------
     plan : AggregationPlan
 
-    Returns
-    -------
-    average : ndarray (width,)
+    -> average : ndarray (width,)
     """
     m, centre = plan.n_tasks, np.zeros(plan.width)
     limit = plan.reach(np.zeros(m)).limit
@@ -42,8 +40,7 @@ def release_rounds(billboard, plan, log=None):
 
     Parameters
     ----------
-    billboard : RelationshipBillboard
-        With columns of zeros.
+    billboard : RelationshipBillboard, with columns of zeros
     plan : RelationshipPlan
     log : callable, default=None
     """
@@ -75,8 +72,7 @@ def places_of(reach, shape):
     Parameters
     ----------
     reach : Reach
-    shape : tuple
-        (n_tasks, width)
+    shape : tuple, (n_tasks, width)
     """
 
     def combine(contributions, positions):

@@ -37,8 +37,7 @@ def prior_root(columns, lam, alpha):
 
     Parameters
     ----------
-    columns : ndarray (n_tasks, width)
-        The v_k.
+    columns : ndarray (n_tasks, width), the v_k
     lam, alpha : float
     """
     width = columns.shape[1]

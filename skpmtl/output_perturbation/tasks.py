@@ -168,12 +168,9 @@ class PerturbationTaskSide(TaskSide):
 
     Parameters
     ----------
-    models : NewtonModels
-        Of clipped rows.
-    plan : PerturbationPlan
-        What bounds the models is worked out here again, from public numbers.
-    positions : ndarray (n_tasks,) of int64
-        Of the tasks of the table in the population.
+    models : NewtonModels, of clipped rows
+    plan : PerturbationPlan, what bounds the models is worked out here again, from public numbers
+    positions : ndarray (n_tasks,) of int64, of the tasks of the table in the population
     """
 
     remembers = False

@@ -28,8 +28,7 @@ def report_html(report, paragraphs):
     Parameters
     ----------
     report : PrivacyReport
-    paragraphs : list of str
-        The whole statement.
+    paragraphs : list of str, the whole statement
 
     Returns
     -------

@@ -134,9 +134,7 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
         How strongly eigenvalues inside the noise spectrum still count. 0 makes a release
         that is all noise give (trace / d) I, which is single-task learning.
 
-    Returns
-    -------
-    ndarray (d, d), positive definite with the given trace.
+    -> ndarray (d, d), positive definite with the given trace
 
     Notes
     -----
@@ -215,9 +213,7 @@ def shrink_diagonal(r, std, trace, sampling=0.0):
         Standard deviation of numbers that are even but for chance, because they are those of a
         sample; as in `shrink_matrix` that of fewer tasks where the sum is lower.
 
-    Returns
-    -------
-    ndarray (d,), positive with sum 1.
+    -> ndarray (d,), positive with sum 1
     """
     d = len(r)
     if d == 1:

@@ -41,8 +41,7 @@ def observing(said):
 
     Parameters
     ----------
-    said : dict
-        Filled at the end.
+    said : dict, filled at the end
     """
     handler, files = _Lines(), []
     try:
@@ -153,9 +152,7 @@ def lasting(estimator):
     Those of the package and of the modules of its classes: in variables, in attributes of classes
     and functions, in default arguments and closures, and the sizes of caches.
 
-    Returns
-    -------
-    found : dict of str to bytes or int
+    -> found : dict of str to bytes or int
     """
     names = {cls.__module__ for cls in type(estimator).__mro__}
     own = __name__.partition(".")[0]

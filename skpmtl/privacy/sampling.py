@@ -102,9 +102,7 @@ def poisson_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency, *, group
     group_size : int, default=1
         Protect groups of this many records ("zero-out" only).
 
-    Returns
-    -------
-    float
+    -> float
     """
     _check_rate(rate)
     check_count(n_rounds=n_rounds, group_size=group_size)

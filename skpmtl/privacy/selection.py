@@ -70,14 +70,11 @@ def selection_rdp(mu, n_trials, distribution, orders):
     Parameters
     ----------
     mu : float
-    n_trials : float > 1
-        Mean of K.
+    n_trials : float > 1, mean of K
     distribution : {"poisson", "logarithmic"}
     orders : ndarray
 
-    Returns
-    -------
-    ndarray
+    -> ndarray
     """
     parameter = trials_parameter(n_trials, distribution)
     excess = orders - 1.0

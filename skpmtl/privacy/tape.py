@@ -87,8 +87,7 @@ class Tape:
         Parameters
         ----------
         query : skpmtl.exchange.Query
-        contributed : callable () -> positions, contributions
-            See `QueryRecord`.
+        contributed : callable () -> positions, contributions, see `QueryRecord`
         """
         if not self._with_queries:
             return

@@ -55,8 +55,7 @@ class RunningModels:
     centred : CentredTasks
     update : str
     n_steps : int
-    rate : float
-        Steps have length rate / (smoothness of the task's objective).
+    rate : float, steps have length rate / (smoothness of the task's objective)
 
     Attributes
     ----------

@@ -246,8 +246,7 @@ class ProjectionPlan(MomentPlan):
     ----------
     est : estimator
     population : Population
-    public_init : PublicInit, default=None
-        For the report.
+    public_init : PublicInit, default=None, for the report
     """
 
     algorithm, sends, vote = "proximal", "clipped models w", ()

@@ -57,14 +57,9 @@ def release_centre(plan, to, centres, length=None, log=None):
     sum of the clipped updates, (n_centres, size), and "inside": how many were inside the bound,
     minus one half each.
 
-    Returns
-    -------
-    releases, clip norms
+    -> releases, clip norms
 
-    Raises
-    ------
-    ValueError
-        When rounds without noise diverge.
+    Raises ValueError when rounds without noise diverge.
     """
     releases, bounds, lengths = [], [], []
     private = plan.noise_multiplier is not None
@@ -127,11 +122,9 @@ def sum_of_updates(to, clip_norm, shape):
 
     Parameters
     ----------
-    to : ndarray (n_tasks,) or (n_tasks, n_centres)
-        As for `release_centre`.
+    to : ndarray (n_tasks,) or (n_tasks, n_centres), as for `release_centre`
     clip_norm : float
-    shape : tuple
-        (n_centres, size)
+    shape : tuple, (n_centres, size)
     """
 
     def combine(contributions, positions):

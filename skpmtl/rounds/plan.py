@@ -36,9 +36,7 @@ def histogram(adjacency, mu):
     adjacency : {"replace-one", "zero-out"}
     mu : float
 
-    Returns
-    -------
-    mechanism : VectorGaussian
+    -> mechanism : VectorGaussian
 
     Notes
     -----
@@ -72,8 +70,7 @@ def common_length(counts, noise_std, n_tasks):
     Parameters
     ----------
     counts : ndarray (81,)
-    noise_std : float
-        Of one of them.
+    noise_std : float, of one of them
     n_tasks : int
 
     Returns
@@ -109,18 +106,14 @@ def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacen
 
     Parameters
     ----------
-    noise_multiplier : float
-        Of the sums of every round.
+    noise_multiplier : float, of the sums of every round
     n_rounds : int
     sampling : {"all", "poisson", "fixed"}
     rate, delta : float
     adjacency : {"replace-one", "zero-out"}
-    before : float, default=0.0
-        mu of what was released before rounds of all tasks.
+    before : float, default=0.0, mu of what was released before rounds of all tasks
 
-    Returns
-    -------
-    epsilon : float
+    -> epsilon : float
     """
     if sampling == "all":
         mu = math.hypot(before, blocks_mu(noise_multiplier, n_rounds, adjacency))
@@ -188,8 +181,7 @@ def columns_within(ratio):
 
     Parameters
     ----------
-    ratio : float
-        Of `RoundsPlan`, for a single shared model.
+    ratio : float, of `RoundsPlan`, for a single shared model
     """
     return max(int(ratio / _COLUMN_RATIO), 1) if math.isfinite(ratio) else None
 

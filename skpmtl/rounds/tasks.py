@@ -29,10 +29,8 @@ class RoundsTaskSide(TaskSide):
 
     Attributes
     ----------
-    centred : CentredTasks
-        Serves the rounds and the personalisation.
-    updates : ProximalUpdates, or what answers in the same way
-        What the tasks send.
+    centred : CentredTasks, serves the rounds and the personalisation
+    updates : ProximalUpdates, or what answers in the same way, what the tasks send
     """
 
     def __init__(self, table, problem, which, relation=None, public_init=None, n_steps=_PROX_STEPS):

@@ -37,9 +37,7 @@ def called(part):
 def read_part(part, task_feature, target, weight):
     """-> X, y, task (None where it is a column of X), weight (or None)
 
-    Raises
-    ------
-    ValueError, OSError, ImportError
+    Raises ValueError, OSError, ImportError.
     """
     part, groups = part if isinstance(part, tuple) else (part, None)
     if not isinstance(part, str):

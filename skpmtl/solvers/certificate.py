@@ -119,12 +119,9 @@ def may_be_used(loss, alpha, at, steepness):
     loss : Loss
     alpha : float > 0
     at : Gap
-    steepness : ndarray (n_features,)
-        From `steepness`.
+    steepness : ndarray (n_features,), from `steepness`
 
-    Returns
-    -------
-    mask : ndarray of bool (n_features,)
+    -> mask : ndarray of bool (n_features,)
     """
     reach = np.sqrt(2.0 * at.own * steepness)
     return abs(at.theta) * at.levels + reach >= alpha * (1.0 - 1e-9)

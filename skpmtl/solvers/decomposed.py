@@ -33,10 +33,8 @@ def minimize_sum(loss, first, second, *, start=None, **options):
 
     Returns
     -------
-    solution : Solution
-        Its W is the stack of P and Q.
-    parts : (ndarray, ndarray)
-        P and Q, each of the shape of the weights.
+    solution : Solution, its W is the stack of P and Q
+    parts : (ndarray, ndarray), p and Q, each of the shape of the weights
     """
     start = None if start is None else np.concatenate(start)
     solution = minimize(Stacked(loss), Sum(first, second), 1.0, W=start, **options)
@@ -116,8 +114,7 @@ class Sum(Penalty):
 
     Parameters
     ----------
-    parts : ((Penalty, float), (Penalty, float))
-        Penalties and strengths, those of P first.
+    parts : ((Penalty, float), (Penalty, float)), penalties and strengths, those of P first
     """
 
     has_factors = False

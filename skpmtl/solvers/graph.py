@@ -116,14 +116,12 @@ def without(Omega, here, share):
     ----------
     Omega : ndarray or CSR matrix (m, m)
     here : ndarray of bool (m,)
-    share : float
-        Ridge over lam.
+    share : float, ridge over lam
 
     Returns
     -------
     Omega : ndarray (n, n)
-    extend : ndarray (m - n, n)
-        Models of the others are this times those of the tasks `here`.
+    extend : ndarray (m - n, n), models of the others are this times those of the tasks `here`
     """
     A = Omega.toarray() if sparse.issparse(Omega) else Omega
     A = A + share * np.eye(len(A))
@@ -219,8 +217,7 @@ class LossOnGraph:
 
     Parameters
     ----------
-    loss : Loss
-        Without a ridge.
+    loss : Loss, without a ridge
     Omega : ndarray or CSR matrix (n_tasks, n_tasks)
     lam, ridge : float
     """

@@ -98,9 +98,7 @@ def held_targets(centred, centres, unit=None):
     unit : ndarray (n_tasks,), default=None
         What targets of a task were divided by; tasks of 0 have no influence.
 
-    Returns
-    -------
-    y : ndarray (n_rows,)
+    -> y : ndarray (n_rows,)
     """
     table, which = centred.table, centred.which
     distance = lengths(centred, centres=centres)
@@ -480,12 +478,9 @@ def newton(state, tol, max_iter, log, kind):
     Parameters
     ----------
     state : State
-    kind : type or None
-        `Arrow`, the preconditioner at a state.
+    kind : type or None, `Arrow`, the preconditioner at a state
 
-    Returns
-    -------
-    W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
+    -> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
     """
     centred, lam = state.centred, float(state.strengths.max())
     table, C = centred.table, centred.problem.n_outputs
@@ -555,15 +550,11 @@ def minimize_related(centred, centres, V, *, tol, max_iter):
 
     Parameters
     ----------
-    centred : CentredTasks
-        Of dense rows, with a centre for every task.
-    centres : ndarray (r, size)
-        Zero at the start.
+    centred : CentredTasks, of dense rows, with a centre for every task
+    centres : ndarray (r, size), zero at the start
     V : ndarray (n_tasks, r)
 
-    Returns
-    -------
-    W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
+    -> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
     """
     n_iter = fixed_point(centred, centres, tol=tol, max_iter=max_iter, V=V)
     problem, table, lam = centred.problem, centred.table, float(centred.prox_strength[0])

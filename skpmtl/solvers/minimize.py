@@ -62,21 +62,14 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
 
     Parameters
     ----------
-    loss : Loss
-        From `make_loss`.
+    loss : Loss, from `make_loss`
     penalty : Penalty
-    alpha : float >= 0
-        With ``alpha = 0`` the loss must hold a ridge term.
-    W : ndarray (n_tasks, n_features), optional
-        Starting point.
-    tol : float
-        Bound on the duality gap relative to the objective.
-    max_iter : int
-        First-order steps plus Newton steps.
+    alpha : float >= 0, with ``alpha = 0`` the loss must hold a ridge term
+    W : ndarray (n_tasks, n_features), optional, starting point
+    tol : float, bound on the duality gap relative to the objective
+    max_iter : int, first-order steps plus Newton steps
 
-    Returns
-    -------
-    Solution
+    -> Solution
 
     Warns
     -----

@@ -49,12 +49,9 @@ class Datafit:
 
     Attributes
     ----------
-    reach : float
-        How far the score of a row moves in a step of Newton's method at most.
-    searched : bool
-        Whether steps are halved where they do not lower the loss of a task.
-    has_exposures : bool
-        Whether weights are exposures, which nothing bounds.
+    reach : float, how far the score of a row moves in a step of Newton's method at most
+    searched : bool, whether steps are halved where they do not lower the loss of a task
+    has_exposures : bool, whether weights are exposures, which nothing bounds
     """
 
     reach, searched, has_exposures = 4.0, False, False
@@ -62,10 +59,7 @@ class Datafit:
     def targets(self, table):
         """Targets of a table as finite float64.
 
-        Raises
-        ------
-        ValueError
-            For those that the loss does not take; it names the first row.
+        Raises ValueError for those that the loss does not take; it names the first row.
         """
         return real_target(table)
 
@@ -88,10 +82,7 @@ class Datafit:
     def range_of_scores(self, target_range):
         """Lowest and highest score, for the public range of targets.
 
-        Raises
-        ------
-        ValueError
-            Unless that is one of expected targets.
+        Raises ValueError unless that is one of expected targets.
         """
         return public_range(target_range)
 

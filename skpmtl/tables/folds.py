@@ -30,9 +30,7 @@ def deal(codes, n_splits, labels=None, order=None):
     order : ndarray (N,), default=None
         Keys by which the rows of a task (of a class) are dealt; None: as they come.
 
-    Returns
-    -------
-    fold : ndarray (N,) of int
+    -> fold : ndarray (N,) of int
     """
     keys, place = [codes], np.arange(len(codes))
     if labels is not None:
@@ -111,11 +109,7 @@ def some_rows(table, keep, *, spread):
         Of classes: whether labels are spread where a task lacks one among these rows, see
         `class_targets`.
 
-    Returns
-    -------
-    part : TaskTable
-    tasks : ndarray of int
-        Positions of its tasks in `table`.
+    -> part : TaskTable, tasks : ndarray of int, positions of its tasks in `table`
     """
     counts = np.bincount(table.codes[keep], minlength=table.n_tasks)
     tasks = np.flatnonzero(counts)

@@ -11,8 +11,7 @@ def factorize(values):
 
     Parameters
     ----------
-    values : array-like of shape (n,)
-        numpy, pandas, polars or list.
+    values : array-like of shape (n,), numpy, pandas, polars or list
 
     Returns
     -------

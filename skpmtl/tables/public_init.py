@@ -31,10 +31,8 @@ class PublicInit(Public):
 
     Attributes
     ----------
-    coef : ndarray (n_outputs, n_features)
-        One output for real targets and two classes.
-    intercept : ndarray (n_outputs,)
-        Zero without intercepts.
+    coef : ndarray (n_outputs, n_features), one output for real targets and two classes
+    intercept : ndarray (n_outputs,), zero without intercepts
     """
 
     coef: np.ndarray
@@ -76,10 +74,7 @@ def read_public_init(init, n_features, *, classes=None, names=None, fit_intercep
     middle : float, default=0.0
         Intercept of a public initial model that has none of its own.
 
-    Raises
-    ------
-    TypeError, ValueError
-        For other things, and models that do not suit the fit.
+    Raises TypeError, ValueError for other things, and models that do not suit the fit.
     """
     if init is None or isinstance(init, PublicInit):
         if init is not None:

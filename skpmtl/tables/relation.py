@@ -96,10 +96,7 @@ class Relation(Public):
     def rows(self, tasks):
         """Rows v (n, r) of the basis for task ids, an array.
 
-        Raises
-        ------
-        ValueError
-            For tasks without covariates.
+        Raises ValueError for tasks without covariates.
         """
         return self._covariates_of(tasks) @ self.transform
 
@@ -116,10 +113,7 @@ class Relation(Public):
         given : DataFrame or mapping
             As `read_relation` takes it; further columns are left out.
 
-        Raises
-        ------
-        ValueError
-            Where a column is missing, or a category that no task of the fit has.
+        Raises ValueError where a column is missing, or a category that no task of the fit has.
         """
         if not self.columns:
             raise ValueError(
@@ -201,9 +195,7 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False, most=None
     most : int, default=None
         Take the first columns only, so many with the constant.
 
-    Returns
-    -------
-    relation : Relation
+    -> relation : Relation
 
     Raises
     ------
@@ -459,9 +451,7 @@ def laplacian(given, tasks, *, order=None):
     tasks : ndarray (m,)
     order : ndarray (m,), default=None
 
-    Returns
-    -------
-    Omega : CSR matrix or ndarray (m, m)
+    -> Omega : CSR matrix or ndarray (m, m)
 
     Raises
     ------

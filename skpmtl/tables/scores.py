@@ -18,12 +18,9 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     rows : skpmtl.tables.forms.Rows
     coef : ndarray (n_tasks, n_features) or (n_tasks, n_classes, n_features)
     intercept : ndarray (n_tasks,) or (n_tasks, n_classes)
-    mean_coef, mean_intercept
-        Without the first dimension.
+    mean_coef, mean_intercept, without the first dimension
 
-    Returns
-    -------
-    scores : ndarray (n_rows,) or (n_rows, n_classes)
+    -> scores : ndarray (n_rows,) or (n_rows, n_classes)
     """
     X, (*several, d) = rows.X, coef.shape[1:]
     C = several[0] if several else 1
@@ -98,10 +95,7 @@ def row_variances(rows, covariance, noise_variance, dof, columns):
     columns : callable
         Of positions of the tasks of wide predictions.
 
-    Returns
-    -------
-    variance, dof : ndarray (n_rows,), or (n_rows, n_columns)
-        Infinite for unseen tasks.
+    -> variance, dof : ndarray (n_rows,), or (n_rows, n_columns), infinite for unseen tasks
     """
     wide = rows.codes is None
     tasks = columns() if wide else np.maximum(rows.codes, -1)

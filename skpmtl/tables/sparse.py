@@ -24,10 +24,7 @@ def checked(X):
         row in the order of their columns, those of one place added up, and indices of 32 bits
         where they suffice: loops are compiled again for others.
 
-    Raises
-    ------
-    ValueError
-        For arrays that do not describe a matrix of this shape.
+    Raises ValueError for arrays that do not describe a matrix of this shape.
     """
     if not sparse.issparse(X):
         return X

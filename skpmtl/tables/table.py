@@ -427,10 +427,7 @@ def finite_models(coef, intercept, mean=(None, None)):
     mean : tuple of coef (...) and intercept (...), default=(None, None)
         Released model that takes their place; None: zero.
 
-    Returns
-    -------
-    coef, intercept : ndarray
-        Those given, where all are finite.
+    -> coef, intercept : ndarray, those given, where all are finite
     """
     if all_finite(coef, intercept):
         return coef, intercept

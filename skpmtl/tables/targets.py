@@ -38,14 +38,9 @@ def public_range(target_range):
     target_range : array-like of two numbers
         Public knowledge, such as the marks that can be had; never taken from private rows.
 
-    Returns
-    -------
-    low, high : float
+    -> low, high : float
 
-    Raises
-    ------
-    ValueError
-        Unless these are two finite numbers, the lower one first.
+    Raises ValueError unless these are two finite numbers, the lower one first.
     """
     try:
         low, high = (float(value) for value in target_range)
@@ -68,14 +63,9 @@ def public_ranges(feature_range, n_features):
         one for each.
     n_features : int
 
-    Returns
-    -------
-    low, high : ndarray (n_features,)
+    -> low, high : ndarray (n_features,)
 
-    Raises
-    ------
-    ValueError
-        Unless all are finite, and the lower ones lower.
+    Raises ValueError unless all are finite, and the lower ones lower.
     """
     try:
         low, high = (np.broadcast_to(np.asarray(v, dtype=float), n_features) for v in feature_range)
@@ -236,9 +226,7 @@ def pair_known(y, predicted, labels=None, sample_weight=None):
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of rows; not with mappings.
 
-    Returns
-    -------
-    y, predicted, sample_weight : ndarray of shape (n_known,); the last may be None
+    -> y, predicted, sample_weight : ndarray of shape (n_known,); the last may be None
     """
     if isinstance(predicted, Mapping):
         if sample_weight is not None:

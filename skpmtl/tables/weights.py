@@ -51,14 +51,9 @@ def row_weights(given, keys, counts, limit=np.inf):
     limit : {1.0, inf}, default=inf
         The largest weight allowed.
 
-    Returns
-    -------
-    weights : ndarray (n,) of float64
+    -> weights : ndarray (n,) of float64
 
-    Raises
-    ------
-    ValueError
-        For another length or form, and for anything but numbers from 0 to the limit.
+    Raises ValueError for another length or form, and for anything but numbers from 0 to the limit.
     """
     if isinstance(given, Mapping) != (keys is not None):
         raise ValueError(
@@ -104,11 +99,9 @@ def class_weights(given, classes, limit=np.inf):
 
     Parameters
     ----------
-    given : "balanced" or mapping of class to float
-        Classes that are not named weigh 1.
+    given : "balanced" or mapping of class to float, classes that are not named weigh 1
     classes : ndarray (n_classes,)
-    limit : {1.0, inf}, default=inf
-        The largest weight allowed.
+    limit : {1.0, inf}, default=inf, the largest weight allowed
 
     Raises
     ------

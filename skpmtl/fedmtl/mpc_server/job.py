@@ -214,10 +214,7 @@ def with_header(job, kind, client, rank, split, body):
 def without_header(job, kind, client, rank, raw):
     """-> split, body
 
-    Raises
-    ------
-    ValueError
-        The share is not this one, or damaged; names client and server.
+    Raises ValueError: the share is not this one, or damaged; names client and server.
     """
     what = f"{job}: the {kind} share of client {client} at server {rank}"
     remedy = "Send the right share again." if kind == "upload" else "Fetch it again."
@@ -261,10 +258,8 @@ class Uploads:
 
     Attributes
     ----------
-    splits : list
-        For every client the number of its split, None if its share is refused.
-    faults : list of str
-        Why.
+    splits : list, for every client the number of its split, None if its share is refused
+    faults : list of str, why
     """
 
     def __init__(self, job, folder, rank):

@@ -18,12 +18,9 @@ class Run:
 
     Attributes
     ----------
-    failed : Future
-        Gets the exception that ends the run.
-    refusals : dict
-        Server, or None for a stranger -> why a link to it was refused last.
-    largest : int
-        Bytes of the largest message that came.
+    failed : Future, gets the exception that ends the run
+    refusals : dict, server, or None for a stranger -> why a link to it was refused last
+    largest : int, bytes of the largest message that came
     """
 
     def __init__(self, mpc, job):

@@ -28,8 +28,7 @@ class Shapes:
 
     Attributes
     ----------
-    n_clients, n_shared, n_tasks, head_length, max_heads : int
-        As of `Job`.
+    n_clients, n_shared, n_tasks, head_length, max_heads : int, as of `Job`
     """
 
     n_clients: int
@@ -107,10 +106,7 @@ def split(wide, fine):
 class Upload:
     """One client's file at server `rank`.
 
-    Raises
-    ------
-    ValueError
-        When it is not of the length that the shapes ask for.
+    Raises ValueError when it is not of the length that the shapes ask for.
     """
 
     def __init__(self, shapes, rank, path):
@@ -164,8 +160,7 @@ class Veil:
 
     Parameters
     ----------
-    own, other : bytes
-        The key of this server and that of the next one.
+    own, other : bytes, the key of this server and that of the next one
     """
 
     def __init__(self, own, other):
@@ -204,10 +199,7 @@ class Answer:
 def opened(answers):
     """A client's numbers from the answers of all servers, as float64.
 
-    Raises
-    ------
-    ValueError
-        When an answer is damaged, or is not of the same run.
+    Raises ValueError when an answer is damaged, or is not of the same run.
     """
     if len({(len(raw), raw[:RUN]) for raw in answers}) > 1:
         raise ValueError("the answers of the servers do not fit together")

@@ -61,10 +61,8 @@ async def agree(mpc, job, splits):
 
     Returns
     -------
-    faults : list of str
-        Empty, or what differs, by client and server.
-    run : str of 32 hexadecimal digits
-        Of all splits together.
+    faults : list of str, empty, or what differs, by client and server
+    run : str of 32 hexadecimal digits, of all splits together
     """
     none = 2**128  # of a client whose share is refused
     public = job.public

@@ -21,15 +21,12 @@ class Tunnels:
     Parameters
     ----------
     rank : int
-    addresses : list of str
-        Of all servers, "host:port".
-    folder : Path
-        Of this server, with its certificate and short enough for names of sockets.
+    addresses : list of str, of all servers, "host:port"
+    folder : Path, of this server, with its certificate and short enough for names of sockets
 
     Attributes
     ----------
-    sent : int
-        Bytes to other servers, before encryption.
+    sent : int, bytes to other servers, before encryption
     """
 
     def __init__(self, rank, addresses, folder):
