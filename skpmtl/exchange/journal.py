@@ -259,16 +259,9 @@ def _damaged(path, why):
 
 # ------------------------------------------------------------------------------ rows
 def fingerprint(table, key):
-    """A keyed code of all rows of a table, which discloses nothing without the key.
+    """Keyed code of all rows of a table, which discloses nothing without the secret `key`. -> str
 
-    Parameters
-    ----------
-    table : TaskTable
-        With targets that are numbers.
-    key : bytes
-        Secret: without one, rows could be guessed and compared.
-
-    -> str, HMAC-SHA256 of tasks, features, targets and weights in the order of the table
+    HMAC-SHA256 of tasks, features, targets (numbers) and weights in the order of the table.
     """
     code = hmac.new(key, digestmod=hashlib.sha256)
     X = [table.X.data, table.X.indices, table.X.indptr] if table.is_sparse else [table.X]
@@ -325,23 +318,11 @@ def write_file(path, data, mode=None):
 
 
 def lock_file(path, wait):
-    """Open a file that one process has at a time: until it is closed, or the process ends.
+    """Open a file that one process has at a time, until it is closed or the process ends. -> file
 
-    On NFS that holds across machines where the server and all mounts have locks.
-
-    Parameters
-    ----------
-    path : path-like
-    wait : bool
-
-    -> file
-
-    Raises
-    ------
-    BlockingIOError
-        With ``wait=False``, when it is open elsewhere.
-    ValueError
-        Where files have no locks.
+    On NFS that holds across machines where the server and all mounts have locks. Raises
+    BlockingIOError without `wait` when it is open elsewhere, and ValueError where files have no
+    locks.
     """
     file = open(path, "a+b", opener=lambda name, flags: os.open(name, flags, 0o600))
     try:

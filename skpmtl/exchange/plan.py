@@ -27,18 +27,10 @@ ONE_PROCESS = (
 
 @dataclass(frozen=True)
 class NoiseParties:
-    """Parties that add noise, and how many of them suffice.
+    """Parties that add noise, and how many of them suffice."""
 
-    Parameters
-    ----------
-    count : int, default=1
-        Each adds noise of 1 / count of the variance of all; one is a trusted curator.
-    honest : int, default=1
-        How many of them together add enough.
-    """
-
-    count: int = 1
-    honest: int = 1
+    count: int = 1  # each adds noise of 1 / count of the variance of all; one is a trusted curator
+    honest: int = 1  # how many of them together add enough
 
     @property
     def variance(self):

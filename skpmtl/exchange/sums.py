@@ -10,16 +10,8 @@ __all__ = ["clipped_sum", "sum_of_clipped"]
 def sum_of_clipped(vectors, bound, to=None, shape=None):
     """Sum of vectors, each scaled down to the length `bound`; one that is not finite counts as 0.
 
-    Parameters
-    ----------
-    vectors : array-like (n, ...)
-    bound : float
-    to : ndarray (n,) of int64 or (n, p), default=None
-        Place of every vector in the sum; or row by which it is multiplied, of length 1 at most.
-    shape : tuple, default=None
-        (p, size) of the sum with `to`, which is flat.
-
-    -> total : ndarray
+    `to`: place (n,) of every vector in the sum, of `shape` (p, size) before it is flattened; or the
+    row (n, p), of length 1 at most, by which it is multiplied. None: all at one place.
     """
     D = np.array(vectors, dtype=float)
     clip_rows(D, float(bound), 2, D)

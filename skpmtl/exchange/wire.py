@@ -150,21 +150,9 @@ def to_npy(array):
 def from_npy(data, name, dtypes=_DTYPES, shape=None):
     """Array of the bytes of a .npy file; the header is held against the size before it is read.
 
-    Parameters
-    ----------
-    data : bytes-like
-    name : str
-        For errors.
-    dtypes : tuple of str
-        What it may hold; "<U" stands for text of any length.
-    shape : tuple of int, default=None
-        What it must be; None: any.
-
-    Raises
-    ------
-    ValueError
-        For other types, byte orders, orders or versions of the format, and where type and shape
-        do not make up exactly the bytes that there are.
+    `name` is for errors. `dtypes`: what it may hold, "<U" being text of any length; `shape`: what
+    it must be, None for any. Raises ValueError for other types, byte orders, orders or versions of
+    the format, and where type and shape do not make up exactly the bytes that there are.
     """
     data = memoryview(data)
     start = 10 + int.from_bytes(data[8:10], "little")

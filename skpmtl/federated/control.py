@@ -60,20 +60,11 @@ class Control:
         )  # fmt: skip
 
     def know(self, keys):
-        """Register keys, and forget those that are no longer in the folder.
+        """Register `keys`, {public key (PEM): name of the site}, and forget those that are gone.
 
-        Parameters
-        ----------
-        keys : dict of bytes to str, names of sites by their public keys (PEM)
+        -> {number that the SuperLink has given to a key: name}
 
-        -> dict of int to str, names by the number that the SuperLink has given to a key
-
-        Raises
-        ------
-        OSError
-            When the SuperLink does not answer.
-        NotStarted
-            When it refuses.
+        Raises OSError when the SuperLink does not answer, and NotStarted when it refuses.
         """
         known = self._nodes()
         for key, name in keys.items():

@@ -154,17 +154,10 @@ class Account:
         self._transcript = None
 
     def follow(self, run, first, replies):
-        """What was released up to now, where a query brings what this process does not have yet.
+        """What was released up to now, with the replies from number `first` on. -> Transcript
 
-        Parameters
-        ----------
-        run : str, token of the curator's journal
-        first : int, number of the first of the replies
-        replies : list of dict of str to ndarray
-
-        -> Transcript
-
-        Raises Lacking where replies before the first one are not known here, as after a restart.
+        `run` is the token of the curator's journal. Raises Lacking where replies before the first
+        one are not known here, as after a restart.
         """
         known, self._transcript = self._transcript, None  # what raises is not gone on with
         if first == 0:

@@ -43,12 +43,7 @@ class Marks:
         return self._known.get(name)
 
     def take(self, name, mark):
-        """Remember the mark of a site. -> whether its books go as far as they did
-
-        Parameters
-        ----------
-        name : str
-        mark : str, JSON, as a site sends it
+        """Remember the `mark` of a site (JSON). -> whether its books go as far as they did
 
         Raises ValueError for what is no mark.
         """

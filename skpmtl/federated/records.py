@@ -41,13 +41,8 @@ def write(arrays=None, **settings):
 def read(content, shapes=None):
     """Settings and arrays of a message. -> dict, {name: ndarray}
 
-    Parameters
-    ----------
-    content : RecordDict
-    shapes : mapping of str to tuple, default=None
-        What has to be there, as float64 and nothing else; None: numbers and bytes.
-
-    Raises ValueError for other names, shapes or types, found before the numbers are read.
+    `shapes`: what has to be there, as float64 and nothing else; None: numbers and bytes. Raises
+    ValueError for other names, shapes or types, before the numbers are read.
     """
     settings, data = _parts(content)
     if shapes is None:

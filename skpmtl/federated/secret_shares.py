@@ -67,15 +67,10 @@ def _about(transcript, query, server, name):
 
 
 def seal(transcript, query, sums, mark):
-    """Shares of the sums of a site. -> {server.name: bytes}
+    """Shares of the sums (by name) of a site. -> {server.name: bytes}
 
-    Parameters
-    ----------
-    walk : Walk
-    query : Query
-    sums : dict of str to ndarray
-    mark : bytes (32,)
-        The same for whatever this site sends in answer to this query, and for nothing else.
+    `mark`, 32 bytes, is the same for all that this site sends in answer to this query, and for
+    nothing else.
     """
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
@@ -98,12 +93,7 @@ def longest(query, question):
 
 
 def opened(query, published):
-    """The release from what all servers gave away.
-
-    Parameters
-    ----------
-    query : Query
-    published : list of dict of str to ndarray of int64
+    """The release from what every server published, {name: ndarray of int64}.
 
     Raises ValueError for totals of other names, types or shapes.
     """
@@ -146,15 +136,9 @@ class ShareServer(Account):
             ) from None
 
     def opens(self, number, transcript, sealed):
-        """Positions of the shares that can be added; nothing is added or stored.
+        """Positions of the shares that can be added, of arguments as of `total`. -> list of int
 
-        Parameters
-        ----------
-        number, transcript, sealed, as for `total`
-
-        -> list of int
-
-        Raises Refusal.
+        Nothing is added or stored. Raises Refusal.
         """
         found = self._shares(transcript, transcript.query(number), sealed)
         return [place for place, share in enumerate(found) if not isinstance(share, Refusal)]

@@ -75,20 +75,9 @@ def main(grid, context):
 def curate(grid, study, folder, context=None, key=None, nodes=None, bells=None):
     """Run a study, or go on with one that was cut off. -> billboard
 
-    Parameters
-    ----------
-    grid : flwr.serverapp.Grid
-    study : Study
-    folder : path-like
-        Of the curator.
-    context : flwr.app.Context, default=None
-        Of the ServerApp; for secure sums.
-    key : Ed25519PrivateKey, default=None
-        Signs the queries.
-    nodes : dict of int to str, default=None
-        Names of the sites that are expected, by node.
-    bells : Bells, default=None
-        Say when there are replies.
+    `grid` is that of the ServerApp and `context` its flwr.app.Context, for secure sums; `folder` is
+    the curator's. `key` signs the queries, `nodes` has the names of the expected sites by node, and
+    `bells` ring when there are replies.
     """
     folder = private_folder(Path(folder))
     log = RunLog(folder)
@@ -446,12 +435,8 @@ class Sites:
     def _check_enough(self, nodes, answered=None):
         """Refuse to ask, or to release, where fewer take part than the study says.
 
-        Parameters
-        ----------
-        nodes : list of int
-            That can be asked, with tasks.
-        answered : list of int, default=None
-            Who answered; None: nobody was asked yet.
+        `nodes` with tasks can be asked; `answered` are those that did, None before anybody was
+        asked.
         """
         found = nodes if answered is None else answered
         tasks = int(np.isin(self.node_of, np.array(found, dtype=np.uint64)).sum())

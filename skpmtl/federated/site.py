@@ -122,29 +122,14 @@ class Site(Account):
 
     # ---------------------------------------------------------------------- queries
     def answer(self, number, statistic, public, positions, run="", transcript=None, drawn=None):
-        """What the tasks at `positions` contribute. -> {name: array (n, ...)}
+        """What the tasks at `positions` (sorted) contribute. -> {name: array (n, ...)}
 
         A query that was answered already gets the same answer, from the file: neither is noise
-        drawn for it again, nor does a running model take a second step.
-
-        Parameters
-        ----------
-        number : int
-            Of the query; they increase.
-        statistic, public
-            See `skpmtl.exchange.Query`.
-        positions : ndarray (n,) of int64
-            Of the tasks in the population, sorted.
-        run : str
-            Token of the curator's journal. Only the run that asked first is answered: the noise
-            of a second one would be new, also where the queries are the same.
-        walk : Walk, default=None
-            Where the site made the query itself.
-        drawn : callable, default=None
-            ``drawn() -> {name: ndarray}``, what is drawn once for this query and kept with the
-            answer.
-
-        Raises Refusal.
+        drawn for it again, nor does a running model take a second step. Numbers of queries
+        increase; `statistic` and `public` are those of `skpmtl.exchange.Query`. `run` is the token
+        of the curator's journal: only the run that asked first is answered, since the noise of a
+        second one would be new. `transcript` is there where the site made the query itself, and
+        ``drawn() -> {name: ndarray}`` makes what is kept with the answer. Raises Refusal.
         """
         with locked(self.folder):
             state, last = self._begin(number, run, transcript)
@@ -242,13 +227,7 @@ class Site(Account):
     def sealed(self, number, transcript):
         """The sum of what the tasks here contribute, in shares that servers alone can read.
 
-        Parameters
-        ----------
-        number : int
-        transcript : Transcript
-            All that was released and drawn before, from which the query follows.
-
-        -> {server.name: bytes}
+        The query follows from `transcript`, all that was released before. -> {server.name: bytes}
         """
         query = transcript.query(number)
         positions = (

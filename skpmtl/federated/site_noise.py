@@ -42,22 +42,13 @@ _FAR = 12.0  # standard deviations
 
 @dataclass(frozen=True)
 class Grid:
-    """How the sum of one query is sent.
+    """How the sum of one query is sent."""
 
-    Parameters
-    ----------
-    step : float, a power of two
-    noise_std : float, of one site, in the units of the sum
-    room : float, factor of sums before they are rounded
-    sites : int, there are, at most
-    least : int, sites without which no sum is opened
-    """
-
-    step: float
-    noise_std: float
-    room: float
-    sites: int
-    least: int
+    step: float  # a power of two
+    noise_std: float  # of one site, in the units of the sum
+    room: float  # factor of sums before they are rounded
+    sites: int  # that there are at most
+    least: int  # sites without which no sum is opened
 
     @property
     def range(self):

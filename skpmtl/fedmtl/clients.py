@@ -48,29 +48,15 @@ class ClientForm:
 
 @dataclass(frozen=True, eq=False)
 class ClientTable:
-    """Rows sorted by client.
+    """Rows sorted by client."""
 
-    Parameters
-    ----------
-    X : ndarray (n, d), float64
-    Y : ndarray (n, S)
-        Codes of classes, or targets, in the slots of the client; NaN where not known.
-    offsets : ndarray (N + 1,)
-        Rows of client i are ``offsets[i]:offsets[i + 1]``.
-    clients : ndarray (N,)
-        Ids, sorted.
-    slots : ndarray (N, S)
-        Position in `form.labels` of the task of every slot, -1 for none.
-    weights : ndarray (n, S), default=None
-        How much a label counts; None: all the same.
-    """
-
-    X: np.ndarray
+    X: np.ndarray  # (n, d), float64
+    # (n, S), codes of classes, or targets, in the slots of the client; NaN where not known
     Y: np.ndarray
-    offsets: np.ndarray
-    clients: np.ndarray
-    slots: np.ndarray
-    weights: np.ndarray | None = None
+    offsets: np.ndarray  # (N + 1,), rows of client i are ``offsets[i]:offsets[i + 1]``
+    clients: np.ndarray  # (N,), ids, sorted
+    slots: np.ndarray  # (N, S), position in `form.labels` of the task of every slot, -1 for none
+    weights: np.ndarray | None = None  # (n, S), how much a label counts; None: all the same
 
     @property
     def n_clients(self):

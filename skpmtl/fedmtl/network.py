@@ -15,18 +15,10 @@ _EPS, _BETA1, _BETA2 = 1e-8, 0.9, 0.999  # Adam
 
 @dataclass(frozen=True)
 class Heads:
-    """What the heads of the clients look like.
+    """What the heads of the clients look like."""
 
-    Parameters
-    ----------
-    slots : ndarray (N, S) of int
-        Task of every slot, -1 for none.
-    n_outputs : ndarray (K,) of int
-        Outputs of every task; classification with two classes has one.
-    classification : bool
-    """
-
-    slots: np.ndarray
+    slots: np.ndarray  # (N, S) of int, task of every slot, -1 for none
+    # (K,) of int, outputs of every task; classification with two classes has one
     n_outputs: np.ndarray
     classification: bool
 

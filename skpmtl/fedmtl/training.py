@@ -26,47 +26,26 @@ _EVALUATION_ROWS = 1 << 16  # rows evaluated at a time
 
 @dataclass(frozen=True)
 class Schedule:
-    """How the rounds go.
+    """How the rounds go."""
 
-    Parameters
-    ----------
-    aggregation : str, one of the rules of `fedmtl_aggregate`, or of `skpmtl.fedmtl.baselines`
-    thresholds : ndarray (n_rounds,), threshold of every round
-    optimizer : Optimizer
-    secure : str or None
-    attention_scale : float, of "fedamp"
-    validation_fraction : float, of "fedfomo"
-    """
-
-    aggregation: str
-    thresholds: np.ndarray
+    aggregation: str  # one of the rules of `fedmtl_aggregate`, or of `skpmtl.fedmtl.baselines`
+    thresholds: np.ndarray  # (n_rounds,), threshold of every round
     optimizer: Optimizer
     secure: str | None = None
-    attention_scale: float = 1.0
-    validation_fraction: float = 0.2
+    attention_scale: float = 1.0  # of "fedamp"
+    validation_fraction: float = 0.2  # of "fedfomo"
 
 
 @dataclass(frozen=True)
 class ClientModels:
-    """Parameters of clients.
+    """Parameters of clients."""
 
-    Parameters
-    ----------
-    clients : ndarray (N,)
-        Ids, sorted.
-    heads : Heads
-    theta : ndarray (N, n_parameters)
-        What the clients predict with.
-    uploads : ndarray (N, n_parameters) or None
-        What they sent last; None where no server has it in the clear.
-    sizes : ndarray (N,)
-    """
-
-    clients: np.ndarray
+    clients: np.ndarray  # (N,), ids, sorted
     heads: Heads
-    theta: np.ndarray
+    theta: np.ndarray  # (N, n_parameters), what the clients predict with
+    # (N, n_parameters), what they sent last; None where no server has it in the clear
     uploads: np.ndarray | None
-    sizes: np.ndarray
+    sizes: np.ndarray  # (N,)
 
     def take(self, pick):
         uploads = None if self.uploads is None else self.uploads[pick]

@@ -11,29 +11,17 @@ _HELD = 3.0  # times the median length of updates without a budget
 
 
 def release_init(plan, log=None):
-    """The curator of all rounds, see `skpmtl.exchange`.
+    """The curator of all rounds, see `skpmtl.exchange`. -> init (n_outputs, size)
 
-    In every round some tasks get the initialisation, and the mean of their updates moves it. A
-    round adds no noise here (the mechanism of its `Query` is None): every task has added its own
-    before anything left it, also to what a curator alone would see.
+    In every round some tasks get the initialisation, at first `plan.begin`, and the mean of their
+    updates moves it. A round adds no noise here (the mechanism of its `Query` is None): every task
+    has added its own before anything left it, also to what a curator alone would see. With a
+    relation the result is G (r, n_outputs, size), and updates are multiplied by the row of their
+    task.
 
-    Parameters
-    ----------
-    plan : MetaPlan, of all tasks
-    log : callable, default=None, called with the number of the round and of its tasks
-
-    Yields
-    ------
-    PublicDraw of the order of the tasks, once in each visit, and Query for "update": the weighted
-    sum of the updates of the next tasks in that order, (n_outputs, size); with a relation each
-    multiplied by its row, (r, n_outputs, size).
-
-    Returns
-    -------
-    init : ndarray (n_outputs, size)
-        The initialisation, at first `plan.begin`. With a relation G, (r, n_outputs, size).
-
-    Raises ValueError when rounds without noise diverge.
+    Yields a PublicDraw of the order of the tasks, once in each visit, and a Query for the weighted
+    sum of the updates of the next tasks in that order. `log` is called with the numbers of a round
+    and of its tasks. Raises ValueError when rounds without noise diverge.
     """
     init = plan.begin.copy()
     t, lengths = 0, []

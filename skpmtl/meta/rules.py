@@ -24,32 +24,19 @@ _MAX_FOLDS = 6.0  # bound on the "auto" reduction of the error, in powers of e
 
 
 class Course(NamedTuple):
-    """Numbers and lengths of the steps of a fit.
-
-    Attributes
-    ----------
-    tasks_per_round, n_rounds, visits, inner_steps : int
-    inner_rate : float or "own"
-        Step length; "own" is 1 / smoothness of every task's own loss, where that need not be
-        public.
-    meta_rate : float
-    init_error : float
-        Squared error that is expected of the initialisation, over that of 0.
-    gained : float
-        Powers of e by which all rounds together are expected to shrink an error.
-    least : float
-        What `init_error` would be with "auto" steps.
-    """
+    """Numbers and lengths of the steps of a fit."""
 
     tasks_per_round: int
     n_rounds: int
     visits: int
     inner_steps: int
+    # step length; "own" is 1 / smoothness of every task's own loss, where that need not be
+    # public
     inner_rate: float | str
     meta_rate: float
-    init_error: float
-    gained: float
-    least: float
+    init_error: float  # squared error that is expected of the initialisation, over that of 0
+    gained: float  # powers of e by which all rounds together are expected to shrink an error
+    least: float  # what `init_error` would be with "auto" steps
 
 
 def course(est, mode, loss, size, rows, noise, rank=1):

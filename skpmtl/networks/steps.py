@@ -17,20 +17,12 @@ _BLOCK = 1 << 27  # numbers that tasks trained together may hold
 
 
 class Pace(NamedTuple):
-    """Gradient steps with momentum: v <- momentum v + gradient, w <- w - rate v.
-
-    Attributes
-    ----------
-    count : int
-    rate, momentum : float
-    batch_size : int or None
-        Rows of a step, dealt anew when all were taken; None: all.
-    """
+    """Gradient steps with momentum: v <- momentum v + gradient, w <- w - rate v."""
 
     count: int
     rate: float
     momentum: float
-    batch_size: int | None
+    batch_size: int | None  # rows of a step, dealt anew when all were taken; None: all
 
 
 class LocalSteps:
@@ -53,29 +45,15 @@ class LocalSteps:
         self, pick, starts, centres, steps, *, strength=0.0, penalty="quadratic", salt=0,
         without=None,
     ):  # fmt: skip
-        """Steps of the tasks `pick` on their mean loss plus a penalty.
+        """Steps of the tasks `pick`, from `starts`, on their mean loss plus a penalty.
 
-        Parameters
-        ----------
-        pick : ndarray of int64
-        starts : tensor (n, n_shared + n_kept)
-        centres : tensor (n, n_shared)
-        steps : Pace
-        strength : float, default=0.0
-            Weight of the penalty, which is on the shared parameters.
-        penalty : {"quadratic", "predictions", "fisher"}, default="quadratic"
-            strength / 2 times ||w - centre||^2, the mean symmetrised Kullback-Leibler divergence to
-            the predictions at the start (real targets: squared difference), or the first weighted
-            by the diagonal of the Fisher information at the start, scaled to a maximum of 1.
-        salt : int, default=0
-            What, besides its id, determines the batches of a task.
-        without : tuple of (int, int), default=None
-            (f, n_folds): without the rows of `fold`, of tasks with two rows or more.
-
-        Yields
-        ------
-        places in `pick`, tensor (n, n_shared + n_kept)
-            Where some of the tasks end.
+        Yields places in `pick` and where these tasks end. The penalty has weight `strength` and is
+        on the shared parameters: "quadratic", strength / 2 times ||w - centre||^2; "predictions",
+        the mean symmetrised Kullback-Leibler divergence to the predictions at the start (real
+        targets: squared difference); "fisher", the first weighted by the diagonal of the Fisher
+        information at the start, scaled to a maximum of 1. `salt` and its id determine the batches
+        of a task; `without`, (f, n_folds), leaves out the rows of fold f of tasks with two rows or
+        more.
         """
         network = self.network
         apart = network.device.type == "cpu" or network.one_by_one or network.recurrent

@@ -197,22 +197,11 @@ def personal_networks(billboard, network, local, kept=None):
 
 
 def _held_out(n_folds, local, starts, centres, steps, given):
-    """Length of the way of every task, chosen on rows that are left out.
+    """Length of the way of every task, chosen on rows that are left out. -> (n_tasks, len(_WAYS))
 
-    Parameters
-    ----------
-    n_folds : int
-    local : LocalSteps
-    starts : tensor (n_tasks, n_shared + n_kept)
-    centres : tensor (n_tasks, n_shared)
-    steps : Pace
-    given : dict, of `LocalSteps.walk`
-
-    Returns
-    -------
-    weight : ndarray (n_tasks, len(_WAYS))
-        Of `_WAYS` from where it begins to its own network: how probable they make the rows of
-        each fold, where the task learnt from the others. Tasks of one row stay at the beginning.
+    Weights of `_WAYS` from where the task begins to its own network: how probable they make the
+    rows of each of `n_folds` folds, where it learnt from the others. Tasks of one row stay at the
+    beginning. Other arguments are those of `LocalSteps.walk`.
     """
     torch, sizes = local.network.torch, local.table.sizes
     several, total = np.flatnonzero(sizes > 1), np.zeros((len(sizes), len(_WAYS)))

@@ -73,20 +73,12 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Reach:
-    """Bounds on the distance of models from their centres, and on their changes.
+    """Bounds on the distance of models from their centres, and on their changes."""
 
-    Attributes
-    ----------
-    limit : ndarray (n_tasks,), bound on ||w - v||, to which contributions are clipped
-    gradient : ndarray (n_tasks,), norm of the gradient at which the solver may stop
-    sensitivity : ndarray (n_tasks,), how far w moves (L2) between neighbours
-    record : ndarray (n_tasks,), the same when one record is changed
-    """
-
-    limit: np.ndarray
-    gradient: np.ndarray
-    sensitivity: np.ndarray
-    record: np.ndarray
+    limit: np.ndarray  # (n_tasks,), bound on ||w - v||, to which contributions are clipped
+    gradient: np.ndarray  # (n_tasks,), norm of the gradient at which the solver may stop
+    sensitivity: np.ndarray  # (n_tasks,), how far w moves (L2) between neighbours
+    record: np.ndarray  # (n_tasks,), the same when one record is changed
 
 
 def bounded(updates, limit):

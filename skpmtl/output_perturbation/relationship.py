@@ -32,13 +32,8 @@ def root_of_trace_one(A):
 def prior_root(columns, lam, alpha):
     """Square root of the covariance M / alpha + I / lam of a new task's model, (width, width).
 
-    M = (V V')^(1/2) / trace is the mirror of Omega on the side of the features, and
-    1/2 w' (M / alpha + I / lam)^-1 w what the penalties come to for one task.
-
-    Parameters
-    ----------
-    columns : ndarray (n_tasks, width), the v_k
-    lam, alpha : float
+    M = (V V')^(1/2) / trace is the mirror of Omega on the side of the features, with V the
+    `columns`, and 1/2 w' (M / alpha + I / lam)^-1 w what the penalties come to for one task.
     """
     width = columns.shape[1]
     M = root_of_trace_one(columns.T) if columns.any() else np.zeros((width, width))

@@ -416,17 +416,12 @@ def _check_numbers(run, data, neighbour, seed, found):
 
 @dataclass(frozen=True)
 class _Draws:
-    """Releases of all runs on one data set, by key.
+    """Releases of all runs on one data set, by key."""
 
-    Attributes
-    ----------
-    standardised : list of ndarray (n_draws, ...)
-        Over the stated std of each; 0 in runs that did not make this release.
-    there : list of ndarray (n_draws,) of bool
-    """
-
+    # ndarrays (n_draws, ...) over the stated std of each; 0 in runs that did not make
+    # this release
     standardised: list
-    there: list
+    there: list  # ndarrays (n_draws,) of bool
 
     @classmethod
     def of(cls, runs, shown, keys):

@@ -116,14 +116,18 @@ def _found(total, noise, whole):
 
 
 def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
-    """Estimate the shape of a second moment from S = moment + symmetric Gaussian noise.
+    """Estimate the shape of a second moment (d, d) from S = moment + symmetric Gaussian noise.
+
+    The result is positive definite with the given trace. An eigenvalue at distance x above the bulk
+    beyond the edge of the noise is shrunk to sqrt(x^2 - edge^2), the optimum in Frobenius norm for
+    a spiked model; the rest of the trace is spread over all directions.
 
     Parameters
     ----------
     S : ndarray (d, d)
     std : float
-        Standard deviation of the off-diagonal noise (the diagonal has sqrt(2) times that):
-        the noise spectrum ends at 2 std sqrt(d).
+        Standard deviation of the off-diagonal noise (the diagonal has sqrt(2) times that): the
+        noise spectrum ends at 2 std sqrt(d).
     trace : float
         Of the moment where every task has a direction. Tasks without rows, or of one class, have
         none: where the trace of S is lower by more than noise it is taken, and two of its std.
@@ -131,16 +135,8 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
         Standard deviation of the off-diagonal numbers of an even moment, because it is that of a
         sample. Directions that do not stand out have it in proportion to their level.
     tilt : float in [0, 1]
-        How strongly eigenvalues inside the noise spectrum still count. 0 makes a release
-        that is all noise give (trace / d) I, which is single-task learning.
-
-    -> ndarray (d, d), positive definite with the given trace
-
-    Notes
-    -----
-    An eigenvalue at distance x above the bulk beyond the edge is shrunk to
-    sqrt(x^2 - edge^2), the optimum in Frobenius norm for a spiked model; the rest of the
-    trace is spread over all directions.
+        How strongly eigenvalues inside the noise spectrum still count. 0 makes a release that is
+        all noise give (trace / d) I, which is single-task learning.
     """
     if std == sampling == 0:
         values, U = np.linalg.eigh(S)
@@ -197,23 +193,14 @@ _TRACES = np.linspace(-2.0, 2.0, 9)  # of an unknown trace, in std of the noise 
 
 
 def shrink_diagonal(r, std, trace, sampling=0.0):
-    """Estimate the shape of non-negative s from r = s + N(0, std^2 I), r (d,).
+    """Estimate the shape (d,), of sum 1, of non-negative s from r = s + N(0, std^2 I).
 
-    Each s_j is one of two levels; the posterior mean averages over a grid of the number of
-    high ones and of how much of the trace they hold beyond an even share.
-
-    Parameters
-    ----------
-    r : ndarray (d,)
-    std : float
-    trace : float or (float, float)
-        Sum of s, or public bounds on it: then it is averaged over too. So it is where the sum of r
-        says that tasks have no direction, as in `shrink_matrix`.
-    sampling : float
-        Standard deviation of numbers that are even but for chance, because they are those of a
-        sample; as in `shrink_matrix` that of fewer tasks where the sum is lower.
-
-    -> ndarray (d,), positive with sum 1
+    Each s_j is one of two levels; the posterior mean averages over a grid of the number of high
+    ones and of how much of the trace they hold beyond an even share. `trace` is the sum of s, or
+    public bounds on it: then it is averaged over too, as it is where the sum of r says that tasks
+    have no direction (`shrink_matrix`). `sampling` is the standard deviation of numbers that are
+    even but for chance, because they are those of a sample; that of fewer tasks where the sum is
+    lower.
     """
     d = len(r)
     if d == 1:

@@ -24,23 +24,14 @@ _RESOLVED = 2.0**-40  # noise below this part of a value is lost in the value's 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of one release, or of one task's part of it.
+    """Noise of one release, or of one task's part of it."""
 
-    Attributes
-    ----------
-    fit, place : int
-        Of the fit, and of the release in it.
-    task : int or None
-    kind : str
-        Mechanism and size of one release.
-    z : ndarray (n, d)
-        Standard normals if the noise is as stated, in vectors that were added at once.
-    """
-
+    # `fit`, `place`: of the fit, and of the release in it
     fit: int
     place: int
     task: object
-    kind: str
+    kind: str  # mechanism and size of one release
+    # (n, d), standard normals if the noise is as stated, in vectors that were added at once
     z: np.ndarray
 
 

@@ -35,23 +35,12 @@ _MOST_FITS = 60
 # ---------------------------------------------------------------- one fit, and what was seen
 @dataclass
 class Playback:
-    """A fit with all that can be seen of it.
+    """A fit with all that can be seen of it."""
 
-    Attributes
-    ----------
-    fitted : estimator or None
-        None: `error` says why.
-    tape : Tape
-    said : dict of str to object
-        Warnings, log lines, printed text, files and calls of callbacks.
-    lasting : dict
-        See `skpmtl.privacy.observation.lasting`.
-    """
-
-    fitted: object
+    fitted: object  # None: `error` says why
     tape: Tape
-    said: dict
-    lasting: dict
+    said: dict  # warnings, log lines, printed text, files and calls of callbacks
+    lasting: dict  # see `skpmtl.privacy.observation.lasting`
     error: BaseException | None = None
 
 

@@ -38,15 +38,10 @@ EXACT_ARITHMETIC = (
 
 
 def replied(entry, draw, values):
-    """``draw()``, or what the tape that is running replies.
+    """``draw()``, which adds noise or decides by chance, or what the tape that is running replies.
 
-    Parameters
-    ----------
-    entry : callable () -> dict
-    draw : callable () -> ndarray or dict of ndarray
-        Adds noise, or decides by chance.
-    values : array-like (n_parts, ...), or callable (reply) -> ndarray
-        What the noise is added to, which may depend on earlier noise of the same reply.
+    ``entry()`` describes it; `values` (n_parts, ...), or a function of the reply, is what the noise
+    is added to, which may depend on earlier noise of the same reply.
     """
     tape = TAPE.get()
     return draw() if tape is None else tape.reply(entry(), draw, values)

@@ -91,18 +91,8 @@ def fixed_size_noise(epsilon, delta, n_rounds, rate, adjacency):
 def poisson_epsilon(noise_multiplier, n_rounds, rate, delta, adjacency, *, group_size=1):
     """epsilon of Poisson sampling at `rate`, by privacy-loss distributions (upper bound).
 
-    Parameters
-    ----------
-    noise_multiplier : float
-    n_rounds : int
-    rate : float in (0, 1]
-        Each task takes part independently with this probability, secretly from the others.
-    delta : float
-    adjacency : {"zero-out", "replace-one"}
-    group_size : int, default=1
-        Protect groups of this many records ("zero-out" only).
-
-    -> float
+    Each task takes part independently with probability `rate`, secretly from the others. With
+    ``adjacency="zero-out"`` groups of `group_size` records may be protected.
     """
     _check_rate(rate)
     check_count(n_rounds=n_rounds, group_size=group_size)

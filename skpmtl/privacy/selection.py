@@ -65,17 +65,7 @@ def draw_trials(n_trials, distribution, source):
 
 
 def selection_rdp(mu, n_trials, distribution, orders):
-    """Renyi DP of the best of K runs, each mu-GDP, at the orders (all above 1).
-
-    Parameters
-    ----------
-    mu : float
-    n_trials : float > 1, mean of K
-    distribution : {"poisson", "logarithmic"}
-    orders : ndarray
-
-    -> ndarray
-    """
+    """Renyi DP, at `orders`, of the best of K runs, each mu-GDP; K has the mean `n_trials`."""
     parameter = trials_parameter(n_trials, distribution)
     excess = orders - 1.0
     bound = orders * mu**2 / 2 + math.log(n_trials) / excess

@@ -15,40 +15,23 @@ class TapeError(Exception):
 
 @dataclass(frozen=True)
 class Release:
-    """One reply of chance.
+    """One reply of chance."""
 
-    Attributes
-    ----------
-    entry : dict
-        As ``describe()`` of a mechanism gives it; for a draw only "mechanism".
-    reply : ndarray or dict of ndarray
-        What was released or drawn.
-    values : ndarray (n_parts, ...)
-        What the noise was added to; empty for a draw. The stated sensitivity, noise and norm are
-        those of every part alone.
-    """
-
-    entry: dict
-    reply: object
+    entry: dict  # as ``describe()`` of a mechanism gives it; for a draw only "mechanism"
+    reply: object  # ndarray or dict of ndarray: what was released or drawn
+    # (n_parts, ...), what the noise was added to; empty for a draw. The stated sensitivity,
+    # noise and norm are those of every part alone.
     values: np.ndarray
 
 
 @dataclass(frozen=True)
 class QueryRecord:
-    """A query to the tasks, and the contribution of each task.
+    """A query to the tasks, and the contribution of each task."""
 
-    Attributes
-    ----------
-    public : dict
-        All fields of the `Query`.
-    positions : ndarray (n,) of int64
-        Of tasks in the population.
-    contributions : dict of str to ndarray (n, ...)
-        Of these tasks, before they are added up; empty where tasks add their noise themselves.
-    """
-
-    public: dict
-    positions: np.ndarray
+    public: dict  # all fields of the `Query`
+    positions: np.ndarray  # (n,) of int64, of tasks in the population
+    # by name, ndarrays (n, ...) of these tasks, before they are added up; empty where
+    # tasks add their noise themselves
     contributions: dict
 
 

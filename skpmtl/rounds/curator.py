@@ -117,14 +117,9 @@ def gains(to):
 def sum_of_updates(to, clip_norm, shape):
     """``combine`` of the updates that remote tasks sent; each is clipped here as well.
 
-    A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of
-    one that answered is at most 1/2 from that, whatever it sent.
-
-    Parameters
-    ----------
-    to : ndarray (n_tasks,) or (n_tasks, n_centres), as for `release_centre`
-    clip_norm : float
-    shape : tuple, (n_centres, size)
+    A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of one
+    that answered is at most 1/2 from that, whatever it sent. `to` is as for `release_centre`,
+    `shape` the (n_centres, size) of the sum.
     """
 
     def combine(contributions, positions):
@@ -165,29 +160,14 @@ _NEAR = 0.3  # of the rounds, after which centres are near enough for updates to
 
 
 def shrinkage(updates, centres, noise_std, chance=0.0):
-    """Factor of every centre that its known noise leaves.
+    """Factor of every centre that its known noise leaves. -> factors, left, both (n_centres,)
 
-    Parameters
-    ----------
-    updates : ndarray (n_rounds, n_centres, size) or None
-        Noisy moves of the centres, which start at zero; None where they were not kept.
-    centres : ndarray (n_centres, size)
-        Their sums.
-    noise_std : ndarray (n_rounds, n_centres)
-        Of one number of a move; in proportion to the bounds on updates.
-    chance : ndarray (n_centres,), default=0.0
-        Squared length that centres have by chance, without noise.
+    A factor is max(0, 1 - N / ||a||^2), with N the expected square of the noise that is left in the
+    centre a, and `chance`, the squared length that centres have by chance, without noise. `left` is
+    the standard deviation of the noise in a number of a, sqrt(N / size). `updates` (n_rounds,
+    n_centres, size) are the noisy moves of the centres from zero, or None; `noise_std` (n_rounds,
+    n_centres) that of one number of a move, in proportion to the bounds on updates.
 
-    Returns
-    -------
-    factors : ndarray (n_centres,)
-        max(0, 1 - N / ||a||^2), with N the expected square of the noise that is left in a, and
-        `chance`.
-    left : ndarray (n_centres,)
-        Standard deviation of the noise that is left in a number of a, sqrt(N / size).
-
-    Notes
-    -----
     A move of the rounds is r_t = b_t (a* - a_t) + noise. What round t added in noise is corrected
     by all that follow, N = d sum_t sd_t^2 prod_(u > t) (1 - b_u)^2. Where most updates are clipped
     b_t is in proportion to the bound, as sd_t is: b_t = min(b p_t, 1) with p_t = sd_t / max sd,

@@ -29,19 +29,10 @@ _CLEAR = 4.0  # standard errors that a peak of three bins must have
 
 
 def histogram(adjacency, mu):
-    """Mechanism of the counts.
+    """Mechanism of the counts, a `VectorGaussian`.
 
-    Parameters
-    ----------
-    adjacency : {"replace-one", "zero-out"}
-    mu : float
-
-    -> mechanism : VectorGaussian
-
-    Notes
-    -----
-    What a task sends is non-negative and of L2 norm 1 at most (`sum_of_bins`). Two such vectors
-    u, v have ||u - v||^2 = ||u||^2 + ||v||^2 - 2 u'v <= 2.
+    What a task sends is non-negative and of L2 norm 1 at most (`sum_of_bins`). Two such vectors u,
+    v have ||u - v||^2 = ||u||^2 + ||v||^2 - 2 u'v <= 2.
     """
     return VectorGaussian(len(BINS), 1.0 if adjacency == "zero-out" else math.sqrt(2.0), mu)
 
@@ -65,19 +56,10 @@ def sum_of_bins(contributions, positions):
 
 
 def common_length(counts, noise_std, n_tasks):
-    """Length of the models of most tasks, from noisy counts; None where they have none in common.
+    """Length that models of most tasks have, from noisy counts (81,); None: they have none.
 
-    Parameters
-    ----------
-    counts : ndarray (81,)
-    noise_std : float, of one of them
-    n_tasks : int
-
-    Returns
-    -------
-    length : float or None
-        Of the three neighbouring bins with the largest sum, the mean weighted by their counts;
-        None where this sum is less than two thirds of the tasks or `_CLEAR` standard errors.
+    Of the three neighbouring bins with the largest sum it is the mean weighted by their counts;
+    None where this sum is less than two thirds of the tasks or `_CLEAR` standard errors.
     """
     padded = np.concatenate([[0.0], counts, [0.0]])
     sums = padded[:-2] + padded[1:-1] + padded[2:]
@@ -102,18 +84,10 @@ _COLUMN_RATIO = 6.0  # for every column of a relation; one that has less is left
 
 
 def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency, before=0.0):
-    """Budget of the first rounds, at this delta.
+    """epsilon of the first rounds, at this delta.
 
-    Parameters
-    ----------
-    noise_multiplier : float, of the sums of every round
-    n_rounds : int
-    sampling : {"all", "poisson", "fixed"}
-    rate, delta : float
-    adjacency : {"replace-one", "zero-out"}
-    before : float, default=0.0, mu of what was released before rounds of all tasks
-
-    -> epsilon : float
+    `noise_multiplier` is that of the sums of every round, and `before` the mu of what was released
+    before rounds of all tasks.
     """
     if sampling == "all":
         mu = math.hypot(before, blocks_mu(noise_multiplier, n_rounds, adjacency))
@@ -144,7 +118,10 @@ class BlockGaussian(VectorGaussian):
 
 
 def path(ratio, size, far=False, n_started=1):
-    """Public rule of ``clip_norm="auto"``: how many rounds, and how far they may go.
+    """Public rule of ``clip_norm="auto"``. -> n_rounds, way
+
+    Without rounds the centre would be little but noise: nothing is released. `way` is the length
+    that clipped updates of all rounds can make together, in lengths of a task's model.
 
     Parameters
     ----------
@@ -158,15 +135,8 @@ def path(ratio, size, far=False, n_started=1):
         covariates with a wide range are multiplied by.
     n_started : int, default=1
         Classes of the public initial model. A task has few of many classes: what all of them have
-        in common besides it is longer than its own part, and worth more of the noise, which is
-        small compared with its scores.
-
-    Returns
-    -------
-    n_rounds : int
-        0 where the centre would be little but noise: nothing is released.
-    way : float
-        Length that clipped updates of all rounds can make together, in lengths of a task's model.
+        in common is longer than its own part, and worth more of the noise, which is small compared
+        with its scores.
     """
     n_rounds = next((T for limit, T in _ROUNDS if ratio < limit), _MOST_ROUNDS)
     if ratio < _ONE_ROUND:

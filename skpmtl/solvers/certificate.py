@@ -114,14 +114,7 @@ def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
 def may_be_used(loss, alpha, at, steepness):
     """Features whose weights may differ from zero at the optimum, for penalties `by_columns`.
 
-    Parameters
-    ----------
-    loss : Loss
-    alpha : float > 0
-    at : Gap
-    steepness : ndarray (n_features,), from `steepness`
-
-    -> mask : ndarray of bool (n_features,)
+    `at` is the `Gap` at some weights, `steepness` (n_features,) from `steepness`. -> mask
     """
     reach = np.sqrt(2.0 * at.own * steepness)
     return abs(at.theta) * at.levels + reach >= alpha * (1.0 - 1e-9)

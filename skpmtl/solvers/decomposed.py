@@ -19,22 +19,10 @@ OUTLIERS = {"tasks": TaskNorm, "entries": EntryNorm}  # penalties of what a task
 
 
 def minimize_sum(loss, first, second, *, start=None, **options):
-    """Minimise ``loss(P + Q) + alpha Omega(P) + beta Psi(Q)``.
+    """Minimise ``loss(P + Q) + alpha Omega(P) + beta Psi(Q)``. -> Solution of the stack, (P, Q)
 
-    Parameters
-    ----------
-    loss : Loss
-    first, second : (Penalty, float > 0)
-        Omega and alpha; Psi and beta.
-    start : (ndarray, ndarray), default=None
-        P and Q to begin with.
-    **options
-        Of `minimize`: tol, max_iter, log.
-
-    Returns
-    -------
-    solution : Solution, its W is the stack of P and Q
-    parts : (ndarray, ndarray), p and Q, each of the shape of the weights
+    `first` and `second` are (Omega, alpha) and (Psi, beta), `start` is (P, Q) to begin with, and
+    `options` are those of `minimize`.
     """
     start = None if start is None else np.concatenate(start)
     solution = minimize(Stacked(loss), Sum(first, second), 1.0, W=start, **options)

@@ -110,18 +110,10 @@ def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
 
 
 def without(Omega, here, share):
-    """Omega over some tasks, where the models of the others are the best ones for theirs.
+    """Omega over the tasks `here` (a mask), where the models of the others are the best for theirs.
 
-    Parameters
-    ----------
-    Omega : ndarray or CSR matrix (m, m)
-    here : ndarray of bool (m,)
-    share : float, ridge over lam
-
-    Returns
-    -------
-    Omega : ndarray (n, n)
-    extend : ndarray (m - n, n), models of the others are this times those of the tasks `here`
+    -> Omega (n, n); extend (m - n, n), models of the others are this times those of the tasks
+    `here`. `share` is ridge over lam.
     """
     A = Omega.toarray() if sparse.issparse(Omega) else Omega
     A = A + share * np.eye(len(A))

@@ -82,23 +82,13 @@ def in_unit(centred, lam, unit):
 
 
 def held_targets(centred, centres, unit=None):
-    """Targets that bound the influence of a task on its centre by that of half of the tasks.
+    """Targets (n_rows,) that bound the influence of a task by that of half of the tasks.
 
     A proximal model of squared loss is linear in the targets: for c y_k + (1 - c) X_k v it is c
     times as far from v as for y_k. With c = min(1, C / distance), and C the median of the
     distances, minima for these targets, one after the other, go to where clipped updates of the
-    tasks cancel: each is that of a quadratic above the Huber function of the distances.
-
-    Parameters
-    ----------
-    centred : CentredTasks
-        Of squared loss.
-    centres : ndarray (n_centres, n_features)
-        Those of `CentredTasks.which`.
-    unit : ndarray (n_tasks,), default=None
-        What targets of a task were divided by; tasks of 0 have no influence.
-
-    -> y : ndarray (n_rows,)
+    tasks cancel: each is that of a quadratic above the Huber function of the distances. `unit`
+    (n_tasks,) is what targets of a task were divided by; tasks of 0 have no influence.
     """
     table, which = centred.table, centred.which
     distance = lengths(centred, centres=centres)

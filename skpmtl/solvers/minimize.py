@@ -58,23 +58,11 @@ class Solution:
 
 
 def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=None):
-    """Minimise ``loss(W) + alpha * penalty(W)``.
+    """Minimise ``loss(W) + alpha * penalty(W)``, from `W` if it is given. -> Solution
 
-    Parameters
-    ----------
-    loss : Loss, from `make_loss`
-    penalty : Penalty
-    alpha : float >= 0, with ``alpha = 0`` the loss must hold a ridge term
-    W : ndarray (n_tasks, n_features), optional, starting point
-    tol : float, bound on the duality gap relative to the objective
-    max_iter : int, first-order steps plus Newton steps
-
-    -> Solution
-
-    Warns
-    -----
-    ConvergenceWarning
-        When the gap is above the tolerance after `max_iter` iterations.
+    `tol` bounds the duality gap relative to the objective, and `max_iter` the sum of first-order
+    and Newton steps; a ConvergenceWarning says where they do not suffice. With ``alpha = 0`` the
+    loss must hold a ridge term.
     """
     with single_blas_thread():
         by_sets = W is None and penalty.by_columns and loss.alike

@@ -31,22 +31,9 @@ def alpha_grid(loss, penalty, eps, n_alphas):
 def follow(loss, penalty, alphas, *, tol=1e-6, max_iter=10_000, screen=True):
     """Minimise ``loss(W) + alpha * penalty(W)`` for one alpha after the other.
 
-    Parameters
-    ----------
-    loss : Loss
-        Made for this path: it keeps what serves several alphas.
-    penalty : Penalty
-    alphas : sequence of float > 0
-        Best from the largest down.
-    tol, max_iter
-        Of each, as in `minimize`.
-    screen : bool
-        Whether working sets may be used; for tests.
-
-    Yields
-    ------
-    Solution
-        None of them warns: see `converged`.
+    Yields a Solution for each, without a warning: see `converged`. Best from the largest alpha
+    down. The loss is made for this path: it keeps what serves several alphas. `screen`: whether
+    working sets may be used; for tests.
     """
     by_sets = screen and penalty.by_columns and loss.shape[1] > 2 * SMALLEST_SET
     loss.keeps, W = True, np.zeros(loss.shape)

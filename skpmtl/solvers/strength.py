@@ -24,25 +24,13 @@ _STEPS = 30  # of the power iteration
 
 
 def auto_alpha(loss, penalty):
-    """The public rule ``alpha="auto"``: `SHARE` times the dual norm of the noise.
+    """The public rule ``alpha="auto"``: `SHARE` times the dual norm of the noise; 1 without any.
 
-    Parameters
-    ----------
-    loss : Loss
-    penalty : Penalty
-
-    Returns
-    -------
-    alpha : float > 0
-        1 where neither noise nor signal is: all weights are zero at any strength then.
-
-    Notes
-    -----
     The variance s_k^2 of the squared loss is that of y_k over 1 + snr_k, with the signal to noise
-    ratio that explains the task best under the prior N(0, kappa I); that of counts is
-    their mean, and that of class labels p (1 - p) with the share p of the class in the task, and
-    half a row for it and half for others.
-    `SHARE` was chosen on the tables of the role "tuning" in ``benchmarks/unseen``.
+    ratio that explains the task best under the prior N(0, kappa I); that of counts is their mean,
+    and that of class labels p (1 - p) with the share p of the class in the task, and half a row for
+    it and half for others. `SHARE` was chosen on the tables of the role "tuning" in
+    ``benchmarks/unseen``.
     """
     table, scale = loss.table, loss.scale
     weight = scale * _noise(loss)

@@ -14,23 +14,12 @@ __all__ = ["deal", "folds_of", "some_rows"]
 
 
 def deal(codes, n_splits, labels=None, order=None):
-    """Fold of every row, so that each fold has a share of every task.
+    """Fold (N,) of every row, so that each fold has a share of every task.
 
-    The rows are dealt out task after task, one to each fold in turn; with labels class after class
-    within a task, beginning with another fold in every task that adds as much to every fold, or all
-    of these would deal their last class to the same.
-
-    Parameters
-    ----------
-    codes : ndarray (N,) of int
-        Number of the task of each row.
-    n_splits : int
-    labels : ndarray (N,), default=None
-        Classes to be dealt evenly too.
-    order : ndarray (N,), default=None
-        Keys by which the rows of a task (of a class) are dealt; None: as they come.
-
-    -> fold : ndarray (N,) of int
+    The rows are dealt out task after task (`codes`), one to each fold in turn; with labels class
+    after class within a task, beginning with another fold in every task that adds as much to every
+    fold, or all of these would deal their last class to the same. `order` (N,) has keys by which
+    the rows of a task (of a class) are dealt; None: as they come.
     """
     keys, place = [codes], np.arange(len(codes))
     if labels is not None:

@@ -72,12 +72,8 @@ def _is_missing(value):
 def encode_ids(ids, name="Task"):
     """Ids -> (codes, tasks) with `tasks` sorted, of int64 or str; `name` is for messages.
 
-    Raises
-    ------
-    ValueError
-        For missing ids, and for numbers that are not whole or do not fit into 64 bits.
-    TypeError
-        For ids of several types, or of another type than str and int.
+    Raises ValueError for missing ids and for numbers that are not whole or do not fit into 64 bits,
+    and TypeError for ids of several types, or of another type than str and int.
     """
     codes, uniques = factorize(ids)
     missing = np.flatnonzero(codes < 0)

@@ -27,16 +27,10 @@ _FORMS = (
 
 @dataclass(eq=False)
 class PublicInit(Public):
-    """A public model.
+    """A public model."""
 
-    Attributes
-    ----------
-    coef : ndarray (n_outputs, n_features), one output for real targets and two classes
-    intercept : ndarray (n_outputs,), zero without intercepts
-    """
-
-    coef: np.ndarray
-    intercept: np.ndarray
+    coef: np.ndarray  # (n_outputs, n_features), one output for real targets and two classes
+    intercept: np.ndarray  # (n_outputs,), zero without intercepts
 
     def declared(self, n_outputs, n_features):
         """See `skpmtl.exchange.wire`."""

@@ -51,18 +51,9 @@ def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
 def row_quadratics(rows, covariance, columns):
     """(x, 1)' Cov (x, 1) of every row, in the form of the scores.
 
-    Parameters
-    ----------
-    rows : skpmtl.tables.forms.Rows
-    covariance : ndarray (n_tasks, [n_classes,] n_features + 1, n_features + 1)
-        Of coefficients and, last, the intercept.
-    columns : callable
-        Of positions of the tasks of wide predictions.
-
-    Returns
-    -------
-    found : ndarray (n_rows, [n_columns,] [n_classes])
-        Infinite for unseen tasks, and not finite where a covariance is not.
+    Infinite for unseen tasks, and not finite where a covariance is not. `covariance` (n_tasks,
+    [n_classes,] d + 1, d + 1) has the intercept last; ``columns()`` gives positions of the tasks of
+    wide predictions. -> (n_rows, [n_columns,] [n_classes])
     """
     n, (*several, D) = rows.X.shape[0], covariance.shape[1:-1]
     wide = rows.codes is None
@@ -86,16 +77,8 @@ def row_quadratics(rows, covariance, columns):
 def row_variances(rows, covariance, noise_variance, dof, columns):
     """Predictive variances of every row, (x, 1)' Cov (x, 1) and the noise, and degrees of freedom.
 
-    Parameters
-    ----------
-    rows : skpmtl.tables.forms.Rows
-    covariance : ndarray (n_tasks, n_features + 1, n_features + 1)
-        Of coefficients and, last, the intercept.
-    noise_variance, dof : ndarray (n_tasks,)
-    columns : callable
-        Of positions of the tasks of wide predictions.
-
-    -> variance, dof : ndarray (n_rows,), or (n_rows, n_columns), infinite for unseen tasks
+    Both (n_rows,) or (n_rows, n_columns), infinite for unseen tasks; covariances and columns as of
+    `row_quadratics`, `noise_variance` and `dof` (n_tasks,).
     """
     wide = rows.codes is None
     tasks = columns() if wide else np.maximum(rows.codes, -1)

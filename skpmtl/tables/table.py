@@ -293,15 +293,7 @@ def common_scores(table, W):
 
 
 def differences(table, public_init):
-    """The table of which models are differences to the public initial model.
-
-    Parameters
-    ----------
-    table : TaskTable
-        With encoded targets.
-    public_init : PublicInit or None
-        None: the table itself.
-    """
+    """The table of which models are differences to `public_init`; None: the table itself."""
     if public_init is None:
         return table
     return _moved(table, common_scores(table, public_init.coef) + public_init.intercept)
@@ -418,17 +410,7 @@ def all_finite(*arrays):
 
 
 def finite_models(coef, intercept, mean=(None, None)):
-    """Models of the tasks, with those that are not finite replaced.
-
-    Parameters
-    ----------
-    coef : ndarray (n_tasks, ...)
-    intercept : ndarray (n_tasks, ...)
-    mean : tuple of coef (...) and intercept (...), default=(None, None)
-        Released model that takes their place; None: zero.
-
-    -> coef, intercept : ndarray, those given, where all are finite
-    """
+    """Models of the tasks, where they are finite; else the released mean model, or zero."""
     if all_finite(coef, intercept):
         return coef, intercept
     m = len(coef)

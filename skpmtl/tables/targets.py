@@ -14,12 +14,8 @@ from .table import column_labels, distinct_ids, known_labels
 def public_classes(classes):
     """Sorted array of a list of class labels, as scikit-learn sorts them.
 
-    Raises
-    ------
-    ValueError
-        For missing labels, and for fewer than two.
-    TypeError
-        For labels of several types, or of another type than str, int, float and bool.
+    Raises ValueError for missing labels and for fewer than two, and TypeError for labels of several
+    types, or of another type than str, int, float and bool.
     """
     codes, labels = factorize(list(classes))
     if (codes < 0).any():
@@ -31,16 +27,9 @@ def public_classes(classes):
 
 
 def public_range(target_range):
-    """Lowest and highest value that a target may have, as two floats.
+    """Lowest and highest value that a target may have, public knowledge, as two floats.
 
-    Parameters
-    ----------
-    target_range : array-like of two numbers
-        Public knowledge, such as the marks that can be had; never taken from private rows.
-
-    -> low, high : float
-
-    Raises ValueError unless these are two finite numbers, the lower one first.
+    Raises ValueError unless `target_range` is two finite numbers, the lower one first.
     """
     try:
         low, high = (float(value) for value in target_range)
@@ -56,16 +45,8 @@ def public_range(target_range):
 def public_ranges(feature_range, n_features):
     """Lowest and highest values that features may have, as two arrays (n_features,).
 
-    Parameters
-    ----------
-    feature_range : (low, high)
-        Public knowledge, never taken from private rows: numbers for all features, or arrays with
-        one for each.
-    n_features : int
-
-    -> low, high : ndarray (n_features,)
-
-    Raises ValueError unless all are finite, and the lower ones lower.
+    `feature_range` is public knowledge, (low, high): numbers for all features, or arrays with one
+    for each. Raises ValueError unless all are finite, and the lower ones lower.
     """
     try:
         low, high = (np.broadcast_to(np.asarray(v, dtype=float), n_features) for v in feature_range)
@@ -155,30 +136,18 @@ _UNKNOWN_LABEL = (
 
 
 def class_targets(codes, offsets, n_classes, *, spread, support=None):
-    """Codes of labels -> targets as the losses take them.
+    """Codes (N,) of labels, rows sorted by task -> targets (N,) as the losses take them.
 
-    Where a class is missing in a task its intercept would have no finite optimum. With `spread`
-    such a task therefore has one row more, which is shared by all classes: its n labels count
-    1 - e for their class and e / n_classes for each of the classes, e = 1 / (n + 1). A task with
-    one class then has the model w = 0 and, with two classes, the log-odds log(2 n + 1). The task
-    does so by itself; nothing of it leaves the task.
+    Two classes: -(1 - e) or 1 - e; more: the number of the class plus e. Where a class is missing
+    in a task its intercept would have no finite optimum. With `spread` such a task therefore has
+    one row more, which is shared by all classes: its n labels count 1 - e for their class and e /
+    n_classes for each of the classes, e = 1 / (n + 1). A task with one class then has the model w =
+    0 and, with two classes, the log-odds log(2 n + 1). The task does so by itself; nothing of it
+    leaves the task.
 
-    Parameters
-    ----------
-    codes : ndarray (N,) of int
-        Numbers of the classes, rows sorted by task.
-    offsets : ndarray (m + 1,) of int
-    n_classes : int
-    spread : bool
-        False: e = 0 everywhere, where something else holds intercepts, and where records are
-        protected, as e depends on all rows of a task.
-    support : ndarray (m,), default=None
-        Rows of the tasks as far as they count, the n of e; None: all of them.
-
-    Returns
-    -------
-    y : ndarray (N,)
-        Two classes: -(1 - e) or 1 - e; more: the number of the class plus e.
+    Otherwise e = 0 everywhere: where something else holds intercepts, and where records are
+    protected, as e depends on all rows of a task. `support` (m,) has rows as far as they count, the
+    n of e.
     """
     sizes = np.diff(offsets)
     e = np.zeros(len(sizes))

@@ -38,22 +38,11 @@ _REMEDY = (
 
 
 def row_weights(given, keys, counts, limit=np.inf):
-    """Weights of the rows of X, in their order, checked.
+    """Weights (n,) of the rows of X, in their order, checked.
 
-    Parameters
-    ----------
-    given : array-like of shape (n,), or mapping
-        ``{task: w_t}`` where X is a mapping.
-    keys : list or None
-        Keys of X in the order of its rows, where X is a mapping.
-    counts : ndarray (n_keys,) of int64
-        Rows of each; of X itself, (1,), where it is no mapping.
-    limit : {1.0, inf}, default=inf
-        The largest weight allowed.
-
-    -> weights : ndarray (n,) of float64
-
-    Raises ValueError for another length or form, and for anything but numbers from 0 to the limit.
+    `given` is an array, or ``{task: w_t}`` where X is a mapping with these `keys`; `counts` has the
+    rows of each key, or of X itself. Raises ValueError for another length or form, and for anything
+    but numbers from 0 to `limit`.
     """
     if isinstance(given, Mapping) != (keys is not None):
         raise ValueError(

@@ -30,25 +30,6 @@ _ELEMENTS = 2**16  # at most that many numbers are in work at a time
 class Job:
     """What everybody knows: addresses, and public numbers that fix all shapes.
 
-    Attributes
-    ----------
-    addresses : list of str
-        "host:port" of every server, in order of their numbers.
-    n_clients, n_shared, n_tasks : int
-        Clients N, shared parameters P, tasks known to the system K.
-    head_length : int
-        Parameters of a head D, after padding.
-    max_heads : int
-        Rows R that every client uploads: a public cap of its number of tasks, at most 10.
-    max_size : float
-        Public bound of the clients' sizes.
-    timeout : float
-        Seconds after which a server gives up.
-    name : str
-        Of the job: 1 to 64 letters, digits or any of ``._:@/-``.
-    round : int
-        0 or more. No two runs with different uploads should have the same name and round.
-
     Raises
     ------
     ValueError
@@ -56,15 +37,19 @@ class Job:
         sizes, and for a job whose messages or uploads would be too long.
     """
 
-    addresses: list
+    addresses: list  # "host:port" of every server, in order of their numbers
+    # `n_clients`, `n_shared`, `n_tasks`: clients N, shared parameters P, tasks known to the
+    # system K
     n_clients: int
     n_shared: int
     n_tasks: int
-    head_length: int
+    head_length: int  # parameters of a head D, after padding
+    # rows R that every client uploads: a public cap of its number of tasks, at most 10
     max_heads: int
-    max_size: float
-    timeout: float = 600.0
-    name: str = field(kw_only=True)
+    max_size: float  # public bound of the clients' sizes
+    timeout: float = 600.0  # seconds after which a server gives up
+    name: str = field(kw_only=True)  # of the job: 1 to 64 letters, digits or any of ``._:@/-``
+    # 0 or more. No two runs with different uploads should have the same name and round.
     round: int = field(kw_only=True)
 
     def __post_init__(self):
@@ -195,16 +180,10 @@ def from_bytes(raw):
 
 
 def with_header(job, kind, client, rank, split, body):
-    """The bytes of a share: a line of JSON, padded to `HEADER` bytes, and the numbers.
+    """The bytes of a share: a line of JSON, padded to `HEADER` bytes, and the numbers (`body`).
 
-    Parameters
-    ----------
-    job : Job
-    kind : "upload" or "answer"
-    client, rank : int
-    split : str of 32 hexadecimal digits
-        Common to the shares of one upload; of the answer, to those of one run.
-    body : bytes
+    `kind` is "upload" or "answer"; `split`, 32 hexadecimal digits, is common to the shares of one
+    upload, or to the answers of one run.
     """
     own = {"kind": kind, "client": client, "rank": rank, "split": split}
     text = json.dumps({**own, "sha256": hashlib.sha256(body).hexdigest(), **job.public})

@@ -24,13 +24,9 @@ _ZEROS = memoryview(bytes(1 << 18))  # what stays in the cache is encrypted soon
 
 @dataclass(frozen=True)
 class Shapes:
-    """What is public of one aggregation.
+    """What is public of one aggregation."""
 
-    Attributes
-    ----------
-    n_clients, n_shared, n_tasks, head_length, max_heads : int, as of `Job`
-    """
-
+    # `n_clients`, `n_shared`, `n_tasks`, `head_length`, `max_heads`: as of `Job`
     n_clients: int
     n_shared: int
     n_tasks: int
