@@ -21,17 +21,10 @@ MOST_CATEGORIES = 50
 
 
 def read_table(path, needed, form=None):
-    """A CSV or Parquet file as a DataFrame.
+    """A CSV or Parquet file as a DataFrame with the columns `needed`.
 
-    Parameters
-    ----------
-    path : path-like
-    needed : sequence of str
-        Columns that must be there.
-    form : dict, default=None
-        How a CSV file is written: ``sep``, ``encoding`` and ``decimal``, as pandas takes them.
-
-    Raises ValueError for files that cannot be read, have no rows, or lack a needed column.
+    `form` says how a CSV file is written: ``sep``, ``encoding`` and ``decimal``, as pandas takes
+    them. Raises ValueError for files that cannot be read, have no rows, or lack a needed column.
     """
     path, form = Path(path), form or {}
     if not path.is_file():

@@ -20,16 +20,7 @@ _KEYS = {"task", "task_column", "target", "classes", "intercept", "numbers", "ca
 
 
 def write_models(folder, model, columns, tasks, target):
-    """One JSON file for each of the tasks.
-
-    Parameters
-    ----------
-    folder : Path
-    model : Pipeline, of `Columns.pipeline`, fitted
-    columns : Columns
-    tasks : array-like
-    target : str
-    """
+    """One JSON file for each of the tasks, from a fitted `Columns.pipeline`."""
     folder.mkdir(parents=True, exist_ok=True)
     imputer, _, scaler, estimator = (step for _, step in model.steps)
     tasks = encode_ids(tasks)[1]
@@ -83,16 +74,10 @@ def read_models(path):
 
 
 def predict_rows(models, table):
-    """Predictions of the rows of a DataFrame, each with the model of its task.
+    """Predictions (n_rows,) of a DataFrame with the task column and all features.
 
-    Parameters
-    ----------
-    models : dict, of `read_models`
-    table : DataFrame, with the task column and all features
-
-    -> predictions : ndarray of shape (n_rows,), numbers, or classes
-
-    Raises ValueError for tasks without a model.
+    Each row has the model of its task, of `read_models`. Raises ValueError for tasks without a
+    model.
     """
     first = next(iter(models.values()))
     codes, tasks = encode_ids(table[first["task_column"]])

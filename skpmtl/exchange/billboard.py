@@ -121,16 +121,10 @@ class Billboard(Public):
 class OfModels(Billboard):
     """A billboard of linear models, whose `mean` is one or None; a task has one of every output.
 
-    Attributes
-    ----------
-    n_outputs : int
-        1 for real targets and two classes, else the number of classes.
-    mean : ndarray (n_outputs * (n_features + 1),) or None
-        Model of tasks without rows (intercepts last).
-    init : PublicInit or None
-        Public model to which those that are found by the billboard are differences.
-    loss : str
-        Of real targets; that of classes is not stored.
+    `n_outputs` is 1 for real targets and two classes, else the number of classes; `mean` (n_outputs
+    * (n_features + 1),) is the model of tasks without rows, the intercepts last. Models that are
+    found by the billboard are differences to the public model `init`, if there is one. `loss` is
+    that of real targets; that of classes is not stored.
     """
 
     init = None

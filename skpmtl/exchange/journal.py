@@ -107,15 +107,10 @@ class Journal:
         self._store.close()
 
     def same_rows(self, prints):
-        """Refuse rows that are not those the journal was begun with.
+        """Refuse rows that are not those the journal was begun with, with a ValueError.
 
-        Parameters
-        ----------
-        prints : list of (str, str)
-            What a part is called in an error, and its `fingerprint` with `key`; in the same order
-            in every run.
-
-        Raises ValueError when the rows of a part are other ones than before.
+        `prints` has, for each part in the same order in every run, what it is called in an error,
+        and its `fingerprint` with `key`.
         """
         if "rows.json" not in self._store.names() and not self.begun:
             text = json.dumps([code for _, code in prints])
@@ -282,14 +277,8 @@ def write_file(path, data, mode=None):
     """Write a file that is whole and safe on disk when this returns, or else is as it was.
 
     Several processes may do so at once: the last one stays. A file that is there keeps its
-    permissions, and a link points to where it did.
-
-    Parameters
-    ----------
-    path : path-like
-    data : bytes-like
-    mode : int, default=None
-        Permissions of a new file; None: what the process gives to new files.
+    permissions, and a link points to where it did. `mode`: permissions of a new file; None: what
+    the process gives to new files.
     """
     path = Path(os.path.realpath(path))
     found = os.stat(path) if path.exists() else None

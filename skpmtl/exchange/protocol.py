@@ -344,12 +344,8 @@ def task_side_of(task_side, table, population):
 def contributed(tasks, query):
     """What each task contributes to a query, from a copy of the task side.
 
-    Returns
-    -------
-    positions : ndarray (n,) of int64
-        Of the tasks in the population.
-    contributions : dict of str to ndarray (n, ...)
-        Empty where tasks add their noise themselves, and where they are on other machines.
+    -> positions (n,) in the population; {name: contributions (n, ...)}, empty where tasks add their
+    noise themselves, and where they are on other machines
     """
     positions, task_side = np.empty(0, dtype=np.int64), tasks
     if isinstance(tasks, PartialTaskSide):

@@ -90,17 +90,7 @@ def shares(query, sums, n_servers):
 
 
 class SumServer:
-    """One of P servers, for one query.
-
-    Parameters
-    ----------
-    query : Query
-    n_servers : int
-
-    Attributes
-    ----------
-    totals : dict of str to ndarray of uint64, sums of what was received
-    """
+    """One of P servers, for one query; `totals` are sums of what was received, by name."""
 
     def __init__(self, query, n_servers):
         self.query, self.n_servers, self.totals = query, n_servers, {}

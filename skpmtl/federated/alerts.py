@@ -24,12 +24,8 @@ _TIMEOUT = 30.0  # seconds for one call
 class Alerts:
     """Calls each alert once.
 
-    Parameters
-    ----------
-    target : str or None
-        A command with its arguments, or a URL with http; None: nobody is called.
-    after : float
-        Seconds that a site is waited for before somebody is called.
+    `target` is a command with its arguments, a URL with http, or None: nobody is called. `after` is
+    how many seconds a site is waited for before somebody is called.
     """
 
     def __init__(self, target, after):

@@ -28,16 +28,9 @@ _PATIENCE = 20.0  # seconds for processes to end by themselves
 def run_demo(folder=None, rows=None, task="task", target="y", epsilon=1.0, n_rounds=5):
     """Make a kit of three sites, run its study, and end all processes. -> exit status
 
-    Parameters
-    ----------
-    folder : path-like, default=None
-        To make; None: one in the folder for temporary files.
-    rows : path-like, default=None
-        A CSV file with all tasks, dealt out to the sites; None: the School data.
-    task, target : str
-        Columns of the file. All others are features, which have to be numbers.
-    epsilon : float
-    n_rounds : int
+    `folder` is made; None: one in the folder for temporary files. `rows` is a CSV file with all
+    tasks, dealt out to the sites, in which all columns but `task` and `target` are features and
+    have to be numbers; None: the School data.
     """
     if folder is None:
         folder = Path(tempfile.mkdtemp(prefix="skpmtl-demo-")) / "kit"

@@ -47,13 +47,10 @@ _AGENT = r"skpmtl/(\S+) \((.+)\)"
 
 
 class Door:
-    """Serves until the process ends.
+    """Serves on `port`, on all addresses of the machine, until the process ends.
 
-    Parameters
-    ----------
-    port : int, on all addresses of the machine
-    certificate, key, authority : path-like, of the SuperLink, and whom its certificate is from
-    bells : Bells
+    `certificate` and `key` are those of the SuperLink, `authority` issued the certificate. Raises
+    OSError when the port cannot be opened.
 
     Attributes
     ----------
@@ -66,12 +63,10 @@ class Door:
     seen : dict of str to float
         When a site was let in last, by `time.monotonic`.
     refused : dict of str to str
-        Why a site was not let in the last time; of one whose key is not known, by the name it
-        gives itself.
+        Why a site was not let in the last time; of one whose key is not known, by the name it gives
+        itself.
     handshakes : dict of str to float
         Reasons of TLS why callers went away before they said who they are, and when last.
-
-    Raises OSError when the port cannot be opened.
     """
 
     def __init__(self, port, certificate, key, authority, bells):

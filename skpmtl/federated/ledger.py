@@ -37,14 +37,9 @@ class Damaged(Refusal):
 
 
 class Ledger:
-    """The ledger in the folder of a site.
+    """``ledger.jsonl`` in the folder of a site, in which each study has a folder, too.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the site; in it ``ledger.jsonl``, and one folder for each study.
-    cap : float, default=inf
-        Largest sum of the epsilons of all studies, each as its report states it.
+    `cap` is the largest sum of the epsilons of all studies, each as its report states it.
     """
 
     def __init__(self, folder, cap=math.inf):
@@ -101,14 +96,10 @@ class Ledger:
 
     # ------------------------------------------------------------------------ writing
     def enter(self, entry, write_state):
-        """Add a line, after `write_state` has put it on the disk.
+        """Add a line, after ``write_state(line)`` has put it on the disk.
 
-        Parameters
-        ----------
-        entry : dict, with study, digest, epsilon, delta and what else is to be known
-        write_state : callable, ``write_state(line)``
-
-        Raises Refusal when the study would spend more than the cap leaves.
+        `entry` has study, digest, epsilon, delta and what else is to be known. Raises Refusal when
+        the study would spend more than the cap leaves.
         """
         with locked(self.folder):
             lines = self._lines()
@@ -136,14 +127,10 @@ class Ledger:
 
 
 class Account:
-    """What was answered here of one study: its state, and its lines of the ledger.
+    """What was answered here of one study: its state, and its lines of the ledger in `folder`.
 
-    Parameters
-    ----------
-    study : Study
-    folder : path-like, with the ledger, and one folder for each study
-    cap : float, default=inf, largest sum of the epsilons of all studies that are answered here
-    curator : str, default="", public key of who asks, for the ledger
+    `cap` is the largest sum of the epsilons of all studies that are answered here; the ledger
+    records `curator`, the public key of who asks.
     """
 
     _needs = {"number", "run", "entry"}  # of a state

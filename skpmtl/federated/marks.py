@@ -13,14 +13,10 @@ __all__ = ["Marks"]
 
 
 class Marks:
-    """Marks by name of the site, in a file.
+    """Marks by name of the site, in ``marks.json`` of the curator.
 
-    Parameters
-    ----------
-    path : Path, ``marks.json`` of the curator
-    begun : bool, whether there are answers already, so that the file has to be there
-
-    Raises ValueError when the file is missing or damaged.
+    Raises ValueError where the file is damaged, or missing although there are answers already
+    (`begun`).
     """
 
     def __init__(self, path, begun):

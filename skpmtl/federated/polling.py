@@ -20,17 +20,8 @@ _TRIES = 3  # times that a query is sent within its time
 class PollingGrid:
     """Sends messages and collects replies.
 
-    Parameters
-    ----------
-    grid : flwr.serverapp.Grid
-    bells : Bells, default=None
-
-    Attributes
-    ----------
-    accept : callable
-        ``accept(node, content) -> bool``: of each reply, whether it may be used; None: all are.
-    silent : dict of int to str
-        Nodes from which replies did not come, and why.
+    ``accept(node, content) -> bool`` says of each reply whether it may be used; None: all are.
+    `silent` are the nodes from which replies did not come, and why.
     """
 
     def __init__(self, grid, bells=None):
@@ -45,16 +36,10 @@ class PollingGrid:
             self.bells.replies.wait(self._heard, seconds)
 
     def exchange(self, messages, timeout, again=False):
-        """Replies in the order of the messages; None where there is none in time.
+        """Replies in the order of the messages; None where there is none within `timeout` seconds.
 
-        Parameters
-        ----------
-        messages : iterable of Message
-        timeout : float
-            Seconds.
-        again : bool, default=False
-            Send a message once more after a third of the time, and after two: it may have been
-            lost on the way. Only for messages that get the same answer each time.
+        `again`: send a message once more after a third of the time, and after two: it may have been
+        lost on the way. Only for messages that get the same answer each time.
         """
         messages = list(messages)
         replies = [None] * len(messages)

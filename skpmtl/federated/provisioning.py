@@ -96,7 +96,7 @@ server = "server.key"   # made here, by  python -m skpmtl.federated key server.k
 
 
 def make_kit(studies, sites, address, folder, task="task", target="y", cap=None):
-    """Write the folders.
+    """Write the folders. -> names of the servers of the studies, which have folders, too
 
     Parameters
     ----------
@@ -107,16 +107,12 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
     address : str
         Of the curator's machine, as the sites reach it: a name or a number, with or without a port.
     folder : path-like
-        To be made.
+        To be made; ValueError when it is there, or a name cannot be used.
     task, target : str
         Columns of the sites' rows.
     cap : float, default=None
         One budget for all studies on the same rows: what a site spends at most on them, which may
         be more than these need; None: what these need.
-
-    -> servers : list of str, names of the servers of the studies, which have folders, too
-
-    Raises ValueError when the folder is there, or a name cannot be used.
     """
     folder = Path(folder)
     if folder.exists():

@@ -24,12 +24,7 @@ _COLOURS = ["#e8e8e8", "#4477aa", "#ee6677", "#ccbb44"]
 def write_page(folder, pictures=True):
     """Write ``run.html`` into the folder of a study, which the curator alone may read.
 
-    Parameters
-    ----------
-    folder : path-like
-        Of a study, inside the folder of a curator.
-    pictures : bool, default=True
-        Whether to draw them, which takes half a second and needs matplotlib.
+    `pictures`: whether to draw them, which takes half a second and needs matplotlib.
     """
     folder = Path(folder)
     events, around = read_log(folder), read_log(folder.parent)

@@ -33,23 +33,11 @@ class _Planned:
 
 
 class PlannedQueries:
-    """The steps of a study, in their order.
+    """The `steps` of a study, in their order.
 
-    Parameters
-    ----------
-    study : Study
-
-    Attributes
-    ----------
-    steps : list of _Planned
-    ends : bool
-        Whether their number is known: releases do not decide it.
-    fixed : bool
-        Whether no release decides which query comes next.
-    examples : dict of str to dict
-        Public numbers of a query of each name.
-    billboard : Billboard or None
-        What the curator publishes after made-up releases, where it takes them.
+    `ends`: whether their number is known, as releases do not decide it; `fixed`: whether no release
+    decides which query comes next. `examples` has public numbers of a query of each name, and
+    `billboard` what the curator publishes after made-up releases, where it takes them.
     """
 
     def __init__(self, study):

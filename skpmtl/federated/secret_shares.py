@@ -110,14 +110,7 @@ def opened(query, published):
 
 
 class ShareServer(Account):
-    """One of the servers of a study.
-
-    Parameters
-    ----------
-    study : Study
-    key : path-like, its private key, as `new_share_key` makes it
-    folder : path-like, its own
-    curator : str, default="", public key of who asks, for the ledger
+    """One of the servers of a study; `folder` is its own, `key` its private key of `new_share_key`.
 
     Raises ValueError when the key is of no server of the study.
     """
@@ -146,13 +139,8 @@ class ShareServer(Account):
     def total(self, number, transcript, sealed):
         """Sum of the shares, with the noise of this server. -> {name: ndarray of int64}
 
-        Parameters
-        ----------
-        number : int, of the query
-        transcript : Transcript, all that was released and drawn before
-        sealed : list of dict of str to bytes, of every site, its share of every sum
-
-        Raises Refusal.
+        `transcript` has all that was released and drawn before query `number`, `sealed` the share
+        of every sum by name, of every site. Raises Refusal.
         """
         query, run = transcript.query(number), transcript.run
         code = hashlib.sha256()

@@ -97,12 +97,8 @@ def remember(context, study, number, run):
 def protocol(site_of):
     """A mod of Flower: its SecAgg+, for the sum that is asked for and for the one after it.
 
-    The site writes down what it opens; the mark of its books goes with its part of the sum, and
-    with its shares of the masks.
-
-    Parameters
-    ----------
-    site_of : callable, ``site_of(context, study) -> Site``
+    The site, ``site_of(context, study)``, writes down what it opens; the mark of its books goes
+    with its part of the sum, and with its shares of the masks.
     """
 
     def mod(message, context, call_next):
@@ -303,12 +299,8 @@ def _reply(reply, content):
 class SecureSums:
     """Sums over sites, one after the other; with each, these make the keys of the next.
 
-    Parameters
-    ----------
-    grid : PollingGrid
-    context : flwr.app.Context, of the ServerApp
-    timeout : float, seconds for the answers
-    key : Ed25519PrivateKey, default=None, signs the queries
+    `context` is the flwr.app.Context of the ServerApp; answers have `timeout` seconds; `key`, or
+    None, signs the queries.
     """
 
     def __init__(self, grid, context, timeout, key=None):
@@ -318,17 +310,9 @@ class SecureSums:
     def sum(self, arrays, settings, sum_range, least=0):
         """Sum of what the sites sent, as one vector, and which nodes those are.
 
-        The sum is None where the protocol was cut off.
-
-        Parameters
-        ----------
-        arrays : dict of str to ndarray
-        settings : dict of int to dict of str to str or int
-            The query, by node; at least three.
-        sum_range : float
-            Bound on the numbers that a site adds.
-        least : int, default=0
-            Sites without which no sum is opened; more than half of them are needed always.
+        The sum is None where the protocol was cut off. `settings` is the query by node, of at least
+        three; `sum_range` bounds the numbers that a site adds. No sum is opened without `least`
+        sites, and never without more than half of them.
         """
         queries = {
             node: records.write(arrays, **signed(self._key, mine, arrays))

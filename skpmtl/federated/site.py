@@ -29,18 +29,10 @@ __all__ = ["Refusal", "Site", "read_rows"]
 def read_rows(path, study, task="task", target="y", weight=None):
     """Rows of a site from a file. -> X, y, task, and their weights if there are any
 
-    Parameters
-    ----------
-    path : path-like
-        .csv or .parquet with a header (needs pandas; features that the study names are taken by
-        name, else all other columns in their order); .npz with the arrays X, `task` and `target`;
-        or .npy with a table of numbers, in which `task` and `target` are positions. `weight` is as
-        these two.
-    study : Study
-    task, target : str or int
-        Columns of the task ids and of the targets.
-    weight : str or int, default=None
-        Column of weights, which are the site's own; None: all rows weigh the same.
+    The file is .csv or .parquet with a header (needs pandas; features that the study names are
+    taken by name, else all other columns in their order); .npz with the arrays X, `task` and
+    `target`; or .npy with a table of numbers, in which `task` and `target` are positions. `weight`,
+    the column of the site's own weights, is as these two; None: all rows weigh the same.
     """
     path, known = Path(path), [task, target, *([] if weight is None else [weight])]
     as_text = isinstance(study.tasks[0], str)  # "007" must not become 7
@@ -71,27 +63,11 @@ def read_rows(path, study, task="task", target="y", weight=None):
 
 
 class Site(Account):
-    """The tasks of one site.
+    """The tasks of one site, with its copy of the study, and its own folder with the ledger.
 
-    Parameters
-    ----------
-    study : Study
-        The copy of this site.
-    rows : tuple
-        X, y, task ids and weights as of `read_rows`; the last may be missing.
-    folder : path-like
-        The site's own; in it the ledger, and one folder for each study.
-    cap : float, default=inf
-        Largest sum of the epsilons of all studies that are answered here.
-    curator : str, default=""
-        Public key of who asks, for the ledger.
-
-    Raises
-    ------
-    ValueError
-        When rows and study do not go together.
-    Damaged
-        When the books are not as they were left.
+    `rows` are X, y, task ids and weights as of `read_rows`, of which the last may be missing; other
+    arguments are as of `Account`. Raises ValueError when rows and study do not go together, and
+    Damaged when the books are not as they were left.
     """
 
     _needs = Account._needs | {"positions", "key", "rows"}

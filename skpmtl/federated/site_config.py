@@ -107,12 +107,8 @@ def _checked(cls, given, path):
 class SiteConfig:
     """The sites of all studies of a ``site.toml``, made when they are asked for.
 
-    They are made again when a file has changed.
-
-    Parameters
-    ----------
-    path : path-like, of the file
-    rows : path-like, default=None, in place of the rows of the only study
+    They are made again when a file has changed. `rows` takes the place of the rows of the only
+    study.
     """
 
     _kept = {}
@@ -141,13 +137,8 @@ class SiteConfig:
     def site(self, digest, name="", version=""):
         """The site of a study, and what the operator says of it. -> Site, Participation
 
-        Parameters
-        ----------
-        digest : str
-        name, version : str, default=""
-            Of the study and of skpmtl at the curator, to say what is different.
-
-        Raises Refusal when no study here has the digest.
+        `name` and `version`, of the study and of skpmtl at the curator, are for the Refusal when no
+        study here has the digest.
         """
         names = {}
         for part in self.parts:

@@ -84,18 +84,10 @@ _OFTEN = HEARTBEAT_MIN_INTERVAL * 0.7  # seconds between signs of life; two may 
 
 
 def serve(config, until=None):
-    """Answer queries until all studies of the site are finished.
+    """Answer queries until all studies of the site are finished, or the event `until` is set.
 
-    Parameters
-    ----------
-    home : Home
-    until : threading.Event, default=None, ends it
-
-    Raises
-    ------
-    ValueError
-        For a version of Flower that this was not tested with, and a key or a certificate that
-        cannot be read.
+    Raises ValueError for a version of Flower that this was not tested with, and a key or a
+    certificate that cannot be read.
     """
     if not flower_version.startswith(tuple(f"{v}." for v in VERSIONS)):
         raise ValueError(

@@ -18,18 +18,10 @@ __all__ = ["Transcript", "recorded"]
 
 
 class Transcript:
-    """What a study released up to now; more can be added.
+    """What a study released up to now, under the token `run` of the journal; more can be added.
 
-    Parameters
-    ----------
-    study : Study
-    run : str, token of the curator's journal
-    replies : list of dict of str to ndarray, releases and draws, in their order
-
-    Attributes
-    ----------
-    codes : list of str
-        After none of the replies, the first one, and so on; each hangs on study and run.
+    `replies` are releases and draws, in their order; `codes` are those after none of them, the
+    first one, and so on; each hangs on study and run.
     """
 
     def __init__(self, study, run, replies):

@@ -15,12 +15,8 @@ from .network import BatchLoss, Network
 class TorchNetwork(Network):
     """A trunk built by `factory`, and linear heads.
 
-    Parameters
-    ----------
-    factory : callable
-        ``factory() -> torch.nn.Module`` from (batch, n_features) to (batch, width). All floating
-        entries of its state (parameters, and statistics of normalisation layers) are shared.
-    n_features : int
+    ``factory() -> torch.nn.Module`` from (batch, n_features) to (batch, width). All floating
+    entries of its state (parameters, and statistics of normalisation layers) are shared.
     """
 
     def __init__(self, factory, n_features):

@@ -111,14 +111,8 @@ def read_rows(estimator, X, client, task, fitted=None):
 def read_training(estimator, X, y, client, task, sample_weight=None, *, fitted=None, classes=None):
     """Read the input of fit, or, with the form and the classes of the fit, of personalize.
 
-    Rows of weight 0 are left out.
-
-    Returns
-    -------
-    table : ClientTable
-    form : ClientForm
-    classes : list of ndarray, or None for regression
-        Classes of every task, in the order of `form.labels`.
+    Rows of weight 0 are left out. -> ClientTable, ClientForm, classes of every task in the order of
+    `form.labels` (None for regression)
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")

@@ -16,16 +16,10 @@ __all__ = ["RoundJournal", "code_of"]
 class RoundJournal:
     """The state after the last round of a fit; a context manager.
 
-    The folder has the models of all clients: its files can be read by their owner only.
-
-    Parameters
-    ----------
-    path : path-like
-        Folder; made if it is missing. One fit at a time uses it.
-    run : dict
-        What makes this fit, of plain JSON values: estimator, parameters, a code of the rows.
-
-    Raises ValueError when the folder is in use, damaged, or holds another fit.
+    The folder `path`, which is made if it is missing, has the models of all clients: its files can
+    be read by their owner only, and one fit at a time uses it. `run` is what makes this fit, of
+    plain JSON values: estimator, parameters, a code of the rows. Raises ValueError when the folder
+    is in use, damaged, or holds another fit.
     """
 
     def __init__(self, path, run):

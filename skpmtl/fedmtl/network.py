@@ -50,15 +50,7 @@ class Optimizer:
 
 
 class Network:
-    """Fully connected hidden layers.
-
-    Parameters
-    ----------
-    n_features : int
-    hidden : tuple of int
-        Widths of the shared layers; () gives heads on the features.
-    activation : str
-    """
+    """Fully connected hidden layers of the widths `hidden`; () gives heads on the features."""
 
     def __init__(self, n_features, hidden, activation):
         self.layers = list(zip((n_features, *hidden), hidden, strict=False))
@@ -147,22 +139,12 @@ class Network:
 
     # ------------------------------------------------------------------ training
     def train(self, theta, table, heads, optimizer, rng, centre=None):
-        """Local epochs of all clients, in place.
+        """Local epochs of all clients, in place, theta (N, P + (width + 1) * S * C). -> loss
 
         The loss of a batch is the sum over the client's tasks of the mean over the rows of the
         batch whose label is known, plus alpha / 2 times the squared weights, plus strength / 2
-        times the squared distance to `centre`.
-
-        Parameters
-        ----------
-        theta : ndarray (N, P + (width + 1) * S * C)
-        table : ClientTable
-        heads : Heads
-        optimizer : Optimizer
-        rng : Generator
-        centre : ndarray like theta, default=None
-
-        -> loss : float, mean data loss of a label in the last epoch, while it was trained on
+        times the squared distance to `centre`. The result is the mean data loss of a label in the
+        last epoch, while it was trained on.
         """
         # Clients with many batches first: those that still have one are then a leading part.
         order = np.argsort(-table.sizes, kind="stable")

@@ -23,21 +23,9 @@ def directions_of(heads):
 class Padded:
     """Arguments of `fedmtl_aggregate`, checked, with heads side by side by length.
 
-    Heads of different length use different columns: their cosine is 0 then.
-
-    Parameters
-    ----------
-    shared, heads, task_ids, sizes, thresholds
-        As of `fedmtl_aggregate`.
-    max_heads : int or None
-        Heads that every client uploads; None: the largest number there is.
-    max_size : float, default=None
-        Public bound of the sizes. None: the power of two at or above the largest.
-
-    Attributes
-    ----------
-    n_clients, n_shared, n_tasks, head_length, max_heads : int
-    max_size : float
+    Heads of different length use different columns: their cosine is 0 then. Every client uploads
+    `max_heads` heads; None: the largest number there is. `max_size` is a public bound of the sizes;
+    None: the power of two at or above the largest.
     """
 
     def __init__(self, shared, heads, task_ids, sizes, thresholds, max_heads, max_size=None):

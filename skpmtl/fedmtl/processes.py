@@ -23,18 +23,9 @@ class LocalServers:
 
     Server r has the folder ``server<r>``, with its certificate and its log. It reads numbers of
     rounds from its standard input, one a line, and ends with it: what it gets and gives in a round
-    is in ``round-<number>``, where ``out/run.json`` is written last.
-
-    Parameters
-    ----------
-    n_servers : int
-    timeout : float
-        Seconds for one round.
-    folder : path or None
-        New or empty folder that keeps what every server got and sent, for an audit. None: a
-        temporary folder, removed at the end.
-
-    Raises ValueError for a folder in use.
+    is in ``round-<number>``, where ``out/run.json`` is written last. A round has `timeout` seconds.
+    `folder`, new or empty or a ValueError, keeps what every server got and sent, for an audit;
+    None: a temporary folder, removed at the end.
     """
 
     # Of an engine: arguments of Python before the folder, what must be installed, and how.

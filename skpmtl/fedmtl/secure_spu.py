@@ -43,17 +43,8 @@ class SpuServers(LocalServers):
     """Three servers on this machine, which stay up until this is closed; a context manager.
 
     It plays all clients: it shows the cost and the result of the protocol. For secrecy, servers
-    belong to different owners.
-
-    Parameters
-    ----------
-    timeout : float, default=600.0
-        Seconds for one round, and for the start.
-    folder : path, default=None
-        New or empty folder that keeps what every server got and sent, for an audit. None: a
-        temporary folder, removed at the end.
-
-    Raises ImportError without the extra ``skpmtl[spu]``.
+    belong to different owners. `timeout` and `folder` are as of `LocalServers`. Raises ImportError
+    without the extra ``skpmtl[spu]``.
     """
 
     arguments = "-m", "mpc_server.spu"
@@ -95,26 +86,12 @@ class SpuServers(LocalServers):
     def aggregate(self, shared, heads, task_ids, sizes, thresholds, *, max_heads=None):
         """`fedmtl_aggregate` with aggregation="similarity", on shares.
 
-        Parameters
-        ----------
-        shared, heads, task_ids, sizes, thresholds
-            As in `fedmtl_aggregate`; parameters below 2^20 in absolute value, sizes at most 2^16
-            times apart.
-        max_heads : int, default=None
-            Heads that every client uploads, zero heads included; None: the largest number.
+        Nobody learns the similarity, the third result, which is None.
 
-        Returns
-        -------
-        shared : ndarray of shape (N, P)
-        heads : list of length N
-        similarity : None, nobody learns it
-
-        Raises
-        ------
-        ValueError
-            As in `fedmtl_aggregate`, and for bounds that do not hold.
-        RuntimeError
-            A server ended early, or the time is over; no server is left then.
+        Parameters are below 2^20 in absolute value, sizes at most 2^16 times apart. Every client
+        uploads `max_heads` heads, zero heads included; None: the largest number. Raises ValueError
+        as `fedmtl_aggregate`, and for bounds that do not hold; RuntimeError when a server ended
+        early or the time is over, and then no server is left.
         """
         padded = Padded(shared, heads, task_ids, sizes, thresholds, max_heads)
         shapes = Shapes(**padded.shapes)

@@ -91,30 +91,13 @@ def initial_parameters(network, heads, rng):
 def run_rounds(
     network, table, heads, theta, schedule, rng, *, others=None, progress=None, journal=None
 ):
-    """Train the clients of a table.
+    """Train the clients of a table, from `theta` (N, n_parameters), which is changed in place.
 
-    Parameters
-    ----------
-    network : Network
-    table : ClientTable
-    heads : Heads
-    theta : ndarray (N, n_parameters)
-        Start; changed in place.
-    schedule : Schedule
-    rng : Generator
-    others : ClientModels, default=None
-        Further clients, whose uploads do not change: they are averaged with, no more.
-    progress : callable, default=None
-    journal : RoundJournal, default=None
-        Keeps the state after every round; rounds that it has are not run again.
+    The uploads of `others` do not change: they are averaged with, no more. `journal` keeps the
+    state after every round; rounds that it has are not run again.
 
-    Returns
-    -------
-    theta, uploads : ndarray (N, n_parameters)
-        uploads None with `secure`.
-    similarity : ndarray or None
-        Of the last round; the clients of the table come first.
-    history : dict of ndarray (n_rounds,)
+    -> theta; uploads, None with `secure`; similarity of the last round, or None, of which the
+    clients of the table come first; history, dict of ndarray (n_rounds,)
     """
     optimizer, personal = schedule.optimizer, schedule.aggregation in PERSONAL
     if schedule.aggregation != "fedprox" and not personal:

@@ -271,20 +271,10 @@ def tuned(
 ):  # fmt: skip
     """Averages of the models of a task over kinds of priors: around `init`, at `places`, and alone.
 
-    Parameters
-    ----------
-    table, loss, init, fit_intercept, init_error
-        As of `FineTuner`.
-    places : list of ndarray (n_outputs, n_features + fit_intercept)
-        Models that are known without any release, of which the last is 0.
-    lost : bool, default=False
-        Whether the initialisation counts for nothing; `init` is then the first of `places`.
-    plain : (ndarray, ndarray), default=None
-        A second initialisation with its init_error, as likely as the first.
-    priors : list, default=None
-        Receives `ClassPriors` of classes.
-
-    -> models : ndarray (n_tasks, n_outputs, size)
+    `places` are models (n_outputs, n_features + fit_intercept) that are known without any release,
+    of which the last is 0. `lost`: the initialisation counts for nothing; `init` is then the first
+    of `places`. `plain` is a second initialisation with its init_error, as likely as the first. The
+    list `priors` receives `ClassPriors` of classes. -> models (n_tasks, n_outputs, size)
     """
     starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
     around, shy = _around(table, loss, starts, fit_intercept, places, lost)

@@ -42,21 +42,11 @@ class Course(NamedTuple):
 def course(est, mode, loss, size, rows, noise, rank=1):
     """Settle what is "auto". -> Course
 
-    Parameters
-    ----------
-    est : estimator
-    mode : {"task-global", "local", None}
-    loss : {"squared", "logistic", "multinomial"}
-    size : int
-        Numbers in one output of a model, intercept included.
-    rows : ndarray (n_tasks,)
-        Of every task.
-    noise : float
-        Over clip_norm: root mean square of the noise, over all tasks, that one inner step would
-        have if it were the only one; "local": length of the noise of an update.
-    rank : int, default=1
-        Columns of a relation: on average a column has the rows, and the noise, of one in so many
-        tasks.
+    `size` is how many numbers one output of a model has, intercept included, and `rows` (n_tasks,)
+    those of every task. `noise`, over clip_norm: root mean square of the noise, over all tasks,
+    that one inner step would have if it were the only one; "local": length of the noise of an
+    update. Of the `rank` columns of a relation one has, on average, the rows, and the noise, of one
+    in so many tasks.
     """
     per_round, visits, n_tasks = est.tasks_per_round, est.visits, len(rows)
     if per_round == "auto" and mode is None:  # visits cost nothing

@@ -15,14 +15,7 @@ class MetaTaskSide(TaskSide):
     """What the tasks of a round send, clipped and noised as the plan says.
 
     Unlike in the other methods it is the task side that adds noise: no task trusts anybody else.
-
-    Parameters
-    ----------
-    est : estimator
-    plan : MetaPlan, of the population
-    table : TaskTable
-    positions : ndarray (n_tasks,) of int64, of the tasks of the table in the population
-    source : noise source
+    The tasks of the table are at `positions` of the population that the plan is of.
     """
 
     remembers = False  # tasks draw their noise anew, and are not asked twice if it can be helped

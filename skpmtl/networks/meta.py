@@ -89,17 +89,7 @@ class InitBillboard(Billboard):
 
 
 class NetworkMetaTaskSide(MetaTaskSide):
-    """The task side of meta-learning with a module: inner steps, with the task's own noise.
-
-    Parameters
-    ----------
-    est : estimator
-    plan : MetaPlan
-    table : TaskTable
-    positions : ndarray (n_tasks,) of int64
-    source : noise source
-    network : FlatModule
-    """
+    """The task side of meta-learning with a module: inner steps, with the task's own noise."""
 
     def __init__(self, est, plan, table, positions, source, network):
         super().__init__(est, plan, table, positions, source)
@@ -163,16 +153,9 @@ class NetworkMetaTaskSide(MetaTaskSide):
         return rows, len(rows)
 
     def clipped_sum(self, w, rows, clip_norm, salt=0):
-        """Sum of the gradients of records, each of length `clip_norm` at most, at start + w.
+        """Sum (n_shared,) of the gradients of records, each clipped to `clip_norm`, at start + w.
 
-        Parameters
-        ----------
-        w : ndarray (n_shared,)
-        rows : ndarray of int64, of the table
-        clip_norm : float
-        salt : int, default=0, for what is random in the module
-
-        -> sums : ndarray (n_shared,), gradients that are not finite count as 0
+        Gradients that are not finite count as 0. `salt` is for what is random in the module.
         """
         network, torch = self.network, self.network.torch
         parts = network.split(network.tensor(self.start + w))

@@ -148,16 +148,8 @@ class NetworkTaskSide(TaskSide):
 def personal_networks(billboard, network, local, kept=None):
     """Networks of the tasks of a table from the billboard, and from what they kept.
 
-    Parameters
-    ----------
-    billboard : NetworkBillboard
-    network : FlatModule
-    local : LocalSteps
-        Of the tasks.
-    kept : tensor (n_tasks, n_kept), default=None
-        None: as at the start.
-
-    -> coef : ndarray (n_tasks, n_shared + n_kept), intercept : ndarray (n_tasks,), zeros
+    `local` is of these tasks; `kept` (n_tasks, n_kept) is as at the start where it is None. -> coef
+    (n_tasks, n_shared + n_kept); intercept, zeros
     """
     torch, table = network.torch, local.table
     which, centres = billboard.around(table.tasks)

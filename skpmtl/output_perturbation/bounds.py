@@ -17,21 +17,11 @@ from ..privacy.mechanisms import clip_rows
 class Bounds:
     """What follows from public bounds on rows and targets for any data.
 
-    The first-order condition gives lam ||w - v||^2 = mean of -l'(p) (p - p_v), p = z'w and
-    p_v = z'v, of which the right side is bounded in two ways: by ``slope`` |p - p_v| and
-    by its maximum over p.
-
-    Parameters
-    ----------
-    max_row_norm : float
-        Of a row without the constant feature; longer ones are scaled down to it.
-    max_target : float or None
-        Of |y|, larger ones are set to it; None for the logistic loss.
-    clip_norm : float or None
-        Bound on w - v that is enforced as well.
-    lam : float
-    fit_intercept : bool
-        Whether there is a constant feature 1.
+    The first-order condition gives lam ||w - v||^2 = mean of -l'(p) (p - p_v), p = z'w and p_v =
+    z'v, of which the right side is bounded in two ways: by ``slope`` |p - p_v| and by its maximum
+    over p. Rows without the constant feature are scaled down to `max_row_norm`, targets are set to
+    `max_target` (None for the logistic loss), and w - v is held within `clip_norm`, if that is not
+    None.
     """
 
     def __init__(self, max_row_norm, max_target, clip_norm, lam, fit_intercept):

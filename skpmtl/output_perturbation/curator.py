@@ -33,16 +33,10 @@ def release_average(plan):
 
 
 def release_rounds(billboard, plan, log=None):
-    """The curator of DP-MTRL, see `skpmtl.exchange`; fills and returns `billboard`.
+    """The curator of DP-MTRL, see `skpmtl.exchange`; fills `billboard`, of zeros, and returns it.
 
     A sum of updates would mix the tasks: every task has a place of its own in the vector that is
     released, so that one of them moves one part of it, by at most 1 in units of its sensitivity.
-
-    Parameters
-    ----------
-    billboard : RelationshipBillboard, with columns of zeros
-    plan : RelationshipPlan
-    log : callable, default=None
     """
     m, width = shape = billboard.columns.shape
     # No column is longer than what a task may send in the first round.

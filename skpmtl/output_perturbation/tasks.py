@@ -27,17 +27,9 @@ _EXACT = 1e-11  # the same without privacy: gradient over its size at zero
 class NewtonModels:
     """Minimisers of all tasks of a table around given centres, to a gradient that is certified.
 
-    Parameters
-    ----------
-    table : TaskTable
-        Dense, sparse or wide; rows become dense a block of tasks at a time.
-    classification : bool
-        Logistic instead of squared loss, y in {-1, 1}.
-    fit_intercept : bool
-        A last feature 1, penalised like the others.
-    lam : float
-    bounds : Bounds, default=None
-        Rows and targets are clipped to them.
+    Rows of sparse and wide tables become dense a block of tasks at a time, and are clipped to
+    `bounds`, if there are any, as are targets. With `classification` the loss is logistic, y in
+    {-1, 1}; with `fit_intercept` a last feature 1 is penalised like the others.
     """
 
     def __init__(self, table, *, classification, fit_intercept, lam, bounds=None):
@@ -71,14 +63,8 @@ class NewtonModels:
     def solve(self, centre, start=None, gradient=None):
         """Models around `centre` (n_tasks, width), by Newton's method on all tasks at once.
 
-        Parameters
-        ----------
-        centre : ndarray (n_tasks, width)
-        start : ndarray (n_tasks, width), default=None
-            None: the centre.
-        gradient : ndarray (n_tasks,), default=None
-            Norm at which a task stops; a task that does not reach it is an error. None: as
-            far as rounding allows.
+        From `start`, or the centre. A task stops at the norm `gradient` (n_tasks,), and one that
+        does not reach it is an error; None: as far as rounding allows.
         """
         W = np.array(centre if start is None else start, dtype=float)
         with single_blas_thread():

@@ -23,18 +23,7 @@ _MOST_RELEASES = 20
 
 
 def report_html(report, paragraphs):
-    """HTML of a report.
-
-    Parameters
-    ----------
-    report : PrivacyReport
-    paragraphs : list of str, the whole statement
-
-    Returns
-    -------
-    html : str
-        All text in it is escaped: reports also come from files of others.
-    """
+    """HTML of a report; all text in it is escaped: reports also come from files of others."""
     facts = {"Guarantee": report.guarantee}
     if report.guarantee == "none":
         badge, kind = "no privacy guarantee", "badge none"

@@ -149,16 +149,11 @@ def shrink_matrix(S, std, trace, tilt=0.5, sampling=0.0):
 
 
 def shrunk_spectrum(S, std, trace, tilt=0.5, sampling=0.0):
-    """`shrink_matrix` in parts, where there is noise, or sampling.
+    """`shrink_matrix` in parts, where there is noise, or sampling. -> U, spikes, floor
 
-    Returns
-    -------
-    U : ndarray (d, d)
-        Eigenvectors of S, by ascending eigenvalues.
-    spikes : ndarray (d,)
-        What those that stand out hold beyond the others; 0 for these.
-    floor : ndarray (d,)
-        The rest: U diag(spikes + floor) U' has the given trace.
+    U (d, d) are eigenvectors of S, by ascending eigenvalues; `spikes` (d,) is what those that stand
+    out hold beyond the others, 0 for these; `floor` (d,) the rest: U diag(spikes + floor) U' has
+    the given trace.
     """
     d, whole = len(S), trace
     values, U = np.linalg.eigh(S)

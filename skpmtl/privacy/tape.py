@@ -36,19 +36,10 @@ class QueryRecord:
 
 
 class Tape:
-    """Records all that is random in a fit, or plays it.
+    """Records all that is random in a fit, in `releases` and `queries`, or plays it.
 
-    Parameters
-    ----------
-    played : Tape, default=None
-        Its replies are given instead of new ones, whatever the rows are.
-    with_queries : bool, default=False
-        Whether queries are recorded, which takes another answer to each.
-
-    Attributes
-    ----------
-    releases : list of Release
-    queries : list of QueryRecord
+    The replies of `played` are given instead of new ones, whatever the rows are. `with_queries`:
+    whether queries are recorded, which takes another answer to each.
     """
 
     def __init__(self, played=None, *, with_queries=False):

@@ -40,6 +40,9 @@ _KEEP_MODELS = ("algorithm-1", "stateful", "ppsgd")  # updates with a dense mode
 class RunningModels:
     """Updates by plain gradient steps, some with a model that every task keeps over the rounds.
 
+    Steps have length `rate` over the smoothness of the task's objective. W (n_tasks, size), or
+    None, are running models ("ppsgd": personal parts theta_k).
+
     ==============  ======================  ======================================
     update          starts from             sends
     ==============  ======================  ======================================
@@ -49,18 +52,6 @@ class RunningModels:
     "fedprox"       w~                      new model - w~
     "ppsgd"         w~ + theta_k            movement of the shared part
     ==============  ======================  ======================================
-
-    Parameters
-    ----------
-    centred : CentredTasks
-    update : str
-    n_steps : int
-    rate : float, steps have length rate / (smoothness of the task's objective)
-
-    Attributes
-    ----------
-    W : ndarray (n_tasks, size) or None
-        Running models ("ppsgd": personal parts theta_k).
     """
 
     def __init__(self, centred, update, size, *, n_steps, rate):

@@ -34,32 +34,17 @@ def kept(plan, centres):
 
 
 def release_centre(plan, to, centres, length=None, log=None):
-    """The rounds; moves `centres` in place.
+    """The rounds; moves `centres` (n_centres, size), zero at the start, in place.
 
-    Updates of more than 2^22 numbers in all rounds together are not kept among the releases.
+    Updates of more than 2^22 numbers in all rounds together are not kept among the releases. `to`
+    is public: the centre of each task, (n_tasks,), or what it multiplies its contribution by, rows
+    (n_tasks, n_centres) of length 1 at most. `length` is that of the models of most tasks, where
+    the plan follows it; None: updates are in units of their tasks.
 
-    Parameters
-    ----------
-    plan : RoundsPlan
-    to : ndarray (n_tasks,) of int64 or (n_tasks, n_centres)
-        Public: the centre of each task, or what it multiplies its contribution by, rows of length
-        1 at most.
-    centres : ndarray (n_centres, size)
-        Zero at the start.
-    length : float, default=None
-        Of the models of most tasks, where the plan follows it; None: updates are in units of their
-        tasks.
-    log : callable, default=None
-
-    Yields
-    ------
-    PublicDraw of the participants, where they are sampled, and Query for "update": the
-    sum of the clipped updates, (n_centres, size), and "inside": how many were inside the bound,
-    minus one half each.
-
-    -> releases, clip norms
-
-    Raises ValueError when rounds without noise diverge.
+    Yields a PublicDraw of the participants, where they are sampled, and a Query for "update", the
+    sum of the clipped updates (n_centres, size), and "inside": how many were inside the bound,
+    minus one half each. -> releases, clip norms. Raises ValueError when rounds without noise
+    diverge.
     """
     releases, bounds, lengths = [], [], []
     private = plan.noise_multiplier is not None

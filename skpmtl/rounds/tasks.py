@@ -14,23 +14,10 @@ _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
 class RoundsTaskSide(TaskSide):
     """What the tasks of a table answer in the rounds.
 
-    Parameters
-    ----------
-    table : TaskTable
-    problem : Problem
-    which : ndarray (n_tasks,) of int64
-        Centre of each task.
-    relation : Relation, default=None
-        What `which` is instead; rows are then dense.
-    public_init : PublicInit, default=None
-        To which models are differences.
-    n_steps : int, default=12
-        Of an update that is not exact.
-
-    Attributes
-    ----------
-    centred : CentredTasks, serves the rounds and the personalisation
-    updates : ProximalUpdates, or what answers in the same way, what the tasks send
+    `which` (n_tasks,) is the centre of each task, or, with dense rows, `relation` is what it is
+    instead. Models are differences to `public_init`. An update that is not exact takes `n_steps`.
+    `centred` serves the rounds and the personalisation, `updates` (`ProximalUpdates`, or what
+    answers in the same way) is what the tasks send.
     """
 
     def __init__(self, table, problem, which, relation=None, public_init=None, n_steps=_PROX_STEPS):

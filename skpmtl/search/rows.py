@@ -38,13 +38,8 @@ def results_table(params, scores):
 class SplitRows:
     """Rows of all tasks in the long form, each task split by its own rows alone.
 
-    Attributes
-    ----------
-    n_tasks, n_held_out : int
-    training, held_out : tuple
-        X, y and the task ids (None: in a column of X, or, in training, nowhere).
-    kept, tested : ndarray of int64
-        Their rows among those that weigh anything.
+    `training` and `held_out` are X, y and the task ids (None: in a column of X, or, in training,
+    nowhere); `kept` and `tested` are their rows among those that weigh anything.
     """
 
     def __init__(self, estimator, X, y, task, test_size, sample_weight=None):

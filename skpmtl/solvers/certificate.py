@@ -65,21 +65,12 @@ class Gap:
 def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
     """Objective minus the best of two dual values. -> Gap
 
-    The first scales residuals and ridge term into the dual ball; the second, only with a
-    ridge and a norm, keeps the residuals and pays the conjugate of alpha Omega
-    + ridge / 2 ||.||^2. For penalties that are no norms, the first term has their conjugate.
-
-    Parameters
-    ----------
-    loss, penalty, alpha
-        As for `minimize`.
-    W : ndarray (n_tasks, n_features)
-    V : ndarray (n_tasks, n_features)
-        Minus the gradient of the loss at W, where the loss was evaluated last.
-    value, omega : float
-        Of loss and penalty. `omega` may be as inexact as a proximal map makes it.
-    tol : float
-        A gap that closes with it is computed again with the value of the penalty itself.
+    The first scales residuals and ridge term into the dual ball; the second, only with a ridge and
+    a norm, keeps the residuals and pays the conjugate of alpha Omega + ridge / 2 ||.||^2. For
+    penalties that are no norms, the first term has their conjugate. V is minus the gradient of the
+    loss at W, where the loss was evaluated last; `value` and `omega` are of loss and penalty, the
+    latter as inexact as a proximal map makes it. A gap that closes within `tol` is computed again
+    with the value of the penalty itself.
     """
     ridge = loss.ridge
     error, size = loss.rounding(W, value)

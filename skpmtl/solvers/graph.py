@@ -52,20 +52,9 @@ _ROOM = 1 << 27  # numbers of blocks of all tasks, beyond which there is no prec
 def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
     """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, gap, n_iter; dense rows.
 
-    Parameters
-    ----------
-    centred : CentredTasks
-    Omega : ndarray or CSR matrix (n_tasks, n_tasks)
-        Symmetric, positive semi-definite.
-    lam : float > 0
-    tol : float
-        Newton steps end when none of the coefficients moves by more than `tol` times the
-        largest.
-
-    Warns
-    -----
-    ConvergenceWarning
-        When the gap is above a thousandth of the objective.
+    Omega (n_tasks, n_tasks) is symmetric and positive semi-definite. Newton steps end when none of
+    the coefficients moves by more than `tol` times the largest; a ConvergenceWarning says when the
+    gap is above a thousandth of the objective.
     """
     with single_blas_thread():
         unit = unit_of(centred.table, centred.problem.fit_intercept)
@@ -205,13 +194,8 @@ class LossOnGraph:
     With residuals u = theta r and V = X'r - A W at W, the dual value of both is that of u less
     theta^2 / 2 <W, A W>, where the dual norm of theta V must be at most the strength of the norm:
     the conjugate of the penalties at X'u is at most that of the quadratic one at theta A W plus
-    that of the norm at what is left, theta V. Nothing has to be in the range of A.
-
-    Parameters
-    ----------
-    loss : Loss, without a ridge
-    Omega : ndarray or CSR matrix (n_tasks, n_tasks)
-    lam, ridge : float
+    that of the norm at what is left, theta V. Nothing has to be in the range of A. The loss is one
+    without a ridge.
     """
 
     ridge = 0.0  # to those outside: it is in A

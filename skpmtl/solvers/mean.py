@@ -42,13 +42,7 @@ _NO_INDEX = np.empty(0, dtype=np.int64)
 def minimize_exactly(centred, lam, *, tol, max_iter, log=None):
     """-> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter; dense rows.
 
-    Parameters
-    ----------
-    centred : CentredTasks
-    lam : float > 0
-    tol : float
-        Newton steps end when none of the coefficients moves by more than `tol` times the
-        largest.
+    Newton steps end when none of the coefficients moves by more than `tol` times the largest.
     """
     with single_blas_thread():
         if centred.problem.loss == "squared" and centred.table.n_features <= _DIRECT:
@@ -465,12 +459,8 @@ def conjugate_gradient(product, precondition, R, tol, max_iter, floor):
 def newton(state, tol, max_iter, log, kind):
     """Newton steps by conjugate gradients, with halved steps where the objective rises.
 
-    Parameters
-    ----------
-    state : State
-    kind : type or None, `Arrow`, the preconditioner at a state
-
-    -> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
+    `kind`, `Arrow` or None, is the preconditioner at a state. -> W (n_tasks, n_outputs, d), b
+    (n_tasks, n_outputs), objective, n_iter
     """
     centred, lam = state.centred, float(state.strengths.max())
     table, C = centred.table, centred.problem.n_outputs
@@ -536,15 +526,12 @@ def unchanged(R, out):
 
 
 def minimize_related(centred, centres, V, *, tol, max_iter):
-    """Exact models around V @ centres, over which is minimised too; moves `centres`.
+    """Exact models around V @ centres, over which is minimised too.
 
-    Parameters
-    ----------
-    centred : CentredTasks, of dense rows, with a centre for every task
-    centres : ndarray (r, size), zero at the start
-    V : ndarray (n_tasks, r)
+    Moves `centres` (r, size) from zero.
 
-    -> W (n_tasks, n_outputs, d), b (n_tasks, n_outputs), objective, n_iter
+    `centred` has dense rows, and a centre for every task. -> W (n_tasks, n_outputs, d), b (n_tasks,
+    n_outputs), objective, n_iter
     """
     n_iter = fixed_point(centred, centres, tol=tol, max_iter=max_iter, V=V)
     problem, table, lam = centred.problem, centred.table, float(centred.prox_strength[0])

@@ -222,19 +222,12 @@ class FittedShape(Penalty):
 
 
 class ResidualPenalty(Penalty):
-    """Omega of the remainder W - P W, with P the projection on columns over the tasks.
+    """Omega of the remainder W - P W, with P the projection on columns V (m, r) over the tasks.
 
-    As Omega falls under projections, Omega(W - P W) is the minimum of Omega(W - V B) over all B,
-    for the columns V. P W itself has a small ridge, held / 2 ||P W||^2, which makes the conjugate
-    finite.
-
-    Parameters
-    ----------
-    penalty : Penalty
-        A norm of the columns of W that no rotation over the tasks changes.
-    V : ndarray (m, r)
-    held : float > 0
-        Over the strength: ``alpha * held`` is the curvature along V.
+    `penalty`, Omega, is a norm of the columns of W that no rotation over the tasks changes. As it
+    falls under projections, Omega(W - P W) is the minimum of Omega(W - V B) over all B. P W itself
+    has a small ridge, held / 2 ||P W||^2, which makes the conjugate finite: ``alpha * held`` is the
+    curvature along V.
     """
 
     has_factors = is_norm = False

@@ -45,13 +45,9 @@ class Datafit:
     """A loss of rows.
 
     A subclass defines `value` and `derivatives`; the other methods where scores are not what is
-    predicted.
-
-    Attributes
-    ----------
-    reach : float, how far the score of a row moves in a step of Newton's method at most
-    searched : bool, whether steps are halved where they do not lower the loss of a task
-    has_exposures : bool, whether weights are exposures, which nothing bounds
+    predicted. `reach` is how far the score of a row moves in a step of Newton's method at most,
+    `searched` whether steps are halved where they do not lower the loss of a task, and
+    `has_exposures` whether weights are exposures, which nothing bounds.
     """
 
     reach, searched, has_exposures = 4.0, False, False

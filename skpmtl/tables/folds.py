@@ -37,20 +37,11 @@ def deal(codes, n_splits, labels=None, order=None):
 def folds_of(table, cv):
     """Folds of the labelled rows of a table. -> list of masks (train, test), each (N,)
 
-    Parameters
-    ----------
-    table : TaskTable
-        With encoded targets.
-    cv : int, splitter or iterable of (train, test)
-        A number of folds deals out the rows of every task (`deal`); where all tasks know all rows
-        of one X, these rows. Anything else splits the rows of X as they were given (of a mapping,
-        task after task); of rows that have one task each it gets targets, as numbers, and tasks, as
-        groups.
-
-    Raises
-    ------
-    ValueError
-        For fewer than two folds, more than rows, and folds without rows to train on or to test.
+    A number `cv` deals out the rows of every task (`deal`); where all tasks know all rows of one X,
+    these rows. Anything else splits the rows of X as they were given (of a mapping, task after
+    task); of rows that have one task each it gets targets, as numbers, and tasks, as groups. Raises
+    ValueError for fewer than two folds, more than rows, and folds without rows to train on or to
+    test.
     """
     wide, n_rows = table.rows is not None, table.X.shape[0]
     place = table.rows if wide else table.order
@@ -87,18 +78,10 @@ def folds_of(table, cv):
 
 
 def some_rows(table, keep, *, spread):
-    """The table of some rows; tasks that keep none are not in it.
+    """The table of the rows of a mask (N,), and positions of the tasks that keep some.
 
-    Parameters
-    ----------
-    table : TaskTable
-        With encoded targets.
-    keep : ndarray of bool (N,)
-    spread : bool
-        Of classes: whether labels are spread where a task lacks one among these rows, see
-        `class_targets`.
-
-    -> part : TaskTable, tasks : ndarray of int, positions of its tasks in `table`
+    `spread`, of classes: whether labels are spread where a task lacks one among these rows, see
+    `class_targets`.
     """
     counts = np.bincount(table.codes[keep], minlength=table.n_tasks)
     tasks = np.flatnonzero(counts)

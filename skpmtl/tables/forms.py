@@ -232,31 +232,16 @@ def _read_mapping(estimator, X, y, task, reset):
 def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     """Features of rows and their task ids, which may be a column of X.
 
-    Parameters
-    ----------
-    estimator : object
-        Its parameters ``<name>_feature`` are the columns of ids, by name or position.
-    X : as given by the user
-    given : dict of str to array-like or None
-        Ids that were given in addition to X, such as {"task": None}.
-    fitted : dict of str to int or None, default=None
-        Positions of the columns in the fit; None in fit itself.
-    accept_sparse : str or False, default="csr"
+    Parameters ``<name>_feature`` of the estimator are the columns of ids, by name or position;
+    `given` has ids that were given in addition to X, such as {"task": None}, and `fitted` positions
+    of the columns in the fit, None in fit itself.
 
-    Returns
-    -------
-    matrix : ndarray or CSR
-        Not checked for NaN, and with the columns of ids where it would have to be copied without
-        them, see `kept_columns`.
-    ids : dict of str to array-like or None
-    positions : dict of str to int or None
-        Of the columns of ids.
+    -> matrix, ndarray or CSR, not checked for NaN, and with the columns of ids where it would have
+    to be copied without them, see `kept_columns`; ids by name, or None; positions of these columns
+    by name
 
-    Raises
-    ------
-    ValueError
-        For ids that are given twice, for two kinds of ids in one column, and for a table without
-        any other column, or with one that is not numeric.
+    Raises ValueError for ids that are given twice, for two kinds of ids in one column, and for a
+    table without any other column, or with one that is not numeric.
     """
     features = {name: getattr(estimator, f"{name}_feature") for name in given}
     columns = [name for name, feature in features.items() if feature is not None]
@@ -366,28 +351,13 @@ def read_target(estimator, y):
 def read_training(
     estimator, X, y, task=None, sample_weight=None, *, tasks="auto", form=None, all_rows=False
 ):
-    """Read the input of fit, or, with the `form` of the fit, of personalize.
+    """Read the input of fit, or, with its `form`, of personalize. -> TaskTable, InputForm
 
-    Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator in fit.
-
-    Parameters
-    ----------
-    estimator : object with the attribute `task_feature`
-        Its `dtype`, if it has one, is the type of dense rows that tasks do not share.
-    X, y, task, sample_weight
-        As given by the user, in any form.
-    tasks : "auto" or array-like of ids
-        Public list of tasks.
-    form : InputForm, default=None
-    all_rows : bool, default=False
-        Where records are protected: rows of weight 0 stay in the table, and none is above 1.
-
-    Returns
-    -------
-    table : TaskTable
-        With `y` as given (not converted, not checked for NaN) and weights as given (checked), in
-        table order.
-    form : InputForm
+    Sets ``n_features_in_`` and ``feature_names_in_`` of the estimator in fit. Its `dtype`, if it
+    has one, is the type of dense rows that tasks do not share. X, y, task and sample_weight are as
+    the user gave them, in any form; `tasks` is the public list. The table has `y` as given (not
+    converted, not checked for NaN) and weights as given (checked). `all_rows`, where records are
+    protected: rows of weight 0 stay in the table, and none is above 1.
     """
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")

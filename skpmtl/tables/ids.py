@@ -7,18 +7,10 @@ from sklearn.utils.validation import column_or_1d
 
 
 def factorize(values):
-    """Number the distinct values of a column.
+    """Number the distinct values of a column or list. -> codes, uniques
 
-    Parameters
-    ----------
-    values : array-like of shape (n,), numpy, pandas, polars or list
-
-    Returns
-    -------
-    codes : ndarray of shape (n,), int64
-        Position of each value in `uniques`; -1 where the value is missing (NaN, None, NA).
-    uniques : ndarray of shape (m,)
-        Distinct values in no particular order.
+    codes (n,), int64: position of each value in `uniques`, which has no particular order; -1 where
+    the value is missing (NaN, None, NA).
     """
     # pandas hashes, without a copy; among objects its older versions take "a\\0" for "a".
     if hasattr(values, "factorize") and np.ndim(values) == 1 and values.dtype != object:

@@ -53,22 +53,11 @@ class PublicInit(Public):
 
 
 def read_public_init(init, n_features, *, classes=None, names=None, fit_intercept=True, middle=0.0):
-    """The parameter `init`. -> PublicInit, or None
+    """The parameter `init`, see `_FORMS`. -> PublicInit, or None
 
-    Parameters
-    ----------
-    init : None, array-like, mapping, estimator or billboard
-        See `_FORMS`. Of an estimator with a shared model that is the shared model.
-    n_features : int
-    classes : ndarray, default=None
-        Sorted labels of the fit; None: real targets.
-    names : list of str, default=None
-        Of the features of the fit.
-    fit_intercept : bool, default=True
-    middle : float, default=0.0
-        Intercept of a public initial model that has none of its own.
-
-    Raises TypeError, ValueError for other things, and models that do not suit the fit.
+    `classes` are the sorted labels of the fit, None for real targets, `names` those of its
+    features. `middle` is the intercept of a public initial model that has none of its own. Raises
+    TypeError or ValueError for other things, and models that do not suit the fit.
     """
     if init is None or isinstance(init, PublicInit):
         if init is not None:

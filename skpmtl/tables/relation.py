@@ -108,12 +108,8 @@ class Relation(Public):
     def with_tasks(self, given):
         """A copy that knows covariates of further tasks, or other covariates of known ones.
 
-        Parameters
-        ----------
-        given : DataFrame or mapping
-            As `read_relation` takes it; further columns are left out.
-
-        Raises ValueError where a column is missing, or a category that no task of the fit has.
+        `given` is as for `read_relation`; further columns are left out. Raises ValueError where a
+        column is missing, or a category that no task of the fit has.
         """
         if not self.columns:
             raise ValueError(
@@ -251,15 +247,9 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False, most=None
 def _on(tasks, ids, coded, names, columns, quiet, most=None, n_all=None):
     """The relation of coded columns, of which those are kept that say something new.
 
-    Parameters
-    ----------
-    tasks : ndarray (m,)
-    ids : ndarray (n,)
-        Of the rows of `coded` (n, p); with all of `tasks` among them.
-    most : int, default=None
-        Number of columns with the constant to take at most.
-    n_all : int, default=None
-        How many there could be; None: those that say something new.
+    The rows of `coded` (n, p) are those of `ids` (n,), with all of `tasks` (m,) among them. `most`
+    is how many columns, with the constant, are taken at most, and `n_all` how many there could be;
+    None: those that say something new.
     """
     at = np.argsort(ids)
     ids, coded = ids[at], coded[at]
@@ -440,23 +430,12 @@ def _coded(ids, columns, kinds):
 
 # -------------------------------------------------------------------------- graphs
 def laplacian(given, tasks, *, order=None):
-    """Penalty Omega (m, m) over the tasks in sorted order.
+    """Penalty Omega (m, m), CSR or dense, over the tasks in sorted order.
 
-    Parameters
-    ----------
-    given : sparse matrix, graph of networkx or ndarray (m, m)
-        As for `read_relation`. Of weights between tasks, a sparse matrix or graph, Omega is the
-        Laplacian: tr(W Omega W') = 1/2 sum_jk weight_jk |w_j - w_k|^2. A dense array is Omega
-        itself.
-    tasks : ndarray (m,)
-    order : ndarray (m,), default=None
-
-    -> Omega : CSR matrix or ndarray (m, m)
-
-    Raises
-    ------
-    ValueError
-        For weights below zero, or an Omega that is not symmetric or not positive semi-definite.
+    `given` is as for `read_relation`. Of weights between tasks, a sparse matrix or graph, Omega is
+    the Laplacian: tr(W Omega W') = 1/2 sum_jk weight_jk |w_j - w_k|^2. A dense array is Omega
+    itself. Raises ValueError for weights below zero, or an Omega that is not symmetric or not
+    positive semi-definite.
     """
     m, order = len(tasks), tasks if order is None else order
     if hasattr(given, "adjacency") and not sparse.issparse(given):  # networkx

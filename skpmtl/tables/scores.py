@@ -13,14 +13,8 @@ _BLOCK = 1 << 19  # numbers that a thread predicts from at a time
 def row_scores(rows, coef, intercept, mean_coef, mean_intercept):
     """x' w + b of every row with the model of its task, the mean model for unseen tasks.
 
-    Parameters
-    ----------
-    rows : skpmtl.tables.forms.Rows
-    coef : ndarray (n_tasks, n_features) or (n_tasks, n_classes, n_features)
-    intercept : ndarray (n_tasks,) or (n_tasks, n_classes)
-    mean_coef, mean_intercept, without the first dimension
-
-    -> scores : ndarray (n_rows,) or (n_rows, n_classes)
+    -> (n_rows, [n_classes]); `coef` (n_tasks, [n_classes,] n_features), `intercept` (n_tasks,
+    [n_classes]); means lack the first dimension.
     """
     X, (*several, d) = rows.X, coef.shape[1:]
     C = several[0] if several else 1

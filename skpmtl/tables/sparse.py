@@ -11,19 +11,9 @@ def checked(X):
     """A sparse matrix whose arrays are sound; anything else as it is.
 
     Compiled loops, here and in scipy, do not check indices: one that is out of range reads and
-    writes the memory of something else.
-
-    Parameters
-    ----------
-    X : object
-
-    Returns
-    -------
-    X : object
-        The same object if there is nothing to mend. Otherwise a CSR matrix with the entries of a
-        row in the order of their columns, those of one place added up, and indices of 32 bits
-        where they suffice: loops are compiled again for others.
-
+    writes the memory of something else. The result is the same object if there is nothing to mend;
+    otherwise a CSR matrix with the entries of a row in the order of their columns, those of one
+    place added up, and indices of 32 bits where they suffice: loops are compiled again for others.
     Raises ValueError for arrays that do not describe a matrix of this shape.
     """
     if not sparse.issparse(X):

@@ -85,14 +85,9 @@ def _plain_labels(labels):
 def encode_labels(table, classes=None, *, positions=False):
     """Class labels of a table -> (codes, classes).
 
-    Parameters
-    ----------
-    table : TaskTable
-    classes : ndarray, default=None
-        Known classes; other labels are refused. None: the sorted distinct labels.
-    positions : bool, default=False
-        Whether whole numbers may stand for classes that are text, as tools of scikit-learn encode
-        labels: their positions in the sorted list. The classes are then these numbers.
+    Labels other than those of `classes` are refused; None: the sorted distinct labels. `positions`:
+    whole numbers may stand for classes that are text, as tools of scikit-learn encode labels: their
+    positions in the sorted list. The classes are then these numbers.
     """
     codes, labels = factorize(table.y)
     if (codes < 0).any():
@@ -185,17 +180,9 @@ def refuse_target(table, bad, problem, remedy="Drop these rows."):
 def pair_known(y, predicted, labels=None, sample_weight=None):
     """Targets and predictions of all known labels, as vectors, from any form.
 
-    Parameters
-    ----------
-    y : array-like or mapping
-    predicted : ndarray or mapping
-        What the estimator predicts for the same rows.
-    labels : ndarray of shape (n_tasks,), default=None
-        Tasks of the columns of wide predictions; a DataFrame `y` is put in this order.
-    sample_weight : array-like of shape (n_samples,), default=None
-        Weights of rows; not with mappings.
-
-    -> y, predicted, sample_weight : ndarray of shape (n_known,); the last may be None
+    `labels` are the tasks of the columns of wide predictions: a DataFrame `y` is put in this order.
+    Weights of rows do not go with mappings. -> y, predicted, sample_weight, (n_known,); the last
+    may be None
     """
     if isinstance(predicted, Mapping):
         if sample_weight is not None:

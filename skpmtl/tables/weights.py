@@ -86,17 +86,8 @@ def _numbers(given, n_rows, limit, where=""):
 def class_weights(given, classes, limit=np.inf):
     """Weight of each class, (n_classes,), from the parameter `class_weight`; None: by counts.
 
-    Parameters
-    ----------
-    given : "balanced" or mapping of class to float, classes that are not named weigh 1
-    classes : ndarray (n_classes,)
-    limit : {1.0, inf}, default=inf, the largest weight allowed
-
-    Raises
-    ------
-    ValueError
-        For weights that are negative, not finite or above the limit, and for labels that are no
-        class.
+    Classes that a mapping does not name weigh 1. Raises ValueError for weights that are negative,
+    not finite or above the `limit`, and for labels that are no class.
     """
     if not isinstance(given, Mapping):
         return None

@@ -48,13 +48,8 @@ class Link(asyncio.Protocol):
     """One connection to another server, in the place of MPyC's, which trusts all input.
 
     Frames are MPyC's: program counter (8 bytes), length (4), and the numbers. Nothing is kept of a
-    frame that is longer than any message of the job, or that comes when too much is unread.
-
-    Parameters
-    ----------
-    run : Run
-    peer : int, default=None
-        Server at the other end; None: the one who connected, named by its certificate.
+    frame that is longer than any message of the job, or that comes when too much is unread. `peer`
+    is the server at the other end; None: the one who connected, named by its certificate.
     """
 
     def __init__(self, run, peer=None):

@@ -150,13 +150,9 @@ def product_of_shares(weights, values):
 class Veil:
     """Masks this server's terms: a recipient of all three learns only their sum.
 
-    Two servers have each key, and take and give its stream, so that the three veils of a number
-    add up to 0. A random number below 2^18 of each server hides the last bits of the sum, as
-    rounding would: exact products would betray the weights.
-
-    Parameters
-    ----------
-    own, other : bytes, the key of this server and that of the next one
+    Two servers have each key (`own`, and `other` of the next server), and take and give its stream,
+    so that the three veils of a number add up to 0. A random number below 2^18 of each server hides
+    the last bits of the sum, as rounding would: exact products would betray the weights.
     """
 
     def __init__(self, own, other):

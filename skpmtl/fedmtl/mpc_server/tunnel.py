@@ -18,15 +18,8 @@ _PIECE = 2**18  # bytes that are passed on at a time
 class Tunnels:
     """Mutual TLS between the sockets of the servers, by a thread of each.
 
-    Parameters
-    ----------
-    rank : int
-    addresses : list of str, of all servers, "host:port"
-    folder : Path, of this server, with its certificate and short enough for names of sockets
-
-    Attributes
-    ----------
-    sent : int, bytes to other servers, before encryption
+    `folder` is that of this server, with its certificate and short enough for names of sockets.
+    `sent` counts bytes to other servers, before encryption.
     """
 
     def __init__(self, rank, addresses, folder):
