@@ -55,6 +55,7 @@ from .model_protected_methods import (
     FIELDS,
     OUTPUT,
     PRIVATE_MTL,
+    SEVERAL,
     Problem,
     candidates,
     entry,
@@ -130,10 +131,8 @@ def allocation(quick=False, repeats=8):
         for q in ratios
     ]
     settings += [
-        ("ours, low-rank", "ours, low-rank, 3 releases", "exponent", a,
-         {"n_releases": 3, "allocation": a})
-        for a in exponents
-    ]  # fmt: skip
+        (name, name, "exponent", a, {"allocation": a}) for name in SEVERAL for a in exponents
+    ]
     counts = (2, 10) if quick else (1, 2, 3, 5, 10, 20, 50)
     first = {}
     for name, label, parameter, value, fixed in settings:

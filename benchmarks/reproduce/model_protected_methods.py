@@ -130,6 +130,7 @@ PRIVATE_MTL = {
     "Algorithm 2, as published": (PublishedMPMTLLowRank, {"mechanism": "wishart-published"}),
     "Algorithm 3, as published": (PublishedMPMTLGroupSparse, {"mechanism": "wishart-published"}),
 }
+SEVERAL = {"ours, low-rank, 3 releases": (PublishedMPMTLLowRank, {"n_releases": 3})}
 EXACT = {"trace norm, not private": MPMTLLowRank, "L2,1 norm, not private": MPMTLGroupSparse}
 OUTPUT = {
     "DP-AGGR, group privacy": (DPAggregation, "published"),
@@ -173,7 +174,7 @@ def build(name, epsilon, problem, data, seed, *, fraction=None, **parameters):
         if group == "published":
             parameters = {"max_task_rows": problem.max_task_rows, **parameters}
         return estimator(group=group, **problem.bounds, **common, **parameters)
-    estimator, how = PRIVATE_MTL[name]
+    estimator, how = (PRIVATE_MTL | SEVERAL)[name]
     if fraction is not None:
         clip = problem.clip_norm
         how = {
