@@ -52,29 +52,17 @@ FAMILIES = (("common",), ("mean", "mean and low-rank"), ("alone", "low-rank", "s
 
 @dataclass
 class Structure(Public):
-    """A prior w ~ N(centre, kappa s^2 M) that tasks may share, with a scale per task.
+    """A prior w ~ N(centre, kappa s^2 M) that tasks may share, with a scale per task."""
 
-    Attributes
-    ----------
-    name : str
-        One of `WEIGHTS`.
-    weight : float
-        Public weight of the structure before a task's own evidence; they sum to 1.
-    centre : ndarray (d,), or (C, d) of more than two classes
-    moment : ndarray (d, d) or (d,)
-        M, of trace 1, or its diagonal; the same for every class.
-    snr_centre, snr_spread : float or None
-        Centre and width of the prior on log10(snr); None before a vote says something of them.
-    share : float or None
-        Released share of the tasks that follow it, noise and all; None before a vote.
-    """
-
-    name: str
-    weight: float
-    centre: np.ndarray
-    moment: np.ndarray
+    name: str  # one of `WEIGHTS`
+    weight: float  # public weight of the structure before a task's own evidence; they sum to 1
+    centre: np.ndarray  # (d,), or (C, d) of more than two classes
+    moment: np.ndarray  # (d, d) or (d,), M, of trace 1, or its diagonal; the same for every class
+    # `snr_centre`, `snr_spread`: centre and width of the prior on log10(snr); None before a
+    # vote says something of them
     snr_centre: float | None = None
     snr_spread: float | None = None
+    # released share of the tasks that follow it, noise and all; None before a vote
     share: float | None = None
 
     constraints = {

@@ -90,21 +90,10 @@ _NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
 
 def release_structures(population, plan, source, log=None, ending=None):
-    """The curator of a fit, see `skpmtl.exchange`.
+    """The curator of a fit, see `skpmtl.exchange`. -> StructureBillboard
 
-    Parameters
-    ----------
-    population : Population
-    plan : StructurePlan
-    source : noise source
-        For the report, which names it.
-    log : callable, default=None
-    ending : callable, default=None
-        Generator of further queries of a course, which may replace its billboard.
-
-    Returns
-    -------
-    billboard : StructureBillboard
+    `source` is for the report, which names it. `ending` generates further queries of a course, and
+    may replace its billboard.
     """
     course = _Course(population, plan, log)
     if plan.budget_shares:

@@ -43,15 +43,8 @@ _LOOSE = 1e-3  # Newton steps of models of which only the direction counts
 class Evidence:
     """Criteria and models of all tasks of a table, of one structure after another.
 
-    Parameters
-    ----------
-    table : TaskTable
-    n_tasks : int
-        How many shaped the structures.
-    classification : bool
-    fit_intercept : bool
-    own_centres : ndarray (n_tasks, d), default=None
-        Centres of the tasks, of a relation, in place of those of structures that have one.
+    `n_tasks` is how many tasks shaped the structures. `own_centres` (n_tasks, d) are centres of the
+    tasks, of a relation, in place of those of structures that have one.
     """
 
     def __init__(self, table, n_tasks, *, classification, fit_intercept, own_centres=None):

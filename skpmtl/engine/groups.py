@@ -74,34 +74,20 @@ _CLEAR, _ENOUGH, _HELD = 2.0, 0.5, 7.0  # see `GroupSearch.find`
 
 @dataclass(eq=False)
 class Groups(Public):
-    """Centres of groups, as a prior w ~ sum_j pi_j N(c_j, kappa s^2 M_i) over spreads i.
+    """Centres of groups, as a prior w ~ sum_j pi_j N(c_j, kappa s^2 M_i) over spreads i."""
 
-    Attributes
-    ----------
-    centres : ndarray (K, d)
-        c_j.
-    counts : ndarray (K,)
-        Released numbers of tasks, noise and all; pi_j is in their proportion.
-    spreads : ndarray (5,)
-        Weights of `SPREADS`.
-        All 0: groups differ in their levels alone, and slopes are those of the structures.
-    moment : ndarray (d, d)
-        Shape of the first of them, of trace 1; the others have I / d.
-    levels : ndarray (K,) or None
-        Intercepts of the centres; None: levels are pooled over all groups.
-    level_spread : float or None
-        Standard deviation of the levels of tasks about these.
-    along_centres : bool
-        Whether the level of a task at its mean row is about that of the centre there, and not about
-        that of the pooled slopes.
-    """
-
-    centres: np.ndarray
+    centres: np.ndarray  # (K, d), c_j
+    # (K,), released numbers of tasks, noise and all; pi_j is in their proportion
     counts: np.ndarray
+    # (5,), weights of `SPREADS`. All 0: groups differ in their levels alone, and slopes are
+    # those of the structures.
     spreads: np.ndarray
-    moment: np.ndarray
+    moment: np.ndarray  # (d, d), shape of the first of them, of trace 1; the others have I / d
+    # (K,), intercepts of the centres; None: levels are pooled over all groups
     levels: np.ndarray | None = None
-    level_spread: float | None = None
+    level_spread: float | None = None  # standard deviation of the levels of tasks about these
+    # whether the level of a task at its mean row is about that of the centre there, and not
+    # about that of the pooled slopes
     along_centres: bool = False
 
     added = ("levels", "level_spread", "along_centres")

@@ -69,33 +69,15 @@ _MODE = np.zeros(1), np.full(1, math.sqrt(2.0 * math.pi))
 
 @dataclass(eq=False)
 class Level(Public):
-    """What was released of the levels of tasks.
+    """What was released of the levels of tasks."""
 
-    Attributes
-    ----------
-    intercept : float
-        b0, the score of the pooled model at 0.
-    coef : ndarray (d,)
-        a, its slopes.
-    window : float or None
-        B, half-width of the window of levels; None for classifiers.
-    noise_std : float or None
-        s0, of a row; None for classifiers, and before it was released.
-    spread : float or None
-        tau; None before it was released.
-    pooled : bool
-        Whether all levels are pooled, whatever they are: q = 0.
-    noise_octaves : float
-        Std of the noise of the guarantee in log2 s0.
-    """
-
-    intercept: float
-    coef: np.ndarray
-    window: float | None
-    noise_std: float | None = None
-    spread: float | None = None
-    pooled: bool = False
-    noise_octaves: float = 0.0
+    intercept: float  # b0, the score of the pooled model at 0
+    coef: np.ndarray  # (d,), a, its slopes
+    window: float | None  # B, half-width of the window of levels; None for classifiers
+    noise_std: float | None = None  # s0, of a row; None for classifiers, and before it was released
+    spread: float | None = None  # tau; None before it was released
+    pooled: bool = False  # whether all levels are pooled, whatever they are: q = 0
+    noise_octaves: float = 0.0  # std of the noise of the guarantee in log2 s0
 
     added = ("noise_octaves",)
     constraints = {
@@ -243,24 +225,10 @@ def scale_of(counts, std, n_tasks):
 def window_of(counts, std, n_tasks):
     """The window that holds the levels of most tasks, from a noisy `sum_of_octaves`.
 
-    Parameters
-    ----------
-    counts : ndarray (160,)
-    std : float
-        Of the noise of one count.
-    n_tasks : int
-
-    Returns
-    -------
-    window : (float, float) or None
-        Middle and half-width; None where none stands out.
-
-    Notes
-    -----
-    A window is one to three octaves of one sign, in which tasks are spread evenly, or all up to
-    twice a power of two, about 0 like normal numbers whose std that is. With the shares t of the
-    tasks that a window expects in the bins its log-likelihood over none is
-    (m t'h - m^2 t't / 2) / std^2; the most probable one is taken.
+    -> (middle, half-width), or None where none stands out. A window is one to three octaves of one
+    sign, in which tasks are spread evenly, or all up to twice a power of two, about 0 like normal
+    numbers whose std that is. With the shares t of the tasks that a window expects in the bins its
+    log-likelihood over none is (m t'h - m^2 t't / 2) / std^2; the most probable one is taken.
     """
     shares, places, middle, width, prior = _windows()
     noise = max(std / n_tasks, _LEAST)
@@ -301,14 +269,9 @@ def _windows():
 
 # ------------------------------------------------------------------------ the task side
 class TaskLevels:
-    """Levels of all tasks of a table.
+    """Levels of all tasks of a table, of real targets or two classes.
 
-    Parameters
-    ----------
-    table : TaskTable
-        Of real targets or two classes.
-    related : ndarray (n_tasks, d + 1), default=None
-        Models of a relation, level last, in place of the pooled one.
+    `related` (n_tasks, d + 1) are models of a relation, level last, in place of the pooled one.
     """
 
     def __init__(self, table, related=None):
@@ -450,26 +413,12 @@ class TaskLevels:
         return middle, error, square / variance, inside, -math.log(8.0 * level.window)
 
     def posterior(self, found, sums, level, width=None, parts=()):
-        """Models with pooled levels and their noise, of real targets.
+        """Models with pooled levels and their noise, of real targets. -> Moments, noise
 
-        Parameters
-        ----------
-        found : Moments
-            Of the slopes.
-        sums : TaskSums
-        level : Level
-        width : float, default=None
-            Of the public range of the target; None: of the window.
-        parts : list of (ndarray (n_tasks,), Level)
-            As of `intercepts`.
-
-        Returns
-        -------
-        found : Moments
-            With the level, a mixture of a pooled and a free one.
-        noise : (ndarray (n_tasks,), ndarray (n_tasks,))
-            As of `skpmtl.local.posterior.own_noise`: with the released one as prior where the
-            task is like others.
+        `found` are moments of the slopes; those returned have the level, a mixture of a pooled and
+        a free one. `width` is that of the public range of the target; None: of the window. `parts`
+        are as of `intercepts`. The noise is as of `skpmtl.local.posterior.own_noise`: with the
+        released one as prior where the task is like others.
         """
         mean, unit, square, inside = 0.0, 0.0, 0.0, 0.0
         with np.errstate(all="ignore"):

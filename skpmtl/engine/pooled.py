@@ -34,14 +34,9 @@ _EVEN = 10.0  # median variances of features, which the curvature is at most wit
 def bounds_of(ratio, part, least=2.0):
     """Bounds on the updates of all rounds, in units of the window.
 
-    Parameters
-    ----------
-    ratio : float
-        Tasks times mu over the root of the numbers of a model; infinite without noise.
-    part : float
-        Of the ratio, which the path is.
-    least : float, default=2.0
-        Length of the path with little budget.
+    `ratio` is the number of tasks times mu over the root of the numbers of a model, infinite
+    without noise, and `part` the share of it that the path is. `least` is the length of the path
+    with little budget.
     """
     if not np.isfinite(ratio):
         n_rounds, path = PLAIN_ROUNDS, _PLAIN_PATH
@@ -64,19 +59,11 @@ def with_ones(table, scale, offset=None):
 
 
 class PooledUpdates:
-    """What the tasks of a table send in the rounds.
+    """What the tasks of a table of real targets or two classes send in the rounds.
 
-    Parameters
-    ----------
-    table : TaskTable
-        Of real targets or two classes.
-    levels : TaskLevels, default=None
-        With them features that are far larger than most, or far from 0, do not set the strength:
-        the others would hardly move.
-    exact : bool, default=False
-        Without noise tasks of few rows follow the pooled model more, and their levels less.
-    related : bool, default=False
-        Whether each task has a pooled model of its own.
+    With `levels`, features that are far larger than most, or far from 0, do not set the strength:
+    the others would hardly move. `exact`: without noise tasks of few rows follow the pooled model
+    more, and their levels less. `related`: each task has a pooled model of its own.
     """
 
     def __init__(self, table, levels=None, exact=False, related=False):

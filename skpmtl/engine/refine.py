@@ -64,18 +64,11 @@ class Refinement:
         return std, float(self.n_tasks), self.tilt, sampling
 
     def sharpen(self, S, variance, shares, rival=None, refine=False):
-        """Rank and floor of a released moment, by votes; kept where they are clearly likelier.
+        """Rank and floor of a released moment S, by votes; kept where they are clearly likelier.
 
-        Parameters
-        ----------
-        S : ndarray (d, d)
-        variance : float
-        shares : sequence
-            Of the votes on rank, floor and the rival.
-        rival : ndarray (d,), default=None
-            Another prior, which must not be likelier.
-        refine : bool, default=False
-            Keep it only where the floor is so low that rounds of blocks are worth their budget.
+        `shares` are of the votes on rank, floor and the `rival`, another prior, which must not be
+        likelier. `refine`: keep it only where the floor is so low that rounds of blocks are worth
+        their budget.
         """
         d = len(S)
         known = Spectrum.of(S, *self.noise(variance, d))

@@ -32,23 +32,12 @@ _LEAST = 1e-4  # weight over the largest, from which a pair counts
 
 @dataclass(eq=False)
 class Residuals(Public):
-    """What was released of distances from the mean model.
+    """What was released of distances from the mean model."""
 
-    Attributes
-    ----------
-    counts : ndarray (81,)
-        Noisy sums of the shares in octaves 2^-40 to 2^40.
-    noise_std : float
-        Of one of them.
-    n_tasks : int
-    width : float
-        Public width of the range, or the window, of targets.
-    """
-
-    counts: np.ndarray
-    noise_std: float
+    counts: np.ndarray  # (81,), noisy sums of the shares in octaves 2^-40 to 2^40
+    noise_std: float  # of one of them
     n_tasks: int
-    width: float
+    width: float  # public width of the range, or the window, of targets
 
     constraints = {
         "noise_std": [Interval(Real, 0, None, closed="left")],

@@ -30,20 +30,11 @@ PRIOR_OF_NEW = np.where(WEIGHTS_OF_NEW > 0, -1.0, 0.0)
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Q diag(spikes + floor) Q', of trace 1 at the floor as it is.
+    """Q diag(spikes + floor) Q', of trace 1 at the floor as it is."""
 
-    Attributes
-    ----------
-    Q : ndarray (d, d)
-        Orthonormal; directions that stand out are the last ones.
-    spikes : ndarray (d,)
-        What they hold beyond the floor; 0 for others.
-    floor : ndarray (d,)
-    """
-
-    Q: np.ndarray
-    spikes: np.ndarray
-    floor: np.ndarray
+    Q: np.ndarray  # (d, d), orthonormal; directions that stand out are the last ones
+    spikes: np.ndarray  # (d,), what they hold beyond the floor; 0 for others
+    floor: np.ndarray  # (d,)
 
     @classmethod
     def of(cls, S, std, trace, tilt, sampling):
@@ -113,22 +104,10 @@ class Spectrum:
 
     # --------------------------------------------------------------------- block rounds
     def read_block(self, S, std, tilt, sampling, n_tasks):
-        """What a release of `sum_of_blocks` in `basis` says.
+        """What a release S (d, d) of `sum_of_blocks` in `basis` says.
 
-        Parameters
-        ----------
-        S : ndarray (d, d)
-        std, tilt, sampling : float
-            As of `Spectrum.of`.
-        n_tasks : int
-
-        Returns
-        -------
-        step : ndarray (d, rank)
-            Towards which the directions move, up to its length.
-        E : ndarray (d, j)
-            Further directions that stand out.
-        sizes : ndarray (j,)
+        `std`, `tilt` and `sampling` are as of `of`. -> step (d, rank), towards which the directions
+        move, up to its length; E (d, j), further directions that stand out; their sizes (j,)
         """
         k, B = self.rank, self.basis
         values, R = np.linalg.eigh(S[:k, :k])

@@ -28,18 +28,9 @@ _LOOSE = 1e-3  # Newton steps of updates
 class StructureTaskSide(TaskSide):
     """The task side for the tasks of a table.
 
-    An answer follows from the query and the rows; what is kept is kept for speed.
-
-    Parameters
-    ----------
-    table : TaskTable
-    n_tasks : int
-        Of the whole population.
-    settings : dict
-        As of `Evidence`.
-    plan : StructurePlan
-    classes_posterior : bool, default=False
-        Whether final models of classes come with their posterior.
+    An answer follows from the query and the rows; what is kept is kept for speed. `n_tasks` is that
+    of the whole population, `settings` are those of `Evidence`. `classes_posterior`: final models
+    of classes come with their posterior.
     """
 
     remembers = False

@@ -37,18 +37,8 @@ def sum_of_differences(name):
 class Tally:
     """The outcome of a vote on evidence.
 
-    Parameters
-    ----------
-    released : ndarray (n_differences,)
-    std : float
-        Of the noise of one of them.
-    n_priors : int
-
-    Attributes
-    ----------
-    total : ndarray (n_priors,)
-        Log-likelihood of each prior, less that of the first.
-    std : float
+    `std` is that of the noise of one of the released differences; `total` (n_priors,) is the
+    log-likelihood of each prior, less that of the first.
     """
 
     def __init__(self, released, std, n_priors):
@@ -64,16 +54,8 @@ class Tally:
 def evidences(table, priors, snr_centre, settings):
     """Log evidence of every task under each prior N(0, kappa s^2 M), (n_tasks, n_priors).
 
-    Parameters
-    ----------
-    table : TaskTable
-        Of real targets.
-    priors : list of ndarray (d, d) or (d,)
-        M, of trace 1.
-    snr_centre : float
-        Of the scale, over which the evidence is averaged.
-    settings : dict
-        Of `LocalModels`.
+    Of real targets. `priors` are M (d, d) or (d,), of trace 1; the evidence is averaged over scales
+    about `snr_centre`. `settings` are those of `LocalModels`.
     """
     m, local = table.n_tasks, LocalModels(table, **settings)
     penalty = vote_penalty(float(np.clip(snr_centre, *_RANGE)), _SPREAD)

@@ -88,36 +88,16 @@ class Candidates:
 
 
 def averaged_models(table, fit_intercept, scale, candidates, centres, which, unit):
-    """Averages over priors of all tasks, squared loss.
+    """Averages over priors of all tasks, squared loss, dense rows. -> evidence, W, b
 
-    Parameters
-    ----------
-    table : TaskTable
-        With dense rows.
-    fit_intercept : bool
-        Local intercept, not penalised.
-    scale : ndarray (n_tasks,)
-        Weight of the sum of the losses of a task; the unit of the strengths.
-    candidates : Candidates
-    centres : ndarray (n_centres, d)
-    which : ndarray (n_tasks,) of int64
-        Centre of each task.
-    unit : ndarray (n_tasks,)
-        What it multiplies its centre by.
+    `scale` (n_tasks,) is the weight of the sum of the losses of a task, and the unit of the
+    strengths. A task multiplies its centre, centres[which[k]], by unit[k]. The evidence is the
+    logarithm of that of all priors together, times their weights, up to what is common to all
+    priors; -inf for tasks without evidence, see `skpmtl.local.prior.mixed`.
 
-    Returns
-    -------
-    evidence : ndarray (n_tasks,)
-        Logarithm of that of all priors together, times their weights, up to what is common to all
-        priors; -inf for tasks without evidence. See `skpmtl.local.prior.mixed`.
-    W : ndarray (n_tasks, d)
-    b : ndarray (n_tasks,)
-
-    Notes
-    -----
     The formulas are in `skpmtl._kernels.average`. A task whose rows do not differ from one another
-    has its centre. Rows n and features d of a task cost n d min(n, d), and its candidates
-    min(n, d) each.
+    has its centre. Rows n and features d of a task cost n d min(n, d), and its candidates min(n, d)
+    each.
     """
     d, sizes, support = table.n_features, table.sizes, table.support
     W, b, evidence = np.empty((table.n_tasks, d)), np.empty(table.n_tasks), np.empty(table.n_tasks)
@@ -189,28 +169,12 @@ def held_evidence(held, support, n_outputs):
 
 
 def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres, which, unit):
-    """`averaged_models` for log-losses.
+    """`averaged_models` for log-losses. -> evidence, W, b, shares
 
-    Parameters
-    ----------
-    table, fit_intercept, scale, candidates, which, unit
-        As there.
-    loss : {"logistic", "multinomial"}
-    centres : ndarray (n_centres, n_outputs * d)
-
-    Returns
-    -------
-    evidence : ndarray (n_tasks,)
-    W : ndarray (n_tasks, n_outputs, d)
-    b : ndarray (n_tasks, n_outputs)
-    shares : ndarray (n_tasks, n_candidates)
-        Posterior probabilities of the priors.
-
-    Notes
-    -----
-    With intercepts a task has `HELD` rows of every class more, at the mean of its own ones: they
-    stay finite where a class is missing. Of a step the rows n and features
-    d of a task cost n min(n, d), once n d min(n, d).
+    `centres` are (n_centres, n_outputs * d), `shares` (n_tasks, n_candidates) posterior
+    probabilities of the priors. With intercepts a task has `HELD` rows of every class more, at the
+    mean of its own ones: they stay finite where a class is missing. Of a step the rows n and
+    features d of a task cost n min(n, d), once n d min(n, d).
     """
     d, sizes = table.n_features, table.sizes
     C = centres.shape[1] // d

@@ -44,28 +44,17 @@ _NO_INDEX = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class Problem(Public):
-    """What a task minimises: its loss, and the strength of its penalty towards its centre.
+    """What a task minimises: its loss, and the strength of its penalty towards its centre."""
 
-    Parameters
-    ----------
-    loss : {"squared", "logistic", "multinomial", "poisson"}
-        y is in {-1, 1} for the second, and counts the classes from 0 for the third.
-    n_outputs : int
-        1, or the number of classes of the multinomial loss.
-    fit_intercept : bool
-    task_weight : {"equal", "samples"}
-        Mean loss or sum of losses.
-    lam : float or "auto"
-        "auto": in the rounds 0.05 (logistic: 0.02, proximal updates 0.005) times the smoothness
-        of the task's own loss; in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times.
-        "alone": 0.5 / n_k times.
-    ridge : float
-    """
-
+    # {"squared", "logistic", "multinomial", "poisson"}; y is in {-1, 1} for the second, and
+    # counts the classes from 0 for the third
     loss: str
-    n_outputs: int
+    n_outputs: int  # 1, or the number of classes of the multinomial loss
     fit_intercept: bool
-    task_weight: str = "equal"
+    task_weight: str = "equal"  # {"equal", "samples"}; mean loss or sum of losses
+    # "auto": in the rounds 0.05 (logistic: 0.02, proximal updates 0.005) times the smoothness
+    # of the task's own loss; in the personalisation 0.05 + 5 / n_k (logistic: 0.02) times.
+    # "alone": 0.5 / n_k times.
     lam: object = "auto"
     ridge: float = 0.0
 
@@ -202,21 +191,11 @@ class CentredTasks:
     ):  # fmt: skip
         """Local steps of the tasks `pick`, a block. -> Local
 
-        Parameters
-        ----------
-        pick : ndarray of int64
-        centres : ndarray (n_centres, n_outputs * n_features)
-        strength : ndarray (n_tasks,)
-            Weight of the penalty.
-        hold : float or ndarray (n_tasks,), default=0.0
-            Strength of a quadratic penalty in addition, towards zero; see `share_of_centre`.
-        unit : ndarray (n_tasks,), default=None
-            What a task multiplies its centre by; None: 1.
-        n_steps, accelerate, rate, tol, penalty, start, trace
-            See `skpmtl._kernels.steps.local_steps`.
-        rows_held : float, default=0.0
-            Rows more that all classes share, which hold the intercepts of every task; without them
-            those of tasks that miss a class are regularised.
+        `strength` (n_tasks,) is the weight of the penalty, and `hold` that of a quadratic one in
+        addition, towards zero; see `share_of_centre`. A task multiplies its centre by `unit`; None:
+        1. All classes share `rows_held` rows more, which hold the intercepts of every task; without
+        them those of tasks that miss a class are regularised. Other arguments are those of
+        `skpmtl._kernels.steps.local_steps`.
         """
         if self.problem.loss not in _BOUND:
             return self._models_of_counts(pick, centres, strength, hold, unit, penalty)

@@ -42,40 +42,22 @@ _BLOCK = 1 << 20  # numbers of matrices that are worked on at a time
 
 @dataclass(eq=False)
 class ClassPriors:
-    """Priors of one shape around one centre, of all tasks.
+    """Priors of one shape around one centre, of all tasks."""
 
-    Attributes
-    ----------
-    share, kappa : ndarray (m, S)
-        Posterior probabilities of these priors, whose covariances are kappa M.
-    moment : ndarray (d, d) or (d,), default=None
-        M, or its diagonal; None: the identity.
-    centre : ndarray ([C,] d) or (m, [C,] d), default=None
-        None: 0.
-    reach : ndarray (m, S), default=None
-        What it is multiplied by; None: 1.
-    """
-
+    # `share`, `kappa`: (m, S); posterior probabilities of these priors, whose covariances are
+    # kappa M
     share: np.ndarray
     kappa: np.ndarray
-    moment: np.ndarray | None = None
-    centre: np.ndarray | None = None
-    reach: np.ndarray | None = None
+    moment: np.ndarray | None = None  # (d, d) or (d,), M, or its diagonal; None: the identity
+    centre: np.ndarray | None = None  # ([C,] d) or (m, [C,] d); None: 0
+    reach: np.ndarray | None = None  # (m, S), what it is multiplied by; None: 1
 
 
 def averaged_scores(mean, variance, score, n_classes):
     """Scores of which probabilities are those averaged over normal scores.
 
-    Parameters
-    ----------
-    mean, variance : ndarray (...), or (..., n_classes) of more than two
-    score : ndarray of the same shape
-        Of the model: its class stays the likeliest, by as little as there is.
-    n_classes : int
-
-    Returns
-    -------
-    found : ndarray of the same shape
+    These have `mean` and `variance`. All are (...), or (..., n_classes) of more than two. The class
+    of `score`, that of the model, stays the likeliest, by as little as there is.
     """
     several = n_classes > 2
     if several:
@@ -112,40 +94,20 @@ def two_scales(criterion):
 def free_level(mass, level):
     """Posterior of levels that maximise the likelihood, under N(0, FREE_LEVEL^2).
 
-    Parameters
-    ----------
-    mass, level : ndarray (m,)
-        Sum of s_i over the rows of a task, and the level of its model.
-
-    Returns
-    -------
-    shift, variance : ndarray (m,)
-        Of the mean from that level.
+    -> shift, variance (m,). `mass` (m,) is the sum of s_i over the rows of a task, `level` that of
+    its model, from which the mean is shifted.
     """
     variance = 1.0 / (mass + FREE_LEVEL**-2)
     return -variance * FREE_LEVEL**-2 * level, variance
 
 
 def class_posterior(table, W, b, priors, level):
-    """Means and covariances of models of classes, by attribute.
+    """Means and covariances of models W (m, [C,] d), b (m, [C]) of classes, by attribute.
 
-    Parameters
-    ----------
-    table : TaskTable
-        Of classes.
-    W : ndarray (m, d) or (m, C, d)
-    b : ndarray (m,) or (m, C)
-    priors : list of ClassPriors
-        Of differences to the public initial model, where the table is one of these.
-    level : callable or None
-        As `free_level`; None: there are no intercepts.
-
-    Returns
-    -------
-    found : dict
-        "posterior_shift_" (m, [C,] d + 1), the posterior mean less the model, intercept last, and
-        "covariance_" (m, [C,] d + 1, d + 1). Infinite where models, or what follows from their
-        rows, are not finite.
+    "posterior_shift_" (m, [C,] d + 1) is the posterior mean less the model, intercept last, and
+    "covariance_" (m, [C,] d + 1, d + 1); infinite where models, or what follows from their rows,
+    are not finite. `priors` are of differences to the public initial model, where the table is one
+    of these. `level` is as `free_level`; None: there are no intercepts.
     """
     one = W.ndim == 2
     W, b = (W[:, None], b[:, None]) if one else (W, b)

@@ -39,20 +39,9 @@ _BLOCK = 1 << 20  # numbers of matrices that are worked on at a time
 class TaskSums:
     """What squared loss depends on: sums over the rows of every task.
 
-    Parameters
-    ----------
-    table : TaskTable
-    centre : bool
-        Whether rows are taken less their mean, for a free intercept.
-
-    Attributes
-    ----------
-    n, level, square : ndarray (m,)
-        Rows as far as they count, mean of y, and y'y.
-    mean, cross : ndarray (m, d)
-        Mean row, and X'y. Means are 0 without `centre`.
-    gram : ndarray (m, d, d)
-        X'X.
+    `n`, `level` and `square` (m,) are rows as far as they count, mean of y, and y'y; `mean` and
+    `cross` (m, d) mean row and X'y; `gram` (m, d, d) X'X. With `centre` rows are taken less their
+    mean, for a free intercept; else means are 0.
     """
 
     def __init__(self, table, centre):
@@ -104,77 +93,44 @@ class TaskSums:
 
 @dataclass(eq=False)
 class Priors:
-    """Priors of one shape around one centre, of all tasks.
+    """Priors of one shape around one centre, of all tasks."""
 
-    Attributes
-    ----------
-    root : ndarray (d, r) or (d,)
-        R, or its diagonal.
-    log_weights : ndarray (m, S)
-        Logarithms of prior weights.
-    kappa : ndarray (m,) or None
-        Scale of the first prior, where the others are those of `SNR`.
-    strength : ndarray (m, S) or None
-        rho; None: by `kappa` and `SNR`, or `SNR` alone.
-    trust : float, default=1.0
-        Power of the evidence.
-    centre : ndarray (d,) or (m, d), default=None
-    reach, share : ndarray (m, S), (m,), default=None
-        c_s, and what it is in tasks without evidence; None: 1.
-    rounding : float, default=1e-9
-        Part of y'y that Q is at least.
-    width : float, default=None
-        As of `skpmtl.local.prior.LocalModels.average`.
-    """
-
-    root: np.ndarray
-    log_weights: np.ndarray
+    root: np.ndarray  # (d, r) or (d,), R, or its diagonal
+    log_weights: np.ndarray  # (m, S), logarithms of prior weights
+    # (m,), scale of the first prior, where the others are those of `SNR`
     kappa: np.ndarray | None = None
-    strength: np.ndarray | None = None
-    trust: float = 1.0
-    centre: np.ndarray | None = None
+    strength: np.ndarray | None = None  # (m, S), rho; None: by `kappa` and `SNR`, or `SNR` alone
+    trust: float = 1.0  # power of the evidence
+    centre: np.ndarray | None = None  # (d,) or (m, d)
+    # `reach`, `share`: (m, S), (m,); c_s, and what it is in tasks without evidence; None: 1
     reach: np.ndarray | None = None
     share: np.ndarray | None = None
-    rounding: float = 1e-9
-    width: float | None = None
+    rounding: float = 1e-9  # part of y'y that Q is at least
+    width: float | None = None  # as of `skpmtl.local.prior.LocalModels.average`
 
 
 class Moments(NamedTuple):
-    """Posterior of models theta of all tasks, given the variance s^2 of the noise.
+    """Posterior of models theta of all tasks, given the variance s^2 of the noise."""
 
-    Attributes
-    ----------
-    evidence : ndarray (m,)
-        Logarithm of the weighted sum of the evidence; -inf where a model is not finite.
-    mean : ndarray (m, D)
-    unit, between : ndarray (m, D, D)
-        The covariance is s^2 unit + between.
-    energies : ndarray (m,)
-        Average of Q, the squared errors of the modes plus their penalties.
-    used : ndarray (m,)
-        Average of the effective number of coefficients, sum_i l_i / (l_i + rho_s).
-    """
-
+    # (m,), logarithm of the weighted sum of the evidence; -inf where a model is not finite
     evidence: np.ndarray
-    mean: np.ndarray
+    mean: np.ndarray  # (m, D)
+    # `unit`, `between`: (m, D, D); the covariance is s^2 unit + between
     unit: np.ndarray
     between: np.ndarray
-    energies: np.ndarray
+    energies: np.ndarray  # (m,), average of Q, the squared errors of the modes plus their penalties
+    # (m,), average of the effective number of coefficients, sum_i l_i / (l_i + rho_s)
     used: np.ndarray
 
 
 class Posterior(NamedTuple):
-    """What a task keeps of its posterior, as the attributes that end in an underscore.
+    """What a task keeps of its posterior, as the attributes that end in an underscore."""
 
-    Attributes
-    ----------
-    covariance : ndarray (m, D, D)
-        Of the coefficients and, last, the intercept; infinite where the rows do not determine them.
-    noise_variance, dof : ndarray (m,)
-        Variance of the noise of a row, and its degrees of freedom.
-    """
-
+    # (m, D, D), of the coefficients and, last, the intercept; infinite where the rows do not
+    # determine them
     covariance: np.ndarray
+    # `noise_variance`, `dof`: (m,); variance of the noise of a row, and its degrees of
+    # freedom
     noise_variance: np.ndarray
     dof: np.ndarray
 

@@ -201,36 +201,18 @@ class LocalModels:
             run_blocks(run, list(enumerate(forms.tasks)))
 
     def criteria(self, root):
-        """How well every scale of `SNR` explains every task.
+        """How well every scale of `SNR` explains every task. -> criterion, level
 
-        Parameters
-        ----------
-        root : ndarray (d, d) or (d,)
-            M = root @ root.T, or diag(root**2).
-
-        Returns
-        -------
-        criterion : ndarray (n_tasks, len(SNR))
-            Average of -2 log evidence and n log(cross-validated error) (deviances for the
-            logistic loss), plus a weak public prior.
-        level : ndarray (n_tasks,)
-            kappa = snr / level.
+        They are (n_tasks, len(SNR)) and (n_tasks,). M = root @ root.T, or diag(root**2), and kappa
+        = snr / level. The criterion is the average of -2 log evidence and n log(cross-validated
+        error) (deviances for the logistic loss), plus a weak public prior.
         """
         return self._recalled(root) or self._criteria_and_modes(root)
 
     def fit(self, root, choose, tol=1e-8):
         """`criteria`, and `solve` at the scales that are chosen by them, at less than their cost.
 
-        Parameters
-        ----------
-        root : ndarray (d, d) or (d,)
-        choose : callable
-            Of criterion and level of some tasks, -> kappa (n_tasks,).
-        tol : float
-
-        Returns
-        -------
-        criterion, level, W, b
+        ``choose(criterion, level) -> kappa`` is of some tasks. -> criterion, level, W, b
         """
         known = self._recalled(root)
         if known:
@@ -282,20 +264,10 @@ class LocalModels:
         return (out, level, self._back(W, root), b) if choose else (out, level)
 
     def solve(self, root, kappa, tol=1e-8):
-        """Posterior modes under priors N(0, kappa_k M).
+        """Posterior modes W, b under priors N(0, kappa_k M), for root (d, r) with r <= d, or (d,).
 
-        Parameters
-        ----------
-        root : ndarray (d, r) or (d,)
-            r <= d.
-        kappa : ndarray (n_tasks,)
-        tol : float
-            Newton steps of a task for the logistic loss end when none of its scores moves by more.
-
-        Returns
-        -------
-        W : ndarray (n_tasks, d)
-        b : ndarray (n_tasks,)
+        Newton steps of a task for the logistic loss end when none of its scores moves by more than
+        `tol`.
         """
         if not self.classification:
             return self._averages(root, _inverse(kappa))[:2]
@@ -367,21 +339,8 @@ class LocalModels:
     def spiked(self, basis, mix, ends, floors, snr, prior):
         """Log evidence of squared loss under priors N(0, kappa (f_j I + V_j V_j')).
 
-        Parameters
-        ----------
-        basis : ndarray (d, B)
-        mix : ndarray (B, C)
-        ends : ndarray (n_priors + 1,) of int64
-            V_j = basis @ mix[:, ends[j] : ends[j + 1]].
-        floors : ndarray (n_priors,)
-            f_j.
-        snr, prior : ndarray (S,)
-            Scales, and logarithms of their prior weights.
-
-        Returns
-        -------
-        evidence : ndarray (n_tasks, n_priors)
-            As of `average`.
+        -> (n_tasks, n_priors), as of `average`. V_j = basis @ mix[:, ends[j] : ends[j + 1]], f_j =
+        floors[j]; `snr` are scales, and `prior` logarithms of their weights.
         """
         out = np.empty((self.table.n_tasks, len(floors)))
 
@@ -392,24 +351,13 @@ class LocalModels:
         return out
 
     def about(self, root, centres, priors, take=None):
-        """Log evidence of squared loss under priors N(c_j, kappa M), for every centre c_j.
+        """Log evidence (n_tasks, N, P), as of `average`, under priors N(c_j, kappa M) of N centres.
 
-        Parameters
-        ----------
-        root : ndarray (d, d) or (d,)
-        centres : ndarray (N, d)
-        priors : ndarray (P, len(SNR))
-            Logarithms of the prior weights of the scales of `SNR`, once or more.
-        take : callable, default=None
-            ``take(tasks, evidence, W, b, energies)`` receives, for some tasks at a time, their
-            positions, what is returned for them, and their modes (n, N, d), intercepts (n, N) and
-            energies (n, N), averaged as in `average` over the scales, by the first prior. Threads
-            call it at the same time, of different tasks.
-
-        Returns
-        -------
-        evidence : ndarray (n_tasks, N, P)
-            As of `average`.
+        Of squared loss. `priors` (P, len(SNR)) are logarithms of the prior weights of the scales of
+        `SNR`, once or more. ``take(tasks, evidence, W, b, energies)`` receives, for some tasks at a
+        time, their positions, what is returned for them, and their modes (n, N, d), intercepts (n,
+        N) and energies (n, N), averaged as in `average` over the scales, by the first prior.
+        Threads call it at the same time, of different tasks.
         """
         table, d = self.table, self.table.n_features
         root, out = _triangular(root), np.empty((table.n_tasks, len(centres), len(priors)))
@@ -802,16 +750,8 @@ class _Forms:
 class _Squares(_Block):
     """A block for squared loss, whose tridiagonal forms are made once for all responses.
 
-    Parameters
-    ----------
-    table : TaskTable
-    tasks : ndarray of int64
-        Positions of its tasks.
-    order : ndarray
-        Rows of the table in the order of the folds.
-    root : ndarray (d, r) or (d,)
-        Lower triangular, or a diagonal.
-    centre : bool
+    `order` has the rows of the table in the order of the folds; `root` (d, r) is lower triangular,
+    or a diagonal (d,).
     """
 
     keeps = True

@@ -55,18 +55,8 @@ def weighted(table, fit_intercept):
 def huber_models(table, fit_intercept, strength, relative=False, tol=1e-10):
     """Minima of (1 / n) sum of u_i (s + s H(r_i / s)) / 2 + strength / 2 ||w||^2 over s, too.
 
-    Parameters
-    ----------
-    table : TaskTable
-        Of dense or CSR rows, whose weights are u_i, and n is their sum.
-    strength : ndarray (n_tasks,)
-    relative : bool, default=False
-        Whether it is over s, so that targets of any unit have the same models.
-
-    Returns
-    -------
-    W, b : ndarray (n_tasks, d), (n_tasks,)
-    scale : ndarray (n_tasks,)
+    Weights of the rows are u_i, and n is their sum. `relative`: `strength` is over s, so that
+    targets of any unit have the same models. -> W (n_tasks, d); b, scale (n_tasks,)
     """
     m, d = table.n_tasks, table.n_features
     W, b, scale, active = np.empty((m, d)), np.empty(m), np.empty(m), np.arange(m)

@@ -105,19 +105,9 @@ class ProximalModels:
 
 
 def lengths(centred, n_steps=12, tol=1e-3, centres=None):
-    """Length of every task's proximal model around zero, under the penalty of the rounds: its unit.
+    """Length (n_tasks,) of every task's proximal model, under the penalty of the rounds: its unit.
 
-    Parameters
-    ----------
-    centred : CentredTasks
-    n_steps, tol
-        As in `ProximalUpdates`.
-    centres : ndarray (n_centres, n_outputs * n_features), default=None
-        Around these instead, of the difference; None: zero.
-
-    Returns
-    -------
-    lengths : ndarray (n_tasks,)
+    Around zero, or of the difference to `centres`. Other arguments are those of `ProximalUpdates`.
     """
     size, found = centred.problem.n_outputs * centred.table.n_features, np.empty(len(centred.which))
     centres = np.zeros((centred.which.max() + 1, size)) if centres is None else centres
@@ -178,13 +168,8 @@ def add_clipped_columns(local, centred, centres, share, clip_norm, total):
 class ProximalUpdates:
     """Updates prox_k(w~) - w~, for which tasks keep nothing between rounds.
 
-    Parameters
-    ----------
-    centred : CentredTasks
-    n_steps : int
-    tol : float
-        Where the proximal model is not exact, steps towards it, and the part of its distance to
-        the centre by which the last of them may move it.
+    Where the proximal model is not exact, `n_steps` are taken towards it; the last of them may move
+    it by `tol` of its distance to the centre.
     """
 
     W = None

@@ -13,27 +13,13 @@ from .errors import WORDS, StandardErrors, read, released_errors, sum_of_deviati
 def publish(plan, billboard, population, to, source, log=None):
     """The curator of a fit, see `skpmtl.exchange`: the rounds, then the mean intercepts.
 
-    Parameters
-    ----------
-    plan : MeanPlan
-    billboard : MeanBillboard
-        With the public settings and the first centres; releases fill it.
-    population : Population
-    to : ndarray (n_tasks,) of int64 or (n_tasks, n_centres)
-        Public: the centre of each task, or what it multiplies its contribution by, rows of length
-        1 at most.
-    source : noise source
-        For the report, which names it.
-    log : callable, default=None
+    Returns `billboard`, which has the public settings and the first centres; and is filled with
+    releases. `to` is public: the centre of each task, (n_tasks,), or what it multiplies its
+    contribution by, rows (n_tasks, n_centres) of length 1 at most. `source` is for the report,
+    which names it.
 
-    Yields
-    ------
-    Query for "length", the histogram of lengths, "deviation", for standard errors, and
+    Yields a Query for "length", the histogram of lengths, "deviation", for standard errors, and
     "intercept", where `plan` has budgets for them, and between them what `release_centre` does.
-
-    Returns
-    -------
-    billboard : MeanBillboard
     """
     m, reach = population.n_tasks, gains(to)
     billboard.releases, billboard.scale_mu = [], plan.scale_mu

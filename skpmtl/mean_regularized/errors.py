@@ -52,22 +52,14 @@ _FIXED_POINT = 200
 
 @dataclass(eq=False)
 class StandardErrors(Public):
-    """Of shared models, row by row as they are presented: of means, clusters, or covariates.
+    """Of shared models, row by row as they are presented: of means, clusters, or covariates."""
 
-    Attributes
-    ----------
-    estimate : ndarray (n_rows, size) or None
-        Shared models before they are shrunk; None where `reason` says why there are no errors.
-    std : ndarray (n_rows, size) or None
-        Standard deviations of its numbers: noise, and differences between tasks.
-    noise_std : ndarray (n_rows, size) or None
-        Of the noise alone.
-    reason : str or None
-    """
-
+    # (n_rows, size), shared models before they are shrunk; None where `reason` says why there
+    # are no errors
     estimate: np.ndarray | None = None
+    # (n_rows, size), standard deviations of its numbers: noise, and differences between tasks
     std: np.ndarray | None = None
-    noise_std: np.ndarray | None = None
+    noise_std: np.ndarray | None = None  # (n_rows, size), of the noise alone
     reason: str | None = None
 
     def declared(self, n_rows, size):
@@ -240,14 +232,8 @@ def lengths_of(counts, noise_std, n_tasks, bound):
 class Deviations:
     """Expectations over tasks, of D = R N(0, diag(sigma^2)) with a log-normal R.
 
-    Parameters
-    ----------
-    centre, spread : float
-        Mean and standard deviation of log2 abs(D).
-    share : ndarray (size,)
-        E D_j^2 / abs(D)^2.
-    shown : ndarray (size,)
-        J.
+    `centre` and `spread` are mean and standard deviation of log2 abs(D), `share` (size,) is E D_j^2
+    / abs(D)^2, and `shown` (size,) J.
     """
 
     def __init__(self, centre, spread, share, shown):
@@ -293,13 +279,8 @@ class Deviations:
     def noise_left(self, noise_std, bounds, rate=1.0):
         """Standard deviation of the noise in the numbers of the centres, (n_centres, size).
 
-        Parameters
-        ----------
-        noise_std : ndarray (n_rounds, n_centres)
-            Of a number of a move.
-        bounds : list of float
-        rate : float
-            What updates are multiplied by.
+        `noise_std` (n_rounds, n_centres) is that of a number of a move, `rate` what updates are
+        multiplied by.
         """
         left = np.zeros((noise_std.shape[1], len(self.share)))
         for std, bound in zip(noise_std, bounds, strict=True):

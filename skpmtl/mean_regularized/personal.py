@@ -55,22 +55,11 @@ DENSE_LIMIT = 1 << 20  # coefficients of all tasks are an array up to this many 
 class PersonalModels:
     """Personal models of the tasks of a table.
 
-    Wide sparse tasks differ from their centre on the columns that occur in their rows
-    only. These differences are kept when they are small compared with the rows; otherwise the rows
-    are, and a model is computed again when it is asked for.
-
-    Parameters
-    ----------
-    table : TaskTable
-    billboard : MeanBillboard
-    centred : CentredTasks, default=None
-        Of this table, from the rounds; made here where it is missing or for another problem.
-    dense : bool, default=None
-        Whether all coefficients are an array, `coef`. None: unless rows are sparse and wide.
-
-    Attributes
-    ----------
-    intercept : ndarray (n_tasks, n_outputs)
+    Wide sparse tasks differ from their centre on the columns that occur in their rows only. These
+    differences are kept when they are small compared with the rows; otherwise the rows are, and a
+    model is computed again when it is asked for. `dense`: all coefficients are an array, `coef`;
+    None: unless rows are sparse and wide. `centred`, of this table, is from the rounds, and made
+    here where it is missing or for another problem.
     """
 
     def __init__(self, table, billboard, centred=None, dense=None):

@@ -56,17 +56,9 @@ def columns_for(est, population):
 class MeanPlan(Plan, RoundsPlan):
     """`RoundsPlan` of an estimator, with mean intercepts and the report.
 
-    Parameters
-    ----------
-    est : estimator
-    n_tasks, size, groups
-        As of `RoundsPlan`.
-    intercepts : tuple of (int, float, float), default=None
-        Numbers in the mean intercepts that are released at the end, and a number from which those
-        of one task have a bounded distance; None for none. Together with sampled rounds, which
-        have no mu, budgets add up (basic composition).
-    relation : Relation, default=None
-    public_init : PublicInit, default=None
+    `intercepts` has how many numbers are in the mean intercepts that are released at the end, and a
+    number from which those of one task have a bounded distance; None for none. Together with
+    sampled rounds, which have no mu, budgets add up (basic composition).
     """
 
     free_because = None  # why levels of tasks were not looked for

@@ -52,25 +52,16 @@ _DOUBT = 8.0
 
 @dataclass(eq=False)
 class Centres(Public):
-    """What the rounds found of a relation.
-
-    Attributes
-    ----------
-    relation : Relation
-    coef : ndarray (r, n_outputs * d)
-        G: the prior of task k is about v_k G, for its public row v_k.
-    own_units : bool
-        Whether a task multiplies that by the length of its own model.
-    noise_std : ndarray (r,) or None
-        Of the noise that is left in a number of each row; None without noise.
-    intercept : ndarray (r, n_outputs) or None
-        The intercept of a task without rows is v_k times it; None where it was not released.
-    """
+    """What the rounds found of a relation."""
 
     relation: Relation
+    # (r, n_outputs * d), G: the prior of task k is about v_k G, for its public row v_k
     coef: np.ndarray
-    own_units: bool = False
+    own_units: bool = False  # whether a task multiplies that by the length of its own model
+    # (r,), of the noise that is left in a number of each row; None without noise
     noise_std: np.ndarray | None = None
+    # (r, n_outputs), the intercept of a task without rows is v_k times it; None where it was
+    # not released
     intercept: np.ndarray | None = None
 
     constraints = {"own_units": ["boolean"]}

@@ -48,24 +48,8 @@ def votes_of(classification):
 def release_centres(plan, relation, population, log=None):
     """The rounds in which centres of tasks follow from their covariates.
 
-    Parameters
-    ----------
-    plan : RoundsPlan
-    relation : Relation
-    population : Population
-    log : callable, default=None
-
-    Yields
-    ------
-    As `skpmtl.rounds.curator.release_centre`, and before that Query for "length".
-
-    Returns
-    -------
-    centres : Centres
-        Rows shrunk by their known noise.
-    releases : list of ndarray
-    bounds : list of float
-        On the updates of the rounds.
+    Yields what `skpmtl.rounds.curator.release_centre` does, and before that a Query for "length".
+    -> Centres, shrunk by their known noise; releases; bounds on the updates of the rounds
     """
     to, size = relation.weights(population.tasks), population.n_outputs * population.n_features
     G, length, releases, std = np.zeros((relation.rank, size)), None, [], None
@@ -208,16 +192,10 @@ def release_prior(
 
 
 def release_level(billboard, plan, made):
-    """Mean and spread of the levels of tasks, and the noise of a row. -> nothing
+    """Mean and spread of the levels of tasks, and the noise of a row.
 
     Fills ``billboard.level`` where a window of levels is public, or stands out of a histogram.
-
-    Parameters
-    ----------
-    billboard : PriorBillboard
-    plan : LevelPlan
-    made : list
-        Receives (name, statistic, mechanism) of the releases.
+    `made` receives (name, statistic, mechanism) of the releases.
     """
     m, window = billboard.n_tasks, plan.window
 

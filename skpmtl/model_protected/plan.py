@@ -114,19 +114,9 @@ def shared_budget(
 ):  # fmt: skip
     """Budgets of the moment releases and of the `extra` ones.
 
-    Parameters
-    ----------
-    weights : ndarray (n_releases,)
-        Relative budgets of the moment releases, as of `allocation_weights`.
-    extra : sequence of float
-        Share of the budget of every further release: of mu^2 for "gaussian", of epsilon for
-        the pure mechanisms.
-
-    Returns
-    -------
-    moment : ndarray (n_releases,)
-    further : ndarray (len(extra),)
-        mu_t for "gaussian", epsilon_t otherwise.
+    They are mu_t for "gaussian", epsilon_t otherwise. `weights` are relative budgets of the moment
+    releases, as of `allocation_weights`; `extra` is the share of every further release: of mu^2 for
+    "gaussian", of epsilon for the pure mechanisms.
     """
     extra = np.asarray(extra, dtype=float)
     if kind == "gaussian":
@@ -153,22 +143,10 @@ def rounds_of(est, population, rank):
 
 
 class LevelPlan:
-    """Mechanisms of `release_level`; all of them None without a budget.
+    """Mechanisms of `release_level`; all of them None without a budget, with an infinite mu.
 
-    Parameters
-    ----------
-    est : estimator
-    population : Population
-    mu : float
-        Infinite without a budget.
-    adjacency : str
-
-    Attributes
-    ----------
-    window : (float, float) or None
-        Middle and half-width where they are public; None: they are asked for.
-    shares : dict of str to float
-        Budget shares of mu^2, by name.
+    `window` is middle and half-width where they are public; None: they are asked for. `shares` are
+    budget shares of mu^2, by name.
     """
 
     def __init__(self, est, population, mu, adjacency):

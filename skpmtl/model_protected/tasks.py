@@ -67,13 +67,8 @@ class PriorTaskSide(TaskSide):
 class LevelTaskSide(PriorTaskSide):
     """The task side of `release_prior` with votes on evidence, and then of `release_level`.
 
-    Parameters
-    ----------
-    local : LocalModels
-    table : TaskTable
-        As it was given; `local` has differences to the public initial model.
-    settings : dict
-        Of `LocalModels`.
+    `table` is as it was given; `local`, with its settings, has differences to the public initial
+    model.
     """
 
     def __init__(self, local, table, settings):
@@ -136,14 +131,7 @@ class LevelTaskSide(PriorTaskSide):
 class RelatedTaskSide(TaskSide):
     """The task side of `release_centres`, and then of `release_prior` about the centres.
 
-    Parameters
-    ----------
-    table : TaskTable
-    relation : Relation
-    problem : Problem
-        Of the rounds.
-    settings : dict
-        Of `LocalModels`.
+    `problem` is that of the rounds, `settings` are those of `LocalModels`.
     """
 
     def __init__(self, table, relation, problem, settings):
@@ -185,17 +173,9 @@ class RelatedTaskSide(TaskSide):
 class WithMeanModel(TaskSide):
     """A task side that also answers for the mean model, or intercepts, of unseen_task="mean".
 
-    Parameters
-    ----------
-    task_side : TaskSide
-        For all other queries.
-    table : TaskTable
-    settings : dict
-        Of `personalize` of the billboards.
-    to : ndarray (n_tasks, r), default=None
-        What intercepts are multiplied by, with a relation.
-    extras : tuple of str
-        Names of those that final models come with.
+    `task_side` answers all other queries. `settings` are those of `personalize` of the billboards,
+    `to` (n_tasks, r) is what intercepts are multiplied by with a relation, and `extras` are names
+    of those that final models come with.
     """
 
     def __init__(self, task_side, table, settings, to=None, extras=()):
