@@ -56,14 +56,15 @@ from .billboard import COMMON, FAMILIES, WEIGHTS, Structure, StructureBillboard,
 from .columns import scales_of, sum_of_columns
 from .groups import Groups, GroupSearch
 from .levels import (
+    OF_VOTE,
     REACH,
     Level,
     log_window_of,
     release_spread,
+    release_window,
     scale_of,
     sum_of_octaves,
     sum_of_scales,
-    window_of,
 )
 from .plan import GROUP_SHARES, SIZE_BINS
 from .refine import Refinement
@@ -252,9 +253,8 @@ class _Course:
             words = "histogram of the scales of features, by octaves"
             counts = yield from self.query("scale", "scale", words, mechanism, sum_of_scales)
             self.scale = scale_of(counts, std_of(mechanism), self.m)
-        share, part = plan.columns_from
-        taken = self.pays_for_columns and share == "pooled"
-        yield from self.pooled_rounds(("pooled", 1.0 - part) if taken else "pooled", _PATH)
+        left = 1.0 - self.spent.get("pooled", 0.0) / plan.mu_of("pooled") ** 2
+        yield from self.pooled_rounds(("pooled", left), _PATH)
         self.rebuild()
         yield from self.vote("vote 1")
         if "moment 1" in plan.budget_shares:
@@ -387,14 +387,15 @@ class _Course:
 
     def find_window(self):
         """Middle and half-width of most levels; None where none stands out."""
-        mechanism = self.plan.window("window")
-        words = "histogram of the levels of tasks, octaves of either sign"
-        counts = yield from self.query("window", "window", words, mechanism, sum_of_octaves)
-        std = std_of(mechanism)
-        if self.plan.classification:  # of counts
-            middle = log_window_of(counts, std, self.m)
+        plan = self.plan
+        if plan.classification:  # of counts
+            mechanism, words = plan.window("window"), "histogram of the levels of tasks, octaves"
+            counts = yield from self.query("window", "window", words, mechanism, sum_of_octaves)
+            middle = log_window_of(counts, std_of(mechanism), self.m)
             return None if middle is None else (middle, 1.0)
-        return window_of(counts, std, self.m)
+        histogram = plan.window(("window", 1.0 - OF_VOTE))
+        vote = plan.inside(("window", OF_VOTE))
+        return (yield from release_window(self.query, histogram, vote, plan.zooms(), self.m))
 
     def pooled_rounds(self, share, part):
         """Rounds of the pooled model, from where it is."""

@@ -36,6 +36,7 @@ from .._runtime.public import Public
 from ..exchange.sums import clipped_sum
 from ..local.grams import row_blocks
 from ..local.posterior import LEAST_DOF, mixed_noise, own_noise, with_intercept
+from ..privacy.mechanisms import std_of
 from ..tables.datafits import levels_of
 from ..tables.table import common_scores
 from .votes import Tally, differences_of, sum_of_differences
@@ -44,12 +45,18 @@ OCTAVES = 80  # from 2^-40 to 2^40, for either sign
 LEVEL_BINS = 2 * OCTAVES
 # Public prior of windows: the spread of their size in octaves, and the weight of none. A window is
 # _WIDER than it is found, and noise counts as _LEAST of the tasks at least.
-_SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.1, 1.5, 0.02
+_SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.02, 1.5, 0.02
 _CLEAR = 4.0  # std above which three bins of scales are not empty
 _SOME = 0.3  # of the tasks, in a window of counts
 REACH = 0.5  # of the numbers that tasks send of noise and spread, either way
-# Standard deviations that half of the tasks should stand out in the window, and its least share.
-_CLEAR_WINDOW, LEAST_SHARE = 18.0, 0.005
+# Standard deviations that half of the tasks should stand out in the window, and its least share;
+# the part of it that pays for the vote, and the length of a contribution to that.
+_CLEAR_WINDOW, LEAST_SHARE = 18.5, 0.005
+OF_VOTE, CORNER = 0.2, math.sqrt(0.5)
+# Zooms: bins, spread of a task's targets in bins at most, std that a zoom should stand out at least
+# and in the largest share, and std from which it is clear: noise alone does so in 1e-4 of all.
+PLACES, _COARSE = 32, 4.0
+_ZOOM, _LEAST_ZOOM, _CLEAR_ZOOM = 14.0, 11.0, 4.9
 NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
 _LEAST_NOISE = 1.2  # times the least noise that may be released, below which it is that
 _FLAT = 0.02  # prior weight of a level that is not pooled
@@ -154,6 +161,12 @@ def window_share(z, most):
     return min(max((_CLEAR_WINDOW / z) ** 2, LEAST_SHARE), most)
 
 
+def parts_of_zooms(z, budget_share, most):
+    """Parts of a budget share that up to three zooms have; together `most` of it, if not less."""
+    number = sum(k * _LEAST_ZOOM**2 <= most * budget_share * z**2 for k in (1, 2, 3))
+    return [min((_ZOOM / z) ** 2 / budget_share, most / max(number, 1))] * number
+
+
 def level_attributes(billboard):
     """Fitted attributes of the `level` of a billboard of one output."""
     level = billboard.level
@@ -169,6 +182,13 @@ def sum_of_octaves(contributions, positions=None):
     A task fills one bin: sensitivity sqrt(2) for replace-one, 1 for zero-out.
     """
     return {"window": octaves_of(contributions["window"], LEVEL_BINS)}
+
+
+def sum_of_places(contributions, positions=None):
+    """Numbers of tasks by bin of a window, (32,); others are in none. As `sum_of_octaves`."""
+    found = np.asarray(contributions["zoom"], dtype=float)
+    found = found[(found >= 0.0) & (found < PLACES)]
+    return {"zoom": np.bincount(found.astype(int), minlength=PLACES).astype(float)}
 
 
 def sum_of_scales(contributions, positions=None):
@@ -220,6 +240,63 @@ def scale_of(counts, std, n_tasks):
     weight = np.maximum(counts[top : top + 3] - std, 0.0)
     octave = weight @ np.arange(top, top + 3) / weight.sum() if weight.any() else top + 1.0
     return float(2.0 ** round(octave + 0.5 - OCTAVES // 2))
+
+
+def release_window(query, histogram, vote, zooms, n_tasks):
+    """Middle and half-width of most levels, or None. -> generator
+
+    The likeliest window of a histogram, where most tasks vote that their level is in it, and is no
+    speck in it, which a window far too wide would hold: a false one has to mislead both. Of one
+    sign, a window is as wide as it is far from 0. Where most also vote that their targets vary
+    far less, further histograms of bins of equal width zoom in.
+
+    Parameters
+    ----------
+    query : callable (share, statistic, words, mechanism, combine, **public) -> generator
+    histogram, vote : mechanism or None
+    zooms : list of (budget share, mechanism or None)
+    n_tasks : int
+    """
+    words = "histogram of the levels of tasks, octaves of either sign"
+    counts = yield from query("window", "window", words, histogram, sum_of_octaves)
+    window = window_of(counts, std_of(histogram), n_tasks)
+    if window is None:
+        return None
+    middle, unit = window
+    words = "sum of votes on the window, and on a zoom into it"
+    inside, finer = yield from query(
+        "window", "inside", words, vote, clipped_sum("inside", CORNER), middle=middle, unit=unit
+    )
+    if not inside > 0.0:
+        return None
+    words = "histogram of the levels of tasks, bins of a window"
+    for share, mechanism in zooms if middle != 0.0 and finer > 0.0 else ():
+        low, size = middle - unit / _WIDER, 2.0 * unit / _WIDER
+        counts = yield from query(
+            share, "zoom", words, mechanism, sum_of_places, low=low, size=size
+        )
+        first, width = zoom_of(counts, std_of(mechanism), n_tasks)
+        if not width:
+            break
+        middle = low + size * (first + 0.5 * width) / PLACES
+        unit = 0.5 * _WIDER * size * width / PLACES
+        if width > 2:
+            break
+    return middle, unit
+
+
+def zoom_of(counts, std, n_tasks):
+    """First of the bins that hold most tasks, and their number: 1 to 3; 0 where none is clear.
+
+    From a noisy `sum_of_places`; by likelihood, as windows, which are all as probable.
+    """
+    noise, likeliest = max(std / n_tasks, _LEAST), (0.0, 0, 0)
+    for width in (1, 2, 3):
+        means = np.convolve(counts / n_tasks, np.full(width, 1.0 / width), mode="valid")
+        first = int(means.argmax())
+        if means[first] > _CLEAR_ZOOM * noise / math.sqrt(width):
+            likeliest = max(likeliest, (means[first] - 0.5 / width, first, width))
+    return likeliest[1:]
 
 
 def window_of(counts, std, n_tasks):
@@ -275,7 +352,7 @@ class TaskLevels:
     """
 
     def __init__(self, table, related=None):
-        self.table, self.related = table, related
+        self.table, self.related, self._spreads = table, related, None
         self.n = np.asarray(table.support, dtype=float)
         self._weights = weights = table.counts / np.repeat(self.n, table.sizes)
         self.rows = self._means(1)
@@ -284,6 +361,30 @@ class TaskLevels:
             self.targets = np.exp(levels_of(table))
         elif not table.n_classes:
             self.targets = np.add.reduceat(weights * table.y, table.offsets[:-1])
+
+    def inside(self, middle, unit):
+        """Votes on a window, (n_tasks, 2) of 1/2 or -1/2: whether the level is in it, and farther
+        from 0 than the least noise that it could tell; and whether to zoom."""
+        held = np.abs(self.targets - middle) <= unit
+        held &= np.abs(self.targets) >= unit * 2.0**-NOISE_OCTAVES
+        votes = np.stack([held, held & self._finer(2.0 * unit / _WIDER)], axis=1)
+        return np.where(votes, 0.5, -0.5)
+
+    def places(self, low, size):
+        """Bins of levels in a window, (n_tasks,); -1 outside, and where bins are too fine."""
+        with np.errstate(invalid="ignore"):
+            found = np.floor((self.targets - low) / size * PLACES)
+        held = (found >= 0.0) & (found < PLACES) & self._finer(size)
+        return np.where(held, found, -1.0)
+
+    def _finer(self, size):
+        """Whether the targets of a task vary by less than some bins of so large a window."""
+        if self._spreads is None:
+            table, n = self.table, self.n
+            squares = (table.y - np.repeat(self.targets, table.sizes)) ** 2
+            squares = np.add.reduceat(table.counts * squares, table.offsets[:-1])
+            self._spreads = np.sqrt(squares / np.maximum(n - 1.0, 1e-9)) * (n > 1.0)
+        return self._spreads <= _COARSE / PLACES * size
 
     def scales(self):
         """Root mean square of a task's features about their means, (n_tasks,); NaN of one row."""

@@ -54,10 +54,11 @@ _ONCE = 20.0  # tasks times mu over the root of a model's numbers, below which r
 _RELATED_PATH = 0.5  # of the rounds of a relation, at least, with little budget
 _CROWD = 10.0  # numbers of a pooled model for every task, at most, without a budget
 _LATER = 0.18  # that the second rounds then leave to the first
-_MOST_WINDOW = 0.10  # share of the window of levels
+_MOST_WINDOW = 0.12  # share of the window of levels
+_OF_ZOOMS = 0.3  # of the rounds of the pooled model, which zooms into the window may take
 # Standard deviations by which half of the tasks should stand out: of the scale of features, which
 # is looked for from this z on; and in the largest window, without which no level is looked for.
-_SCALE, _LEAST_FOR_SCALE, _LEAST_WINDOW = 12.0, 100.0, 10.5
+_SCALE, _LEAST_FOR_SCALE, _LEAST_WINDOW = 12.0, 100.0, 11.5
 # The same of the vote on whether columns differ, and its largest share. What pays for their scales.
 _COLUMNS, _MOST_COLUMNS = 5.0, 0.02
 _OF_COLUMNS, _OF_COLUMNS_ONCE, _OF_COLUMNS_OF_MEAN = ("main", 1.0), ("pooled", 0.6), ("pooled", 0.4)
@@ -118,10 +119,11 @@ class StructurePlan(Plan):
       and (e_j, e_j) - (e_l, +-e_l) and (e_j, e_j) - (e_j, -e_j) have length 2.
     - moments u u' with abs(u) = 1 or u = 0: sqrt(2) (1), in Frobenius norm.
     - directions V' u, V with orthonormal columns: 2 (1).
-    - sizes and levels, unit vectors of a bin of the histogram: sqrt(2) (1). Of d columns, one each
+    - sizes and levels, unit vectors of a bin of a histogram: sqrt(2) (1). Of d columns, one each
       in d histograms: sqrt(2 d) (sqrt(d)).
     - updates and intercepts of length at most r, and votes on columns, noises and spreads, numbers
       from -r to r: 2 r (r). So have updates times a row of length 1 at most, of a relation.
+    - votes on a window and on a zoom, two numbers from -1/2 to 1/2: sqrt(2) (sqrt(1/2)).
     - contests, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
     - votes on evidence, vectors of length at most c: 2 c (c), see `skpmtl.engine.votes`.
     - shares of rows in bins, non-negative and of sum 1: sqrt(2) (1).
@@ -378,8 +380,21 @@ class StructurePlan(Plan):
         return self._vector(share, self.n_related * (self.dimension + 1), sensitivity, n_rounds)
 
     def window(self, share):
-        """For the histogram of levels."""
+        """For histograms of levels, by octaves."""
         return self._vector(share, levels.LEVEL_BINS, self._reach(math.sqrt(2.0), 1.0))
+
+    def inside(self, share):
+        """For the sum of votes on a window, and on zooms."""
+        return self._vector(share, 2, self._reach(2.0, 1.0) * levels.CORNER)
+
+    def zooms(self):
+        """(budget share, mechanism) of histograms of levels in a window."""
+        parts = levels.parts_of_zooms(self._z, self.budget_shares["pooled"], _OF_ZOOMS)
+        return [(("pooled", part), self.zoom(("pooled", part))) for part in parts]
+
+    def zoom(self, share):
+        """For the histogram of levels in a window."""
+        return self._vector(share, levels.PLACES, self._reach(math.sqrt(2.0), 1.0))
 
     def scale(self, share):
         """For the histogram of the scales of features."""

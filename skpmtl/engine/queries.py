@@ -19,7 +19,16 @@ from .groups import (
     sum_of_groups,
     sum_of_reaches,
 )
-from .levels import LEVEL_BINS, OCTAVES, Level, sum_of_octaves, sum_of_scales
+from .levels import (
+    CORNER,
+    LEVEL_BINS,
+    OCTAVES,
+    PLACES,
+    Level,
+    sum_of_octaves,
+    sum_of_places,
+    sum_of_scales,
+)
 from .plan import SIZE_BINS, n_directions
 from .residuals import BINS, sum_of_shares
 from .spectrum import sum_of_blocks
@@ -99,6 +108,15 @@ def specified(name, size, bound, combine=None, shape=None, /, **public):
     return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
 
 
+def specs_of_window(classification):
+    """{name: `QuerySpec`} of `skpmtl.engine.levels.release_window`; of counts, a histogram."""
+    found = specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ())
+    if not classification:
+        found |= specified("inside", 2, CORNER, middle=Real, unit=Real)
+        found |= specified("zoom", PLACES, 1.0, sum_of_places, (), low=Real, size=Real)
+    return found
+
+
 def _query_specs_of_groups(d, billboard):
     basis = [(d, k) for k in range(MOST_DIRECTIONS + 1)]
     span = {"moment": [(d, d)], "basis": basis, "centre": [(d,)]}
@@ -151,7 +169,7 @@ def _query_specs_of_levels(plan, population, billboard):
     level = {**billboard, "level": Level}
     return {
         "pooled": QuerySpec({"pooled": (d + 1,)}, public, of_rounds),
-        **specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ()),
+        **specs_of_window(plan.classification),
         **specified("scale", OCTAVES, 1.0, sum_of_scales, ()),
         **specified("contest", 2, np.sqrt(2.0), sum_of_contests, **billboard),
         **specified("noise", 1, 0.5, **level),

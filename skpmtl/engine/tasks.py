@@ -83,6 +83,7 @@ class StructureTaskSide(TaskSide):
         - "update": clipped way to a model around the centre, (m, n_outputs * d);
         - "intercept": of the public slopes, (m, n_outputs);
         - "window", "scale": octaves of its level, and of the scale of its features, (m,);
+        - "inside", "zoom": votes on a window, (m, 2), and bins of levels in one, (m,);
         - "pooled": clipped way from the pooled model to one around it, (m, d + 1);
         - "contest": differences of log evidence of families of structures, (m, 2);
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
@@ -180,6 +181,12 @@ class StructureTaskSide(TaskSide):
 
     def _window(self, public):
         return octave_of(self.levels.targets)
+
+    def _inside(self, public):
+        return self.levels.inside(public["middle"], public["unit"])
+
+    def _zoom(self, public):
+        return self.levels.places(public["low"], public["size"])
 
     def _scale(self, public):
         return octave_of(self.levels.scales())

@@ -9,7 +9,7 @@ from scipy.special import expit, logsumexp
 
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
-from ..engine.levels import LEVEL_BINS, Level, TaskLevels, level_attributes
+from ..engine.levels import LEVEL_BINS, PLACES, Level, TaskLevels, level_attributes
 from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import N_OUTPUTS, OfModels, Personal
 from ..local.centred import CentredTasks, Problem
@@ -218,7 +218,7 @@ class PriorBillboard(AboutCovariates, OfModels):
             if self.n_outputs > 1 or self.level.spread is None or self.centres is not None:
                 raise ValueError("its level is not that of one output, with a spread")
             yield from self.level.declared(d)
-        shapes += [(LEVEL_BINS,), (N_DIFFERENCES,)]
+        shapes += [(LEVEL_BINS,), (2,), (PLACES,), (N_DIFFERENCES,)]
         yield from (("a release", S, shapes) for S in self.releases)
         if self.mean is not None:
             yield "the mean model", self.mean, [self._mean_shape]

@@ -11,13 +11,14 @@ clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa
 
 import numpy as np
 
-from ..engine.levels import Level, log_window_of, release_spread, sum_of_octaves, window_of
+from ..engine.levels import Level, log_window_of, release_spread, release_window, sum_of_octaves
 from ..engine.refine import Refinement
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import sum_of_differences
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD, even_root
+from ..privacy.mechanisms import std_of
 from ..privacy.moments import (
     LEAST_NOISE,
     DriftingAverage,
@@ -199,30 +200,35 @@ def release_level(billboard, plan, made):
     """
     m, window = billboard.n_tasks, plan.window
 
-    def query(name, words, mechanism, combine, level=None, **public):
-        if level is not None:
-            public = {"billboard": billboard, "level": level}
+    def query(share, name, words, mechanism, combine, **public):
         released = (yield Query(name, public, {name: mechanism}, combine))[name]
+        share, part = share if isinstance(share, tuple) else (share, 1.0)
         if mechanism is not None:
-            made.append((name, words, mechanism))
+            made.append((share, words, mechanism))
+            spent[share] = spent.get(share, 0.0) + part
             billboard.releases.append(released)
         return released
 
+    def about(name, words, mechanism, combine, level):
+        known = {"billboard": billboard, "level": level}
+        return query(name, name, words, mechanism, combine, **known)
+
+    spent = {}
     if window is None:
         histogram = plan.histogram
-        words = "histogram of the levels of tasks, octaves of either sign"
-        counts = yield from query("window", words, histogram, sum_of_octaves)
-        std = 0.0 if histogram is None else histogram.noise_std
         if plan.classification:  # of counts
-            middle = log_window_of(counts, std, m)
+            words = "histogram of the levels of tasks, octaves"
+            counts = yield from query("window", "window", words, histogram, sum_of_octaves)
+            middle = log_window_of(counts, std_of(histogram), m)
             window = None if middle is None else (middle, LOG_WINDOW)
         else:
-            window = window_of(counts, std, m)
+            window = yield from release_window(query, histogram, plan.inside, plan.zooms(), m)
         if window is None:
             return
     middle, unit = window
+    mechanism = plan.of_mean(unit, 1.0 - spent.get("level", 0.0))
     total = yield from query(
-        "level", "sum of clipped levels", plan.of_mean(unit), clipped_sum("level", unit),
+        "level", "level", "sum of clipped levels", mechanism, clipped_sum("level", unit),
         billboard=billboard, middle=middle, unit=unit,
     )  # fmt: skip
     level = Level(
@@ -230,7 +236,7 @@ def release_level(billboard, plan, made):
         None if plan.classification else unit, pooled=plan.all_pooled,
     )  # fmt: skip
     noise = None if plan.classification else plan.noise
-    billboard.level = yield from release_spread(level, query, noise, plan.spread, m)
+    billboard.level = yield from release_spread(level, about, noise, plan.spread, m)
 
 
 def release_intercepts(billboard, mechanism, to, clip_norm, middle, unit):

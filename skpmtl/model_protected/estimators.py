@@ -16,8 +16,8 @@ from .._docstrings import (
 )
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
-from ..engine.levels import LEVEL_BINS, Level, sum_of_octaves
-from ..engine.queries import specified
+from ..engine.levels import Level
+from ..engine.queries import specified, specs_of_window
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
 from ..exchange.billboard import Billboard, Personal
@@ -436,7 +436,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
             spread = 1, 0.5
             if self._log_loss:
                 spread = N_DIFFERENCES, CLIP, sum_of_differences("spread")
-            found |= specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ())
+            found |= specs_of_window(self._log_loss)
             found |= specified("noise", 1, 0.5, **known) | specified("spread", *spread, **known)
             known = {"billboard": PriorBillboard, "middle": Real, "unit": Real}
 

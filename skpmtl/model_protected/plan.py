@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..engine.levels import LEVEL_BINS, REACH, window_share
+from ..engine.levels import CORNER, LEVEL_BINS, OF_VOTE, PLACES, REACH, parts_of_zooms, window_share
 from ..engine.plan import is_able
 from ..engine.votes import N_DIFFERENCES
 from ..engine.votes import sensitivity as sensitivity_of_votes
@@ -23,10 +23,10 @@ from ..privacy.mechanisms import (
 )
 from ..rounds.plan import RoundsPlan
 
-# Of levels: shares of mu^2, that of the window at most; and the tasks times mu from which on levels
-# are looked for, with and without a public window.
+# Of levels: shares of mu^2, that of the window at most, and what zooms may take of the mean level;
+# and the tasks times mu from which on levels are looked for, with and without a public window.
 _LEVEL_SHARES = {"level": 0.04, "noise": 0.01, "spread": 0.02}
-_MOST_WINDOW = 0.05
+_MOST_WINDOW, _OF_ZOOMS = 0.05, 0.6
 _KNOWN_WINDOW, _FOUND_WINDOW = 33.0, 60.0
 _LOGITS = 4.0  # bound on the levels of classifiers
 LOG_WINDOW = 3.0  # half-width of the window of levels of counts
@@ -157,9 +157,9 @@ class LevelPlan:
         self.shares = dict(_LEVEL_SHARES)
         if self.classification:
             self.shares["spread"] += self.shares.pop("noise")
+        self.of_histograms = self.z(population, mu, adjacency)
         if self.window is None:
-            z = self.z(population, mu, adjacency)
-            self.shares["window"] = window_share(z, _MOST_WINDOW)
+            self.shares["window"] = window_share(self.of_histograms, _MOST_WINDOW)
 
     @staticmethod
     def z(population, mu, adjacency):
@@ -183,10 +183,24 @@ class LevelPlan:
 
     @property
     def histogram(self):
-        return self._vector("window", LEVEL_BINS, math.sqrt(2.0) if self.replace_one else 1.0)
+        part = 1.0 if self.classification else 1.0 - OF_VOTE
+        return self._vector("window", LEVEL_BINS, self._one_bin, part)
 
-    def of_mean(self, unit):
-        return self._vector("level", 1, (2.0 if self.replace_one else 1.0) * unit)
+    @property
+    def inside(self):
+        return self._vector("window", 2, (2.0 if self.replace_one else 1.0) * CORNER, OF_VOTE)
+
+    def zooms(self):
+        """(budget share, mechanism) of histograms of levels in a window."""
+        parts = parts_of_zooms(self.of_histograms, self.shares["level"], _OF_ZOOMS)
+        return [(("level", p), self._vector("level", PLACES, self._one_bin, p)) for p in parts]
+
+    @property
+    def _one_bin(self):
+        return math.sqrt(2.0) if self.replace_one else 1.0
+
+    def of_mean(self, unit, part=1.0):
+        return self._vector("level", 1, (2.0 if self.replace_one else 1.0) * unit, part)
 
     @property
     def noise(self):
@@ -198,10 +212,10 @@ class LevelPlan:
             return self._vector("spread", N_DIFFERENCES, sensitivity_of_votes(self.replace_one))
         return self._vector("spread", 1, (2.0 if self.replace_one else 1.0) * REACH)
 
-    def _vector(self, share, size, sensitivity):
+    def _vector(self, share, size, sensitivity, part=1.0):
         if math.isinf(self.mu):
             return None
-        return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[share]))
+        return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[share] * part))
 
 
 def is_refined(est, population, mu, adjacency):

@@ -78,7 +78,8 @@ class LevelTaskSide(PriorTaskSide):
 
     def contributions(self, query):
         """As of `PriorTaskSide`; and "evidence" (m, `N_DIFFERENCES`), "block" (m, d), "window"
-        (m,), "level", "noise" and "spread" (m, 1), or (m, `N_DIFFERENCES`) of classes."""
+        and "zoom" (m,), "inside" (m, 2), "level", "noise" and "spread" (m, 1), or
+        (m, `N_DIFFERENCES`) of classes."""
         name = "_" + query.statistic
         if not hasattr(self, name):
             return super().contributions(query)
@@ -106,6 +107,12 @@ class LevelTaskSide(PriorTaskSide):
 
     def _window(self, public):
         return octave_of(self.levels.targets)
+
+    def _inside(self, public):
+        return self.levels.inside(public["middle"], public["unit"])
+
+    def _zoom(self, public):
+        return self.levels.places(public["low"], public["size"])
 
     def _level(self, public):
         middle, unit = public["middle"], public["unit"]

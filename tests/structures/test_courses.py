@@ -52,14 +52,16 @@ def drawn_estimator(rng):
     return cls(**options), Population(np.arange(m), d, C)
 
 
-ONE_HOT = "moment", "block", "size", "window", "scale", "residuals", "reach", "cells", "groups"
+ONE_HOT = (
+    "moment", "block", "size", "window", "zoom", "scale", "residuals", "reach", "cells", "groups"
+)  # fmt: skip
 
 
 def released(query, mechanism, rng, m):
     """A release of chance, of a kind that curators make something of."""
     name, shape = query.statistic, mechanism.shape
     big = rng.uniform() < 0.5
-    if name in ("window", "scale", "size", "reach"):
+    if name in ("window", "zoom", "scale", "size", "reach"):
         counts = rng.normal(size=shape)
         if big:
             first = rng.integers(shape[0] - 2)
@@ -70,6 +72,8 @@ def released(query, mechanism, rng, m):
         A = rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-2, 0)
         top = rng.normal(size=(max(d // 4, 1), d)) * (np.sqrt(m / d) if big else 0.0)
         return 0.1 * m / d * (A + A.T) + top.T @ top + m / d * np.eye(d)
+    if name == "inside":
+        return m * rng.choice([-0.5, 0.5, 0.5], size=2)
     if name == "columns":
         return m * rng.choice([-0.5, -0.5, -0.5, 0.5], size=1)
     if name == "octaves":  # of columns, of which some are clear
@@ -100,6 +104,7 @@ def sensitivity(query, est, m, d, reach):
         "mixtures": (4.0, 2.0),
         "noise": (1.0, 0.5),
         "columns": (1.0, 0.5),
+        "inside": (math.sqrt(2.0), math.sqrt(0.5)),
         "octaves": (math.sqrt(2.0 * d), math.sqrt(d)),
         "spread": (4.0, 2.0) if est._classification else (1.0, 0.5),
         "intercept": (2.0 * reach / m, reach / m),
@@ -139,12 +144,15 @@ def branches(plan, course, queries):
     found = set()
     if not plan.levels:
         found.add("no levels")
+    elif course.window is None and asked["inside"]:
+        found.add("a window that tasks are not in")
     elif course.window is None:
         found.add("no window" + (" around a mean" if plan.structures == ("mean",) else ""))
         if "direction" in shares["pooled"]:
             found.add("mean in the budget share of the pooled model")
     else:
         found.add("window" if asked["window"] else "public window")
+        found |= {f"{asked['zoom']} zooms"}
         if "contest 1" in shares:
             again = "pooled" in shares["main"]
             once = plan.looks_once and course.billboard.about_centre
@@ -187,6 +195,7 @@ def branches(plan, course, queries):
 
 
 EVERYWHERE = {
+    "a window that tasks are not in", "0 zooms", "1 zooms", "2 zooms", "3 zooms",
     "silent", "no levels", "no window", "no window around a mean", "window", "public window",
     "mean in the budget share of the pooled model", "pooled again", "about once",
     "no second rounds",
@@ -235,6 +244,8 @@ def test_two_hundred_courses_spend_what_their_plans_say():
             assert squared <= whole * (1.0 + 1e-9)
             halves = share in ("refine", "group spread", "group cells")
             halves |= share == "pooled" and course.window is None
+            # The histogram of levels, and the vote on it; and what zooms have of the rounds.
+            halves |= share == "window" or len(parts["pooled"]) > 30
             halves |= share == plan.columns_from[0] and course.pays_for_columns
             if not halves:  # everything or nothing, in equal parts
                 assert squared == pytest.approx(whole, rel=1e-9)

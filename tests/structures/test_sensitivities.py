@@ -14,6 +14,8 @@ E = np.eye(D + 1)
 # other, and by what their sum is divided.
 FAR = {
     "window": ("window", "window", 3.0, -5.0, 1.0),
+    "inside": (("window", 0.2), "inside", np.full(2, 9.0), np.full(2, -9.0), 1.0),
+    "zoom": (("pooled", 0.1), "zoom", 3.0, 5.0, 1.0),
     "scale": ("scale", "scale", 3.0, 50.0, 1.0),
     "columns": ("columns", "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
     "octaves": ("main", "column_scales", np.full(D, 3.0), np.full(D, 50.0), 1.0),
@@ -28,6 +30,7 @@ FAR = {
 OF_CLASSES = {"spread": ("spread", "evidence", np.full(12, 9.0), np.full(12, -9.0), 1.0)}
 HISTOGRAMS = (
     "window",
+    "zoom",
     "scale",
     "column_scales",
     "residuals",
