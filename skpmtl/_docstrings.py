@@ -6,8 +6,7 @@ meaning, its docstring has its own paragraph.
 """
 
 __all__ = [
-    "CLASS_POSTERIOR", "CLASS_UNCERTAINTY", "LOSS", "PARAGRAPHS", "POSTERIOR", "SHAPES",
-    "TARGET_RANGE", "UNCERTAINTY", "UNSEEN", "fill_docstring",
+    "LOSS", "PARAGRAPHS", "TARGET_RANGE", "UNCERTAINTY", "UNSEEN", "fill_docstring",
 ]  # fmt: skip
 
 PARAGRAPHS = {
@@ -63,7 +62,6 @@ privacy_ : PrivacyReport
     "features_in_": """\
 n_features_in_, feature_names_in_
         Of X as given, so that a task column counts.""",
-    "posterior": "",  # of classifiers
     # The papers that more than one method comes from.
     "liang": """\
 J. Liang, Z. Liu, J. Zhou, X. Jiang, C. Zhang, F. Wang, "Model-protected multi-task
@@ -88,10 +86,14 @@ _CLASSES = {
         Class labels, shared by all tasks; a task need not have all of them.""",
 }
 # Shapes of classifiers of more than two classes; empty for others.
-SHAPES = {
+_SHAPES = {
     "shapes": " or (n_tasks, n_classes, n_features)",
     "intercepts": " or (n_tasks, n_classes)",
     "means": "\n        or of shape (n_classes, n_features), (n_classes,)",
+    "shapes_of_mean": " or (n_classes, n_features)",
+    "intercepts_of_mean": " or ndarray of shape (n_classes,)",
+    "shapes_of_covariates": " or (n_covariates, n_classes, n_features)",
+    "intercepts_of_covariates": " or (n_covariates, n_classes)",
 }
 
 
@@ -120,7 +122,7 @@ UNCERTAINTY = """
 UNSEEN = """ "unseen", with
         ``unseen_task="mean"``: also for tasks without rows, by a histogram of distances from the
         mean model that takes 5 % of the squared budget."""
-POSTERIOR = """
+_POSTERIOR = """
     covariance_ : ndarray of shape (n_tasks, n_features + 1, n_features + 1)
         With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows
         a task's second moments of X, and belongs to that task alone.
@@ -129,19 +131,31 @@ POSTERIOR = """
         not determine it, and its degrees of freedom."""
 
 # The same of classifiers; the parameter follows `unseen_task`.
-CLASS_UNCERTAINTY = """
+_CLASS_UNCERTAINTY = """
     uncertainty : "auto" or bool, default="auto"
         Whether `predict_proba` averages over what a task knows of its own model: over Laplace's
         posterior at it (see there). It follows from the rows of the task and the releases, costs
         no privacy, and leaves `predict` as it is. "auto": of two or three classes, where models
         are averages over priors, and covariances take at most 2^24 numbers, (n_features + 1)^2 per
         task and, of three, class. Otherwise probabilities are those of the models."""
-CLASS_POSTERIOR = """
+_CLASS_POSTERIOR = """
     covariance_ : ndarray of shape (n_tasks, [n_classes,] n_features + 1, n_features + 1)
         With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows
         a task's second moments of X, and belongs to that task alone.
     posterior_shift_ : ndarray of shape (n_tasks, [n_classes,] n_features + 1)
         With `uncertainty`: posterior mean less the model."""
+
+# What follows from the kind of targets.
+_OF_TARGETS = {
+    None: {
+        "target": "y", "of_rows": LOSS, "posterior": _POSTERIOR, **dict.fromkeys(_SHAPES, ""),
+    },
+    "two": {"target": "y > 0"},
+    "several": {
+        "target": "y > 0", "of_rows": "", "posterior": _CLASS_POSTERIOR,
+        "target_range": _CLASS_UNCERTAINTY, **_SHAPES,
+    },
+}  # fmt: skip
 
 
 def fill_docstring(template, *, classes=None, **words):
@@ -154,8 +168,9 @@ def fill_docstring(template, *, classes=None, **words):
     classes : {None, "two", "several"}, default=None
         Of a classifier, how many classes it has: fills ``{class_list}``, the parameter `classes`
         after `tasks`, and ``{classes}``, the attribute after `tasks_`. Both are empty otherwise.
+        Shapes, posteriors and the target of the example follow from it, too.
     **words
         Further words; they come before paragraphs of the same name.
     """
     of_classes = {"class_list": _CLASS_LIST if classes else "", "classes": _CLASSES[classes]}
-    return template.format(**{**PARAGRAPHS, **of_classes, **words})
+    return template.format(**{**PARAGRAPHS, **of_classes, **_OF_TARGETS[classes], **words})

@@ -244,7 +244,6 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         'PrivateMTL : ``structure="groups"`` is the course with a budget, with more options.',
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="ClusteredMTL",
-        target="y",
     )
     _parameter_constraints = {
         **_Clustered._parameter_constraints,
@@ -354,7 +353,6 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         also="ClusteredMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k))), y in {-1, 1}",
         name="ClusteredMTLClassifier",
-        target="y > 0",
     )
 
     def __init__(

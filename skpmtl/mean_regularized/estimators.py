@@ -10,16 +10,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import (
-    CLASS_POSTERIOR,
-    CLASS_UNCERTAINTY,
-    LOSS,
-    POSTERIOR,
-    TARGET_RANGE,
-    UNCERTAINTY,
-    UNSEEN,
-    fill_docstring,
-)
+from .._docstrings import TARGET_RANGE, UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -954,19 +945,12 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         held="",
         auto="0.05 times the smoothness of its loss in\n        the rounds, 0.05 + 5 / n_k times "
         "in the personalisation.",
-        shapes="",
-        shapes_of_mean="",
-        shapes_of_covariates="",
-        intercepts="",
         target_range=TARGET_RANGE + UNCERTAINTY + UNSEEN,
-        posterior=POSTERIOR,
-        of_rows=LOSS,
         known_levels=", or `target_range` is known",
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
         published="PublishedMeanRegMTL",
-        target="y",
     )
     _releases_residuals = True
     _billboards = (MeanBillboard, PooledBillboard)
@@ -1032,20 +1016,12 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         "part; elsewhere such\n        intercepts have regularisation of strength `lam`)",
         auto="0.005 times the smoothness of its loss in\n        the rounds, "
         "0.02 times in the personalisation.",
-        shapes=" or (n_tasks, n_classes, n_features)",
-        shapes_of_mean=" or (n_classes, n_features)",
-        shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
-        target_range=CLASS_UNCERTAINTY,
-        posterior=CLASS_POSTERIOR,
-        of_rows="",
         known_levels=", for two classes at any",
-        intercepts=" or (n_tasks, n_classes)",
         classes="several",
         also="PrivateMeanRegMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i loss_i, the logistic or multinomial log-loss,",
         name="PrivateMeanRegMTLClassifier",
         published="PublishedMeanRegMTLClassifier",
-        target="y > 0",
     )
     _multiclass = True
     _billboards = (MeanBillboard, PooledBillboard)

@@ -9,7 +9,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import CLASS_POSTERIOR, CLASS_UNCERTAINTY, POSTERIOR, UNCERTAINTY, fill_docstring
+from .._docstrings import UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
@@ -548,8 +548,8 @@ _DOC = """{summary}
 
     Attributes
     ----------
-    init_coef_ : ndarray of shape (n_features,){shapes}
-    init_intercept_ : float{intercepts}
+    init_coef_ : ndarray of shape (n_features,){shapes_of_mean}
+    init_intercept_ : float{intercepts_of_mean}
         The initialisation phi; also as `mean_coef_` and `mean_intercept_`. Without `relation`.
     relation_coef_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
     relation_intercept_ : ndarray of shape (n_covariates,){intercepts_of_covariates}
@@ -560,9 +560,9 @@ _DOC = """{summary}
         length 1: the true one is smaller for longer rows and larger for shorter ones (by factors
         of .6 to 1.8 in simulations). By features where these have a `feature_range`. Missing
         without noise.
-    coef_ : ndarray of shape (n_tasks, n_features){task_shapes}
+    coef_ : ndarray of shape (n_tasks, n_features){shapes}
         Fine-tuned models, private to their tasks: hand each its own with `export_task`.
-    intercept_ : ndarray of shape (n_tasks,){task_intercepts}
+    intercept_ : ndarray of shape (n_tasks,){intercepts}
     tasks_ : ndarray of shape (n_tasks,){classes}{posterior}
     billboard_ : MetaBillboard
         The initialisation and the public settings of the fine-tuning.
@@ -629,19 +629,11 @@ class DPMetaInit(MTLRegressorMixin, _MetaInit):
         _DOC,
         summary="A record-private initialisation that tasks fine-tune, for regression.",
         rate="0.5 (1 without intercept)",
-        shapes="",
-        intercepts="",
-        shapes_of_covariates="",
-        intercepts_of_covariates="",
-        task_shapes="",
-        task_intercepts="",
         listed="",
         also="DPMetaInitClassifier : The same for classes.",
         loss="half its squared residual",
         name="DPMetaInit",
-        target="y",
         target_range=_RANGE + UNCERTAINTY,
-        posterior=POSTERIOR,
     )
 
     def _check_parameters(self):
@@ -662,20 +654,12 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         _DOC,
         summary="A record-private initialisation that tasks fine-tune, binary or multinomial.",
         rate="2 (4 without intercept), or 1 (2) for more than two classes,",
-        shapes=" or (n_classes, n_features)",
-        shapes_of_covariates=" or (n_covariates, n_classes, n_features)",
-        intercepts_of_covariates=" or (n_covariates, n_classes)",
-        intercepts=" or ndarray of shape (n_classes,)",
-        task_shapes=" or (n_tasks, n_classes, n_features)",
-        task_intercepts=" or (n_tasks, n_classes)",
         listed=", classes=[False, True]",
         classes="several",
         also="DPMetaInit : The same for regression.",
         loss="its logistic or multinomial log-loss",
         name="DPMetaInitClassifier",
         target="(y > 0)",
-        target_range=CLASS_UNCERTAINTY,
-        posterior=CLASS_POSTERIOR,
     )
     _multiclass = True
     _spreads_labels = False  # records are protected, and steps are few

@@ -5,15 +5,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._docstrings import (
-    CLASS_POSTERIOR,
-    CLASS_UNCERTAINTY,
-    LOSS,
-    POSTERIOR,
-    SHAPES,
-    UNCERTAINTY,
-    fill_docstring,
-)
+from .._docstrings import UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import Level
@@ -778,9 +770,6 @@ class MPMTLLowRank(_OfRange, _LowRank):
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
         target_range=_RANGE + UNCERTAINTY,
-        posterior=POSTERIOR,
-        of_rows=LOSS,
-        **dict.fromkeys(SHAPES, ""),
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
@@ -795,9 +784,6 @@ class MPMTLGroupSparse(_OfRange, _GroupSparse):
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
         target_range=_RANGE + UNCERTAINTY,
-        posterior=POSTERIOR,
-        of_rows=LOSS,
-        **dict.fromkeys(SHAPES, ""),
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
         objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
@@ -814,10 +800,6 @@ class MPMTLLowRankClassifier(_OfClasses, _LowRank):
         summary="Model-protected low-rank multi-task logistic regression, any number of classes.",
         model="logistic regression",
         classes="several",
-        target_range=CLASS_UNCERTAINTY,
-        posterior=CLASS_POSTERIOR,
-        of_rows="",
-        **SHAPES,
         also="MPMTLLowRank : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha ||W||_*{_RIDGE}, y in {{-1, 1}},{_SOFTMAX}",
         example=_EXAMPLE.format(
@@ -835,10 +817,6 @@ class MPMTLGroupSparseClassifier(_OfClasses, _GroupSparse):
         "    classes.",
         model="logistic regression",
         classes="several",
-        target_range=CLASS_UNCERTAINTY,
-        posterior=CLASS_POSTERIOR,
-        of_rows="",
-        **SHAPES,
         also="MPMTLGroupSparse : The same for regression.",
         objective=f"    {_LOGISTIC}\n        + alpha sum_j ||W_j.||_2{_RIDGE}, y in {{-1, 1}},"
         f"{_SOFTMAX}",

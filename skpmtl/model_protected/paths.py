@@ -13,7 +13,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.exceptions import ConvergenceWarning
 
-from .._docstrings import SHAPES, fill_docstring
+from .._docstrings import fill_docstring
 from .._runtime.compat import Interval
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
@@ -469,12 +469,8 @@ _DOC = """{summary}
     """
 _TRACE = {"generator": "make_low_rank_tasks"}
 _L21 = {"generator": "make_group_sparse_tasks"}
-_NUMBERS = {
-    "target": "y", "error": "mse", "what": "Mean squared error", **dict.fromkeys(SHAPES, "")
-}  # fmt: skip
-_CLASSES = {
-    "target": "y > 0", "error": "log_loss", "what": "Mean log loss", "classes": "several", **SHAPES
-}  # fmt: skip
+_NUMBERS = {"error": "mse", "what": "Mean squared error"}
+_CLASSES = {"error": "log_loss", "what": "Mean log loss", "classes": "several"}
 
 
 class MPMTLLowRankCV(_ValidatedRegressor, MTLRegressorMixin, _LowRank):

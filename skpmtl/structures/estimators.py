@@ -2,17 +2,7 @@
 
 import numpy as np
 
-from .._docstrings import (
-    CLASS_POSTERIOR,
-    CLASS_UNCERTAINTY,
-    LOSS,
-    POSTERIOR,
-    SHAPES,
-    TARGET_RANGE,
-    UNCERTAINTY,
-    UNSEEN,
-    fill_docstring,
-)
+from .._docstrings import TARGET_RANGE, UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.billboard import StructureBillboard
@@ -226,7 +216,6 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         summary="Private multi-task regression that finds out what the tasks share.",
         model="linear regression",
         name="PrivateMTL",
-        target="y",
         classes_given="",
         unseen=" and needs\n        `target_range`",
         known_levels=" with `target_range`, or",
@@ -234,9 +223,6 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         groups=_GROUPS,
         group_attributes=_GROUP_ATTRIBUTES,
         target_range=TARGET_RANGE + UNCERTAINTY + UNSEEN,
-        posterior=POSTERIOR,
-        of_rows=LOSS,
-        **dict.fromkeys(SHAPES, ""),
     )
 
     _releases_residuals = True
@@ -253,15 +239,10 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         model="logistic regression",
         classes="several",
         name="PrivateMTLClassifier",
-        target="y > 0",
         classes_given=", classes=[False, True]",
         known_levels=" for classes, or",
         **dict.fromkeys(("group_name", "groups", "group_attributes"), ""),
         unseen=",\n        clipped to -5 ... 5, or with several classes to length 5",
-        target_range=CLASS_UNCERTAINTY,
-        posterior=CLASS_POSTERIOR,
-        of_rows="",
-        **SHAPES,
     )
     _multiclass = True
 
