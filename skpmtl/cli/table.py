@@ -44,9 +44,7 @@ METHODS = {
     "covariates": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
 }
 # What parameters are called here.
-_HERE = {
-    "Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE.",
-}
+_HERE = {"Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE."}
 _READ = (
     "are read from private rows, so that the result discloses which exist. List them as "
     '"classes" in the file of --public.'

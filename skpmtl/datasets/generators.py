@@ -3,11 +3,7 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
-__all__ = [
-    "make_group_sparse_tasks",
-    "make_low_rank_tasks",
-    "make_lsoa_like",
-]
+__all__ = ["make_group_sparse_tasks", "make_low_rank_tasks", "make_lsoa_like"]
 
 
 def make_low_rank_tasks(

@@ -13,9 +13,7 @@ from sklearn.utils import Bunch
 from ..tables.ids import listed
 from .characters import Alphabet
 
-__all__ = [
-    "load_leaf",
-]
+__all__ = ["load_leaf"]
 _KEYS = ("users", "num_samples", "user_data")
 
 

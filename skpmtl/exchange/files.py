@@ -39,10 +39,7 @@ from .wire import (
     written_type,
 )
 
-__all__ = [
-    "load_billboard",
-    "save_billboard",
-]
+__all__ = ["load_billboard", "save_billboard"]
 # Parameters that stay where the rows of the fit are.
 _NOT_WRITTEN = (
     "class_weight", "classes", "dtype", "random_state", "tasks", "uncertainty", "verbose",

@@ -15,9 +15,7 @@ import numpy as np
 
 from .addresses import opened
 
-__all__ = [
-    "Journal",
-]
+__all__ = ["Journal"]
 _BLOCK = 1 << 20  # numbers that are hashed at a time
 
 

@@ -21,14 +21,7 @@ from ..privacy.rng import TAPE, replied
 from . import servers
 from .plan import TRUSTED
 
-__all__ = [
-    "Query",
-    "PublicDraw",
-    "Population",
-    "QuerySpec",
-    "Total",
-    "run",
-]
+__all__ = ["Query", "PublicDraw", "Population", "QuerySpec", "Total", "run"]
 
 
 @dataclass(frozen=True)

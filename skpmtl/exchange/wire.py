@@ -27,10 +27,7 @@ from ..privacy.report import PrivacyReport
 from ..tables.ids import listed
 from .billboard import Billboard, Public
 
-__all__ = [
-    "pack",
-    "unpack",
-]
+__all__ = ["pack", "unpack"]
 FORMAT = 2
 LARGEST = 1e100  # number that means anything; squares and products of such are finite
 MOST_STEPS = 1_000_000  # that a billboard may ask of a task

@@ -26,17 +26,7 @@ from .alerts import Alerts
 from .bells import Bells
 from .ledger import private_folder
 from .run_report import write_page
-from .runlog import (
-    FAILED,
-    FINISHED,
-    WAITING,
-    RunLog,
-    line,
-    may_pass,
-    read_log,
-    standing,
-    troubles,
-)
+from .runlog import FAILED, FINISHED, WAITING, RunLog, line, may_pass, read_log, standing, troubles
 from .studies import write_studies
 from .study import Study
 

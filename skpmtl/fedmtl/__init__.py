@@ -4,9 +4,4 @@ from .aggregation import fedmtl_aggregate
 from .datasets import make_fedmtl_clients
 from .estimators import FedMTLClassifier, FedMTLRegressor
 
-__all__ = [
-    "FedMTLClassifier",
-    "FedMTLRegressor",
-    "fedmtl_aggregate",
-    "make_fedmtl_clients",
-]
+__all__ = ["FedMTLClassifier", "FedMTLRegressor", "fedmtl_aggregate", "make_fedmtl_clients"]

@@ -10,14 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .aggregation import AGGREGATIONS, LARGEST, fedmtl_aggregate
-from .baselines import (
-    PERSONAL,
-    attention,
-    coupled,
-    first_order_weights,
-    groups_of,
-    split_rows,
-)
+from .baselines import PERSONAL, attention, coupled, first_order_weights, groups_of, split_rows
 from .network import BatchLoss, Heads, Optimizer
 
 logger = logging.getLogger("skpmtl")

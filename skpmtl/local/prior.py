@@ -14,12 +14,7 @@ from scipy import sparse
 from .._kernels.average import NO_CENTRES, averages
 from .._kernels.centres import about_centres
 from .._kernels.grams import centred_rows, grams, rotate, tridiagonal
-from .._kernels.local import (
-    left_out,
-    posterior_modes,
-    sums_of_rows,
-    triangular_products,
-)
+from .._kernels.local import left_out, posterior_modes, sums_of_rows, triangular_products
 from .._kernels.passes import scores
 from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES

@@ -33,10 +33,7 @@ from .plan import MeanPlan, PooledPlan, auto_rounds, columns_for
 from .tasks import MeanTaskSide, PooledTaskSide
 from .wide import SparseModels, WideSparse
 
-__all__ = [
-    "PrivateMeanRegMTL",
-    "PrivateMeanRegMTLClassifier",
-]
+__all__ = ["PrivateMeanRegMTL", "PrivateMeanRegMTLClassifier"]
 
 
 _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a share of 95 %

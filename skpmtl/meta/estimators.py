@@ -27,10 +27,7 @@ from .curator import release_init, sum_of_updates
 from .plan import MetaPlan
 from .tasks import MetaTaskSide
 
-__all__ = [
-    "DPMetaInit",
-    "DPMetaInitClassifier",
-]
+__all__ = ["DPMetaInit", "DPMetaInitClassifier"]
 
 
 class _MetaInit(HasCovariates, BaseMTL):

@@ -7,9 +7,4 @@ from .estimators import (
     DPRelationshipClassifier,
 )
 
-__all__ = [
-    "DPAggregation",
-    "DPAggregationClassifier",
-    "DPRelationship",
-    "DPRelationshipClassifier",
-]
+__all__ = ["DPAggregation", "DPAggregationClassifier", "DPRelationship", "DPRelationshipClassifier"]

@@ -19,12 +19,7 @@ from .curator import release_average, release_rounds
 from .plan import AggregationPlan, RelationshipPlan
 from .tasks import NewtonModels, PerturbationTaskSide, RelationshipTaskSide, coefficients
 
-__all__ = [
-    "DPAggregation",
-    "DPAggregationClassifier",
-    "DPRelationship",
-    "DPRelationshipClassifier",
-]
+__all__ = ["DPAggregation", "DPAggregationClassifier", "DPRelationship", "DPRelationshipClassifier"]
 
 
 _COMMON = """epsilon : float or None, default=1.0

@@ -323,8 +323,7 @@ def pure_epsilons(epsilon, delta, weights, method="best"):
         )
     if method in ("best", "optimal"):
         scale = max(
-            scale,
-            _largest_scale(basic, lambda c: optimal_pure_delta(c * weights, epsilon) - delta),
+            scale, _largest_scale(basic, lambda c: optimal_pure_delta(c * weights, epsilon) - delta)
         )
     return scale * weights
 

@@ -27,9 +27,7 @@ from ..privacy.selection import draw_trials, selection_mu
 from ..tables.table import SingleTaskWarning
 from .rows import SplitRows, described, results_table
 
-__all__ = [
-    "PrivateSearch",
-]
+__all__ = ["PrivateSearch"]
 _MOST_POISSON = 7  # above this mean a logarithmic number of trials is cheaper
 _SCORE_NOISE = 0.02  # wanted noise of the mean score, as a part of the range of scores
 _MOST_FOR_SCORE = 0.5  # of mu^2

@@ -26,9 +26,7 @@ from .models import make_folder, write_billboard, write_models
 from .parts import address, called
 from .worker import Shard
 
-__all__ = [
-    "fit_shards",
-]
+__all__ = ["fit_shards"]
 _RESTARTS = 3  # of a worker, before the fit is given up
 
 

@@ -12,10 +12,7 @@ from .._runtime.registers import LANES
 from .._runtime.threads import run_blocks, task_blocks
 from .ids import encode_ids, factorize, listed
 
-__all__ = [
-    "SingleTaskWarning",
-    "TaskTable",
-]
+__all__ = ["SingleTaskWarning", "TaskTable"]
 LARGEST = 1e30  # bound on features and targets: their powers in the solvers stay finite
 _POWER_STEPS = 15
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time

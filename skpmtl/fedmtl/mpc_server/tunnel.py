@@ -71,8 +71,7 @@ class Tunnels:
         try:
             if comes or belongs(far_writer.get_extra_info("peercert"), peer):
                 await asyncio.gather(
-                    self._pass(reader, far_writer, not comes),
-                    self._pass(far_reader, writer, comes),
+                    self._pass(reader, far_writer, not comes), self._pass(far_reader, writer, comes)
                 )
             else:
                 text = f"The link to server {peer} was refused: its certificate is of another one."
