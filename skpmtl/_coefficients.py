@@ -5,6 +5,7 @@ from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from .tables.forms import feature_names
 from .tables.ids import encode_ids, listed, locate
 
 __all__ = ["NamedCoefficients"]
@@ -54,11 +55,11 @@ class NamedCoefficients:
         if not self._is_linear:
             raise AttributeError(f"{type(self).__name__!r} has no coefficients of features.")
         check_is_fitted(self)
-        names = getattr(self, "feature_names_in_", None)
+        names = feature_names(self)
         if names is None:
-            names = np.array([f"x{j}" for j in range(self.n_features_in_)], dtype=object)
-        position = self._form_.position
-        return names.copy() if position is None else np.delete(names, position)
+            first = self._form_.position
+            names = [f"x{j}" for j in range(self.n_features_in_) if j != first]
+        return np.array(names, dtype=object)
 
     @available_if(_has_features)
     def coef_frame(self, of="tasks"):
@@ -131,9 +132,7 @@ class NamedCoefficients:
         check_is_fitted(self)
         position = self._position(task)
         intercept = self.intercept_[position]
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None and self._form_.position is not None:
-            names = np.delete(names, self._form_.position)
+        names = feature_names(self)
         model = {
             "task": self.tasks_[position].item(),
             "coef": self._task_coef(position),

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._runtime.stack import users_line
 from .privacy.report import PrivacyLeakWarning
+from .tables.forms import feature_names
 from .tables.ids import listed
 
 __all__ = [
@@ -657,9 +658,7 @@ class RelationDisplay(_Display):
                 f"{type(estimator).__name__} was not fitted with covariates of its tasks: pass "
                 "relation= (of a Pipeline take its last step)."
             )
-        names = getattr(estimator, "feature_names_in_", None)
-        if names is not None and estimator._form_.position is not None:
-            names = np.delete(names, estimator._form_.position)
+        names = feature_names(estimator)
         display = cls(
             coef=estimator.relation_coef_,
             noise_std=getattr(estimator, "relation_noise_std_", None),

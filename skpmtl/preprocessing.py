@@ -19,6 +19,7 @@ from .tables.forms import (
     InputForm,
     check_finite,
     encode_rows,
+    feature_names,
     kept_columns,
     numeric,
     numeric_columns,
@@ -109,9 +110,7 @@ class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseE
         position = int(locate(encode_ids([task])[1], self.tasks_)[0])
         if position < 0:
             raise ValueError(f"Task {task!r} is not known here; tasks_ has {listed(self.tasks_)}.")
-        names = getattr(self, "feature_names_in_", None)
-        if names is not None and self._form_.position is not None:
-            names = np.delete(names, self._form_.position)
+        names = feature_names(self)
         if as_sklearn:
             fitted = self._of_one(position)
             if names is not None:

@@ -21,7 +21,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._runtime.compat import check_parameters
 from .._runtime.stack import users_line
 from .._version import __version__
-from ..tables.forms import InputForm, is_mapping_of_tasks, read_rows, read_training, task_position
+from ..tables.forms import (
+    InputForm,
+    feature_names,
+    is_mapping_of_tasks,
+    read_rows,
+    read_training,
+    task_position,
+)
 from ..tables.ids import listed
 from ..tables.table import SingleTaskWarning, bound_values
 from .billboard import Billboard
@@ -259,12 +266,9 @@ def _encode_parameter(name, value):
 
 
 def _feature_names(est):
-    """Names of the features, without a task column, or None."""
-    names = getattr(est, "feature_names_in_", None)
-    if names is None:
-        return getattr(est, "_billboard_names_", None)
-    position = est._form_.position
-    return names if position is None else np.delete(names, position)
+    """Names of the features, of the fit or of its billboard, without a task column; or None."""
+    names = feature_names(est)
+    return getattr(est, "_billboard_names_", None) if names is None else names
 
 
 # --------------------------------------------------------- an estimator without tasks so far

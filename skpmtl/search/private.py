@@ -54,9 +54,27 @@ _ACCOUNTANTS = {
 _UNSEEN = "only the winning trial is ever seen: not the others, nor how many there were"
 
 
-def _winner_has(method):
-    """For `available_if`: whether the (best) estimator has the method."""
-    return lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), method)
+def _by_winner(name, what):
+    """A method of `best_estimator_`, for searches of estimators that have it."""
+
+    def method(self, X, task=None):
+        check_is_fitted(self)
+        return getattr(self.best_estimator_, name)(X, task=task)
+
+    method.__name__, method.__qualname__ = name, f"PrivateSearch.{name}"
+    method.__doc__ = f"""{what}, by `best_estimator_`.
+
+        Parameters
+        ----------
+        X, task
+            As in the `{name}` of the estimator.
+
+        Returns
+        -------
+        values : ndarray or dict
+        """
+    has = available_if(lambda self: hasattr(getattr(self, "best_estimator_", self.estimator), name))
+    return has(method)
 
 
 class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
@@ -470,68 +488,10 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         )
 
     # ---------------------------------------------------------------- the winner at work
-    def predict(self, X, task=None):
-        """Predict with `best_estimator_`.
-
-        Parameters
-        ----------
-        X, task
-            As in the `predict` of the estimator.
-
-        Returns
-        -------
-        y : ndarray or dict
-        """
-        check_is_fitted(self)
-        return self.best_estimator_.predict(X, task=task)
-
-    @available_if(_winner_has("predict_proba"))
-    def predict_proba(self, X, task=None):
-        """Probabilities of the classes, by `best_estimator_`.
-
-        Parameters
-        ----------
-        X, task
-            As in the `predict_proba` of the estimator.
-
-        Returns
-        -------
-        p : ndarray or dict
-        """
-        check_is_fitted(self)
-        return self.best_estimator_.predict_proba(X, task=task)
-
-    @available_if(_winner_has("predict_log_proba"))
-    def predict_log_proba(self, X, task=None):
-        """Logarithms of the probabilities of the classes, by `best_estimator_`.
-
-        Parameters
-        ----------
-        X, task
-            As in the `predict_log_proba` of the estimator.
-
-        Returns
-        -------
-        p : ndarray or dict
-        """
-        check_is_fitted(self)
-        return self.best_estimator_.predict_log_proba(X, task=task)
-
-    @available_if(_winner_has("decision_function"))
-    def decision_function(self, X, task=None):
-        """Scores of the second class, by `best_estimator_`.
-
-        Parameters
-        ----------
-        X, task
-            As in the `decision_function` of the estimator.
-
-        Returns
-        -------
-        scores : ndarray or dict
-        """
-        check_is_fitted(self)
-        return self.best_estimator_.decision_function(X, task=task)
+    predict = _by_winner("predict", "Predictions")
+    predict_proba = _by_winner("predict_proba", "Probabilities of the classes")
+    predict_log_proba = _by_winner("predict_log_proba", "Logarithms of these probabilities")
+    decision_function = _by_winner("decision_function", "Scores of the second class")
 
     def score(self, X, y, task=None, sample_weight=None):
         """Score of `best_estimator_`: R2 or accuracy over all known targets together.

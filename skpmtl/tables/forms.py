@@ -283,6 +283,13 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     return numeric(estimator, safe_indexing(X, rest, axis=1), accept_sparse, hint), ids, positions
 
 
+def feature_names(estimator):
+    """Names of the features in its fit without the task column, or None."""
+    names = getattr(estimator, "feature_names_in_", None)
+    position = None if names is None else estimator._form_.position
+    return names if position is None else np.delete(names, position)
+
+
 def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     """-> matrix, ids or None, form; `fitted` is the form of the fit, None in fit itself."""
     fitted = None if fitted is None else {"task": fitted.position}
