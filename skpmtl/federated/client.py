@@ -104,13 +104,23 @@ def answer(message, context):
         if site.study.servers is not None:
             raise Refusal("the study has servers")
         positions = np.array(settings["positions"], dtype=np.int64)
-        public = unpack(settings["public"], arrays)
-        contributions = site.answer(
-            settings["number"], settings["statistic"], public, positions, settings["run"]
-        )
+        contributions = site.answer(*_compared(site, settings, arrays, positions))
         return {"number": settings["number"]}, contributions
 
     return _reply(message, context, act)
+
+
+def _compared(site, settings, arrays, positions):
+    """A query of the curator, which the site makes from the releases, too, if there are any.
+
+    -> arguments of ``Site.answer`` and ``Site.total``
+    """
+    number, statistic, run = (settings[name] for name in ("number", "statistic", "run"))
+    sent, transcript = unpack(settings["public"], arrays), None
+    if site.study.schedule.replayed:
+        transcript = site.follow(run, settings["first"], sent["releases"])
+        transcript.check(number, statistic, sent["public"])
+    return number, statistic, sent["public"], positions, run, transcript
 
 
 @app.train("seal")
@@ -194,9 +204,9 @@ def add(message, context):
     number, run = settings["number"], settings["run"]
     pick = arrays.pop("pick", None)
     if site.study.noise_sites is None:
-        public, statistic = unpack(settings["public"], arrays), settings["statistic"]
+        query = _, statistic, public, *_ = _compared(site, settings, arrays, pick)
         secure_sum.check_protocol(context, site.study.sum_range(statistic, public))
-        total = site.total(number, statistic, public, run, pick)
+        total = site.total(*query)
     else:
         transcript = _transcript(site, settings, arrays)
         grid = grid_of(site.study, transcript.query(number))

@@ -147,7 +147,9 @@ class Account:
         one are not known here, as after a restart.
         """
         known, self._transcript = self._transcript, None  # what raises is not gone on with
-        if first == 0:
+        if known is not None and known.run == run and _same(known.replies[first:], replies):
+            pass  # a message that was sent again
+        elif first == 0:
             known = Transcript(self.study, run, replies)
         elif known is None or known.run != run or first > len(known.replies):
             raise Lacking("releases before this query are not known here")
@@ -271,6 +273,13 @@ class Account:
         if missing:
             raise Damaged(f"{self.folder.name}/state.npz lacks {listed(sorted(missing))}")
         return state
+
+
+def _same(replies, others):
+    return len(replies) == len(others) and all(
+        a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+        for a, b in zip(replies, others, strict=True)
+    )
 
 
 def _read_state(path, names=None):

@@ -1,24 +1,28 @@
 """The planned queries of a study that do not depend on releases.
 
 A site that has them answers nothing else, whoever has signed it: no more queries than the study
-has, none out of its place, and none with another bound on contributions than the planned one. What
-follows from releases, as a bound that ``clip_quantile`` moves, differs between made-up runs of the
-curator, and is not compared. Where the tasks' votes decide what is asked next, no query is: made-up
-runs do not visit all courses.
+has, none out of its place, and none with another bound on contributions than the planned one.
+
+Where releases decide about queries or bounds, because tasks vote or bounds are measured, made-up
+runs of the curator do not visit all courses. The site is then sent the releases, which are public,
+and runs the curator itself (`skpmtl.federated.transcript`). They are not sent where participants
+are drawn, who are secret, nor where releases are large, as those of networks are: what follows from
+releases is not compared there.
 """
 
-import math
 import warnings
 from dataclasses import dataclass
 from itertools import zip_longest
-from numbers import Real
 
 import numpy as np
 
 from ..exchange.protocol import Query
 from .refusals import Refusal
+from .transcript import check_bound
 
 __all__ = ["PlannedQueries"]
+
+_MOST = 2**21  # numbers of all releases of a study that are sent to sites, 16 MB
 
 # Means and standard deviations of made-up releases, in those of their noise.
 _RELEASES = ((0.0, 1.0), (0.0, 0.0), (0.0, 1e3), (1e3, 1.0), (-1e3, 1.0), (3.0, 0.1))
@@ -36,25 +40,29 @@ class PlannedQueries:
     """The `steps` of a study, in their order.
 
     `ends`: whether their number is known, as releases do not decide it; `fixed`: whether no release
-    decides which query comes next. `examples` has public numbers of a query of each name, and
-    `billboard` what the curator publishes after made-up releases, where it takes them.
+    decides which query comes next; `replayed`: whether sites are sent the releases, and make the
+    queries themselves. `examples` has public numbers of a query of each name, and `billboard` what
+    the curator publishes after made-up releases, where it takes them.
     """
 
     def __init__(self, study):
+        self.fixed = study.build()._has_fixed_queries(study.population())
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            made = [_made_up(study, *each) for each in _RELEASES]
+            made = [_made_up(study, *each) for each in _RELEASES[: None if self.fixed else 1]]
         made = [one for one in made if one is not None]
-        runs = [steps for steps, _, _ in made]
-        self.examples, self.billboard = made[0][1:] if made else ({}, None)
-        self.fixed = study.build()._has_fixed_queries(study.population())
+        runs = [steps for steps, *_ in made]
+        self.examples, self.billboard, size = made[0][1:] if made else ({}, None, 0)
         self.steps, self.ends = [], self.fixed and len(made) > 1 and len(set(map(len, runs))) == 1
+        is_settled, draws = self.ends, False
         for steps in zip_longest(*runs):
             steps = [step for step in steps if step is not None]
             statistics = frozenset().union(*(step.statistics for step in steps))
             bounds = {step.bound for step in steps}
             bound = bounds.pop() if len(bounds) == 1 < len(made) else None
+            is_settled, draws = is_settled and not bounds, draws or None in statistics
             self.steps.append(_Planned(statistics, bound))
+        self.replayed = not (is_settled or draws or size > _MOST)
 
     def check(self, number, statistic, public):
         """Refuse a query that is not planned.
@@ -76,29 +84,25 @@ class PlannedQueries:
             raise Refusal(
                 f"query {number} is {statistic!r}, and the study has {name or 'a draw'!r} there"
             )
-        found = public.get("clip_norm")
-        if planned.bound is None:
-            return
-        if not isinstance(found, Real) or not math.isclose(found, planned.bound, rel_tol=1e-9):
-            raise Refusal(
-                f"query {number} has clip_norm={found!r}, and the study plans {planned.bound!r}"
-            )
+        if planned.bound is not None:
+            check_bound(number, public, planned.bound)
 
 
 def _made_up(study, shift, scale):
     """The curator, to whom noise is given for releases.
 
-    -> list of _Planned, {name: public numbers of a query}, billboard; None where it stops at them
+    -> list of _Planned, {name: public numbers of a query}, billboard, numbers in all releases; None
+    where it stops at them
     """
     est, population, rng = study.build(), study.population(), np.random.default_rng(0)
     source, questions = est._source(), study.questions
     curator = est._curator(population, source)
-    steps, examples, reply = [], {}, None
+    steps, examples, reply, size = [], {}, None, 0
     while True:
         try:
             step = curator.send(reply)
         except StopIteration as end:
-            return steps, examples, end.value
+            return steps, examples, end.value, size
         except (ValueError, ArithmeticError):
             return None
         if not isinstance(step, Query):
@@ -118,3 +122,4 @@ def _made_up(study, shift, scale):
             if name in step.mechanisms:
                 unit = getattr(step.mechanisms[name], "noise_std", 1.0)
                 reply[name] = unit * (shift + scale * rng.standard_normal(np.shape(total)))
+                size += np.size(total)

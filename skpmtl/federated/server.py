@@ -96,12 +96,12 @@ def curate(grid, study, folder, context=None, key=None, nodes=None, bells=None):
 def _curate(grid, study, folder, context, journal, log, key, nodes, bells):
     est = study.build()
     source = est._source()
-    walks = study.servers is not None or study.noise_sites is not None
-    kind = NoisySites if study.noise_sites is not None else ServedSites if walks else Sites
+    servers = ServedSites if study.servers is not None else Sites
+    kind = NoisySites if study.noise_sites is not None else servers
     sites = kind(PollingGrid(grid, bells), study, journal, context, log, key, nodes)
     sites.enrol()
     curator = est._curator(sites.population, source)
-    if walks:
+    if sites.informs:
         curator = recorded(curator, sites.replies)
     billboard = run(curator, sites, source, journal)
     billboard.report = describe(billboard, study, read_log(folder), sites.asked)
@@ -192,6 +192,10 @@ class Sites:
     Answers that are late, missing, broken or refused count as zero, and the denominator stays;
     others are bounded once more by ``query.combine``. A node that does not answer at all is not
     asked, and waited for, again before it shows itself.
+
+    Sites that have to compare queries with what was released before (`.schedule`), or to make them
+    (`InformedSites`), are each sent what is new since their last answer; one that was started again
+    lacks the rest, and says so, and is sent all of it.
     """
 
     def __init__(self, grid, study, journal, context, log, key=None, nodes=None):
@@ -210,10 +214,16 @@ class Sites:
         self.troubles = {}  # {name: why a site does not take part}, as the log has it
         self.marks = Marks(log.path.parent / "marks.json", journal.begun)
         self.silent = set()  # nodes that are not asked until they show themselves
+        self.informs = self._informs()  # whether sites are sent what was released
+        self.replies = []  # all that was released and drawn, as `recorded` keeps it
+        self.delivered = {}  # how many of them a node has, as far as is known
         self.opened = {}  # of nodes: the last query whose sum was opened there, over which ones
         self._bytes = [0, 0]  # sent and received for the present query
         self._knocks, self._knocked = {}, {}  # number of a message: node, time; node: last time
         self._pauses = {}  # seconds until a node that refused is tried again
+
+    def _informs(self):
+        return self.study.schedule.replayed
 
     @property
     def holders(self):
@@ -375,6 +385,8 @@ class Sites:
         """They are tried at once, and then every few seconds."""
         for node in set(nodes) - self.silent:
             self._knocked.pop(node, None)
+        for node in nodes:
+            self.delivered.pop(node, None)
         self.silent.update(nodes)
 
     def _assign(self, node, names, lost=()):
@@ -456,24 +468,15 @@ class Sites:
     def _sum(self, query, nodes):
         m = self.population.n_tasks
         asked = np.arange(m) if query.pick is None else np.asarray(query.pick)
-        public = dict(query.public)
-        if self.study.seed is None:  # who else takes part is needed for reproducible noise only
-            public.pop("everybody", None)
-        text, arrays = pack(public)
-        place, content = {}, {}
-        for node in nodes:
-            place[node] = np.flatnonzero(self.node_of[asked] == node)
-            if not len(place[node]):
-                continue
-            content[node] = self._write(
-                node, arrays, study=self.study.digest, run=self.journal.token,
-                number=self.journal.place, public=text, statistic=query.statistic,
-                positions=asked[place[node]].tolist(),
-            )  # fmt: skip
+        place = {node: np.flatnonzero(self.node_of[asked] == node) for node in nodes}
+        content = {
+            node: ({"positions": asked[mine].tolist()}, {})
+            for node, mine in place.items() if len(mine)
+        }  # fmt: skip
         shapes = self.questions[query.statistic].shapes
         given = {name: np.full((len(asked), *s), np.nan) for name, s in shapes.items()}
         answered, got = [], 0
-        for node, reply in self._send(content, f"{MessageType.TRAIN}.answer", again=True).items():
+        for node, reply in self._inform("answer", query, content).items():
             mine = {name: (len(place[node]), *shape) for name, shape in shapes.items()}
             try:
                 settings, found = records.read(reply, mine if records.size(reply) else {})
@@ -527,18 +530,14 @@ class Sites:
     def _secure_sum(self, query, nodes):
         """The same where only the sum over the sites can be read; they have clipped it."""
         nodes = self._openable(nodes, 3)
-        public = dict(query.public)
-        if self.study.seed is None:
-            public.pop("everybody", None)
-        text, arrays = pack(public)
-        settings = {"study": self.study.digest, "run": self.journal.token, "public": text}
-        settings.update(number=self.journal.place, statistic=query.statistic)
+        settings, arrays = self._query(query, self._common(nodes))
         if query.pick is not None:
             arrays = {**arrays, "pick": query.pick}
         (name,) = query.mechanisms
         vector, fields = self._masked(
             query, nodes, arrays, settings, self.study.sum_range(query.statistic, query.public)
         )
+        self._delivered_to(fields["answered"])
         total = self.questions[query.statistic].total
         return {name: vector if total.whole is None else total.whole(vector)}, fields
 
@@ -638,6 +637,54 @@ class Sites:
             self.clocks[name] = seconds
             self.log.write("clock", site=name, seconds=seconds)
 
+    # -------------------------------------------------------- queries, and what was released
+    def _query(self, query, first):
+        """Settings and arrays of a query, with what was released from the first reply on."""
+        public = dict(query.public)
+        if self.study.seed is None:  # who else takes part is needed for reproducible noise only
+            public.pop("everybody", None)
+        text, arrays = pack({"public": public, "releases": self.replies[first:]})
+        return self._head(first, public=text, statistic=query.statistic), arrays
+
+    def _head(self, first, **settings):
+        return {
+            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
+            "first": first, **settings,
+        }  # fmt: skip
+
+    def _inform(self, kind, query, extra):
+        """Ask nodes, each with what it does not know yet. -> {node: content}
+
+        Parameters
+        ----------
+        kind : str
+        query : Query
+        extra : dict of int to (dict, dict), further settings and arrays, by node
+        """
+        found, left = {}, dict(extra)
+        for _ in range(2):
+            content, asked = {}, {}
+            for node, (settings, arrays) in left.items():
+                first = self.delivered.get(node, 0)
+                if first not in asked:
+                    asked[first] = self._query(query, first)
+                known, new = asked[first]
+                content[node] = self._write(node, {**new, **arrays}, **known, **settings)
+            found |= self._send(content, f"{MessageType.TRAIN}.{kind}", again=True)
+            left = {n: one for n, one in left.items() if _lacks(found.get(n))}
+            self._delivered_to(found.keys() & content.keys() - left.keys())
+            self.delivered.update(dict.fromkeys(left, 0))
+            if not left:
+                break
+        return found
+
+    def _common(self, nodes):
+        """How many of the replies all of the nodes have."""
+        return min((self.delivered.get(node, 0) for node in nodes), default=0)
+
+    def _delivered_to(self, nodes):
+        self.delivered.update(dict.fromkeys(nodes, len(self.replies)))
+
     # ----------------------------------------------------------------------- messages
     def _settings(self, node, settings):
         """With the mark of the node's books, without which it does not answer."""
@@ -677,63 +724,23 @@ class Sites:
 
 
 class InformedSites(Sites):
-    """Sites that make every query themselves, from what was released before.
+    """Sites that make every query themselves, from what was released before."""
 
-    Each is sent what is new since its last answer; one that was started again lacks the rest, and
-    says so, and is sent all of it.
-    """
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.replies = []  # all that was released and drawn, as `recorded` keeps it
-        self.delivered = {}  # how many of them a node has, as far as is known
+    def _informs(self):
+        return True
 
     def released(self, query):
         """The release of what the tasks answer; called by `skpmtl.exchange.run`."""
         return self.answer(query)
 
-    def _lose(self, nodes):
-        super()._lose(nodes)
-        for node in nodes:
-            self.delivered.pop(node, None)
-
-    def _query(self, first):
-        """Settings and arrays of the present query, with replies from the first on."""
+    def _query(self, query, first):
         text, arrays = pack(self.replies[first:])
-        return {
-            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
-            "public": text, "first": first,
-        }, arrays  # fmt: skip
-
-    def _inform(self, kind, extra):
-        """Ask nodes, each with what it does not know yet. -> {node: settings, arrays} or error
-
-        Parameters
-        ----------
-        kind : str
-        extra : dict of int to (dict, dict), further settings and arrays, by node
-        """
-        found, left = {}, dict(extra)
-        for _ in range(2):
-            content = {}
-            for node, (settings, arrays) in left.items():
-                query, new = self._query(self.delivered.get(node, 0))
-                content[node] = self._write(node, {**new, **arrays}, **query, **settings)
-            for node, reply in self._send(content, f"{MessageType.TRAIN}.{kind}", True).items():
-                try:
-                    found[node] = records.read(reply)
-                except Exception as error:  # whatever it sent
-                    found[node] = error
-            left = {n: one for n, one in left.items() if _lacks(found.get(n))}
-            for node in content:
-                self.delivered[node] = 0 if node in left or node not in found else len(self.replies)
-            if not left:
-                break
-        return found
+        return self._head(first, public=text), arrays
 
 
-def _lacks(found):
-    return isinstance(found, tuple) and found[0].get("status") == "lacking"
+def _lacks(content):
+    record = None if content is None else content.config_records.get("settings")
+    return record is not None and record.get("status") == "lacking"
 
 
 class NoisySites(InformedSites):
@@ -743,9 +750,9 @@ class NoisySites(InformedSites):
         """-> {name: released}, event fields"""
         grid = grid_of(self.study, query)
         nodes = self._openable(nodes, max(3, grid.least))
-        settings, arrays = self._query(min(self.delivered.get(node, 0) for node in nodes))
+        settings, arrays = self._query(query, self._common(nodes))
         vector, fields = self._masked(query, nodes, arrays, settings, grid.range, grid.least)
-        self.delivered.update(dict.fromkeys(fields["answered"], len(self.replies)))
+        self._delivered_to(fields["answered"])
         vector = np.rint(vector / grid.step) * grid.step  # whole numbers, which the mean has lost
         total = self.questions[query.statistic].total
         (name,) = query.mechanisms
@@ -819,15 +826,13 @@ class ServedSites(InformedSites):
                 for place, site in enumerate(sites) for name in query.mechanisms
             }  # fmt: skip
             extra[node] = {"sites": len(sites)}, shares
-        replies, found = self._inform(kind, extra), {}
+        replies, found = self._inform(kind, query, extra), {}
         for server, node in self.servers.items():
             if node not in replies:
                 raise NoAnswer(
                     f"The server {server} does not answer. The run goes on when it does."
                 )
-            if isinstance(replies[node], Exception):
-                raise replies[node]
-            settings, _ = found[server] = replies[node]
+            settings, _ = found[server] = records.read(replies[node])
             if settings.get("status") != "answered":
                 reason = str(settings.get("reason", "see its log"))[:500]
                 raise RuntimeError(f'The server {server} does not answer "{kind}": {reason}')
@@ -866,11 +871,9 @@ class ServedSites(InformedSites):
         most = longest(query, self.questions[query.statistic])
         found = []
         asked = {node: ({}, {}) for node in nodes if held[node]}
-        for node, reply in self._inform("seal", asked).items():
+        for node, reply in self._inform("seal", query, asked).items():
             try:
-                if isinstance(reply, Exception):
-                    raise reply
-                settings, shares = reply
+                settings, shares = records.read(reply)
                 if not self._answered(node, settings):
                     continue
                 if settings["number"] != self.journal.place or set(shares) != names:

@@ -104,8 +104,9 @@ class Site(Account):
         drawn for it again, nor does a running model take a second step. Numbers of queries
         increase; `statistic` and `public` are those of `skpmtl.exchange.Query`. `run` is the token
         of the curator's journal: only the run that asked first is answered, since the noise of a
-        second one would be new. `transcript` is there where the site made the query itself, and
-        ``drawn() -> {name: ndarray}`` makes what is kept with the answer. Raises Refusal.
+        second one would be new. `transcript` is there where the site made the query itself, or
+        compared it, and ``drawn() -> {name: ndarray}`` makes what is kept with the answer. Raises
+        Refusal.
         """
         with locked(self.folder):
             state, last = self._begin(number, run, transcript)
@@ -122,7 +123,7 @@ class Site(Account):
                 raise Refusal(f"query {number} was about other tasks when it was answered")
         return _part(state, "row.")
 
-    def total(self, number, statistic, public, run="", pick=None):
+    def total(self, number, statistic, public, pick=None, run="", transcript=None):
         """Sum over the tasks here, or those at `pick` in the population, of what they contribute.
 
         As one vector, for sums over the sites that nobody can take apart; see
@@ -135,7 +136,7 @@ class Site(Account):
         positions = self.positions if pick is None else np.intersect1d(self.positions, pick)
         if not len(positions):
             return np.zeros(total.size)
-        contributions = self.answer(number, statistic, public, positions, run)
+        contributions = self.answer(number, statistic, public, positions, run, transcript)
         return np.ravel(total.add(contributions, public, positions)) * self.study.room(total)
 
     def noisy_total(self, transcript, number, grid):
@@ -226,7 +227,7 @@ class Site(Account):
         question = self.study.questions.get(statistic)
         if question is None:
             raise Refusal(f"the study releases no {statistic}")
-        if transcript is None:  # otherwise the query was made here
+        if transcript is None:  # otherwise the query was made here, or compared
             self.study.schedule.check(number, statistic, public)
         with np.errstate(all="ignore"):
             task_side = self._task_side(state)

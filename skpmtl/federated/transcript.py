@@ -3,18 +3,27 @@
 A curator is a function of releases and draws, so that sites and servers which receive these make
 every query themselves: nobody has to believe which bound or which noise belongs to it. A code
 of the replies says that all of them walked the same way.
+
+Sites of a trusted curator compare its query with theirs, and answer with its numbers: directions
+that follow from a matrix may have other signs on another processor, where sums over sites need the
+same ones. Name and number of a query are the same on all processors unless a release lies within
+rounding of where a decision changes, some 1e-12 of its noise; the site then refuses, and counts as
+silent in the rest of the study.
 """
 
 import hashlib
 import json
 import math
+from numbers import Real
 
 import numpy as np
 
 from ..exchange.protocol import Query
 from .refusals import Refusal
 
-__all__ = ["Transcript", "recorded"]
+__all__ = ["Transcript", "check_bound", "recorded"]
+
+_ROUNDING = 1e-6  # relative, of bounds that two processors compute from the same releases
 
 
 class Transcript:
@@ -56,7 +65,12 @@ class Transcript:
             try:  # curators change what they are sent
                 step = self._curator.send({k: array.copy() for k, array in reply.items()})
             except StopIteration:
-                raise Refusal("the study has fewer queries") from None
+                raise Refusal(
+                    f"query {len(self._steps)} is none of the study, which has "
+                    f"{len(self._steps)}: the curator asks for more than was agreed"
+                ) from None
+            except (ValueError, ArithmeticError) as error:
+                raise Refusal(f"the study does not go on from these releases: {error}") from error
             self._steps.append(step)
         return self._steps
 
@@ -71,6 +85,28 @@ class Transcript:
         if not isinstance(step, Query):
             raise Refusal(f"query {number} is none, but a draw")
         return step
+
+    def check(self, number, statistic, public):
+        """Refuse a query of the curator that does not follow from what was released.
+
+        Raises
+        ------
+        Refusal
+        """
+        query = self.query(number)
+        if statistic != query.statistic:
+            raise Refusal(
+                f"query {number} is {statistic!r}, and the study has {query.statistic!r} there"
+            )
+        if "clip_norm" in query.public:
+            check_bound(number, public, query.public["clip_norm"])
+
+
+def check_bound(number, public, planned):
+    """Refuse a query with another bound on contributions than the planned one."""
+    found = public.get("clip_norm")
+    if not isinstance(found, Real) or not math.isclose(found, planned, rel_tol=_ROUNDING):
+        raise Refusal(f"query {number} has clip_norm={found!r}, and the study plans {planned!r}")
 
 
 def _check(reply, step, m):

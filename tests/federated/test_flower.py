@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import re
 import shutil
 import time
 from dataclasses import asdict
@@ -33,8 +34,9 @@ from skpmtl.federated import load_models, records
 from skpmtl.federated.client import app
 from skpmtl.federated.polling import PollingGrid
 from skpmtl.federated.runlog import read_log, standing
-from skpmtl.federated.server import curate, describe
+from skpmtl.federated.server import Sites, curate, describe
 from skpmtl.federated.signing import new_key, read_key
+from skpmtl.federated.site_config import SiteConfig
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
 pytestmark = [
@@ -418,6 +420,64 @@ def test_who_is_asked_learns_no_other_participants(tmp_path):
         held = PARTS[message.metadata.dst_node_id - 1000]
         assert set(message.content["settings"]["positions"]) <= set(held)
     assert len(questions) < 6 * 3
+
+
+def test_restarted_sites_are_sent_all_releases(tmp_path):
+    """Site 1 lacks them after every third query, and two of its answers are lost."""
+    study, counts = study_of("structures"), [0]
+
+    def broken(node, message, reply):
+        if node == 1001 and "train" in message.metadata.message_type:
+            counts[0] += 1
+            if counts[0] % 3 == 0:
+                SiteConfig._kept.pop(str(tmp_path / "site1.toml"))
+            if counts[0] in (5, 15):
+                return None
+        return reply
+
+    grid = InProcessGrid(study, tmp_path, broken=broken)
+    billboard = curate(grid, study, tmp_path / "curator")
+    for ours, theirs in zip(
+        released(billboard), released(in_process(study).billboard_), strict=True
+    ):
+        assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    statuses = [r.content["settings"].get("status") for r in grid.received]
+    assert "lacking" in statuses and not {"refused", "failed"} & set(statuses)
+    first = [
+        m.content["settings"]["first"] for m in grid.sent
+        if m.metadata.dst_node_id == 1000 and "train" in m.metadata.message_type
+    ]  # fmt: skip
+    assert first == [0, *range(len(first) - 1)]  # of which each is sent once
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"statistic": "vote"}, "query 2 is 'vote', and the study has 'pooled' there"),
+        ({"clip_norm": 2.0}, "clip_norm=2.0, and the study plans"),
+        ({"number": 3}, "query 3 after 2 releases"),
+    ],
+)
+def test_query_that_does_not_follow_from_releases_is_refused(tmp_path, change, message, caplog):
+    """By the site, in its log, with both; and the log of the run has the reason."""
+    study = study_of("lengths" if "clip_norm" in change else "structures")
+
+    class Dishonest(Sites):
+        def _query(self, query, first):
+            if self.journal.place < 2:
+                return super()._query(query, first)
+            public = {**query.public, **{k: v for k, v in change.items() if k == "clip_norm"}}
+            settings, arrays = super()._query(dataclasses.replace(query, public=public), first)
+            return settings | {k: v for k, v in change.items() if k != "clip_norm"}, arrays
+
+    with pytest.MonkeyPatch.context() as patch, caplog.at_level(logging.ERROR):
+        patch.setattr("skpmtl.federated.server.Sites", Dishonest)
+        with pytest.raises(RuntimeError, match=message):
+            curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    assert re.search(f"Refused: .*{message}", caplog.text)
+    assert len(list((tmp_path / "curator" / "journal").glob("*.npz"))) == 2
+    reasons = [e["reason"] for e in read_log(tmp_path / "curator") if e["event"] == "trouble"]
+    assert any(re.search(message, reason) for reason in reasons)
 
 
 def test_large_arrays_are_records_of_their_own():

@@ -199,7 +199,7 @@ def test_a_server_walks_one_way(one):
         (2, [{"update": np.ones(3)}, {"update": np.zeros(3)}], "run", "differ from those"),
         (2, far, "other", "another journal"),
         (1, far, "run", "after 2 releases"),
-        (3, [*far, far[0]], "run", "fewer queries"),
+        (3, [*far, far[0]], "run", "none of the study, which has"),
         (2, [far[0], {"update": np.full(3, np.nan)}], "run", "none of the study"),
         (2, [far[0], {"update": np.ones(4)}], "run", "none of the study"),
         (2, [far[0], {"other": np.ones(3)}], "run", "other sums"),

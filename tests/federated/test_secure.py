@@ -524,7 +524,7 @@ def test_noise_of_a_site_is_drawn_once(tmp_path):
     first = site.noisy_total(transcript, 0, grid)
     assert_array_equal(site.noisy_total(transcript, 0, grid), first)
     with pytest.raises(Refusal, match="sites add the noise"):
-        site.total(0, "update", transcript.query(0).public, "run")
+        site.total(0, "update", transcript.query(0).public, run="run")
     other = Transcript(study, "run", [{"update": np.zeros(3)}])
     assert (site.noisy_total(other, 1, grid) != first).any()
 
@@ -694,7 +694,7 @@ def test_site_without_what_it_has_opened_opens_nothing(tmp_path):
     InProcessGrid(study, tmp_path)
     site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     public = Transcript(study, "", []).query(0).public
-    site.total(0, "update", public, "run")
+    site.total(0, "update", public, run="run")
     path = site.folder / "state.npz"
     before = path.read_bytes()
     site.open_sum(0, [1000, 1001, 1002], "run")
@@ -736,14 +736,14 @@ def test_site_none_of_whose_tasks_were_drawn_opens_one_sum(tmp_path):
     site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     others = np.setdiff1d(np.arange(M), site.positions)
     public = dict(init=np.zeros((1, D + 1)), round=0)
-    assert not site.total(1, "update", public, "run", others).any()
+    assert not site.total(1, "update", public, others, "run").any()
     site.open_sum(1, [1000, 1001, 1002], "run")
     with pytest.raises(Refusal, match="opened over other sites"):
         site.open_sum(1, [1000, 1001], "run")
-    assert site.total(1, "update", public, "run", site.positions).any()
+    assert site.total(1, "update", public, site.positions, "run").any()
     with pytest.raises(Refusal, match="opened over other sites"):
         site.open_sum(1, [1000, 1001], "run")
-    site.total(3, "update", public | {"round": 1}, "run", site.positions)
+    site.total(3, "update", public | {"round": 1}, site.positions, "run")
     with pytest.raises(Refusal, match="answered before"):
         site.open_sum(1, [1000, 1001, 1002], "run")
 

@@ -13,8 +13,10 @@ import skpmtl
 from skpmtl.exchange.protocol import Query, QuerySpec, run
 from skpmtl.federated import load_models
 from skpmtl.federated.__main__ import main as command
+from skpmtl.federated.refusals import Lacking
 from skpmtl.federated.site import Refusal, Site, read_rows
 from skpmtl.federated.study import Study, federated
+from skpmtl.federated.transcript import recorded
 from tests.helpers.federated_cases import CASES, PARTS, D, M, rows_of, study_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -313,44 +315,106 @@ def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, chang
     assert not (site.folder / "state.npz").exists()
 
 
-def test_bounds_that_follow_from_releases_are_not_planned():
-    """Other bounds are what all made-up releases lead to."""
-    bounds = [step.bound for step in study_of("adaptive").schedule.steps]
-    assert bounds == [1.0, None, None, None]
-    assert [step.bound for step in study_of("lengths").schedule.steps] == [None] * 4
-    assert not study_of("structures").schedule.ends
+@pytest.mark.parametrize(
+    "case, replayed",
+    [
+        ("rounds", False), ("own units", False), ("meta", False),  # parameters settle them
+        ("sampled", False),  # who takes part is secret
+        ("adaptive", True), ("lengths", True), ("structures", True), ("pooled", True),
+    ],
+)  # fmt: skip
+def test_releases_are_sent_where_they_decide_about_queries(case, replayed):
+    assert study_of(case).schedule.replayed == replayed
 
 
-class _Planned:
-    """Task sides in one process, of whom each query is checked as a site checks it."""
+def test_large_releases_are_not_sent(monkeypatch):
+    monkeypatch.setattr("skpmtl.federated.schedule._MOST", 3 * D)
+    assert not study_of("lengths").schedule.replayed  # a histogram and three centres
 
-    def __init__(self, tasks, study):
-        self.tasks, self.study, self.names = tasks, study, []
+
+class Replayed:
+    """Task sides in one process, of whom each query is compared as sites compare it.
+
+    Parameters
+    ----------
+    sites : list of Site
+    skip : callable, default=None
+        ``skip(number, place) -> bool``: whether a site is away, and hears of the releases later.
+    """
+
+    def __init__(self, tasks, sites, skip=lambda number, place: False):
+        self.tasks, self.sites, self.skip = tasks, sites, skip
+        self.replies, self.names = [], []
+        self.delivered = dict.fromkeys(range(len(sites)), 0)
 
     def answer(self, query):
-        self.study.schedule.check(len(self.names), query.statistic, query.public)
-        self.study.questions[query.statistic].check(query.public)
+        number = len(self.names)
+        for place, site in enumerate(self.sites):
+            if self.skip(number, place):
+                continue
+            new = self.replies[self.delivered[place] :]
+            transcript = site.follow("run", self.delivered[place], new)
+            transcript.check(number, query.statistic, query.public)
+            self.delivered[place] = number
+            site.study.questions[query.statistic].check(query.public)
+            with pytest.raises(Refusal, match=f"query {number} is 'other', and the study has"):
+                transcript.check(number, "other", query.public)
+            if "clip_norm" in query.public:
+                larger = {"clip_norm": 1.001 * query.public["clip_norm"]}
+                with pytest.raises(Refusal, match=f"query {number} has clip_norm=.* plans"):
+                    transcript.check(number, query.statistic, larger)
         self.names.append(query.statistic)
         return self.tasks.answer(query)
 
 
-@pytest.mark.parametrize("case", ["structures", "structures, labels", "pooled"])
+def replayed_course(study, sites, **kwargs):
+    est, population = study.build(), study.population()
+    source = est._source()
+    whole = sites[0]
+    tasks = Replayed(whole.est._task_side(whole.table, whole.population), sites, **kwargs)
+    run(recorded(est._curator(population, source), tasks.replies), tasks, source)
+    return tasks
+
+
+@pytest.mark.parametrize("case", ["structures", "structures, labels", "pooled", "lengths"])
 def test_courses_that_releases_decide_are_answered(case, tmp_path):
-    """Whatever an honest curator asks on its way, made-up courses visited that way or not."""
+    """Whatever an honest curator asks on its way is the only thing that a site answers, also where
+    it was away in between; nothing is answered after the last query."""
     _, parameters = CASES[case]
     courses = set()
-    for seed in range(8):
-        given = parameters | {"epsilon": (3.0, 100.0, 1e3)[seed % 3]}
-        if case == "pooled":
-            given = parameters
+    for seed in range(8 if case.startswith("structures") else 2):
+        given = parameters
+        if case.startswith("structures"):
+            given = parameters | {"epsilon": (30.0, 100.0, 1e3)[seed % 3]}
         study = study_of(case, seed=seed, parameters=given)
-        site = site_of(study, tmp_path / str(seed), range(M))
-        est, population = study.build(), study.population()
-        source = est._source()
-        tasks = _Planned(site.est._task_side(site.table, site.population), study)
-        run(est._curator(population, source), tasks, source)
+        site, late = (site_of(study, tmp_path / f"{seed} {k}", range(M)) for k in range(2))
+        tasks = replayed_course(
+            study, [site, late], skip=lambda number, place: place and number % 4 < 2
+        )
         courses.add(tuple(tasks.names))
-    assert len(courses) > (case != "pooled")
+        with pytest.raises(Refusal, match=f"none of the study, which has {len(tasks.names)}"):
+            site.follow("run", len(tasks.replies) - 1, tasks.replies[-1:])
+    assert len(courses) > case.startswith("structures")
+
+
+def test_other_releases_than_before_are_refused(tmp_path):
+    """A curator cannot lead a site on two ways, nor one that lacks releases on another."""
+    study = study_of("structures")
+    site = site_of(study, tmp_path, range(M))
+    tasks = replayed_course(study, [site])
+    first, second = site.follow("run", 0, []), site.follow("run", 0, tasks.replies[:1])
+    for number, transcript in enumerate((first, second)):
+        query = transcript.steps[-1]
+        positions = np.arange(M)
+        site.answer(number, query.statistic, query.public, positions, "run", transcript)
+    changed = [{k: v + 1e-9 for k, v in tasks.replies[0].items()}]
+    query = (other := site.follow("run", 0, changed)).steps[-1]
+    with pytest.raises(Refusal, match="differ from those that this site recorded"):
+        site.answer(1, query.statistic, query.public, positions, "run", other)
+    with pytest.raises(Lacking):
+        site_of(study, tmp_path, range(M)).follow("run", 1, [])
+    with pytest.raises(Refusal, match="of other sums"):
+        site.follow("run", 0, [{"rows": np.zeros(3)}])
 
 
 def test_sites_can_be_asked_about_groups(tmp_path):
@@ -359,11 +423,7 @@ def test_sites_can_be_asked_about_groups(tmp_path):
     y = X @ [3.0, 0.0, 0.0] * np.where(task % 2, 1.0, -1.0) + 0.1 * rng.normal(size=720)
     parameters = {"epsilon": 100.0, "structure": "groups"}
     study = study_of("structures", tasks=list(range(60)), parameters=parameters)
-    site = Site(study, (X, y, task), tmp_path)
-    est, population = study.build(), study.population()
-    source = est._source()
-    tasks = _Planned(site.est._task_side(site.table, site.population), study)
-    run(est._curator(population, source), tasks, source)
+    tasks = replayed_course(study, [Site(study, (X, y, task), tmp_path)])
     assert {"reach", "cells", "mixtures"} <= set(tasks.names) and "groups" in study.questions
 
 
