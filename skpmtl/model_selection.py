@@ -51,7 +51,22 @@ class _TaskSplitter(BaseCrossValidator):
         check_consistent_length(codes, X, y)
         return codes, len(tasks)
 
-    def _folds(self, fold):
+    def split(self, X, y=None, groups=None):
+        """Row numbers of the training and test sets.
+
+        Parameters
+        ----------
+        X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,), default=None
+            Used by `TaskStratifiedKFold` if it has classes: text, booleans or whole numbers.
+        groups : array-like of shape (n_samples,), default=None
+            Task ids, instead of those in `task_feature`.
+
+        Yields
+        ------
+        train, test : ndarray of int
+        """
+        fold = self._fold(X, y, groups)
         for k in range(self.n_splits):
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
 
@@ -94,21 +109,7 @@ class TaskStratifiedKFold(_TaskSplitter):
         self.shuffle = shuffle
         self.random_state = random_state
 
-    def split(self, X, y=None, groups=None):
-        """Row numbers of the training and test sets.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
-        y : array-like of shape (n_samples,), default=None
-            Used if it has classes: text, booleans or whole numbers.
-        groups : array-like of shape (n_samples,), default=None
-            Task ids, instead of those in `task_feature`.
-
-        Yields
-        ------
-        train, test : ndarray of int
-        """
+    def _fold(self, X, y, groups):
         codes, _ = self._codes(X, y, groups)
         if self.n_splits > len(codes):
             raise ValueError(f"n_splits={self.n_splits} exceeds the {len(codes)} rows.")
@@ -117,7 +118,7 @@ class TaskStratifiedKFold(_TaskSplitter):
             labels = np.asarray(y)
         if self.shuffle:
             order = check_random_state(self.random_state).random_sample(len(codes))
-        yield from self._folds(deal(codes, self.n_splits, labels, order))
+        return deal(codes, self.n_splits, labels, order)
 
 
 class LeaveTasksOut(_TaskSplitter):
@@ -152,23 +153,9 @@ class LeaveTasksOut(_TaskSplitter):
         self.task_feature = task_feature
         self.random_state = random_state
 
-    def split(self, X, y=None, groups=None):
-        """Row numbers of the training and test sets.
-
-        Parameters
-        ----------
-        X : array-like, DataFrame or sparse matrix of shape (n_samples, n_features)
-        y : object
-            Not used.
-        groups : array-like of shape (n_samples,), default=None
-            Task ids, instead of those in `task_feature`.
-
-        Yields
-        ------
-        train, test : ndarray of int
-        """
+    def _fold(self, X, y, groups):
         codes, n_tasks = self._codes(X, None, groups)
         if self.n_splits > n_tasks:
             raise ValueError(f"n_splits={self.n_splits} exceeds the number of tasks, {n_tasks}.")
         fold = check_random_state(self.random_state).permutation(n_tasks) % self.n_splits
-        yield from self._folds(fold[codes])
+        return fold[codes]

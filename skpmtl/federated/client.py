@@ -7,6 +7,7 @@ of the site, and the curator learns that there is no answer.
 
 import json
 import logging
+from functools import wraps
 from platform import python_version
 
 import numpy as np
@@ -41,8 +42,12 @@ def _site(context, settings, arrays):
 _said = {}  # {kind of message: the last reason not to answer}, so that the log has it once
 
 
+def _answered(act):
+    """Answers messages by ``act(site, settings, arrays) -> settings, arrays``."""
+    return wraps(act)(lambda message, context: _reply(message, context, act))
+
+
 def _reply(message, context, act):
-    """Answer a message by ``act(site, settings, arrays) -> settings, arrays``."""
     kind, reply = message.metadata.message_type, {}
     try:
         reply["site"] = SiteConfig.of(context.node_config["site"]).settings.name
@@ -78,36 +83,30 @@ def _kind(error):
 
 
 @app.query()
-def enrol(message, context):
+@_answered
+def enrol(site, settings, arrays):
     """Which tasks this site has."""
-
-    def act(site, settings, arrays):
-        versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
-        reply = {"versions": versions}
-        if isinstance(site, ShareServer):
-            return {**reply, "server": site.name}, {}
-        if site.study.secure_sum is not None:
-            number, nodes = site.opened
-            reply["opened"] = [number, *nodes]
-        return {**reply, "tasks": site.table.tasks.tolist()}, {}
-
-    return _reply(message, context, act)
+    versions = f"skpmtl {__version__}, Flower {flower_version}, Python {python_version()}"
+    reply = {"versions": versions}
+    if isinstance(site, ShareServer):
+        return {**reply, "server": site.name}, {}
+    if site.study.secure_sum is not None:
+        number, nodes = site.opened
+        reply["opened"] = [number, *nodes]
+    return {**reply, "tasks": site.table.tasks.tolist()}, {}
 
 
 @app.train("answer")
-def answer(message, context):
+@_answered
+def answer(site, settings, arrays):
     """Bounded contributions of its tasks to one query."""
-
-    def act(site, settings, arrays):
-        if site.study.secure_sum is not None:
-            raise Refusal("the study has secure sums")
-        if site.study.servers is not None:
-            raise Refusal("the study has servers")
-        positions = np.array(settings["positions"], dtype=np.int64)
-        contributions = site.answer(*_compared(site, settings, arrays, positions))
-        return {"number": settings["number"]}, contributions
-
-    return _reply(message, context, act)
+    if site.study.secure_sum is not None:
+        raise Refusal("the study has secure sums")
+    if site.study.servers is not None:
+        raise Refusal("the study has servers")
+    positions = np.array(settings["positions"], dtype=np.int64)
+    contributions = site.answer(*_compared(site, settings, arrays, positions))
+    return {"number": settings["number"]}, contributions
 
 
 def _compared(site, settings, arrays, positions):
@@ -124,18 +123,15 @@ def _compared(site, settings, arrays, positions):
 
 
 @app.train("seal")
-def seal(message, context):
+@_answered
+def seal(site, settings, arrays):
     """The sum of the contributions of its tasks, in sealed shares for servers."""
-
-    def act(site, settings, arrays):
-        if site.study.servers is None or isinstance(site, ShareServer):
-            raise Refusal("here are no sums for servers")
-        transcript = _transcript(site, settings, arrays)
-        found = site.sealed(settings["number"], transcript)
-        found = {name: np.frombuffer(data, np.uint8) for name, data in found.items()}
-        return {"number": settings["number"]}, found
-
-    return _reply(message, context, act)
+    if site.study.servers is None or isinstance(site, ShareServer):
+        raise Refusal("here are no sums for servers")
+    transcript = _transcript(site, settings, arrays)
+    found = site.sealed(settings["number"], transcript)
+    found = {name: np.frombuffer(data, np.uint8) for name, data in found.items()}
+    return {"number": settings["number"]}, found
 
 
 def _transcript(site, settings, arrays):
@@ -156,24 +152,18 @@ def _sealed(site, settings, arrays):
 
 
 @app.train("opens")
-def opens(message, context):
+@_answered
+def opens(site, settings, arrays):
     """Of a server: which of its shares open."""
-
-    def act(site, settings, arrays):
-        return {"places": site.opens(*_sealed(site, settings, arrays))}, {}
-
-    return _reply(message, context, act)
+    return {"places": site.opens(*_sealed(site, settings, arrays))}, {}
 
 
 @app.train("total")
-def total(message, context):
+@_answered
+def total(site, settings, arrays):
     """Of a server: the sum of its shares, with its noise."""
-
-    def act(site, settings, arrays):
-        found = site.total(*_sealed(site, settings, arrays))
-        return {"number": settings["number"]}, found
-
-    return _reply(message, context, act)
+    found = site.total(*_sealed(site, settings, arrays))
+    return {"number": settings["number"]}, found
 
 
 def _guarded(mod):
@@ -217,11 +207,8 @@ def add(message, context):
 
 
 @app.evaluate()
-def publish(message, context):
+@_answered
+def publish(site, settings, arrays):
     """Take the billboard and make the models of this site, which stay here."""
-
-    def act(site, settings, arrays):
-        site.publish(unpack(settings["public"], arrays))
-        return {}, {}
-
-    return _reply(message, context, act)
+    site.publish(unpack(settings["public"], arrays))
+    return {}, {}

@@ -28,11 +28,11 @@ import numpy as np
 
 from ..exchange import servers
 from ..exchange.files import save_billboard
-from ..exchange.journal import locked, write_file
+from ..exchange.journal import locked
 from ..exchange.protocol import PublicDraw
 from ..exchange.wire import from_npy, to_npy
 from .ledger import Account, Refusal
-from .signing import read_key
+from .signing import read_key, write_key
 
 __all__ = ["ShareServer", "longest", "new_share_key", "opened", "seal"]
 
@@ -41,13 +41,9 @@ _MARK = 32  # bytes
 
 def new_share_key(path):
     """Make the private key of a server in a file (X25519). -> public key, in hexadecimal"""
-    from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    key = X25519PrivateKey.generate()
-    text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
-    write_file(path, text, 0o600)
-    return key.public_key().public_bytes_raw().hex()
+    return write_key(path, X25519PrivateKey.generate())
 
 
 def _suite():

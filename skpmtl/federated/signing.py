@@ -17,11 +17,16 @@ __all__ = ["check_signature", "new_key", "signed"]
 
 
 def new_key(path):
-    """Make a private key in a file. -> public key, in hexadecimal"""
-    from cryptography.hazmat.primitives import serialization as form
+    """Make a private key of the curator in a file. -> public key, in hexadecimal"""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    key = Ed25519PrivateKey.generate()
+    return write_key(path, Ed25519PrivateKey.generate())
+
+
+def write_key(path, key):
+    """Write a private key of any kind. -> public key, in hexadecimal"""
+    from cryptography.hazmat.primitives import serialization as form
+
     text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
     write_file(path, text, 0o600)
     return key.public_key().public_bytes_raw().hex()

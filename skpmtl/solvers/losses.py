@@ -297,6 +297,10 @@ class Loss:
         squares = r * r if self.weights is None else r * r / self.weights  # r has them in it
         return np.add.reduceat(squares, starts), np.add.reduceat(r, starts)
 
+    def dual_scale(self, W, V, value):
+        """Factor of the residuals from which the search for the best dual value starts."""
+        return 1.0
+
     def restricted(self, columns):
         """The loss as a function of the weights of some columns, the others being zero."""
         part = copy(self)
@@ -658,9 +662,6 @@ class LogisticLoss(Loss):
         q += share
         return q
 
-    def dual_scale(self, W, V, value):
-        return 1.0
-
     def dual(self, theta, W, V, value):
         """Sum of the binary entropies of the targets less theta times the residuals."""
         u = self._others(theta)
@@ -707,9 +708,6 @@ class PoissonLoss(Loss):
         np.maximum(q, floor * np.repeat(largest, self.table.sizes), out=q)
         table = replace(self.table, y=z + r / q, weights=q, masses=None, base=None)
         return _squared(table, self.scale, self.fit_intercept, self.ridge)
-
-    def dual_scale(self, W, V, value):
-        return 1.0
 
     def dual(self, theta, W, V, value):
         """Minus the conjugates of the deviances at minus theta times the residuals."""
@@ -795,9 +793,6 @@ class MultinomialLoss(Loss):
         self._residuals(self.scores(W))
         p = self.y - (self._r if self.weights is None else self._r / self.weights)
         return 2.0 * p * (1.0 - p)
-
-    def dual_scale(self, W, V, value):
-        return 1.0
 
     def dual(self, theta, W, V, value):
         """Sum of the entropies of the targets less theta times the residuals."""
