@@ -2,16 +2,22 @@
 
 import multiprocessing
 import os
+import resource
+import signal
 import sys
+from contextlib import suppress
 
 from tests import rounding
+
+SECONDS = 120
 
 
 def apart(program, folder, *arguments):
     """What a program prints, which is forked from a process without threads and has to end well.
 
     That process imports the package once for all programs: the import takes longer than they do.
-    Its tables have the last bits of the tables here.
+    Its tables have the last bits of the tables here. Whatever the program has started ends with
+    it, and has no more than `SECONDS` of processor time where the tests themselves were killed.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["skpmtl"])
@@ -19,15 +25,22 @@ def apart(program, folder, *arguments):
     words = [str(argument) for argument in arguments]
     process = context.Process(target=_run, args=(program, words, files, rounding.changed))
     process.start()
-    process.join(120)
-    process.kill()  # if it has not ended
-    process.join()
+    try:
+        process.join(SECONDS)
+    finally:
+        with suppress(ProcessLookupError):  # nothing is left
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # if it has not even begun
+        process.join()
     printed, errors = (file.read_text() for file in files)
     assert process.exitcode == 0, (printed[-300:], errors[-2000:])
     return printed
 
 
 def _run(program, words, files, seed):
+    os.setsid()  # a group of its own
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    signal.alarm(SECONDS)
     if seed is not None:
         rounding.change_tables(seed)
     for stream, file in enumerate(files, 1):
