@@ -62,7 +62,7 @@ def release_centres(plan, relation, population, log=None):
     if plan.measures:
         step = gains(to)
         noise = np.outer([plan.mechanisms(bound)[0].noise_std for bound in bounds], step)
-        moves = np.stack(found).reshape(-1, *G.shape) * step[:, None] if found else None
+        moves = np.stack(found).reshape(-1, *G.shape) if found else None
         chance = CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
         factors, left = shrinkage(moves, G, noise, chance)
         G *= factors[:, None]
@@ -103,9 +103,8 @@ def release_prior(
     m, d = population.n_tasks, population.n_features
     low, high = VOTE_RANGE[classification]
     middle, sum_of_votes = 0.5 * (low + high), votes_of(classification)
-    M = np.full(d, 1.0 / d) if diagonal else np.eye(d) / d
     billboard = PriorBillboard(
-        diagonal, M, None, None, m, n_outputs=population.n_outputs, centres=centres
+        diagonal, None, None, None, m, n_outputs=population.n_outputs, centres=centres
     )
     about = {} if centres is None else centres.asked()
     average = DriftingAverage()

@@ -2,7 +2,6 @@
 
 import builtins
 import contextlib
-import inspect
 import io
 import logging
 import os
@@ -193,9 +192,10 @@ def _add(found, name, value, module):
 def closure(function):
     """Variables of enclosing functions that a function uses, by name."""
     try:
-        return dict(inspect.getclosurevars(function).nonlocals)
-    except (TypeError, ValueError):  # one has no value yet
+        cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    except ValueError:  # one has no value yet
         return {}
+    return dict(zip(function.__code__.co_freevars, cells, strict=True))
 
 
 def _keep(found, name, value):

@@ -150,8 +150,8 @@ def shrinkage(updates, centres, noise_std, chance=0.0):
     A factor is max(0, 1 - N / ||a||^2), with N the expected square of the noise that is left in the
     centre a, and `chance`, the squared length that centres have by chance, without noise. `left` is
     the standard deviation of the noise in a number of a, sqrt(N / size). `updates` (n_rounds,
-    n_centres, size) are the noisy moves of the centres from zero, or None; `noise_std` (n_rounds,
-    n_centres) that of one number of a move, in proportion to the bounds on updates.
+    n_centres, size) are the noisy moves of the centres from zero, in any unit, or None; `noise_std`
+    (n_rounds, n_centres) that of one number of a move, in proportion to the bounds on updates.
 
     A move of the rounds is r_t = b_t (a* - a_t) + noise. What round t added in noise is corrected
     by all that follow, N = d sum_t sd_t^2 prod_(u > t) (1 - b_u)^2. Where most updates are clipped

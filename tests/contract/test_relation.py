@@ -17,7 +17,12 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
+from skpmtl.exchange.protocol import Population
+from skpmtl.rounds.curator import shrinkage
+from skpmtl.rounds.plan import common_length
+from skpmtl.tables.relation import read_relation
 from tests.helpers.data import covariates, related
+from tests.helpers.sites import play
 
 M, N, D = 40, 10, 4
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -83,3 +88,48 @@ def test_tasks_without_rows_follow_from_their_covariates(est, tmp_path):
         listed.fit(X[old], y[old], task=task[old])
         F = F @ listed.relation_coef_
         assert_allclose(listed.coef_[M:], F, rtol=1e-7)
+
+
+@pytest.mark.parametrize("cls", [MPMTLLowRank, PrivateMeanRegMTL])
+@pytest.mark.parametrize("clear", [True, False])
+def test_centres_are_shrunk_by_their_noise_and_by_chance(cls, clear):
+    """Recounted from chosen releases; where lengths have no common bin, tasks have their units."""
+    rng, m, d = np.random.default_rng(0), 400, 5
+    est = cls(epsilon=8.0, relation=covariates(rng.normal(size=(m, 2))), tasks=range(m))
+    if cls is PrivateMeanRegMTL:
+        est.set_params(levels="free", standard_errors=True)
+
+    def release(query, name, mechanism):
+        shape = mechanism.shape if name != "moment" else (d, d)
+        if name == "bins":
+            return np.where(np.arange(shape[0]) == 20, 0.9 * m * clear, 0.0)
+        if name == "moment":
+            return np.eye(d) * m / d
+        far = np.repeat([0.0, 0.03, 0.3], d).reshape(shape) if name == "update" else 0.0
+        return mechanism.noise_std * (rng.normal(size=shape) + far)
+
+    population = Population(np.arange(m), d)
+    billboard, queries, replies = play(est, population, release)
+    total = [n for reply in replies for n in reply]
+    assert len(billboard.releases) == len(total)
+    rounds = [k for k, query in enumerate(queries) if query.statistic == "update"]
+    assert len(rounds) >= 5 and total.count("update") == len(rounds)
+    moves = m * np.array([replies[k]["update"].reshape(3, d) for k in rounds])
+    noise = [m * queries[k].mechanisms["update"].noise_std for k in rounds]
+    length = None
+    if clear:
+        plan = queries[0].mechanisms["bins"]
+        length = common_length(replies[0]["bins"], plan.noise_std, m)
+        assert length > 0
+    assert [queries[k].public["own_units"] for k in rounds] == [int(not clear)] * len(rounds)
+    F = read_relation(est.relation, population.tasks).weights(population.tasks)
+    chance = 2.0 * (length or 1.0) ** 2 * np.sum(F**2, axis=0)
+    factors, left = shrinkage(moves, moves.sum(axis=0), np.outer(noise, np.ones(3)), chance)
+    assert (factors < 0.9999).all() and (factors > 0.3).any()
+    centres = billboard.centres
+    found = (centres.coef, centres.noise_std) if cls is MPMTLLowRank else (
+        centres, billboard.noise_std
+    )  # fmt: skip
+    assert_allclose(found[0], factors[:, None] * moves.sum(axis=0), rtol=1e-9)
+    assert_allclose(found[1], factors * left, rtol=1e-9)
+    assert (centres if cls is MPMTLLowRank else billboard).own_units == (not clear)

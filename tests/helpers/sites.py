@@ -80,6 +80,20 @@ class Sites:
         return coef
 
 
+def play(est, population, release):
+    """Answer a curator with ``release(query, name, mechanism)``. -> billboard, queries, replies"""
+    steps, queries, replies = est._curator(population, noise_source(None)), [], []
+    reply = None
+    while True:
+        try:
+            query = steps.send(reply)
+        except StopIteration as end:
+            return end.value, queries, replies
+        queries.append(query)
+        replies.append({n: release(query, n, m) for n, m in query.mechanisms.items()})
+        reply = {n: value.copy() for n, value in replies[-1].items()}  # which they may change
+
+
 def released(billboard):
     return billboard.releases if hasattr(billboard, "releases") else [billboard.init]
 
