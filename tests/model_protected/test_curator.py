@@ -1,0 +1,158 @@
+"""Curators of the model-protected methods, to whom chosen releases are played."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from skpmtl import MPMTLGroupSparse, MPMTLLowRank
+from skpmtl.engine.spectrum import FLOORS
+from skpmtl.exchange.protocol import Population
+from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD
+from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
+from tests.helpers.sites import play
+
+M, D = 4000, 6
+
+
+def played(est, release, m=M, d=D):
+    """-> the billboard of a curator, and its (query, mechanism, release)
+
+    Every release is on the billboard and in the report, in the order of the queries.
+    """
+    population = Population(np.arange(m), d)
+    billboard, queries, replies = play(est, population, lambda query, *_: release(query))
+    mechanisms = [mechanism for query in queries for mechanism in query.mechanisms.values()]
+    assert len({id(mechanism) for mechanism in mechanisms}) == len(queries)  # none is used twice
+    found = [released for reply in replies for released in reply.values()]
+    entries = billboard.report.releases
+    for kept, released, entry, mechanism, query in zip(
+        billboard.releases, found, entries, mechanisms, queries, strict=True
+    ):
+        assert_array_equal(kept, released)
+        assert (entry["noise_std"], entry["sensitivity"]) == (
+            mechanism.noise_std, mechanism.sensitivity
+        )  # fmt: skip
+        assert WORDS[query.statistic] in entry["statistic"]
+    return billboard, list(zip(queries, mechanisms, found, strict=True))
+
+
+WORDS = {
+    "vote": "snr", "moment": "sum of w", "block": "inside and outside", "evidence": "log evidence",
+    "window": "histogram", "level": "clipped levels", "noise": "noise", "spread": "spread",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "cls, mechanism, epsilon",
+    [
+        (MPMTLLowRank, "gaussian", 1.0),
+        (MPMTLLowRank, "gaussian", 1e6),  # less noise than the part of a task that counts as such
+        (MPMTLLowRank, "wishart", 1.0),
+        (MPMTLGroupSparse, "gaussian", 1.0),
+        (MPMTLGroupSparse, "laplace", 1.0),
+    ],
+)
+def test_the_prior_and_the_scale_follow_from_releases(cls, mechanism, epsilon):
+    """Averages by precision and drift, shrunk by the noise that is left; votes from the second."""
+    rng, diagonal = np.random.default_rng(0), cls is MPMTLGroupSparse
+    part = np.array([0.5, 0.3, 0.05, 0.05, 0.05, 0.05])  # of the directions, drifting
+    turn = np.linalg.qr(rng.normal(size=(D, D)))[0]
+
+    turns = iter((0, 1, 2))
+
+    def release(query):
+        if query.statistic == "vote":
+            return np.array([0.1 * M * rng.uniform(-1, 1)])
+        now = np.roll(part, next(turns) // 2) * M
+        return 1.3 * now if diagonal else turn @ np.diag(now) @ turn.T
+
+    est = cls(
+        epsilon=epsilon, mechanism=mechanism, n_releases=3, levels="free", tasks=range(M),
+        delta=None if mechanism != "gaussian" else 1e-6,
+    )  # fmt: skip
+    billboard, rounds = played(est, release)
+    assert [query.statistic for query, _, _ in rounds] == ["vote", "moment"] * 3 + ["vote"]
+
+    low, high = VOTE_RANGE[False]
+    prior, average, variance, votes = np.eye(D) / D, None, None, []
+    for t in range(4):
+        query, vote, released = rounds[2 * t]
+        root = query.public["root"]
+        assert_allclose(np.diag(root**2) if root.ndim == 1 else root @ root.T, prior, atol=1e-12)
+        votes = [*(votes if t > 1 else []), float(released[0]) / M]
+        centre = np.clip(0.5 * (low + high) + np.mean(votes), low, high)
+        spread = np.hypot(VOTE_SPREAD, vote.noise_std / (M * np.sqrt(len(votes))))
+        if t == 3:
+            break
+        query, moment, S = rounds[2 * t + 1]
+        assert query.public["root"] is root
+        assert query.public["snr_centre"] == pytest.approx(centre)
+        assert query.public["snr_spread"] == pytest.approx(spread)
+        new = max(0.2, moment.noise_std * (1.18 if mechanism == "wishart" else 1.0)) ** 2
+        if average is None:
+            average, variance = S, new
+        else:
+            size = D if diagonal else D * (D + 1) / 2
+            drift = max(np.sum((S - average) ** 2) / size - new - variance, 0.0)
+            old = variance + drift  # error of the average for what is released now
+            average = (new * average + old * S) / (new + old)
+            variance = (new**2 * variance + old**2 * new) / (new + old) ** 2
+        sampling = 2.0 * np.sqrt(M) / D
+        if diagonal:
+            trace = (M, M * np.sqrt(D)) if mechanism == "gaussian" else M
+            prior = np.diag(shrink_diagonal(average, np.sqrt(variance), trace, sampling))
+        else:
+            tilt = 0.5  # the ratio is large
+            std = np.sqrt(variance / 2)
+            prior = shrink_matrix(average, std, M, tilt, sampling / np.sqrt(2)) / M
+    found = np.diag(billboard.moment) if diagonal else billboard.moment
+    assert_allclose(found, prior, rtol=1e-9, atol=1e-12)
+    assert (billboard.snr_centre, billboard.snr_spread) == pytest.approx((centre, spread))
+
+
+@pytest.mark.parametrize("floors", [(5, 3, 6), (0, 1)])
+def test_few_rows_have_the_floors_that_tasks_vote_for(floors):
+    """All votes are decisive; then the prior that the next query is about is the one elected.
+
+    Where the first one is for a floor as it is, no blocks follow, and the last moment is for votes.
+    """
+    rng, m, d = np.random.default_rng(0), 20_000, 12
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    chosen = {"rank": 1, "step": 4, "new": 2, "floor": iter(floors)}
+    blocks = len(floors) == 3
+    kinds, elected = [], []
+
+    def release(query):
+        if query.statistic == "vote":
+            return np.array([0.2 * m])
+        if query.statistic in ("moment", "block"):
+            spikes = np.where(np.arange(d) < 2, 0.3 * m, 0.4 * m / d)
+            return turn @ np.diag(spikes) @ turn.T
+        if len(query.public["priors"]) == len(FLOORS):
+            kinds.append("floor")
+            choice = next(chosen["floor"])
+            elected.append(query.public["priors"][choice])
+        else:
+            known = "step" if blocks and kinds else "rank"
+            kinds.append("new" if kinds[-1:] == ["step"] else known)
+            choice = chosen[kinds[-1]]
+        return np.where(np.arange(12) < choice, 1e7, -1e7)
+
+    est = MPMTLLowRank(epsilon=5.0, levels="free", tasks=range(m))
+    billboard, rounds = played(est, release, m, d)
+    assert kinds[2:5] == (["step", "new", "floor"] if blocks else ["rank", "floor"])
+    assert kinds.count("floor") == len(floors)
+    asked = [query for query, _, _ in rounds]
+    roots = [query.public["root"] for query in asked if query.statistic == "vote"]
+    if blocks:
+        for root, prior in zip(roots[1:], elected, strict=True):
+            assert_allclose(root @ root.T, prior, atol=1e-9)
+    assert_allclose(billboard.moment, elected[-1], atol=1e-9)
+    low, high = VOTE_RANGE[False]
+    asked = [query.public for query in asked if query.statistic == "block"]
+    assert len(asked) == 2 * blocks
+    for n, public in enumerate(asked, 1):
+        assert public["rank"] == 2 or n > 1
+        assert public["snr_centre"] == pytest.approx(min(0.5 * (low + high) + 0.2, high))
+        noise = rounds[0][1].noise_std / (m * np.sqrt(n))
+        assert public["snr_spread"] == pytest.approx(np.hypot(VOTE_SPREAD, noise))
