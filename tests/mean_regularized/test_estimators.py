@@ -178,9 +178,13 @@ def test_logistic_loss_against_a_long_descent(kind, intercept):
         assert_allclose(b - level, W[:, :, d], rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("ridge, joint", [(0.0, False), (0.1, False), (0.1, True)])
+@pytest.mark.parametrize(
+    "kind, intercept, ridge, joint",
+    [("real", True, 0.0, False), ("real", False, 0.1, True), ("binary", False, 0.0, False),
+     ("binary", True, 0.1, True), ("multi", True, 0.1, False), ("multi", False, 0.1, True),
+     pytest.param("binary", True, 0.0, False, marks=pytest.mark.slow),
+     pytest.param("multi", True, 0.0, False, marks=pytest.mark.slow)],
+)  # fmt: skip
 def test_fewer_rows_than_features(kind, intercept, ridge, joint, monkeypatch):
     """The gradient of the documented objective, from the rows alone, is zero."""
     if joint:  # as for very many matrices

@@ -130,8 +130,7 @@ def test_noise_in_bins_far_away_is_not_taken_for_lengths():
 
 
 # -------------------------------------------------------------------------- exact fits
-@pytest.mark.parametrize("lam", [0.05, 2.0])
-@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("lam, fit_intercept", [(0.05, True), (2.0, False)])
 def test_exact_errors_agree_with_a_jackknife(lam, fit_intercept):
     X, y, task, _ = table(60, 8, 0.5, 1)
     est = PrivateMeanRegMTL(
@@ -214,7 +213,7 @@ def test_intervals_cover_as_stated(m, n, tau, levels):
     assert 0.8 < ratio < 1.5
 
 
-@pytest.mark.parametrize("levels", ["auto", "free"])
+@pytest.mark.parametrize("levels", ["auto", pytest.param("free", marks=pytest.mark.slow)])
 def test_the_part_of_the_noise_is_the_spread_over_seeds(levels):
     X, y, task, _ = table(200, 15, 0.5, 5)
     fits = [private(200, levels=levels, random_state=s).fit(X, y, task=task) for s in range(16)]

@@ -1,8 +1,4 @@
-"""What the model-protected estimators disclose: every release, and nothing else.
-
-The releases of a fit are played to fits of neighbours, since a release may depend on earlier ones
-in any way but on a task only within its bound.
-"""
+"""Votes, noise and cost of what the model-protected estimators release; see the contract, too."""
 
 import math
 
@@ -22,12 +18,10 @@ from tests.helpers import plain_reference as plain
 from tests.helpers.sites import Sites
 
 ESTIMATORS = [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
-ALGORITHMS = ["empirical-bayes", "proximal"]
-CHANGED = 2  # the task whose data are replaced
 COMBINATIONS = [
     (cls, algorithm, mechanism)
     for cls in ESTIMATORS
-    for algorithm in ALGORITHMS
+    for algorithm in ("empirical-bayes", "proximal")
     for mechanism in ("gaussian", "wishart", "laplace")
     if mechanism != "laplace" or cls._diagonal
 ]
@@ -39,71 +33,12 @@ def problem(cls, sizes=(9, 14, 11, 20, 6), d=4):
     return plain.make_rows(list(sizes), d, 0, labels=cls._classification)
 
 
-def neighbours(X, y, task, labels):
-    """name -> the same data with another task `CHANGED`."""
-    rng = np.random.default_rng(1)
-    old = task == CHANGED
-    n, d = old.sum(), X.shape[1]
-
-    def with_task(new_X, new_y):
-        where = np.searchsorted(task, CHANGED)
-        merged = np.insert(X[~old], where, new_X, axis=0), np.insert(y[~old], where, new_y)
-        return *merged, np.insert(task[~old], where, np.full(len(new_y), CHANGED))
-
-    def target(size):
-        if not labels:
-            return 5 * rng.standard_normal(size)
-        return np.where(np.arange(size) % 2, 1.0, -1.0)
-
-    # Extreme numbers, no rows and rows of one class: see the contract.
-    yield "values", with_task(rng.standard_normal((n, d)), target(n))
-    yield "scale of one feature", with_task(X[old] * np.array([1e6] + [1] * (d - 1)), y[old])
-    yield "targets", with_task(X[old], -y[old] if labels else 1e6 * y[old] + 1e7)
-    yield "separable", with_task(np.tile(np.arange(n) % 2 - 0.5, (d, 1)).T, target(n))
-    yield "many rows", with_task(rng.standard_normal((300, d)), target(300))
-
-
 def estimator_of(cls, algorithm, mechanism, **parameters):
     defaults = {"n_releases": 3, "epsilon": 2.0, "delta": 1e-3 if mechanism == "gaussian" else None,
                 "tasks": [0, 1, 2, 3, 4], "alpha": 0.3}  # fmt: skip
     if cls._classification:
         defaults["classes"] = [-1, 1]
     return cls(algorithm=algorithm, mechanism=mechanism, **{**defaults, **parameters})
-
-
-@everything
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.spread(5)
-def test_releases_move_within_their_sensitivity_and_are_all_there_is(
-    cls, algorithm, mechanism, adjacency
-):
-    data = problem(cls)
-    model = estimator_of(cls, algorithm, mechanism, adjacency=adjacency, unseen_task="mean")
-    used = 0.0
-    for name, other in neighbours(*data, cls._classification):
-        found = audit(model, data, other, replay=True, n_draws=0)
-        assert found.passed, (name, str(found))
-        used = max(used, found.sensitivity_observed / found.sensitivity_stated)
-    assert used > 0.2  # the bound is not idle either
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("cls", ESTIMATORS)
-def test_other_tasks_of_a_wide_y_see_releases_only(cls, algorithm):
-    """Features are shared; a task's labels, and which of them are known, are its own."""
-    rng = np.random.default_rng(2)
-    X = rng.standard_normal((30, 4))
-    Y = X @ rng.standard_normal((4, 5)) + rng.standard_normal((30, 5))
-    if cls._classification:
-        Y = np.where(Y > 0, 1.0, -1.0)
-    Y[:2] = [[1.0], [-1.0]]
-    model = estimator_of(cls, algorithm, "gaussian", tasks="auto")
-    for missing in (0.0, 0.9):
-        Z = Y.copy()
-        Z[2:, CHANGED] = -Z[2:, CHANGED]
-        Z[2:, CHANGED][rng.random(28) < missing] = np.nan
-        found = audit(model, (X, Y), (X, Z), replay=True, n_draws=0)
-        assert found.passed, str(found)
 
 
 @pytest.mark.parametrize("cls", ESTIMATORS)

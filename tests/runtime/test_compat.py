@@ -59,6 +59,7 @@ def alone(monkeypatch):
     return module
 
 
+@pytest.mark.slow  # a program of its own
 def test_a_fit_without_private_names():
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", HIDE + FIT], capture_output=True, text=True

@@ -93,6 +93,7 @@ for room in map(int, sys.argv[3:]):
 """
 
 
+@pytest.mark.slow  # programs of their own
 @pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
 def test_full_disk(call, tmp_path):
     def run(*rooms):
