@@ -17,6 +17,7 @@ from skpmtl.reproduction import PublishedMPMTLLowRankClassifier as MPMTLLowRankC
 from tests.helpers import plain_reference as plain
 from tests.helpers.sites import Sites
 
+CHANGED = 2  # the task whose data are replaced
 ESTIMATORS = [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
 COMBINATIONS = [
     (cls, algorithm, mechanism)
