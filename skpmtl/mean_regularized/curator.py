@@ -117,7 +117,8 @@ def _errors_of_course(course):
     of_columns = np.ones(size - 1) if columns is None else columns
     units = np.append(unit, unit / (scale * of_columns))
     bounds, noise = zip(*course.pooled_bounds, strict=True)
-    found = read(released, mechanism.noise_std, course.m, size, bounds[0])
+    # Windows are wider than the levels of tasks, and updates longer than the bounds.
+    found = read(released, mechanism.noise_std, course.m, size, 2.0 * bounds[0])
     moved = units * theta
     estimate, init = moved.copy(), course.plan.public_init
     estimate[0] += middle

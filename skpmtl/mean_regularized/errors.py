@@ -15,16 +15,20 @@ noise is
 
     sum_t sd_t^2 prod_(u > t) (1 - J_j E dpsi_j / dD_j at C_u)^2,
 
-and the way that the product over all rounds leaves is counted as an error, too.
+and the way that the product over all rounds leaves is counted as an error, too. What is read of
+the lengths is uncertain itself: intervals are those of a t distribution, whose degrees of freedom
+are 2 over the variance of the logarithm of the squared error (Satterthwaite).
 """
 
 import math
 import warnings
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri, polygamma
+from scipy.special import logsumexp, ndtr, polygamma, stdtrit
 
+from .._runtime.compat import Interval
 from .._runtime.public import Public
 from .._runtime.stack import users_line
 from ..exchange.protocol import QuerySpec, Total
@@ -36,10 +40,13 @@ from ..rounds.plan import BINS, bins
 from ..tables.datafits import DATAFITS, LOGISTIC
 from ..tables.table import common_scores
 
-SHARE = 0.05  # of mu^2
+_SHARE = 0.05  # of mu^2; twice that where noise of a bin is above this part of the tasks
+_NOISY = 0.125
 LEAST_ROUNDS = 10  # in fewer a centre does not arrive
 WORDS = "sum of bins of lengths, squared directions and parts of deviations"
-_SPREADS = np.array([0.3, 0.5, 0.8, 1.2, 1.8])  # of log2 of the lengths, that are considered
+# Spreads of log2 of the lengths, in addition to those of Gaussian vectors, that are considered.
+_SPREADS = np.array([0.0, 0.4, 0.8, 1.6])
+_LEFT = 0.9  # part of the way that is left, from which rounds have shown nothing
 _LEAST_PART = 0.05  # of a task's deviation that its update shows
 _ROUNDING = 1.0 / math.sqrt(12.0)  # std of the rounding of log2 to a bin
 _LOG2 = math.log(2.0)
@@ -61,6 +68,10 @@ class StandardErrors(Public):
     std: np.ndarray | None = None
     noise_std: np.ndarray | None = None  # (n_rows, size), of the noise alone
     reason: str | None = None
+    dof: float = math.inf  # degrees of freedom of `std`
+
+    constraints = {"dof": [Interval(Real, 0, None, closed="right")]}
+    added = ("dof",)
 
     def declared(self, n_rows, size):
         """See `skpmtl.exchange.wire`."""
@@ -73,12 +84,14 @@ class StandardErrors(Public):
 
     def with_first_last(self):
         """A copy with the first number of each row behind the others."""
+        if self.reason is not None:
+            return self
         arrays = (self.estimate, self.std, self.noise_std)
-        return StandardErrors(*(np.roll(array, -1, axis=1) for array in arrays))
+        return StandardErrors(*(np.roll(array, -1, axis=1) for array in arrays), dof=self.dof)
 
     def interval(self, coverage):
         """-> lower and upper ends, (n_rows, size) each"""
-        reach = ndtri(0.5 * (1.0 + coverage)) * self.std
+        reach = stdtrit(self.dof, 0.5 * (1.0 + coverage)) * self.std
         return self.estimate - reach, self.estimate + reach
 
 
@@ -96,6 +109,12 @@ def sensitivity(adjacency):
 def mechanism(size, adjacency, mu):
     """Of the sum of what tasks send of models with so many numbers."""
     return VectorGaussian(n_numbers(size), sensitivity(adjacency), mu)
+
+
+def share(n_tasks, mu, adjacency):
+    """Part of mu^2, by a public rule."""
+    noise = sensitivity(adjacency) / (mu * math.sqrt(_SHARE))
+    return _SHARE if noise <= _NOISY * n_tasks else 2.0 * _SHARE
 
 
 def n_numbers(size):
@@ -184,17 +203,20 @@ def shown_blocks(centred, models, b):
 
 
 # -------------------------------------------------------------------------- reading it
-def read(released, noise_std, n_tasks, size, bound):
-    """-> `Deviations` from a noisy `sum_of_deviations`, near the first bound of the updates"""
+def read(released, noise_std, n_tasks, size, length):
+    """-> `Deviations` from a noisy `sum_of_deviations`, of about this length, which is public"""
     counts, squares, shown = np.split(released, [len(BINS), len(BINS) + size])
     std = noise_std / n_tasks
     total = max(float(squares.sum()) / n_tasks, 0.5)
     share = _shrunk(squares / n_tasks / total, std / total, 1.0 / size)
     share = np.maximum(share, 0.05 / size)
+    share /= share.sum()
     shown = 0.5 + math.sqrt(size) * shown / n_tasks
     shown = _shrunk(shown, math.sqrt(size) * std, float(shown.mean()))
-    centre, spread = lengths_of(counts, noise_std, n_tasks, bound)
-    return Deviations(centre, spread, share / share.sum(), np.clip(shown, _LEAST_PART, 1.0))
+    spreads = np.hypot(_own_spread(share), _SPREADS)
+    centre, spread, variance = lengths_of(counts, noise_std, n_tasks, length, spreads)
+    dof = 2.0 / (min((2.0 * _LOG2) ** 2 * variance, 1.0) + 2.0 / n_tasks)
+    return Deviations(centre, spread, share, np.clip(shown, _LEAST_PART, 1.0), dof)
 
 
 def _shrunk(values, std, middle):
@@ -205,16 +227,22 @@ def _shrunk(values, std, middle):
     return middle + (values - middle) * spread / (spread + std**2)
 
 
-def lengths_of(counts, noise_std, n_tasks, bound):
-    """Centre and spread of log2 of the lengths, from noisy counts of `BINS`: means of a posterior.
+def _own_spread(share):
+    """Spread of log2 of the length of a Gaussian vector, of about as many numbers as are large."""
+    return 0.5 * math.sqrt(polygamma(1, 0.5 / float(share @ share))) / _LOG2
 
-    Flat over `_SPREADS`, and (1 + x^2)^-2 in the distance x of the centre from log2 of the bound:
-    with few tasks the noise of bins far away looks like lengths. Counts vary by noise and chance.
+
+def lengths_of(counts, noise_std, n_tasks, length, spreads):
+    """-> mean and spread of log2 of the lengths, variance of that mean, from noisy counts of `BINS`
+
+    By a posterior that is flat over the spreads, and (1 + x^2)^-2 in the distance x of the mean
+    from log2 of the length that is expected: with few tasks the noise of bins far away looks like
+    lengths. Counts vary by noise and chance.
     """
     centres = np.arange(BINS[0], BINS[-1], 0.1)
-    logs = np.empty((len(_SPREADS), len(centres)))
-    prior = -2.0 * np.log1p((centres - math.log2(bound)) ** 2)
-    for row, spread in zip(logs, _SPREADS, strict=True):
+    logs = np.empty((len(spreads), len(centres)))
+    prior = -2.0 * np.log1p((centres - math.log2(length)) ** 2)
+    for row, spread in zip(logs, spreads, strict=True):
         width = math.hypot(spread, _ROUNDING)
         expected = np.exp(-0.5 * ((BINS - centres[:, None]) / width) ** 2)
         expected *= n_tasks / expected.sum(axis=1, keepdims=True)
@@ -224,20 +252,19 @@ def lengths_of(counts, noise_std, n_tasks, bound):
     weight = np.exp(logs - logsumexp(logs))
     centre = float((weight * centres).sum())
     variance = float((weight * (centres - centre) ** 2).sum())
-    # Errors are as long as the models: squares are averaged, as far as one octave is known.
-    centre += _LOG2 * min(variance, 1.0)
-    return centre, float(weight.sum(axis=1) @ _SPREADS)
+    return centre, float(weight.sum(axis=1) @ spreads), variance
 
 
 class Deviations:
     """Expectations over tasks, of D = R N(0, diag(sigma^2)) with a log-normal R.
 
     `centre` and `spread` are mean and standard deviation of log2 abs(D), `share` (size,) is E D_j^2
-    / abs(D)^2, and `shown` (size,) J.
+    / abs(D)^2, `shown` (size,) J, and `dof` are the degrees of freedom of what follows.
     """
 
-    def __init__(self, centre, spread, share, shown):
+    def __init__(self, centre, spread, share, shown, dof=math.inf):
         self.centre, self.spread, self.share, self.shown = centre, spread, share, shown
+        self.dof = dof
         variance = share.copy()
         for _ in range(_FIXED_POINT):
             expected, inverse, log = gaussian_directions(variance)
@@ -247,9 +274,7 @@ class Deviations:
             if np.abs(step - 1.0).max() < 1e-6:
                 break
         self.variance = variance
-        # The spread of lengths of a Gaussian, of about as many numbers as are large.
-        own = 0.5 * math.sqrt(polygamma(1, 0.5 / float(share @ share))) / _LOG2
-        further = max(spread**2 - own**2, 0.0) * _LOG2**2
+        further = max(spread**2 - _own_spread(share) ** 2, 0.0) * _LOG2**2
         # E (1 - D_j^2 / abs(D)^2) / abs(D)
         self.bend = inverse * math.exp(0.5 * log - centre * _LOG2 + 0.5 * further)
 
@@ -315,9 +340,14 @@ def released_errors(
     own = np.einsum("rg,gh,rh->r", transform, design, transform)
     own = np.multiply.outer(own, found.differences(bounds[-1]) ** 2)
     left = found.way_left(bounds, rate)
+    if left.max() > _LEFT:
+        return StandardErrors(
+            reason="bounds of the rounds were far below the models of the tasks, which they did not "
+            "reach"
+        )
     ahead = moved * left / np.maximum(1.0 - left, 0.1)
     std = np.sqrt(unit**2 * (own + noise) + ahead**2)
-    return StandardErrors(estimate, std, unit * np.sqrt(noise))
+    return StandardErrors(estimate, std, unit * np.sqrt(noise), dof=found.dof)
 
 
 def frame(errors, billboard, names, classes, coverage):

@@ -97,9 +97,10 @@ class MeanPlan(Plan, RoundsPlan):
         )  # fmt: skip
         self.no_errors = self._no_errors(est) if est.standard_errors else "not asked for"
         if self.no_errors is None:
-            self.set_aside(aside + errors.SHARE)
+            share = errors.share(n_tasks, self.mu, self.adjacency)
+            self.set_aside(aside + share)
             size = size // len(self.groups)
-            mu = self.mu * math.sqrt(errors.SHARE)
+            mu = self.mu * math.sqrt(share)
             self.deviation = errors.mechanism(size, self.adjacency, mu)
         self.alone_weight = alone_weight(self.ratio, self.size / self.n_tasks)
         self.intercept = None
@@ -252,9 +253,12 @@ class PooledPlan(StructurePlan):
             self.relation = relate(quiet=True, most=max(int(columns), 1))
         self.errors = est.standard_errors
         if self.errors and self.levels:
-            shares = self.budget_shares.items()
-            self.budget_shares = {name: share * (1.0 - errors.SHARE) for name, share in shares}
-            self.budget_shares["deviation"] = errors.SHARE
+            share = 0.0
+            if self.private:
+                share = errors.share(self.n_tasks, self.mu, self.adjacency)
+            parts = self.budget_shares.items()
+            self.budget_shares = {name: part * (1.0 - share) for name, part in parts}
+            self.budget_shares["deviation"] = share
 
     def shrunk(self, ways, theta, noise_std):
         """The coefficients of covariates as far as known noise leaves them; see `shrinkage`."""
