@@ -357,7 +357,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         Parameters
         ----------
         coverage : float, default=0.9
-            Of the intervals, in (0, 1).
+            Of the intervals, in (0, 1): quantiles of a t distribution.
 
         Returns
         -------
@@ -813,7 +813,7 @@ _DOC = """{summary}
     standard_errors : bool, default=False
         Whether to release standard errors of the shared model, or of the relation, for
         `summary_frame`: one more release, a sum over the tasks, takes 5 % of the squared
-        budget. They need 10 rounds and models with a common unit, and dense models. Without a
+        budget, or 10 % where its noise would be above an eighth of the tasks. They need 10 rounds and models with a common unit, and dense models. Without a
         budget they cost nothing.
     max_iter : int, default=100
         Bound on the iterations of the exact solver.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.special import digamma, gamma
+from scipy.special import digamma, gamma, stdtrit
 from sklearn.base import clone
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, load_billboard, save_billboard
@@ -13,6 +13,7 @@ from skpmtl.mean_regularized.errors import (
     Deviations,
     gaussian_directions,
     lengths_of,
+    read,
     sensitivity,
     sum_of_deviations,
 )
@@ -130,6 +131,20 @@ def test_noise_in_bins_far_away_is_not_taken_for_lengths():
         counts = counts + noise * rng.standard_normal(len(BINS))
         found.append(lengths_of(counts, noise, 100, 0.2, SPREADS)[0])
     assert np.mean(np.abs(np.array(found) + 1.5) > 1.5) <= 0.03
+
+
+@pytest.mark.parametrize("spread, noise", [(0.35, 14.0), (1.0, 10.0)])
+def test_what_is_not_known_of_the_lengths_is_in_the_degrees_of_freedom(spread, noise):
+    """Errors as long as the models: intervals from noisy counts of 100 tasks hold their part."""
+    rng, m, size, hit = np.random.default_rng(0), 100, 6, []
+    for _ in range(200):
+        log = rng.uniform(-1.5, 1.5) + spread * rng.standard_normal(m)
+        sent = np.hstack([bins(2.0**log), np.full((m, size), 1.0 / size), np.zeros((m, size))])
+        sent = sent.sum(axis=0) + noise * rng.standard_normal(len(BINS) + 2 * size)
+        found = read(sent, noise, m, size, 1.0)
+        error = 2.0 ** log.mean() * rng.standard_normal()
+        hit += [abs(error) <= stdtrit(found.dof, 0.95) * 2.0**found.centre]
+    assert 0.84 <= np.mean(hit) <= 0.97  # three standard errors of 200 draws
 
 
 # -------------------------------------------------------------------------- exact fits
@@ -275,7 +290,8 @@ def test_the_table_names_what_it_is_about(tmp_path):
     assert_array_equal(frame["std_error"][:4], est.mean_std_)
     assert frame["effect"]["intercept"] == est.mean_intercept_
     assert frame["std_error"]["intercept"] == est.mean_intercept_std_
-    assert_allclose(frame["upper"] - frame["lower"], 2 * 0.6744898 * frame["std_error"])
+    width = 2.0 * stdtrit(est.billboard_.errors.dof, 0.75) * frame["std_error"]
+    assert_allclose(frame["upper"] - frame["lower"], width)
     assert frame["noise_share"].between(0.0, 1.0, inclusive="neither").all()
     save_billboard(est, tmp_path / "billboard.npz")
     other = load_billboard(tmp_path / "billboard.npz")
