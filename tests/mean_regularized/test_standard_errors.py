@@ -115,11 +115,13 @@ def test_lengths_are_read_from_noisy_counts():
     lengths = 2.0 ** (-3.3 + 0.5 * rng.standard_normal(400))
     counts = bins(lengths).sum(axis=0)
     for noise in (0.0, 15.0):
-        found = lengths_of(counts + noise * rng.standard_normal(len(BINS)), noise, 400, 0.1, SPREADS)
+        noisy = counts + noise * rng.standard_normal(len(BINS))
+        found = lengths_of(noisy, noise, 400, 0.1, SPREADS)
         assert abs(found[0] + 3.3) < 0.1 + 0.01 * noise
         assert 0.3 <= found[1] <= 0.8
         # A bound that is far off is outvoted.
-        far = lengths_of(counts + noise * rng.standard_normal(len(BINS)), noise, 400, 2.0**15, SPREADS)
+        noisy = counts + noise * rng.standard_normal(len(BINS))
+        far = lengths_of(noisy, noise, 400, 2.0**15, SPREADS)
         assert abs(far[0] + 3.3) < 0.1 + 0.01 * noise
 
 
