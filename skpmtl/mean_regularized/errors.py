@@ -342,8 +342,7 @@ def released_errors(
     left = found.way_left(bounds, rate)
     if left.max() > _LEFT:
         return StandardErrors(
-            reason="bounds of the rounds were far below the models of the tasks, which they did not "
-            "reach"
+            reason="the rounds, whose bounds were small, did not reach the models of the tasks"
         )
     ahead = moved * left / np.maximum(1.0 - left, 0.1)
     std = np.sqrt(unit**2 * (own + noise) + ahead**2)

@@ -813,8 +813,9 @@ _DOC = """{summary}
     standard_errors : bool, default=False
         Whether to release standard errors of the shared model, or of the relation, for
         `summary_frame`: one more release, a sum over the tasks, takes 5 % of the squared
-        budget, or 10 % where its noise would be above an eighth of the tasks. They need 10 rounds and models with a common unit, and dense models. Without a
-        budget they cost nothing.
+        budget, or 10 % where its noise would be above an eighth of the tasks. They need
+        10 rounds and models with a common unit, and dense models. Without a budget they cost
+        nothing.
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
