@@ -572,8 +572,8 @@ class _Block:
             ends = self.offsets[first : part.stop + 1]
             count = part.stop - first
             if first and not even:
-                F[:], K[:] = 0.0, 0.0
-            if first and self.keeps:
+                F[:] = 0.0
+            if first and (self.keeps or not even):  # those of the part before may be kept
                 K = np.zeros((count, S, R))
             centred_rows(
                 self.A, self.pick, self.factor, ends, weight, response, float(self.centre),

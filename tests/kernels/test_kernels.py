@@ -500,6 +500,23 @@ def test_models_of_several_priors_are_mixed_by_evidence():
     np.testing.assert_array_equal(got[3], W[0, 3])
 
 
+def test_models_of_uneven_tasks_are_ridges_whenever_they_are_asked_for():
+    """What the first query keeps for the next ones is that of each task, in several portions."""
+    sizes, d, kappa = [*range(30, 60)] * 4, 28, 3.0
+    X, y, task = plain.make_rows(sizes, d, 6)
+    table = plain.long_table(X, y, task)
+    local = LocalModels(table, classification=False, fit_intercept=True)
+    root = np.random.default_rng(1).standard_normal((d, d))
+    for _ in range(2):
+        W, b = local.solve(root, np.full(len(sizes), kappa))
+        for k in range(len(sizes)):
+            A, v = X[task == k] @ root, y[task == k]
+            c = A - A.mean(axis=0)
+            w = root @ np.linalg.solve(c.T @ c + np.eye(d) / kappa, c.T @ (v - v.mean()))
+            np.testing.assert_allclose(W[k], w, rtol=1e-8, atol=1e-8)
+            assert b[k] == pytest.approx(v.mean() - X[task == k].mean(axis=0) @ w, abs=1e-8)
+
+
 @pytest.mark.parametrize("classification", [False, True])
 def test_a_task_gets_the_same_model_in_any_company(classification):
     """Alone, or beside larger and smaller tasks in the same padded arrays."""
