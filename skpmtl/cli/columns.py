@@ -113,11 +113,8 @@ class Columns:
     def of(cls, table, task, public):
         """Kinds of the columns of a table.
 
-        Raises
-        ------
-        ValueError
-            For public values of columns that are not there, and for text that looks like names or
-            dates rather than categories.
+        Raises ValueError for public values of columns that are not there, and for text that looks
+        like names or dates rather than categories.
         """
         features = [name for name in table.columns if name != task]
         given = public.get("categories", {})

@@ -7,12 +7,7 @@ CHARACTERS = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijk
 
 
 class Alphabet:
-    """Positions of characters in a public list of them; any other one has the next position.
-
-    Parameters
-    ----------
-    characters : str, at most 255 different ones
-    """
+    """Positions of characters in a public list, at most 255; of others, the next one."""
 
     def __init__(self, characters):
         if not isinstance(characters, str) or not 0 < len(characters) < 256:

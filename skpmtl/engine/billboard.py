@@ -232,14 +232,10 @@ class StructureBillboard(OfModels):
             yield from self.groups.declared(d)
 
     def personalize(self, table, *, classification, fit_intercept, classes_posterior=False):
-        """Models of the tasks of `table`, from their rows and this billboard alone.
+        """Models of the tasks of `table`, from their rows and this billboard alone. -> Personal
 
+        It has the extra "membership_" where groups were asked for, (n_tasks, n_groups + 1).
         `classes_posterior`: whether models of classes come with their posterior.
-
-        Returns
-        -------
-        personal : Personal
-            With the extra "membership_" where groups were asked for, (n_tasks, n_groups + 1).
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)

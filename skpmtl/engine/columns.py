@@ -20,12 +20,7 @@ _CLEAR = 0.5  # posterior weight of three octaves that are found
 
 
 def votes_on_columns(levels):
-    """Whether columns differ, by the rows of each task, (n_tasks, 1): 1/2, -1/2, or 0 of one row.
-
-    Parameters
-    ----------
-    levels : TaskLevels
-    """
+    """Whether columns differ, by the rows of each task, (n_tasks, 1): 1/2, -1/2 or 0."""
     variances = levels.column_variances()
     varies, n = np.isfinite(variances), np.maximum(levels.n - 1.0, 1e-9)
     octaves = 0.5 * np.log2(np.where(varies, variances, 1.0))

@@ -134,12 +134,7 @@ class Level(Public):
 def release_spread(level, query, noise, spread, n_tasks):
     """The noise of a row and the spread of levels; of classes a vote on evidence. -> Level
 
-    Parameters
-    ----------
-    level : Level
-    query : callable (name, words, mechanism, combine, level) -> generator of the released sum
-    noise, spread : mechanism or None
-    n_tasks : int
+    ``query(name, words, mechanism, combine, level)`` generates the released sum.
     """
     std = 0.0 if spread is None else spread.noise_std
     if level.window is None:
@@ -247,15 +242,10 @@ def release_window(query, histogram, vote, zooms, n_tasks):
 
     The likeliest window of a histogram, where most tasks vote that their level is in it, and is no
     speck in it, which a window far too wide would hold: a false one has to mislead both. Of one
-    sign, a window is as wide as it is far from 0. Where most also vote that their targets vary
-    far less, further histograms of bins of equal width zoom in.
-
-    Parameters
-    ----------
-    query : callable (share, statistic, words, mechanism, combine, **public) -> generator
-    histogram, vote : mechanism or None
-    zooms : list of (budget share, mechanism or None)
-    n_tasks : int
+    sign, a window is as wide as it is far from 0. Where most also vote that their targets vary far
+    less, further histograms of bins of equal width zoom in, with the budget shares and mechanisms
+    of `zooms`. ``query(share, statistic, words, mechanism, combine, **public)`` generates the
+    released sum.
     """
     words = "histogram of the levels of tasks, octaves of either sign"
     counts = yield from query("window", "window", words, histogram, sum_of_octaves)

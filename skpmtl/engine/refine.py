@@ -96,11 +96,7 @@ class Refinement:
     def block_round(self, share, votes):
         """Move the directions, add new ones, and set the floor again.
 
-        Parameters
-        ----------
-        share : of the sum of blocks
-        votes : sequence of three budget shares
-            Of step, new directions and floor.
+        `share` is that of the sum of blocks, `votes` are those of step, new directions and floor.
         """
         found = self.spectrum
         S, variance = yield from self._block(share, self.moment, found.basis, found.rank)

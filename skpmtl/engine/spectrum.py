@@ -60,11 +60,7 @@ class Spectrum:
     def of_ranks(self):
         """The same with fewer directions, and an even floor of all the rest.
 
-        Returns
-        -------
-        ranks : list of int
-            Descending, up to a quarter of the features.
-        spectra : list of Spectrum
+        -> ranks, descending, up to a quarter of the features; spectra
         """
         k, d = self.rank, len(self.spikes)
         most = max(d // 4, 1)

@@ -49,11 +49,8 @@ TRUSTED = NoiseParties()
 def noise_parties_of(curator):
     """`NoiseParties` of the parameter `curator`; one party for a trusted curator.
 
-    Raises
-    ------
-    ValueError
-        For anything but "trusted", "servers", ("servers", P), P from 2 to 16, and ("sites", n, h),
-        h from 2 to n - 1.
+    Raises ValueError for anything but "trusted", "servers", ("servers", P), P from 2 to 16, and
+    ("sites", n, h), h from 2 to n - 1.
     """
     if isinstance(curator, str):
         found = {"trusted": TRUSTED, "servers": NoiseParties(2)}.get(curator)

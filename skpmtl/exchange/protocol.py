@@ -311,10 +311,7 @@ class TaskSide:
 class PartialTaskSide:
     """The task side of a population of which some tasks have no rows here, and nothing to add.
 
-    Parameters
-    ----------
-    task_side : TaskSide
-    positions : ndarray (n,) of int64, of its tasks in the population
+    Its tasks are at `positions` (n,) in the population.
     """
 
     def __init__(self, task_side, positions):

@@ -63,11 +63,7 @@ def step_of(mechanism, bound):
 def shares(query, sums, n_servers):
     """What every server is sent of the sums of one site. -> list of {name: ndarray of uint64}
 
-    Parameters
-    ----------
-    query : Query
-    sums : dict of str to ndarray, before they are divided by ``query.divide``
-    n_servers : int
+    `sums` are those before they are divided by ``query.divide``.
     """
     parts = [{} for _ in range(n_servers)]
     for name, mechanism in query.mechanisms.items():

@@ -15,12 +15,7 @@ LOOK = 0.02  # seconds between looks at a file
 
 
 class Bell:
-    """One bell.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """One bell."""
 
     def __init__(self, path):
         self.path = path

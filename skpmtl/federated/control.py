@@ -45,13 +45,7 @@ def read_public_key(path):
 
 
 class Control:
-    """The Control API of a SuperLink on this machine.
-
-    Parameters
-    ----------
-    port : int
-    authority : path-like, whom its certificate is from
-    """
+    """The Control API of a SuperLink on this machine, whose certificate is from `authority`."""
 
     def __init__(self, port, authority):
         self.client = ControlHttpClient(

@@ -50,10 +50,8 @@ class Ledger:
     def read(self):
         """All lines, in order; completes the ledger from a state that is one line ahead.
 
-        Raises
-        ------
-        Damaged
-            When a line is changed, or the ledger lacks one that the state of a study has.
+        Raises Damaged when a line is changed, or the ledger lacks one that the state of a study
+        has.
         """
         with locked(self.folder):
             lines = self._lines()
@@ -176,11 +174,7 @@ class Account:
     def check_mark(self, mark):
         """Refuse to go on with books that are older than the state the curator has seen.
 
-        Parameters
-        ----------
-        mark : list, as of `mark`, of the last message of this site that the curator has
-
-        Raises Damaged.
+        `mark` is that of the last message of this site that the curator has. Raises Damaged.
         """
         count, code = mark
         mine = self._mine()

@@ -17,13 +17,7 @@ _MARK = "array."
 
 
 def write(arrays=None, **settings):
-    """Records of a message. -> RecordDict
-
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray, default=None
-    **settings : str, int or list of these
-    """
+    """Records of a message; settings are str, int or lists of these. -> RecordDict"""
     large = {}
     for name, array in (arrays or {}).items():
         array = np.asarray(array)

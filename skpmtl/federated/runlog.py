@@ -28,12 +28,7 @@ FINISHED, FAILED, WAITING = 0, 1, 3  # exit statuses
 
 
 class RunLog:
-    """Appends to the log of a folder.
-
-    Parameters
-    ----------
-    folder : Path, of the curator
-    """
+    """Appends to the log in the folder of a curator."""
 
     def __init__(self, folder):
         self.path = Path(folder) / "run.jsonl"

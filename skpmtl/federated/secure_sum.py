@@ -242,13 +242,9 @@ class _Sum(SecAggPlusWorkflow):
 
 
 class _Grid:
-    """Sends the messages of a stage, with those of a stage of the next sum in them.
+    """Sends the messages of a stage, those of ``ahead(grid)``, of the next sum, in them.
 
-    Parameters
-    ----------
-    grid : PollingGrid
-    ahead : callable, default=None, ``ahead(grid)``, the stage of the next sum
-    **further : str, float or bool, to be sent in addition
+    `further` settings are sent in addition.
     """
 
     def __init__(self, grid, ahead=None, **further):

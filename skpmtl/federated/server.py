@@ -249,11 +249,8 @@ class Sites:
     def enrol(self):
         """Wait until every task is held by one site, or the time is over.
 
-        Raises
-        ------
-        ValueError
-            When two sites name the same task, or one a task that is not in the study, or more
-            tasks than the study's `secure_sum`.
+        Raises ValueError when two sites name the same task, or one a task that is not in the study,
+        or more tasks than the study's `secure_sum`.
         """
         end = time.monotonic() + self.study.enrolment
         while True:
@@ -655,11 +652,7 @@ class Sites:
     def _inform(self, kind, query, extra):
         """Ask nodes, each with what it does not know yet. -> {node: content}
 
-        Parameters
-        ----------
-        kind : str
-        query : Query
-        extra : dict of int to (dict, dict), further settings and arrays, by node
+        `extra` has further settings and arrays, by node.
         """
         found, left = {}, dict(extra)
         for _ in range(2):

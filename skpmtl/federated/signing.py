@@ -47,14 +47,7 @@ def signed(key, settings, arrays):
 
 
 def check_signature(public, settings, arrays):
-    """Refuse a message that the owner of a public key has not signed.
-
-    Parameters
-    ----------
-    public : str, in hexadecimal
-    settings : dict, with the signature
-    arrays : dict of str to ndarray
-    """
+    """Refuse a message that the owner of a public key (hexadecimal) has not signed."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 

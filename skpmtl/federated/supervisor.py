@@ -111,12 +111,10 @@ def read_curator(folder):
 
 
 def write_app(app, study, folder, key="", nodes="", bells=""):
-    """The app that ``flwr run`` starts; it has no code, but names files on the curator's machine.
+    """Write the app that ``flwr run`` starts, in the folder `app`.
 
-    Parameters
-    ----------
-    app : Path, folder to write
-    study, folder, key, nodes, bells : path-like, as `skpmtl.federated.server` takes them
+    It has no code, but names files on the curator's machine, as `skpmtl.federated.server` takes
+    them.
     """
     app.mkdir(exist_ok=True)
     paths = {"study": study, "folder": folder, "key": key, "nodes": nodes, "bells": bells}
@@ -137,12 +135,7 @@ class _Run:
 
 
 class Supervisor:
-    """Runs all studies of a curator's folder to their end.
-
-    Parameters
-    ----------
-    folder : path-like, as `skpmtl.federated.provisioning.make_kit` writes it
-    """
+    """Runs all studies of a curator's folder, as `make_kit` writes it, to their end."""
 
     def __init__(self, folder):
         self.folder = private_folder(Path(folder).resolve())

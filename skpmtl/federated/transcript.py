@@ -87,12 +87,7 @@ class Transcript:
         return step
 
     def check(self, number, statistic, public):
-        """Refuse a query of the curator that does not follow from what was released.
-
-        Raises
-        ------
-        Refusal
-        """
+        """Refuse a query that does not follow from what was released; raises Refusal."""
         query = self.query(number)
         if statistic != query.statistic:
             raise Refusal(

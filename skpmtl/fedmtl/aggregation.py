@@ -218,14 +218,9 @@ def _set_similarity(uploads, exact):
 class _Uploads:
     """Checked arguments of an aggregation, all heads stacked and padded to one length.
 
-    Attributes
-    ----------
-    shared : ndarray (N, P)
-    vectors : ndarray (R, D), the heads of all clients, client after client
-    starts : ndarray (N + 1,), heads of client i are starts[i]:starts[i + 1]
-    counts, sizes, thresholds : ndarray (N,)
-    owner : ndarray (R,), client of every head
-    rows_of_task : list of ndarray, heads of every task
+    `shared` (N, P); `vectors` (R, D), the heads of all clients, client after client, those of
+    client i at starts[i]:starts[i + 1]; `counts`, `sizes`, `thresholds` (N,); `owner` (R,), client
+    of every head; `rows_of_task`, heads of every task.
     """
 
     def __init__(self, shared, heads, task_ids, sizes, thresholds):

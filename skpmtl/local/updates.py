@@ -26,13 +26,7 @@ def is_exact(centred):
 
 
 class ProximalModels:
-    """Exact proximal models of squared loss, by a matrix for every task.
-
-    Parameters
-    ----------
-    centred : CentredTasks
-        For which `is_exact` holds.
-    """
+    """Exact proximal models of squared loss (`is_exact`), by a matrix for every task."""
 
     def __init__(self, centred):
         self.centred = centred

@@ -145,14 +145,7 @@ def query_spec(size, public):
 
 
 def deviations(updates, centres):
-    """What tasks send, (n_tasks, 81 + 2 size).
-
-    Parameters
-    ----------
-    updates : ProximalUpdates
-    centres : ndarray (n_centres, size)
-        Those of ``updates.centred.which``.
-    """
+    """What tasks send, (n_tasks, 81 + 2 size), at centres (n_centres, size)."""
     D, shown = updates_and_parts(updates, centres)
     square = np.einsum("kj,kj->k", D, D)
     with np.errstate(all="ignore"):
@@ -381,16 +374,9 @@ def frame(errors, billboard, names, classes, coverage):
 def exact_errors(updates, centres, rows, weights, estimate, transform, is_held):
     """`StandardErrors` of a fit without noise: the sandwich, whole.
 
-    Parameters
-    ----------
-    updates : ProximalUpdates
-    centres : ndarray (n_centres, size)
-    rows, weights : ndarray (n_tasks, n_centres)
-        Task k lies around v_k G, and the updates times b_k sum to 0.
-    estimate : ndarray (n_rows, size)
-    transform : ndarray (n_rows, n_centres)
-    is_held : bool
-        Whether no task moves a centre farther than half of the tasks do (`held_targets`).
+    Task k lies around v_k G, and the updates times b_k sum to 0, for `rows` v and `weights` b
+    (n_tasks, n_centres). `estimate` is (n_rows, size), `transform` (n_rows, n_centres). `is_held`:
+    no task moves a centre farther than half of the tasks do (`held_targets`).
     """
     centred, (m, r), size = updates.centred, rows.shape, centres.shape[1]
     around = rows @ centres

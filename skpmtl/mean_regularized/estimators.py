@@ -710,10 +710,7 @@ class MeanRegularized(WideSparse, MeanFamily):
     def _mean_models(self, unseen):
         """-> centre of every unseen task, centres (n_centres, n_outputs, d), intercepts
 
-        Raises
-        ------
-        ValueError
-            For tasks that the public mapping does not name.
+        Raises ValueError for tasks that the public mapping does not name.
         """
         billboard = self.billboard_
         if isinstance(billboard, PooledBillboard):

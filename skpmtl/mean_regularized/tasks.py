@@ -10,14 +10,7 @@ from .errors import deviations
 
 
 class MeanTaskSide(RoundsTaskSide):
-    """The task side of the rounds, with intercepts at the end.
-
-    Parameters
-    ----------
-    est : estimator
-    table, problem, which, relation, public_init
-        As of `RoundsTaskSide`.
-    """
+    """The task side of the rounds, with intercepts at the end; arguments as of `RoundsTaskSide`."""
 
     remembers = False
 

@@ -102,14 +102,7 @@ class WideSparse:
 
 
 class RestingModels:
-    """Models of tasks without rows: centres, of which each is kept once.
-
-    Parameters
-    ----------
-    fitted : dict
-        Attributes of the fit.
-    tasks : ndarray
-    """
+    """Models of tasks without rows: centres, of which each is kept once."""
 
     def __init__(self, fitted, tasks):
         billboard = fitted["billboard_"]
@@ -137,13 +130,7 @@ class RestingModels:
 
 
 class SparseModels:
-    """Personal models of wide sparse tasks, from one or several calls.
-
-    Parameters
-    ----------
-    models : PersonalModels
-        Of the tasks of the fit.
-    """
+    """Personal models of wide sparse tasks, from one or several calls."""
 
     def __init__(self, models):
         self.parts = [models]

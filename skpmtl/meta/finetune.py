@@ -311,10 +311,7 @@ def posterior_moments(
 ):  # fmt: skip
     """Posterior of which `tuned` gives the means, of squared loss.
 
-    Returns
-    -------
-    found : skpmtl.local.posterior.Moments, of coefficients and, last, the intercept
-    sums : skpmtl.local.posterior.TaskSums
+    -> Moments of coefficients and, last, the intercept; TaskSums
     """
     starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
     around, shy = _around(table, "squared", starts, fit_intercept, places, lost)

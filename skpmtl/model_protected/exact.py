@@ -18,14 +18,7 @@ _HELD = 1e-4  # curvature of what follows from covariates, over that of the loss
 
 
 def fit(est, table, alpha):
-    """Minimise the loss with the penalty of the estimator. -> fitted attributes
-
-    Parameters
-    ----------
-    est : estimator
-    table : TaskTable
-    alpha : float or "auto"
-    """
+    """Minimise the loss with the penalty of the estimator. -> fitted attributes"""
     if alpha == 0 and est.ridge == 0:
         raise ValueError(
             "alpha=0 with ridge=0 is an unpenalised fit, which shares nothing between tasks: "

@@ -26,13 +26,7 @@ class Pace(NamedTuple):
 
 
 class LocalSteps:
-    """Training of the tasks of a table.
-
-    Parameters
-    ----------
-    network : FlatModule
-    table : TaskTable
-    """
+    """Training of the tasks of a table."""
 
     def __init__(self, network, table):
         self.network, self.table = network, table

@@ -14,14 +14,7 @@ from .relationship import smooth
 
 
 def release_average(plan):
-    """The curator of DP-AGGR, see `skpmtl.exchange`: one noisy average of models around 0.
-
-    Parameters
-    ----------
-    plan : AggregationPlan
-
-    -> average : ndarray (width,)
-    """
+    """The curator of DP-AGGR: one noisy average (width,) of models around 0."""
     m, centre = plan.n_tasks, np.zeros(plan.width)
     limit = plan.reach(np.zeros(m)).limit
 
@@ -63,10 +56,7 @@ def release_rounds(billboard, plan, log=None):
 def places_of(reach, shape):
     """``combine`` that stores each update at its position, in units of its sensitivity.
 
-    Parameters
-    ----------
-    reach : Reach
-    shape : tuple, (n_tasks, width)
+    `shape` is (n_tasks, width).
     """
 
     def combine(contributions, positions):

@@ -152,11 +152,8 @@ class NewtonModels:
 class PerturbationTaskSide(TaskSide):
     """The task side of `release_average` and `release_rounds`: models around public centres.
 
-    Parameters
-    ----------
-    models : NewtonModels, of clipped rows
-    plan : PerturbationPlan, what bounds the models is worked out here again, from public numbers
-    positions : ndarray (n_tasks,) of int64, of the tasks of the table in the population
+    Rows of `models` are clipped. What bounds the models is worked out here again, from public
+    numbers. Tasks of the table are at `positions` (n_tasks,) in the population.
     """
 
     remembers = False

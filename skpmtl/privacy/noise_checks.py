@@ -132,12 +132,7 @@ _LAWS = {"diagonal Laplace": _laplace, "L2-gamma": _gamma, "symmetrised Wishart"
 
 # ---------------------------------------------------------------- tests
 def failures(noises):
-    """Texts for what the noise of several fits is not.
-
-    Parameters
-    ----------
-    noises : list of Noise
-    """
+    """Texts for what the noise of several fits, a list of `Noise`, is not."""
     noises = [noise for noise in noises if noise.z.size]
     if not noises:
         return []

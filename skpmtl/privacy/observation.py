@@ -36,12 +36,7 @@ _FIXED = (str, bytes, bool, types.NoneType, types.ModuleType, property, types.Bu
 
 @contextlib.contextmanager
 def observing(said):
-    """Within it `said` gets what is printed, logged, warned of, and written to files.
-
-    Parameters
-    ----------
-    said : dict, filled at the end
-    """
+    """Within it `said` gets what is printed, logged, warned of, and written to files."""
     handler, files = _Lines(), []
     try:
         with warnings.catch_warnings(record=True) as caught, _printed(said), _logged(handler):

@@ -56,13 +56,7 @@ class Tape:
             TAPE.reset(token)
 
     def query(self, query, contributed):
-        """Record a query to the tasks.
-
-        Parameters
-        ----------
-        query : skpmtl.exchange.Query
-        contributed : callable () -> positions, contributions, see `QueryRecord`
-        """
+        """Record a query to the tasks; ``contributed()`` as of `QueryRecord`."""
         if not self._with_queries:
             return
         public = {

@@ -240,14 +240,7 @@ class ProjectionTaskSide(TaskSide):
 
 
 class ProjectionPlan(MomentPlan):
-    """Mechanisms of Algorithms 2 and 3.
-
-    Parameters
-    ----------
-    est : estimator
-    population : Population
-    public_init : PublicInit, default=None, for the report
-    """
+    """Mechanisms of Algorithms 2 and 3."""
 
     algorithm, sends, vote = "proximal", "clipped models w", ()
 

@@ -149,9 +149,7 @@ def path(ratio, size, far=False, n_started=1):
 def columns_within(ratio):
     """How many columns of a relation a budget carries, by a public rule; None: all.
 
-    Parameters
-    ----------
-    ratio : float, of `RoundsPlan`, for a single shared model
+    `ratio` is that of `RoundsPlan` for a single shared model.
     """
     return max(int(ratio / _COLUMN_RATIO), 1) if math.isfinite(ratio) else None
 
@@ -300,10 +298,7 @@ class RoundsPlan:
     def bounds(self, length=None):
         """Bounds on the updates of all rounds; those of the start where counts move them.
 
-        Parameters
-        ----------
-        length : float or None
-            Of the models of most tasks; None: tasks send in units of their own.
+        `length` is that of the models of most tasks; None: tasks send in units of their own.
         """
         if not self.auto:
             return [self.clip_norm] * self.n_rounds

@@ -26,13 +26,7 @@ __all__ = ["ClusterPenalty"]
 
 
 class ClusterPenalty(Penalty):
-    """The function above, for `minimize` at strength 1.
-
-    Parameters
-    ----------
-    alpha, ridge : float > 0
-    n_clusters : int > 0
-    """
+    """The function above, for `minimize` at strength 1."""
 
     has_factors = is_norm = False
 

@@ -98,12 +98,7 @@ class Stacked:
 
 
 class Sum(Penalty):
-    """alpha Omega(P) + beta Psi(Q) for the stack of P and Q.
-
-    Parameters
-    ----------
-    parts : ((Penalty, float), (Penalty, float)), penalties and strengths, those of P first
-    """
+    """alpha Omega(P) + beta Psi(Q) of the stack of P and Q; (penalty, strength) pairs."""
 
     has_factors = False
 

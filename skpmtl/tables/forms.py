@@ -129,10 +129,8 @@ def take_column(X, position):
 def read_array(values, **options):
     """`check_array` without the texts of its errors that show values.
 
-    Raises
-    ------
-    TypeError, ValueError
-        Of the same type, and without the first error, which would be printed with it.
+    Raises TypeError or ValueError, of the same type, and without the first error, which would be
+    printed with it.
     """
     values = checked(values) if sparse.issparse(values) else values
     try:

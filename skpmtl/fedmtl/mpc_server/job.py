@@ -30,11 +30,8 @@ _ELEMENTS = 2**16  # at most that many numbers are in work at a time
 class Job:
     """What everybody knows: addresses, and public numbers that fix all shapes.
 
-    Raises
-    ------
-    ValueError
-        For fewer than three servers, for `max_heads` out of its range, for numbers that are no
-        sizes, and for a job whose messages or uploads would be too long.
+    Raises ValueError for fewer than three servers, for `max_heads` out of its range, for numbers
+    that are no sizes, and for a job whose messages or uploads would be too long.
     """
 
     addresses: list  # "host:port" of every server, in order of their numbers
@@ -235,10 +232,8 @@ def close_to_others(path):
 class Uploads:
     """Shares of all clients, kept as bytes until they are needed.
 
-    Attributes
-    ----------
-    splits : list, for every client the number of its split, None if its share is refused
-    faults : list of str, why
+    `splits` has for every client the number of its split, None if its share is refused, and
+    `faults` why.
     """
 
     def __init__(self, job, folder, rank):

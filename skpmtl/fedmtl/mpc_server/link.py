@@ -16,11 +16,9 @@ GREETING = 30.0  # seconds a new connection has for the TLS handshake, and again
 class Run:
     """What the links of one run share.
 
-    Attributes
-    ----------
-    failed : Future, gets the exception that ends the run
-    refusals : dict, server, or None for a stranger -> why a link to it was refused last
-    largest : int, bytes of the largest message that came
+    `failed` is a Future that gets the exception that ends the run, `refusals` has why a link to a
+    server, or None for a stranger, was refused last, and `largest` is how many bytes the largest
+    message had.
     """
 
     def __init__(self, mpc, job):

@@ -57,12 +57,10 @@ def _digest(value):
 
 
 async def agree(mpc, job, splits):
-    """Compare the job and the splits of all uploads with the other servers.
+    """Compare the job and the splits of all uploads with the other servers. -> faults, run
 
-    Returns
-    -------
-    faults : list of str, empty, or what differs, by client and server
-    run : str of 32 hexadecimal digits, of all splits together
+    Faults are empty, or say what differs, by client and server; `run`, 32 hexadecimal digits, is of
+    all splits together.
     """
     none = 2**128  # of a client whose share is refused
     public = job.public

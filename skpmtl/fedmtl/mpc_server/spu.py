@@ -128,12 +128,7 @@ class Engine:
 
 
 class SpuServer:
-    """Rounds of one server.
-
-    Parameters
-    ----------
-    folder : Path
-    """
+    """Rounds of one server."""
 
     def __init__(self, folder):
         from spu import libspu
