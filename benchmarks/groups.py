@@ -1,16 +1,19 @@
 """Hidden groups: ``PrivateMTL("groups")`` against the default, on tasks with and without groups.
 
 ``python -m benchmarks.groups [--draws 2] [--epsilons 3 10] [--only WORD]`` prints, for every shape
-and epsilon, the squared error on new rows of the same tasks over the variance of the target
-(default, groups), and how many groups each draw released.
+and epsilon, the error on new rows of the same tasks (default, groups), and how many groups each
+draw released: the squared error over the variance of the target, the log-loss of classes, and half
+of the mean deviance of counts.
 """
 
 import argparse
 import warnings
 
 import numpy as np
+from scipy.special import expit
+from sklearn.metrics import log_loss, mean_poisson_deviance
 
-from skpmtl import PrivateMTL
+from skpmtl import PrivateMTL, PrivateMTLClassifier
 
 NEW_ROWS = 8
 
@@ -29,7 +32,8 @@ def slopes(rng, kind, m, d, length, own, shares):
     return W + own * rng.normal(size=(m, d)) / np.sqrt(d)
 
 
-# m, n, d, length of centres or mean, std of a task's own part, shares of the groups
+# m, n, d, length of centres or mean, std of a task's own part, shares of the groups; the first word
+# says whether of classes or of counts
 SHAPES = {
     "4 groups": ("groups", 600, 10, 30, 2.0, 0.4, (1, 1, 1, 1)),
     "6 groups, 60 columns": ("groups", 1500, 8, 60, 2.5, 0.5, (1,) * 6),
@@ -38,20 +42,55 @@ SHAPES = {
     "no groups: mean": ("mean", 700, 10, 24, 1.8, 0.5, ()),
     "no groups: plane": ("plane", 700, 9, 25, 0.0, 0.3, ()),
     "no groups: mean and plane": ("both", 600, 8, 20, 1.5, 0.3, ()),
+    "classes: 4 groups": ("groups", 600, 20, 12, 3.0, 0.4, (1, 1, 1, 1)),
+    "classes: 3 unequal groups": ("groups", 900, 15, 20, 3.5, 0.5, (3, 2, 1)),
+    "classes: no groups, mean": ("mean", 700, 15, 12, 2.0, 0.5, ()),
+    "classes: no groups, mean and plane": ("both", 600, 15, 12, 1.5, 0.3, ()),
+    "counts: 4 groups": ("groups", 600, 10, 15, 0.9, 0.15, (1, 1, 1, 1)),
+    "counts: 6 groups": ("groups", 1000, 8, 20, 0.9, 0.15, (1,) * 6),
+    "counts: no groups, mean": ("mean", 700, 10, 15, 0.8, 0.2, ()),
+    "counts: no groups, mean and plane": ("both", 600, 10, 15, 0.5, 0.1, ()),
 }
 
 
-def draw(seed, kind, m, n, d, length, own, shares):
+def draw(seed, loss, kind, m, n, d, length, own, shares):
     """-> X, y, task, and new rows"""
     rng = np.random.default_rng(seed)
     W, levels = slopes(rng, kind, m, d, length, own, shares), rng.normal(size=m)
+    if loss != "squared":
+        levels = 0.5 * levels + (loss == "counts")
+    if loss == "counts" and kind == "both":
+        W *= 0.35  # as means of counts are exponentials
     found = []
     for count in (n, NEW_ROWS):
         task = np.repeat(np.arange(m), count)
         X = rng.normal(size=(len(task), d))
-        y = np.einsum("ij,ij->i", X, W[task]) + levels[task] + rng.normal(size=len(task))
+        y = np.einsum("ij,ij->i", X, W[task]) + levels[task]
+        if loss == "classes":
+            y = (rng.uniform(size=len(y)) < expit(y)).astype(int)
+        elif loss == "counts":
+            y = rng.poisson(np.exp(np.minimum(y, 8.0)))
+        else:
+            y += rng.normal(size=len(y))
         found += [X, y, task]
     return found
+
+
+def fitted(loss, structure, X, y, task, **options):
+    if loss == "classes":
+        est = PrivateMTLClassifier(structure, classes=[0, 1], uncertainty=False, **options)
+    else:
+        est = PrivateMTL(structure, loss="poisson" if loss == "counts" else loss, **options)
+    return est.fit(X, y, task=task)
+
+
+def error(loss, est, X, y, task):
+    if loss == "classes":
+        return log_loss(y, est.predict_proba(X, task=task))
+    predicted = est.predict(X, task=task)
+    if loss == "counts":
+        return 0.5 * mean_poisson_deviance(y, np.maximum(predicted, 1e-9))
+    return np.mean((predicted - y) ** 2) / np.var(y)
 
 
 def main(arguments=None):
@@ -62,19 +101,18 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     for name, shape in SHAPES.items():
+        loss = name.split(":")[0] if name.startswith("c") else "squared"
         for epsilon in given.epsilons if given.only in name else ():
             errors, numbers = np.zeros((given.draws, 2)), []
             for seed in range(given.draws):
-                X, y, task, *new = draw(seed, *shape)
+                X, y, task, *new = draw(seed, loss, *shape)
+                options = {"epsilon": epsilon, "tasks": range(shape[1]), "random_state": seed}
                 for j, structure in enumerate(("auto", "groups")):
-                    est = PrivateMTL(
-                        structure, epsilon=epsilon, tasks=range(shape[1]), random_state=seed
-                    ).fit(X, y, task=task)
-                    residual = est.predict(new[0], task=new[2]) - new[1]
-                    errors[seed, j] = np.mean(residual**2) / np.var(new[1])
+                    est = fitted(loss, structure, X, y, task, **options)
+                    errors[seed, j] = error(loss, est, *new)
                 numbers.append(len(est.groups_["counts"]))
             auto, groups = errors.mean(axis=0)
-            print(f"{name:26s} epsilon {epsilon:4g}  {auto:.3f}  {groups:.3f}  {numbers}")
+            print(f"{name:34s} epsilon {epsilon:4g}  {auto:.3f}  {groups:.3f}  {numbers}")
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
     alpha: Literal["auto"] | float
     ridge: float
     task_weight: Literal["equal", "samples"]
+    loss: Literal["huber", "poisson", "squared"]
     epsilon: float | None
     delta: float | None
     adjacency: Literal["replace-one", "zero-out"]
@@ -79,13 +80,13 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
     dual_gap_: float
     mean_coef_: NDArray[Any] | float
     mean_intercept_: NDArray[Any] | float
-    n_features_in_: Any
-    feature_names_in_: Any
     groups_: dict[Any, Any]
     membership_: NDArray[Any]
     shares_: Any
     level_: Any
     level_spread_: Any
+    n_features_in_: Any
+    feature_names_in_: Any
     coef_names_: NDArray[Any]
     def __init__(
         self,
@@ -94,6 +95,7 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
         alpha: Literal["auto"] | float = "auto",
         ridge: float = 0.1,
         task_weight: Literal["equal", "samples"] = "equal",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
         epsilon: float | None = None,
         delta: float | None = None,
         adjacency: Literal["replace-one", "zero-out"] = "replace-one",
@@ -131,16 +133,22 @@ class ClusteredMTL(RegressorMixin, BaseEstimator):
     def set_callbacks(self, *callbacks: Any) -> Self: ...
 
 class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
-    n_clusters: int
-    alpha: float
+    n_clusters: int | Literal["auto"]
+    alpha: Literal["auto"] | float
     ridge: float
     task_weight: Literal["equal", "samples"]
+    epsilon: float | None
+    delta: float | None
+    adjacency: Literal["replace-one", "zero-out"]
+    curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any]
     fit_intercept: bool
     task_feature: str | int | list[Any] | None
     tasks: Literal["auto"] | ArrayLike
     classes: Literal["auto"] | ArrayLike
     class_weight: Literal["balanced"] | Mapping[Any, Any] | None
     unseen_task: Literal["error", "mean"]
+    random_state: int | RandomState | Generator | Generator
+    secure: bool
     max_iter: int
     tol: float
     verbose: int
@@ -157,22 +165,33 @@ class ClusteredMTLClassifier(ClassifierMixin, BaseEstimator):
     dual_gap_: float
     mean_coef_: NDArray[Any] | float
     mean_intercept_: NDArray[Any] | float
+    groups_: dict[Any, Any]
+    membership_: NDArray[Any]
+    shares_: Any
+    level_: Any
+    level_spread_: Any
     n_features_in_: Any
     feature_names_in_: Any
     coef_names_: NDArray[Any]
     def __init__(
         self,
-        n_clusters: int = 2,
+        n_clusters: int | Literal["auto"] = 2,
         *,
-        alpha: float = 1.0,
+        alpha: Literal["auto"] | float = "auto",
         ridge: float = 0.1,
         task_weight: Literal["equal", "samples"] = "equal",
+        epsilon: float | None = None,
+        delta: float | None = None,
+        adjacency: Literal["replace-one", "zero-out"] = "replace-one",
+        curator: Literal["servers", "trusted"] | tuple[Any, ...] | list[Any] = "trusted",
         fit_intercept: bool = True,
         task_feature: str | int | list[Any] | None = None,
         tasks: Literal["auto"] | ArrayLike = "auto",
         classes: Literal["auto"] | ArrayLike = "auto",
         class_weight: Literal["balanced"] | Mapping[Any, Any] | None = None,
         unseen_task: Literal["error", "mean"] = "error",
+        random_state: int | RandomState | Generator | Generator | None = None,
+        secure: bool = False,
         max_iter: int = 10000,
         tol: float = 1e-06,
         verbose: int = 0,
@@ -2697,6 +2716,8 @@ class PrivateMTLClassifier(ClassifierMixin, BaseEstimator):
     billboard_: Any
     privacy_: PrivacyReport
     n_iter_: int
+    groups_: dict[Any, Any]
+    membership_: NDArray[Any]
     level_: float
     level_spread_: float
     mean_coef_: NDArray[Any] | float

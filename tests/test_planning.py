@@ -149,9 +149,9 @@ def test_nonsense_is_refused(given, said):
 
 def test_an_estimator_without_a_budget_is_refused():
     with pytest.raises(
-        TypeError, match="ClusteredMTLClassifier has no delta and no epsilon: pass a private"
+        TypeError, match="MPMTLLowRankCV has no delta and no epsilon: pass a private"
     ):
-        skpmtl.plan(20, 5, 2, estimator=skpmtl.ClusteredMTLClassifier())
+        skpmtl.plan(20, 5, 2, estimator=skpmtl.MPMTLLowRankCV())
 
 
 def test_command_and_picture(tmp_path, capsys):

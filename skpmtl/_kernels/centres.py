@@ -25,17 +25,18 @@ def _reflect(v, Y, j, total):
 
 @njit
 def about_centres(
-    F, K, offsets, d, T, V, dof, rho, prior, Y, Z, X, pivots, logs, line, evidence, W, energies,
-    modes,
+    F, K, offsets, d, T, V, dof, precision, rho, prior, Y, Z, X, pivots, logs, line, evidence, W,
+    energies, modes,
 ):  # fmt: skip
     """evidence[k, c, p] = log evidence of task k about centre c, averaged over scales by prior p.
 
     `F`, `K` and `T` are as of `skpmtl._kernels.average.averages`; V (n_rows, N) has the residuals
     of the rows about N centres, less their means where there is an intercept and times the roots
-    of their weights. rho (m, S) are precisions, prior (P, S) logarithms of weights, dof (m,) the
-    rows less one for an intercept. With `modes`, W[k, c] receives the mode less its centre,
-    averaged over the scales by the first prior and evidence, and energies[k, c] the average of the
-    squared errors plus penalties. A task without evidence, of dof 0 or less, has 0.
+    of their weights. precision (m,) is one over the variance of the noise of a row of weight 1,
+    and 0 where it is integrated out. rho (m, S) are precisions, prior (P, S) logarithms of weights,
+    dof (m,) the rows less one for an intercept. With `modes`, W[k, c] receives the mode less its
+    centre, averaged over the scales by the first prior and evidence, and energies[k, c] the average
+    of the squared errors plus penalties. A task without evidence, of dof 0 or less, has 0.
 
     Scratch: Y and Z (R, N), X (S, R, N), where `modes` is false (0, R, N); pivots (2, R), logs and
     squares of the errors (2, S, N), line (3, N).
@@ -83,7 +84,10 @@ def about_centres(
                 energy = shift * total[c] if n <= d else square[c] - total[c]
                 energy = max(energy, 1e-9 * square[c] + 1e-300)
                 logs[1, s, c] = energy
-                logs[0, s, c] = -0.5 * (dof[k] * np.log(energy) + size)
+                if precision[k] > 0.0:
+                    logs[0, s, c] = -0.5 * (precision[k] * energy + size)
+                else:
+                    logs[0, s, c] = -0.5 * (dof[k] * np.log(energy) + size)
             if modes:
                 x = X[s]
                 for j in range(r - 1, -1, -1):

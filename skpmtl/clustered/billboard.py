@@ -37,7 +37,7 @@ class ClusterBillboard(PenaltyBillboard):
         "n_clusters": [Interval(Integral, 1, None, closed="left")],
         "outliers": [None],
     }
-    settings = ("alpha", "ridge", "task_weight", "n_clusters")
+    settings = ("alpha", "ridge", "task_weight", "n_clusters", "loss")
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -59,4 +59,4 @@ class GroupBillboard(StructureBillboard):
     Its fields are those of `StructureBillboard`.
     """
 
-    settings = ()
+    settings = ("loss",)

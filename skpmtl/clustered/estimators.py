@@ -5,12 +5,12 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from .._docstrings import PARAGRAPHS, TARGET_RANGE, fill_docstring
+from .._docstrings import LOSS, TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.estimators import RunsCourse
 from ..engine.groups import MOST_GROUPS
-from ..engine.plan import GROUPS, STRUCTURES
+from ..engine.plan import GROUPS, LOGITS, STRUCTURES
 from ..privacy.report import exact_report
 from ..solvers.clusters import ClusterPenalty
 from ..solvers.losses import make_loss
@@ -21,33 +21,44 @@ from .curator import grouped
 __all__ = ["ClusteredMTL", "ClusteredMTLClassifier"]
 
 
-class _Clustered(BaseMTL):
-    """Exact fit, and what new tasks do with it."""
+class _Clustered(RunsCourse, BaseMTL):
+    """Exact fit and course, and what new tasks do with them."""
 
     _parameter_constraints = {
         name: BaseMTL._parameter_constraints[name]
-        for name in ("fit_intercept", "task_feature", "tasks", "classes", "unseen_task", "verbose")
+        for name in (
+            "loss", "epsilon", "delta", "adjacency", "curator", "fit_intercept", "task_feature",
+            "tasks", "classes", "unseen_task", "target_range", "random_state", "secure", "verbose",
+        )
     } | {
-        "n_clusters": [Interval(Integral, 1, None, closed="left")],
-        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "ridge": [Interval(Real, 0, None, closed="neither")],
         "task_weight": [StrOptions({"equal", "samples"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
-    }
-    _billboards = (ClusterBillboard,)
+    }  # fmt: skip
+    _billboards = (ClusterBillboard, GroupBillboard)
+    _extras = ("membership_",)
+    levels = "auto"
 
     def __init__(
         self,
         n_clusters=2,
         *,
-        alpha=1.0,
+        alpha="auto",
         ridge=0.1,
         task_weight="equal",
+        epsilon=None,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
         unseen_task="error",
+        random_state=None,
+        secure=False,
         max_iter=10_000,
         tol=1e-6,
         verbose=0,
@@ -57,16 +68,48 @@ class _Clustered(BaseMTL):
         self.alpha = alpha
         self.ridge = ridge
         self.task_weight = task_weight
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
         self.fit_intercept = fit_intercept
         self.task_feature = task_feature
         self.tasks = tasks
         self.unseen_task = unseen_task
+        self.random_state = random_state
+        self.secure = secure
         self.max_iter = max_iter
         self.tol = tol
         self.verbose = verbose
         self.dtype = dtype
 
+    def _check_parameters(self):
+        self._check_course()
+        super()._check_parameters()
+        K = self.n_clusters
+        if self._has_course() and K != "auto" and K > MOST_GROUPS:
+            raise ValueError(
+                f'n_clusters={K} with a budget, or with alpha="auto", must be at most '
+                f'{MOST_GROUPS}, or "auto".'
+            )
+        if not self._has_course() and K == "auto":
+            raise ValueError(
+                'n_clusters="auto" needs alpha="auto" or a budget, with which tasks vote on it: '
+                "pass one of these, or the number of groups."
+            )
+        if not self._has_course() and self.loss == "huber":
+            raise ValueError(
+                f'alpha={self.alpha!r} with loss="huber" and no budget: the objective is of '
+                'squared loss, counts or classes. Leave alpha at "auto".'
+            )
+
+    def _has_course(self):
+        """Whether groups are released, with noise or without, and not those of the objective."""
+        return self._is_private() or self.alpha == "auto"
+
     def _fit_exact(self, table):
+        if self.alpha == "auto":
+            return self._fit_table(table)
         loss = make_loss(table, task_weight=self.task_weight, **self._settings())
         penalty = ClusterPenalty(self.alpha, self.ridge, self.n_clusters)
         solution = minimize(
@@ -77,7 +120,8 @@ class _Clustered(BaseMTL):
         _, s, T = np.linalg.svd(W, full_matrices=False)
         billboard = ClusterBillboard(
             False, (T.T * penalty.weights(s)) @ T, float(self.alpha), float(self.ridge),
-            self.task_weight, table.n_tasks, report=exact_report(), n_clusters=self.n_clusters,
+            self.task_weight, table.n_tasks, report=exact_report(), loss=self.loss,
+            n_clusters=self.n_clusters,
         )  # fmt: skip
         return {
             "coef_": W,
@@ -91,79 +135,74 @@ class _Clustered(BaseMTL):
             "privacy_": billboard.report,
         }
 
+    def _structures(self):
+        return (*STRUCTURES, GROUPS)
+
+    def _plan(self, population):
+        plan = super()._plan(population)
+        if self.n_clusters != "auto":
+            plan.numbers = (self.n_clusters,)
+        return plan
+
+    def _curator(self, population, source):
+        return grouped(super()._curator(population, source))
+
+    def _planned_report(self, population):
+        return super()._planned_report(population) if self._has_course() else exact_report()
+
     @property
     def cluster_matrix_(self):
-        """M of the objective, (n_tasks, n_tasks), at the models of all tasks in `tasks_`."""
+        """M of the objective of an exact fit, (n_tasks, n_tasks), at the models in `tasks_`."""
         check_is_fitted(self)
-        U, s, _ = np.linalg.svd(self.coef_, full_matrices=False)
         billboard = self.billboard_
+        if not isinstance(billboard, ClusterBillboard):
+            raise AttributeError(
+                'A fit with a budget, or with alpha="auto", has no cluster_matrix_: membership_ '
+                "has the groups of tasks."
+            )
+        U, s, _ = np.linalg.svd(self.coef_, full_matrices=False)
         u = ClusterPenalty(billboard.alpha, billboard.ridge, billboard.n_clusters).weights(s)
         return (U * u) @ U.T
 
-    def _settings(self):
-        return {"classification": self._classification, "fit_intercept": self.fit_intercept}
 
-    def _personalize_table(self, table):
-        return self.billboard_.personalize(table, **self._settings())
-
-    def _planned_report(self, population):
-        return exact_report()
-
-
-_OF_BUDGETS = (
-    "epsilon", "delta", "adjacency", "curator", "target_range", "random_state", "secure"
-)  # fmt: skip
-_PRIVATE = """With a finite
-    `epsilon` only noisy sums leave the tasks, from which the curator publishes centres of groups;
-    each task finds its own membership. Such a fit is that of ``PrivateMTL(structure="groups")``
-    with a number of groups, and so is the default without a budget. With a number as `alpha`, """
-_ALPHA = """"auto" or float, default="auto"
-        Strength with which a task is drawn towards its group. "auto": each task weighs its group
-        against its own rows by evidence, by the course of a fit with a budget, without noise. A
-        number: the objective of the Notes, exact."""
-_BUDGET = f"""
-    epsilon : float or None, default=None
-        Privacy budget of the whole fit. None or infinity: no noise. With a budget, or with
-        ``alpha="auto"``, `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
-    delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
-    {PARAGRAPHS["adjacency"]}
-    {PARAGRAPHS["curator"]}"""
-_NOISE = f"""{TARGET_RANGE}
-    {PARAGRAPHS["random_state"]}
-    {PARAGRAPHS["secure"]}"""
-_MORE = """
-    groups_ : dict of str to ndarray
-        With a budget or ``alpha="auto"``: released "counts" of tasks, (n_groups,), noise and all,
-        "centres" of their coefficients, (n_groups, n_features), and "intercepts". Of no groups
-        where none were found, see ``privacy_.notes["groups"]``.
-    membership_ : ndarray of shape (n_tasks, n_groups + 1)
-        As `groups_`: posterior probabilities of each task's membership, the last one of no
-        group. For the task alone, and no part of `billboard_`.
-    shares_, level_, level_spread_
-        As of `PrivateMTL`, with `groups_`."""
 _DOC = """{summary}
 
-    Tasks lie in a few unknown groups of similar {model}. {private}{this} is the convex
+    Tasks lie in a few unknown groups of similar {model}. With a finite `epsilon` only noisy sums
+    leave the tasks, from which the curator publishes centres of groups; each task finds its own
+    membership. Such a fit is that of ``{engine}(structure="groups")`` with a number
+    of groups, and so is the default without a budget. With a number as `alpha`, this is the convex
     relaxation of k-means over the tasks' models, solved to a certified gap: where a task belongs
     follows from the models of all others. Groups that are public go to
     ``PrivateMeanRegMTL(clusters=...)``.
 
     Parameters
     ----------
-    n_clusters : int, default=2
-        Number k of groups. From the number of features or of tasks on, `alpha` has no
-        effect.{numbers}
-    alpha : {alpha}
+    n_clusters : int or "auto", default=2
+        Number k of groups. With a budget or ``alpha="auto"`` at most 12, or "auto": tasks vote.
+        Otherwise, from the number of features or of tasks on, `alpha` has no effect.
+    alpha : "auto" or float, default="auto"
+        Strength with which a task is drawn towards its group. "auto": each task weighs its group
+        against its own rows by evidence, by the course of a fit with a budget, without noise. A
+        number: the objective of the Notes, exact.
     ridge : float, default=0.1
         Weight of ``ridge / 2 * ||W||_F^2``, positive.
-    {task_weight}{budget}
+    {task_weight}{of_rows}
+    epsilon : float or None, default=None
+        Privacy budget of the whole fit. None or infinity: no noise. With a budget, or with
+        ``alpha="auto"``, `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
+    delta : float or None, default=None
+        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+    {adjacency}
+    {curator}
     fit_intercept : bool, default=True
         Whether every task has an intercept, which is local and not penalised.
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or the mean model.{noise}
+        What `predict` does with a task that was not fitted: an error, or the mean
+        model.{target_range}
+    {random_state}
+    {secure}
     max_iter : int, default=10000
         Bound on the iterations of the solver.
     tol : float, default=1e-6
@@ -177,23 +216,32 @@ _DOC = """{summary}
         Models of the tasks, W transposed.
     intercept_ : ndarray of shape (n_tasks,)
     cluster_matrix_ : ndarray of shape (n_tasks, n_tasks)
-        M of the objective{exact}: large entries for tasks of one group, by which
+        M of the objective, with a number as `alpha`: large entries for tasks of one group, by which
         ``SpectralClustering(affinity="precomputed")`` names groups.
     tasks_ : ndarray of shape (n_tasks,)
         Task ids in the order of `coef_`.{classes}
-    billboard_ : ClusterBillboard
+    billboard_ : GroupBillboard or ClusterBillboard
         What new tasks go on with.
     {privacy_}
     n_iter_ : int
     objective_, dual_gap_ : float
-        Value of the objective and its duality gap{exact}.
+        Value of the objective and its duality gap, with a number as `alpha`.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
         Mean model.
-    {features_in_}{more}
+    groups_ : dict of str to ndarray
+        With a budget or ``alpha="auto"``: released "counts" of tasks, (n_groups,), noise and all,
+        "centres" of their coefficients, (n_groups, n_features), and "intercepts". Of no groups
+        where none were found, see ``privacy_.notes["groups"]``.
+    membership_ : ndarray of shape (n_tasks, n_groups + 1)
+        As `groups_`: posterior probabilities of each task's membership, the last one of no
+        group. For the task alone, and no part of `billboard_`.
+    shares_, level_, level_spread_
+        As of `{engine}`, with `groups_`.
+    {features_in_}
 
     See Also
     --------
-    {also}
+    {engine} : ``structure="groups"`` is the course with a budget, with more options.
     PrivateMeanRegMTL : With known groups, ``clusters=``.
 
     Notes
@@ -227,33 +275,17 @@ _DOC = """{summary}
     """
 
 
-class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
+class ClusteredMTL(MTLRegressorMixin, _Clustered):
     __doc__ = fill_docstring(
         _DOC,
         summary="Clustered multi-task regression, exact or private.",
         model="linear regressions",
-        private=_PRIVATE,
-        this="this",
-        exact=", with a number as `alpha`",
-        numbers=' With a budget or ``alpha="auto"`` at most 12, or\n        "auto": tasks vote.',
-        budget=_BUDGET,
-        noise=_NOISE,
-        more=_MORE,
-        alpha=_ALPHA,
-        also="ClusteredMTLClassifier : Exact, for two classes.\n    "
-        'PrivateMTL : ``structure="groups"`` is the course with a budget, with more options.',
+        engine="PrivateMTL",
+        target_range=TARGET_RANGE,
+        of_rows=LOSS,
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="ClusteredMTL",
     )
-    _parameter_constraints = {
-        **_Clustered._parameter_constraints,
-        **{name: BaseMTL._parameter_constraints[name] for name in _OF_BUDGETS},
-        "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-    }
-    _billboards = (ClusterBillboard, GroupBillboard)
-    _extras = ("membership_",)
-    levels = "auto"
 
     def __init__(
         self,
@@ -262,6 +294,7 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         alpha="auto",
         ridge=0.1,
         task_weight="equal",
+        loss="squared",
         epsilon=None,
         delta=None,
         adjacency="replace-one",
@@ -279,78 +312,29 @@ class ClusteredMTL(MTLRegressorMixin, RunsCourse, _Clustered):
         dtype=np.float64,
     ):
         super().__init__(
-            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, max_iter=max_iter, tol=tol, verbose=verbose, dtype=dtype,
+            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight, epsilon=epsilon,
+            delta=delta, adjacency=adjacency, curator=curator, fit_intercept=fit_intercept,
+            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
+            random_state=random_state, secure=secure, max_iter=max_iter, tol=tol, verbose=verbose,
+            dtype=dtype,
         )  # fmt: skip
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.curator = curator
+        self.loss = loss
         self.target_range = target_range
-        self.random_state = random_state
-        self.secure = secure
 
     def _check_parameters(self):
-        self._check_course()
         super()._check_parameters()
         self._check_target_range()
-        K = self.n_clusters
-        if self._has_course() and K != "auto" and K > MOST_GROUPS:
-            raise ValueError(
-                f'n_clusters={K} with a budget, or with alpha="auto", must be at most '
-                f'{MOST_GROUPS}, or "auto".'
-            )
-        if not self._has_course() and K == "auto":
-            raise ValueError(
-                'n_clusters="auto" needs alpha="auto" or a budget, with which tasks vote on it: '
-                "pass one of these, or the number of groups."
-            )
-
-    def _has_course(self):
-        """Whether groups are released, with noise or without, and not those of the objective."""
-        return self._is_private() or self.alpha == "auto"
-
-    def _fit_exact(self, table):
-        return self._fit_table(table) if self.alpha == "auto" else super()._fit_exact(table)
-
-    def _structures(self):
-        return (*STRUCTURES, GROUPS)
-
-    def _plan(self, population):
-        plan = super()._plan(population)
-        if self.n_clusters != "auto":
-            plan.numbers = (self.n_clusters,)
-        return plan
-
-    def _curator(self, population, source):
-        return grouped(super()._curator(population, source))
-
-    def _planned_report(self, population):
-        return super()._planned_report(population) if self._has_course() else exact_report()
-
-    @property
-    def cluster_matrix_(self):
-        """M of the objective of an exact fit, (n_tasks, n_tasks), at the models in `tasks_`."""
-        check_is_fitted(self)
-        if not isinstance(self.billboard_, ClusterBillboard):
-            raise AttributeError(
-                'A fit with a budget, or with alpha="auto", has no cluster_matrix_: membership_ '
-                "has the groups of tasks."
-            )
-        return super().cluster_matrix_
 
 
 class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
     __doc__ = fill_docstring(
         _DOC,
-        summary="Clustered multi-task logistic regression for two classes.",
+        summary="Clustered multi-task logistic regression for two classes, exact or private.",
         model="logistic regressions",
-        this="This",
-        **dict.fromkeys(("exact", "private", "numbers", "budget", "noise", "more"), ""),
+        engine="PrivateMTLClassifier",
         classes="two",
-        alpha="float, default=1.0\n        Strength with which a task is drawn towards its group.",
-        also="ClusteredMTL : The same for regression.",
+        target_range="",
+        of_rows="",
         loss="sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k))), y in {-1, 1}",
         name="ClusteredMTLClassifier",
     )
@@ -359,24 +343,35 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         self,
         n_clusters=2,
         *,
-        alpha=1.0,
+        alpha="auto",
         ridge=0.1,
         task_weight="equal",
+        epsilon=None,
+        delta=None,
+        adjacency="replace-one",
+        curator="trusted",
         fit_intercept=True,
         task_feature=None,
         tasks="auto",
         classes="auto",
         class_weight=None,
         unseen_task="error",
+        random_state=None,
+        secure=False,
         max_iter=10_000,
         tol=1e-6,
         verbose=0,
         dtype=np.float64,
     ):
         super().__init__(
-            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, max_iter=max_iter, tol=tol, verbose=verbose, dtype=dtype,
+            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight, epsilon=epsilon,
+            delta=delta, adjacency=adjacency, curator=curator, fit_intercept=fit_intercept,
+            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
+            random_state=random_state, secure=secure, max_iter=max_iter, tol=tol, verbose=verbose,
+            dtype=dtype,
         )  # fmt: skip
         self.classes = classes
         self.class_weight = class_weight
+
+    def _intercept_range(self):
+        return LOGITS if self.fit_intercept else None

@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal, Public
-from ..local.laplace import free_level
+from ..local.laplace import class_posterior, free_level
 from ..local.posterior import (
     TaskSums,
     free_intercept,
@@ -242,7 +242,7 @@ class StructureBillboard(OfModels):
         related = self.models_of_relation(table.tasks)
         of_columns = scaled(self._differences(table), self.column_scale)
         evidence = self._evidence(of_columns, related, **settings)
-        extras, parts = {}, ()
+        extras, parts, members = {}, (), None
         if self.groups is None:
             W, b, energies = evidence.models(self.structures)
         else:
@@ -261,16 +261,24 @@ class StructureBillboard(OfModels):
             W, b, _ = bare.models(lone)
             found = averaged(found, (self._of_columns(W), b), odds)
         if classes_posterior:
-            extras |= self.class_posterior(evidence, *found)
+            priors = None
+            if members is not None:
+                priors = members.class_priors(self.structures, self.groups, membership)
+            extras |= self.class_posterior(evidence, *found, priors, parts)
         return Personal(*found, extras)
 
-    def class_posterior(self, evidence, W, b):
-        """Of models of classes, by attribute; see `skpmtl.local.laplace`."""
+    def class_posterior(self, evidence, W, b, priors=None, parts=()):
+        """Of models of classes, by attribute; see `skpmtl.local.laplace`.
+
+        `priors`: None, those of the structures. `parts`: as of `TaskLevels.intercepts`.
+        """
         W, b = self.subtract_init(W, b)
         level = free_level if evidence.settings["fit_intercept"] else None
         if self.level is not None:
-            level = partial(TaskLevels(evidence.table).class_posterior, W, self.level)
-        return evidence.class_posterior(self.structures, W, b, level)
+            levels = TaskLevels(evidence.table)
+            level = partial(levels.class_posterior, W, self.level, parts=parts)
+        priors = evidence.class_priors(self.structures) if priors is None else priors
+        return class_posterior(evidence.table, W, b, priors, level)
 
     def posterior(self, table, *, fit_intercept, width=None):
         settings = {"classification": False, "fit_intercept": fit_intercept}

@@ -325,7 +325,8 @@ class _Course:
         else:
             if not about and "contest 2" in plan.budget_shares:
                 left.append("contest 2")
-            left += [("refine", 0.5 if plan.groups else 2.0 / 3.0)] if plan.few_rows else []
+            if "refine" in plan.budget_shares:
+                left += [("refine", 0.5 if plan.groups else 2.0 / 3.0)]
             found = []
             for share in left:
                 found.append((yield from self.moment(share)))
@@ -352,7 +353,7 @@ class _Course:
                 yield from self.refined.block_round(share, [_STEP_OF_GROUPS] * 3)
             else:
                 average.add(*(yield from self.moment(share)), self.size_of_moment)
-        if shows and not (blocks or about):
+        if shows and self.plan.few_rows and not (blocks or about):
             yield from self.sharpen([_STEP_OF_GROUPS] * 2)
         known = {s.name: s for s in self.billboard.structures}
         self.rebuild()

@@ -16,7 +16,7 @@ local and free, and no number depends on another task's rows.
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from ..local.laplace import ClassPriors, class_posterior, two_scales
+from ..local.laplace import ClassPriors, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
 from ..local.prior import (
     SNR,
@@ -67,9 +67,9 @@ class Evidence:
         """`total` of weights that sum to 1."""
         return self.total(structures) - np.log(sum(s.weight for s in structures))
 
-    def likelihood(self, structures):
-        """`total`, by the evidence of the rows alone: for squared loss, (n_tasks,)."""
-        local, shapes, logs = LocalModels(self.table, **self.settings), {}, []
+    def likelihood(self, structures, local):
+        """`total`, by the evidence of the rows alone, as `local` has it, (n_tasks,)."""
+        shapes, logs = {}, []
         for s in structures:
             shapes.setdefault(s.moment.tobytes(), []).append(s)
         for of_shape in shapes.values():
@@ -172,18 +172,15 @@ class Evidence:
         with np.errstate(invalid="ignore"):
             return mixed_moments(found, shares / shares.sum(axis=0))
 
-    def class_posterior(self, structures, W, b, level):
-        """Posterior of models of classes, under these structures at all scales.
-
-        As of `skpmtl.local.laplace.class_posterior`.
-        """
+    def class_priors(self, structures):
+        """Priors of models of classes, of these structures at two scales each."""
         p, priors = self.shares(structures), []
         for s, share in zip(structures, p.T, strict=True):
             kappa = two_scales(self._penalised(s)) / np.maximum(self._found(s)[4], 1e-300)[:, None]
             share = np.repeat(0.5 * np.nan_to_num(share)[:, None], 2, axis=1)
             centre = s.centre if s.centre.any() else None
             priors.append(ClassPriors(share, kappa, s.moment, centre))
-        return class_posterior(self.table, W, b, priors, level)
+        return priors
 
     def directed(self, structures, about_centre):
         """`models` whose directions are asked for."""

@@ -50,6 +50,7 @@ IN_GROUPS = 0.9  # prior weight of being in a group
 # spread of log10(snr). The last one stands in before the vote.
 SPREADS = ((True, 0.5, 0.6), (False, 0.5, 0.6), (False, -0.5, 0.6), (False, -1.5, 0.6),
            (False, -1.0, 1.0))  # fmt: skip
+_OF_CLASSES = 1.0  # that log10(snr) of two classes is less: a row counts a quarter at most
 _LEAST_SPREAD, _USED_SHAPE = 0.02, 0.05  # weights
 STEPS = np.array([0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0])
 _PRIOR_OF_STEPS = np.where(STEPS > 0, -0.5 * np.log(np.maximum(STEPS, 0.02) / 0.35) ** 2, -2.0)
@@ -79,9 +80,7 @@ class Groups(Public):
     centres: np.ndarray  # (K, d), c_j
     # (K,), released numbers of tasks, noise and all; pi_j is in their proportion
     counts: np.ndarray
-    # (5,), weights of `SPREADS`. All 0: groups differ in their levels alone, and slopes are
-    # those of the structures.
-    spreads: np.ndarray
+    spreads: np.ndarray  # (5,), weights of `SPREADS`
     moment: np.ndarray  # (d, d), shape of the first of them, of trace 1; the others have I / d
     # (K,), intercepts of the centres; None: levels are pooled over all groups
     levels: np.ndarray | None = None
@@ -89,11 +88,14 @@ class Groups(Public):
     # whether the level of a task at its mean row is about that of the centre there, and not
     # about that of the pooled slopes
     along_centres: bool = False
+    # whether groups differ in their levels alone, and slopes are those of the structures
+    levels_alone: bool = False
 
-    added = ("levels", "level_spread", "along_centres")
+    added = ("levels", "level_spread", "along_centres", "levels_alone")
     constraints = {
         "level_spread": [Interval(Real, 0, None, closed="neither"), None],
         "along_centres": ["boolean"],
+        "levels_alone": ["boolean"],
     }
 
     @classmethod
@@ -106,21 +108,20 @@ class Groups(Public):
         parts = np.maximum(self.counts, 1e-3 * max(self.counts.max(), 1e-300))
         return np.log(parts / parts.sum())
 
-    @property
-    def even_scales(self):
+    def even_scales(self, classes=False):
         """Logarithms of the prior weights of `SNR` with an even shape; -inf where there is none."""
         with np.errstate(divide="ignore"):
-            logs = [np.log(w) + scales(i) for i, w in enumerate(self.spreads) if not SPREADS[i][0]]
+            logs = [
+                np.log(w) + scales(i, classes)
+                for i, w in enumerate(self.spreads)
+                if not SPREADS[i][0]
+            ]
         return logsumexp(logs, axis=0)
 
     def of(self, which):
         """A copy with some of the centres."""
         levels = None if self.levels is None else self.levels[which]
         return replace(self, centres=self.centres[which], counts=self.counts[which], levels=levels)
-
-    @property
-    def differs_in_slopes(self):
-        return bool(self.spreads.any())
 
     def parts(self, membership, level):
         """Shares of tasks, and the `Level` that theirs are about, of all groups and of none."""
@@ -149,7 +150,7 @@ class Groups(Public):
             Of features, with which slopes are as large as levels.
         """
         found, groups = [], self
-        while len(groups.counts) > 1 + self.differs_in_slopes:
+        while len(groups.counts) > (1 if self.levels_alone else 2):
             n = groups.counts
             c = scale * groups.centres
             if groups.levels is not None:
@@ -172,11 +173,12 @@ class Groups(Public):
         """See `skpmtl.exchange.wire`."""
         K = len(self.counts)
         w, have_levels = np.clip(self.spreads, 0.0, 1.0), self.levels is not None
-        total = w.sum() if w.any() or not have_levels else 1.0
-        if K > MOST_GROUPS or (w != self.spreads).any() or abs(total - 1.0) > 1e-6:
+        if K > MOST_GROUPS or (w != self.spreads).any() or abs(w.sum() - 1.0) > 1e-6:
             raise ValueError("its groups are too many, or their spreads do not sum to 1")
         if have_levels != (self.level_spread is not None):
             raise ValueError("levels of groups need a spread")
+        if self.levels_alone and not have_levels:
+            raise ValueError("groups that differ in their levels alone need levels")
         if have_levels:
             yield "levels of groups", self.levels, [(K,)]
         yield "centres of groups", self.centres, [(K, d)]
@@ -186,9 +188,10 @@ class Groups(Public):
 
 
 @cache
-def scales(i):
+def scales(i, classes=False):
     """Logarithms of the prior weights of `SNR` of a spread, of sum 1."""
     _, centre, width = SPREADS[i]
+    centre -= _OF_CLASSES if classes else 0.0
     logs = -0.5 * ((np.log10(SNR) - centre) / width) ** 2
     return logs - logsumexp(logs)
 
@@ -437,8 +440,8 @@ class GroupSearch:
         )  # fmt: skip
         noise = max(std_of(mechanism), 0.5)
         found = [
-            Groups(np.tile(level.coef, (len(b), 1)), course.m * share, np.zeros(5), moment,
-                   level.intercept + reach * b, 0.25 * level.spread)
+            Groups(np.tile(level.coef, (len(b), 1)), course.m * share, np.eye(5)[4], moment,
+                   level.intercept + reach * b, 0.25 * level.spread, levels_alone=True)
             for _, b, share in starts_of(released, 0, noise, course.plan.numbers)
         ]  # fmt: skip
         if not found:
@@ -487,7 +490,7 @@ class GroupSearch:
         self.doubt = (1.0 - trust) * self.doubt + drift
         groups = replace(groups, levels=groups.levels + trust * move)
         step, along = 0.0, 0.0
-        if groups.differs_in_slopes:
+        if not groups.levels_alone:
             squares = np.maximum((D**2).sum(axis=1), 1e-300)
             shrunk = np.maximum(0.0, 1.0 - d * std**2 / squares) * (n > 2.0 * std)
             along = D * (shrunk / (of_slopes * np.maximum(n, 1e-9)))[:, None]
@@ -504,7 +507,7 @@ class GroupSearch:
         groups, pooled = self.groups, self.course.billboard.level.spread
         each = [replace(groups, level_spread=pooled * w) for w in reversed(LEVEL_SPREADS)]
         first = len(each) - 1
-        if groups.differs_in_slopes:  # neighbours are alike
+        if not groups.levels_alone:  # neighbours are alike
             each += [replace(g, along_centres=not g.along_centres) for g in reversed(each)]
         tally = yield from self._vote(share, each, "spread of levels about groups")
         gain = tally.total - tally.total[first]
@@ -529,7 +532,7 @@ class GroupSearch:
                 gain = tally.total - sizes * (self.rank + 1.0)
                 groups = joined[np.flatnonzero(gain >= gain.max() - tally.std)[-1]]
             self.groups = groups
-        if self.groups.differs_in_slopes:
+        if not self.groups.levels_alone:
             likely, std = yield from self._spread(share_of_spread, self.groups)
             self.groups = self._with_spread(self.groups, likely, std)
         elif len(self.groups.counts) == 1:
@@ -566,7 +569,7 @@ class GroupSearch:
 
 def parts_of_vector(groups):
     """Lengths of the directions and of the levels that a task sends."""
-    share = _SHARE_OF_LEVELS if groups.differs_in_slopes else 1.0
+    share = 1.0 if groups.levels_alone else _SHARE_OF_LEVELS
     return math.sqrt(1.0 - share), math.sqrt(share)
 
 
@@ -581,7 +584,9 @@ def _listed(groups):
     """Public numbers of several groups of one shape, as arrays."""
     names = "centres", "counts", "spreads", "levels"
     found = {name: [getattr(g, name) for g in groups] for name in names}
-    found["of_levels"] = [np.array([g.level_spread, float(g.along_centres)]) for g in groups]
+    found["of_levels"] = [
+        np.array([g.level_spread, float(g.along_centres), float(g.levels_alone)]) for g in groups
+    ]
     return {"moment": groups[0].moment, **found}
 
 
@@ -589,6 +594,6 @@ def listed_groups(public):
     """The inverse of `_listed`."""
     names = "centres", "counts", "spreads", "levels", "of_levels"
     return [
-        Groups(c, n, w, public["moment"], b, float(spread), bool(along > 0))
-        for c, n, w, b, (spread, along) in zip(*map(public.get, names), strict=True)
+        Groups(c, n, w, public["moment"], b, float(spread), bool(along > 0), bool(alone > 0))
+        for c, n, w, b, (spread, along, alone) in zip(*map(public.get, names), strict=True)
     ]

@@ -37,6 +37,7 @@ from ..exchange.sums import clipped_sum
 from ..local.grams import row_blocks
 from ..local.posterior import LEAST_DOF, mixed_noise, own_noise, with_intercept
 from ..privacy.mechanisms import std_of
+from ..tables import datafits
 from ..tables.datafits import levels_of
 from ..tables.table import common_scores
 from .votes import Tally, differences_of, sum_of_differences
@@ -456,6 +457,10 @@ class TaskLevels:
             sent = np.clip(octaves, -SPREAD_OCTAVES, 0.0) / SPREAD_OCTAVES + 0.5
         return np.nan_to_num(sent)[:, None]
 
+    def scores(self, W):
+        """Of the rows under these slopes, at the levels of the tasks alone."""
+        return self._scores(W) + np.repeat(self.own(W), self.table.sizes)
+
     def own(self, W):
         """Levels of tasks alone, (n_tasks,); of classifiers in a wide prior about 0."""
         if self.kind == POISSON:
@@ -465,9 +470,38 @@ class TaskLevels:
         nothing = Level(0.0, np.zeros(W.shape[1]), None)
         return self._of_classes(W, nothing, LOGITS, _NODES, _SIZES_OF_NODES)[0]
 
-    def likely(self, energies, level):
-        """Log density of what a task shows of level and noise, (n_tasks,), of real targets."""
-        _, _, _, inside, flat = self._evidence(energies, level)
+    def shown(self, W, energies):
+        """What tasks of models with these slopes show of their levels, for `likely`.
+
+        Of log-losses z and h, (2, n_tasks): the log-likelihood of a level l is, to second order
+        at the level alone, -h (l - z)^2 / 2. Of real targets `energies`.
+        """
+        if not self.table.has_log_loss:
+            return energies
+        W, ends = np.where(np.isfinite(W), W, 0.0), self.table.offsets[:-1]
+        loss = datafits.POISSON if self.kind == POISSON else datafits.LOGISTIC
+        score = self.scores(W) + self.table.base_of_one
+        slope, curvature = (
+            np.add.reduceat(self.table.counts * part, ends)
+            for part in loss.derivatives(self.table.y, score)
+        )
+        curvature = np.maximum(curvature, 1e-12)
+        return np.stack([self.own(W) - slope / curvature, curvature])
+
+    def likely(self, shown, level):
+        """Log density of what a task shows of level and noise, (n_tasks,).
+
+        Of log-losses up to a constant of the task.
+        """
+        if level.window is None:
+            z, h = shown
+            wide = 0.0 if self.kind == LOGISTIC else self.pooled(level)
+            inside, flat = (
+                -0.5 * np.log1p(h * spread**2) - 0.5 * (z - m) ** 2 / (1.0 / h + spread**2)
+                for m, spread in ((self.pooled(level), level.spread), (wide, _FREE_LOGITS))
+            )
+        else:
+            _, _, _, inside, flat = self._evidence(shown, level)
         if level.pooled:
             return np.nan_to_num(inside)
         return np.nan_to_num(np.logaddexp(math.log1p(-_FLAT) + inside, math.log(_FLAT) + flat))
@@ -555,12 +589,18 @@ class TaskLevels:
         free, other = self._of_classes(W, nothing, _FREE_LOGITS, _NODES, _SIZES_OF_NODES)
         return pooled, free, expit(math.log((1.0 - _FLAT) / _FLAT) + likely - other)
 
-    def class_posterior(self, W, level, mass, *_):
-        """As `skpmtl.local.laplace.free_level`, of levels that are means of their posterior."""
-        pooled, free, p = self._of_both(W, level)
-        narrow, wide = 1.0 / (mass + level.spread**-2), 1.0 / (mass + _FREE_LOGITS**-2)
-        variance = p * narrow + (1.0 - p) * wide + p * (1.0 - p) * (pooled - free) ** 2
-        return np.zeros(len(p)), variance
+    def class_posterior(self, W, level, mass, _=None, parts=()):
+        """As `skpmtl.local.laplace.free_level`, of levels that are means of their posterior.
+
+        parts : as of `intercepts`
+        """
+        mean, square, wide = 0.0, 0.0, 1.0 / (mass + _FREE_LOGITS**-2)
+        for share, own in parts or [(1.0, level)]:
+            pooled, free, p = self._of_both(W, own)
+            narrow = 1.0 / (mass + own.spread**-2)
+            mean = mean + share * (p * pooled + (1.0 - p) * free)
+            square = square + share * (p * (narrow + pooled**2) + (1.0 - p) * (wide + free**2))
+        return np.zeros(len(mass)), np.maximum(square - mean**2, 0.0)
 
     def _variances(self, energies, level):
         """s_k^2."""

@@ -1,10 +1,15 @@
-"""The task side of groups: who belongs to which is a task's own posterior, and never sent."""
+"""The task side of groups: who belongs to which is a task's own posterior, and never sent.
+
+With log-losses a task expands its likelihood at its model under the structures
+(`skpmtl.local.laplace.Expansion`).
+"""
 
 from functools import cached_property
 
 import numpy as np
 from scipy.special import expit, logsumexp
 
+from ..local.laplace import ClassPriors, Expansion, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
 from ..local.prior import LocalModels, best_scale, even_root, vote_penalty
 from ..privacy.moments import directions, root_of
@@ -20,23 +25,43 @@ class Members:
 
     def __init__(self, evidence):
         self.evidence, self.table = evidence, evidence.table
-        self.local = LocalModels(self.table, **evidence.settings)
-        self._even = even_root(self.table.n_features)
-        self._bare, self._energies = (None, None), (None, None)
+        self._even, self._classes = even_root(self.table.n_features), self.table.n_classes > 0
+        self._known = self._bare = (None, None)
 
     @cached_property
     def levels(self):
         return TaskLevels(self.table)
 
+    def _under(self, structures):
+        """Models under the structures, what these show of levels, and `LocalModels` by which
+        centres are compared; made once."""
+        if self._known[0] is not structures:
+            W, _, energies = self.evidence.models(structures)
+            self._known = structures, (W, self.levels.shown(W, energies), self.expanded(W))
+        return self._known[1]
+
+    def expanded(self, W):
+        """`LocalModels`; of log-losses those of the expansion at these slopes."""
+        if not self.table.has_log_loss:
+            return LocalModels(self.table, **self.evidence.settings)
+        score = self.levels.scores(np.where(np.isfinite(W), W, 0.0))
+        return Expansion(self.table, score, self.evidence.settings["fit_intercept"])
+
     def coordinates(self, public):
         """Models less a centre in a public basis, (n_tasks, k)."""
-        root, centre, local = root_of(public["moment"]), public["centre"], self.local
-        if centre.any():
-            local = LocalModels(self.table, centre=centre, **self.evidence.settings)
+        return self._less_shrunk(public) @ public["basis"]
+
+    def _less_shrunk(self, public):
+        """Models less a centre, (n_tasks, d)."""
+        root, centre = root_of(public["moment"]), public["centre"]
+        own = centre if centre.any() else None
+        local = LocalModels(self.table, centre=own, **self.evidence.settings)
+        if self.table.has_log_loss:  # the criterion is about a response at the scores so far
+            local.fit(root, best_scale)
         criterion, level = local.criteria(root)
         penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
         kappa = _LESS_SHRUNK * best_scale(criterion + penalty, level)
-        return (local.solve(root, kappa, 1e-3)[0] - centre) @ public["basis"]
+        return local.solve(root, kappa, 1e-3)[0] - centre
 
     def reaches(self, public):
         """Sizes of these, (n_tasks,)."""
@@ -44,14 +69,19 @@ class Members:
 
     def cells(self, public):
         """See `cells_of`, (n_tasks, 10)."""
-        away = self.levels.targets - self.levels.pooled(public["level"])
-        Z = self.coordinates(public) if public["basis"].size else np.zeros((len(away), 0))
+        D = None
+        if public["basis"].size or self.table.has_log_loss:
+            D = self._less_shrunk(public)
+        W = None if D is None else D + public["centre"]
+        away = self.levels.own(W) - self.levels.pooled(public["level"])
+        Z = D @ public["basis"] if public["basis"].size else np.zeros((len(away), 0))
         return cells_of(Z, public["size"], away / public["reach"])
 
     def bare(self, structures):
         """Log evidence of the slopes of the structures without groups, (n_tasks,)."""
         if self._bare[0] is not structures:
-            self._bare = structures, self.evidence.likelihood(structures)
+            local = self._under(structures)[2]
+            self._bare = structures, self.evidence.likelihood(structures, local)
         return self._bare[1]
 
     def _of_levels(self, structures, groups, level):
@@ -59,11 +89,9 @@ class Members:
         the pooled one, (n_tasks,); 0 where levels are pooled over all groups."""
         if groups.levels is None or level is None:
             return 0.0, 0.0
-        if self._energies[0] is not structures:
-            self._energies = structures, self.evidence.models(structures)[2]
-        energies = self._energies[1]
-        found = [self.levels.likely(energies, own) for own in groups.own_levels(level)]
-        return np.stack(found, axis=1), self.levels.likely(energies, level)
+        shown = self._under(structures)[1]
+        found = [self.levels.likely(shown, own) for own in groups.own_levels(level)]
+        return np.stack(found, axis=1), self.levels.likely(shown, level)
 
     def evidences(self, billboard, candidates, bare):
         """Log evidence of each candidate, after that of the structures where `bare` is asked."""
@@ -78,23 +106,27 @@ class Members:
 
     def _parts(self, structures, candidates):
         """log pi_j + log evidence of slopes about each centre, (n_tasks, K), of every candidate."""
-        sets = {g.centres.tobytes(): g.centres for g in candidates if g.differs_in_slopes}
+        sets = {g.centres.tobytes(): g.centres for g in candidates if not g.levels_alone}
         if not sets:
             yield from (self.bare(structures)[:, None] + g.log_weights for g in candidates)
             return
         ends = np.cumsum([0] + [len(c) for c in sets.values()])
         place = dict(zip(sets, zip(ends[:-1], ends[1:], strict=True), strict=True))
         whole = np.vstack(list(sets.values()))
-        priors = {g.spreads.tobytes(): g.even_scales for g in candidates if g.differs_in_slopes}
+        priors = {
+            g.spreads.tobytes(): g.even_scales(self._classes)
+            for g in candidates
+            if not g.levels_alone
+        }
         used = {key: prior for key, prior in priors.items() if np.isfinite(prior).any()}
-        found = {}
+        found, local = {}, self._under(structures)[2]
         if used:
-            E = self.local.about(self._even, whole, np.stack(list(used.values())))
+            E = local.about(self._even, whole, np.stack(list(used.values())))
             found = {key: E[:, :, p] for p, key in enumerate(used)}
         shaped = None
         if any(g.spreads[0] > 0 for g in candidates):
             root = root_of(candidates[0].moment)
-            shaped = self.local.about(root, whole, scales(0)[None])[:, :, 0]
+            shaped = local.about(root, whole, scales(0, self._classes)[None])[:, :, 0]
         for g in candidates:
             columns = slice(*place[g.centres.tobytes()])
             E = found.get(g.spreads.tobytes())
@@ -112,10 +144,12 @@ class Members:
         own, pooled = self._of_levels(structures, groups, level)
         lone, K, m = self.bare(structures) + pooled + _OUT, len(groups.counts), self.table.n_tasks
         of_slopes, of_levels = parts_of_vector(groups)
+        W, _, local = self._under(structures)
         away = np.zeros((m, K))
         if level is not None:
+            targets = self.levels.own(W)
             away = np.stack([
-                self.levels.targets - self.levels.pooled(part) for part in groups.own_levels(level)
+                targets - self.levels.pooled(part) for part in groups.own_levels(level)
             ], axis=1)  # fmt: skip
             away = np.nan_to_num(np.clip(away / groups.reach(level), -1.0, 1.0))
 
@@ -130,13 +164,13 @@ class Members:
             x[:, :K, -1] = of_levels * r * away[tasks]
             take(tasks, x.reshape(len(x), -1))
 
-        if not groups.differs_in_slopes:
+        if groups.levels_alone:
             every = np.arange(m)
             send(every, np.tile(self.bare(structures)[:, None], (1, K)), None)
             return
         shaped = None
         if groups.spreads[0] > 0:
-            E = self.local.about(root_of(groups.moment), groups.centres, scales(0)[None])
+            E = local.about(root_of(groups.moment), groups.centres, scales(0, self._classes)[None])
             shaped = np.log(groups.spreads[0]) + E[:, :, 0]
 
         def some(tasks, evidence, W, b, energies):
@@ -146,7 +180,7 @@ class Members:
             D = directions((W - groups.centres).reshape(-1, W.shape[2])).reshape(W.shape)
             send(tasks, logs, D)
 
-        self.local.about(self._even, groups.centres, groups.even_scales[None], some)
+        local.about(self._even, groups.centres, groups.even_scales(self._classes)[None], some)
 
     def models(self, structures, groups, level=None):
         """Averages over structures and groups. -> W, b, energies, and membership (n_tasks, K + 1)
@@ -157,16 +191,17 @@ class Members:
         m, K = self.table.n_tasks, len(groups.counts)
         if not K:
             return *found, np.ones((m, 1))
-        self._energies = structures, found[2]
+        W, _, energies = found
+        self._known = structures, (W, self.levels.shown(W, energies), self.expanded(W))
         own, pooled = self._of_levels(structures, groups, level)
-        if not groups.differs_in_slopes:
+        if groups.levels_alone:
             logs = own + groups.log_weights + _IN
             logs = np.column_stack([logs, pooled + np.full(m, _OUT)])
             return *found, np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
         own = np.broadcast_to(own, (m, K))
         parts = list(self._priors(groups))
         logs = np.full((m, 1 + K * len(parts)), -np.inf)
-        logs[:, 0] = self.bare(structures) + pooled + _OUT
+        logs[:, 0], local = self.bare(structures) + pooled + _OUT, self._under(structures)[2]
         means = [[part] for part in found]
         for i, (root, prior) in enumerate(parts):
             columns = slice(1 + i * K, 1 + (i + 1) * K)
@@ -183,7 +218,7 @@ class Members:
                 for out, part in zip(of_part[1:], numbers, strict=True):
                     out[tasks] = (r * np.where(r > 0, part, 0.0)).sum(axis=1)
 
-            self.local.about(root, groups.centres, prior[None], take)
+            local.about(root, groups.centres, prior[None], take)
             for mean, part in zip(means, of_part, strict=True):
                 mean.append(part)
         logs[np.isnan(logs)] = -np.inf
@@ -200,7 +235,7 @@ class Members:
     def moments(self, structures, groups, sums, level=None):
         """`Moments` of the slopes of which `models` gives the means; `sums`: `TaskSums`."""
         found = self.evidence.moments(structures, sums)
-        if not (len(groups.counts) and groups.differs_in_slopes):
+        if groups.levels_alone or not len(groups.counts):
             return found
         of_levels, pooled = self._of_levels(structures, groups, level)
         logs, m = self.bare(structures) + pooled + _OUT, self.table.n_tasks
@@ -215,11 +250,27 @@ class Members:
                 logs = np.logaddexp(logs, other.evidence + own)
         return found
 
+    def class_priors(self, structures, groups, membership):
+        """As `Evidence.class_priors`, with those about the centres by membership."""
+        priors = self.evidence.class_priors(structures)
+        if groups.levels_alone or not len(groups.counts):
+            return priors
+        for prior in priors:
+            prior.share = prior.share * membership[:, -1:]
+        local = LocalModels(self.table, **self.evidence.settings)
+        scale = np.maximum(local.criteria(self._even)[1], 1e-300)[:, None]
+        kappa = two_scales(-2.0 * groups.even_scales(self._classes)[None]) / scale
+        even = np.full(self.table.n_features, 1.0 / self.table.n_features)
+        for share, centre in zip(membership.T, groups.centres, strict=False):
+            share = np.repeat(0.5 * share[:, None], 2, axis=1)
+            priors.append(ClassPriors(share, kappa, even, centre))
+        return priors
+
     def _priors(self, groups):
         """Shapes and scales of models about the centres."""
-        yield self._even, groups.even_scales
+        yield self._even, groups.even_scales(self._classes)
         if groups.spreads[0] > 0:
-            yield root_of(groups.moment), np.log(groups.spreads[0]) + scales(0)
+            yield root_of(groups.moment), np.log(groups.spreads[0]) + scales(0, self._classes)
 
 
 def gain(membership):

@@ -213,7 +213,17 @@ class StructurePlan(Plan):
             and is_able(m, self.mu, self.adjacency == "replace-one")
         )
         self.asks_for_groups = GROUPS in structures
-        self.groups = self.asks_for_groups and self.few_rows
+        if self.asks_for_groups and self.n_outputs > 1:
+            raise ValueError(
+                f"Groups are looked for among models of two classes, and these have "
+                f'{self.n_outputs}. Leave "groups" out, or pass public groups to '
+                "PrivateMeanRegMTLClassifier(clusters=...)."
+            )
+        self.groups = (
+            self.asks_for_groups
+            and self.levels
+            and is_able(m, self.mu, self.adjacency == "replace-one")
+        )
         self.no_groups = ""
         if not self.groups:
             able = is_able(m, self.mu, self.adjacency == "replace-one")
@@ -289,7 +299,7 @@ class StructurePlan(Plan):
         if self.few_rows:
             found |= _FEW_ROWS
         if self.groups:
-            found |= _GROUPS
+            found |= _GROUPS | {"refine": _FEW_ROWS["refine"]}
             for share in ("main", "moment 2"):  # so that the first moment is what it is without
                 found[share] -= 0.5 * sum(_GROUPS.values())
         z, first = self._z, {}

@@ -129,7 +129,7 @@ def _query_specs_of_groups(d, billboard):
         "counts": ([(K,) for K in numbers],),
         "spreads": ([(len(SPREADS),)],),
         "levels": ([(K,) for K in numbers],),
-        "of_levels": ([(2,)],),
+        "of_levels": ([(3,)],),
     }
     cells, centres = MOST_CELLS * (2 + MOST_DIRECTIONS), MOST_GROUPS * (2 + d)
     of_votes = N_DIFFERENCES, CLIP, sum_of_differences("mixtures")

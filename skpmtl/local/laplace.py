@@ -26,10 +26,11 @@ import numpy as np
 from scipy.special import expit
 
 from .._runtime.threads import single_blas_thread
-from ..tables.table import common_scores
+from ..tables.datafits import LOGISTIC, POISSON
+from ..tables.table import common_scores, rows_of, table_of
 from ..tables.targets import class_shares
 from .posterior import CAP, TaskSums
-from .prior import SNR
+from .prior import SNR, LocalModels
 from .softmax import softmax
 
 FREE_LEVEL = 2.0  # std of levels that are not pooled: of logits, before anything is known
@@ -51,6 +52,57 @@ class ClassPriors:
     moment: np.ndarray | None = None  # (d, d) or (d,), M, or its diagonal; None: the identity
     centre: np.ndarray | None = None  # ([C,] d) or (m, [C,] d); None: 0
     reach: np.ndarray | None = None  # (m, S), what it is multiplied by; None: 1
+
+
+class Expansion(LocalModels):
+    """`LocalModels.about` of two classes, or of counts, by their losses to second order at scores.
+
+    Rows weigh their curvature h, targets are the working response z, and the noise is known. What
+    the loss at a mode is more than its expansion, h (z - s)^2 / 2, is taken from its evidence.
+
+    Parameters
+    ----------
+    table : TaskTable
+    score : ndarray (n_rows,)
+        Without what the table adds.
+    fit_intercept : bool
+    """
+
+    def __init__(self, table, score, fit_intercept):
+        self._given = table
+        self._loss = LOGISTIC if table.n_classes else POISSON
+        curvature, step = self._loss.working(table.y, score + table.base_of_one)
+        self._curvature, self._response = curvature, score + step
+        weight, support = table.counts * curvature, np.asarray(table.support, dtype=float)
+        mean = np.add.reduceat(weight, table.offsets[:-1]) / support
+        inner = replace(
+            table, y=self._response, weights=weight / np.repeat(mean, table.sizes), n_classes=0,
+            masses=support, base=None, loss="squared",
+        )  # fmt: skip
+        super().__init__(inner, classification=False, fit_intercept=fit_intercept, precision=mean)
+
+    def about(self, root, centres, priors, take=None):
+        """As of `LocalModels`."""
+        out = np.empty((self.table.n_tasks, len(centres), len(priors)))
+        for p, prior in enumerate(priors):
+
+            def corrected(tasks, evidence, W, b, energies, p=p):
+                evidence = evidence - self._excess(tasks, W, b)[:, :, None]
+                out[tasks, :, p] = evidence[:, :, 0]
+                if take is not None and p == 0:
+                    take(tasks, evidence, W, b, energies)
+
+            super().about(root, centres, prior[None], corrected)
+        return out
+
+    def _excess(self, tasks, W, b):
+        """Losses less their expansions, up to a constant of the task, (n, N)."""
+        rows = rows_of(self._given.offsets, tasks)[0]
+        part = table_of(self._given, tasks)
+        score = common_scores(part, W) + np.repeat(b, part.sizes, axis=0)
+        loss = self._loss.value(part.y[:, None], score + np.reshape(part.base_of_one, (-1, 1)))
+        loss -= 0.5 * self._curvature[rows, None] * (self._response[rows, None] - score) ** 2
+        return np.add.reduceat(part.counts[:, None] * loss, part.offsets[:-1])
 
 
 def averaged_scores(mean, variance, score, n_classes):

@@ -74,10 +74,13 @@ class LocalModels:
         Local intercept, not penalised.
     centre : ndarray (d,) or (C, d), default=None
         Public centre of the prior; None: 0. With one axis more in front, of every task.
+    precision : ndarray (n_tasks,), default=None
+        One over the variance of the noise of a row of weight 1, for `about`; None: integrated out.
     """
 
-    def __init__(self, table, *, classification, fit_intercept, centre=None):
+    def __init__(self, table, *, classification, fit_intercept, centre=None, precision=None):
         self.centre, self._shift = centre, None
+        self.precision = np.zeros(table.n_tasks) if precision is None else precision
         several = classification and table.n_classes > 2
         counts = classification and table.loss == "poisson"
         # Targets do not matter to forms, nor does a centre.
@@ -364,7 +367,10 @@ class LocalModels:
             V = label[:, None] - np.asarray(scores)
             weight = np.ones(len(label)) if weights is None else weights
             modes = take is not None
-            for k, evidence, C, level, mean, energies in block.about(weight, V, priors, modes):
+            known = self.precision[np.asarray(tasks)]
+            for k, evidence, C, level, mean, energies in block.about(
+                weight, V, priors, modes, known
+            ):
                 some = np.asarray(tasks)[k]
                 out[some] = evidence
                 if modes:
@@ -683,10 +689,10 @@ class _Block:
             size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
             yield k, ends, F, K, T, trace, trace <= 1e-24 * size
 
-    def about(self, weight, V, priors, modes):
+    def about(self, weight, V, priors, modes, precision):
         """Yield tasks, and of these what `LocalModels.about` takes, for the transformed features.
 
-        V (n_rows, N): residuals about the centres.
+        V (n_rows, N): residuals about the centres. precision (n,): as of `LocalModels`.
         """
         d, N, S = self.A.shape[1], V.shape[1], len(SNR)
         level, roots = np.zeros((len(self.support), N)), np.sqrt(weight)[:, None]
@@ -702,7 +708,7 @@ class _Block:
             evidence, C = np.empty((count, N, len(priors))), np.empty((count * modes, N, d))
             energies = np.empty((count * modes, N))
             about_centres(
-                F, K, ends, d, T, V, dof, rho, priors, *np.empty((2, R, N)),
+                F, K, ends, d, T, V, dof, precision[k], rho, priors, *np.empty((2, R, N)),
                 np.empty((S * modes, R, N)), np.empty((2, R)), np.empty((2, S, N)),
                 np.empty((3, N)), evidence, C, energies, modes,
             )  # fmt: skip

@@ -81,11 +81,6 @@ class _PrivateMTL(RunsCourse, BaseMTL):
                 f'structure={self.structure!r} must be "auto" or some of '
                 f"{', '.join(map(repr, (*STRUCTURES, GROUPS)))}."
             )
-        if GROUPS in wanted and self._log_loss:
-            raise ValueError(
-                f"structure={self.structure!r}: groups are found for squared loss only. Leave "
-                '"groups" out, or pass public groups to PrivateMeanRegMTLClassifier(clusters=...).'
-            )
         if GROUPS in wanted and "low-rank" not in wanted:
             raise ValueError(
                 f"structure={self.structure!r}: groups are looked for in a subspace. Add "
@@ -106,10 +101,14 @@ _DOC = """{summary}
 
     Parameters
     ----------
-    structure : {{"auto", "low-rank", "sparse", "mean"{group_name}}} or list, default="auto"
+    structure : {{"auto", "low-rank", "sparse", "mean", "groups"}} or list, default="auto"
         What tasks may share: models near a common subspace, models of the same few features,
         models around a common mean. "auto": any of these, and a task may always go alone. Public
-        knowledge that rules some out saves a part of the budget.{groups}{of_rows}
+        knowledge that rules some out saves a part of the budget.
+        "groups": all of these, and unknown groups of similar models{two_classes}. They are looked
+        for where m mu is at least 150 (75 for zero-out), levels are pooled, and the first moment
+        shows a direction, and take 10 % of the squared budget; otherwise the fit is that of
+        "auto", and the report says why. In a list "groups" needs "low-rank".{of_rows}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same algorithm without noise.
     delta : float or None, default=None
@@ -152,7 +151,14 @@ _DOC = """{summary}
     {privacy_}
     n_iter_ : int
         Number of releases; 1 without any.
-    {group_attributes}level_, level_spread_ : float
+    groups_ : dict of str to ndarray
+        With "groups": released "counts" of tasks, (n_groups,), noise and all, "centres" of
+        their coefficients, (n_groups, n_features), and "intercepts", (n_groups,); of no groups
+        where none were found.
+    membership_ : ndarray of shape (n_tasks, n_groups + 1)
+        With "groups": posterior probabilities of each task's membership, the last one of no
+        group. Like `coef_` it is for the task alone, and no part of `billboard_`.
+    level_, level_spread_ : float
         Intercept of the pooled model, and standard deviation of the levels of tasks about it; where
         levels were found.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
@@ -195,21 +201,6 @@ _DOC = """{summary}
     """
 
 
-_GROUPS = """
-        "groups": all of these, and unknown groups of similar models. They are looked for
-        where m mu is at least 150 (75 for zero-out), levels are pooled, and the first moment shows
-        a direction, and take 10 % of the squared budget; otherwise the fit is that of "auto", and
-        the report says why. In a list "groups" needs "low-rank"."""
-_GROUP_ATTRIBUTES = """groups_ : dict of str to ndarray
-        With "groups": released "counts" of tasks, (n_groups,), noise and all, and "centres" of
-        their coefficients, (n_groups, n_features), and "intercepts", (n_groups,); of no groups
-        where none were found.
-    membership_ : ndarray of shape (n_tasks, n_groups + 1)
-        With "groups": posterior probabilities of each task's membership, the last one of no
-        group. Like `coef_` it is for the task alone, and no part of `billboard_`.
-    """
-
-
 class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
     __doc__ = fill_docstring(
         _DOC,
@@ -219,9 +210,7 @@ class PrivateMTL(MTLRegressorMixin, _PrivateMTL):
         classes_given="",
         unseen=" and needs\n        `target_range`",
         known_levels=" with `target_range`, or",
-        group_name=', "groups"',
-        groups=_GROUPS,
-        group_attributes=_GROUP_ATTRIBUTES,
+        two_classes="",
         target_range=TARGET_RANGE + UNCERTAINTY + UNSEEN,
     )
 
@@ -241,7 +230,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         name="PrivateMTLClassifier",
         classes_given=", classes=[False, True]",
         known_levels=" for classes, or",
-        **dict.fromkeys(("group_name", "groups", "group_attributes"), ""),
+        two_classes=" of two\n        classes",
         unseen=",\n        clipped to -5 ... 5, or with several classes to length 5",
     )
     _multiclass = True

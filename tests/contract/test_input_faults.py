@@ -357,7 +357,9 @@ CLASSIFIERS = [
 
 
 def bounds(cls):
-    return {"max_row_norm": 3.0, "group": "direct"} if "max_row_norm" in cls().get_params() else {}
+    given = cls().get_params()
+    bounds = {"max_row_norm": 3.0, "group": "direct"} if "max_row_norm" in given else {}
+    return bounds if given["epsilon"] is not None else {**bounds, "epsilon": 1.0}
 
 
 @pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
@@ -383,7 +385,7 @@ def test_classes_are_a_public_list(cls):
 @pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("epsilon", [None, 2.0])
 def test_listed_classes_need_not_be_in_the_rows(cls, epsilon):
-    est = cls(tasks=TASKS, classes=["no", "yes"], epsilon=epsilon, **bounds(cls))
+    est = cls(tasks=TASKS, classes=["no", "yes"], **bounds(cls) | {"epsilon": epsilon})
     est.fit(X, ["yes"] * 18, task=TASK)
     assert est.classes_.tolist() == ["no", "yes"] and est.coef_.shape == (3, 4)
     assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()

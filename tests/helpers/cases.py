@@ -214,6 +214,12 @@ def _structures():
     yield _case(PrivateMTL, structure="groups", epsilon=1e4, unseen_task="mean")
     yield _case(ClusteredMTL, epsilon=1e4, adjacency="zero-out", target_range=(-3.0, 3.0))
     slow = {"marks": (pytest.mark.slow,)}
+    yield _case(PrivateMTLClassifier, 2, structure="groups", epsilon=1e4, unseen_task="mean")
+    yield _case(ClusteredMTL, COUNTS, loss="poisson", epsilon=1e4, form="csr")
+    yield _case(ClusteredMTLClassifier, 2, epsilon=1e4, **slow)
+    yield _case(ClusteredMTL, loss="huber", epsilon=1e4, **slow)
+    yield _case(PrivateMTL, COUNTS, loss="poisson", structure="groups", epsilon=1e4, init=START,
+                form="wide", tasks=False, **slow)  # fmt: skip
     yield _case(ClusteredMTL, n_clusters="auto", epsilon=1e3, form="csr", **slow)
     yield _case(
         PrivateMTL, structure="groups", epsilon=1e4, init=START, form="wide", tasks=False, **slow
@@ -441,7 +447,8 @@ def _exact():
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.01, epsilon=None, close=1e-4)
     yield _case(ClusteredMTL, alpha=1.0, tol=1e-9, close=1e-3)
     yield _case(ClusteredMTL)
-    yield _case(ClusteredMTLClassifier, 2, ridge=0.02, tol=1e-9, close=1e-3)
+    yield _case(ClusteredMTLClassifier, 2, alpha=1.0, ridge=0.02, tol=1e-9, close=1e-3)
+    yield _case(ClusteredMTLClassifier, 2, unseen_task="mean")
     for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
         yield _case(cls, 3, alpha=0.01, epsilon=None, tol=1e-9, close=1e-3)
     yield _case(PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4)
@@ -460,6 +467,7 @@ def _exact():
     counts = {"loss": "poisson", "epsilon": None, "close": 1e-4}
     yield _case(MPMTLLowRank, COUNTS, alpha=0.1, ridge=0.1, task_weight="samples", **counts)
     yield _case(MPMTLGroupSparse, COUNTS, alpha=0.1, tol=1e-9, **counts)
+    yield _case(ClusteredMTL, COUNTS, alpha=1.0, tol=1e-9, **counts)
     yield _case(PrivateMeanRegMTL, COUNTS, lam=0.3, ridge=0.1, unseen_task="mean", **counts)
     yield _case(PrivateMTL, COUNTS, loss="poisson", epsilon=None)
     yield _case(PPSGD, n_rounds=3, epsilon=math.inf)

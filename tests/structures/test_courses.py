@@ -28,6 +28,7 @@ RARE = (
       "target_range": (-5.0, 15.0)}, 400, 12),
     ({"epsilon": 30.0, "structure": "groups", "target_range": (-5.0, 15.0)}, 400, 12),
     ({"epsilon": 5.0, "structure": "groups", "target_range": (-5.0, 15.0)}, 400, 12),
+    ({"epsilon": 10.0, "structure": "groups", "loss": "poisson"}, 400, 12),
 )  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def sensitivity(query, est, m, d, reach):
         "columns": (1.0, 0.5),
         "inside": (math.sqrt(2.0), math.sqrt(0.5)),
         "octaves": (math.sqrt(2.0 * d), math.sqrt(d)),
-        "spread": (4.0, 2.0) if est._classification else (1.0, 0.5),
+        "spread": (4.0, 2.0) if est._log_loss else (1.0, 0.5),
         "intercept": (2.0 * reach / m, reach / m),
     }
     pair |= dict.fromkeys(ONE_HOT, (math.sqrt(2.0), 1.0))
@@ -179,6 +180,7 @@ def branches(plan, course, queries):
         if asked["groups"]:
             found.add("groups about " + ("a mean" if course.billboard.about_centre else "0"))
             found |= {"groups after a block"} if asked["block"] else set()
+            found |= {"groups of counts"} if plan.loss == "poisson" else set()
     if plan.looks_once:
         found.add("once")
     if asked["octaves"]:
@@ -202,7 +204,8 @@ EVERYWHERE = {
     "a moment in place of a contest", "rank", "blocks", "rival", "two blocks", "new directions",
     "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
     "groups", "no groups", "no spike", "cells twice", "groups about a mean", "groups about 0",
-    "groups after a block", "columns by main", "columns by pooled", "no scales of columns",
+    "groups after a block", "groups of counts", "columns by main", "columns by pooled",
+    "no scales of columns",
 }  # fmt: skip
 
 

@@ -9,12 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.special import logsumexp
+from scipy.special import expit, logsumexp
 from scipy.stats import norm
+from sklearn.base import clone
+from sklearn.metrics import log_loss, mean_poisson_deviance
 
 from skpmtl import (
     ClusteredMTL,
     ClusteredMTLClassifier,
+    LocalOnly,
+    LocalOnlyClassifier,
     PrivateMTL,
     PrivateMTLClassifier,
     load_billboard,
@@ -35,17 +39,20 @@ from skpmtl.engine.groups import (
     sum_of_cells,
     sum_of_groups,
 )
-from skpmtl.engine.levels import Level
+from skpmtl.engine.levels import _NODES, _SIZES_OF_NODES, Level, TaskLevels
 from skpmtl.engine.members import Members
 from skpmtl.exchange.wire import pack, unpack
+from skpmtl.local.laplace import Expansion
 from skpmtl.local.prior import SNR, LocalModels, even_root
 from skpmtl.privacy.audit import audit
+from skpmtl.tables.datafits import LOGISTIC, POISSON
 from skpmtl.tables.table import TaskTable
 from tests.helpers.sites import Sites
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, D, K = 123, 8, 3
 TASKS = range(M)
+LEVEL_NODES = _NODES, _SIZES_OF_NODES
 
 
 def rows(m=M, n=6, seed=0, of=0):
@@ -230,7 +237,8 @@ def test_membership_is_bayes():
             logs.append(found[0] + math.log(spread * count / 37.0 * IN_GROUPS))
             models.append(found[1])
     lone = evidence.models(structures)[0]
-    logs.append(evidence.likelihood(structures) + math.log(1.0 - IN_GROUPS))
+    local = LocalModels(table, **settings)
+    logs.append(evidence.likelihood(structures, local) + math.log(1.0 - IN_GROUPS))
     p = np.exp(np.array(logs) - logsumexp(logs, axis=0))
     assert_allclose(membership[:, -1], p[-1], rtol=1e-6, atol=1e-12)
     assert_allclose(
@@ -239,6 +247,72 @@ def test_membership_is_bayes():
     wanted = sum(q[:, None] * w for q, w in zip(p, [*models, lone], strict=True))
     assert_allclose(W, wanted, rtol=1e-6, atol=1e-9)
     assert np.isfinite(b).all() and np.isfinite(energies).all()
+
+
+def with_log_loss(loss, weights=True):
+    """A small table of two classes, or of counts with exposures."""
+    table, rng = small(weights), np.random.default_rng(8)
+    W, b = 0.5 * rng.normal(size=(4, 6)), rng.normal(size=4)
+    score = np.einsum("ij,ij->i", table.X, W[table.codes]) + b[table.codes]
+    if loss == "poisson":
+        base = rng.normal(size=(len(score), 1))
+        return replace(table, y=rng.poisson(np.exp(score + base[:, 0])) + 0.0, base=base,
+                       loss="poisson")  # fmt: skip
+    return replace(table, y=np.where(rng.uniform(size=len(score)) < expit(score), 1.0, -1.0),
+                   n_classes=2)  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", ["classes", "poisson"])
+def test_the_evidence_of_an_expansion_is_that_of_laplace(loss):
+    """About the mode of one prior: the mode is that of the next step, and the evidence
+    -loss - rho |w - c|^2 / 2 - log det (I + H / rho) / 2, H of the curvatures there."""
+    table, s = with_log_loss(loss), 9
+    datafit = LOGISTIC if loss == "classes" else POISSON
+    c = 0.3 * np.random.default_rng(9).normal(size=6)
+    settings, prior = {"classification": True, "fit_intercept": True}, np.full((1, len(SNR)), -1e9)
+    prior[0, s], root, found = 0.0, even_root(6), {}
+    local = LocalModels(table, centre=c, **settings)
+    base = np.zeros(table.n_rows) if table.base is None else table.base[:, 0]
+    W, b = np.tile(c, (4, 1)), np.zeros(4)
+    for _ in range(60):  # the scale refers to the curvature, and this to the mode
+        score = np.einsum("ij,ij->i", table.X, W[table.codes]) + b[table.codes]
+        h = table.counts * datafit.derivatives(table.y, score + base)[1]
+        H = []
+        for k in range(4):
+            mine = table.codes == k
+            X = table.X[mine] - np.average(table.X[mine], weights=h[mine], axis=0)
+            H.append(X.T @ (h[mine, None] * X) / 6.0)
+        kappa = SNR[s] * table.support / np.trace(H, axis1=1, axis2=2)
+        W, b = local.solve(root, kappa, 1e-12)
+
+    def take(tasks, evidence, models, levels, _):
+        parts = zip(evidence[:, 0, 0], models[:, 0], levels[:, 0], strict=True)
+        found.update(zip(tasks.tolist(), parts, strict=True))
+
+    Expansion(table, score, True).about(root, c[None], prior, take)
+    for k, (evidence, model, level) in found.items():
+        mine = table.codes == k
+        assert_allclose(np.append(model, level), np.append(W[k], b[k]), atol=1e-6)
+        value = table.counts[mine] @ datafit.value(table.y[mine], (score + base)[mine])
+        value += 3.0 / kappa[k] * np.sum((W[k] - c) ** 2)
+        value += 0.5 * np.linalg.slogdet(np.eye(6) + kappa[k] * H[k])[1]
+        assert_allclose(evidence, -value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["classes", "poisson"])
+def test_levels_of_log_losses_are_compared_to_second_order(loss):
+    """Log odds of two levels, by `Level.shown`, near those of the quadrature of the likelihood."""
+    table = with_log_loss(loss, weights=False)
+    W = 0.1 * np.random.default_rng(10).normal(size=(4, 6))
+    levels = TaskLevels(table)
+    shown, odds = levels.shown(W, None), []
+    for intercept in (-0.5, 1.0):
+        level = Level(intercept, np.zeros(6), None, spread=0.3, pooled=True)
+        odds.append([levels.likely(shown, level),
+                     levels._of_classes(W, level, 0.3, *LEVEL_NODES)[1]])  # fmt: skip
+    approximate, exact = np.subtract(*odds)
+    assert np.abs(exact).max() > 1.0
+    assert_allclose(approximate, exact, atol=0.25 * np.abs(exact).max())
 
 
 @pytest.mark.parametrize("along", [False, True])
@@ -357,6 +431,7 @@ def test_files_from_before_there_were_groups_are_read(tmp_path):
     {"counts": np.ones(2)}, {"centres": np.zeros((3, D + 1))}, {"spreads": np.ones(5)},
     {"spreads": np.array([2.0, -1.0, 0.0, 0.0, 0.0])}, {"levels": np.zeros(9)},
     {"level_spread": None}, {"level_spread": -1.0}, {"moment": np.eye(D + 1)},
+    {"levels_alone": True, "levels": None, "level_spread": None},
 ], ids=lambda change: next(iter(change)))  # fmt: skip
 def test_crafted_groups_are_refused(change, one):
     billboard = copy.deepcopy(one.billboard_)
@@ -392,10 +467,10 @@ def test_one_mean_is_no_groups():
 @pytest.mark.parametrize("make, match", [
     (lambda: PrivateMTL("group"), "structure"),
     (lambda: PrivateMTL(["groups", "mean"]), 'Add "low-rank"'),
-    (lambda: PrivateMTLClassifier("groups"), "squared loss only"),
     (lambda: ClusteredMTL(13, epsilon=1.0), "at most 12"),
     (lambda: ClusteredMTL(13), 'alpha="auto"'),
     (lambda: ClusteredMTL("auto", alpha=1.0), 'needs alpha="auto" or a budget'),
+    (lambda: ClusteredMTL(2, alpha=1.0, loss="huber"), 'Leave alpha at "auto"'),
     (lambda: ClusteredMTL(2, epsilon=1.0, delta=0.0), "delta"),
     (lambda: ClusteredMTL(2, epsilon=1.0, target_range=(1.0, 0.0)), "target_range"),
 ])  # fmt: skip
@@ -418,8 +493,6 @@ def test_clustered_is_the_same_course_with_a_number_of_groups(one):
         _ = three.cluster_matrix_
     exact = ClusteredMTL(K, alpha=1.0, tasks=TASKS).fit(*rows()[:2], task=rows()[2])
     assert not hasattr(exact, "groups_") and exact.cluster_matrix_.shape == (M, M)
-    with pytest.raises(TypeError):
-        ClusteredMTLClassifier(K, epsilon=1.0)
 
 
 def test_evidence_beats_the_best_strength_of_the_objective_where_rows_are_few():
@@ -464,3 +537,77 @@ def test_a_replay_finds_nothing_but_releases(adjacency):
     for statistic in ("sizes of models in the span", "cells of a public net", "number of groups",
                       "spread about groups", "about the centres", "step of"):  # fmt: skip
         assert statistic in words
+
+
+# ------------------------------------------------------------------- classes and counts
+def scored(loss, of=0):
+    """Three groups of classes, or of counts, in which rows of 8 numbers say which is a task's."""
+    rng = np.random.default_rng([5, of])
+    C, z = np.eye(D)[:K], np.arange(M) % K
+    X, task = rng.normal(size=(M * 12, D)), np.repeat(np.arange(M), 12)
+    if loss == "poisson":
+        return X, rng.poisson(np.exp(1.0 + 0.9 * np.einsum("ij,ij->i", X, C[z][task]))), task, z
+    p = expit(4.0 * np.einsum("ij,ij->i", X, C[z][task]))
+    return X, (rng.uniform(size=len(p)) < p).astype(int), task, z
+
+
+@pytest.fixture(scope="module")
+def scored_fits():
+    classes = {"epsilon": 200.0, "tasks": TASKS, "random_state": 0}
+    return {
+        "classes": PrivateMTLClassifier("groups", classes=[0, 1], **classes),
+        "poisson": PrivateMTL("groups", loss="poisson", **classes),
+    }
+
+
+@pytest.mark.parametrize("loss", ["classes", "poisson"])
+def test_groups_of_classes_and_of_counts_are_found(loss, scored_fits):
+    X, y, task, z = scored(loss)
+    est = scored_fits[loss].fit(X, y, task=task)
+    usual = clone(est).set_params(structure="auto").fit(X, y, task=task)
+    far = np.abs(est.groups_["centres"][:, :K]).argmax(axis=1)
+    assert np.mean(far[est.membership_[:, :-1].argmax(axis=1)] == z) > 0.9
+    X, y, task, _ = scored(loss, of=1)
+
+    def deviance(est):
+        if loss == "classes":
+            return log_loss(y, est.predict_proba(X, task=task))
+        return mean_poisson_deviance(y, est.predict(X, task=task))
+
+    assert deviance(est) < 0.95 * deviance(usual)
+    part = scored(loss, of=1)
+    new = copy.deepcopy(est).personalize(*part[:2], task=part[2] + M)
+    assert np.mean(far[new.membership_[M:, :-1].argmax(axis=1)] == z) > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", ["classes", "poisson"])
+def test_a_replay_of_classes_and_of_counts_finds_nothing_but_releases(loss, scored_fits):
+    X, y, task, _ = scored(loss)
+    other = X.copy(), y.copy(), task
+    other[0][task == 3], other[1][task == 3] = 20.0 * X[task == 3], 1
+    est = clone(scored_fits[loss]).set_params(random_state=None)
+    result = audit(est, (X, y, task), other, replay=True, n_draws=0)
+    assert result.passed, str(result)
+
+
+def test_groups_of_more_than_two_classes_are_refused():
+    X, y, task = rows()[:3]
+    est = PrivateMTLClassifier("groups", epsilon=60.0, tasks=TASKS, classes=[0, 1, 2])
+    with pytest.raises(ValueError, match="clusters="):
+        est.fit(X, np.digitize(y, [0.0, 2.0]), task=task)
+    assert not hasattr(est, "coef_")
+
+
+@pytest.mark.parametrize("alpha", ["auto", 1.0])
+@pytest.mark.parametrize("loss", ["poisson", "classes"])
+def test_clustered_counts_and_classes_beat_tasks_alone(alpha, loss):
+    """By evidence, and by the objective."""
+    (X, y, task, _), new = scored(loss), scored(loss, of=1)
+    if loss == "poisson":
+        est, lone = ClusteredMTL(loss=loss), LocalOnly(loss=loss, tasks=TASKS)
+    else:
+        est, lone = ClusteredMTLClassifier(), LocalOnlyClassifier(tasks=TASKS, classes=[0, 1])
+    est.set_params(n_clusters=K, alpha=alpha, ridge=0.3 if loss == "poisson" else 0.03)
+    errors = [1.0 - one.fit(X, y, task=task).score(*new[:2], task=new[2]) for one in (est, lone)]
+    assert errors[0] < 0.9 * errors[1]
