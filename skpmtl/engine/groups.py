@@ -430,6 +430,8 @@ class GroupSearch:
     def _find_levels(self, cells, number, spread, moment):
         """Groups that differ in their levels alone, in these budget shares."""
         course, level = self.course, self.course.billboard.level
+        if level.has_least_spread:  # one group would be narrower, too
+            return
         mechanism = course.plan.group_sum(cells, MOST_CELLS * (2 + MOST_DIRECTIONS))
         words = "counts and sums of levels by cells of a public line"
         reach, d = _REACH_OF_ALL * level.spread, course.d

@@ -60,6 +60,7 @@ PLACES, _COARSE = 32, 4.0
 _ZOOM, _LEAST_ZOOM, _CLEAR_ZOOM = 14.0, 11.0, 4.9
 NOISE_OCTAVES, SPREAD_OCTAVES = 6.0, 4.0  # below B, in which noise and spread are looked for
 _LEAST_NOISE = 1.2  # times the least noise that may be released, below which it is that
+_NEAR_LEAST = 1.25  # times the least spread that may be released, below which it is that
 _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
 _UNITS = math.log(28.0)  # 40 octaves, in which own noise is uniform where it is not pooled
@@ -109,6 +110,13 @@ class Level(Public):
         part = float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5
         noise_std = self.window * 2.0 ** (NOISE_OCTAVES * part)
         return replace(self, noise_std=noise_std, noise_octaves=NOISE_OCTAVES * std / n_tasks)
+
+    @property
+    def has_least_spread(self):
+        """Whether levels differ by less than may be released."""
+        if self.window is None:
+            return self.spread < _NEAR_LEAST * SPREADS.min()
+        return self.spread < _NEAR_LEAST * self.window * 2.0**-SPREAD_OCTAVES
 
     @property
     def noise_rows(self):
