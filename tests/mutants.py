@@ -99,6 +99,11 @@ class Mutant(NamedTuple):
         """The file, the text of the line and the change, wherever the line is now."""
         return self.file, self.text, self.old, self.new
 
+    @property
+    def tuned(self):
+        """The key of a tuned number, whatever it is now: the names before "=", or the line."""
+        return self.file, self.text.partition(" = ")[0], "*", "*"
+
 
 def parts(node):
     """Nodes of a tree that may be changed."""
@@ -159,7 +164,7 @@ def changes(node):
 
 
 def mutants(file, source, only=None):
-    """All `Mutant` of a file, or those whose line has one of the texts `only`."""
+    """All `Mutant` of a file, or those whose lines are, or begin with, texts `only`."""
     lines = source.encode().splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -168,7 +173,7 @@ def mutants(file, source, only=None):
     for node in parts(ast.parse(source)):
         for place, new in changes(node):
             line = lines[place.lineno - 1].decode().strip()
-            if only is not None and line not in only:
+            if only is not None and not {line, line.partition(" = ")[0]} & only:
                 continue
             text = ast.unparse(new)
             begin = starts[place.lineno - 1] + place.col_offset
@@ -187,7 +192,8 @@ def mutants(file, source, only=None):
 def equivalents(path):
     """The keys of mutants that compute the same: "file || line || old || new || reason".
 
-    Of a line of tuned numbers, for which no test has a truth, `old` and `new` are "*".
+    Of a line of tuned numbers, for which no test has a truth, `old` and `new` are "*", and `line`
+    is what stands before "=", if there is one.
     """
     lines = path.read_text().splitlines() if path.exists() else []
     rows = [line.split(" || ") for line in lines if line and not line.startswith("#")]
@@ -410,7 +416,7 @@ class Forks:
                     for line in (None, *numbers):
                         self.by_line[file, line].add(test)
         drawn = [m for file in self.files for m in mutants(file, (ROOT / file).read_text())]
-        drawn = [m for m in drawn if not {m.key, (m.file, m.text, "*", "*")} & self.equivalent]
+        drawn = [m for m in drawn if not {m.key, m.tuned} & self.equivalent]
         print(f"\n{len(drawn)} mutants of {len(self.files)} files", flush=True)
         random.Random(self.seed).shuffle(drawn)
         load_kernels()

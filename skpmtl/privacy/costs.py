@@ -63,7 +63,7 @@ def epsilon_of_pure(report, epsilons):
     """epsilon of pure releases at the delta of a report, by groups of records where it says so."""
     spent = pure_epsilon(epsilons, report.delta)
     size = report.public_inputs.get("max_task_rows") if "group" in report.notes else None
-    if size and report.delta > 0:
+    if size:
         # The releases of one record, and the group lemma with the delta that belongs to it.
         x = report.epsilon
         delta = report.delta * math.expm1(x / size) / math.expm1(x)

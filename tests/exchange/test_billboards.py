@@ -350,6 +350,10 @@ def test_from_billboard():
     prior = fitted(MPMTLLowRank(**SEED), 0)[0].billboard_
     with pytest.raises(ValueError, match="not go on with this PriorBillboard; .*'MPMTLLowRank'"):
         MPMTLGroupSparse.from_billboard(prior)
+    billboard = est.export_billboard()
+    billboard.centres = billboard.centres[:, :2]
+    with pytest.raises(ValueError, match="the centres has the shape"):
+        make(billboard, classes=[0, 1])
 
 
 def test_every_estimator_with_a_billboard_is_covered():

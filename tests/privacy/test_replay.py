@@ -20,7 +20,13 @@ from skpmtl.exchange.protocol import Population
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.model_protected import tasks
 from skpmtl.privacy import audit, moments, noise_source
-from skpmtl.privacy.replay import _more_noise, _noise, _sensitivities, differing
+from skpmtl.privacy.replay import (
+    _more_noise,
+    _noise,
+    _sensitivities,
+    changed_tasks,
+    differing,
+)
 from skpmtl.privacy.tape import Tape
 from tests.helpers.cases import (
     CASES,
@@ -34,6 +40,23 @@ from tests.helpers.cases import (
     neighbour,
     replaced,
 )
+
+
+def test_rows_that_differ_are_counted_by_task():
+    X, y, task = data = long_data()
+    est, (Z, z, w) = MPMTLLowRank(tasks=[*TASKS, 77]), (X.copy(), y.copy(), np.ones(len(y)))
+    Z[task == 2] += np.eye(N_ROWS, 3) > 0  # three rows
+    z[np.flatnonzero(task == 4)[[0, 5]]] += 1.0
+    assert changed_tasks(est, data, (Z, z, task)) == ([2, 4], 5, [2, 4])
+    w[np.flatnonzero(task == 5)[:4]] = 0.5  # the order of fit: no persons
+    assert changed_tasks(est, (*data, np.ones(len(y))), (*data, w)) == ([5], 4, [5])
+    short, absent = np.ones(len(y), bool), task != 1
+    short[np.flatnonzero(task == 1)[0]] = False
+    for keep, rows in ((short, N_ROWS), (absent, N_ROWS)):  # of the longer one
+        pair = [data, (X[keep], y[keep], task[keep])]
+        assert changed_tasks(est, *pair) == changed_tasks(est, *pair[::-1]) == ([1], rows, [1])
+    with pytest.raises(ValueError, match="other tasks"):
+        changed_tasks(MPMTLLowRank(), data, (X[absent], y[absent], task[absent]))
 
 
 # ---------------------------------------------------------------- planted faults

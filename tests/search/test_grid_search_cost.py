@@ -37,6 +37,7 @@ from skpmtl import (
     PublishedMeanRegMTL,
     PublishedMPMTLGroupSparse,
     PublishedMPMTLLowRank,
+    TaskImputer,
     TaskScaler,
 )
 from skpmtl.model_selection import TaskStratifiedKFold
@@ -105,6 +106,10 @@ def assert_same_cost(cost, expected):
 
 
 GRIDS = [
+    (
+        make_pipeline(TaskImputer(), TaskScaler(), MPMTLLowRank()),
+        {"mpmtllowrank__mechanism": ["wishart", "auto"]},
+    ),
     (MPMTLLowRank(), {"epsilon": [0.5, 2.0], "n_releases": [1, 2]}),
     (MPMTLLowRank(), {"mechanism": ["gaussian", "wishart"]}),
     (MPMTLLowRank(delta=1e-4), {"mechanism": ["gaussian", "wishart"], "n_releases": [3]}),
@@ -171,7 +176,6 @@ GRIDS = [
         PrivateSearch(MPMTLLowRank(), {"n_releases": [1, 2]}, n_trials=2, selection="compose"),
         {"selection": ["compose", "poisson"]},
     ),
-    (make_pipeline(TaskScaler(), MPMTLLowRank()), {"mpmtllowrank__mechanism": ["wishart", "auto"]}),
 ]
 
 
