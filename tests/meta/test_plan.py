@@ -201,7 +201,7 @@ def test_what_a_plan_says():
     assert "visits" in public and "each 3 times" in plan_of(visits=3).scheme()
     assert "each" not in plan.scheme()
     assert "servers" not in plan.notes() and "composition" not in plan.notes()
-    assert plan_of(curator=("servers", 3)).notes()["servers"].startswith("3 servers hold")
+    assert plan_of(curator=("servers", 2)).notes()["servers"].startswith("2 servers hold")
     assert "about 5 records" in plan_of(batches="disjoint", batch_size=5).scheme()
     local = plan_of(privacy="local", delta=1e-5)
     assert local.guarantee == "local DP per task" != plan.guarantee
