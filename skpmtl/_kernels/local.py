@@ -81,18 +81,19 @@ def left_out(
     scales stand side by side in registers, so that a loop over rows serves eight of them.
 
     Rows are multiplied by roots of weights, and so are the residuals. Z[k] = F[k] Q, or Q, comes
-    from `rotate` and T = (diag, off) from `tridiagonal`; by_row (2, N) holds the responses y and
-    root. Blocks are `folds[k]` runs of consecutive rows: with H the hat matrix and e the
-    residuals, those of a block that is left out are exactly (I - H_bb)^-1 e_b. I - H is
-    Z (I + kappa T)^-1 Z' when n <= d, else I - kappa times that, less root root' for the
-    intercept.
+    from `rotate` and T = (diag, off) from `tridiagonal`; by_row (1 + C, N) holds root and responses
+    y, of which there may be several, since most of the work is the same for all. Blocks are
+    `folds[k]` runs of consecutive rows: with H the hat matrix and e the residuals, those of a block
+    that is left out are exactly (I - H_bb)^-1 e_b. I - H is Z (I + kappa T)^-1 Z' when n <= d, else
+    I - kappa times that, less root root' for the intercept.
 
-    by_scale (m, 4, lanes) holds kappa, 1 or -kappa, and receives y' Z (I + kappa T)^-1 Z' y and
-    the sum of squares of `out`, which itself may be empty. The determinant of I + kappa T is the
-    product of dets[k] (., lanes), each of at most 16 pivots. Scratch for R = r up to a multiple
-    of eight: q (R,), line (3, R, 8), U (R, 20, 8), B (17, 20, 8), M and S (17, 16, 8).
+    by_scale (m, 2 + 2 C, lanes) holds kappa, 1 or -kappa, and receives, of each response,
+    y' Z (I + kappa T)^-1 Z' y and the sum of squares of `out`, which is that of the last one, or
+    empty. The determinant of I + kappa T is the product of dets[k] (., lanes), each of at most 16
+    pivots. Scratch for R = r up to a multiple of eight: q (C, R), line (2 + C, R, 8), U (R, 20, 8),
+    B (16 + C, 20, 8), M and S (16 + C, 16, 8).
     """
-    y, share = by_row[0], by_row[1]
+    share, C = by_row[0], by_row.shape[0] - 1
     m, lanes = folds.shape[0], by_scale.shape[2]
     one = splat(1.0)
     for k in range(m):
@@ -100,32 +101,37 @@ def left_out(
         n = offsets[k + 1] - lo
         r = min(n, d)
         own = 0.0 if n <= d else 1.0
-        for j in range(0, r, 8):
-            t = splat(0.0)
-            for i in range(n):
-                t = t + same(y, lo + i) * load(z, i, j)
-            store(q, j, t)
+        for c in range(C):
+            for j in range(0, r, 8):
+                t = splat(0.0)
+                for i in range(n):
+                    t = t + same(by_row, 1 + c, lo + i) * load(z, i, j)
+                store(q, c, j, t)
         for lane in range(0, lanes, 8):
             a, sign = load(by_scale, k, 0, lane), load(by_scale, k, 1, lane)
-            g, f, quad, error = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-            det, before, c = splat(1.0), splat(1.0), 0.0
+            g, det, before, link = splat(0.0), splat(1.0), splat(1.0), 0.0
             for j in range(r):
                 # Schur complements of I + something positive semi-definite.
-                pivot = greater(one + a * (diag[j] - c * g), one)
+                pivot = greater(one + a * (diag[j] - link * g), one)
                 inverse = 1.0 / pivot
                 s = root(inverse)
-                f = q[j] - g * f
-                quad = quad + f * f * inverse
                 store(line, 0, j, 0, s)
                 store(line, 1, j, 0, g * s * before)
-                store(line, 2, j, 0, f * s)
                 before = pivot * s
-                c = off[j]
-                g = a * c * inverse
+                link = off[j]
+                g = a * link * inverse
                 if j % 16 == 0:
                     det = one
                 det = det * pivot
                 store(dets, k, j // 16, lane, det)
+            for c in range(C):
+                f, quad = splat(0.0), splat(0.0)
+                for j in range(r):
+                    f = q[c, j] * load(line, 0, j, 0) - load(line, 1, j, 0) * f
+                    quad = quad + f * f
+                    store(line, 2 + c, j, 0, f)
+                store(by_scale, k, 2 + 2 * c, lane, quad)
+                store(by_scale, k, 3 + 2 * c, lane, splat(0.0))
             # With I + kappa T = L D L', a block of Z (I + kappa T)^-1 Z' is U' U, where the rows of
             # U are those of the block through L^-1 and the root of D^-1.
             for fold in range(folds[k]):
@@ -138,6 +144,11 @@ def left_out(
                         v = v + u * load(line, 2, j, 0)
                         store4(U, j, o, 0, u)
                     store4(B, 16, o, 0, v)
+                    for c in range(1, C):
+                        v = splat4(0.0)
+                        for j in range(r):
+                            v = v + load4(U, j, o, 0) * load(line, 2 + c, j, 0)
+                        store4(B, 16 + c, o, 0, v)
                 for i in range(0, count, 2):
                     for o in range(0, i + 2, 4):
                         u, v = splat4(0.0), splat4(0.0)
@@ -147,13 +158,14 @@ def left_out(
                             v = v + x * load(U, j, i + 1, 0)
                         store4(B, i, o, 0, u)
                         store4(B, i + 1, o, 0, v)
-                p = lo + start  # L D L' of the block and its right side, which is row `count`
-                for i in range(count + 1):
+                p = lo + start  # L D L' of the block and, below it, the right sides
+                for i in range(count + C):
                     for o in range(min(i + 1, count)):
-                        shift = own * y[p + o]
                         if i < count:
                             shift = (own if i == o else 0.0) - share[p + i] * share[p + o]
-                        x = shift + sign * load(B, i if i < count else 16, o, 0)
+                        else:
+                            shift = own * by_row[1 + i - count, p + o]
+                        x = shift + sign * load(B, i if i < count else 16 + i - count, o, 0)
                         for j in range(o):
                             x = x - load(M, i, j, 0) * load(S, o, j, 0)
                         if o == i:
@@ -161,16 +173,17 @@ def left_out(
                         else:
                             store(M, i, o, 0, x)
                             store(S, i, o, 0, x * load(S, o, o, 0))
-                for o in range(count - 1, -1, -1):
-                    x = load(S, count, o, 0)
-                    for i in range(o + 1, count):
-                        x = x - load(S, i, o, 0) * load(M, count, i, 0)
-                    store(M, count, o, 0, x)
-                    error = error + x * x
-                    if out.shape[0] > 0:
-                        store(out, p + o, lane, x)
-            store(by_scale, k, 2, lane, quad)
-            store(by_scale, k, 3, lane, error)
+                for c in range(C):
+                    error = load(by_scale, k, 3 + 2 * c, lane)
+                    for o in range(count - 1, -1, -1):
+                        x = load(S, count + c, o, 0)
+                        for i in range(o + 1, count):
+                            x = x - load(S, i, o, 0) * load(M, count + c, i, 0)
+                        store(M, count + c, o, 0, x)
+                        error = error + x * x
+                        if out.shape[0] > 0:
+                            store(out, p + o, lane, x)
+                    store(by_scale, k, 3 + 2 * c, lane, error)
 
 
 @njit

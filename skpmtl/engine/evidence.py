@@ -23,6 +23,7 @@ from ..local.prior import (
     VOTE_RANGE,
     LocalModels,
     best_scale,
+    criteria_of,
     lone_scale,
     lone_weight,
     vote_penalty,
@@ -88,6 +89,7 @@ class Evidence:
         return logsumexp(-0.5 * (criterion + self._penalty(named["mean"])), axis=1)
 
     def _logs(self, structures):
+        self._measure(structures)
         L = [np.log(s.weight) + logsumexp(-0.5 * self._penalised(s), axis=1) for s in structures]
         L = np.stack(L, axis=1)
         L[np.isnan(L)] = -np.inf
@@ -115,7 +117,9 @@ class Evidence:
         """
         p, total = self.shares(structures), np.zeros(self.table.n_tasks)
         W = b = energies = 0.0
-        for j, s in enumerate(structures):
+        shapes = [s.moment.tobytes() for s in structures]
+        for j in sorted(range(len(shapes)), key=lambda j: shapes.index(shapes[j])):  # one by one
+            s = structures[j]
             Wj, bj, *energy = self._modes(s, tol) if self.classification else self._averages(s)
             if about_centre:
                 Wj = Wj - s.centre
@@ -219,24 +223,38 @@ class Evidence:
 
     def _found(self, structure):
         """-> LocalModels, root, scores at the mode, criterion without prior on the scale, level"""
-        key = _key(structure)
-        if key not in self._known:
-            self._known[key] = self._measured(structure)
-        return self._known[key]
+        self._measure([structure])
+        return self._known[_key(structure)]
 
-    def _measured(self, structure):
-        weak, root = weak_penalty(self.classification), root_of(structure.moment)
-        centre = self._centre(structure)
-        local = LocalModels(self.table, centre=centre, **self.settings)
-        if self.classification:
-            # The criterion is about a response that belongs to the scores so far: those of zero
-            # first, then those of the mode.
-            local.fit(root, best_scale)
-        criterion, level = local.criteria(root)
-        criterion = criterion - weak
-        if self.classification:
-            criterion += 0.5 * local.excess()[:, None]
-        return local, root, local._scores.copy(), criterion, level
+    def _measure(self, structures):
+        """Have `_known` of these: of squared loss, those of one shape together.
+
+        The first shape last, with which `models` begins: forms of two shapes stay.
+        """
+        shapes, weak = {}, weak_penalty(self.classification)
+        for s in structures:
+            if _key(s) not in self._known:
+                shapes.setdefault(s.moment.tobytes(), {})[_key(s)] = s
+        for of_shape in reversed(shapes.values()):
+            s, *_ = of_shape.values()
+            root = root_of(s.moment)
+            models = [
+                LocalModels(self.table, centre=self._centre(s), **self.settings)
+                for s in of_shape.values()
+            ]
+            if self.classification:
+                # The criterion is about a response that belongs to the scores so far: those of zero
+                # first, then those of the mode.
+                for local in models:
+                    local.fit(root, best_scale)
+                found = [local.criteria(root) for local in models]
+            else:
+                found = criteria_of(models, root)
+            for key, local, (criterion, level) in zip(of_shape, models, found, strict=True):
+                criterion = criterion - weak
+                if self.classification:
+                    criterion += 0.5 * local.excess()[:, None]
+                self._known[key] = local, root, local._scores.copy(), criterion, level
 
 
 def averaged(found, others, odds):

@@ -172,8 +172,11 @@ class LocalModels:
             width = max(table.n_features, len(SNR))
             run_blocks(run, [(tasks,) for tasks in even_blocks(table.sizes, width, _BLOCK)])
 
-    def _run_squares(self, function, root):
-        """function(block, targets) for blocks of all tasks, for squared loss; -> nothing."""
+    def _run_squares(self, function, root, several=None):
+        """function(block, targets) for blocks of all tasks, for squared loss; -> nothing.
+
+        Targets are those of `several` models (n_models, n_rows) where they are given.
+        """
         table, shared = self.table, None
         forms = next((form for form in self._forms if np.array_equal(form.root, root)), None)
         if forms is None:
@@ -190,7 +193,10 @@ class LocalModels:
             block.shared = shared
             # A task whose rows overflow gets a model that is not finite, in silence.
             with np.errstate(all="ignore"):
-                function(block, table.y[block.rows])
+                if several is None:
+                    function(block, table.y[block.rows])
+                else:
+                    function(block, np.stack([model.table.y[block.rows] for model in several]))
             block.shared = None
             if forms.kept:
                 forms.blocks[number] = block
@@ -224,17 +230,11 @@ class LocalModels:
         return None
 
     def _criteria_and_modes(self, root, choose=None, tol=0.0):
+        if not self.classification:
+            ((out, level),) = criteria_of([self], root)
+            return (out, level, *self.solve(root, choose(out, level))) if choose else (out, level)
         m, weak = self.table.n_tasks, weak_penalty(self.classification)
         out, level = np.empty((m, len(SNR))), np.empty(m)
-        if not self.classification:
-
-            def criteria_of_squares(block, y):
-                out[block.tasks], level[block.tasks] = block.criteria(block.weight, y, None, weak)
-
-            self._run_squares(criteria_of_squares, root)
-            if self._keep:  # the even prior comes first, and again when a task doubts the last one
-                self._known[1:] = [*self._known[1:], (root, out.copy(), level)][-2:]
-            return (out, level, *self.solve(root, choose(out, level))) if choose else (out, level)
         root = _triangular(root)
         W, b = self._empty(m if choose else 0, root)
 
@@ -481,6 +481,32 @@ class LocalModels:
         return W, b
 
 
+def criteria_of(models, root):
+    """`LocalModels.criteria` of squared loss, of models that differ in their centres only.
+
+    Most of what they cost serves all. -> [(criterion, level), ...]
+    """
+    found = {j: known for j, model in enumerate(models) if (known := model._recalled(root))}
+    new = [model for j, model in enumerate(models) if j not in found]
+    if new:
+        first, weak = new[0], weak_penalty(False)
+        out, level = (
+            np.empty((len(new), first.table.n_tasks, len(SNR))),
+            np.empty(first.table.n_tasks),
+        )
+
+        def criteria_of_squares(block, y):
+            k = block.tasks
+            out[:, k], level[k] = block.criteria(block.weight, y, None, weak)
+
+        first._run_squares(criteria_of_squares, root, new)
+        for model, of_model in zip(new, out, strict=True):
+            if model._keep:  # the even prior comes first, and again when a task doubts the last one
+                model._known[1:] = [*model._known[1:], (root, of_model.copy(), level)][-2:]
+    made = iter(out if new else ())
+    return [found.get(j) or (next(made), level) for j in range(len(models))]
+
+
 def _inverse(kappa):
     return 1.0 / np.maximum(kappa, 1e-300)
 
@@ -613,67 +639,67 @@ class _Block:
         centre gives. For one class of several `of_class` has the levels (m,) that scales refer to,
         an array (n, len(SNR)) for the left-out scores, and how much determinants count; the
         criterion is then half the evidence. `counts`: how much each row counts, which `weight` has
-        in it already. `datafit`: that of the deviances, with `label`.
+        in it already. `datafit`: that of the deviances, with `label`. For squared loss there may be
+        several responses (C, n), which cost little more than one.
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
         """
-        sizes, d = np.diff(self.offsets), len(self.factor)
-        m, n = len(sizes), int(sizes.max())
-        r = min(n, d)
+        sizes, d, several = np.diff(self.offsets), len(self.factor), response.ndim > 1
+        m, n, scales = len(sizes), int(sizes.max()), slice(len(SNR))
+        r, C = min(n, d), len(response) if several else 1
         R, S = padded(r + 1, LANES), padded(n, 4) + 4
         folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
         root = np.sqrt(weight)
-        q, product = np.zeros(R), np.zeros((4, LANES))
-        line, V, W = np.zeros((3, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
+        q, product = np.zeros((C, R)), np.zeros((4, LANES))
+        line, V, W = np.zeros((2 + C, R, LANES)), np.zeros((R, LANES)), np.zeros((LANES, R))
         U = np.zeros((R, _FOLD_ROWS + 4, LANES))
-        B = np.zeros((_FOLD_ROWS + 1, _FOLD_ROWS + 4, LANES))
-        blocks = np.zeros((2, _FOLD_ROWS + 1, _FOLD_ROWS, LANES))
+        B = np.zeros((_FOLD_ROWS + C, _FOLD_ROWS + 4, LANES))
+        blocks = np.zeros((2, _FOLD_ROWS + C, _FOLD_ROWS, LANES))
         given, left, share = (None, None, 1.0) if of_class is None else of_class
         out = np.empty((0 if label is None and left is None else len(root), SCALES))
-        by_row = np.empty((2, len(root)))
-        criterion, level = np.empty((m, len(SNR))), np.empty(m)
+        by_row, level, dual = np.empty((1 + C, len(root))), np.empty(m), (sizes <= d)[:, None]
+        by_scale, dets = np.zeros((m, 2 + 2 * C, SCALES)), np.ones((m, -(-r // 16), SCALES))
         Z = None
         for k, ends, F, K, T, trace, flat in self._spectra(weight, response, True):
             count = len(K)
             if Z is None:
                 Z = np.zeros((count, S, R))
             rotate(K, ends, d, F, Z[:count], V, W, product)
-            own, held, rows = sizes[k], self.support[k], slice(ends[0], ends[-1])
-            known = trace / held if given is None else given[k]
-            known = np.where(flat, np.inf, known)
-            by_scale, dets = np.zeros((count, 4, SCALES)), np.ones((count, -(-r // 16), SCALES))
-            by_scale[:, 0, : len(SNR)] = SNR / np.where(known > 0, known, np.inf)[:, None]
-            dual = (own <= d)[:, None]
-            by_scale[:, 1] = np.where(dual, 1.0, -by_scale[:, 0])
-            by_row[0, rows] = self.v[rows]
-            by_row[1, rows] = root[rows] * np.repeat(
-                float(self.centre) / np.sqrt(self.mass[k]), own
+            rows, known = slice(ends[0], ends[-1]), trace / self.support[k]
+            level[k] = np.where(flat, np.inf, known if given is None else given[k])
+            by_scale[k, 0, scales] = SNR / np.where(level[k] > 0, level[k], np.inf)[:, None]
+            by_scale[k, 1] = np.where(dual[k], 1.0, -by_scale[k, 0])
+            by_row[0, rows] = root[rows] * np.repeat(
+                float(self.centre) / np.sqrt(self.mass[k]), sizes[k]
             )
-            left_out(Z, ends, folds[k], d, T, by_scale, by_row, dets, q, line, U, B, *blocks, out)
-            kappa, _, quad, error = by_scale[:, :, : len(SNR)].transpose(1, 0, 2)
-            logdet = np.log(dets).sum(axis=1)[:, : len(SNR)]
-            yy = np.add.reduceat(self.v[rows] ** 2, ends[:-1] - ends[0])[:, None]
+            by_row[1:, rows] = self.v[..., rows]
+            left_out(
+                Z, ends, folds[k], d, T, by_scale[k], by_row, dets[k], q, line, U, B, *blocks, out
+            )
+        by_scale, logdet = by_scale[..., scales], np.log(dets).sum(axis=1)[:, scales]
+        criterion, held = np.empty((C, m, len(SNR))), self.support[:, None]
+        for c, v in enumerate(by_row[1:]):
+            kappa, quad, error = by_scale[:, 0], by_scale[:, 2 + 2 * c], by_scale[:, 3 + 2 * c]
+            yy = np.add.reduceat(v**2, self.offsets[:-1])[:, None]
             tiny = 1e-9 * yy + 1e-300
             energy = np.maximum(np.where(dual, quad, yy - kappa * quad), tiny)
             if left is not None:
                 found = energy + share * logdet
-                left[rows] = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
+                left[:] = response[:, None] - out[:, scales] / root[:, None]
             elif label is None:
-                held = held[:, None]
                 dof = np.maximum(held - 1, 1) if self.centre else held
                 found = dof * np.log(energy / dof) + logdet
                 found += held * np.log(np.maximum(error, tiny) / held)
             else:
-                working = response[rows, None] - out[rows, : len(SNR)] / root[rows, None]
-                working += np.broadcast_to(shift, label.shape)[rows, None]
-                deviance = datafit.value(label[rows, None], working)
+                working = response[:, None] - out[:, scales] / root[:, None]
+                working += np.broadcast_to(shift, label.shape)[:, None]
+                deviance = datafit.value(label[:, None], working)
                 if counts is not None:
-                    deviance *= counts[rows, None]
-                found = energy + logdet + 2.0 * np.add.reduceat(deviance, ends[:-1] - ends[0])
-            criterion[k] = 0.5 * found + weak
-            level[k] = known
-        return criterion, level
+                    deviance *= counts[:, None]
+                found = energy + logdet + 2.0 * np.add.reduceat(deviance, self.offsets[:-1])
+            criterion[c] = 0.5 * found + weak
+        return criterion if several else criterion[0], level
 
     def _spectra(self, weight, response, rows):
         """`_parts` with T (2, n, R) and the reflections that make K tridiagonal, and the trace.
@@ -794,10 +820,11 @@ class _Squares(_Block):
             self.A = read_only(self.A)
         forms = []
         for k, ends, F, K, *form in super()._spectra(weight, np.zeros(len(weight)), rows):
-            self.v[ends[0] : ends[-1]] = self.response[ends[0] : ends[-1]]
+            made, self.v = self.v, self.response
             self.mass[k] = self.sums[k]
             forms.append((k, ends, K, *form))
             yield k, ends, F, K, *form
+            self.v = made
         self.A, self.pick, self.forms = None, None, forms
 
     def _places_of(self, k, ends):
@@ -854,10 +881,10 @@ class _Squares(_Block):
         """Mean responses of the tasks, of each row; 0 without intercepts."""
         self.middle = (
             float(self.centre)
-            * np.add.reduceat(self.weight * response, self.offsets[:-1])
+            * np.add.reduceat(self.weight * response, self.offsets[:-1], axis=-1)
             / self.sums
         )
-        return np.repeat(self.middle, self.sizes)
+        return np.repeat(self.middle, self.sizes, axis=-1)
 
     def average(self, response, precision, prior, proper, trust):
         """`LocalModels.average` of squared loss, for the transformed features."""
