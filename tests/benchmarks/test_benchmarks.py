@@ -70,6 +70,7 @@ def test_peers_quick(tmp_path, capsys):
         assert float(row["accuracy"]) < 0.05, row
 
 
+@pytest.mark.slow
 def test_path_quick(capsys):
     rows = run.main(["path", "--quick"])
     assert {row["peer"] for row in rows} >= {"skpmtl", "warm fits", "single fits", "lasso_path"}
@@ -126,6 +127,7 @@ def test_meta_learning_quick(tmp_path):
     assert large["wall seconds"] > 0 and not large["peak memory / X"] < 1  # NaN outside Linux
 
 
+@pytest.mark.slow
 def test_fedmtl_quick(tmp_path):
     rows = fedmtl.main(["--quick", "--only", "two domains", "--output", str(tmp_path / "f.csv")])
     with (tmp_path / "f.csv").open(newline="") as file:

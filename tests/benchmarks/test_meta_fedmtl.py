@@ -75,6 +75,7 @@ def test_the_plain_average_is_one_model_for_all():
     np.testing.assert_allclose(average[0], np.average(rows, axis=0, weights=weights))
 
 
+@pytest.mark.slow
 def test_the_ablation_has_its_picture_and_is_paired(tmp_path):
     arguments = ["--quick", "--only", "fixed pairs", "--output", str(tmp_path / "f.csv")]
     rows = fedmtl.main(arguments)

@@ -241,7 +241,7 @@ def test_a_label_of_one_task_alone(case):
 
 # --------------------------------------------------------------------------------- report
 @every(CASES + EXACT)
-@pytest.mark.spread(99)
+@pytest.mark.spread(66)
 def test_report(case):
     est, _ = fitted(case)
     report = est.privacy_
@@ -483,7 +483,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 
 # ----------------------------------------------------------------------------------- wire
 @every(CASES + EXACT)
-@pytest.mark.spread(99)
+@pytest.mark.spread(66)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
     billboard = fitted(case)[0].billboard_

@@ -257,14 +257,14 @@ def test_errors_have_the_unit_of_the_target_and_no_origin():
 def test_counts_have_errors():
     rng, found = np.random.default_rng(0), []
     a, task = np.array([0.3, -0.2]), np.repeat(np.arange(200), 20)
-    for seed in range(12):
+    for seed in range(8):
         W = a + 0.2 * rng.standard_normal((200, 2))
         X = rng.standard_normal((4000, 2))
         y = rng.poisson(np.exp(np.einsum("ij,ij->i", X, W[task]) + 0.5))
         est = private(200, loss="poisson", random_state=seed).fit(X, y, task=task)
         found.append([est.mean_coef_, est.mean_std_])
     coef, std = np.moveaxis(found, 1, 0)
-    # 24 numbers: their spread is known to 15 %.
+    # 16 numbers: their spread is known to 18 %.
     assert 0.65 < np.sqrt(np.mean(std**2)) / np.sqrt(np.mean((coef - coef.mean(axis=0)) ** 2)) < 1.6
 
 
