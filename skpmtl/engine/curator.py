@@ -87,6 +87,7 @@ _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, 
 _ODDS_OF_ALONE = 1.5  # of those of a mean that are alone's, too, where all sums are exact
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
 _STEP_OF_GROUPS = ("refine", 0.1)  # three votes of a block round, and seven of groups
+_LEVELS_OF_GROUPS = ("refine", 0.1)  # cells of levels, where models have no groups
 _NO_SCALE = 1.0, 0.67  # of log10(snr), before any was released
 
 
@@ -326,7 +327,7 @@ class _Course:
             if left:  # no moment about own centres is known yet
                 self.about_centre()
         if blocks and left:
-            part = (0.7 if plan.groups else 1.0) / (3.0 * len(left))
+            part = (0.6 if plan.groups else 1.0) / (3.0 * len(left))
             for share in left:
                 votes = [("refine", part)] * 3
                 yield from self.refined.block_round(share, votes)
@@ -334,7 +335,7 @@ class _Course:
             if not about and "contest 2" in plan.budget_shares:
                 left.append("contest 2")
             if "refine" in plan.budget_shares:
-                left += [("refine", 0.5 if plan.groups else 2.0 / 3.0)]
+                left += [("refine", 0.4 if plan.groups else 2.0 / 3.0)]
             found = []
             for share in left:
                 found.append((yield from self.moment(share)))
@@ -378,7 +379,9 @@ class _Course:
         centre = self.centre if about else np.zeros(self.d)
         self.part_of_levels = 0.5
         yield from self.level()
-        yield from self.search.find(GROUP_SHARES, spectrum, shape, centre, self.snr(about))
+        yield from self.search.find(
+            GROUP_SHARES, _LEVELS_OF_GROUPS, spectrum, shape, centre, self.snr(about)
+        )
         if self.search.groups is None:
             return False
         rounds = [(share, 0.5) for share in left for _ in range(2)]

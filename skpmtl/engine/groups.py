@@ -59,7 +59,6 @@ _LINE_SPREAD = 0.03  # as _NET_SPREAD
 # Spreads of levels in which a level lies about that of a group, and about the pooled one.
 _REACH_OF_LEVEL, _REACH_OF_ALL, _LEAST_REACH = 2.0, 3.0, 0.25
 _LEVELS_IN_CELLS = 0.25  # length of a level
-_FOR_LEVELS = 0.1  # of the share of cells, for levels where models have no groups
 _DRIFT = 0.05  # of the levels of groups over the pooled spread, in every round
 _SHARE_OF_LEVELS = 0.1  # of the square of a vector
 # Spreads of levels about those of groups over the pooled one.
@@ -357,7 +356,7 @@ class GroupSearch:
         self.rank = self.size = self.least = 0
         self.doubt = None
 
-    def find(self, shares, spectrum, moment, centre, snr):
+    def find(self, shares, share_of_levels, spectrum, moment, centre, snr):
         """Groups in the span of the directions that stand out, about a public centre.
 
         They are taken where the evidence of all tasks, less the numbers of the centres (Akaike), is
@@ -371,6 +370,8 @@ class GroupSearch:
         ----------
         shares : sequence of four budget shares
             Of size, cells, number and spread.
+        share_of_levels : budget share
+            Of cells of levels, where models have no groups.
         spectrum : Spectrum
         moment : ndarray (d, d)
             Shape of the prior so far.
@@ -382,7 +383,7 @@ class GroupSearch:
         self.outcome = "none"
         if not k:
             yield from self._find_levels(shares[1], shares[2], (shares[3], 0.5), moment)
-            return
+            return  # with the whole share of cells
         U = np.ascontiguousarray(spectrum.Q[:, -k:])
         public = {"moment": moment, "basis": U, "centre": centre, "snr_centre": snr[0],
                   "snr_spread": snr[1]}  # fmt: skip
@@ -392,13 +393,12 @@ class GroupSearch:
             shares[0], "reach", words, mechanism, sum_of_reaches, **public
         )
         size = size_of(counts, std_of(mechanism), course.m)
-        part = shares[1], 1.0 - _FOR_LEVELS
-        mechanism = course.plan.group_sum(part, MOST_CELLS * (2 + MOST_DIRECTIONS))
+        mechanism = course.plan.group_sum(shares[1], MOST_CELLS * (2 + MOST_DIRECTIONS))
         words = "counts and sums of models by cells of a public net of the span"
         level = course.billboard.level
         reach = _REACH_OF_ALL * level.spread
         released = yield from course.query(
-            part, "cells", words, mechanism, sum_of_cells, size=size, level=level, reach=reach,
+            shares[1], "cells", words, mechanism, sum_of_cells, size=size, level=level, reach=reach,
             **public,
         )  # fmt: skip
         found = [
@@ -425,7 +425,7 @@ class GroupSearch:
                 self.rank = k
                 return
         last = (shares[3], 0.25)
-        yield from self._find_levels((shares[1], _FOR_LEVELS), last, last, moment)
+        yield from self._find_levels(share_of_levels, last, last, moment)
 
     def _find_levels(self, cells, number, spread, moment):
         """Groups that differ in their levels alone, in these budget shares."""
