@@ -32,13 +32,11 @@ pooled one, one more query sharpens it; then groups are looked for in its span
 """
 
 import math
-import warnings
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from .._runtime.stack import users_line
 from ..exchange.protocol import Query
 from ..exchange.sums import clipped_sum
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
@@ -68,7 +66,7 @@ from .levels import (
 )
 from .plan import GROUP_SHARES, SIZE_BINS
 from .refine import Refinement
-from .residuals import NOISY, WORDS, Residuals, sum_of_shares
+from .residuals import WORDS, released_residuals, sum_of_shares
 from .spectrum import Spectrum, sum_of_blocks
 from .votes import sum_of_differences
 
@@ -544,16 +542,8 @@ class _Course:
         found = yield from self.query(
             "residuals", "residuals", WORDS, mechanism, sum_of_shares, mean=self.billboard.mean
         )
-        std = std_of(mechanism)
-        released = Residuals(found, std, self.m, 2.0 * half)
+        released = released_residuals(found, mechanism, self.m, 2.0 * half)
         self.billboard = replace(self.billboard, residuals=released)
-        if std > NOISY * self.m:
-            warnings.warn(
-                f"Intervals of tasks without rows rest on counts of {self.m} tasks whose noise has "
-                f"a standard deviation of {std:.3g}: they say little. Take a larger epsilon, or "
-                "uncertainty=True.",
-                stacklevel=users_line(),
-            )
 
     # ------------------------------------------------------------------------ queries
     def query(self, share, statistic, words, mechanism, combine, divide=1.0, **public):

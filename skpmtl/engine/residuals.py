@@ -10,6 +10,7 @@ N(log2(width / 5), 1), of the width of the range or window of targets, and t N(0
 are those of the mean over the posterior: one release serves all levels.
 """
 
+import warnings
 from dataclasses import dataclass
 from numbers import Integral, Real
 
@@ -18,12 +19,14 @@ from scipy.special import ndtr
 
 from .._runtime.compat import Interval
 from .._runtime.public import Public
-from ..privacy.mechanisms import clip_rows
+from .._runtime.stack import users_line
+from ..privacy.mechanisms import std_of
+from ..tables.table import common_scores
 
 BINS = np.arange(-40, 41)  # octaves
 SHARE = 0.05  # of mu^2
 WORDS = "sum of shares of rows, by octaves of the distance from the mean model"
-NOISY = 0.125  # std of the noise of a count, as a part of the tasks, from which it is of no use
+_NOISY = 0.125  # std of the noise of a count, as a part of the tasks, from which it is of no use
 _WIDTHS = 5.0  # in a range: its fifth is the scale of a residual
 _OCTAVES, _TAILS = np.arange(-6.0, 6.01, 0.1), np.arange(-0.2, 0.61, 0.05)
 _SPREAD_OF_TAILS = 0.15
@@ -73,6 +76,27 @@ def _within(distances, theta, tail):
     return 2.0 * ndtr(ratio ** (1.0 / (1.0 + tail[..., None]))) - 1.0
 
 
+def released_residuals(counts, mechanism, n_tasks, width):
+    """`Residuals` of these noisy sums, with a warning where they are of little use."""
+    std = std_of(mechanism)
+    if std > _NOISY * n_tasks:
+        warnings.warn(
+            f"Intervals of tasks without rows rest on counts of {n_tasks} tasks whose noise has "
+            f"a standard deviation of {std:.3g}: they say little. Take a larger epsilon, or "
+            "uncertainty=True.",
+            stacklevel=users_line(),
+        )
+    return Residuals(counts, std, n_tasks, width)
+
+
+def shares_of(table, W, b):
+    """`shares` of the tasks of a table, around models W (1 or n_tasks, d) and intercepts b."""
+    score = common_scores(table, W if len(W) == 1 else W[:, None])[:, 0]
+    distances = np.abs(table.y - score - (b if len(b) == 1 else b[table.codes]))
+    weights = table.counts / np.repeat(table.support, table.sizes)
+    return shares(distances, table.codes, weights, table.n_tasks)
+
+
 def shares(distances, codes, weights, n_tasks):
     """What tasks send, (n_tasks, 81), of the distances of rows that belong to tasks `codes`.
 
@@ -86,11 +110,11 @@ def shares(distances, codes, weights, n_tasks):
 
 
 def sum_of_shares(contributions, positions=None):
-    """``combine`` of shares of sum 1, and so of L2 norm 1 at most, which it bounds again.
+    """``combine`` of shares of sum 1, and so of norm 1 at most, which it bounds again.
 
     Non-negative vectors u, v of such lengths have ||u - v||^2 = ||u||^2 + ||v||^2 - 2 u'v <= 2.
     """
     sent = np.nan_to_num(np.asarray(contributions["residuals"], dtype=float), nan=0.0)
     sent = np.clip(sent, 0.0, 1.0)
-    clip_rows(sent, 1.0, 2, sent)
+    sent /= np.maximum(sent.sum(axis=1, keepdims=True), 1.0)
     return {"residuals": sent.sum(axis=0)}

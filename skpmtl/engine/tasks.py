@@ -8,7 +8,7 @@ from ..local.prior import LocalModels, best_scale, even_root, tempered, vote_pen
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..tables.datafits import events
-from ..tables.table import common_scores, differences, largest_eigenvalues, scaled
+from ..tables.table import differences, largest_eigenvalues, scaled
 from .billboard import FAMILIES
 from .columns import octaves_of_columns, votes_on_columns
 from .evidence import Evidence
@@ -16,7 +16,7 @@ from .groups import MOST_GROUPS, listed_groups
 from .levels import TaskLevels, octave_of
 from .members import Members
 from .pooled import PooledUpdates
-from .residuals import shares
+from .residuals import shares_of
 from .spectrum import in_blocks
 from .votes import differences_of, evidences
 
@@ -163,10 +163,8 @@ class StructureTaskSide(TaskSide):
         return D
 
     def _residuals(self, public):
-        table, (w, b) = self.table, np.split(public["mean"], [-1])
-        distances = np.abs(table.y - common_scores(table, w[None])[:, 0] - b)
-        weights = table.counts / np.repeat(table.support, table.sizes)
-        return shares(distances, table.codes, weights, table.n_tasks)
+        w, b = np.split(public["mean"], [-1])
+        return shares_of(self.table, w[None], b)
 
     def _intercept(self, public):
         # As good as no freedom for the slopes.

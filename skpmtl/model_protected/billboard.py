@@ -10,6 +10,7 @@ from scipy.special import expit, logsumexp
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
 from ..engine.levels import LEVEL_BINS, PLACES, Level, TaskLevels, level_attributes
+from ..engine.residuals import Residuals
 from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import N_OUTPUTS, OfModels, Personal
 from ..local.centred import CentredTasks, Problem
@@ -168,6 +169,8 @@ class PriorBillboard(AboutCovariates, OfModels):
         Mean and spread of the levels of tasks; None where they are free.
     loss : {"squared", "poisson", "huber"}
         Of real targets.
+    residuals : Residuals or None
+        Distances of targets from the mean model.
     """
 
     diagonal: bool
@@ -183,6 +186,7 @@ class PriorBillboard(AboutCovariates, OfModels):
     init: PublicInit | None = None
     level: Level | None = None
     loss: str = "squared"
+    residuals: Residuals | None = None
 
     constraints = {
         "loss": [StrOptions(set(DATAFITS))],
@@ -191,7 +195,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         "n_outputs": N_OUTPUTS,
     }
     settings = ("init", "loss")
-    added = ("level", "loss")
+    added = ("level", "loss", "residuals")
 
     @property
     def n_features(self):
@@ -218,6 +222,11 @@ class PriorBillboard(AboutCovariates, OfModels):
             if self.n_outputs > 1 or self.level.spread is None or self.centres is not None:
                 raise ValueError("its level is not that of one output, with a spread")
             yield from self.level.declared(d)
+        if self.residuals is not None:
+            if self.n_outputs > 1:
+                raise ValueError("distances from a mean model of several outputs")
+            yield from self.residuals.declared()
+            shapes.append(self.residuals.counts.shape)
         shapes += [(LEVEL_BINS,), (2,), (PLACES,), (N_DIFFERENCES,)]
         yield from (("a release", S, shapes) for S in self.releases)
         if self.mean is not None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..engine.levels import Level, log_window_of, release_spread, release_window, sum_of_octaves
 from ..engine.refine import Refinement
+from ..engine.residuals import released_residuals, sum_of_shares
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import sum_of_differences
 from ..exchange.protocol import Query
@@ -271,3 +272,14 @@ def release_mean(billboard, mechanism, n_tasks, clip_norm, middle, unit):
     billboard.mean[-billboard.n_outputs :] += middle
     if billboard.init is not None:
         billboard.mean += np.append(billboard.init.flat(), billboard.init.intercept)
+
+
+def release_residuals(billboard, mechanism, width):
+    """One release more, for uncertainty="unseen": distances of targets from the mean model.
+
+    Fills ``billboard.residuals``; `width` is that of the public range of targets.
+    """
+    query = Query("residuals", {"billboard": billboard}, {"residuals": mechanism}, sum_of_shares)
+    counts = (yield query)["residuals"]
+    billboard.releases.append(counts)
+    billboard.residuals = released_residuals(counts, mechanism, billboard.n_tasks, width)

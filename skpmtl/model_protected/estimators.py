@@ -5,11 +5,12 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._docstrings import UNCERTAINTY, fill_docstring
+from .._docstrings import UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import Level
 from ..engine.queries import specified, specs_of_window
+from ..engine.residuals import BINS, sum_of_shares
 from ..engine.spectrum import sum_of_blocks
 from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
 from ..exchange.billboard import Billboard, Personal
@@ -36,6 +37,7 @@ from .curator import (
     release_level,
     release_mean,
     release_prior,
+    release_residuals,
     votes_of,
 )
 from .plan import LevelPlan, MomentPlan, is_refined, rounds_of
@@ -280,6 +282,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
             )
         else:
             yield from self._release_mean(billboard, plan)
+        if plan.residuals is not None:
+            low, high = self._score_range()
+            yield from release_residuals(billboard, plan.residuals, high - low)
         billboard.report = plan.report(source, (bounds, made))
         return billboard
 
@@ -385,6 +390,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
         found["vote"] = QuerySpec({"vote": ()}, root, votes)
         found["moment"] = QuerySpec(model, root | scale, of_moment)
         found |= self._query_specs_of_levels(population, scale)
+        if self.uncertainty == "unseen":
+            known = {"billboard": PriorBillboard}
+            found |= specified("residuals", len(BINS), 1.0, sum_of_shares, **known)
         if self.unseen_task != "mean" or rounds is None:
             return found | self._query_specs_of_mean(population)
         to, shape = relation.weights(population.tasks), (relation.rank, C)
@@ -696,8 +704,15 @@ _EXAMPLE = """>>> from skpmtl import {name}
 class _OfRange(MTLRegressorMixin):
     """Regression, whose target may have a public range."""
 
+    _releases_residuals = True
+
     def _check_parameters(self):
         super()._check_parameters()
+        if self.uncertainty == "unseen" and self.target_range is None:
+            raise ValueError(
+                'uncertainty="unseen" needs the public range of the target, in which the mean '
+                "model and the distances from it are: target_range=(low, high)."
+            )
         if self.target_range is not None:
             self._score_range()
 
@@ -769,7 +784,7 @@ class MPMTLLowRank(_OfRange, _LowRank):
         _DOC,
         summary="Model-protected low-rank multi-task regression.",
         model="linear regression",
-        target_range=_RANGE + UNCERTAINTY,
+        target_range=_RANGE + UNCERTAINTY + UNSEEN,
         also="MPMTLLowRankClassifier : The same for binary targets.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
@@ -783,7 +798,7 @@ class MPMTLGroupSparse(_OfRange, _GroupSparse):
         _DOC,
         summary="Model-protected group-sparse multi-task regression.",
         model="linear regression",
-        target_range=_RANGE + UNCERTAINTY,
+        target_range=_RANGE + UNCERTAINTY + UNSEEN,
         also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
         objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",

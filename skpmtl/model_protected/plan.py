@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ..engine import residuals
 from ..engine.levels import CORNER, LEVEL_BINS, OF_VOTE, PLACES, REACH, parts_of_zooms, window_share
 from ..engine.plan import is_able
 from ..engine.votes import N_DIFFERENCES
@@ -249,6 +250,8 @@ class MomentPlan(Plan):
         One before every moment, and one for the end.
     mean : mechanism or None
         For the mean model of unseen_task="mean", or intercepts where models follow from covariates.
+    residuals : mechanism or None
+        For the distances of targets from that mean model.
     rounds : RoundsPlan or None
         Of the centres of a relation.
     ratio : float
@@ -256,7 +259,7 @@ class MomentPlan(Plan):
     """
 
     algorithm, sends = "empirical-bayes", "unit directions w"
-    levels, refine, relation, rounds = None, None, None, None
+    levels, refine, relation, rounds, residuals = None, None, None, None, None
 
     def __init__(self, est, population, relation=None, public_init=None):
         self._read(est, population, public_init)
@@ -270,6 +273,7 @@ class MomentPlan(Plan):
         elif est.unseen_task == "mean" and est.fit_intercept:
             mean = [_INTERCEPT_SHARE]
         centres = [] if self.rounds is None else [_RELATION_SHARE]
+        unseen = [residuals.SHARE] if est.uncertainty == "unseen" else []
         self.levels, refined = None, False
         if not pure and relation is None:
             self.levels = LevelPlan.of(est, population, self.mu, est.adjacency)
@@ -285,12 +289,12 @@ class MomentPlan(Plan):
         auto = 1 if pure else auto
         n_releases = auto if est.n_releases == "auto" else est.n_releases
         votes = n_releases + 1
-        share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean + centres)) / votes
+        share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean + centres + unseen)) / votes
         level += [_VOTE_SHARE] * (3 * n_releases if refined else 0)
         weights = est._release_weights(n_releases)
         budgets, extra = shared_budget(
-            self.kind, self.epsilon, self.delta, weights,
-            extra=[share] * votes + mean + centres + level, noise_parties=self.noise_parties,
+            self.kind, self.epsilon, self.delta, weights, noise_parties=self.noise_parties,
+            extra=[share] * votes + mean + unseen + centres + level,
         )  # fmt: skip
         if refined:
             of_votes = sensitivity_of_votes(est.adjacency == "replace-one")
@@ -310,6 +314,11 @@ class MomentPlan(Plan):
         if mean:
             numbers = d + 1 if self.rounds is None else relation.rank
             self.mean = self._mean(numbers, extra[votes])
+        if unseen:
+            # Of non-negative vectors of sum 1, see `skpmtl.engine.residuals`.
+            l2, l1 = (math.sqrt(2.0), 2.0) if est.adjacency == "replace-one" else (1.0, 1.0)
+            size, budget = len(residuals.BINS), extra[votes + len(mean)]
+            self.residuals = vector_mechanism(self.kind, size, l2, l1, budget)
 
     def _read(self, est, population, public_init):
         """Settings, and the whole budget."""
@@ -366,6 +375,8 @@ class MomentPlan(Plan):
         if self.mean is not None:
             what = "models with intercept" if self.rounds is None else "intercepts"
             found.append(("mean", f"mean of clipped {what}", self.mean))
+        if self.residuals is not None:
+            found.append(("residuals", residuals.WORDS, self.residuals))
         first = []
         if self.rounds is not None:
             first = self.rounds.entries(self.rounds.bounds() if bounds is None else bounds)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..engine.levels import TaskLevels, octave_of
+from ..engine.residuals import shares_of
 from ..engine.spectrum import in_blocks
 from ..engine.votes import differences_of, evidences
 from ..exchange.billboard import Personal
@@ -178,7 +179,8 @@ class RelatedTaskSide(TaskSide):
 
 
 class WithMeanModel(TaskSide):
-    """A task side that also answers for the mean model, or intercepts, of unseen_task="mean".
+    """A task side that also answers for the mean model, or intercepts, of unseen_task="mean", and
+    for the distances of targets from it.
 
     `task_side` answers all other queries. `settings` are those of `personalize` of the billboards,
     `to` (n_tasks, r) is what intercepts are multiplied by with a relation, and `extras` are names
@@ -203,6 +205,9 @@ class WithMeanModel(TaskSide):
         return found if query.pick is None else {k: v[query.pick] for k, v in found.items()}
 
     def _contributions(self, query):
+        if query.statistic == "residuals":
+            models = query.public["billboard"].without_rows(self.table.tasks)
+            return {"residuals": shares_of(self.table, *models)}
         if query.statistic not in ("mean", "intercept"):
             return self.task_side.contributions(query)
         models = self._with_intercepts(query)
@@ -210,6 +215,8 @@ class WithMeanModel(TaskSide):
         return {query.statistic: models}
 
     def answer(self, query):
+        if query.statistic == "residuals":
+            return query.combine(self._contributions(query))
         if query.statistic == "mean":
             return query.combine({"mean": self._with_intercepts(query)})
         if query.statistic == "intercept":

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import DPMetaInit, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.engine.residuals import BINS, Residuals, shares, sum_of_shares
 from skpmtl.exchange.protocol import Population
 
@@ -57,12 +57,14 @@ def nested(m=250, n=12, seed=0):
 
 
 @pytest.mark.parametrize("epsilon, least, most", [(None, 0.85, 0.96), (5.0, 0.82, 0.96)])
-def test_intervals_of_tasks_without_rows_cover(epsilon, least, most):
+@pytest.mark.parametrize("cls", [PrivateMTL, MPMTLLowRank, MPMTLGroupSparse])
+def test_intervals_of_tasks_without_rows_cover(cls, epsilon, least, most):
     X, y, task = nested()
     known = task < 200
-    est = PrivateMTL(
-        epsilon=epsilon, tasks=range(205), unseen_task="mean", uncertainty="unseen", random_state=0
-    ).fit(X[known], y[known], task=task[known])
+    est = cls(
+        epsilon=epsilon, tasks=range(205), unseen_task="mean", uncertainty="unseen", random_state=0,
+        target_range=None if cls is PrivateMTL else (-9.0, 9.0),
+    ).fit(X[known], y[known], task=task[known])  # fmt: skip
     Z, v, of = X[~known], y[~known], task[~known]
     low, high = est.predict_interval(Z, task=of).T
     assert least < np.mean((low <= v) & (v <= high)) < most
@@ -78,7 +80,7 @@ def test_intervals_of_tasks_without_rows_cover(epsilon, least, most):
         return
     assert "residuals" in [entry["name"] for entry in est.privacy_.releases]
     assert est.privacy_.epsilon <= epsilon * (1.0 + 1e-9)
-    there = PrivateMTL.from_billboard(est.export_billboard(), unseen_task="mean")
+    there = cls.from_billboard(est.export_billboard(), unseen_task="mean")
     assert_array_equal(there.predict_interval(Z, task=of), est.predict_interval(Z, task=of))
 
 
@@ -92,6 +94,26 @@ def test_a_share_is_charged_and_others_are_smaller():
         assert sum(plan.budget_shares.values()) == pytest.approx(1.0)
     for name, part in plans[0].budget_shares.items():
         assert plans[1].budget_shares[name] == pytest.approx(0.95 * part)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_model_protected_noise_is_that_of_the_sensitivity(mechanism, adjacency):
+    """Of shares in one octave each, as far from each other as shares can be."""
+    X, y, task = nested(m=20)
+    est = MPMTLGroupSparse(
+        epsilon=3.0, tasks=range(20), unseen_task="mean", uncertainty="unseen", mechanism=mechanism,
+        target_range=(-9.0, 9.0), adjacency=adjacency, random_state=0,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="say little"):
+        entry = est.fit(X, y, task=task).privacy_.releases[-1]
+    one, other = shares(np.array([1.0, 4.0]), np.array([0, 1]), np.ones(2), 2)
+    order = 2 if mechanism == "gaussian" else 1
+    most = np.linalg.norm(one - (other if adjacency == "replace-one" else 0.0), order)
+    assert entry["name"] == "residuals" and entry["sensitivity"] == pytest.approx(most)
+    budget = {"gaussian": "mu", "laplace": "epsilon"}[mechanism]
+    total = est.privacy_.mu if mechanism == "gaussian" else est.privacy_.epsilon
+    assert entry[budget] <= total
 
 
 def test_few_tasks_get_a_warning():
@@ -108,7 +130,8 @@ def test_few_tasks_get_a_warning():
     "est, message",
     [
         (PrivateMTL(uncertainty="unseen"), 'unseen_task="mean"'),
-        (MPMTLLowRank(uncertainty="unseen", unseen_task="mean"), "releases no distances"),
+        (MPMTLLowRank(uncertainty="unseen", unseen_task="mean"), "needs the public range"),
+        (DPMetaInit(uncertainty="unseen", unseen_task="mean"), "releases no distances"),
         (
             PrivateMeanRegMTL(0.1, uncertainty="unseen", unseen_task="mean", target_range=(-9, 9)),
             "needs pooled levels, but lam=0.1",

@@ -159,7 +159,10 @@ def _model_protected():
     yield _case(PublishedMPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
-    yield _case(MPMTLLowRank, epsilon=1e4, unseen_task="mean", **related)
+    unseen = {"unseen_task": "mean", "uncertainty": "unseen", "target_range": (-9.0, 9.0)}
+    yield _case(MPMTLLowRank, epsilon=1e4, **unseen, **related)
+    yield _case(MPMTLLowRank, epsilon=1e3, levels="free", n_releases=1, **unseen)
+    yield _case(MPMTLGroupSparse, mechanism="laplace", epsilon=1e3, adjacency="zero-out", **unseen)
     yield _case(MPMTLGroupSparseClassifier, 3, epsilon=1e4, **related)
     related["marks"] += (pytest.mark.slow,)  # the same code in other forms
     yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)
