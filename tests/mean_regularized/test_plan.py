@@ -12,7 +12,7 @@ from skpmtl import (
     PublishedMeanRegMTL,
 )
 from skpmtl.exchange.plan import NoiseParties
-from skpmtl.mean_regularized.errors import LEAST_ROUNDS, SHARE
+from skpmtl.mean_regularized.errors import LEAST_ROUNDS, share
 from skpmtl.mean_regularized.plan import MeanPlan, alone_weight, auto_rounds, columns_for
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
@@ -296,7 +296,9 @@ def test_who_may_have_standard_errors():
     for n_rounds in (LEAST_ROUNDS, 30):
         plan = plan_of(PrivateMeanRegMTL(), n_rounds=n_rounds, **with_errors)
         assert plan.no_errors is None
-        assert plan.deviation.mu == pytest.approx(plan.mu * math.sqrt(SHARE), rel=1e-12)
+        part = share(plan.n_tasks, plan.mu, plan.adjacency)
+        assert part in (0.05, 0.1)
+        assert plan.deviation.mu == pytest.approx(plan.mu * math.sqrt(part), rel=1e-12)
         mus = [entry["mu"] for entry in plan.releases()]
         assert sum(mu * mu for mu in mus) == pytest.approx(plan.mu**2, rel=1e-9)
     for given, why in (
