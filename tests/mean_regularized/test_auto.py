@@ -18,6 +18,7 @@ from skpmtl import (
     PrivateMeanRegMTLClassifier,
     PublishedMeanRegMTL,
 )
+from skpmtl.exchange.protocol import Population
 from skpmtl.local.average import (
     CLASS_STRENGTHS,
     HELD,
@@ -34,6 +35,7 @@ from skpmtl.rounds.curator import shrinkage
 from skpmtl.rounds.plan import bins, common_length, histogram, path, speeds, sum_of_bins
 from skpmtl.tables.public_init import PublicInit
 from skpmtl.tables.table import TaskTable, differences
+from tests.helpers.sites import play
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -518,3 +520,30 @@ def test_scores_that_are_given_are_those_of_a_centre(C, loss, n, d):
         )
         assert_allclose(other[1] + start, one[1], rtol=1e-9, atol=1e-12)
         assert_allclose(other[0], one[0], rtol=1e-9)
+
+
+def test_rounds_within_a_given_bound_state_the_noise_that_is_left():
+    """Recounted from chosen releases; the means of two clusters are what these add up to."""
+    rng = np.random.default_rng(0)
+    est = PrivateMeanRegMTL(
+        epsilon=4.0, n_rounds=6, clip_norm=1.0, tasks=range(60), unseen_task="mean",
+        clusters={k: "aab"[k % 3] for k in range(60)}, target_range=(-3.0, 9.0),
+        init={"coef": [1.0, 0.0, -1.0], "intercept": 2.0},
+    )  # fmt: skip
+
+    def release(query, name, mechanism):
+        return mechanism.noise_std * (rng.normal(size=mechanism.shape) + 3.0)
+
+    billboard, queries, replies = play(est, Population(np.arange(60), 3), release)
+    *rounds, last = queries
+    reach = np.array([60 / 40, 60 / 20])
+    moves = np.array([reach[:, None] * reply["update"].reshape(2, 3) for reply in replies[:-1]])
+    noise = [reach * query.mechanisms["update"].noise_std for query in rounds]
+    factors, left = shrinkage(moves, moves.sum(axis=0), np.array(noise))
+    assert len(moves) == 6 and (0.0 < factors).all() and (factors < 0.99).all()
+    assert_allclose(billboard.centres, moves.sum(axis=0))
+    assert_allclose(billboard.shrinkage, factors)
+    assert_allclose(billboard.noise_std, left)
+    level = replies[-1]["intercept"].ravel() * reach + last.public["middle"] + 2.0
+    assert_allclose(np.ravel(billboard.mean_intercept), level)
+    assert len(billboard.releases) == len(billboard.report.releases) == 7
