@@ -290,8 +290,7 @@ class Sites:
             and now - self._knocked.get(node, -np.inf) >= self._pauses.get(node, wait)
         ]  # fmt: skip
         self._knocked.update(dict.fromkeys(wanted, now))
-        settings = {"study": self.study.digest, "name": self.study.name, "skpmtl": __version__}
-        content = {node: self._write(node, **settings) for node in wanted}
+        content = {node: self._write(node) for node in wanted}
         sent = self.grid.push(self._messages(content, MessageType.QUERY))
         self._knocks = {
             n: (node, at) for n, (node, at) in self._knocks.items()
@@ -595,9 +594,7 @@ class Sites:
         while left:
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = left - self.silent
-            content = {
-                n: self._write(n, arrays, study=self.study.digest, public=text) for n in nodes
-            }
+            content = {n: self._write(n, arrays, public=text) for n in nodes}
             for node, reply in self._send(content, MessageType.EVALUATE, again=True).items():
                 left.discard(node)
                 try:
@@ -644,10 +641,8 @@ class Sites:
         return self._head(first, public=text, statistic=query.statistic), arrays
 
     def _head(self, first, **settings):
-        return {
-            "study": self.study.digest, "run": self.journal.token, "number": self.journal.place,
-            "first": first, **settings,
-        }  # fmt: skip
+        place = {"run": self.journal.token, "number": self.journal.place, "first": first}
+        return {**place, **settings}
 
     def _inform(self, kind, query, extra):
         """Ask nodes, each with what it does not know yet. -> {node: content}
@@ -680,9 +675,12 @@ class Sites:
 
     # ----------------------------------------------------------------------- messages
     def _settings(self, node, settings):
-        """With the mark of the node's books, without which it does not answer."""
+        """With the mark of the node's books, without which it does not answer, and what it names
+        where it has another study or version."""
         mark = self.marks.of(self._name(node))
-        return settings if mark is None else {**settings, "mark": json.dumps(mark)}
+        mark = {} if mark is None else {"mark": json.dumps(mark)}
+        study = {"study": self.study.digest, "name": self.study.name, "skpmtl": __version__}
+        return {**study, **settings, **mark}
 
     def _write(self, node, arrays=None, **settings):
         settings = self._settings(node, settings)

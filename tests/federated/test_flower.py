@@ -337,6 +337,25 @@ def test_site_with_another_study_does_not_answer(tmp_path, change, caplog):
     assert not list(tmp_path.glob("site*/*/state.npz"))
 
 
+def test_site_with_another_study_in_between_says_which(tmp_path):
+    """Also in answer to a query, since a site that is back at once is not enrolled again."""
+    study = study_of("rounds")
+
+    def broken(node, message, reply):
+        if node == 1001 and "train" in message.metadata.message_type:
+            other = asdict(study_of("rounds", name="other"))
+            (tmp_path / "other.json").write_text(json.dumps(other))
+            path = tmp_path / "site1.toml"
+            path.write_text(path.read_text().replace("study.json", "other.json"))
+        return reply
+
+    curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    reasons = {e["reason"] for e in read_log(tmp_path / "curator") if e["event"] == "trouble"}
+    assert {r.split(": ", 2)[2] for r in reasons} == {
+        "it takes part in ['other'], and not in 'test': add the study"
+    }
+
+
 def test_two_sites_with_one_task(tmp_path):
     study = study_of("rounds")
     with pytest.raises(ValueError, match="Every task belongs to one site"):
