@@ -18,6 +18,7 @@ from skpmtl import (
     save_billboard,
 )
 from skpmtl.exchange.protocol import Population
+from skpmtl.model_protected.plan import rounds_of
 from skpmtl.rounds.curator import shrinkage
 from skpmtl.rounds.plan import common_length
 from skpmtl.tables.relation import read_relation
@@ -121,6 +122,10 @@ def test_centres_are_shrunk_by_their_noise_and_by_chance(cls, clear):
         plan = queries[0].mechanisms["bins"]
         length = common_length(replies[0]["bins"], plan.noise_std, m)
         assert length > 0
+    if cls is MPMTLLowRank:  # bounds that fall once the length is known
+        bounds = rounds_of(est, population, 3).bounds(length)
+        assert [queries[k].public["clip_norm"] for k in rounds] == bounds
+        assert bounds[1] < bounds[0]
     assert [queries[k].public["own_units"] for k in rounds] == [int(not clear)] * len(rounds)
     F = read_relation(est.relation, population.tasks).weights(population.tasks)
     chance = 2.0 * (length or 1.0) ** 2 * np.sum(F**2, axis=0)
