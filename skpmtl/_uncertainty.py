@@ -135,14 +135,12 @@ class Intervals:
         rows, residuals = self._rows_to_score(X, task), getattr(self.billboard_, "residuals", None)
         known = "covariance_" in vars(self)
         if not known and residuals is None:
-            raise ValueError(
-                f"This {type(self).__name__} keeps no posterior of its models"
-                + (
-                    ": pass uncertainty=True and fit again, or personalize() the task."
-                    if "uncertainty" in self.get_params(deep=False)
-                    else "; those with a parameter uncertainty= do."
-                )
-            )
+            remedy = "; those with a parameter uncertainty= do."
+            if self.loss != "squared":
+                remedy = f', which is that of loss="squared", and not of {self.loss!r}.'
+            elif "uncertainty" in self.get_params(deep=False):
+                remedy = ": pass uncertainty=True and fit again, or personalize() the task."
+            raise ValueError(f"This {type(self).__name__} keeps no posterior of its models{remedy}")
         y = self._row_values(rows, None)
         variance, dof = np.full((2, *y.shape), np.inf)
         if known:

@@ -316,7 +316,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if self._rounds(population, relation) is None:
             task_side = LevelTaskSide(LocalModels(some, **settings), table, settings)
         else:
-            loss = population.loss if population.n_classes else self.loss
+            counts = self.loss == "poisson" and not population.n_classes
+            loss = self.loss if counts else population.loss
             problem = Problem(loss, population.n_outputs, self.fit_intercept)
             task_side = RelatedTaskSide(some, relation, problem, settings)
             to = relation.weights(table.tasks)

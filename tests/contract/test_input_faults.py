@@ -428,3 +428,20 @@ def test_a_loaded_billboard_brings_its_classes(tmp_path):
     assert there.classes == there.classes_.tolist() == ["no", "rare", "yes"]
     there.personalize(X, np.where(LABELS, "yes", "no"), task=TASK)
     np.testing.assert_allclose(there.coef_, est.coef_)
+
+
+# --------------------------------------------------------- options that a loss does not have
+@pytest.mark.parametrize("loss", ["poisson", "huber"])
+@pytest.mark.parametrize("cls, options, said", [
+    (skpmtl.PrivateMTL, {"uncertainty": True}, 'that of loss="squared"'),
+    (skpmtl.PrivateMeanRegMTL, {"uncertainty": "unseen", "unseen_task": "mean"}, "posterior"),
+    (skpmtl.MPMTLLowRank, {"outliers": "tasks", "alpha": 0.1, "epsilon": None}, "loss="),
+])  # fmt: skip
+def test_options_that_a_loss_does_not_have_are_refused(loss, cls, options, said):
+    est = cls(loss=loss, tasks=TASKS, **options)
+    with pytest.raises(ValueError, match=said):
+        est.fit(X, LABELS, task=TASK)
+    assert not hasattr(est, "coef_")
+    est = skpmtl.PrivateMTL(loss=loss, tasks=TASKS).fit(X, LABELS, task=TASK)
+    with pytest.raises(ValueError, match=f"and not of '{loss}'"):
+        est.predict_interval(X, task=TASK)

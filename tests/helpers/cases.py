@@ -416,6 +416,7 @@ def _losses():
     # Squared loss, of rows that a task has weighed.
     yield _case(PrivateMTL, loss="huber", epsilon=1e3, unseen_task="mean")
     yield _case(MPMTLLowRank, loss="huber", form="csr")
+    yield _case(MPMTLLowRank, loss="huber", epsilon=1e4, **related)
     yield _case(PrivateMeanRegMTL, loss="huber", epsilon=8.0, form="wide", tasks=False)
     yield _case(LocalOnly, loss="huber", init=START)
     yield _case(PrivateMeanRegMTL, loss="huber", clusters=CLUSTERS, init=START, **few, **slow)
@@ -444,6 +445,7 @@ def _exact():
     few_tasks = (pytest.mark.filterwarnings("ignore:relation=:UserWarning"),)
     related = {"relation": RELATION, "marks": few_tasks, "close": 1e-2, "tol": 1e-9}
     yield _case(MPMTLLowRank, alpha=0.1, epsilon=None, **related)
+    yield _case(MPMTLGroupSparse, loss="huber", epsilon=None, relation=RELATION, marks=few_tasks)
     own = {"epsilon": None, "tol": 1e-9, "close": 1e-3}
     yield _case(MPMTLLowRank, alpha=0.1, outliers="tasks", outlier_alpha=0.05, **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.02, outliers="entries", **own)
