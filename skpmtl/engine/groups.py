@@ -331,24 +331,11 @@ def starts_of(released, k, std, numbers):
 class GroupSearch:
     """Groups of one fit, from query to query.
 
-    Parameters
-    ----------
-    course : object
-        With `plan`, `m`, `billboard`, and generators ``query(share, statistic, words, mechanism,
-        combine, **public)``; see `skpmtl.engine.curator`.
-
-    Attributes
-    ----------
-    groups : Groups or None
-        None before `find` has found some.
-    outcome : str
-        For the report.
-    rank : int
-        Of the span.
-    size, least : float
-        Of models in it; and two std of the noise of a count of the last round.
-    doubt : ndarray (K,) or None
-        Variances of the levels of groups; None before the first round.
+    `course` has `plan`, `m`, `billboard`, and generators ``query(share, statistic, words,
+    mechanism, combine, **public)``, see `skpmtl.engine.curator`. `groups` are None before `find`
+    has found some, `outcome` is for the report, `rank` that of the span, `size` and `least` are of
+    models in it and two std of the noise of a count of the last round, and `doubt` (K,) has
+    variances of the levels of groups, None before the first round.
     """
 
     def __init__(self, course):
@@ -357,27 +344,18 @@ class GroupSearch:
         self.doubt = None
 
     def find(self, shares, share_of_levels, spectrum, moment, centre, snr):
-        """Groups in the span of the directions that stand out, about a public centre.
+        """Groups in the span of the directions that stand out, about a public centre (d,).
 
         They are taken where the evidence of all tasks, less the numbers of the centres (Akaike), is
         `_CLEAR` std above that of the structures so far (`_SURE` nats a task without noise), and a
-        spread of the shape of the structures is not clearly likelier than an even one: such
-        centres cover what is no group. K is the largest number
-        with `_ENOUGH` of the best evidence whose groups hold `_HELD` std of a count: poor
-        starting points of many groups are better, once refined, than good ones of few.
+        spread of the shape of the structures is not clearly likelier than an even one: such centres
+        cover what is no group. K is the largest number with `_ENOUGH` of the best evidence whose
+        groups hold `_HELD` std of a count: poor starting points of many groups are better, once
+        refined, than good ones of few.
 
-        Parameters
-        ----------
-        shares : sequence of four budget shares
-            Of size, cells, number and spread.
-        share_of_levels : budget share
-            Of cells of levels, where models have no groups.
-        spectrum : Spectrum
-        moment : ndarray (d, d)
-            Shape of the prior so far.
-        centre : ndarray (d,)
-        snr : (float, float)
-            Centre and spread of log10(snr) of models under that prior.
+        `shares` are four, of size, cells, number and spread; `share_of_levels` is for cells of
+        levels, where models have no groups. `moment` (d, d) is the shape of the prior so far, and
+        `snr` the centre and spread of log10(snr) of models under it.
         """
         course, k = self.course, min(spectrum.rank, MOST_DIRECTIONS)
         self.outcome = "none"

@@ -32,20 +32,9 @@ _SHARP = 0.2
 class Refinement:
     """The moment of one fit, from vote to vote.
 
-    Parameters
-    ----------
-    n_tasks : int
-    tilt : float
-        See `skpmtl.privacy.moments.shrink_matrix`.
-    vote, block : callable
-        See the module.
-
-    Attributes
-    ----------
-    spectrum : Spectrum or None
-        Directions that few rows refine; None before `sharpen` has found some.
-    floor : float
-        What its floor is multiplied by.
+    `tilt` is that of `shrink_matrix`; for `vote` and `block` see the module. `spectrum` has the
+    directions that few rows refine, None before `sharpen` has found some, and `floor` is what its
+    floor is multiplied by.
     """
 
     def __init__(self, n_tasks, tilt, vote, block):

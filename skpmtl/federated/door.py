@@ -50,23 +50,11 @@ class Door:
     """Serves on `port`, on all addresses of the machine, until the process ends.
 
     `certificate` and `key` are those of the SuperLink, `authority` issued the certificate. Raises
-    OSError when the port cannot be opened.
-
-    Attributes
-    ----------
-    inner : int
-        Port of the SuperLink on this machine; 0: there is none.
-    keys : dict of bytes to str
-        Names of the sites by their public keys (PEM).
-    studies : dict of str to str
-        Digests of the studies by name.
-    seen : dict of str to float
-        When a site was let in last, by `time.monotonic`.
-    refused : dict of str to str
-        Why a site was not let in the last time; of one whose key is not known, by the name it gives
-        itself.
-    handshakes : dict of str to float
-        Reasons of TLS why callers went away before they said who they are, and when last.
+    OSError when the port cannot be opened. `inner` is the port of the SuperLink on this machine, 0:
+    there is none; `keys` has names of the sites by their public keys (PEM), `studies` digests of
+    the studies by name. `seen` has when a site was let in last, by `time.monotonic`, `refused` why
+    it was not the last time (of one whose key is not known, by the name it gives itself), and
+    `handshakes`, by reasons of TLS why callers went away before they said who they are, when last.
     """
 
     def __init__(self, port, certificate, key, authority, bells):

@@ -31,16 +31,10 @@ def alone_weight(ratio, crowd):
     """Prior weight of a task that it is better off alone, against 1 for the centre.
 
     It holds for a centre as long as the task's own model; the task scales it by the two lengths
-    (`PersonalModels`).
-
-    Parameters
-    ----------
-    ratio : float
-        See `RoundsPlan`; infinite without noise.
-    crowd : float
-        Numbers of all shared models over the tasks. By so much, in the mean, a shared model fits
-        the rows that it was learnt from better than others, in logarithms of likelihoods, as in
-        Akaike's criterion: the evidence of tasks of the fit is corrected by it, up to a bound.
+    (`PersonalModels`). `ratio` is that of `RoundsPlan`, `crowd` the numbers of all shared models
+    over the tasks: by so much, in the mean, a shared model fits the rows that it was learnt from
+    better than others, in logarithms of likelihoods, as in Akaike's criterion. The evidence of
+    tasks of the fit is corrected by it, up to a bound.
     """
     return (0.1 + 3.0 / ratio) * math.exp(min(crowd, _MOST_CROWD))
 

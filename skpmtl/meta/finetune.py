@@ -67,21 +67,12 @@ _NO_NOISE = np.empty((0, 0, 0, 0))
 
 
 class FineTuner:
-    """Models of the tasks of a table around an initialisation.
+    """Models of the tasks of a table of dense rows around an initialisation.
 
-    Parameters
-    ----------
-    table : TaskTable
-        Dense rows.
-    loss : {"squared", "logistic", "multinomial"}
-    init : ndarray (n_outputs, n_features + fit_intercept)
-        The intercept comes last. Or (n_tasks, ...), one for every task.
-    fit_intercept : bool
-    init_error : float or ndarray (n_tasks,), default=0.0
-        Public estimate of the squared error of a score of the initialisation in units of the
-        noise: the more, the less tasks hold on to it.
-    own : ndarray (n_tasks, n_outputs), default=None
-        What every task adds to the intercept of the initialisation.
+    `init` is (n_outputs, n_features + fit_intercept), the intercept last, or (n_tasks, ...), one
+    for every task; `own` (n_tasks, n_outputs) is what every task adds to the intercept of it.
+    `init_error`, one or of every task, is a public estimate of the squared error of a score of the
+    initialisation in units of the noise: the more, the less tasks hold on to it.
     """
 
     def __init__(self, table, loss, init, fit_intercept, init_error=0.0, own=None):

@@ -76,30 +76,14 @@ def release_prior(
     population, diagonal, *, moment, vote, classification, tilt, centres=None, refine=None,
     made=None, log=None,
 ):  # fmt: skip
-    """The curator of the method, see `skpmtl.exchange`.
+    """The curator of the method, see `skpmtl.exchange`. -> PriorBillboard
 
-    Parameters
-    ----------
-    population : Population
-    diagonal : bool
-        Whether second moments are diagonals.
-    moment, vote : list of mechanisms
-        Of the releases of the second moment, and of the votes before each and at the end; None for
-        one without noise.
-    classification : bool
-    tilt : float
-        See `shrink_matrix`.
-    centres : Centres, default=None
-        About which second moments are; None: about 0.
-    refine : list of mechanisms, default=None
-        Of three votes on evidence for every moment, on rank and floor, or on step, new directions
-        and floor (`skpmtl.engine.refine`); None: no such votes.
-    made : list, default=None
-        Receives (name, statistic, mechanism) of the votes on evidence, and of the rounds of blocks.
-
-    Returns
-    -------
-    PriorBillboard
+    `moment` and `vote` are mechanisms of the releases of the second moment, and of the votes before
+    each and at the end, None for one without noise. Second moments are diagonals if `diagonal`, and
+    about `centres`, None: about 0. `refine` are those of three votes on evidence for every moment,
+    on rank and floor, or on step, new directions and floor (`skpmtl.engine.refine`); None: no such
+    votes. `made` receives (name, statistic, mechanism) of the votes on evidence, and of the rounds
+    of blocks. `tilt`: see `shrink_matrix`.
     """
     m, d = population.n_tasks, population.n_features
     low, high = VOTE_RANGE[classification]
