@@ -8,6 +8,7 @@ _ORDER = (
     "plot_curves.py",
     "plot_missing_outcomes.py",
     "plot_private_mean.py",
+    "plot_how_sure.py",
     "plot_public_start.py",
     "plot_task_facts.py",
     "plot_few_shot.py",

@@ -4,6 +4,7 @@ The posterior has the model as its mean, whatever the option; and it stays with 
 """
 
 import json
+import logging
 import pickle
 
 import numpy as np
@@ -151,3 +152,42 @@ def test_posteriors_of_others_depend_on_releases_only(case):
     pair = arguments(case, data), arguments(case, neighbour(case, data))
     result = audit(certain(case), *pair, replay=True)
     assert result.passed, str(result)
+
+
+@every(PLAIN)
+@pytest.mark.spread(3)
+def test_covariances_leave_nowhere(case, tmp_path, caplog, capsys):
+    """Who has all that is published, printed, logged, or kept for a restart finds no number of a
+    posterior in it, as text or as bytes."""
+    data, est = long_data(), certain(case).set_params(verbose=1)
+    with caplog.at_level(logging.DEBUG):
+        X, y, task = data
+        parts = write_parts(tmp_path, np.asfortranarray(X), y, task, [[1, 4], [0, 2, 3, 5]])
+        own = fit_shards(est, parts, journal=tmp_path / "journal")
+        fit(est, *arguments(case, data))
+    public = est.export_billboard()
+    save_billboard(est, tmp_path / "board.npz")
+    text = [repr(est), str(est.privacy_), repr(est.privacy_), repr(public), caplog.text]
+    text = "\n".join([*text, *capsys.readouterr(), est.privacy_.to_json()])
+    files = [path for path in (tmp_path / "journal").rglob("*") if path.is_file()]
+    assert files
+    binary = [pickle.dumps(public), (tmp_path / "board.npz").read_bytes()]
+    binary += [path.read_bytes() for path in files]
+    for path in [tmp_path / "board.npz", *files]:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                binary += [arrays[name].tobytes() for name in arrays.files]
+                assert not {name.strip("_") for name in arrays.files} & set(POSTERIOR)
+    binary, secrets = b"\n".join(binary), 0
+    for fitted_est in (est, own):
+        # Where they are kept they are found in this way.
+        assert fitted_est.covariance_.max().tobytes() in pickle.dumps(fitted_est)
+        for name in POSTERIOR[:2]:
+            assert name not in text
+            for value in np.unique(getattr(fitted_est, name)):
+                if value in (0.0, 1.0):  # numbers that stand anywhere
+                    continue
+                secrets += 1
+                assert repr(float(value))[:9] not in text or abs(value) < 1e-6
+                assert value.tobytes() not in binary
+    assert secrets > 10

@@ -11,7 +11,7 @@ SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "doc" / "examples").glob
 SLOW = {
     "plot_private_selection", "plot_school", "plot_missing_outcomes", "plot_new_tasks",
     "plot_fedmtl", "plot_private_mean", "plot_audit", "plot_few_shot", "plot_task_facts",
-    "plot_public_start", "plot_curves",
+    "plot_public_start", "plot_curves", "plot_how_sure",
 }  # fmt: skip
 NEEDS = {"plot_task_facts": "statsmodels"}
 
