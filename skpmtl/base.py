@@ -828,7 +828,8 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = self._is_private()
-        tags.target_tags.positive_only = DATAFITS[self.loss].has_exposures
+        known = isinstance(self.loss, str) and self.loss in DATAFITS  # tags are asked before `fit`
+        tags.target_tags.positive_only = known and DATAFITS[self.loss].has_exposures
         return tags
 
 

@@ -45,7 +45,7 @@ def _start_afresh():  # a forked child has none of its parent's threads
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_start_afresh)
-_cpu_count = cache(joblib.cpu_count)
+_N_CPUS = joblib.cpu_count()
 _controller = cache(ThreadpoolController)
 
 
@@ -101,7 +101,7 @@ def get_num_threads():
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) > 0:
             return int(value)
-    return _cpu_count()
+    return _N_CPUS
 
 
 @contextmanager

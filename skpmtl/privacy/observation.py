@@ -2,6 +2,7 @@
 
 import builtins
 import contextlib
+import gc
 import io
 import logging
 import os
@@ -10,6 +11,7 @@ import sys
 import tempfile
 import types
 import warnings
+import weakref
 
 _COMPILED = (".nbi", ".nbc", ".pyc")  # written when loops are compiled, not by the fit
 _MODES = frozenset("wax+")
@@ -32,6 +34,7 @@ def _is_engine(name):
 
 
 _FIXED = (str, bytes, bool, types.NoneType, types.ModuleType, property, types.BuiltinFunctionType)
+_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 
 
 @contextlib.contextmanager
@@ -197,6 +200,8 @@ def _keep(found, name, value):
     """By its pickle, where it has one; the size of others."""
     if isinstance(value, _FIXED) or callable(value) or not _holds(value):
         return
+    if isinstance(value, _WEAK) and value:
+        gc.collect()  # what nobody holds any more may still be there
     try:
         found[name] = pickle.dumps((found.get(name), value))
     except Exception:

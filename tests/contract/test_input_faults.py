@@ -7,7 +7,9 @@ import pandas as pd
 import polars as pl
 import pytest
 from scipy import sparse
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.utils.validation import check_is_fitted
 
 import skpmtl
 from skpmtl import (
@@ -15,6 +17,7 @@ from skpmtl import (
     FedMTLClassifier,
     FedMTLRegressor,
     LeaveTasksOut,
+    LocalOnly,
     LocalOnlyClassifier,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
@@ -445,3 +448,12 @@ def test_options_that_a_loss_does_not_have_are_refused(loss, cls, options, said)
     est = skpmtl.PrivateMTL(loss=loss, tasks=TASKS).fit(X, LABELS, task=TASK)
     with pytest.raises(ValueError, match=f"and not of '{loss}'"):
         est.predict_interval(X, task=TASK)
+
+
+@pytest.mark.parametrize("loss", [1e-300, ["squared"], np.array(["poisson", "huber"])])
+def test_a_loss_that_is_none_is_an_error_of_fit_alone(loss):
+    est = LocalOnly(loss=loss)
+    with pytest.raises(ValueError, match="'loss' parameter"):
+        est.fit(X, LABELS, task=TASK)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(est)

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+import weakref
 
 import numpy as np
 
@@ -107,4 +108,19 @@ def test_what_stays_in_classes_and_defaults_is_seen():
         assert lasting(Keeps()) != before
 
 
+class Rows:
+    pass
+
+
+def test_what_nobody_holds_any_more_has_not_stayed():
+    before = lasting(Keeps())
+    rows = Rows()
+    rows.itself = rows  # so that only the garbage collector frees it
+    WEAK[rows] = 1
+    assert lasting(Keeps()) != before
+    del rows
+    assert lasting(Keeps()) == before
+
+
 KEPT = {}
+WEAK = weakref.WeakKeyDictionary()
