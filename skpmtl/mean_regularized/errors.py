@@ -68,9 +68,9 @@ class StandardErrors(Public):
     std: np.ndarray | None = None
     noise_std: np.ndarray | None = None  # (n_rows, size), of the noise alone
     reason: str | None = None
-    dof: float = math.inf  # degrees of freedom of `std`
+    dof: float | None = None  # degrees of freedom of `std`; None: it is known
 
-    constraints = {"dof": [Interval(Real, 0, None, closed="right")]}
+    constraints = {"dof": [Interval(Real, 0, None, closed="neither"), None]}
     added = ("dof",)
 
     def declared(self, n_rows, size):
@@ -91,7 +91,8 @@ class StandardErrors(Public):
 
     def interval(self, coverage):
         """-> lower and upper ends, (n_rows, size) each"""
-        reach = stdtrit(self.dof, 0.5 * (1.0 + coverage)) * self.std
+        dof = math.inf if self.dof is None else self.dof
+        reach = stdtrit(dof, 0.5 * (1.0 + coverage)) * self.std
         return self.estimate - reach, self.estimate + reach
 
 
@@ -255,7 +256,7 @@ class Deviations:
     / abs(D)^2, `shown` (size,) J, and `dof` are the degrees of freedom of what follows.
     """
 
-    def __init__(self, centre, spread, share, shown, dof=math.inf):
+    def __init__(self, centre, spread, share, shown, dof=None):
         self.centre, self.spread, self.share, self.shown = centre, spread, share, shown
         self.dof = dof
         variance = share.copy()
