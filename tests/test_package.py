@@ -181,4 +181,4 @@ def test_type_hints_are_those_of_constraints_and_docstrings():
     for module in stubs.MODULES:
         written = stubs.path(module)
         assert written.read_text() == stubs.stub(module), "run python -m tests.stubs"
-    assert (ROOT / "skpmtl" / "py.typed").exists()
+    assert (Path(skpmtl.__file__).parent / "py.typed").exists()

@@ -518,7 +518,7 @@ def _noise_ratio(groups, entry, risk):
         return np.nan, False
     for draws in groups:
         centred = draws - draws.mean(axis=0)
-        if entry["norm"] in ("frobenius", "nuclear"):
+        if entry["norm"] in ("frobenius", "nuclear") and draws.ndim == 3:  # no diagonals
             # Entries off the diagonal have half the variance and occur once.
             squares.append(np.square(centred).sum(axis=(1, 2)))
             entries = draws.shape[1] * (draws.shape[1] + 1) // 2

@@ -1,7 +1,9 @@
 """Real multilevel tables: they are what their sources say, and cells are measured once."""
 
 import csv
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ SIZES = {
     "contraception": (1934, 60, 5), "guimmun": (2159, 161, None), "verbagg": (7584, 316, 6),
     "school": (15362, 139, 27),
 }  # fmt: skip
+of_a_clone = pytest.mark.skipif(
+    not (Path(multilevel.__file__).parents[2] / ".git").exists() or shutil.which("git") is None,
+    reason="needs git and a clone",
+)
 
 
 def nested(seed=0, m=12, n=15):
@@ -152,6 +158,7 @@ def test_geometric_mean_is_taken_where_both_are_known():
     np.testing.assert_array_equal(counts, [2, 1, 0])
 
 
+@of_a_clone
 def test_a_package_without_changes_has_the_name_of_its_commit():
     name = multilevel.package_commit()
     assert 10 <= len(name.partition("+")[0]) and len(name.partition("+")[2]) in (0, 6)
@@ -185,6 +192,7 @@ def test_figures_of_intervals():
     assert found["square"] == pytest.approx(0.4, abs=0.05) and found["infinite"] == 0.0
 
 
+@of_a_clone
 def test_intervals_are_measured_once(folder, tmp_path, capsys):
     given = ["--tables", "computer", "--folder", str(folder), "--splits", "1"]
     given += ["--estimators", "PrivateMTL;LocalOnly", "--epsilon", "none"]

@@ -71,8 +71,11 @@ def test_sound_estimators_pass(model, way):
     estimator = model(tasks=range(N_TASKS), **listed(model), **SETTINGS[way])
     result = run(estimator, neighbours(model), n_draws=60, random_state=1)
     assert result.passed, str(result)
-    # The neighbours use up most of what is stated, so that the check has something to see.
-    assert 0.75 < result.sensitivity_observed / result.sensitivity_stated <= 1.0 + 1e-7
+    # The neighbours use up most of what is stated, so that the check has something to see; but
+    # classes vote first, and a vote's sensitivity is attained in tests of structures.
+    votes = model._classification and way != "proximal"
+    ratio = result.sensitivity_observed / result.sensitivity_stated
+    assert (0.1 if votes else 0.75) < ratio <= 1.0 + 1e-7
     assert np.abs(np.array(result.noise_ratio) - 1.0).max() < 0.3
 
 
