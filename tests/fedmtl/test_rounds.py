@@ -312,7 +312,7 @@ def table(scenario):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", reproduce.SCENARIOS)
+@pytest.mark.parametrize("scenario", reproduce.PROTOTYPE)
 def test_the_papers_rule_scores_as_in_the_prototype(scenario):
     row = table(scenario)["similarity, .75-.95"]
     error = row["sd"] / np.sqrt(row["repeats"])  # of our mean over the draws
