@@ -81,8 +81,8 @@ def left_out(
     scales stand side by side in registers, so that a loop over rows serves eight of them.
 
     Rows are multiplied by roots of weights, and so are the residuals. Z[k] = F[k] Q, or Q, comes
-    from `rotate` and T = (diag, off) from `tridiagonal`; by_row (1 + C, N) holds root and responses
-    y, of which there may be several, since most of the work is the same for all. Blocks are
+    from `rotate` and T = (diag, off) from `tridiagonal`; by_row (1 + C, N) holds root and C
+    responses y, which share most of the work. Blocks are
     `folds[k]` runs of consecutive rows: with H the hat matrix and e the residuals, those of a block
     that is left out are exactly (I - H_bb)^-1 e_b. I - H is Z (I + kappa T)^-1 Z' when n <= d, else
     I - kappa times that, less root root' for the intercept.

@@ -21,7 +21,7 @@ the pooled model.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from numbers import Real
 
 import numpy as np
@@ -145,7 +145,7 @@ def release_spread(level, query, noise, spread, n_tasks):
 
     ``query(name, words, mechanism, combine, level)`` generates the released sum.
     """
-    std = 0.0 if spread is None else spread.noise_std
+    std = std_of(spread)
     if level.window is None:
         words = "sum of clipped differences of log evidence, by spread of levels"
         released = yield from query("spread", words, spread, sum_of_differences("spread"), level)
@@ -154,7 +154,7 @@ def release_spread(level, query, noise, spread, n_tasks):
         return replace(level, spread=float(2.0**octaves))
     words = "sum of clipped log2 of the noise of a row"
     total = yield from query("noise", words, noise, clipped_sum("noise", REACH), level)
-    level = level.with_noise(float(total[0]), n_tasks, 0.0 if noise is None else noise.noise_std)
+    level = level.with_noise(float(total[0]), n_tasks, std_of(noise))
     words = "sum of clipped log2 of the spread of levels"
     total = yield from query("spread", words, spread, clipped_sum("spread", REACH), level)
     return level.with_spread(float(total[0]), std, n_tasks)
@@ -351,7 +351,7 @@ class TaskLevels:
     """
 
     def __init__(self, table, related=None):
-        self.table, self.related, self._spreads = table, related, None
+        self.table, self.related = table, related
         self.n = np.asarray(table.support, dtype=float)
         self._weights = weights = table.counts / np.repeat(self.n, table.sizes)
         self.rows = self._means(1)
@@ -378,12 +378,15 @@ class TaskLevels:
 
     def _finer(self, size):
         """Whether the targets of a task vary by less than some bins of so large a window."""
-        if self._spreads is None:
-            table, n = self.table, self.n
-            squares = (table.y - np.repeat(self.targets, table.sizes)) ** 2
-            squares = np.add.reduceat(table.counts * squares, table.offsets[:-1])
-            self._spreads = np.sqrt(squares / np.maximum(n - 1.0, 1e-9)) * (n > 1.0)
         return self._spreads <= _COARSE / PLACES * size
+
+    @cached_property
+    def _spreads(self):
+        """Standard deviations of the targets of a task, (n_tasks,); 0 of one row."""
+        table, n = self.table, self.n
+        squares = (table.y - np.repeat(self.targets, table.sizes)) ** 2
+        squares = np.add.reduceat(table.counts * squares, table.offsets[:-1])
+        return np.sqrt(squares / np.maximum(n - 1.0, 1e-9)) * (n > 1.0)
 
     def scales(self):
         """Root mean square of a task's features about their means, (n_tasks,); NaN of one row."""

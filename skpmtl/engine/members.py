@@ -32,11 +32,12 @@ class Members:
     def levels(self):
         return TaskLevels(self.table)
 
-    def _under(self, structures):
+    def _under(self, structures, found=None):
         """Models under the structures, what these show of levels, and `LocalModels` by which
-        centres are compared; made once."""
+        centres are compared; made once. `found`: what `Evidence.models` gives, where it is known.
+        """
         if self._known[0] is not structures:
-            W, _, energies = self.evidence.models(structures)
+            W, _, energies = self.evidence.models(structures) if found is None else found
             self._known = structures, (W, self.levels.shown(W, energies), self.expanded(W))
         return self._known[1]
 
@@ -191,8 +192,7 @@ class Members:
         m, K = self.table.n_tasks, len(groups.counts)
         if not K:
             return *found, np.ones((m, 1))
-        W, _, energies = found
-        self._known = structures, (W, self.levels.shown(W, energies), self.expanded(W))
+        local = self._under(structures, found)[2]
         own, pooled = self._of_levels(structures, groups, level)
         if groups.levels_alone:
             logs = own + groups.log_weights + _IN
@@ -201,7 +201,7 @@ class Members:
         own = np.broadcast_to(own, (m, K))
         parts = list(self._priors(groups))
         logs = np.full((m, 1 + K * len(parts)), -np.inf)
-        logs[:, 0], local = self.bare(structures) + pooled + _OUT, self._under(structures)[2]
+        logs[:, 0] = self.bare(structures) + pooled + _OUT
         means = [[part] for part in found]
         for i, (root, prior) in enumerate(parts):
             columns = slice(1 + i * K, 1 + (i + 1) * K)

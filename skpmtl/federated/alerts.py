@@ -24,8 +24,8 @@ _TIMEOUT = 30.0  # seconds for one call
 class Alerts:
     """Calls each alert once.
 
-    `target` is a command with its arguments, a URL with http, or None: nobody is called. `after` is
-    how many seconds a site is waited for before somebody is called.
+    `target` is a command with its arguments, an http URL, or None, which sends no alerts. `after`
+    is how many seconds the study waits for a site before it alerts.
     """
 
     def __init__(self, target, after):

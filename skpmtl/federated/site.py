@@ -65,7 +65,7 @@ def read_rows(path, study, task="task", target="y", weight=None):
 class Site(Account):
     """The tasks of one site, with its copy of the study, and its own folder with the ledger.
 
-    `rows` are X, y, task ids and weights as of `read_rows`, of which the last may be missing; other
+    `rows` are X, y, task ids and, where there are some, weights, as of `read_rows`; other
     arguments are as of `Account`. Raises ValueError when rows and study do not go together, and
     Damaged when the books are not as they were left.
     """

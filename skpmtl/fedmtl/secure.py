@@ -102,7 +102,7 @@ def secure_aggregate(
     -------
     shared : ndarray of shape (N, P)
     heads : list of length N, in the form of the argument, new arrays
-    similarity : None, nobody learns it
+    similarity : None; no server and no client learns it
 
     Raises
     ------

@@ -86,7 +86,7 @@ class SpuServers(LocalServers):
     def aggregate(self, shared, heads, task_ids, sizes, thresholds, *, max_heads=None):
         """`fedmtl_aggregate` with aggregation="similarity", on shares.
 
-        Nobody learns the similarity, the third result, which is None.
+        The third result, the similarity, is None: no server and no client learns it.
 
         Parameters are below 2^20 in absolute value, sizes at most 2^16 times apart. Every client
         uploads `max_heads` heads, zero heads included; None: the largest number. Raises ValueError

@@ -89,8 +89,8 @@ def run_rounds(
     The uploads of `others` do not change: they are averaged with, no more. `journal` keeps the
     state after every round; rounds that it has are not run again.
 
-    -> theta; uploads, None with `secure`; similarity of the last round, or None, of which the
-    clients of the table come first; history, dict of ndarray (n_rounds,)
+    -> theta; uploads, None with `secure`; similarity of the last round (the clients of the table
+    come first), or None; history, dict of ndarray (n_rounds,)
     """
     optimizer, personal = schedule.optimizer, schedule.aggregation in PERSONAL
     if schedule.aggregation != "fedprox" and not personal:

@@ -102,7 +102,7 @@ class WideSparse:
 
 
 class RestingModels:
-    """Models of tasks without rows: centres, of which each is kept once."""
+    """Models of tasks without rows: centres, each kept once."""
 
     def __init__(self, fitted, tasks):
         billboard = fitted["billboard_"]

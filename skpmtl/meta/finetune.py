@@ -262,8 +262,8 @@ def tuned(
 ):  # fmt: skip
     """Averages of the models of a task over kinds of priors: around `init`, at `places`, and alone.
 
-    `places` are models (n_outputs, n_features + fit_intercept) that are known without any release,
-    of which the last is 0. `lost`: the initialisation counts for nothing; `init` is then the first
+    `places` are models (n_outputs, n_features + fit_intercept) that are known without any release;
+    the last one is 0. `lost`: the initialisation counts for nothing; `init` is then the first
     of `places`. `plain` is a second initialisation with its init_error, as likely as the first. The
     list `priors` receives `ClassPriors` of classes. -> models (n_tasks, n_outputs, size)
     """

@@ -105,7 +105,7 @@ def release_prior(
         keep(f"vote on the {what} {t + 1}", "clipped differences of log evidence", refine[share])
         if refine[share] is not None:
             billboard.releases.append(released)
-        return released, 0.0 if refine[share] is None else refine[share].noise_std
+        return released, std_of(refine[share])
 
     def block(share, prior, basis, rank):
         public = {"moment": prior, "basis": basis, "rank": rank}
@@ -115,7 +115,7 @@ def release_prior(
         keep(f"moment {t + 1}", words, moment[share])
         if moment[share] is not None:
             billboard.releases.append(S)
-        return S, 0.0 if moment[share] is None else moment[share].noise_std ** 2
+        return S, std_of(moment[share]) ** 2
 
     def keep(name, statistic, mechanism):
         if mechanism is not None:

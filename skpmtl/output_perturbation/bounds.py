@@ -18,8 +18,8 @@ class Bounds:
     """What follows from public bounds on rows and targets for any data.
 
     The first-order condition gives lam ||w - v||^2 = mean of -l'(p) (p - p_v), p = z'w and p_v =
-    z'v, of which the right side is bounded in two ways: by ``slope`` |p - p_v| and by its maximum
-    over p. Rows without the constant feature are scaled down to `max_row_norm`, targets are set to
+    z'v. Its right side is bounded in two ways: by ``slope`` |p - p_v| and by its maximum over p.
+    Rows without the constant feature are scaled down to `max_row_norm`, targets are set to
     `max_target` (None for the logistic loss), and w - v is held within `clip_norm`, if that is not
     None.
     """
