@@ -35,13 +35,14 @@ X_test, y_test, task_test = draw(60)
 # -------------------------------
 # Budget and noise of every round are public. Scores of the mean on rows are not, so they are
 # drawn only for rows that are given; here these are generated, and the warning about private rows
-# is silenced.
+# is silenced. The default learns pooled slopes and levels first, where there are any: ``"free"``
+# gives all rounds to the mean, which is what the display draws.
 import warnings
 
 from skpmtl import PrivacyLeakWarning
 from skpmtl.inspection import ConvergenceDisplay
 
-est = PrivateMeanRegMTL(epsilon=1.0, tasks=range(n_tasks)).fit(X, y, task=task)
+est = PrivateMeanRegMTL(levels="free", epsilon=1.0, tasks=range(n_tasks)).fit(X, y, task=task)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", PrivacyLeakWarning)
     ConvergenceDisplay.from_estimator(est, X_test, y_test, task_test)
