@@ -581,11 +581,13 @@ def poisson_multiplier(epsilon, delta, n_steps, rate, adjacency, group_size=1):
     low, high = -math.inf, math.log(full)
     for _ in range(30):
         found = math.log(max(spent(math.exp(x)), 1e-300))
-        if found <= math.log(epsilon):
-            high = min(high, x)
-        else:
+        if found > math.log(epsilon):
             low = max(low, x)
-        if abs(found - target) <= 1e-3 or high - low < 1e-3:
+        else:
+            high = min(high, x)
+            if found >= math.log(0.998 * epsilon):
+                break
+        if high - low < 1e-3:
             break
         if last is not None and x != last[0]:
             slope = min((found - last[1]) / (x - last[0]), -0.2)

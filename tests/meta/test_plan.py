@@ -7,9 +7,11 @@ import pytest
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
-from skpmtl.meta.plan import MetaPlan
+from skpmtl.meta import plan as plans
+from skpmtl.meta.plan import MetaPlan, poisson_multiplier
 from skpmtl.meta.rules import course, task_weights
-from skpmtl.privacy import gdp_mu
+from skpmtl.privacy import gdp_epsilon, gdp_mu
+from skpmtl.tables.relation import read_relation
 
 SIZES = np.array([12, 30, 7])
 MU = gdp_mu(1.0, 1e-3)
@@ -174,6 +176,87 @@ def test_poisson_batches():
     assert plan.accountant() != plan_of().accountant()
 
 
+@pytest.mark.parametrize("adjacency", REACH)
+@pytest.mark.parametrize(("epsilon", "rate", "group"), [(0.5, 0.05, 2), (3.0, 0.6, 4)])
+def test_noise_for_groups_is_found_from_below_the_budget(
+    adjacency, epsilon, rate, group, monkeypatch
+):
+    """The search, with an accountant of a closed form in place of half a second of convolutions."""
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    asked = []
+
+    def accountant(z, n_steps, rate, delta, adjacency, group_size):
+        asked.append((delta, adjacency, group_size))
+        return float(gdp_epsilon(group_size * math.sqrt(n_steps) * rate * factor / z, delta))
+
+    monkeypatch.setattr(plans, "poisson_epsilon", accountant)
+    search, delta, factor = poisson_multiplier.__wrapped__, 1e-4, 1.0
+    z = search(epsilon, delta, 7, rate, adjacency, group)
+    if adjacency == "replace-one":  # by way of the data without the group
+        epsilon, delta = epsilon / 2.0, delta / (1.0 + math.exp(epsilon / 2.0))
+    exact = group * math.sqrt(7) * rate / gdp_mu(epsilon, delta)
+    assert exact * (1.0 - 1e-12) <= z <= 1.005 * exact
+    assert len(asked) <= 8 and set(asked) == {(delta, "zero-out", group)}
+    factor = 100.0  # a detour that costs more than all records in each step do
+    given = (2.0 * epsilon, 1e-4) if adjacency == "replace-one" else (epsilon, delta)
+    full = group * REACH[adjacency] * math.sqrt(7) / gdp_mu(*given)
+    assert search(*given, 7, rate, adjacency, group) == pytest.approx(full)
+    assert search(*given, 7, 1.0, adjacency, group) == pytest.approx(full)
+
+
+@pytest.mark.parametrize("mode", ["task-global", "local", None])
+def test_updates_of_a_relation_move_the_starts_of_all_tasks_by_as_much(mode):
+    """The gain makes of sum_k weight_k b_k (v_k move) the move, and of noise what is stated."""
+    m, rng = 12, np.random.default_rng(0)
+    facts = rng.normal(size=(m, 2))
+    settings = {"privacy": "task-global" if mode is None else mode, "delta": 1e-5, "visits": 2}
+    plan = plan_of(
+        sizes=rng.integers(5, 40, size=m), relation=facts, fit_intercept=True,
+        epsilon=None if mode is None else 300.0, target_range=(-1.0, 5.0),
+        init={"coef": np.arange(4.0), "intercept": 1.5}, **settings,
+    )  # fmt: skip
+    relation = read_relation(facts, np.arange(m), quiet=True)
+    assert plan.relation.rank == 3
+    b, v = relation.weights(np.arange(m)), relation.rows(np.arange(m))
+    np.testing.assert_allclose(np.linalg.norm(plan.to, axis=1), np.linalg.norm(b, axis=1))
+    moved = rng.normal(size=(3, 1, 5))
+    sent = np.einsum("k,kr,kos->ros", plan.weights, plan.to, plan.starts(moved, slice(None)))
+    np.testing.assert_allclose(np.tensordot(plan.gain, sent / m, axes=1), moved, atol=1e-9)
+    np.testing.assert_allclose(
+        plan.starts(moved, np.array([7, 2]))[1], np.tensordot(v[2], moved, 1)
+    )
+    # All tasks start from the public model, in units of half of the range about its middle.
+    start = (np.append(np.arange(4.0), 1.5) - 2.0 * np.eye(5)[4]) / plan.target_scale
+    np.testing.assert_allclose(plan.starts(plan.begin, slice(None))[:, 0], np.tile(start, (m, 1)))
+    assert "public rows of the relation" in plan.notes()["relation"]
+    assert "relation" not in plan_of().notes() | plan_of().public_inputs()
+    noise = plan.noise_of_init()
+    if mode is None:
+        assert noise.tolist() == [0.0] * 3
+        return
+    assert plan.public_inputs()["relation"] == plan.relation.describe()
+    assert "noise over the longest way" not in plan.public_inputs()
+    one = plan.noise_std**2
+    if mode == "task-global":
+        one = 5 * (0.2 * plan.noise_std / plan.sizes) ** 2
+    left = 0.5 * -math.expm1(-2.0 * plan.gained) / (2.0 * plan.gained)
+    each = (plan.to @ plan.gain.T) * plan.weights[:, None] / plan.tasks_per_round
+    total = 2 * np.sum(each**2 * one[:, None], axis=0)
+    np.testing.assert_allclose(noise, 5 * 0.7**2 * left * total)
+
+
+def test_columns_of_a_relation_follow_from_the_budget():
+    """As many as leave half of the error of none, and 64 at most."""
+    ranks, facts = [], np.random.default_rng(1).normal(size=(120, 80))
+    for epsilon in (0.01, 1.0, 3.0, 1e9):
+        plan = plan_of(sizes=[30] * 120, relation=facts, epsilon=epsilon, delta=1e-6)
+        ranks.append(plan.relation.rank)
+        assert plan.least <= 0.5 or plan.relation.rank == 1
+        plan._settle(DPMetaInit(), ranks[-1] + 1)
+        assert plan.least > 0.5 or ranks[-1] == 64
+    assert ranks[0] == 1 < ranks[1] < ranks[2] <= ranks[3] == 64
+
+
 @pytest.mark.slow
 def test_many_rates_are_rounded_up():
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
@@ -206,7 +289,14 @@ def test_what_a_plan_says():
     local = plan_of(privacy="local", delta=1e-5)
     assert local.guarantee == "local DP per task" != plan.guarantee
     assert "batch_size" not in local.public_inputs() and "group_size" not in local.public_inputs()
-    assert local.mechanism() != plan.mechanism() and local.own_assumptions != plan.own_assumptions
+    assert local.mechanism() != plan.mechanism()
+    assert "before anything leaves it" in plan.own_assumptions[0]
+    assert "nobody else is trusted" in local.own_assumptions[0]
+    assert "parallel" in plan.notes() and "adjacency" not in plan.notes()
+    assert "adjacency" in local.notes() and "parallel" not in local.notes()
+    assert "parallel" not in plan_of(max_rows_per_unit=3).notes()
+    nothing = MetaPlan.nothing()
+    assert set(nothing) == set(plan.task(0)) and not any(nothing.values())
     assert local.scheme().endswith("in parallel")
     ranged = plan_of(target_range=(-3.0, 5.0))
     assert ranged.public_inputs()["target_range"] == (-3.0, 5.0)

@@ -151,6 +151,18 @@ def test_against_dp_accounting():
             assert 0.7 * theirs < ours < 1.001 * theirs
 
 
+@pytest.mark.parametrize(("distribution", "n_orders"), [("poisson", 4000), ("logarithmic", 160)])
+@pytest.mark.parametrize(("mu", "n", "delta"), [(0.3, 5.0, 1e-5), (1.5, 1.3, 0.2)])
+def test_epsilon_is_that_of_the_best_order(distribution, n_orders, mu, n, delta):
+    """Proposition 12 of Canonne, Kamath and Steinke (2020), over a fine grid of orders."""
+    centre = math.sqrt(2.0 * math.log(n / delta)) / mu
+    order = 1.0 + centre * np.geomspace(0.1, 10.0, n_orders)
+    rdp = selection_rdp(mu, n, distribution, order)
+    best = min(rdp + np.log(1.0 - 1.0 / order) - np.log(delta * order) / (order - 1.0))
+    ours = selection_epsilon(mu, n, distribution, delta)
+    assert ours == pytest.approx(best, rel=1e-3)
+
+
 # ---------------------------------------------------------------- calibration
 @pytest.mark.parametrize("distribution", [*RANDOM, "compose"])
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 50.0])
@@ -182,4 +194,9 @@ def test_arguments():
         trials_parameter(0.5, "poisson")
     with pytest.raises(ValueError, match="distribution='geometric'"):
         selection_mu(1.0, 1e-5, 5, "geometric")
+    for epsilon in (0.0, -1.0):
+        with pytest.raises(ValueError, match="epsilon="):
+            selection_mu(epsilon, 1e-5, 5, "poisson")
+    with pytest.raises(ValueError, match="mu=-0.1"):
+        selection_epsilon(-0.1, 5, "poisson", 1e-5)
     assert selection_epsilon(0.0, 5, "poisson", 1e-5) == 0.0
