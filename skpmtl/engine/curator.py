@@ -590,7 +590,8 @@ class _Course:
         low, high = VOTE_RANGE[self.plan.classification]
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
         pooled = middle + reach * float(np.clip(N.sum(), -1.0, 1.0))
-        pooled_noise = reach * std * math.sqrt(J)
+        # That of others, from which their own are half of a spread away.
+        pooled_noise = math.hypot(reach * std * math.sqrt(J), 0.5 * VOTE_SPREAD)
         prior = self.weights([s.name for s in structures])
         trust = _VOTE_NOISE**2 / (_VOTE_NOISE**2 + std**2) if J > 1 else 0.0
         odds = np.maximum((1.0 - trust) * prior + trust * D, _TINY) / prior
@@ -606,7 +607,7 @@ class _Course:
             noise = reach * std * math.sqrt(1.0 + (J - 1) * part**2) / size
             centre = middle + reach * (number + part * (N.sum() - number)) / size
             if not share > 2.0 * std or noise > pooled_noise:
-                noise, centre = math.hypot(pooled_noise, VOTE_SPREAD), pooled
+                noise, centre = pooled_noise, pooled
             of_scale = {}
             if noise < 1.0 and s.name != "common":
                 of_scale["snr_centre"] = float(min(max(centre, low), high))

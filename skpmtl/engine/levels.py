@@ -48,7 +48,7 @@ LEVEL_BINS = 2 * OCTAVES
 # _WIDER than it is found, and noise counts as _LEAST of the tasks at least.
 _SIZES, _NO_WINDOW, _WIDER, _LEAST = 12.0, 0.02, 1.5, 0.02
 _CLEAR = 4.0  # std above which three bins of scales are not empty
-_SOME = 0.3  # of the tasks, in a window of counts
+_WIDTHS = {3: 0.3, 5: 0.4, 7: 0.5}  # octaves of a window of counts, part of the tasks in it
 REACH = 0.5  # of the numbers that tasks send of noise and spread, either way
 # Standard deviations that half of the tasks should stand out in the window, and its least share;
 # the part of it that pays for the vote, and the length of a contribution to that.
@@ -202,15 +202,18 @@ def sum_of_scales(contributions, positions=None):
 
 def log_window_of(counts, std, n_tasks):
     """Middle of the logarithms of most tasks' mean counts, from a noisy `sum_of_octaves` of these;
-    None where no three octaves hold a part `_SOME` of the tasks."""
+    None where no `_WIDTHS` octaves hold that part of the tasks."""
     counts = counts[:OCTAVES]
-    three = counts[:-2] + counts[1:-1] + counts[2:]
-    top = int(three.argmax())
-    if three[top] < max(_SOME * n_tasks, _CLEAR * math.sqrt(3.0) * std):
+    for width, some in _WIDTHS.items():
+        sums = np.convolve(counts, np.ones(width), mode="valid")
+        top = int(sums.argmax())
+        if sums[top] >= max(some * n_tasks, _CLEAR * math.sqrt(width) * std):
+            break
+    else:
         return None
-    near = np.arange(max(top - 2, 0), min(top + 5, OCTAVES))
+    near = np.arange(max(top - 2, 0), min(top + width + 2, OCTAVES))
     weight = np.maximum(counts[near] - std, 0.0)
-    octave = weight @ near / weight.sum() if weight.any() else top + 1.0
+    octave = weight @ near / weight.sum() if weight.any() else top + 0.5 * (width - 1)
     return math.log(2.0) * (octave + 0.5 - OCTAVES // 2)
 
 

@@ -31,6 +31,9 @@ VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
 VOTE_SPREAD = 0.3
 # Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
+# Logarithm of the variance of the scores of a task that counts have at most, as a rule, and the
+# spread of larger ones.
+_USUAL_VARIANCE, _BEYOND_USUAL = 0.0, 0.2
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
@@ -251,9 +254,12 @@ class LocalModels:
                 return
             shift = self._shift_of(rows)
             working = *self._working(label, self._scores[rows], weights, shift), label
-            out[tasks], level[tasks] = block.criteria(
+            found, level[tasks] = block.criteria(
                 *working, weak, shift=shift, counts=weights, datafit=self._datafit
             )
+            if self._datafit.searched:
+                found += _penalty_of_counts(block.spread(weights) / level[tasks])
+            out[tasks] = found
             if choose:
                 precision = _inverse(choose(out[tasks], level[tasks]))
                 W[tasks], b[tasks] = self._newton(block, rows, label, precision, tol, weights)
@@ -1016,6 +1022,17 @@ def weak_penalty(classification):
     """What the weak public prior on the scale adds to the criterion of every task."""
     centre, spread = _WEAK[classification]
     return 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
+
+
+def _penalty_of_counts(per_snr):
+    """What scales are penalised with that let means of counts differ by powers of ten, (m, S).
+
+    Of few rows, of which some have events, the likelihood has no maximum, and the models of larger
+    scales predict any number. `per_snr` (m,): variance of the scores of a task, over snr.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log10(SNR * np.nan_to_num(per_snr)[:, None])
+    return (np.maximum(logs - _USUAL_VARIANCE, 0.0) / _BEYOND_USUAL) ** 2
 
 
 def vote_penalty(centre, spread):
