@@ -4,16 +4,17 @@
         [--epsilon none,10,3,1,.3] [--peers A,B|none] [--folder DIR] [--again | --read]
         [--output FILE.csv] [--picture FILE.png]
 
-Errors on test rows: mean squared error over the variance of the test targets, or log-loss. A split
-puts each row into the training part with probability .7. The csv holds one row per table,
-estimator, epsilon and split, with the commit of the package; cells that it has are not measured
-again, so that an interrupted run continues where it stopped. A cell of our estimators counts for
+Errors on test rows: mean squared error over the variance of the test targets, log-loss of classes,
+or the mean Poisson deviance of counts, for which estimators have ``loss="poisson"``. A split puts
+each row into the training part with probability .7. The csv holds one row per table, estimator,
+epsilon and split, with the commit of the package; cells that it has are not measured again, so that
+an interrupted run continues where it stopped. A cell of our estimators counts for
 the present commit only, one of a peer for every commit. --again measures all that were asked for,
 --read nothing: it prints and draws what the file holds.
 
 Estimators are names, with parameters if need be: "PrivateMTL;PrivateMTL(structure='mean')";
 "splines:PrivateMTL" has splines of public knots before it, "random:PrivateMTL" random features.
-target_range='known' stands for the whole numbers around the targets of a table, without classes.
+target_range='known' stands for the whole numbers around the targets of a table, with squared loss.
 --tables, --estimators and --epsilon choose what is measured and printed. landmine, parkinson and
 computer are read from --folder, which holds NAME/NAME_data.csv and NAME/NAME_target.csv; without it
 they are left out. ``python -m pip install --group multilevel`` installs the tables and the peers;
@@ -37,9 +38,8 @@ import skpmtl
 
 from ..checkouts import ROOT, git
 from ..unseen.__main__ import epsilon_of
-from ..unseen.compare import error_of, made
 from .features import FEATURES
-from .peers import MIXED, PEERS, Skipped, ours
+from .peers import MIXED, PEERS, Skipped, error_of, made_for, ours
 from .picture import draw
 from .sources import SOURCES, Unavailable, load
 
@@ -49,6 +49,7 @@ FIELDS = (
     "error", "seconds", "note",
 )  # fmt: skip
 KEY = ("table", "estimator", "epsilon", "split")
+STARS = {"squared": "", "log-loss": "*", "poisson": "+"}
 
 
 def package_commit():
@@ -93,19 +94,19 @@ def measured(table, sample, estimator, epsilon, seed):
         warnings.simplefilter("ignore")
         try:
             if estimator in PEERS:
-                predicted = PEERS[estimator](sample, table.classes)
+                predicted = PEERS[estimator](sample, table.loss)
             else:
                 features, name, given = named(estimator)
                 if given.get("target_range") == "known":
                     given["target_range"] = (np.floor(table.y.min()), np.ceil(table.y.max()))
-                    if table.classes:
+                    if table.loss != "squared":
                         del given["target_range"]
                 if features:
                     make = partial(FEATURES[features], numeric=table.numeric)
                     sample = replace(sample, X=make(sample.X), X_test=make(sample.X_test))
-                model = made(name, table.classes, sample, epsilon, seed).set_params(**given)
-                predicted = ours(model, sample, table.classes)
-            error, note = float(f"{error_of(predicted, table.classes, sample):.5g}"), ""
+                model = made_for(name, table.loss, sample, epsilon, seed).set_params(**given)
+                predicted = ours(model, sample, table.loss)
+            error, note = float(f"{error_of(predicted, table.loss, sample):.5g}"), ""
         except Skipped as reason:
             error, note = "", str(reason)
         except Exception as failure:  # whatever goes wrong is a result of the table
@@ -152,7 +153,7 @@ def measure(cells, tables, columns, splits, output, again=False):
     at = package_commit()
     for table in tables:
         about = {
-            "commit": at, "table": table.name, "loss": "log-loss" if table.classes else "squared",
+            "commit": at, "table": table.name, "loss": table.loss,
             "tasks": len(table.tasks), "rows": len(table.y), "features": table.X.shape[1],
         }  # fmt: skip
         for split in range(splits):
@@ -205,12 +206,12 @@ def report(cells, tables, columns, splits):
     print(*(f"[{j}] {head}" for j, head in enumerate(heads)), sep="\n")
     print(f"{'':14}{'mixed':>8}" + "".join(f"{f'[{j}]':>8}" for j in range(len(heads))))
     for table, best, row in zip(tables, mixed, errors, strict=True):
-        star = "*" if SOURCES[table].classes else ""
+        star = STARS[SOURCES[table].loss]
         print(f"{table + star:14}{best:8.4f}" + "".join(f"{value:8.4f}" for value in row))
     ratios, counts = over_mixed(errors, mixed)
     for lead, values, form in (("over mixed", ratios, "8.3f"), ("tables", counts, "8d")):
         print(f"{lead:22}" + "".join(f"{value:{form}}" for value in values))
-    print("Errors over the variance of the test targets, or log-loss (*).")
+    print("Errors over the variance of the test targets, log-loss (*), or Poisson deviance (+).")
 
 
 def loaded(text, folder=None):

@@ -94,8 +94,8 @@ def main(arguments=None):
         prog="python -m benchmarks.multilevel.intervals", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--tables", default=",".join(t for t, s in SOURCES.items()
-                                                     if s.place and not s.classes))  # fmt: skip
+    squared = [name for name, s in SOURCES.items() if s.place and s.loss == "squared"]
+    parser.add_argument("--tables", default=",".join(squared))
     parser.add_argument("--splits", type=int, default=2)
     parser.add_argument(
         "--estimators", default=f"PrivateMTL;MPMTLLowRank;PrivateMeanRegMTL;DPMetaInit;{MIXED}"

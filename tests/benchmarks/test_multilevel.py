@@ -21,7 +21,9 @@ SIZES = {
     "bdf": (2287, 131, 11),
     "egsingle": (7230, 60, 8), "chem97": (31022, 2410, 3), "insteval": (73421, 1128, 22),
     "contraception": (1934, 60, 5), "guimmun": (2159, 161, None), "verbagg": (7584, 316, 6),
-    "school": (15362, 139, 27),
+    "school": (15362, 139, 27), "badhealth": (1127, 41, 1), "azpro": (3589, 17, 4),
+    "medpar": (1495, 54, 6), "epil": (236, 59, 5), "ticks": (403, 118, 3),
+    "patents": (1629, 181, None), "rwm5yr": (19609, 6127, 9),
 }  # fmt: skip
 of_a_clone = pytest.mark.skipif(
     not (Path(multilevel.__file__).parents[2] / ".git").exists() or shutil.which("git") is None,
@@ -34,7 +36,7 @@ def nested(seed=0, m=12, n=15):
     task = np.repeat(np.arange(m), n)
     X = np.column_stack([rng.uniform(-1, 1, m * n), np.repeat(rng.uniform(-1, 1, m), n)])
     y = 2.0 + X @ [1.0, -1.0] + rng.normal(size=m)[task] + 0.3 * rng.normal(size=m * n)
-    return Table("computer", X, y, task, 0, ("a", "b"))
+    return Table("computer", X, y, task, "squared", ("a", "b"))
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def test_tables_are_those_of_their_sources(name):
     assert len(np.unique(table.task)) == len(table.tasks) == tasks
     assert columns in (None, table.X.shape[1]) and len(table.columns) == table.X.shape[1]
     assert np.isfinite(table.X).all() and np.abs(table.X).max() == pytest.approx(1.0)
-    if table.classes:
+    if table.loss == "log-loss":
         assert set(table.y) == {0.0, 1.0}
 
 
@@ -168,15 +170,15 @@ def test_mixed_models_agree_and_beat_one_model_for_all():
     pytest.importorskip("statsmodels")
     pytest.importorskip("gpboost")
     sample = nested(m=40, n=20).split(0)
-    ours = peers.statsmodels(sample, 0)
+    ours = peers.statsmodels(sample, "squared")
     # Both maximise nearly the same likelihood: REML and ML differ by the order of one over m.
-    np.testing.assert_allclose(peers.mixed_intercept(sample, 0), ours, atol=0.02)
+    np.testing.assert_allclose(peers.mixed_intercept(sample, "squared"), ours, atol=0.02)
 
     def error(found):
         return np.mean((found - sample.y_test) ** 2)
 
-    assert error(ours) < 0.5 * error(peers.pooled(sample, 0))
-    assert error(peers.mixed_slopes(sample, 0)) < 1.1 * error(ours)
+    assert error(ours) < 0.5 * error(peers.pooled(sample, "squared"))
+    assert error(peers.mixed_slopes(sample, "squared")) < 1.1 * error(ours)
 
 
 def test_figures_of_intervals():
