@@ -96,9 +96,10 @@ class PooledUpdates:
         if loss == "poisson":  # `unit` is 1
             base = 0.0 if table.base is None else table.base
             table = replace(table, base=base + np.full((table.n_rows, 1), middle))
-        # Matrices of rows are solved by loops of their own, which a small table need not compile.
+        # A triangle of d (d + 1) / 2 numbers, which is all that a round reads, is less than n rows
+        # of d. Matrices of rows have loops of their own, which a small table need not compile.
         d = table.n_features + 1
-        least = 1 if table.n_tasks * d * d <= _SMALL else d
+        least = 1 if table.n_tasks * d * d <= _SMALL else (d + 1) // 2
         wide, problem = with_ones(table, scale, offset), Problem(loss, 1, False)
         centred = CentredTasks(wide, problem, self.which, least=least)
         strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH

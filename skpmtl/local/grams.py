@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._kernels.grams import build_grams, build_row_grams, invert_row_grams, weigh_rows
+from .._kernels.grams import (
+    build_grams,
+    build_row_grams,
+    invert_row_grams,
+    packed_inverses,
+    weigh_rows,
+)
 from .._kernels.linalg import spd_inverse, spd_inverse_narrow
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks, single_blas_thread, task_blocks
@@ -12,6 +18,7 @@ from ..tables.table import padded, read_only, rows_of
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
+_FEW = 1 << 20  # numbers in matrices that LAPACK inverts: fewer need no loop of their own
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
@@ -178,11 +185,31 @@ def task_grams(table, problem, scale):
 
 def task_inverses(table, problem, scale, rho):
     """Blocks (first, last, P, h) of P_k = (G_k + rho_k I)^-1 and its product with g_k."""
+    for first, last, G, g in _regular_grams(table, problem, scale, rho):
+        with single_blas_thread():
+            inverse = np.linalg.inv(G)
+        yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)
+
+
+def packed_task_inverses(table, problem, scale, rho):
+    """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2)."""
+    d = table.n_features
+    places = np.ravel_multi_index(np.tril_indices(d), (d, d))
+    if table.n_tasks * d * d <= _FEW:
+        for first, last, inverse, h in task_inverses(table, problem, scale, rho):
+            yield first, last, inverse.reshape(-1, d * d).take(places, axis=1), h
+        return
+    for first, last, G, g in _regular_grams(table, problem, scale, rho):
+        K, h = np.empty((last - first, len(places))), np.empty_like(g)
+        packed_inverses(G, g, K, h)
+        yield first, last, K, h
+
+
+def _regular_grams(table, problem, scale, rho):
+    """`task_grams` with rho_k added to the diagonal of G_k."""
     diagonal = np.arange(table.n_features)
     for first, last, G, g in task_grams(table, problem, scale):
         # Columns of absurd size must not make a matrix singular, which would end all fits.
         trace = np.einsum("kjj->k", G)
         G[:, diagonal, diagonal] += np.maximum(rho[first:last], 1e-12 * trace)[:, None]
-        with single_blas_thread():
-            inverse = np.linalg.inv(G)
-        yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)
+        yield first, last, G, g

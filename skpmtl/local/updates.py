@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from .._kernels.grams import gram_product
+from .._kernels.grams import packed_products
 from .._kernels.short import short_inverses, short_prox
 from .._kernels.steps import add_clipped
 from .._runtime.threads import in_order, run_blocks
 from ..privacy.mechanisms import clip_rows
 from .centred import share_of_centre
-from .grams import NARROW, task_inverses
+from .grams import NARROW, packed_task_inverses
 
 
 def is_squared(centred):
@@ -60,11 +60,11 @@ class ProximalModels:
         share = share if unit is None else share * unit
         if self.matrices is None:
             total = strength[tasks] + problem.ridge
-            blocks = task_inverses(long, problem, centred.scale[tasks], total)
+            blocks = packed_task_inverses(long, problem, centred.scale[tasks], total)
             matrices = None
             room = max(1 << 20, 0 if table.on_disk else table.X.size)
             short = table.sizes[table.sizes < centred.least]
-            if len(tasks) * d * d + int(short @ (short + 1)) // 2 <= room:
+            if (len(tasks) * d * (d + 1) + int(short @ (short + 1))) // 2 <= room:
                 blocks, matrices = list(blocks), run_blocks(self._short_matrices, ranges)
                 self.matrices = blocks, matrices  # else they are made again in every round
         else:
@@ -91,7 +91,7 @@ class ProximalModels:
                 inverse, h = inverse[place[some] - first], h[place[some] - first]
             mine, k = centres[centred.which[picked[at[some]]]], picked[at[some]]
             D = np.empty_like(h)
-            gram_product(inverse, towards[k, None] * mine, D)
+            packed_products(inverse, towards[k, None] * mine, D)
             D += h
             D -= share[k, None] * mine
             out[at[some]] = D

@@ -182,6 +182,21 @@ def test_build_grams_and_product(run, rows, centre):
     np.testing.assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-13)
 
 
+def test_packed_inverses(run):
+    """A matrix without an inverse is NaN, and the others have theirs."""
+    rng = np.random.default_rng(4)
+    Z, g = rng.standard_normal((3, 9, 5)), rng.standard_normal((3, 5))
+    G, K, h, out = np.einsum("kni,knj->kij", Z, Z), *np.empty((1, 3, 15)), *np.empty((2, 3, 5))
+    G[1] = -1.0
+    inverses = np.linalg.inv(G[::2])
+    run(grams.packed_inverses)(G, g, K, h)
+    np.testing.assert_allclose(K[::2], inverses[(slice(None), *np.tril_indices(5))], rtol=1e-10)
+    np.testing.assert_allclose(h[::2], np.einsum("kij,kj->ki", inverses, g[::2]), rtol=1e-10)
+    assert np.isnan(K[1]).all() and np.isnan(h[1]).all()
+    run(grams.packed_products)(K, g, out)
+    np.testing.assert_allclose(out[::2], h[::2], rtol=1e-13)
+
+
 @pytest.mark.parametrize("centre", [False, True])
 def test_weigh_rows(run, rows, centre):
     _, z, offsets, _ = rows

@@ -27,7 +27,7 @@ from skpmtl import (
 from skpmtl._kernels import steps as kernels
 from skpmtl._kernels.losses import NUMBER
 from skpmtl._kernels.newton import hessian_product, loss_gradient
-from skpmtl.local import centred, updates
+from skpmtl.local import centred, grams, updates
 from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.updates import ProximalModels, ProximalUpdates
 from skpmtl.solvers import mean as exact_mean
@@ -453,6 +453,8 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
     )  # fmt: skip
     again = ProximalModels(CentredTasks(shared, local_tasks.problem, which))
     by_features = CentredTasks(table, local_tasks.problem, which, least=1)
+    assert_allclose(ProximalModels(by_features).differences(anchor), found, rtol=0, atol=1e-11)
+    monkeypatch.setattr(grams, "_FEW", 0)  # as of many tasks
     assert_allclose(ProximalModels(by_features).differences(anchor), found, rtol=0, atol=1e-11)
     assert_array_equal(again.differences(anchor), found)
 
