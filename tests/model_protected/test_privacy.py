@@ -7,6 +7,7 @@ import pytest
 
 import skpmtl
 from skpmtl.exchange import Population
+from skpmtl.model_protected import plan as plans
 from skpmtl.model_protected.plan import LevelPlan, MomentPlan
 from skpmtl.privacy import audit
 from skpmtl.privacy.tape import Tape
@@ -90,6 +91,137 @@ def test_all_that_may_be_released_costs_the_budget(m, adjacency, unseen):
     assert spent == pytest.approx(plan.mu**2, rel=1e-9)
     per_task = {"replace-one": 1.0, "zero-out": math.sqrt(2.0)}[adjacency]
     assert LevelPlan.z(Population(np.arange(m), 5), 0.5, adjacency) == 0.5 * per_task * m
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize(
+    ("cls", "given", "window", "least"),
+    [
+        (skpmtl.MPMTLLowRank, {}, None, 60.0),
+        (skpmtl.MPMTLLowRank, {"target_range": (-1.0, 5.0)}, (2.0, 3.0), 33.0),
+        (skpmtl.MPMTLLowRank, {"loss": "poisson"}, None, 60.0),
+        (skpmtl.MPMTLLowRankClassifier, {}, (0.0, 4.0), 33.0),
+    ],
+)
+def test_levels_have_the_sensitivities_of_their_bounds(cls, given, window, least, adjacency):
+    """In parts of their budget shares, from so many tasks times mu on."""
+    per_task = {"replace-one": 1.0, "zero-out": math.sqrt(2.0)}[adjacency]
+    both = {"replace-one": 2.0, "zero-out": 1.0}[adjacency]
+    population, est = Population(np.arange(100), 5), cls(adjacency=adjacency, **given)
+    far, mu = 1.0001 * least / (100.0 * per_task), least / per_task / 20.0
+    assert LevelPlan.of(est, population, 0.999 * far, adjacency) is None
+    assert LevelPlan.of(est, population, far, adjacency) is not None
+    plan = LevelPlan.of(est, population, mu, adjacency)
+    classes = est._log_loss
+    assert plan.window == window and plan.all_pooled is False
+    z, shares = 5.0 * least, {"level": 0.04, "noise": 0.01, "spread": 0.02}
+    if classes:
+        shares = {"level": 0.04, "spread": 0.03}
+    if window is None:
+        shares["window"] = min(max((18.5 / z) ** 2, 0.005), 0.05)
+    assert plan.shares == pytest.approx(shares)
+    one_bin = math.sqrt(2.0) / math.sqrt(2.0 / both)
+    evidence = (12, 2.0 * both, "spread", 1.0)
+    made = {
+        "of_mean": (1, 3.0 * both, "level", 0.7),
+        "spread": evidence if classes else (1, 0.5 * both, "spread", 1.0),
+    }
+    if not classes:
+        made["noise"] = (1, 0.5 * both, "noise", 1.0)
+    if window is None:
+        made["histogram"] = (2 * 80, one_bin, "window", 1.0 if classes else 0.8)
+        made["inside"] = (2, both * math.sqrt(0.5), "window", 0.2)
+    for name, (size, sensitivity, share, part) in made.items():
+        found = getattr(plan, name)
+        found = found(3.0, 0.7) if name == "of_mean" else found
+        assert found.shape == (size,) and found.sensitivity == pytest.approx(sensitivity), name
+        assert found.mu == pytest.approx(mu * math.sqrt(shares[share] * part)), name
+    assert plan.of_mean(3.0).mu == pytest.approx(mu * math.sqrt(0.04))
+    zooms = [(part, mechanism) for (share, part), mechanism in plan.zooms() if share == "level"]
+    assert len(zooms) == len(plan.zooms()) and sum(part for part, _ in zooms) <= 0.6 + 1e-12
+    for part, zoom in zooms:
+        assert zoom.shape == (32,) and zoom.sensitivity == pytest.approx(one_bin)
+        assert zoom.mu == pytest.approx(mu * math.sqrt(0.04 * part))
+    exact = LevelPlan(est, population, math.inf, adjacency)
+    assert exact.of_mean(1.0) is exact.spread is None
+    pooled = cls(adjacency=adjacency, levels="pooled", **given)
+    assert LevelPlan.of(pooled, population, far, adjacency).all_pooled
+    with pytest.raises(ValueError, match='target_range=\\(low, high\\), or levels="auto"'):
+        LevelPlan.of(pooled, population, 0.9 * far, adjacency)
+    for none in ({"levels": "free"}, {"fit_intercept": False}):
+        est = cls(adjacency=adjacency, **given, **none)
+        assert LevelPlan.of(est, population, mu, adjacency) is None
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize(("cls", "mechanism"), [
+    (skpmtl.MPMTLLowRank, "gaussian"), (skpmtl.MPMTLLowRank, "wishart"),
+    (skpmtl.MPMTLGroupSparse, "gaussian"), (skpmtl.MPMTLGroupSparse, "laplace"),
+])  # fmt: skip
+def test_the_number_of_moments_follows_from_signal_over_noise(cls, mechanism, adjacency):
+    """Below 4 one, below 20 two; of the pure kinds one, at epsilon over sqrt(2)."""
+    pure, diagonal, d, seen = mechanism != "gaussian", cls is skpmtl.MPMTLGroupSparse, 7, set()
+    for m in (12, 25, 60, 90, 200, 700, 2000):
+        est = cls(
+            epsilon=2.0, delta=None if pure else 1e-5, mechanism=mechanism, adjacency=adjacency,
+            levels="free", unseen_task="mean", target_range=(-2.0, 6.0),
+        )  # fmt: skip
+        plan = MomentPlan(est, Population(np.arange(m), d))
+        apart = {  # farthest distance of two u u', or u * u, and the length of one
+            "gaussian": (math.sqrt(2.0), 1.0), "wishart": (2.0, 1.0), "laplace": (2.0, 1.0),
+        }[mechanism][adjacency == "zero-out"]  # fmt: skip
+        edge = math.sqrt(2.0 * (math.log(d) if diagonal else d))
+        mu = 2.0 / math.sqrt(2.0) if pure else plan.mu
+        assert plan.ratio == pytest.approx(m * mu / (apart * edge))
+        assert all(moment.sensitivity == pytest.approx(apart) for moment in plan.moment)
+        number = 1 if pure or plan.ratio < 4.0 else 2 if plan.ratio < 20.0 else 3
+        seen.add(number)
+        assert len(plan.moment) == number == len(plan.vote) - 1
+        # Votes have a noise of 0.3 in the mean, or an eighth of what the mean model leaves.
+        reach = 4.5 * (1.0 if adjacency == "replace-one" else 0.5)
+        share = min(0.125, (number + 1) * (reach / (0.3 * m * mu)) ** 2) * 0.7 / (number + 1)
+        both, whole = {"replace-one": 2.0, "zero-out": 1.0}[adjacency], plan.mu
+        bound = est.clip_norm * both / m
+        assert plan.vote[0].sensitivity == pytest.approx(reach)
+        assert plan.mean.shape == (d + 1,)
+        if pure:
+            assert plan.mean.sensitivity == pytest.approx(math.sqrt(d + 1) * bound)
+            parts = np.array([*(e.epsilon for e in plan.vote), plan.mean.epsilon])
+            expected = np.array([share] * (number + 1) + [0.3])
+            np.testing.assert_allclose(parts / parts.max(), expected / expected.max())
+        else:
+            assert plan.mean.sensitivity == pytest.approx(bound)
+            assert plan.mean.mu == pytest.approx(whole * math.sqrt(0.3))
+            assert plan.vote[0].mu == pytest.approx(whole * math.sqrt(share))
+        public, entries = plan.public_inputs(), plan.releases()
+        assert public["n_moment_releases"] == number and public["n_features"] == d
+        assert public["clip_norm"] == est.clip_norm and public["target_range"] == (-2.0, 6.0)
+        assert public["vote_range"] == (-1.5, 3.0) and "relation" not in public
+        names = [e["name"] for e in entries if "evidence" not in e["name"]]
+        rounds = [f"{kind} {t + 1}" for t in range(number) for kind in ("vote", "moment")]
+        assert names == [*rounds, f"vote {number + 1}", "mean"]
+        words = "w * w" if diagonal else "w w'"
+        assert words in entries[1]["statistic"] and ("||w * w||" in entries[1]["statistic"]) == (
+            diagonal and not pure
+        )  # fmt: skip
+    assert seen == ({1} if pure else {1, 2, 3})
+
+
+def test_rounds_of_a_relation_go_far_where_they_are_few():
+    """Covariates with a wide range: twice as far in ten rounds at little budget; else none."""
+    m, d = 60, 6
+    found = []
+    for epsilon in (0.1, 1.5, 1000.0):
+        est = skpmtl.MPMTLLowRank(epsilon=epsilon, delta=1e-5)
+        rounds = plans.rounds_of(est, Population(np.arange(m), d), 3)
+        found.append(None if rounds is None else (rounds.n_rounds, rounds.way))
+        if rounds is not None:
+            mu = MomentPlan(est, Population(np.arange(m), d)).mu * math.sqrt(0.35)
+            assert rounds.mu == pytest.approx(mu) and rounds.size == 3 * d
+            assert rounds.ratio == pytest.approx(m / 3 * mu / math.sqrt(d))
+    assert found[:2] == [None, (10, 2.0)] and found[2][0] == 100
+    exact = plans.rounds_of(skpmtl.MPMTLLowRank(epsilon=None), Population(np.arange(m), d), 3)
+    assert exact.n_rounds == 30 and exact.noise_multiplier is None and exact.size == 3 * d
 
 
 @pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

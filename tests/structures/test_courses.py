@@ -9,8 +9,15 @@ from scipy.stats import norm
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.engine.curator import _Course
+from skpmtl.engine.levels import scale_of
 from skpmtl.engine.plan import STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
+from skpmtl.privacy.moments import (
+    DriftingAverage,
+    sampling_variance,
+    shrink_diagonal,
+    shrink_matrix,
+)
 from skpmtl.privacy.rng import noise_source
 
 SUBSETS = [STRUCTURES, STRUCTURES, ("low-rank",), ("mean",), ("low-rank", "mean"), ("sparse",),
@@ -209,6 +216,116 @@ EVERYWHERE = {
 }  # fmt: skip
 
 
+# What may be queried in a budget share: the table in doc/architecture.rst.
+QUERIES = {
+    "window": {"window", "inside"}, "columns": {"columns"}, "scale": {"scale"},
+    "pooled": {"pooled", "zoom", "octaves", "direction", "size", "update", "moment"},
+    "vote 1": {"vote"}, "vote 2": {"vote"}, "vote 3": {"vote", "groups"}, "vote 4": {"vote"},
+    "moment 1": {"moment"}, "moment 2": {"moment", "block", "pooled", "groups"},
+    "direction": {"direction"}, "size": {"size", "moment"}, "contest 1": {"contest", "vote"},
+    "contest 2": {"contest", "moment", "vote", "groups"},
+    "main": {"pooled", "moment", "block", "octaves", "update", "groups"},
+    "rank": {"evidence"}, "floor": {"evidence"}, "rival": {"evidence"},
+    "refine": {"moment", "evidence", "cells", "mixtures"}, "group size": {"reach"},
+    "group cells": {"cells"}, "group number": {"mixtures"}, "group spread": {"mixtures"},
+    "spread": {"noise", "spread"}, "residuals": {"residuals"}, "mean intercept": {"intercept"},
+}  # fmt: skip
+
+
+def average_of(found):
+    """By precision, of releases (release, variance)."""
+    precision = sum(1.0 / variance for _, variance in found)
+    return sum(S / variance for S, variance in found) / precision, 1.0 / precision
+
+
+def check_releases(est, plan, course, queries):
+    """What is asked and published is the stated function of releases, on whatever course."""
+    board, m, d = course.billboard, plan.n_tasks, plan.dimension
+    known = zip(course.made, queries, board.releases, strict=True)
+    known = [(share, query, noise, S) for (share, _, noise), (query, _), S in known]
+    assert all(query.statistic in QUERIES[share] for share, query, _, _ in known)
+    votes = [share for share, *_ in known if share.startswith("vote")]
+    assert votes == sorted(votes)
+    # Models move by what was released; features are divided by twice their scale.
+    half = 1.0 if plan.classification else 2.0
+    theta, centre, scale = np.zeros((plan.n_related, d + 1)), None, 1.0
+    moments, contests = [], set()
+    for share, query, noise, S in known:
+        name, public = query.statistic, query.public
+        if name == "scale":
+            scale = half * scale_of(S, noise.noise_std, m)
+        elif name == "pooled":
+            scale = scale if board.column_scale is None else half
+            np.testing.assert_allclose(public["theta"], theta)
+            assert public["scale"] == scale and query.divide == m
+            theta = theta + S
+        elif name == "update":
+            if centre is not None:
+                np.testing.assert_allclose(public["centre"], centre, atol=1e-12)
+            moved = S.reshape(public["centre"].shape)
+            centre = public["centre"] + moved - (moved.mean(axis=0) if moved.ndim > 1 else 0.0)
+        elif name == "moment":
+            about = public["billboard"].about_centre
+            moments.append((about, len(public["billboard"].structures), S, noise.noise_std**2))
+        elif share == "contest 2":
+            contests.add(name)
+    if centre is not None:
+        np.testing.assert_allclose(course.centre, centre, atol=1e-12)
+    assert sum(s.weight for s in board.structures) == pytest.approx(1.0)
+    found = {s.name: s for s in board.structures}
+    for s in board.structures:
+        shape = s.moment if s.moment.ndim == 1 else np.diag(s.moment)
+        assert shape.sum() == pytest.approx(1.0) and 0.0 < s.weight <= 1.0
+    if board.level is not None:
+        middle, unit = course.window
+        np.testing.assert_allclose(board.level.coef, unit / scale * theta[0, 1:])
+        assert board.level.intercept == pytest.approx(middle + unit * theta[0, 0])
+        assert board.level.window == (None if plan.classification else unit)
+        if plan.mean:
+            np.testing.assert_allclose(board.mean, [*board.level.coef, board.level.intercept])
+    elif plan.mean and not plan.has_intercepts:
+        np.testing.assert_allclose(board.mean, np.append(board.centre, np.zeros(plan.n_outputs)))
+    names = Counter(query.statistic for _, query, _, _ in known)
+    if plan.few_rows and not plan.groups and names["evidence"]:
+        spent = course.spent.get("refine", 0.0) / plan.mu_of("refine") ** 2
+        parts = (2 / 3, 5 / 6, 1.0) if not board.about_centre else (2 / 3,)
+        assert any(spent == pytest.approx(part) for part in parts)
+    if contests == {"contest"}:
+        assert board.about_centre or names["block"]
+    # Priors are averages of moments, shrunk by their noise, where no vote has sharpened them.
+    if names["evidence"] or plan.groups or not moments:
+        return
+    first = [entry for entry in moments if entry[1] == moments[0][1]]
+    split = [[e[2:] for e in moments if e[0] == about] for about in (False, True)]
+    average = DriftingAverage()
+    early = [e[2:] for e in first if not e[0]]
+    for part in (early, split[0][len(early) :]):
+        if part:
+            average.add(*average_of(part), d * (d + 1) / 2)
+    sampling = sampling_variance(m, d)
+    tilt = 0.5 * min(1.0, plan.ratio)
+
+    def shrunk(average):
+        std = max(math.sqrt(average.variance), 0.2) / math.sqrt(2.0)
+        return shrink_matrix(average.value, std, float(m), tilt, math.sqrt(sampling / 2.0)) / m
+
+    if "low-rank" in found:
+        np.testing.assert_allclose(found["low-rank"].moment, shrunk(average), atol=1e-9)
+    if "sparse" in found:
+        std, diagonal = math.sqrt(average.variance), np.diag(average.value).copy()
+        expected = shrink_diagonal(diagonal, std, float(m), math.sqrt(sampling))
+        np.testing.assert_allclose(found["sparse"].moment, expected, atol=1e-9)
+    if "mean and low-rank" in found and plan.n_outputs == 1:
+        expected = average
+        if board.about_centre:  # what is along the mean says nothing about it
+            t = course.centre / np.linalg.norm(course.centre)
+            P = np.eye(d) - np.outer(t, t)
+            expected = DriftingAverage(P @ average.value @ P, average.variance)
+            if split[1]:
+                expected.add(*average_of(split[1]), d * (d + 1) / 2)
+        np.testing.assert_allclose(found["mean and low-rank"].moment, shrunk(expected), atol=1e-9)
+
+
 @pytest.mark.filterwarnings("ignore:Intervals of tasks without rows")
 def test_two_hundred_courses_spend_what_their_plans_say():
     """mu^2 by budget share and in total, by the mechanisms of what is yielded; on all branches."""
@@ -271,6 +388,8 @@ def test_two_hundred_courses_spend_what_their_plans_say():
         assert {s: pytest.approx(v / parties) for s, v in listed.items()} == dict(spent)
         assert len(report.releases) == len(course.billboard.releases) == len(queries)
         seen |= branches(plan, course, queries)
+        if queries:
+            check_releases(est, plan, course, queries)
     assert ran >= 200
     assert seen >= EVERYWHERE, sorted(EVERYWHERE - seen)
 

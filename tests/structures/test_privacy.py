@@ -220,6 +220,79 @@ def test_votes_become_weights_and_scales_as_far_as_noise_allows(epsilon):
     assert epsilon == 0.2 or all(s.snr_centre is not None for s in course.billboard.structures)
 
 
+@pytest.mark.parametrize(("epsilon", "shares"), [(None, "vote 1"), (3.0, "vote 1"), (1.0, "both")])
+@pytest.mark.parametrize("classification", [False, True])
+def test_scales_are_those_of_followers_where_they_are_clear(epsilon, shares, classification):
+    """Of a share beyond twice its noise; else, or where that is clearer, of all together."""
+    m, d, rng = 1000, 10, np.random.default_rng(4)
+    plan = plan_of(m, d, epsilon=epsilon)
+    plan.classification = classification
+    course, J = _Course(Population(np.arange(m), d), plan, None), len(plan.names)
+    names = plan.names[::-1]  # a vote has the order of the plan
+    before = [Structure(name, 1.0 / J, np.zeros(d), np.eye(d) / d) for name in names]
+    course.billboard = replace(course.billboard, structures=before)
+    votes = ["vote 1", "vote 2"] if shares == "both" else ["vote 1"]
+    D = rng.dirichlet(np.r_[np.full(J - 2, 4.0), 0.02, 0.1], size=len(votes))
+    N = D * rng.uniform(-1.0, 1.0, size=D.shape)
+    answered(course.vote(*votes), *np.hstack([D, N]))
+    stds = [0.0 if epsilon is None else plan.vote(share).noise_std for share in votes]
+    weights = np.array([1.0]) if epsilon is None else np.array(stds) ** -2.0
+    std = 0.0 if epsilon is None else weights.sum() ** -0.5
+    D, N = (weights / weights.sum() @ A for A in (D, N))
+    low, high = VOTE_RANGE[classification]
+    middle, reach, clear = 0.5 * (low + high), 0.5 * (high - low), set()
+    for s, was in zip(course.billboard.structures, before, strict=True):
+        at = plan.names.index(s.name)
+        assert s.name == was.name and s.share == pytest.approx(D[at])
+        part = max(s.weight - D[at], 0.0) / (1.0 - D[at])  # what all others like stands in
+        size = D[at] + part * (D.sum() - D[at])
+        noise = reach * std * math.sqrt(1.0 + (J - 1) * part**2) / max(size, 1e-3)
+        centre = middle + reach * (N[at] + part * (N.sum() - N[at])) / max(size, 1e-3)
+        own = D[at] > 2.0 * std and noise <= reach * std * math.sqrt(J)
+        clear.add(own)
+        if not own:
+            noise = math.hypot(reach * std * math.sqrt(J), 0.3)
+            centre = middle + reach * N.sum()
+        if noise >= 1.0 or s.name == "common":
+            assert s.snr_centre is None
+        else:
+            assert s.snr_centre == pytest.approx(min(max(centre, low), high))
+            assert s.snr_spread == pytest.approx(math.hypot(0.3, 2.0 * noise))
+    assert clear == ({True} if epsilon is None else {True, False})
+
+
+def test_moments_are_hidden_by_noise_that_reaches_as_far():
+    """The largest eigenvalue sqrt(2 d) std beyond the mean, or a diagonal sqrt(2 log(d + 1))."""
+    m, d, std = 300, 8, 0.7
+    course = _Course(Population(np.arange(m), d), plan_of(m, d, epsilon=10.0), None)
+    even = np.full(d, m / d)
+    one = np.ones((d, d)) / d  # a direction that no feature shows
+    for factor, hidden in ((0.99, True), (1.01, False)):
+        spike = factor * std * math.sqrt(2.0 * d)
+        assert course.hidden(np.diag(even) + spike * one, std**2) == hidden
+        feature = factor * std * math.sqrt(2.0 * math.log(d + 1.0)) * np.eye(d)[3]
+        assert course.hidden(np.diag(even + feature), std**2) == hidden
+    least = np.diag(even + 0.199 * math.sqrt(2.0 * math.log(d + 1.0)) * np.eye(d)[3])
+    assert course.hidden(least, 0.0)  # a fifth of a task counts as noise
+    exact = _Course(Population(np.arange(m), d), plan_of(m, d, epsilon=None), None)
+    assert not exact.hidden(np.diag(even), 0.0)
+
+
+def test_a_mean_is_followed_by_a_tenth_of_the_votes():
+    course = _Course(Population(np.arange(300), 4), plan_of(300, 4, epsilon=10.0), None)
+    for shares, followed in (
+        ((0.9, 0.06, 0.05), True), ((0.9, 0.05, 0.04), False), ((0.05, 0.02, 0.02), True),
+        ((0.0, 0.02, 0.009), False), ((0.0, 0.02, 0.011), True),
+    ):  # fmt: skip
+        names = ("alone", "mean", "half of the mean")
+        found = [Structure(name, 0.3, np.zeros(4), np.eye(4) / 4, share=share)
+                 for name, share in zip(names, shares, strict=True)]  # fmt: skip
+        course.billboard, course.centre = replace(course.billboard, structures=found), None
+        assert not course.mean_is_followed()
+        course.centre = np.ones(4)
+        assert course.mean_is_followed() == followed
+
+
 @pytest.mark.parametrize("factor", [0.99, 1.01])
 def test_a_first_centre_is_a_clear_direction_of_typical_length(factor):
     """abs(c)^2 has a noise of mean 3 v and spread sqrt(6) v: two spreads are clear."""
@@ -287,6 +360,50 @@ def test_the_mean_intercept_is_within_the_range_of_the_target():
         assert query.divide == m
     sent = np.array([[2.5], [6.0], [1e9], [-1e9]])  # less the middle, within half of the range
     assert query.combine({"intercept": sent})["intercept"] == pytest.approx(-1.5 + 2 + 2 - 2)
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_public_rules_of_a_plan(adjacency):
+    """Who is asked for what follows from tasks times mu, by the stated bounds."""
+    seen = set()
+    for m, epsilon, d in itertools.product((30, 200, 1500), (0.1, 1.0, 4.0, 50.0), (1, 6)):
+        for structures in (STRUCTURES, ("mean",), ("low-rank", "groups"), ("sparse", "mean")):
+            est = PrivateMTL(
+                structure=list(structures), epsilon=epsilon, adjacency=adjacency,
+                target_range=(-3.0, 5.0) if m == 200 else None,
+            )  # fmt: skip
+            plan = StructurePlan(est, Population(np.arange(m), d), structures)
+            mu = plan.mu * (1.0 if adjacency == "replace-one" else math.sqrt(2.0))
+            z, shares = m * mu, plan.budget_shares
+            assert plan.ratio == pytest.approx(z / (math.sqrt(2.0) * math.sqrt(2.0 * d)))
+            able = m * plan.mu >= (150.0 if adjacency == "replace-one" else 75.0)
+            assert (plan.public_window is None) == (m != 200)
+            assert m != 200 or plan.public_window == (1.0, 4.0)
+            assert plan.levels == (
+                not plan.silent and (m == 200 or (11.5 / z) ** 2 <= 0.12)
+            )  # fmt: skip
+            assert plan.scales_columns == (plan.levels and d > 1) == ("columns" in shares)
+            assert plan.few_rows == (plan.levels and "low-rank" in structures and able)
+            assert plan.groups == (plan.levels and "groups" in structures and able)
+            if plan.silent:
+                assert not shares
+                continue
+            seen |= {(plan.levels, plan.few_rows, plan.groups, plan.looks_once)}
+            if plan.scales_columns:
+                assert shares["columns"] == pytest.approx(min(max((5.0 / z) ** 2, 0.005), 0.02))
+            if plan.levels:
+                assert ("scale" in shares) == (z >= 100.0)
+                assert ("window" in shares) == (m != 200)
+                budget = m * mu * (math.sqrt(2.0) if adjacency == "zero-out" else 1.0)
+                once = budget < 20.0 * math.sqrt(d + 1) and set(structures) > {"mean"}
+                assert plan.looks_once == once
+                first = [name for name in ("window", "columns", "scale") if name in shares]
+                assert list(shares)[: len(first)] == first
+            if plan.groups:
+                reach = math.sqrt(2.0) if adjacency == "replace-one" else 1.0
+                half = plan.mu * math.sqrt(0.5 * shares["moment 2"])
+                assert plan.std_of_group == pytest.approx(math.sqrt(2.0) * reach / half)
+    assert len(seen) == 5
 
 
 def test_a_budget_share_is_not_spent_twice():
