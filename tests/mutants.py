@@ -8,10 +8,11 @@ Texts, type hints, decorators, logging, what is raised, ``strict=`` and toleranc
 
 One process imports the package and collects the tests, and a fork of it runs each mutant: code,
 defaults and constants are replaced in place. It gets the tests that reach the changed line, as a
-run of all tests under a trace has told before (``build/mutants.json``, made anew with --record),
-the shortest first, and no more than --each seconds of them: cases of one function, and tests of
-other folders, count for longer than they are. Tests that start programs of their own see no mutant
-there.
+run of all tests under a trace has told before (``build/mutants.json``, made anew with --record, or
+for some tests with --record TESTS), and no more than --each seconds of them: the shortest for half
+of that time, where cases of one function, and tests of other folders, count for longer than they
+are; and those that run most of the file, one case of each. Of these, tests that have killed other
+mutants of the file come first. Tests that start programs of their own see no mutant there.
 
 Of the tools at hand, mutmut runs all mutants of a file, in its own layout, and the operators of
 cosmic-ray delete no statements, so that a missing clip would go unseen.
@@ -117,6 +118,8 @@ def parts(node):
                     pass
                 case ast.Call(func=ast.Attribute(attr=called)) if called in TELLS:
                     pass
+                case ast.Call(func=ast.Name("log") | ast.Attribute(ast.Name("self"), "log")):
+                    pass
                 case ast.AST():
                     yield from parts(child)
 
@@ -208,9 +211,9 @@ class Lines:
     tests that use it. Tests that start programs are left out.
     """
 
-    def __init__(self, files):
+    def __init__(self, files, known):
         self.files = {str(ROOT / file): file for file in files}
-        self.found, self.lines, self.starts = {}, set(), False
+        self.found, self.lines, self.starts = dict(known), set(), False
         self.caches, self.fixtures = [], defaultdict(lambda: [0.0, set()])
         sys.addaudithook(self.hear)
         start = multiprocessing.process.BaseProcess.start
@@ -406,6 +409,7 @@ class Forks:
         self.files, self.record, self.each, self.processes = files, record, each, processes
         self.end, self.seed, self.equivalent = time.monotonic() + 60 * minutes, seed, equivalent
         self.killed, self.survived, self.broken, self.pipes = {}, [], set(), {}
+        self.kills = Counter()  # of tests, by file
 
     def pytest_runtestloop(self, session):
         self.items = {item.nodeid: item for item in session.items}
@@ -440,20 +444,24 @@ class Forks:
         """The tests that reach a mutant, in the order in which they run."""
         lines = range(mutant.line, mutant.end + 1)
         found = set().union(*(self.by_line[mutant.file, line] for line in lines))
-        order, count, total = [], defaultdict(int), 0.0
+        found = (found or self.by_line[mutant.file, None]) - self.broken
+        order, count, wide = [], defaultdict(int), {}
         own = f"tests/{Path(mutant.file).parent.name}/"  # what is written for these lines
-        for test in sorted(found or self.by_line[mutant.file, None], key=self.seconds):
+        for test in sorted(found, key=self.seconds):
             function = test.partition("[")[0]
             count[function] += 1  # its cases are alike
             cost = self.seconds(test) * count[function] * (1.0 if test.startswith(own) else 4.0)
-            order.append((cost, self.seconds(test), test))
-        chosen = []
-        for *_, seconds, test in sorted(order):
-            total += seconds
-            if chosen and total > self.each:
-                break
-            chosen.append(test)
-        return [test for test in chosen if test not in self.broken]
+            order.append((cost, test))
+            wide.setdefault(function, test)
+        short = [test for _, test in sorted(order)]
+        wide = sorted(wide.values(), key=lambda test: -len(self.record[test][1][mutant.file]))
+        chosen, left = short[:1], self.each - sum(map(self.seconds, short[:1]))
+        for tests, rest in ((short, 0.5 * self.each), (wide, 0.0)):
+            for test in tests:
+                if test not in chosen and left - self.seconds(test) >= rest:
+                    left -= self.seconds(test)
+                    chosen.append(test)
+        return sorted(chosen, key=lambda test: (-self.kills[mutant.file, test], self.seconds(test)))
 
     def seconds(self, test):
         return self.record[test][0]
@@ -500,6 +508,7 @@ class Forks:
             self.survive(mutant, f"{len(tests)} tests")
         elif failed == "time" or self.sound(failed):
             self.killed[mutant] = failed
+            self.kills[mutant.file, failed] += 1
         else:
             print(f"{failed} fails without a mutant: it is left out.", flush=True)
             self.broken.add(failed)
@@ -517,11 +526,11 @@ class Forks:
         print(f"- {mutant.old}\n+ {mutant.new}", flush=True)
 
 
-def record(files, tests):
-    """The lines of the files that each test runs, and its seconds."""
+def record(files, tests, known=()):
+    """The lines of the files that each test runs, and its seconds; of others what is `known`."""
     child = os.fork()
     if child == 0:
-        lines = Lines(files)
+        lines = Lines(files, known)
         RECORD.parent.mkdir(exist_ok=True)
         pytest.main(["-q", "-p", "no:xdist", "-p", "no:cacheprovider", *tests], plugins=[lines])
         os._exit(0)
@@ -544,13 +553,16 @@ def main(arguments):
     parser.add_argument("--each", type=float, default=60, help="seconds of tests for a mutant")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.9, help="share that is to be killed")
-    parser.add_argument("--record", action="store_true", help="trace the tests, in any case")
+    parser.add_argument("--record", nargs="*", metavar="TESTS", help="trace these anew, or all")
     asked = parser.parse_args(arguments)
     os.environ["OMP_NUM_THREADS"] = "1"
-    if asked.record or not RECORD.exists():
-        record(FILES, TESTS)
+    known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    if asked.record is not None or not known:
+        again = tuple(asked.record or ("tests/",))
+        known = {test: value for test, value in known.items() if not test.startswith(again)}
+        known = record(FILES, asked.record or TESTS, known)
     found = measure(
-        asked.files, TESTS, json.loads(RECORD.read_text()), minutes=asked.minutes, seed=asked.seed,
+        asked.files, TESTS, known, minutes=asked.minutes, seed=asked.seed,
         each=asked.each, processes=asked.processes, equivalent=equivalents(EQUIVALENT),
     )  # fmt: skip
     k, n = len(found.killed), len(found.killed) + len(found.survived)

@@ -84,6 +84,7 @@ def test_texts_hints_and_raises_stay():
         ("a = [b for b in c if b == d]", ["b != d"]),
         ("for a in b:\n    continue", ["break"]),
         ("log.info(3)\na: int = True", ["pass", "False"]),
+        ("log(t + 1, 2.0)\na = math.log(2.0)", ["pass", "4.0"]),
     ],
 )
 def test_what_is_changed(source, news):

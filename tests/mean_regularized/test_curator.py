@@ -12,6 +12,7 @@ from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized import errors as standard_errors
 from skpmtl.rounds.plan import BINS
 from tests.helpers.data import covariates
+from tests.helpers.noisy_rounds import kept_part
 from tests.helpers.sites import play
 
 M, D = 90, 5
@@ -22,21 +23,6 @@ INIT = {"init": {"coef": np.arange(5.0), "intercept": 2.5}}
 BY_HAND = {"clip_norm": 0.7, "n_rounds": 12}
 GIVEN = {"epsilon": 8.0, "delta": 1e-5, "tasks": range(M)}
 OURS, PUBLISHED = partial(PrivateMeanRegMTL, levels="free"), PublishedMeanRegMTL
-
-
-def kept_part(moves, centre, noise, chance):
-    """What known noise leaves of one centre, and the std of it: the formulas of the docstring."""
-    n_rounds, pace, corrected = len(moves), noise / noise.max(), 0.1
-    if n_rounds >= 5:
-        late = range(int(0.3 * n_rounds), n_rounds)
-        at = np.array([moves[:t].sum(axis=0) for t in late])
-        way = np.array([moves[t] / pace[t] for t in late])
-        at -= at.mean(axis=0)
-        corrected = max(-np.vdot(way, at) / np.vdot(at, at) - 4.0 / len(late), 0.1)
-    left = 0.0
-    for std, p in zip(noise, pace, strict=True):
-        left = left * (1.0 - min(corrected * p, 1.0)) ** 2 + std**2
-    return max(1.0 - (D * left + chance) / (centre @ centre), 0.0), math.sqrt(left)
 
 
 @pytest.mark.parametrize("common", [True, False])

@@ -8,7 +8,11 @@ from skpmtl import MPMTLGroupSparse, MPMTLLowRank
 from skpmtl.engine.spectrum import FLOORS
 from skpmtl.exchange.protocol import Population
 from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD
+from skpmtl.model_protected.curator import release_prior
 from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
+from skpmtl.rounds.plan import BINS
+from tests.helpers.data import covariates
+from tests.helpers.noisy_rounds import kept_part
 from tests.helpers.sites import play
 
 M, D = 4000, 6
@@ -37,6 +41,8 @@ def played(est, release, m=M, d=D):
 
 
 WORDS = {
+    "length": "histogram", "update": "clipped updates", "mean": "mean of clipped models",
+    "intercept": "mean of clipped intercepts", "residuals": "distance from the mean model",
     "vote": "snr", "moment": "sum of w", "block": "inside and outside", "evidence": "log evidence",
     "window": "histogram", "level": "clipped levels", "noise": "noise", "spread": "spread",
 }  # fmt: skip
@@ -156,3 +162,90 @@ def test_few_rows_have_the_floors_that_tasks_vote_for(floors):
         assert public["snr_centre"] == pytest.approx(min(0.5 * (low + high) + 0.2, high))
         noise = rounds[0][1].noise_std / (m * np.sqrt(n))
         assert public["snr_spread"] == pytest.approx(np.hypot(VOTE_SPREAD, noise))
+
+
+@pytest.mark.parametrize("common", [True, False])
+@pytest.mark.parametrize("related", [True, False])
+@pytest.mark.parametrize("init", [None, {"coef": np.arange(5.0), "intercept": 2.5}])
+def test_centres_and_means_follow_from_releases(common, related, init):
+    """Centres of a relation are shrunk by their known noise; means are in units of the range."""
+    m, d, rng = 90, 5, np.random.default_rng(0)
+    facts = covariates(np.random.default_rng(3).normal(size=(m, 2)))
+    est = MPMTLLowRank(
+        epsilon=30.0, tasks=range(m), relation=facts if related else None, levels="free",
+        unseen_task="mean", target_range=(-4.0, 10.0), uncertainty="unseen", init=init,
+    )  # fmt: skip
+    target, centres = rng.normal(30.0, 1.0, size=d), []
+
+    def release(query):
+        if query.statistic == "length":
+            return 0.75 * m * (BINS == 3.0) if common else np.full(len(BINS), m / len(BINS))
+        if query.statistic == "update":
+            centres.append(query.public["centre"].copy())
+            return (0.5 * (target - centres[-1]) + rng.normal(0.0, 0.1, (3, d))) / m
+        if query.statistic == "residuals":
+            return np.full(81, m / 81.0)
+        (mechanism,) = query.mechanisms.values()
+        found = rng.normal(0.3, 0.1, size=mechanism.shape)
+        return found + found.T + 20.0 * np.eye(d) if found.ndim == 2 else found
+
+    board, rounds = played(est, release, m, d)
+    last = "intercept" if related else "mean"
+    assert [query.statistic for query, _, _ in rounds][-2:] == [last, "residuals"]
+    query, mechanism, sent = rounds[-2]
+    assert query.public["billboard"] is board and query.divide == m
+    middle = 0.0 if init else 3.0
+    assert [query.public[name] for name in ("middle", "unit", "clip_norm")] == [
+        middle, 7.0, est.clip_norm
+    ]  # fmt: skip
+    assert mechanism.sensitivity == pytest.approx(2.0 * est.clip_norm / m)
+    if not related:
+        expected = 7.0 * sent + np.append(np.zeros(d), middle)
+        expected += np.append(np.arange(5.0), 2.5) if init else 0.0
+        assert_allclose(board.mean, expected)
+        return
+    moves = [(query, noise, S) for query, noise, S in rounds if query.statistic == "update"]
+    length = 8.0 if common else 1.0
+    to = board.centres.relation.weights(np.arange(m))
+    way = np.array([m * S for _, _, S in moves])
+    for t, centre in enumerate(centres):
+        assert_allclose(centre, way[:t].sum(axis=0), atol=1e-12)
+        assert moves[t][0].public["own_units"] == (not common)
+    G, noise = way.sum(axis=0), m * np.array([mechanism.noise_std for _, mechanism, _ in moves])
+    chance = 2.0 * length**2 * np.sum(to**2, axis=0)
+    kept = [kept_part(way[:, g], G[g], noise, chance[g]) for g in range(3)]
+    factor, left = np.array(kept).T
+    assert (factor > 0.0).any() and (factor < 1.0).any()
+    assert board.centres.own_units == (not common)
+    assert_allclose(board.centres.coef, factor[:, None] * G)
+    assert_allclose(board.centres.noise_std, factor * left)
+    constant = board.relation.of_constant
+    assert_allclose(board.centres.intercept[:, 0], m * 7.0 * sent + middle * constant)
+
+
+def test_without_noise_votes_are_of_the_last_prior():
+    """Nothing is averaged over rounds, and nothing but the spread of tasks is uncertain."""
+    m, d, votes = 50, 3, iter((0.5, -0.9, 0.2, 0.4))
+    steps, query = release_prior(
+        Population(np.arange(m), d), False, moment=[None] * 3, vote=[None] * 4,
+        classification=False, tilt=0.5,
+    ), None  # fmt: skip
+    reply, centres = None, []
+    while True:
+        try:
+            query = steps.send(reply)
+        except StopIteration as end:
+            board = end.value
+            break
+        if query.statistic == "vote":
+            reply = {"vote": np.array([m * next(votes)])}
+            continue
+        centres.append((query.public["snr_centre"], query.public["snr_spread"]))
+        reply = {"moment": np.diag([40.0, 6.0, 4.0])}
+    centres.append((board.snr_centre, board.snr_spread))
+    middle = np.mean(VOTE_RANGE[False])
+    assert_allclose(centres, [(middle + v, VOTE_SPREAD) for v in (0.5, -0.9, 0.2, 0.4)])
+    assert board.releases == []
+    std, sampling = 0.2 / np.sqrt(2.0), np.sqrt(2.0 * m) / d
+    expected = shrink_matrix(np.diag([40.0, 6.0, 4.0]), std / np.sqrt(3.0), float(m), 0.5, sampling)
+    assert_allclose(board.moment, expected / m, atol=1e-9)
