@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 from .._kernels.average import NO_CENTRES, averages
 from .._kernels.finetune import descend, evidence, weighted_rows
 from .._kernels.grams import grams, tridiagonal
-from .._kernels.losses import LOGISTIC, NUMBER, SQUARED, losses
+from .._kernels.losses import LOGISTIC, NUMBER, losses
 from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
 from .._runtime.registers import LANES
@@ -85,20 +85,7 @@ class FineTuner:
 
     def prox(self):
         """-> log evidence (n_tasks,), models (n_tasks, n_outputs, size)."""
-        out, found = np.empty((self.table.n_tasks, *self.shape)), np.empty(self.table.n_tasks)
-
-        def block(tasks):
-            # A task whose rows overflow stays at the initialisation, in silence.
-            with np.errstate(all="ignore"):
-                found[tasks], changes = self._changes(tasks)
-                changes[~np.isfinite(changes).all(axis=(1, 2))] = 0.0
-                out[tasks] = self._inits(tasks) + changes
-                if self.own is not None:
-                    out[tasks, :, -1] += self.own[tasks]
-
-        blocks = even_blocks(self.table.sizes, self.shape[1], _BLOCK)
-        run_blocks(block, [(tasks,) for tasks in blocks])
-        return found, out
+        return models_around([self])[0]
 
     def priors(self, share):
         """`ClassPriors` of the models of `prox`, which have this share of the posterior."""
@@ -120,36 +107,15 @@ class FineTuner:
         matrix, made tridiagonal once, after which every scale kappa that is tried costs little.
         """
         table, loss, (C, size) = self.table, NUMBER[self.loss], self.shape
-        sizes = table.sizes[tasks]
-        m = len(tasks)
-        pick, ends = rows_of(table.offsets, tasks)
-        y, counts = table.y[pick], table.counts[pick]
-        support = table.support[tasks]
-        pick = pick if table.rows is None else table.rows[pick]
-        starts = self._inits(tasks)
-        base = self._scores(pick, ends if len(starts) > 1 else ends[[0, -1]], starts)
-        if self.own is not None:
-            base += np.repeat(self.own[tasks].T, sizes, axis=1)
-        if loss == SQUARED:
-            D, root = _counted(base - y, np.ones(ends[-1]), counts)
-        else:
-            D, root = _counted(*derivatives(base, y, loss), counts)
+        sizes, m, support = table.sizes[tasks], len(tasks), table.support[tasks]
+        pick, ends, y, counts = self._rows(tasks)
+        base = self._at_init(tasks, pick, ends)
+        D, root = _counted(*derivatives(base, y, loss), counts)
         D /= -root
         squares = np.add.reduceat((D * D).sum(axis=0), ends[:-1])
         F, K, q, T, whole = self._grams(pick, ends, root, D)
-        level = np.cumsum(T[0], axis=1)[:, -1] / support
-        level = np.where(np.isfinite(level), level, 0.0)
+        level = _levels(T, support)
         out = np.zeros((m, C, size))
-        if loss == SQUARED:
-            found = np.zeros(m)
-            rho = np.maximum(level, 1e-300)[:, None] / SNR
-            scales = in_eights(rho, np.zeros_like(rho), log_weights(self.centre[tasks], _SPREAD))
-            averages(
-                F, K, ends, size, T, q[:, :1].copy(), squares[:, None],
-                np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300, *scales, np.zeros(m),
-                *NO_CENTRES, *scratch(F.shape[2], SCALES), out[:, 0], found, np.empty(m), 1.0,
-            )  # fmt: skip
-            return found, out
         scales = np.zeros((m, SCALES))
         scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
         logdet, quad = _products(K, T, sizes, size, q, scales)
@@ -170,6 +136,44 @@ class FineTuner:
         at = np.log10(np.maximum(kappa * level, SNR[0]))
         return -energy - 0.5 * ((at - self.centre[tasks]) / _SPREAD) ** 2, out
 
+    def _changes_of_squares(self, tasks, tuners):
+        """`_changes` of squared loss for each of `tuners`, with one Gram matrix for all."""
+        table, size = self.table, self.shape[1]
+        m, support = len(tasks), table.support[tasks]
+        pick, ends, y, counts = self._rows(tasks)
+        base = np.concatenate([tuner._at_init(tasks, pick, ends) for tuner in tuners])
+        D, root = _counted(base - y, np.ones(ends[-1]), counts)
+        D /= -root
+        F, K, q, T, _ = self._grams(pick, ends, root, D)
+        level = _levels(T, support)
+        rho = np.maximum(level, 1e-300)[:, None] / SNR
+        for s, tuner in enumerate(tuners):
+            squares = np.add.reduceat(D[s] * D[s], ends[:-1])
+            priors = log_weights(tuner.centre[tasks], _SPREAD)
+            out, found = np.zeros((m, 1, size)), np.zeros(m)
+            averages(
+                F, K, ends, size, T, q[:, s : s + 1].copy(), squares[:, None],
+                np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300,
+                *in_eights(rho, np.zeros_like(rho), priors), np.zeros(m), *NO_CENTRES,
+                *scratch(F.shape[2], SCALES), out[:, 0], found, np.empty(m), 1.0,
+            )  # fmt: skip
+            yield found, out
+
+    def _rows(self, tasks):
+        """Rows of tasks in X, where each task ends, and their targets and weights."""
+        table = self.table
+        places, ends = rows_of(table.offsets, tasks)
+        pick = places if table.rows is None else table.rows[places]
+        return pick, ends, table.y[places], table.counts[places]
+
+    def _at_init(self, tasks, pick, ends):
+        """Scores (n_outputs, N) of the rows at the initialisation."""
+        starts = self._inits(tasks)
+        base = self._scores(pick, ends if len(starts) > 1 else ends[[0, -1]], starts)
+        if self.own is not None:
+            base += np.repeat(self.own[tasks].T, np.diff(ends), axis=1)
+        return base
+
     def _scores(self, pick, ends, models):
         """Scores (n_outputs, N) of rows under models, one for the rows between two of `ends`."""
         X, d = read_only(self.table.X), self.table.n_features
@@ -182,12 +186,12 @@ class FineTuner:
 
     def _grams(self, pick, ends, root, D):
         """Weighted rows F, F' F = Q T Q' as reflections, right sides, T, and F' F itself."""
-        (C, size), sizes = self.shape, np.diff(ends)
+        size, sizes = self.shape[1], np.diff(ends)
         m, n = len(sizes), int(sizes.max())
         r = min(n, size)
         R = padded(r + 1, LANES)
         F, K = np.zeros((m, padded(max(n, size), 4), R)), np.zeros((m, padded(r, 4), R))
-        q, T = np.zeros((m, C, R)), np.zeros((2, m, padded(r, 4)))
+        q, T = np.zeros((m, len(D), R)), np.zeros((2, m, padded(r, 4)))
         weighted_rows(read_only(self.table.X), pick, ends, self.fit_intercept, root, D, F, q)
         grams(F, ends, size, root, K)
         whole = None if self.loss == "squared" else K.copy()
@@ -222,6 +226,39 @@ class FineTuner:
             weights=even_weights(self.table),
         )  # fmt: skip
         return out + self.init
+
+
+def models_around(tuners):
+    """`FineTuner.prox` of tuners that differ in what their models are around. -> list"""
+    first = tuners[0]
+    found = [
+        (np.empty(first.table.n_tasks), np.empty((first.table.n_tasks, *t.shape))) for t in tuners
+    ]
+
+    def block(tasks):
+        # A task whose rows overflow stays at the initialisation, in silence.
+        with np.errstate(all="ignore"):
+            if first.loss == "squared":
+                parts = first._changes_of_squares(tasks, tuners)
+            else:
+                parts = (tuner._changes(tasks) for tuner in tuners)
+            for tuner, (evidence, out), (of_tasks, changes) in zip(
+                tuners, found, parts, strict=True
+            ):
+                changes[~np.isfinite(changes).all(axis=(1, 2))] = 0.0
+                evidence[tasks], out[tasks] = of_tasks, tuner._inits(tasks) + changes
+                if tuner.own is not None:
+                    out[tasks, :, -1] += tuner.own[tasks]
+
+    blocks = even_blocks(first.table.sizes, first.shape[1], _BLOCK)
+    run_blocks(block, [(tasks,) for tasks in blocks])
+    return found
+
+
+def _levels(T, support):
+    """Mean squared lengths of the rows of tasks, from their tridiagonal forms."""
+    level = np.cumsum(T[0], axis=1)[:, -1] / support
+    return np.where(np.isfinite(level), level, 0.0)
 
 
 def log_weights(centre, spread):
@@ -269,11 +306,11 @@ def tuned(
     """
     starts = [(init, init_error)] if plain is None else [(init, init_error), plain]
     around, shy = _around(table, loss, starts, fit_intercept, places, lost)
-    kinds, tuners = [], []
-    for start, own, weight in around:
-        tuners.append(FineTuner(table, loss, start, fit_intercept, own))
-        found, models = tuners[-1].prox()
-        kinds.append((found + weight, models))
+    tuners = [FineTuner(table, loss, start, fit_intercept, own) for start, own, _ in around]
+    kinds = [
+        (found + weight, models)
+        for (found, models), (_, _, weight) in zip(models_around(tuners), around, strict=True)
+    ]
     if loss == "squared":
         kappa = lone_scale(table, fit_intercept)
         settings = {"classification": False, "fit_intercept": fit_intercept}
