@@ -241,6 +241,7 @@ def test_scales_are_those_of_followers_where_they_are_clear(epsilon, shares, cla
     D, N = (weights / weights.sum() @ A for A in (D, N))
     low, high = VOTE_RANGE[classification]
     middle, reach, clear = 0.5 * (low + high), 0.5 * (high - low), set()
+    of_all = math.hypot(reach * std * math.sqrt(J), 0.15)
     for s, was in zip(course.billboard.structures, before, strict=True):
         at = plan.names.index(s.name)
         assert s.name == was.name and s.share == pytest.approx(D[at])
@@ -248,11 +249,10 @@ def test_scales_are_those_of_followers_where_they_are_clear(epsilon, shares, cla
         size = D[at] + part * (D.sum() - D[at])
         noise = reach * std * math.sqrt(1.0 + (J - 1) * part**2) / max(size, 1e-3)
         centre = middle + reach * (N[at] + part * (N.sum() - N[at])) / max(size, 1e-3)
-        own = D[at] > 2.0 * std and noise <= reach * std * math.sqrt(J)
+        own = D[at] > 2.0 * std and noise <= of_all
         clear.add(own)
         if not own:
-            noise = math.hypot(reach * std * math.sqrt(J), 0.3)
-            centre = middle + reach * N.sum()
+            noise, centre = of_all, middle + reach * N.sum()
         if noise >= 1.0 or s.name == "common":
             assert s.snr_centre is None
         else:
