@@ -242,8 +242,13 @@ class PriorBillboard(AboutCovariates, OfModels):
             intercept[:] = self.add_init(coef[:1] * 0.0, np.array(self.level.intercept))[1]
         return coef, intercept
 
-    def personalize(self, table, *, classification, fit_intercept, classes_posterior=False):
+    def personalize(
+        self, table, *, classification, fit_intercept, classes_posterior=False, found=None
+    ):  # fmt: skip
         """Models of the tasks of `table`, from their rows and this billboard alone.
+
+        `found`: what `found_of` made of real targets under this prior, where there is no public
+        initial model; it is not made twice.
 
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
         all noise does no harm. For squared loss it averages over both at all scales, and over the
@@ -258,7 +263,9 @@ class PriorBillboard(AboutCovariates, OfModels):
             going alone: the part of a model that is not of the released prior. Those of
             `skpmtl.local.laplace.class_posterior` are with `classes_posterior`.
         """
-        table, found, priors = self._models_of(table, classification, fit_intercept)
+        priors = None
+        if found is None:
+            table, found, priors = self._models_of(table, classification, fit_intercept)
         W, b, outlier, energies = found
         level = free_level if fit_intercept else None
         if self.level is not None:
@@ -272,10 +279,10 @@ class PriorBillboard(AboutCovariates, OfModels):
             extras |= class_posterior(table, *self.subtract_init(W, b), priors, level)
         return Personal(W, b, extras)
 
-    def errors(self, table, **settings):
-        """Slopes of tasks, less the public initial model, and their squared errors."""
-        W, b, _, energies = self._models_of(table, **settings, known=False)[1]
-        return self.subtract_init(W, b)[0], energies
+    def found_of(self, table, **settings):
+        """Models of tasks that do not leave the public initial model: W, b, weight of what is not
+        of the prior, squared errors."""
+        return self._models_of(table, **settings, known=False)[1]
 
     def _models_of(self, table, classification, fit_intercept, known=True):
         """-> table of differences, (W, b, weight of what is not of the prior, squared errors), and

@@ -129,11 +129,26 @@ class LevelTaskSide(PriorTaskSide):
         return self.levels.spreads(W, energies, public["level"])
 
     def _errors(self, billboard):
-        """Slopes and squared errors under the released prior, made once."""
-        if self._personal[0] is None or not np.array_equal(self._personal[0], billboard.moment):
-            found = billboard.errors(self.given, **self.settings)
-            self._personal = billboard.moment, found
-        return self._personal[1]
+        """Slopes, less the public initial model, and squared errors under the released prior."""
+        if not self._knows(billboard):
+            self._personal = _prior_of(billboard), billboard.found_of(self.given, **self.settings)
+        W, b, _, energies = self._personal[1]
+        return billboard.subtract_init(W, b)[0], energies
+
+    def _knows(self, billboard):
+        known = self._personal[0]
+        return known is not None and all(map(np.array_equal, known, _prior_of(billboard)))
+
+    def final_models(self, billboard, personalize):
+        """Those of real targets have the slopes of the last query."""
+        usable = not self.settings["classification"] and billboard.init is None
+        if not usable or not self._knows(billboard):
+            return personalize()
+        return billboard.personalize(self.given, **self.settings, found=self._personal[1])
+
+
+def _prior_of(billboard):
+    return billboard.moment.copy(), billboard.snr_centre, billboard.snr_spread
 
 
 class RelatedTaskSide(TaskSide):
@@ -234,5 +249,5 @@ class WithMeanModel(TaskSide):
 
     def final_models(self, billboard, personalize):
         # The query for their mean needed them, too: they are not made twice.
-        personal = self._personal or Personal(*personalize())
-        return personal.only(self.extras)
+        made = self._personal or self.task_side.final_models(billboard, personalize)
+        return Personal(*made).only(self.extras)
