@@ -16,6 +16,7 @@ try:
     from flwr.common.serde import fab_to_proto
     from flwr.proto.control_pb2 import (
         ListNodesRequest,
+        ListRunsRequest,
         RegisterNodeRequest,
         StartRunRequest,
         UnregisterNodeRequest,
@@ -77,6 +78,11 @@ class Control:
         data = build_fab_from_disk(app)
         fab = fab_to_proto(Fab(hashlib.sha256(data).hexdigest(), data, {}))
         return self._call("StartRun", StartRunRequest(fab=fab)).run_id
+
+    def ended(self, number):
+        """Whether a run is over, in whatever way."""
+        runs = self._call("ListRuns", ListRunsRequest(run_id=number)).run_dict
+        return all(run.status.status == "finished" for run in runs.values())
 
     def _call(self, name, request):
         try:

@@ -36,6 +36,7 @@ logger = logging.getLogger("skpmtl")
 
 _LOOK = 0.5  # seconds
 _BEGIN = 240.0  # seconds after which a run that has not begun is started again
+_RESUMED = 30.0  # the same from when the SuperLink that it was given to has ended
 _PAUSES = (2.0, 60.0)  # seconds before a failed run is started again: at first, and at most
 _ABSENT = 30.0  # seconds without a word of a site after which it is said to be away
 _PAGE = 10.0  # seconds between two pages of a run
@@ -131,6 +132,7 @@ class _Run:
         self.folder = private_folder(folder / self.name)
         self.before = self.seen = len(read_log(self.folder))
         self.started, self.begun, self.pause, self.tries = None, 0, _PAUSES[0], 0
+        self.number = None  # of the Flower run
         self.next, self.page = 0.0, (0, -_PAGE)  # events on the page, and when it was written
 
 
@@ -296,18 +298,25 @@ class Supervisor:
         status, text = standing(run.folder)
         if text.startswith("running"):
             return
-        starts = sum(e["event"] == "start" for e in read_log(run.folder))
-        if run.started is not None and starts == run.begun and now - run.started < _BEGIN:
-            return  # it takes some seconds to begin
+        ended = run.started is not None and self._ended(run)  # before the log is read
+        events = [event["event"] for event in read_log(run.folder)]
+        starts = events.count("start")
+        if run.started is not None and starts == run.begun:
+            if not ended and now - run.started < _BEGIN:
+                return  # it takes some seconds to begin
+            logger.warning(
+                "%s: the run %s; it is started again", run.name,
+                "has ended before it began" if ended else "has not begun in time",
+            )  # fmt: skip
         if run.started is not None and starts > run.begun:  # it had begun, and was cut off
             run.begun, run.started, run.tries = starts, None, 0
+            if "question" in events[::-1][: events[::-1].index("start")]:  # it had got on
+                run.pause = _PAUSES[0]
             run.next = now + run.pause
             run.pause = min(2 * run.pause, _PAUSES[1])
             logger.warning("%s: %s; restarting", run.name, text)
         if now < run.next:
             return
-        if run.started is not None:
-            logger.warning("%s: the run has not started", run.name)
         if run.tries == _TRIES:
             run.tries += 1
             logger.error("%s: giving up; see %s", run.name, self.flower / "superlink.txt")
@@ -316,7 +325,7 @@ class Supervisor:
         app, key = self.flower / f"app-{run.name}", self.folder / "curator.key"
         write_app(app, run.path, run.folder, key if key.exists() else "", self.nodes, self.flower)
         try:
-            self._start_run(app)
+            run.number = self._start_run(app)
         except NotStarted as error:
             logger.warning("%s: not started: %s", run.name, error)
             run.next = now + _PAUSES[0]
@@ -325,7 +334,14 @@ class Supervisor:
         run.tries += 1  # not where the disk was full
 
     def _start_run(self, app):
-        self.control.start(app)
+        return self.control.start(app)
+
+    def _ended(self, run):
+        """Whether Flower's run of a study is over, as far as the SuperLink says."""
+        try:
+            return self.control.ended(run.number)
+        except (NotStarted, OSError):
+            return False
 
     # --------------------------------------------------------------------- SuperLink
     def _open_door(self):
@@ -356,6 +372,9 @@ class Supervisor:
             logger.warning("The SuperLink has ended; restarting it")
             time.sleep(min(len(self._births), 5))
         self._end_link()
+        for run in self.runs:  # one that had not begun may have ended with the SuperLink
+            if run.started is not None:
+                run.started = min(run.started, now + _RESUMED - _BEGIN)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.inner = probe.getsockname()[1]
