@@ -82,7 +82,7 @@ _VOTE_NOISE, _CLEAR_VOTE, _POWERS, _LEAST = 0.15, 0.06, (2.0, 6.0), 0.01
 _TINY = 1e-3
 _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
-_ODDS_OF_ALONE = 1.5  # of those of a mean that are alone's, too, where all sums are exact
+_ODDS_OF_ALONE = 1.5  # of those of a mean that are alone's, too, beside exact moments
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
 _STEP_OF_GROUPS = ("refine", 0.1)  # three votes of a block round, and seven of groups
 _LEVELS_OF_GROUPS = ("refine", 0.1)  # cells of levels, where models have no groups
@@ -456,7 +456,8 @@ class _Course:
         powers = (both + 0.5 * one, both - 0.5 * one, 0.0)
         factors = {name: p for p, family in zip(powers, FAMILIES, strict=True) for name in family}
         # Most tasks being about a mean says nothing of those that are unlike all others.
-        factors["alone"] = (0.5 if self.plan.private else _ODDS_OF_ALONE) * max(both, 0.0)
+        exact_moments = not self.plan.private and "low-rank" in self.plan.structures
+        factors["alone"] = (_ODDS_OF_ALONE if exact_moments else 0.5) * max(both, 0.0)
         structures = self.billboard.structures
         weights = np.array([s.weight * math.exp(factors[s.name]) for s in structures])
         weights /= weights.sum()

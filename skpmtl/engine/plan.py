@@ -256,7 +256,7 @@ class StructurePlan(Plan):
             return False
         # Without noise a pooled model of so many numbers fits the rows that it was learnt from.
         crowded = not self.private and self.dimension + 1 > _CROWD * self.n_tasks
-        if crowded and self.structures != ("mean",) and est.levels != "pooled":
+        if crowded and est.levels != "pooled":
             return False
         found = (_LEAST_WINDOW / self._z) ** 2 <= _MOST_WINDOW
         if found or self.target_range is not None:

@@ -966,7 +966,7 @@ def test_memory_of_exact_fits(cls):
 def test_memory_map_keeps_no_matrices(tmp_path):
     """Beside a table that may be larger than memory nothing of its size is kept."""
     rng = np.random.default_rng(0)
-    m, n, d = 400, 70, 60
+    m, n, d = 600, 70, 60
     X = np.memmap(tmp_path / "X.dat", dtype=float, mode="w+", shape=(m * n, d))
     X[:] = rng.standard_normal(X.shape)
     y, offsets = rng.standard_normal(m * n), n * np.arange(m + 1)

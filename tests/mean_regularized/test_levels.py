@@ -109,7 +109,34 @@ def test_free_levels_are_those_of_the_paper():
     assert not hasattr(exact, "level_")
 
 
+def test_many_columns_of_few_tasks_have_free_levels():
+    """Without a budget a pooled model of 10 tasks and 120 columns fits their noise."""
+    X, y, task = rows()
+    X = np.hstack([X, np.random.default_rng(3).normal(size=(len(X), 117))])
+    some = task < 10
+    exact = {
+        levels: made(epsilon=None, levels=levels, tasks=range(10)).fit(X[some], y[some], task[some])
+        for levels in ("auto", "free", "pooled")
+    }
+    assert_array_equal(exact["auto"].coef_, exact["free"].coef_)
+    assert isinstance(exact["pooled"].billboard_, PooledBillboard)
+
+
 # ------------------------------------------------------------------------------ what is found
+def test_no_budget_is_not_worse_than_a_large_one():
+    rng = np.random.default_rng(1)
+    m, d, n = 500, 3, 3
+    task = np.repeat(np.arange(m), n)
+    slopes, levels = rng.normal(size=d) + 0.3 * rng.normal(size=(m, d)), rng.normal(size=m)
+    X, new, its = rng.normal(size=(m * n, d)), rng.normal(size=(4 * m * n, d)), np.tile(task, 4)
+    y = np.sum(X * slopes[task], axis=1) + levels[task] + rng.normal(size=m * n)
+    truth, errors = np.sum(new * slopes[its], axis=1) + levels[its], []
+    for epsilon in (None, 1e4):
+        est = made(epsilon=epsilon, tasks=range(m)).fit(X, y, task=task)
+        errors.append(np.mean((est.predict(new, task=its) - truth) ** 2))
+    assert errors[0] < 1.03 * errors[1]
+
+
 def test_pooled_model_is_found():
     X, y, task = rows(n=4)
     est = made(epsilon=8.0).fit(X, y, task=task)
