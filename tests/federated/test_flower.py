@@ -30,6 +30,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 
 from skpmtl import load_billboard
+from skpmtl._uncertainty import POSTERIOR
 from skpmtl.federated import load_models, records
 from skpmtl.federated.client import app
 from skpmtl.federated.polling import PollingGrid
@@ -132,6 +133,46 @@ def two_sites(tmp_path_factory):
 
 
 TWO_ROUNDS = {"parameters": {"clip_norm": 1.0, "n_rounds": 2}}
+
+
+@pytest.mark.parametrize("name", and_slow(["prior"], ["structures", "own units", "meta"]))
+def test_covariances_leave_no_site(tmp_path, name, caplog, capsys):
+    """Messages to and from a site, its books, logs, and all that the curator has: no number of a
+    posterior is there, as text or as bytes. Only the site's models have it."""
+    study = study_of(name, parameters={**CASES[name][1], "uncertainty": True})
+    grid = InProcessGrid(study, tmp_path)
+    with caplog.at_level(logging.DEBUG):
+        curate(grid, study, tmp_path / "curator")
+    paths = [path for path in tmp_path.rglob("*") if path.is_file()]
+    own = [path for path in paths if path.name.startswith("models.")]
+    text = [caplog.text, *capsys.readouterr()]
+    binary = [path.read_bytes() for path in paths if path not in own]
+    for path in {path for path in paths if path.suffix == ".npz"}.difference(own):
+        with np.load(path) as arrays:
+            assert not set(POSTERIOR) & set(arrays.files)
+            binary += [arrays[key].tobytes() for key in arrays.files]
+    for message in [*grid.sent, *grid.received]:
+        for record in message.content.config_records.values():
+            text += [str(value) for value in record.values()]
+        for record in message.content.array_records.values():
+            binary += [array.numpy().tobytes() for array in record.values()]
+    text = "\n".join([*text, *(part.decode(errors="replace") for part in binary)])
+    binary, secrets = b"\n".join(binary), 0
+    for path in own:
+        if path.suffix != ".npz":
+            continue
+        est = load_models(path.parent)
+        with np.load(path) as arrays:  # where they are, they are found in this way
+            assert est.covariance_.tobytes() in b"".join(arrays[k].tobytes() for k in arrays.files)
+        for key in POSTERIOR[:2]:
+            assert key not in text
+            for value in np.unique(getattr(est, key, [])):
+                if value in (0.0, 1.0):  # numbers that stand anywhere
+                    continue
+                secrets += 1
+                assert repr(float(value))[:9] not in text or abs(value) < 1e-6
+                assert value.tobytes() not in binary
+    assert secrets > 10
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
