@@ -9,11 +9,12 @@ where B is the half-width of a window that holds the levels of most tasks, q = `
 spread. The intercept is l_k - w_k' xbar_k, whatever slopes w_k a task has. b0, a, tau and the noise
 s0 of a row are released; the rest a task computes from its own rows:
 
-    phi = tau^2 / (tau^2 + s_k^2 / n),   l_k = m_k + e_k (p phi + 1 - p),   e_k = ybar_k - m_k,
+    l_k = m_k + e_k (p phi + 1 - p),   e_k = ybar_k - m_k,
+    phi = E[tau^2 / (tau^2 + s^2 / n) | e_k],   s^2 ~ (4 s0^2 + Q_k) / chi^2_(4 + n - 1),
 
-with s_k^2 = (4 s0^2 + Q_k) / (4 + n - 1) from the squared errors Q_k of its slopes, and p the
-posterior share of the pooled part, by what the task shows of level *and* noise: without the latter
-a task in units of its own would be pulled with the noise of others. Levels of classifiers are
+with the squared errors Q_k of its slopes: where few rows are far off, it is rather their noise than
+the level. p is the posterior share of the pooled part, by what the task shows of level *and* noise:
+without the latter a task in units of its own would be pulled with the noise of others. Levels of classifiers are
 posterior means under N(m_k, tau^2), by quadrature, and with weight q under a wide prior about 0.
 So are those of counts, whose levels are logarithms of means, but for the wide prior, which is about
 the pooled model.
@@ -51,8 +52,8 @@ _CLEAR = 4.0  # std above which three bins of scales are not empty
 _WIDTHS = {3: 0.3, 5: 0.4, 7: 0.5}  # octaves of a window of counts, part of the tasks in it
 REACH = 0.5  # of the numbers that tasks send of noise and spread, either way
 # Standard deviations that half of the tasks should stand out in the window, and its least share;
-# the part of it that pays for the vote, and the length of a contribution to that.
-_CLEAR_WINDOW, LEAST_SHARE = 18.5, 0.005
+# its log odds with the vote; the part that pays for that, and the length of a contribution to it.
+_CLEAR_WINDOW, LEAST_SHARE, _CLEAR_ODDS = 18.5, 0.005, 4.0
 OF_VOTE, CORNER = 0.2, math.sqrt(0.5)
 # Zooms: bins, spread of a task's targets in bins at most, std that a zoom should stand out at least
 # and in the largest share, and std from which it is clear: noise alone does so in 1e-4 of all.
@@ -64,6 +65,9 @@ _NEAR_LEAST = 1.25  # times the least spread that may be released, below which i
 _FLAT = 0.02  # prior weight of a level that is not pooled
 _OWN_ROWS = 4.0  # rows that the released noise counts in a task's own
 _UNITS = math.log(28.0)  # 40 octaves, in which own noise is uniform where it is not pooled
+_LEAST_ENERGY = 2.0**-20  # of a row, over the released noise: the last of these octaves
+# Nodes of the quadrature over the noise of a task: log s^2, in std of what its own rows say of it.
+_NOISES = np.arange(-3.0, 8.5)
 _MEDIAN = 0.455  # of a squared standard normal number
 _FREE_LOGITS = 4.0  # std of levels of classifiers that are not pooled
 LOGITS = 2.0  # std of levels of classifiers before any was released
@@ -252,24 +256,26 @@ def scale_of(counts, std, n_tasks):
 def release_window(query, histogram, vote, zooms, n_tasks):
     """Middle and half-width of most levels, or None. -> generator
 
-    The likeliest window of a histogram, where most tasks vote that their level is in it, and is no
-    speck in it, which a window far too wide would hold: a false one has to mislead both. Of one
-    sign, a window is as wide as it is far from 0. Where most also vote that their targets vary far
-    less, further histograms of bins of equal width zoom in, with the budget shares and mechanisms
-    of `zooms`. ``query(share, statistic, words, mechanism, combine, **public)`` generates the
-    released sum.
+    The likeliest window of a histogram, unless tasks vote that their level is not in it, or a speck
+    in it, which a window far too wide would hold. The log odds of the window by the histogram, and
+    by the vote those of nine in ten tasks against one in ten, are added: noise in the vote does not
+    lose a window that stands out, and a false one has to mislead both. Of one sign, a window is as
+    wide as it is far from 0. Where most also vote that their targets vary far less, further
+    histograms of bins of equal width zoom in, with the budget shares and mechanisms of `zooms`.
+    ``query(share, statistic, words, mechanism, combine, **public)`` generates the released sum.
     """
     words = "histogram of the levels of tasks, octaves of either sign"
     counts = yield from query("window", "window", words, histogram, sum_of_octaves)
     window = window_of(counts, std_of(histogram), n_tasks)
     if window is None:
         return None
-    middle, unit = window
+    middle, unit, odds = window
     words = "sum of votes on the window, and on a zoom into it"
     inside, finer = yield from query(
         "window", "inside", words, vote, clipped_sum("inside", CORNER), middle=middle, unit=unit
     )
-    if not inside > 0.0:
+    odds += 0.8 * inside / n_tasks / max(std_of(vote) / n_tasks, _LEAST) ** 2
+    if odds < _CLEAR_ODDS:
         return None
     words = "histogram of the levels of tasks, bins of a window"
     for share, mechanism in zooms if middle != 0.0 and finer > 0.0 else ():
@@ -304,10 +310,11 @@ def zoom_of(counts, std, n_tasks):
 def window_of(counts, std, n_tasks):
     """The window that holds the levels of most tasks, from a noisy `sum_of_octaves`.
 
-    -> (middle, half-width), or None where none stands out. A window is one to three octaves of one
-    sign, in which tasks are spread evenly, or all up to twice a power of two, about 0 like normal
-    numbers whose std that is. With the shares t of the tasks that a window expects in the bins its
-    log-likelihood over none is (m t'h - m^2 t't / 2) / std^2; the most probable one is taken.
+    -> (middle, half-width, log odds over none), or None where none stands out. A window is one to
+    three octaves of one sign, in which tasks are spread evenly, or all up to twice a power of two,
+    about 0 like normal numbers whose std that is. With the shares t of the tasks that a window
+    expects in the bins its log-likelihood over none is (m t'h - m^2 t't / 2) / std^2; the most
+    probable one is taken.
     """
     shares, places, middle, width, prior = _windows()
     noise = max(std / n_tasks, _LEAST)
@@ -317,7 +324,8 @@ def window_of(counts, std, n_tasks):
     held = counts[places[best]].sum() / n_tasks
     if posterior[best] < math.log(_NO_WINDOW) or held < 0.5 - 2.0 * std / n_tasks:
         return None
-    return float(middle[best]), float(0.5 * _WIDER * width[best])
+    odds = float(posterior[best]) - math.log(_NO_WINDOW)
+    return float(middle[best]), float(0.5 * _WIDER * width[best]), odds
 
 
 @cache
@@ -442,17 +450,19 @@ class TaskLevels:
         return level.intercept + self.rows @ level.coef
 
     def noises(self, energies, level):
-        """What tasks say of the noise of a row, in -1/2 ... 1/2; 0 of a single row.
+        """What tasks say of the noise of a row, in -1/2 ... 1/2.
 
-        log2 of its own std, without its bias, less log2 B, from -6 to 0 octaves.
+        log2 of its own std, without its bias, less log2 B, from -6 to 0 octaves. The noise of a
+        single row is its distance to the pooled model.
         """
-        dof = np.maximum(self.n - 1.0, 1e-9)
+        single = self.n <= 1.0
+        dof = np.where(single, 1.0, self.n - 1.0)
         bias = 0.5 / math.log(2.0) * (np.log(dof / 2.0) - digamma(dof / 2.0))
         with np.errstate(all="ignore"):
+            energies = np.where(single, (self.targets - self.pooled(level)) ** 2, energies)
             octaves = 0.5 * np.log2(np.maximum(energies / dof, 1e-300)) + bias
             octaves = np.clip(octaves - math.log2(level.window), -NOISE_OCTAVES, 0.0)
-        sent = octaves / NOISE_OCTAVES + 0.5
-        return np.where((self.n > 1.0) & np.isfinite(sent), sent, 0.0)
+        return np.nan_to_num(octaves / NOISE_OCTAVES + 0.5)
 
     def spreads(self, W, energies, level):
         """What tasks say of the spread, (n_tasks, 1) in -1/2 ... 1/2.
@@ -529,12 +539,12 @@ class TaskLevels:
             )
         if level.window is None:
             return self._levels_of_classes(W, level)
-        middle, error, part, p = self._pooling(energies, level)
+        middle, error, (part, _), p = self._pooling(energies, level)
         with np.errstate(all="ignore"):
             return middle + error * (p * part + 1.0 - p)
 
     def _pooling(self, energies, level):
-        """-> m_k, e_k, phi and p of every task."""
+        """-> m_k, e_k, phi with its variance, and p of every task."""
         middle, error, part, inside, flat = self._evidence(energies, level)
         with np.errstate(all="ignore"):
             p = expit(math.log((1.0 - _FLAT) / _FLAT) + inside - flat)
@@ -542,14 +552,29 @@ class TaskLevels:
         return middle, error, part, p
 
     def _evidence(self, energies, level):
-        """-> m_k, e_k, phi, and log densities of e_k and of the noise: pooled, and flat."""
+        """-> m_k, e_k, mean and variance of phi, and log densities of e_k and of the noise: pooled,
+        and flat."""
         middle, square = self.pooled(level), level.spread**2
         with np.errstate(all="ignore"):
-            error = self.targets - middle
-            variance = square + self._variances(energies, level) / self.n
-            inside = -0.5 * np.log(2.0 * np.pi * variance) - 0.5 * error**2 / variance
+            error, rows = self.targets - middle, _OWN_ROWS + np.maximum(self.n - 1.0, 0.0)
+            noise, step = self._variances(energies, level) / self.n, np.sqrt(2.0 / rows)
+            largest = square + noise * np.exp(_NOISES[-1] * step)
+            whole, total, first, second = np.zeros((4, len(error)))
+            for at in _NOISES:
+                log = at * step
+                weight = np.exp(-0.5 * rows * (log + np.exp(-log) - 1.0))
+                whole += weight
+                variance = square + noise * np.exp(log)
+                weight *= np.exp(-0.5 * error**2 * (1.0 / variance - 1.0 / largest))
+                weight /= np.sqrt(variance)
+                total += weight
+                first += weight * square / variance
+                second += weight * (square / variance) ** 2
+            part = first / total
+            part = part, np.maximum(second / total - part**2, 0.0)
+            inside = np.log(total / whole) - 0.5 * (math.log(2.0 * math.pi) + error**2 / largest)
             inside = inside + self._odds_of_noise(energies, level)
-        return middle, error, square / variance, inside, -math.log(8.0 * level.window)
+        return middle, error, part, inside, -math.log(8.0 * level.window)
 
     def posterior(self, found, sums, level, width=None, parts=()):
         """Models with pooled levels and their noise, of real targets. -> Moments, noise
@@ -562,11 +587,11 @@ class TaskLevels:
         mean, unit, square, inside = 0.0, 0.0, 0.0, 0.0
         with np.errstate(all="ignore"):
             for share, own in parts or [(1.0, level)]:
-                middle, error, part, p = self._pooling(found.energies, own)
+                middle, error, (part, unsure), p = self._pooling(found.energies, own)
                 kept = p * part + 1.0 - p
                 at = middle + error * kept
                 mean, unit = mean + share * at, unit + share * kept / self.n
-                between = p * (1.0 - p) * (error * (1.0 - part)) ** 2
+                between = p * ((1.0 - p) * (1.0 - part) ** 2 + unsure) * error**2
                 square, inside = square + share * (between + at**2), inside + share * p
             between, p = (np.maximum(square - mean**2, 0.0) if parts else between), inside
             rows = level.noise_rows
@@ -624,7 +649,7 @@ class TaskLevels:
     def _odds_of_noise(self, energies, level):
         """Log odds of a noise like the released one, against any of 40 octaves."""
         dof = np.maximum(self.n - 1.0, 1e-9)
-        x = np.maximum(energies / (dof * level.noise_std**2), 1e-280)
+        x = np.maximum(energies / (dof * level.noise_std**2), _LEAST_ENERGY)
         odds = f_distribution.logpdf(x, dof, _OWN_ROWS) + np.log(x) + _UNITS
         return np.where(self.n > 1.0, np.where(np.isfinite(odds), odds, -700.0), 0.0)
 
