@@ -440,7 +440,8 @@ class _Course:
         self.centre, self.level_of_all = unit / self.scale * of_all[1:], of_all[0]
 
     def contest(self, share):
-        """Odds of the pooled slopes, and of a mean, against what does without; -> whether for.
+        """Odds of the pooled slopes, and of a mean, against what does without; -> whether the sum
+        is for, noise or not: what is looked for next has to be decided either way.
 
         A task sends (log((e^A + e^B) / 2) - C, A - B), each clipped to +-1, for the log mean
         evidence A, B and C of `FAMILIES`. What is beyond `_DOUBT` std of the noise in the sums
@@ -464,7 +465,7 @@ class _Course:
         self.billboard = replace(self.billboard, structures=[
             replace(s, weight=float(w)) for s, w in zip(structures, weights, strict=True)
         ])  # fmt: skip
-        return bool(both > 0)
+        return bool(found[0] > 0.0)
 
     def keep(self, name):
         """Leave one structure, until they are found again."""

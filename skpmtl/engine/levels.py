@@ -14,10 +14,10 @@ s0 of a row are released; the rest a task computes from its own rows:
 
 with the squared errors Q_k of its slopes: where few rows are far off, it is rather their noise than
 the level. p is the posterior share of the pooled part, by what the task shows of level *and* noise:
-without the latter a task in units of its own would be pulled with the noise of others. Levels of classifiers are
-posterior means under N(m_k, tau^2), by quadrature, and with weight q under a wide prior about 0.
-So are those of counts, whose levels are logarithms of means, but for the wide prior, which is about
-the pooled model.
+without the latter a task in units of its own would be pulled with the noise of others. Levels of
+classifiers are posterior means under N(m_k, tau^2), by quadrature, and with weight q under a wide
+prior about 0. So are those of counts, whose levels are logarithms of means, but for the wide prior,
+which is about the pooled model.
 """
 
 import math

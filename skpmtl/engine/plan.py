@@ -50,7 +50,7 @@ _WITHOUT_WINDOW = {
 _MEAN_WITHOUT_WINDOW = {
     "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("contest 1", 1.0)
 }  # fmt: skip
-_ONCE = 20.0  # tasks times mu over the root of a model's numbers, below which rounds come once
+_ONCE = 12.0  # tasks times mu over the root of a model's numbers, below which rounds come once
 _RELATED_PATH = 0.5  # of the rounds of a relation, at least, with little budget
 _CROWD = 10.0  # numbers of a pooled model for every task, at most, without a budget
 _LATER = 0.18  # that the second rounds then leave to the first

@@ -26,7 +26,7 @@ SUBSETS = [STRUCTURES, STRUCTURES, ("low-rank",), ("mean",), ("low-rank", "mean"
 
 # Numbers with branches of their own that are rare among others: (parameters, m, d).
 RARE = (
-    ({"epsilon": 1.0, "target_range": (-5.0, 15.0)}, 200, 16),
+    ({"epsilon": 1.0, "target_range": (-5.0, 15.0)}, 200, 30),
     ({"epsilon": 10.0}, 400, 12),
     ({"epsilon": 10.0, "adjacency": "zero-out"}, 400, 12),
     ({"epsilon": 3.0, "structure": "mean"}, 200, 6),
@@ -415,3 +415,22 @@ def test_a_course_is_a_function_of_its_releases():
         for key, value in one.public.items():
             if isinstance(value, np.ndarray | float | int):
                 np.testing.assert_array_equal(value, other.public[key])
+
+
+@pytest.mark.parametrize("stds, rounds", [(-0.5, False), (0.5, True), (3.0, True)])
+def test_a_contest_decides_by_its_sign(stds, rounds):
+    """What is not clear leaves the weights of structures, and decides what is asked next."""
+    population = Population(np.arange(200), 6)
+    plan = StructurePlan(PrivateMTL(target_range=(-5.0, 15.0)), population, STRUCTURES)
+    course = _Course(population, plan, None)
+    course.theta, course.centre = np.ones((1, 7)), np.ones(6)
+    course.rebuild()
+    before = course.billboard.structures
+    steps = course.contest("contest 1")
+    noise = next(steps).mechanisms["contest"].noise_std
+    with pytest.raises(StopIteration) as end:
+        steps.send({"contest": np.array([stds * noise, 0.0])})
+    assert end.value.value is rounds
+    after = [s.weight for s in course.billboard.structures]
+    same = after == pytest.approx([s.weight for s in before])
+    assert same is (abs(stds) < 1.0)
