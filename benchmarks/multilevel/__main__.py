@@ -215,12 +215,19 @@ def report(cells, tables, columns, splits):
 
 
 def loaded(text, folder=None):
-    """Yield the tables named, or all; of all, those that need a folder only with one."""
-    for name in text.split(",") if text else SOURCES:
+    """Yield the tables named, those of counts for "counts", or all others; of these, those that
+    need a folder only with one."""
+    for name in names_of(text):
         if text or folder or SOURCES[name].place:
             yield load(name, folder)
         else:
             print(f"{name} is left out: no --folder holds it.")
+
+
+def names_of(text):
+    if text in ("", "counts"):
+        return [n for n, s in SOURCES.items() if (s.loss == "poisson") == (text == "counts")]
+    return text.split(",")
 
 
 def label(epsilon):
@@ -232,7 +239,11 @@ def main(arguments=None):
         prog="python -m benchmarks.multilevel", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--tables", default="", help="names, separated by commas; default: all")
+    parser.add_argument(
+        "--tables",
+        default="",
+        help="names, separated by commas, or counts: those of counts; default: all others",
+    )
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--estimators", default="PrivateMTL", help="separated by semicolons")
     parser.add_argument("--epsilon", default="none,10,3,1,.3")
@@ -270,7 +281,7 @@ def main(arguments=None):
     names = [table.name for table in tables]
     if options.read:
         known = {table for table, *_ in cells}
-        names = options.tables.split(",") if options.tables else [n for n in SOURCES if n in known]
+        names = [n for n in names_of(options.tables) if n in known]
     report(cells, names, columns, options.splits)
     if options.picture:
         errors = means(cells, names, columns, options.splits)

@@ -45,6 +45,9 @@ def _commands():
     yield f"benchmarks.unseen --output {RESULTS / 'unseen.csv'}", ["unseen"]
     methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"
     yield f"benchmarks.multilevel {methods} --epsilon none,10,3,1,.3,1e-9", ["multilevel"]
+    methods = "--estimators PrivateMTL;PrivateMeanRegMTL;MPMTLLowRank;MPMTLGroupSparse"
+    methods += f" --epsilon none,10,3,1 --output {RESULTS / 'counts.csv'}"
+    yield f"benchmarks.multilevel --tables counts {methods}", ["counts"]
     yield "benchmarks.multilevel.intervals", ["multilevel_intervals"]
     for script in ("networks_images", "networks_text"):
         yield f"benchmarks.reproduce.{script} --tune", [f"{script}_tuning"]
