@@ -1,21 +1,38 @@
 """Hidden groups: ``PrivateMTL("groups")`` against the default, on tasks with and without groups.
 
-``python -m benchmarks.groups [--draws 2] [--epsilons 3 10] [--only WORD]`` prints, for every shape
-and epsilon, the error on new rows of the same tasks (default, groups), and how many groups each
-draw released: the squared error over the variance of the target, the log-loss of classes, and half
-of the mean deviance of counts.
+    python -m benchmarks.groups [--draws 2] [--epsilons 3 10] [--only WORD] [--output FILE.csv]
+
+The csv has for each draw, shape and epsilon the errors on new rows of the same tasks, of the
+default and with groups, and the number of groups that were released: the squared error over the
+variance of the target, the log-loss of classes, and half of the mean deviance of counts.
 """
 
 import argparse
 import warnings
+from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
 from sklearn.metrics import log_loss, mean_poisson_deviance
+from threadpoolctl import threadpool_limits
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 
+from .run import with_commit, write_rows
+
 NEW_ROWS = 8
+FIELDS = (
+    "commit",
+    "shape",
+    "tasks",
+    "rows",
+    "columns",
+    "epsilon",
+    "draw",
+    "auto",
+    "groups",
+    "found",
+)
 
 
 def slopes(rng, kind, m, d, length, own, shares):
@@ -93,26 +110,37 @@ def error(loss, est, X, y, task):
     return np.mean((predicted - y) ** 2) / np.var(y)
 
 
+def measured(draws, epsilons, only):
+    """Yield rows of the csv."""
+    for seed in range(draws):
+        for name, shape in SHAPES.items():
+            loss = name.split(":")[0] if name.startswith("c") else "squared"
+            m, n, d = shape[1:4]
+            for epsilon in epsilons if only in name else ():
+                X, y, task, *new = draw(seed, loss, *shape)
+                row = {"shape": name, "tasks": m, "rows": n, "columns": d}
+                row |= {"epsilon": f"{epsilon:g}", "draw": seed}
+                for structure in ("auto", "groups"):
+                    options = {"epsilon": epsilon, "tasks": range(m), "random_state": seed}
+                    est = fitted(loss, structure, X, y, task, **options)
+                    row[structure] = f"{error(loss, est, *new):.4f}"
+                yield {**row, "found": len(est.groups_["counts"])}
+
+
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.groups", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[3.0, 10.0])
     parser.add_argument("--only", default="")
+    parser.add_argument("--output", type=Path)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
-    for name, shape in SHAPES.items():
-        loss = name.split(":")[0] if name.startswith("c") else "squared"
-        for epsilon in given.epsilons if given.only in name else ():
-            errors, numbers = np.zeros((given.draws, 2)), []
-            for seed in range(given.draws):
-                X, y, task, *new = draw(seed, loss, *shape)
-                options = {"epsilon": epsilon, "tasks": range(shape[1]), "random_state": seed}
-                for j, structure in enumerate(("auto", "groups")):
-                    est = fitted(loss, structure, X, y, task, **options)
-                    errors[seed, j] = error(loss, est, *new)
-                numbers.append(len(est.groups_["counts"]))
-            auto, groups = errors.mean(axis=0)
-            print(f"{name:34s} epsilon {epsilon:4g}  {auto:.3f}  {groups:.3f}  {numbers}")
+    with threadpool_limits(1):
+        rows = measured(given.draws, given.epsilons, given.only)
+        write_rows(with_commit(rows), FIELDS, given.output)
 
 
 if __name__ == "__main__":

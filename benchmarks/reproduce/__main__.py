@@ -42,6 +42,7 @@ def _commands():
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.networks --output {RESULTS / 'networks.csv'}", ["networks"]
     yield f"benchmarks.records --output {RESULTS / 'records.csv'}", ["records"]
+    yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]
     yield f"benchmarks.unseen --output {RESULTS / 'unseen.csv'}", ["unseen"]
     methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"
     yield f"benchmarks.multilevel {methods} --epsilon none,10,3,1,.3,1e-9", ["multilevel"]
