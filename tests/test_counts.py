@@ -125,15 +125,21 @@ def test_exact_fits_reach_the_optimum(est, penalty, intercept):
     assert_allclose(est.coef_.T, W, atol=1e-4)
 
 
-def test_a_graph_reaches_the_optimum():
+@pytest.mark.parametrize("l1, intercept", [(0.0, True), (0.02, True), (0.2, False)])
+def test_a_graph_reaches_the_optimum(l1, intercept):
     X, y, task, _ = counts(m=4, n=12)
     ring = sparse.csr_matrix(np.roll(np.eye(4), 1, axis=1))
     L = 2.0 * np.eye(4) - (ring + ring.T).toarray()
     est = PrivateMeanRegMTL(
-        0.3, loss="poisson", epsilon=None, relation=ring + ring.T, relation_rank="all"
-    ).fit(X, y, task=task)
+        0.3, loss="poisson", epsilon=None, relation=ring + ring.T, relation_rank="all",
+        l1=l1, fit_intercept=intercept, tol=1e-9,
+    ).fit(X, y, task=task)  # fmt: skip
     root = np.linalg.cholesky(L + 1e-14 * np.eye(4))
-    value, _ = optimum(X, y, task, lambda W: 0.15 * cp.sum_squares(W @ root))
+    value, W = optimum(
+        X, y, task, lambda W: 0.15 * cp.sum_squares(W @ root) + l1 * cp.sum(cp.abs(W)), intercept
+    )
+    assert_allclose(est.coef_.T, W, atol=1e-4)
+    assert (est.coef_ == 0).sum() == (np.abs(W) < 1e-6).sum()
     assert est.objective_ == pytest.approx(value, rel=1e-7)
     assert est.objective_ <= value + est.dual_gap_ + 1e-8 * value
 

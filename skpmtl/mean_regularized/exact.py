@@ -170,8 +170,6 @@ def _fit_on_graph(est, table):
         Omega = without(Omega, here, est.ridge / est.lam)[0]
     problem, public_init = est._problem(population), est._public_init(population)
     dense = differences(dense_copy(table), public_init)
-    if est.l1 and est.loss != "squared":
-        raise ValueError(f"l1={est.l1!r} is of squared loss or classes: pass l1=0.")
     if est.l1:
         loss = make_loss(
             dense, classification=est._log_loss, task_weight=est.task_weight,

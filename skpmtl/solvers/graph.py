@@ -200,20 +200,26 @@ class LossOnGraph:
 
     ridge = 0.0  # to those outside: it is in A
     alike = keeps = crawls = has_models = False
-    is_bounded = True
     is_narrow = False  # a sample of tasks is no start
     is_flat = True  # steps of splitting only bound the curvature of A
 
     def __init__(self, loss, Omega, lam, ridge):
         m = Omega.shape[0]
-        self.loss, self.A = (
-            loss,
-            lam * Omega
-            + ridge * (sparse.eye(m, format="csr") if sparse.issparse(Omega) else np.eye(m)),
-        )
-        self.quadratic, self.table, self.shape = loss.quadratic, loss.table, loss.shape
+        self.A = lam * Omega
+        self.A += ridge * (sparse.eye(m, format="csr") if sparse.issparse(Omega) else np.eye(m))
+        self._use(loss)
         self._sizes = abs(self.A)
         self._largest = float(self._sizes.sum(axis=0).max())  # at least the largest eigenvalue
+
+    def _use(self, loss):
+        self.loss, self.quadratic, self.is_bounded = loss, loss.quadratic, loss.is_bounded
+        self.table, self.shape = loss.table, loss.shape
+
+    def model(self, W, floor):
+        """Of counts; see `PoissonLoss.model`."""
+        found = copy(self)
+        found._use(self.loss.model(W, floor))
+        return found
 
     @staticmethod
     def _product(A, W):
