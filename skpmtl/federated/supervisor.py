@@ -132,7 +132,7 @@ class _Run:
         self.folder = private_folder(folder / self.name)
         self.before = self.seen = len(read_log(self.folder))
         self.started, self.begun, self.pause, self.tries = None, 0, _PAUSES[0], 0
-        self.number = None  # of the Flower run
+        self.number, self.since = None, None  # of the Flower run; of the first try to begin
         self.next, self.page = 0.0, (0, -_PAGE)  # events on the page, and when it was written
 
 
@@ -308,8 +308,14 @@ class Supervisor:
                 "%s: the run %s; it is started again", run.name,
                 "has ended before it began" if ended else "has not begun in time",
             )  # fmt: skip
+            run.started = None
+            if ended:
+                run.next = now + run.pause
+                run.pause = min(2 * run.pause, _PAUSES[1])
+                # What ends at once has as long as what does not begin, before it is given up.
+                run.tries -= now - run.since < _TRIES * _BEGIN
         if run.started is not None and starts > run.begun:  # it had begun, and was cut off
-            run.begun, run.started, run.tries = starts, None, 0
+            run.begun, run.started, run.tries, run.since = starts, None, 0, None
             if "question" in events[::-1][: events[::-1].index("start")]:  # it had got on
                 run.pause = _PAUSES[0]
             run.next = now + run.pause
@@ -331,6 +337,7 @@ class Supervisor:
             run.next = now + _PAUSES[0]
         else:
             run.started = now
+            run.since = now if run.since is None else run.since
         run.tries += 1  # not where the disk was full
 
     def _start_run(self, app):

@@ -169,7 +169,7 @@ time.sleep(60)
 def test_a_run_that_ends_before_it_begins_is_started_again(curator, monkeypatch, fault, caplog):
     """And not after the minutes that a run may take to begin on a slow machine."""
     monkeypatch.setattr(supervisor, "_RESUMED", 0.3)
-    found = Runs(curator, [fault, None])
+    found = Runs(curator, [*[fault] * (5 if fault == "lost" else 1), None])
     found.bin = curator / "bin"
     found.bin.mkdir()
     script = found.bin / "flower-superlink"
