@@ -96,6 +96,23 @@ def test_at_the_mode_it_is_laplaces_approximation(fit_intercept):
     assert_allclose(found["posterior_shift_"][0, 3], moved, atol=1e-4)
 
 
+def test_a_free_level_among_the_numbers_has_a_wide_prior_of_its_own():
+    table, kappa, t = one_task(2), 0.7, np.array([0.4, -0.6, 0.2, 0.9])
+    Z = np.column_stack([np.asarray(table.X), np.ones(30)])
+    wide = TaskTable(Z, table.y, table.offsets, table.tasks, n_classes=2)
+    given = np.ones((1, 1)), np.full((1, 1), kappa)
+    centre = np.array([0.5, 0.0, 0.0, 7.0])  # that of the level does not count
+    priors = [ClassPriors(*given, None, centre, free=True)]
+    found = class_posterior(wide, t[None], np.zeros(1), priors, None)
+    p = expit(Z @ t)
+    precision = np.array([1.0 / kappa] * 3 + [FREE_LEVEL**-2])
+    C = np.linalg.inv((Z.T * (p * (1.0 - p))) @ Z + np.diag(precision))
+    way = np.append(centre[:3], 0.0) - t
+    moved = C @ (Z.T @ (0.5 * (1.0 + table.y) - p) + precision * way)
+    assert_allclose(found["covariance_"][0, :4, :4], C, atol=1e-9)
+    assert_allclose(found["posterior_shift_"][0, :4], moved, atol=1e-9)
+
+
 def test_between_two_priors_it_has_the_moments_of_their_mixture():
     table, t = one_task(2), np.array([0.3, -0.2, 0.1])
     shares = np.array([[0.3, 0.7]])

@@ -73,7 +73,7 @@ _FREE_LOGITS = 4.0  # std of levels of classifiers that are not pooled
 LOGITS = 2.0  # std of levels of classifiers before any was released
 # Candidates for the spread of levels of classifiers, and logarithms of their public weights.
 SPREADS = 2.0 ** np.arange(-3.0, 3.01, 0.5)[::-1]
-PRIOR_OF_SPREADS = -0.5 * ((np.log2(SPREADS) + 0.5) / 1.5) ** 2
+PRIOR_OF_SPREADS = -0.5 * (np.log2(SPREADS) + 0.75) ** 2
 # Nodes of the quadrature, in standard deviations.
 _NODES = np.linspace(-5.0, 5.0, 21)
 _SIZES_OF_NODES = np.full(21, 0.5)

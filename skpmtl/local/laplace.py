@@ -52,6 +52,7 @@ class ClassPriors:
     moment: np.ndarray | None = None  # (d, d) or (d,), M, or its diagonal; None: the identity
     centre: np.ndarray | None = None  # ([C,] d) or (m, [C,] d); None: 0
     reach: np.ndarray | None = None  # (m, S), what it is multiplied by; None: 1
+    free: bool = False  # whether the last number is a level, of std `FREE_LEVEL` about 0
 
 
 class Expansion(LocalModels):
@@ -225,8 +226,10 @@ def _slopes(sums, W, priors, c, part, C):
                 continue
             share = prior.share[part, s][mine]
             rho = 1.0 / np.maximum(prior.kappa[part, s][mine], 1e-30)
-            held = np.maximum(factor * rho, size[mine] / CAP)
-            A = gram[mine] + held[:, None, None] * inverse
+            held = np.maximum(factor * rho, size[mine] / CAP)[:, None, None] * inverse
+            if prior.free:
+                held[:, -1, -1] = factor * FREE_LEVEL**-2
+            A = gram[mine] + held
             trace = np.einsum("kii->k", A)
             A[:, np.arange(d), np.arange(d)] += 1e-13 * trace[:, None] + 1e-300
             S = np.linalg.inv(A)
@@ -234,7 +237,10 @@ def _slopes(sums, W, priors, c, part, C):
             if centre is not None:
                 reach = 1.0 if prior.reach is None else prior.reach[part, s][mine, None]
                 away = away + reach * centre[mine]
-            right = cross[mine] + rho[:, None] * np.einsum("ki,ij->kj", away, inverse)
+            pull = rho[:, None] * np.einsum("ki,ij->kj", away, inverse)
+            if prior.free:
+                pull[:, -1] = -(FREE_LEVEL**-2) * W[mine, -1]
+            right = cross[mine] + pull
             D = factor * np.einsum("kij,kj->ki", S, right)
             shift[mine] += share[:, None] * D
             total[mine] += share[:, None, None] * (S + D[:, :, None] * D[:, None])

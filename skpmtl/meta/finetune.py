@@ -27,7 +27,7 @@ from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
-from ..local.laplace import ClassPriors
+from ..local.laplace import ClassPriors, two_scales
 from ..local.posterior import (
     Priors,
     TaskSums,
@@ -53,6 +53,7 @@ from .rules import BOUND
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
 # score in units of the noise): centre and spread.
 _CENTRE, _SPREAD = -0.75, 0.5
+_LOW = 1.0  # spread below the centre in averages of probabilities: few rows know little of a scale
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
 _ALONE = 0.3  # prior weight of going alone in squared loss, against 1 for an initialisation
 # The same of models around 0, at all scales; the error that an initialisation there would have.
@@ -81,7 +82,7 @@ class FineTuner:
         self.shape = self.init.shape[-2:]
         self.centre = np.broadcast_to(np.log10(10.0**_CENTRE + init_error), table.n_tasks)
         self.fit_intercept = fit_intercept
-        self.kappa = np.zeros(table.n_tasks)  # of models of classes
+        self.kappa = np.zeros((table.n_tasks, 2))  # two that are likely, of models of classes
 
     def prox(self):
         """-> log evidence (n_tasks,), models (n_tasks, n_outputs, size)."""
@@ -91,10 +92,9 @@ class FineTuner:
         """`ClassPriors` of the models of `prox`, which have this share of the posterior."""
         m, (C, size) = self.table.n_tasks, self.shape
         centre = np.array(np.broadcast_to(self.init, (m, C, size)))
-        if self.own is not None:
-            centre[..., -1] += self.own
-        centre = centre if C > 1 else centre[:, 0]
-        return ClassPriors(share[:, None], self.kappa[:, None], None, centre)
+        centre, free = centre if C > 1 else centre[:, 0], self.own is not None
+        share = np.repeat(0.5 * share[:, None], 2, axis=1)
+        return ClassPriors(share, self.kappa, None, centre, free=free)
 
     def _inits(self, tasks):
         return self.init[None] if self.init.ndim == 2 else self.init[tasks]
@@ -120,8 +120,10 @@ class FineTuner:
         scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
         logdet, quad = _products(K, T, sizes, size, q, scales)
         criterion = self._criterion(tasks, squares, scales, logdet, quad)
-        kappa = np.where(level > 0, best_scale(criterion[:, : len(SNR)], level), 0.0)
-        self.kappa[tasks] = kappa
+        kappa = best_scale(criterion + self._penalty(tasks), level)
+        kappa = np.where(level > 0, kappa, 0.0)
+        likely = two_scales(criterion + self._penalty(tasks, _LOW))
+        self.kappa[tasks] = np.where(level > 0, 1.0 / level, 0.0)[:, None] * likely
         descend(F, whole, ends, y, base, root, loss, kappa, _MAX_STEPS, _TOL, out, counts)
         # Laplace's approximation at the models, times the public prior of kappa.
         base += self._scores(pick, ends, out)
@@ -199,7 +201,7 @@ class FineTuner:
         return F, K, q, T, whole
 
     def _criterion(self, tasks, squares, scales, logdet, quad):
-        """-2 log of evidence times public prior at all scales, up to a constant of each task."""
+        """-2 log evidence at all scales, up to a constant of each task."""
         n, squares = self.table.support[tasks][:, None], squares[:, None]
         few = self.table.sizes[tasks][:, None] <= self.shape[1]
         energy = np.where(few, quad, squares - scales * quad)
@@ -207,9 +209,12 @@ class FineTuner:
             energy = n * np.log(np.maximum(energy, 1e-9 * squares + 1e-300) / n)
         else:  # one of several outputs counts for nothing: scores of classes have a common shift
             logdet = logdet * max(self.shape[0] - 1, 1)
+        return (energy + logdet)[:, : len(SNR)]
+
+    def _penalty(self, tasks, low=_SPREAD):
+        """-2 log of the public prior on the scale, whose spread is `low` below its centre."""
         away = np.log10(SNR) - self.centre[tasks][:, None]
-        energy[:, : len(SNR)] += (away / _SPREAD) ** 2
-        return energy + logdet
+        return (away / np.where(away < 0, low, _SPREAD)) ** 2
 
     def sgd(self, n_steps, rate):
         """`n_steps` gradient steps of length `rate` on the mean loss. -> models
