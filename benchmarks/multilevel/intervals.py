@@ -96,55 +96,68 @@ def main(arguments=None):
     )  # fmt: skip
     squared = [name for name, s in SOURCES.items() if s.place and s.loss == "squared"]
     parser.add_argument("--tables", default=",".join(squared))
-    parser.add_argument("--splits", type=int, default=2)
     parser.add_argument(
         "--estimators", default=f"PrivateMTL;MPMTLLowRank;PrivateMeanRegMTL;DPMetaInit;{MIXED}"
     )
-    parser.add_argument("--epsilon", default="none,3,1")
     parser.add_argument("--coverage", type=float, default=0.9)
+    add_options(parser, OUTPUT)
+    options = parser.parse_args(arguments)
+    cells = read(options.output)
+    for table, sample, estimator, epsilon, key in missing(options, cells, (MIXED,)):
+        start = time.process_time()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if estimator == MIXED:
+                found = mixed(sample, options.coverage)
+            else:
+                settings = estimator, epsilon, int(key[-1]), options.coverage
+                found = ours(table, sample, *settings)
+        cells[key] = {
+            "commit": package_commit(), **dict(zip(KEY, key, strict=True)),
+            "tasks": len(table.tasks), "nominal": options.coverage,
+            **figures(sample, *found, options.coverage),
+            "seconds": round(time.process_time() - start, 2),
+        }  # fmt: skip
+        print(*(cells[key][name] for name in (*KEY, *FIGURES)), sep=",", flush=True)
+        write(options.output, cells, FIELDS)
+    report(cells, FIGURES[:-1])
+
+
+def add_options(parser, output):
+    """Options of what is measured, and where the csv is."""
+    parser.add_argument("--splits", type=int, default=2)
+    parser.add_argument("--epsilon", default="none,3,1")
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--read", action="store_true")
-    parser.add_argument("--output", type=Path, default=ROOT / OUTPUT)
-    options = parser.parse_args(arguments)
-    cells, at = read(options.output), package_commit()
+    parser.add_argument("--output", type=Path, default=ROOT / output)
+
+
+def missing(options, cells, peers):
+    """Yield (table, sample, estimator, epsilon, key) of the cells that were asked for and lack.
+
+    Those of our estimators count for the present commit only; peers have no epsilon.
+    """
+    at = package_commit()
     for table in [] if options.read else loaded(options.tables, options.folder):
         for split in range(options.splits):
             sample = table.split(split)
             for estimator in options.estimators.split(";"):
                 for epsilon in map(epsilon_of, options.epsilon.split(",")):
-                    if estimator == MIXED and epsilon is not None:
-                        continue
-                    given = table.name, estimator, "" if epsilon is None else label(epsilon)
-                    key = (*given, str(split))
-                    if key in cells and (estimator == MIXED or cells[key]["commit"] == at):
-                        continue
-                    start = time.process_time()
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        if estimator == MIXED:
-                            found = mixed(sample, options.coverage)
-                        else:
-                            settings = estimator, epsilon, split, options.coverage
-                            found = ours(table, sample, *settings)
-                    cells[key] = {
-                        "commit": at, **dict(zip(KEY, key, strict=True)),
-                        "tasks": len(table.tasks), "nominal": options.coverage,
-                        **figures(sample, *found, options.coverage),
-                        "seconds": round(time.process_time() - start, 2),
-                    }  # fmt: skip
-                    print(*(cells[key][name] for name in (*KEY, *FIGURES)), sep=",", flush=True)
-                    write(options.output, cells, FIELDS)
-    report(cells)
+                    cell = table.name, estimator, "" if epsilon is None else label(epsilon)
+                    key, peer = (*cell, str(split)), estimator in peers
+                    known = key in cells and (peer or cells[key]["commit"] == at)
+                    if not known and not (peer and epsilon is not None):
+                        yield table, sample, estimator, epsilon, key
 
 
-def report(cells):
+def report(cells, names):
     """Print means over the splits."""
-    print(f"{'table':12}{'estimator':22}{'epsilon':>8}" + "".join(f"{n:>12}" for n in FIGURES[:-1]))
+    print(f"{'table':14}{'estimator':22}{'epsilon':>8}" + "".join(f"{n:>13}" for n in names))
     for cell in dict.fromkeys(key[:3] for key in cells):
         rows = [row for key, row in cells.items() if key[:3] == cell]
-        means = [[float(row[name]) for row in rows if row[name] != ""] for name in FIGURES[:-1]]
-        numbers = "".join(f"{np.mean(part):12.3f}" if part else f"{'-':>12}" for part in means)
-        print(f"{cell[0]:12}{cell[1]:22}{cell[2] or 'none':>8}{numbers}")
+        means = [[float(row[name]) for row in rows if row[name] != ""] for name in names]
+        numbers = "".join(f"{np.mean(part):13.3f}" if part else f"{'-':>13}" for part in means)
+        print(f"{cell[0]:14}{cell[1]:22}{cell[2] or 'none':>8}{numbers}")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ def _commands():
     methods += f" --epsilon none,10,3,1 --output {RESULTS / 'counts.csv'}"
     yield f"benchmarks.multilevel --tables counts {methods}", ["counts"]
     yield "benchmarks.multilevel.intervals", ["multilevel_intervals"]
+    yield "benchmarks.multilevel.probabilities", ["multilevel_probabilities"]
     for script in ("networks_images", "networks_text"):
         yield f"benchmarks.reproduce.{script} --tune", [f"{script}_tuning"]
     for script in _SCRIPTS:
