@@ -732,7 +732,11 @@ class EffectsDisplay(_Display):
             )  # fmt: skip
             self.errorbars_.append(bars)
             self.noise_bars_.append(noise)
-        axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        if ax is None:
+            names = axes[-1].get_legend_handles_labels()
+            axes[-1].figure.legend(*names, loc="outside lower center", ncols=2)
+        else:
+            axes[-1].legend()
         return axes
 
     @classmethod
@@ -829,7 +833,8 @@ class TaskIntervalDisplay(_Display):
         if self.reference is not None:
             ax.axvline(self.reference, color="0.7", linewidth=1, zorder=0)
         self.errorbar_ = ax.errorbar(estimate[order], at, xerr=reach, **{**_POINTS, **kwargs})
-        some = at[:: -(-len(at) // _MOST_CATERPILLAR_LABELS)]
+        fitting = int(ax.bbox.height / ax.figure.dpi / _INCHES_OF_LABEL)
+        some = at[:: -(-len(at) // max(min(fitting, _MOST_CATERPILLAR_LABELS), 1))]
         ax.set_yticks(some, [str(name) for name in tasks[order[some]]])
         ax.set_xlabel("estimate" if self.name is None else self.name)
         ax.set_ylabel("task")
@@ -1065,7 +1070,7 @@ def _of_path(path):
 
 
 _MOST_LABELS = 25  # on an axis; more would overlap
-_MOST_CATERPILLAR_LABELS = 40
+_MOST_CATERPILLAR_LABELS, _INCHES_OF_LABEL = 40, 0.15
 _POINTS = {"fmt": "o", "markersize": 4}
 
 

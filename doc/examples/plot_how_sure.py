@@ -11,7 +11,6 @@ with ``standard_errors=True`` releases that of the shared model. Two pictures sh
 # between clinics; that of the last is 0 in all of them.
 import warnings
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from skpmtl import PrivacyLeakWarning, PrivateMeanRegMTL
@@ -38,17 +37,15 @@ est = PrivateMeanRegMTL(
 # Posterior means of one coefficient with 90 % intervals, in the order of the means: clinics with
 # few patients have wide intervals, nearer to the shared value (the line). The picture shows models
 # made from private rows, and a warning says who may see it; these rows are generated.
-_, ax = plt.subplots()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", PrivacyLeakWarning)
-    TaskIntervalDisplay.from_estimator(est, "x0", tasks=range(0, n_tasks, 4), ax=ax)
+    TaskIntervalDisplay.from_estimator(est, "x0", tasks=range(0, n_tasks, 4))
 
 # %%
 # What they share
 # ---------------
 # The thin bar is the interval of the shared effect, the thick one its part of privacy noise. All of
 # it was released: it may be published.
-_, ax = plt.subplots()
-EffectsDisplay.from_estimator(est, ax=ax)
-ax.set_xlabel("effect")
+display = EffectsDisplay.from_estimator(est)
+display.axes_[0].set_xlabel("effect")
 print(est.summary_frame().round(2))

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import skpmtl
 from benchmarks.multilevel import __main__ as multilevel
-from benchmarks.multilevel import intervals, peers
+from benchmarks.multilevel import intervals, peers, probabilities
 from benchmarks.multilevel.features import FEATURES
 from benchmarks.multilevel.sources import SOURCES, Table, Unavailable, load
 
@@ -210,3 +211,13 @@ def test_intervals_are_measured_once(folder, tmp_path, capsys):
     assert "PrivateMTL" in capsys.readouterr().out
     intervals.main([*given, "--read"])
     assert "LocalOnly" in capsys.readouterr().out
+
+
+def test_slopes_of_right_and_of_too_sure_probabilities():
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=20000)
+    y = (rng.random(20000) < expit(score)).astype(int)
+    for factor in (1.0, 2.0):
+        loss, slope, error = probabilities.fitted(y, expit(factor * score))
+        assert abs(factor * slope - 1.0) < 4.0 * factor * error < 0.1
+        assert loss == pytest.approx(np.logaddexp(0.0, (1 - 2 * y) * factor * score).mean())

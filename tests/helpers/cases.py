@@ -162,6 +162,7 @@ def _model_protected():
     unseen = {"unseen_task": "mean", "uncertainty": "unseen", "target_range": (-9.0, 9.0)}
     yield _case(MPMTLLowRank, epsilon=1e4, **unseen, **related)
     yield _case(MPMTLLowRank, epsilon=1e3, levels="free", n_releases=1, **unseen)
+    yield _case(MPMTLLowRank, epsilon=1e3, levels="pooled", **unseen)
     yield _case(MPMTLGroupSparse, mechanism="laplace", epsilon=1e3, adjacency="zero-out", **unseen)
     yield _case(MPMTLGroupSparseClassifier, 3, epsilon=1e4, **related)
     related["marks"] += (pytest.mark.slow,)  # the same code in other forms
