@@ -48,7 +48,7 @@ def cut(sample):
 def probabilities(sample, estimator, epsilon, seed):
     """-> probabilities of the second class of test rows, and those of the model alone"""
     if estimator in PEERS:
-        return (PEERS[estimator](sample, 2)[:, 1],) * 2
+        return (PEERS[estimator](sample, "log-loss")[:, 1],) * 2
     _, name, given = named(estimator)
     model = made(name, 2, sample, epsilon, seed).set_params(**given)
     model.fit(sample.X, sample.y, task=sample.task)
@@ -81,8 +81,8 @@ def main(arguments=None):
         prog="python -m benchmarks.multilevel.probabilities", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--tables", default=",".join(t for t, s in SOURCES.items()
-                                                     if s.place and s.classes))  # fmt: skip
+    classes = [name for name, s in SOURCES.items() if s.place and s.loss == "log-loss"]
+    parser.add_argument("--tables", default=",".join(classes))
     parser.add_argument("--estimators", default=ESTIMATORS)
     add_options(parser, OUTPUT)
     parser.set_defaults(splits=6)
@@ -92,7 +92,7 @@ def main(arguments=None):
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if not table.classes:
+            if table.loss != "log-loss":
                 sample = cut(sample)
             found = figures(sample, *probabilities(sample, estimator, epsilon, int(key[-1])))
         cells[key] = {
