@@ -19,6 +19,7 @@ from skpmtl.privacy.moments import (
     shrink_matrix,
 )
 from skpmtl.privacy.rng import noise_source
+from tests.helpers.sites import play
 
 SUBSETS = [STRUCTURES, STRUCTURES, ("low-rank",), ("mean",), ("low-rank", "mean"), ("sparse",),
            ("sparse", "mean")]  # fmt: skip
@@ -249,7 +250,7 @@ def check_releases(est, plan, course, queries):
     # Models move by what was released; features are divided by twice their scale.
     half = 1.0 if plan.classification else 2.0
     theta, centre, scale = np.zeros((plan.n_related, d + 1)), None, 1.0
-    moments, contests = [], set()
+    moments, contests, voted = [], set(), None
     for share, query, noise, S in known:
         name, public = query.statistic, query.public
         if name == "scale":
@@ -269,6 +270,13 @@ def check_releases(est, plan, course, queries):
             moments.append((about, len(public["billboard"].structures), S, noise.noise_std**2))
         elif share == "contest 2":
             contests.add(name)
+        if share == "contest 1":  # what the vote before said stays known in looking for groups
+            voted = {s.name: (s.snr_centre, s.snr_spread) for s in public["billboard"].structures}
+        elif name == "reach" and voted is not None:
+            about = "mean and low-rank" if course.billboard.about_centre else "low-rank"
+            expected = voted.get(about, voted["alone"])
+            expected = (1.0, 0.67) if expected[0] is None else expected
+            assert (public["snr_centre"], public["snr_spread"]) == expected
     if centre is not None:
         np.testing.assert_allclose(course.centre, centre, atol=1e-12)
     assert sum(s.weight for s in board.structures) == pytest.approx(1.0)
@@ -392,6 +400,43 @@ def test_two_hundred_courses_spend_what_their_plans_say():
             check_releases(est, plan, course, queries)
     assert ran >= 200
     assert seen >= EVERYWHERE, sorted(EVERYWHERE - seen)
+
+
+@pytest.mark.parametrize("structure", ["auto", "groups"])
+@pytest.mark.parametrize("init", [None, {"coef": np.arange(6.0), "intercept": 2.5}])
+def test_a_billboard_is_in_the_units_of_the_table(structure, init):
+    """Of what a course found in scaled columns; of groups it says that there are none."""
+    est = PrivateMTL(
+        structure, epsilon=10.0, target_range=(-5.0, 15.0), unseen_task="mean", init=init,
+        tasks=range(400),
+    )  # fmt: skip
+    rng = np.random.default_rng(2)
+
+    def release(query, name, mechanism):
+        if name == "columns":
+            return np.array([200.0])
+        if name == "octaves":
+            return 400.0 * (np.arange(80) == 36 + np.arange(6)[:, None]).ravel()
+        if name == "mixtures":  # no groups
+            return np.full(mechanism.shape, -1e4)
+        return released(query, mechanism, rng, 400)
+
+    board, queries, replies = play(est, Population(np.arange(400), 6), release)
+    assert np.ptp(board.column_scale) > 0.0 and board.loss == "squared"
+    level = board.level
+    slopes, intercept = level.coef / board.column_scale, level.intercept
+    if init is not None:
+        slopes, intercept = slopes + np.arange(6.0), intercept + 2.5
+    np.testing.assert_allclose(board.mean, np.append(slopes, intercept))
+    assert (board.groups is not None) == (structure == "groups")
+    assert board.groups is None or len(board.groups.counts) == 0
+    assert len(board.report.releases) == len(replies) == len(board.releases)
+    assert ("groups" in board.report.notes) == (structure == "groups")
+    names = [entry["name"] for entry in board.report.releases]
+    unused = board.report.notes["budget shares not used"]
+    assert not set(names) & set(unused.split(", "))
+    whole = StructurePlan(est, Population(np.arange(400), 6), est._structures()).budget_shares
+    assert set(names) | set(unused.split(", ")) >= set(whole)
 
 
 def test_plans_do_not_see_what_was_released():
