@@ -157,3 +157,11 @@ def test_what_tasks_contribute_is_reported_by_their_places_in_the_population():
         assert len(positions) == 0 and sent == {}
     positions, sent = contributed(object(), query)
     assert len(positions) == 0 and sent == {}
+
+
+def test_only_tasks_that_remember_take_part_in_what_a_journal_answers():
+    for remembers in (False, True):
+        side = Counting()
+        side.remembers = remembers
+        side.recalled(Query("v", {}, {"v": None}, lambda sent: sent))
+        assert side.asked == remembers

@@ -89,6 +89,9 @@ def test_local_noise_is_for_any_two_data_sets_of_a_task():
     far = plan.clip_norm + 2.0 * plan.noise_step + (2.0 + FAR) * plan.noise_std
     np.testing.assert_allclose(plan.longest_updates(), far)
     assert plan.longest == pytest.approx(far[0])
+    assert plan._step_noise() == pytest.approx(2.0 / mu * math.sqrt(4))
+    classes = plan_of(DPMetaInitClassifier, n_classes=3, privacy="local", delta=1e-5)
+    assert classes._step_noise() == pytest.approx(2.0 / mu * math.sqrt(4 * 3))
 
 
 @pytest.mark.parametrize(("most", "group"), [(5, 2), (6, 3), (2, 4), (7, 1)])
@@ -124,6 +127,7 @@ def test_noise_of_the_initialisation_and_over_its_way(cls, n_classes, outputs, l
     noise = math.sqrt(numbers * 2 * np.sum(plan.weights**2 * one))
     assert plan.noise_over_way == pytest.approx(noise / way)
     root = math.sqrt(numbers)
+    plan.noise_step = np.array([0.01, 0.02, 0.03])  # a coarse grid, so that rounding counts
     moved = 5 * (0.5 + root * plan.noise_step / (SIZES // np.ceil(SIZES / 5) if batches else SIZES))
     moved += (
         math.sqrt(5)

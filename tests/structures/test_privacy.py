@@ -393,6 +393,8 @@ def test_public_rules_of_a_plan(adjacency):
                 assert shares["columns"] == pytest.approx(min(max((5.0 / z) ** 2, 0.005), 0.02))
             if plan.levels:
                 assert ("scale" in shares) == (z >= 100.0)
+                if "scale" in shares:
+                    assert shares["scale"] == pytest.approx(max((12.0 / z) ** 2, 0.005))
                 assert ("window" in shares) == (m != 200)
                 budget = m * mu * (math.sqrt(2.0) if adjacency == "zero-out" else 1.0)
                 once = budget < 20.0 * math.sqrt(d + 1) and set(structures) > {"mean"}
