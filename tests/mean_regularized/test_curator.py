@@ -154,6 +154,9 @@ def test_errors_of_a_course_are_in_the_units_of_its_targets(given, columns):
         return 0.1 * M * rng.uniform(size=mechanism.shape)
 
     board, queries, replies = play(est, Population(np.arange(M), D), release)
+    assert sum(est._course(Population(np.arange(M), D))[0].budget_shares.values()) == (
+        pytest.approx(1.0)
+    )  # fmt: skip
     asked = {q.statistic: q.public | {"of": q.mechanisms} for q in queries}
     assert list(asked)[-1] == "deviation" and ("octaves" in asked) == columns
     ways = [reply["pooled"] for reply in replies if "pooled" in reply]

@@ -85,6 +85,15 @@ def test_all_that_may_be_released_costs_the_budget(m, adjacency, unseen):
     assert plan.refine is None or len(plan.refine) == 3 * n_releases
     assert m < 20_000 or (plan.refine and n_releases == 3)
     made = [*plan.moment, *plan.vote, *(plan.refine or ()), *filter(None, [plan.mean])]
+    parts = np.array([moment.mu**2 for moment in plan.moment])
+    parts /= parts.sum()
+    if (
+        plan.refine is not None and n_releases > 1
+    ):  # rounds of blocks need less than what they refine
+        rest = 0.55 / (n_releases - 1)
+        np.testing.assert_allclose(parts, [0.45] + [rest] * (n_releases - 1))
+    else:
+        np.testing.assert_allclose(parts, np.full(n_releases, 1.0 / n_releases))
     spent = sum(mechanism.mu**2 for mechanism in made)
     if plan.levels is not None:
         spent += plan.mu**2 * sum(plan.levels.shares.values())

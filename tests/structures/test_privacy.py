@@ -195,11 +195,12 @@ def test_a_contest_multiplies_weights_by_its_odds(sums):
     assert favoured == (both > 0)
 
 
+@pytest.mark.parametrize("structures", [STRUCTURES, ("low-rank",)])
 @pytest.mark.parametrize("epsilon", [None, 1.0, 0.2])
-def test_votes_become_weights_and_scales_as_far_as_noise_allows(epsilon):
+def test_votes_become_weights_and_scales_as_far_as_noise_allows(epsilon, structures):
     """Without noise a power of 6 of the shares over the prior; with much of it the prior."""
     m, d = 2000, 10
-    plan = plan_of(m, d, epsilon=epsilon)
+    plan = plan_of(m, d, structures, epsilon=epsilon)
     course, J = _Course(Population(np.arange(m), d), plan, None), len(plan.names)
     found = [Structure(name, 1.0 / J, np.zeros(d), np.eye(d) / d) for name in plan.names]
     course.billboard = replace(course.billboard, structures=found)
