@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from numbers import Integral, Real
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from skpmtl import DPMetaInit
 from skpmtl.engine.curator import sum_of_moments
 from skpmtl.exchange import Population, TaskSide, Total
-from skpmtl.exchange.protocol import PartialTaskSide, Query, contributed
+from skpmtl.exchange.protocol import PartialTaskSide, Query, QuerySpec, contributed
 from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
 from skpmtl.meta.curator import sum_of_updates as sum_of_meta
 from skpmtl.meta.plan import MetaPlan
@@ -157,6 +158,14 @@ def test_what_tasks_contribute_is_reported_by_their_places_in_the_population():
         assert len(positions) == 0 and sent == {}
     positions, sent = contributed(object(), query)
     assert len(positions) == 0 and sent == {}
+
+
+def test_public_numbers_of_a_query_may_be_negative_and_counts_not():
+    spec = QuerySpec({}, {"x": Real, "n": Integral})
+    assert spec.check({"x": -1.5, "n": 3, "more": 0}) == {"x": -1.5, "n": 3}
+    for wrong in ({"x": -1.5, "n": -3}, {"x": math.inf, "n": 3}, {"x": 1.5}, {"x": 1.5, "n": 1.5}):
+        with pytest.raises(ValueError, match="is negative|not finite|without n|no Integral"):
+            spec.check(wrong)
 
 
 def test_only_tasks_that_remember_take_part_in_what_a_journal_answers():

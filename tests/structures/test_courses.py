@@ -298,6 +298,9 @@ def check_releases(est, plan, course, queries):
         spent = course.spent.get("refine", 0.0) / plan.mu_of("refine") ** 2
         parts = (2 / 3, 5 / 6, 1.0) if not board.about_centre else (2 / 3,)
         assert any(spent == pytest.approx(part) for part in parts)
+    if names["groups"]:  # of whose noise `StructurePlan.std_of_group` knows
+        looked = {query.statistic for share, query, _, _ in known if share == "moment 2"}
+        assert looked <= {"groups"}
     if contests == {"contest"}:
         assert board.about_centre or names["block"]
     # Priors are averages of moments, shrunk by their noise, where no vote has sharpened them.
