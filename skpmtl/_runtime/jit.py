@@ -11,11 +11,6 @@ from pathlib import Path
 
 import numba
 
-try:
-    from .compiler import KernelCompiler
-except ImportError:  # a numba that is made in another way, whose own compiler serves
-    KernelCompiler = None
-
 logger = logging.getLogger("skpmtl")
 # Sums may be reordered, which lets dot products use vector instructions. The flags that
 # assume the absence of NaN or infinity stay off: they would void the clipping.
@@ -53,8 +48,6 @@ def njit(function):
         "no_cfunc_wrapper": True,  # nothing takes a kernel for a pointer to a function
         "_nrt": not _ALLOCATING.isdisjoint(function.__code__.co_names),
     }
-    if KernelCompiler is not None:
-        options["pipeline_class"] = KernelCompiler
     try:
         compiled = numba.njit(cache=True, **options)(function)
     except (RuntimeError, OSError):

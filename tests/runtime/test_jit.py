@@ -200,33 +200,3 @@ def test_kernels_that_make_arrays_count_references():
 
     assert given(np.zeros((2, 2))) == 2.0
     assert made.targetoptions["_nrt"] and not given.targetoptions["_nrt"]
-
-
-def visits(n, lo, hi, step, out):
-    """Numbers of all kinds of ranges, one after the other. -> how many"""
-    at = 0
-    for i in range(n):
-        for j in range(lo, hi):
-            for k in range(hi, lo, -3):
-                for q in range(lo, hi, step):
-                    for value in (i, j, k, q):
-                        out[at] = value
-                        at += 1
-                    q += 5  # does not matter to the next one
-    for i in range(lo, hi, 4):
-        out[at] = i
-        at += 1
-        hi -= 1  # nor does this
-    return at
-
-
-@pytest.mark.parametrize("own", [True, False])
-def test_ranges_of_kernels_are_those_of_python(own, monkeypatch):
-    """With numba's own compiler, too, which serves where ours cannot be made."""
-    if not own:
-        monkeypatch.setattr(_jit, "KernelCompiler", None)
-    compiled = _jit.njit(visits)
-    for bounds in [(2, -3, 4, 2), (1, 4, 4, 1), (0, 0, 3, 1), (2, 5, -2, 3), (3, 0, 1, 7)]:
-        expected, found = np.zeros((2, 1000))
-        assert compiled(*bounds, found) == visits(*bounds, expected)
-        np.testing.assert_array_equal(found, expected)
