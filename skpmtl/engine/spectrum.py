@@ -20,6 +20,7 @@ WEIGHTS_OF_NEW = np.array([0.0, 0.05, 0.15, 0.5])
 _RANKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 RANK_FLOOR = 0.1  # under which ranks are compared
 _LEAST = 0.25  # eigenvalues of the moment inside of the subspace, over their mean
+_LEAST_WEIGHT = 1e-3  # of further directions
 # Logarithms of public prior weights of the candidates.
 PRIOR_OF_FLOORS = -0.5 * ((np.log10(FLOORS) + 1.0) / 1.2) ** 2
 PRIOR_OF_STEPS = np.where(
@@ -85,8 +86,11 @@ class Spectrum:
         return Spectrum(Q, spikes, np.full_like(self.floor, self.floor.mean()))
 
     def grown(self, E, sizes, weight):
-        """With further directions E (d, j), which together hold `weight` times their sizes."""
-        if not weight:
+        """With further directions E (d, j), which together hold `weight` times their sizes.
+
+        None where that is next to nothing: eigenvectors of such values are rounding errors.
+        """
+        if weight < _LEAST_WEIGHT:
             return self
         k, total = self.rank, self.spikes.sum()
         further = E * np.sqrt(weight * total / k * sizes / sizes.max())

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import subspace_angles
 
-from skpmtl import PrivateMTL
+from skpmtl import MPMTLLowRank, PrivateMTL
+from skpmtl.datasets import load_school
 from skpmtl.engine.billboard import StructureBillboard
 from skpmtl.engine.refine import Refinement
 from skpmtl.engine.spectrum import (
@@ -105,6 +106,21 @@ def test_new_directions_hold_their_part():
     assert np.trace(F) == pytest.approx(total)
     share = (e.T @ F @ e).item()
     assert share == pytest.approx(total * (0.4 / k) / (1.0 + 0.4 / k), rel=1e-6)
+
+
+def test_directions_of_next_to_no_weight_are_left_out():
+    """As part of a subspace their eigenvectors would be rounding errors."""
+    found = spectrum_of()[1]
+    assert found.grown(found.basis[:, found.rank :][:, :1], np.array([5.0]), 1e-13) is found
+
+
+@pytest.mark.parametrize("cls", [PrivateMTL, MPMTLLowRank])
+def test_exact_models_do_not_depend_on_last_bits(cls):
+    """School: votes give further directions next to no weight."""
+    rng, school = np.random.default_rng(0), load_school()
+    y = school.target * (1.0 + 2e-16 * rng.standard_normal(len(school.target)))
+    one, other = (cls(epsilon=None).fit(school.data, t, school.task) for t in (school.target, y))
+    assert_allclose(one.coef_, other.coef_, atol=1e-6 * np.abs(one.coef_).max())
 
 
 # ------------------------------------------------------------------------ rounds of blocks
