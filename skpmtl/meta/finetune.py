@@ -53,7 +53,7 @@ from .rules import BOUND
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
 # score in units of the noise): centre and spread.
 _CENTRE, _SPREAD = -0.75, 0.5
-_LOW = 1.0  # spread below the centre in averages of probabilities: few rows know little of a scale
+_LOW = 1.0  # spread below the centre, in averages of probabilities: few rows tell little of it
 _FREE_CENTRE, _FREE_SPREAD = -0.5, 0.7  # the same where the intercept is free
 _ALONE = 0.3  # prior weight of going alone in squared loss, against 1 for an initialisation
 # The same of models around 0, at all scales; the error that an initialisation there would have.
@@ -201,15 +201,11 @@ class FineTuner:
         return F, K, q, T, whole
 
     def _criterion(self, tasks, squares, scales, logdet, quad):
-        """-2 log evidence at all scales, up to a constant of each task."""
-        n, squares = self.table.support[tasks][:, None], squares[:, None]
+        """-2 log evidence of models of classes at all scales, up to a constant of each task."""
         few = self.table.sizes[tasks][:, None] <= self.shape[1]
-        energy = np.where(few, quad, squares - scales * quad)
-        if self.loss == "squared":  # the variance of the noise is profiled out
-            energy = n * np.log(np.maximum(energy, 1e-9 * squares + 1e-300) / n)
-        else:  # one of several outputs counts for nothing: scores of classes have a common shift
-            logdet = logdet * max(self.shape[0] - 1, 1)
-        return (energy + logdet)[:, : len(SNR)]
+        energy = np.where(few, quad, squares[:, None] - scales * quad)
+        # One of several outputs counts for nothing: scores of classes have a common shift.
+        return (energy + logdet * max(self.shape[0] - 1, 1))[:, : len(SNR)]
 
     def _penalty(self, tasks, low=_SPREAD):
         """-2 log of the public prior on the scale, whose spread is `low` below its centre."""
