@@ -108,7 +108,7 @@ def test_new_directions_hold_their_part():
     assert share == pytest.approx(total * (0.4 / k) / (1.0 + 0.4 / k), rel=1e-6)
 
 
-def test_directions_of_next_to_no_weight_are_left_out():
+def test_directions_of_tiny_weight_are_left_out():
     """As part of a subspace their eigenvectors would be rounding errors."""
     found = spectrum_of()[1]
     assert found.grown(found.basis[:, found.rank :][:, :1], np.array([5.0]), 1e-13) is found

@@ -46,9 +46,7 @@ def test_a_billboard_follows_from_its_releases(cls, options, common):
     by_rule = private and est.clip_norm == "auto"
 
     def release(query, name, mechanism):
-        if (
-            name == "bins"
-        ):  # three quarters of the tasks have models of length 8, or none stands out
+        if name == "bins":  # most tasks have models of length 8, or no length stands out
             return 0.75 * M * (BINS == 3.0) if common else np.full(len(BINS), M / len(BINS))
         if name == "inside":
             return np.array([rng.uniform(-0.4, 0.4)])

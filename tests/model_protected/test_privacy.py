@@ -87,9 +87,7 @@ def test_all_that_may_be_released_costs_the_budget(m, adjacency, unseen):
     made = [*plan.moment, *plan.vote, *(plan.refine or ()), *filter(None, [plan.mean])]
     parts = np.array([moment.mu**2 for moment in plan.moment])
     parts /= parts.sum()
-    if (
-        plan.refine is not None and n_releases > 1
-    ):  # rounds of blocks need less than what they refine
+    if plan.refine is not None and n_releases > 1:  # blocks need less than what they refine
         rest = 0.55 / (n_releases - 1)
         np.testing.assert_allclose(parts, [0.45] + [rest] * (n_releases - 1))
     else:
