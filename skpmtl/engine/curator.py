@@ -82,7 +82,7 @@ _VOTE_NOISE, _CLEAR_VOTE, _POWERS, _LEAST = 0.15, 0.06, (2.0, 6.0), 0.01
 _TINY = 1e-3
 _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
-_ODDS_OF_ALONE = 1.5  # of those of a mean that are alone's, too, beside exact moments
+_ODDS_OF_ALONE = 1.5  # of the odds of a mean that going alone has as well, with exact moments
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
 _STEP_OF_GROUPS = ("refine", 0.1)  # three votes of a block round, and seven of groups
 _LEVELS_OF_GROUPS = ("refine", 0.1)  # cells of levels, where models have no groups
@@ -440,8 +440,9 @@ class _Course:
         self.centre, self.level_of_all = unit / self.scale * of_all[1:], of_all[0]
 
     def contest(self, share):
-        """Odds of the pooled slopes, and of a mean, against what does without; -> whether the sum
-        is for, noise or not: what is looked for next has to be decided either way.
+        """Odds of the pooled slopes, and of a mean, against structures without them.
+
+        -> whether the released sum is positive, however small: it decides the next queries
 
         A task sends (log((e^A + e^B) / 2) - C, A - B), each clipped to +-1, for the log mean
         evidence A, B and C of `FAMILIES`. What is beyond `_DOUBT` std of the noise in the sums
@@ -592,7 +593,7 @@ class _Course:
         low, high = VOTE_RANGE[self.plan.classification]
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
         pooled = middle + reach * float(np.clip(N.sum(), -1.0, 1.0))
-        # That of others, from which their own are half of a spread away.
+        # The scale of a structure is about half of `VOTE_SPREAD` away from that of all.
         pooled_noise = math.hypot(reach * std * math.sqrt(J), 0.5 * VOTE_SPREAD)
         prior = self.weights([s.name for s in structures])
         trust = _VOTE_NOISE**2 / (_VOTE_NOISE**2 + std**2) if J > 1 else 0.0

@@ -12,12 +12,12 @@ s0 of a row are released; the rest a task computes from its own rows:
     l_k = m_k + e_k (p phi + 1 - p),   e_k = ybar_k - m_k,
     phi = E[tau^2 / (tau^2 + s^2 / n) | e_k],   s^2 ~ (4 s0^2 + Q_k) / chi^2_(4 + n - 1),
 
-with the squared errors Q_k of its slopes: where few rows are far off, it is rather their noise than
-the level. p is the posterior share of the pooled part, by what the task shows of level *and* noise:
-without the latter a task in units of its own would be pulled with the noise of others. Levels of
+with the squared errors Q_k of its slopes: few rows that are far off are more likely noisy than of
+another level. p is the posterior share of the pooled part, by level *and* noise of a task: without
+the latter a task in units of its own would be shrunk with the noise of others. Levels of
 classifiers are posterior means under N(m_k, tau^2), by quadrature, and with weight q under a wide
-prior about 0. So are those of counts, whose levels are logarithms of means, but for the wide prior,
-which is about the pooled model.
+prior about 0. So are those of counts, whose levels are logarithms of means, but their wide prior is
+about the pooled model.
 """
 
 import math
@@ -256,10 +256,10 @@ def scale_of(counts, std, n_tasks):
 def release_window(query, histogram, vote, zooms, n_tasks):
     """Middle and half-width of most levels, or None. -> generator
 
-    The likeliest window of a histogram, unless tasks vote that their level is not in it, or a speck
-    in it, which a window far too wide would hold. The log odds of the window by the histogram, and
-    by the vote those of nine in ten tasks against one in ten, are added: noise in the vote does not
-    lose a window that stands out, and a false one has to mislead both. Of one sign, a window is as
+    The likeliest window of a histogram, unless tasks vote that their level is not in it, or that
+    it is far wider than their targets vary. Its log odds by the histogram, and by the vote those of
+    nine in ten tasks inside against one in ten, are added: noise in the vote does not lose a window
+    that stands out, and a false one has to mislead both. Of one sign, a window is as
     wide as it is far from 0. Where most also vote that their targets vary far less, further
     histograms of bins of equal width zoom in, with the budget shares and mechanisms of `zooms`.
     ``query(share, statistic, words, mechanism, combine, **public)`` generates the released sum.

@@ -88,7 +88,7 @@ class Spectrum:
     def grown(self, E, sizes, weight):
         """With further directions E (d, j), which together hold `weight` times their sizes.
 
-        None where that is next to nothing: eigenvectors of such values are rounding errors.
+        Without them where `weight` is below `_LEAST_WEIGHT`: they would be rounding errors.
         """
         if weight < _LEAST_WEIGHT:
             return self

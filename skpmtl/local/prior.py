@@ -31,8 +31,7 @@ VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
 VOTE_SPREAD = 0.3
 # Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
-# Logarithm of the variance of the scores of a task that counts have at most, as a rule, and the
-# spread of larger ones.
+# log10 of the usual largest variance of the scores of a task of counts, and spread of larger ones.
 _USUAL_VARIANCE, _BEYOND_USUAL = 0.0, 0.2
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
@@ -1025,7 +1024,7 @@ def weak_penalty(classification):
 
 
 def _penalty_of_counts(per_snr):
-    """What scales are penalised with that let means of counts differ by powers of ten, (m, S).
+    """Penalty on scales at which means of counts of one task differ by powers of ten, (m, S).
 
     Of few rows, of which some have events, the likelihood has no maximum, and the models of larger
     scales predict any number. `per_snr` (m,): variance of the scores of a task, over snr.
