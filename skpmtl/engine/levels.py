@@ -570,8 +570,8 @@ class TaskLevels:
                 total += weight
                 first += weight * square / variance
                 second += weight * (square / variance) ** 2
-            part = first / total
-            part = part, np.maximum(second / total - part**2, 0.0)
+            part = np.nan_to_num(first / total)  # 0 of targets whose squares overflow
+            part = part, np.nan_to_num(np.maximum(second / total - part**2, 0.0))
             inside = np.log(total / whole) - 0.5 * (math.log(2.0 * math.pi) + error**2 / largest)
             inside = inside + self._odds_of_noise(energies, level)
         return middle, error, part, inside, -math.log(8.0 * level.window)

@@ -92,6 +92,16 @@ def test_a_task_in_units_of_its_own_keeps_its_level():
     assert abs(TaskLevels(table).levels(np.zeros((2, 3)), Q, near)[1] - near.intercept) < 0.02
 
 
+def test_a_task_of_absurd_size_keeps_its_level():
+    """Squares of its targets overflow; other tasks have the levels of before."""
+    table, level = table_of((5, 1, 8)), Level(0.0, np.zeros(3), 1.5, 0.8, 0.3)
+    Q = np.array([4.0, 0.0, 7.0])
+    expected = TaskLevels(table).levels(np.zeros((3, 3)), Q, level)
+    table.y[:6], Q[0] = 1e200, np.inf
+    found = TaskLevels(table).levels(np.zeros((3, 3)), Q, level)
+    assert_allclose(found, [1e200, 1e200, expected[2]])
+
+
 @pytest.mark.parametrize("size, off", [(1, 5.0), (2, 1.0), (40, 5.0)])
 def test_few_rows_far_off_or_alike_are_no_level_of_its_own(size, off):
     """Five std off, a single row is rather that than its level; two equal rows do not say that
