@@ -24,6 +24,7 @@ from ..local.prior import (
     LocalModels,
     best_scale,
     criteria_of,
+    is_hint,
     lone_scale,
     lone_weight,
     vote_penalty,
@@ -31,9 +32,6 @@ from ..local.prior import (
 )
 from ..privacy.moments import root_of
 
-# Spread of a released centre of the scales from which it is no more than a hint, so that the weak
-# prior stays: noise of one spread of the tasks.
-_HINT = 0.67
 # Centre of the weak prior on log10(snr) of ways from a centre, for squared and log-losses. Chosen
 # from three on the tables of the role "tuning" in ``benchmarks/unseen``, and four of tasks with
 # few rows around a mean.
@@ -204,16 +202,18 @@ class Evidence:
         weak = weak_penalty(self.classification)
         if structure.centre.any():
             weak = 0.5 * (np.log10(SNR) - _AROUND[self.classification]) ** 2
+        if self.table.loss == "poisson":
+            weak = weak + self._found(structure)[0].restraint
         return weak
 
     def _penalty(self, structure):
-        """The prior on the scales, normalised, (len(SNR),)."""
+        """The prior on the scales, normalised, (len(SNR),); of counts of every task."""
         penalty = weak = self._weak(structure)
         if structure.snr_centre is not None:
             penalty = vote_penalty(structure.snr_centre, structure.snr_spread)
-            if structure.snr_spread > _HINT:
+            if is_hint(structure.snr_centre, structure.snr_spread):
                 penalty = penalty + weak
-        return penalty + 2.0 * logsumexp(-0.5 * penalty)
+        return penalty + 2.0 * logsumexp(-0.5 * penalty, axis=-1, keepdims=True)
 
     def _centre(self, structure):
         """Centre of a structure, or those of the tasks; None: 0."""
@@ -251,7 +251,7 @@ class Evidence:
             else:
                 found = criteria_of(models, root)
             for key, local, (criterion, level) in zip(of_shape, models, found, strict=True):
-                criterion = criterion - weak
+                criterion = criterion - weak - local.restraint
                 if self.classification:
                     criterion += 0.5 * local.excess()[:, None]
                 self._known[key] = local, root, local._scores.copy(), criterion, level

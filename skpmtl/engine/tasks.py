@@ -4,7 +4,7 @@ import numpy as np
 
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
-from ..local.prior import LocalModels, best_scale, even_root, tempered, vote_penalty
+from ..local.prior import LocalModels, best_scale, even_root, is_hint, tempered, vote_penalty
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..tables.datafits import events
@@ -234,9 +234,10 @@ class StructureTaskSide(TaskSide):
         return differences_of(found)
 
     def _block(self, public):
-        root, local = root_of(public["moment"]), LocalModels(self.table, **self.settings)
+        root, scale = root_of(public["moment"]), (public["snr_centre"], public["snr_spread"])
+        local = LocalModels(self.table, restrained=is_hint(*scale), **self.settings)
         criterion, level = local.criteria(root)
-        penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
+        penalty = vote_penalty(*scale)
         W = local.solve(root, best_scale(criterion + penalty, level), _LOOSE)[0]
         return in_blocks(W @ public["basis"], public["rank"])
 

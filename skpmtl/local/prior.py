@@ -29,10 +29,13 @@ SNR = np.logspace(-4, 5, 19)
 # around their released centre.
 VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
 VOTE_SPREAD = 0.3
+# Spread of a released centre of the scales from which it is no more than a hint, so that the weak
+# prior stays: noise of one spread of the tasks.
+_HINT = 0.67
 # Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
-# log10 of the usual largest variance of the scores of a task of counts, and spread of larger ones.
-_USUAL_VARIANCE, _BEYOND_USUAL = 0.0, 0.2
+# Standard deviation of the scores of a task of counts: that of its half-normal prior.
+_USUAL_SPREAD = 0.5
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
@@ -78,13 +81,19 @@ class LocalModels:
         Public centre of the prior; None: 0. With one axis more in front, of every task.
     precision : ndarray (n_tasks,), default=None
         One over the variance of the noise of a row of weight 1, for `about`; None: integrated out.
+    restrained : bool, default=True
+        Whether criteria of counts have the half-normal prior of `restraint`: where no scale is
+        known.
     """
 
-    def __init__(self, table, *, classification, fit_intercept, centre=None, precision=None):
-        self.centre, self._shift = centre, None
+    def __init__(
+        self, table, *, classification, fit_intercept, centre=None, precision=None, restrained=True
+    ):  # fmt: skip
+        self.centre, self._shift, self.restraint = centre, None, 0.0
         self.precision = np.zeros(table.n_tasks) if precision is None else precision
         several = classification and table.n_classes > 2
         counts = classification and table.loss == "poisson"
+        self._restrained = restrained and counts
         # Targets do not matter to forms, nor does a centre.
         self._forms = _forms.setdefault(table, {}).setdefault(fit_intercept, [])
         self._datafit = POISSON if counts else LOGISTIC  # of one score
@@ -239,6 +248,8 @@ class LocalModels:
         out, level = np.empty((m, len(SNR))), np.empty(m)
         root = _triangular(root)
         W, b = self._empty(m if choose else 0, root)
+        if self._restrained:
+            self.restraint = np.empty_like(out)
 
         def block_criteria(block, tasks, rows, label, weights):
             if self._several:
@@ -256,8 +267,10 @@ class LocalModels:
             found, level[tasks] = block.criteria(
                 *working, weak, shift=shift, counts=weights, datafit=self._datafit
             )
-            if self._datafit.searched:
-                found += _penalty_of_counts(block.spread(weights) / level[tasks])
+            if self._restrained:
+                held = _penalty_of_counts(block.spread(weights) / level[tasks])
+                self.restraint[tasks] = held
+                found += held
             out[tasks] = found
             if choose:
                 precision = _inverse(choose(out[tasks], level[tasks]))
@@ -1024,14 +1037,17 @@ def weak_penalty(classification):
 
 
 def _penalty_of_counts(per_snr):
-    """Penalty on scales at which means of counts of one task differ by powers of ten, (m, S).
+    """Penalty of scales by a half-normal prior on the std of the scores of a task, (m, S).
 
     Of few rows, of which some have events, the likelihood has no maximum, and the models of larger
     scales predict any number. `per_snr` (m,): variance of the scores of a task, over snr.
     """
-    with np.errstate(divide="ignore"):
-        logs = np.log10(SNR * np.nan_to_num(per_snr)[:, None])
-    return (np.maximum(logs - _USUAL_VARIANCE, 0.0) / _BEYOND_USUAL) ** 2
+    return SNR * np.nan_to_num(per_snr)[:, None] / _USUAL_SPREAD**2
+
+
+def is_hint(centre, spread):
+    """Whether little is known of the scales: no centre of the votes was released, or a hint."""
+    return centre is None or spread > _HINT
 
 
 def vote_penalty(centre, spread):
@@ -1064,7 +1080,8 @@ def tempered(table, fit_intercept):
         inner = replace(
             table, y=score + step, weights=weight, base=None, masses=None, loss="squared"
         )
-        scales = np.column_stack([np.full(m, -np.inf), np.tile(-0.5 * weak_penalty(True), (m, 1))])
+        penalty = weak_penalty(True) + _penalty_of_counts(1.0 / mean)
+        scales = np.column_stack([np.full(m, -np.inf), -0.5 * penalty])
         squares = LocalModels(inner, classification=False, **settings)
         Q = mean * squares.average(root, np.ones(m), scales)[3]
         dof = np.maximum(table.sizes - float(fit_intercept), 0.0)

@@ -30,6 +30,7 @@ from ..local.prior import (
     LocalModels,
     best_scale,
     even_root,
+    is_hint,
     lone_scale,
     lone_weight,
     mixed,
@@ -293,6 +294,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
         bare, table = table, self._differences(table)
+        settings["restrained"] = is_hint(self.snr_centre, self.snr_spread)
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)

@@ -314,7 +314,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
         some = differences(tempered(table, self.fit_intercept), self._public_init(population))
         relation = self._relation(population, quiet=True)
         if self._rounds(population, relation) is None:
-            task_side = LevelTaskSide(LocalModels(some, **settings), table, settings)
+            local = LocalModels(some, restrained=False, **settings)  # votes are by the rows alone
+            task_side = LevelTaskSide(local, table, settings)
         else:
             counts = self.loss == "poisson" and not population.n_classes
             loss = self.loss if counts else population.loss
