@@ -285,13 +285,25 @@ def test_the_loss_of_counts_is_what_its_slopes_add_up_to():
     assert (rise >= slope[:, :-1] - size).all() and (rise <= slope[:, 1:] + size).all()
 
 
-def test_a_few_rows_of_which_one_has_events_promise_no_powers_of_ten():
-    """They have no model of largest likelihood; without the prior on large scales it is 8,400."""
-    x = np.array([-1.0, -0.33, 0.33])
-    X, y = np.tile(x, 40)[:, None], np.tile([0.0, 0.0, 21.0], 40)
+@pytest.mark.parametrize(
+    "y, low, high",
+    [
+        ([0, 0, 21], 21.0, 210.0),  # no model of largest likelihood; without the prior 8,400
+        ([1, 23], 23.0, 230.0),  # as likely to be dispersion; 770 where slopes may be large
+        (
+            [2, 2, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18],
+            45.0,
+            66.0,
+        ),  # these rows say so: 63 without a prior
+    ],
+    ids=["one with events", "two", "many"],
+)
+def test_few_rows_alone_promise_no_powers_of_ten(y, low, high):
+    x = np.linspace(-1.0, 0.33, len(y)) if len(y) > 2 else np.array([-1.0, -0.33])
+    X, task = np.tile(x, 40)[:, None], np.repeat(np.arange(40), len(y))
     est = PrivateMTL(loss="poisson", epsilon=1e-9, tasks=range(40), random_state=0)
-    est.fit(X, y, task=np.repeat(np.arange(40), 3))
-    assert 21.0 < est.predict([[1.0]], task=[0])[0] < 420.0
+    est.fit(X, np.tile(y, 40) * 1.0, task=task)
+    assert low < est.predict([[1.0]], task=[0])[0] < high
 
 
 def test_a_large_budget_is_as_none():
