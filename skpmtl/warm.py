@@ -18,6 +18,7 @@ from scipy import sparse
 
 import skpmtl
 
+from ._kernels.grams import packed_inverses
 from ._kernels.linalg import spd_inverse
 from .base import BaseMTL
 
@@ -50,7 +51,7 @@ def estimators():
         if "epsilon" in known:
             yield cls(epsilon=None, **settings)
         if {"ridge", "alpha", "epsilon"} <= set(known):  # the convex problem of a given alpha
-            yield cls(0.1, epsilon=None, **settings)
+            yield cls(alpha=0.1, epsilon=None, **settings)
         variants = _VARIANTS | (_PUBLISHED if "allocation" in known else {})
         for name, value in variants.items():
             if name in known and cls._parameter_constraints[name][0].is_satisfied_by(value):
@@ -83,6 +84,7 @@ def warm():
     """
     start, skipped = time.perf_counter(), []
     spd_inverse(np.eye(2)[None].copy())  # serves few tasks, or many features
+    packed_inverses(np.eye(2)[None].copy(), np.ones((1, 2)), np.empty((1, 3)), np.empty((1, 2)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         X, y, task = next(inputs(0))

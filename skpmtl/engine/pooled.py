@@ -11,6 +11,7 @@ clipped. Bounds fall to zero, so that the last rounds add little noise, and sum 
 """
 
 from dataclasses import replace
+from tempfile import TemporaryFile
 
 import numpy as np
 from scipy import sparse
@@ -47,12 +48,20 @@ def bounds_of(ratio, part, least=2.0):
 
 
 def with_ones(table, scale, offset=None):
-    """The table with a first column of ones, and features less an offset over their scale."""
+    """The table with a first column of ones, and features less an offset over their scale.
+
+    Of a memory map the rows are in a temporary file: memory may not hold them.
+    """
     X = table.X if offset is None or not offset.any() else (table.X - offset).astype(table.X.dtype)
     if sparse.issparse(X):
         ones = sparse.csr_matrix(np.ones((X.shape[0], 1), dtype=X.dtype))
         return replace(table, X=sparse.hstack([ones, X / scale], format="csr"))
-    wide = np.empty((X.shape[0], X.shape[1] + 1), dtype=X.dtype)
+    shape = X.shape[0], X.shape[1] + 1
+    if table.on_disk:
+        with TemporaryFile() as file:
+            wide = np.memmap(file, dtype=X.dtype, shape=shape, mode="w+")
+    else:
+        wide = np.empty(shape, dtype=X.dtype)
     wide[:, 0] = 1.0
     np.divide(X, scale, out=wide[:, 1:], casting="same_kind")
     return replace(table, X=wide)
