@@ -26,7 +26,7 @@ from .._runtime.registers import (
     sum4,
     total,
 )
-from .linalg import gram, pack, packed_product, spd_inverse
+from .linalg import gram, mass_of, pack, packed_product, spd_inverse
 
 
 @njit
@@ -99,10 +99,7 @@ def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights):
             for j in range(d):
                 z[j] = x[j]
             z[d] = y[lo + p]
-        mass = 0.0
-        if weights is not None:  # a call of `mass_of` takes longer to compile
-            for p in range(n):
-                mass += weights[lo + p]
+        mass = mass_of(lo, n, weights)
         for o in range(0, R if centre else 0, 8):
             a = splat(0.0)
             if weights is None:

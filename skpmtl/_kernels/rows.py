@@ -13,6 +13,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
+from .linalg import mass_of
 from .losses import LOGISTIC, SQUARED
 
 
@@ -208,9 +209,7 @@ def curvatures(
         width = X.shape[1]
         if data is not None:
             width = place_columns(indices, indptr, rows, lo, hi, place, columns)
-        mass = 0.0
-        for p in range(lo, hi):  # a call of `mass_of` takes longer to compile
-            mass += weights[p]
+        mass = mass_of(lo, hi - lo, weights)
         for j in range(width):
             mean[j] = 0.0
         if centre and data is not None:
