@@ -84,6 +84,7 @@ def warm():
     """
     start, skipped = time.perf_counter(), []
     spd_inverse(np.eye(2)[None].copy())  # serves few tasks, or many features
+    # serves many tasks
     packed_inverses(np.eye(2)[None].copy(), np.ones((1, 2)), np.empty((1, 3)), np.empty((1, 2)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -91,10 +92,14 @@ def warm():
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features
         for settings in ({"epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.PrivateMeanRegMTL(**settings).fit(X[short], y[short], task=task[short])
+        skpmtl.LocalOnly(loss="huber").fit(X, y, task=task)
+        for given in ({"alpha": 0.1, "epsilon": None}, {"tasks": range(_TASKS)}):
+            skpmtl.MPMTLLowRank(**given, loss="poisson").fit(X, np.exp(y), task=task)
         label = np.arange(2 * _TASKS) % 2
         skpmtl.PrivateMeanRegMTLClassifier(epsilon=None).fit(X[short], label, task=task[short])
         # So many features that matrices of the rows are smaller by more than does not matter.
         many = np.random.default_rng(0).standard_normal((2 * _TASKS, 256))
+        skpmtl.PrivateMeanRegMTL(epsilon=None).fit(many, y[short], task=task[short])
         model = skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, max_iter=60)
         model.fit(many, label, task=task[short])
         for estimator in estimators():
