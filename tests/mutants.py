@@ -7,9 +7,9 @@ Texts, type hints, decorators, logging, what is raised, ``strict=`` and toleranc
 1e-6) are not changed.
 
 One process imports the package and collects the tests, and a fork of it runs each mutant: code,
-defaults and constants are replaced in place. It gets the tests that reach the changed line, as a
-run of all tests under a trace has told before (``build/mutants.json``, made anew with --record, or
-for some tests with --record TESTS), and no more than --each seconds of them: the shortest for half
+defaults and constants are replaced in place. It gets the tests that reach the changed line, as
+recorded by a traced run of all tests (``build/mutants.json``, made anew with --record, or for some
+tests with --record TESTS), and no more than --each seconds of them: the shortest for half
 of that time, where cases of one function, and tests of other folders, count for longer than they
 are; and those that run most of the file, one case of each. Of these, tests that have killed other
 mutants of the file come first. Tests that start programs of their own see no mutant there.

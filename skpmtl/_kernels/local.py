@@ -82,10 +82,10 @@ def left_out(
 
     Rows are multiplied by roots of weights, and so are the residuals. Z[k] = F[k] Q, or Q, comes
     from `rotate` and T = (diag, off) from `tridiagonal`; by_row (1 + C, N) holds root and C
-    responses y, which share most of the work. Blocks are
-    `folds[k]` runs of consecutive rows: with H the hat matrix and e the residuals, those of a block
-    that is left out are exactly (I - H_bb)^-1 e_b. I - H is Z (I + kappa T)^-1 Z' when n <= d, else
-    I - kappa times that, less root root' for the intercept.
+    responses y, which share most of the work. Blocks are `folds[k]` runs of consecutive rows: with
+    H the hat matrix and e the residuals, those of a block that is left out are exactly
+    (I - H_bb)^-1 e_b. I - H is Z (I + kappa T)^-1 Z' when n <= d, else I - kappa times that, less
+    root root' for the intercept.
 
     by_scale (m, 2 + 2 C, lanes) holds kappa, 1 or -kappa, and receives, of each response,
     y' Z (I + kappa T)^-1 Z' y and the sum of squares of `out`, which is that of the last one, or

@@ -259,9 +259,9 @@ def release_window(query, histogram, vote, zooms, n_tasks):
     The likeliest window of a histogram, unless tasks vote that their level is not in it, or that
     it is far wider than their targets vary. Its log odds by the histogram, and by the vote those of
     nine in ten tasks inside against one in ten, are added: noise in the vote does not lose a window
-    that stands out, and a false one has to mislead both. Of one sign, a window is as
-    wide as it is far from 0. Where most also vote that their targets vary far less, further
-    histograms of bins of equal width zoom in, with the budget shares and mechanisms of `zooms`.
+    that stands out, and a false one has to mislead both. Of one sign, a window is as wide as it is
+    far from 0. Where most also vote that their targets vary far less, further histograms of bins of
+    equal width zoom in, with the budget shares and mechanisms of `zooms`.
     ``query(share, statistic, words, mechanism, combine, **public)`` generates the released sum.
     """
     words = "histogram of the levels of tasks, octaves of either sign"
@@ -570,11 +570,11 @@ class TaskLevels:
                 total += weight
                 first += weight * square / variance
                 second += weight * (square / variance) ** 2
-            part = np.nan_to_num(first / total)  # 0 of targets whose squares overflow
-            part = part, np.nan_to_num(np.maximum(second / total - part**2, 0.0))
+            phi = np.nan_to_num(first / total)  # 0 of targets whose squares overflow
+            unsure = np.nan_to_num(np.maximum(second / total - phi**2, 0.0))
             inside = np.log(total / whole) - 0.5 * (math.log(2.0 * math.pi) + error**2 / largest)
             inside = inside + self._odds_of_noise(energies, level)
-        return middle, error, part, inside, -math.log(8.0 * level.window)
+        return middle, error, (phi, unsure), inside, -math.log(8.0 * level.window)
 
     def posterior(self, found, sums, level, width=None, parts=()):
         """Models with pooled levels and their noise, of real targets. -> Moments, noise

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from ..local.centred import CentredTasks, Problem
+from ..local.grams import FEW
 from ..local.updates import ProximalUpdates
 from ..tables.table import scaled
 
@@ -26,7 +27,6 @@ _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
 # To the pooled model, as a part of the curvature of a task. Models of separable classes would
 # go far from it: their mean is no pooled model.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.3
-_SMALL = 1 << 20  # numbers in matrices of the features of all tasks
 # Without noise: the same over the rows of a task, and the size of the column of ones.
 _EXACT_ROWS, _FREE_LEVELS = 5.0, 4.0
 _EVEN = 10.0  # median variances of features, which the curvature is at most with `levels`
@@ -108,7 +108,7 @@ class PooledUpdates:
         # A triangle of d (d + 1) / 2 numbers, which is all that a round reads, is less than n rows
         # of d. Matrices of rows have loops of their own, which a small table need not compile.
         d = table.n_features + 1
-        least = 1 if table.n_tasks * d * d <= _SMALL else (d + 1) // 2
+        least = 1 if table.n_tasks * d * d <= FEW else (d + 1) // 2
         wide, problem = with_ones(table, scale, offset), Problem(loss, 1, False)
         centred = CentredTasks(wide, problem, self.which, least=least)
         strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH

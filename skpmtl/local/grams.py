@@ -18,7 +18,7 @@ from ..tables.table import padded, read_only, rows_of
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
-_FEW = 1 << 20  # numbers in matrices that LAPACK inverts: fewer need no loop of their own
+FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
@@ -195,7 +195,7 @@ def packed_task_inverses(table, problem, scale, rho):
     """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2)."""
     d = table.n_features
     places = np.ravel_multi_index(np.tril_indices(d), (d, d))
-    if table.n_tasks * d * d <= _FEW:
+    if table.n_tasks * d * d <= FEW:
         for first, last, inverse, h in task_inverses(table, problem, scale, rho):
             yield first, last, inverse.reshape(-1, d * d).take(places, axis=1), h
         return

@@ -1039,8 +1039,8 @@ def weak_penalty(classification):
 def _penalty_of_counts(per_snr):
     """Penalty of scales by a half-normal prior on the std of the scores of a task, (m, S).
 
-    Of few rows, of which some have events, the likelihood has no maximum, and the models of larger
-    scales predict any number. `per_snr` (m,): variance of the scores of a task, over snr.
+    With few rows the likelihood may have no maximum, and models of large scales then predict any
+    number. `per_snr` (m,): variance of the scores of a task, over snr.
     """
     return SNR * np.nan_to_num(per_snr)[:, None] / _USUAL_SPREAD**2
 

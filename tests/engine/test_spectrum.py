@@ -116,7 +116,7 @@ def test_directions_of_tiny_weight_are_left_out():
 
 @pytest.mark.parametrize("cls", [PrivateMTL, MPMTLLowRank])
 def test_exact_models_do_not_depend_on_last_bits(cls):
-    """School: votes give further directions next to no weight."""
+    """On School the votes give further directions almost no weight."""
     rng, school = np.random.default_rng(0), load_school()
     y = school.target * (1.0 + 2e-16 * rng.standard_normal(len(school.target)))
     one, other = (cls(epsilon=None).fit(school.data, t, school.task) for t in (school.target, y))

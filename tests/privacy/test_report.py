@@ -135,13 +135,13 @@ def test_numbers_are_printed_to_six_digits_and_equal_ones_once():
         "a": 1 / 3, "b": True, "c": "auto", "d": (2.5,), "e": (2.5, 2.5), "f": (2.5, 1e-7),
         "g": (0.5,) * 12, "h": tuple(range(10)), "i": tuple(range(11)), "j": (),
     }  # fmt: skip
-    told = gaussian(public_inputs=numbers).text(None)
+    text = gaussian(public_inputs=numbers).text(None)
     for words in (
         "a = 0.333333, b = True, c = auto, d = 2.5, e = 2.5 (each of 2), f = 2.5, 1e-07, ",
         "g = 0.5 (each of 12), h = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, i = 0, 1, 2, 3, 4, ",
         "9, ... (11 in all), j = ",
     ):
-        assert words in told
+        assert words in text
 
 
 class Elements(HTMLParser):
