@@ -131,9 +131,13 @@ class _Run:
         self.path, self.name, self.digest = path, study.name, study.digest
         self.folder = private_folder(folder / self.name)
         self.before = self.seen = len(read_log(self.folder))
-        self.started, self.begun, self.pause, self.tries = None, 0, _PAUSES[0], 0
+        self.started, self.starts, self.pause, self.tries = None, 0, _PAUSES[0], 0
         self.number, self.since = None, None  # of the Flower run; of the first try to begin
         self.next, self.page = 0.0, (0, -_PAGE)  # events on the page, and when it was written
+
+    def rest(self, now):
+        """Start it after a pause, of which the next one is twice as long."""
+        self.next, self.pause = now + self.pause, min(2 * self.pause, _PAUSES[1])
 
 
 class Supervisor:
@@ -295,39 +299,39 @@ class Supervisor:
     def _go_on(self, run):
         """Start a run that does not run."""
         now = time.monotonic()
-        status, text = standing(run.folder)
-        if text.startswith("running"):
+        if standing(run.folder)[1].startswith("running"):
             return
         ended = run.started is not None and self._ended(run)  # before the log is read
         events = [event["event"] for event in read_log(run.folder)]
+        text = standing(run.folder)[1]  # after it: the run may have begun since
+        if text.startswith("running"):
+            return
         starts = events.count("start")
-        if run.started is not None and starts == run.begun:
+        if run.started is not None and starts == run.starts:
             if not ended and now - run.started < _BEGIN:
                 return  # it takes some seconds to begin
             logger.warning(
                 "%s: the run %s; it is started again", run.name,
                 "has ended before it began" if ended else "has not begun in time",
             )  # fmt: skip
-            run.started = None
             if ended:
-                run.next = now + run.pause
-                run.pause = min(2 * run.pause, _PAUSES[1])
-                # What ends at once has as long as what does not begin, before it is given up.
-                run.tries -= now - run.since < _TRIES * _BEGIN
-        if run.started is not None and starts > run.begun:  # it had begun, and was cut off
-            run.begun, run.started, run.tries, run.since = starts, None, 0, None
+                run.rest(now)
+                if now - run.since < _TRIES * _BEGIN:  # as long as what does not begin has
+                    run.tries -= 1
+        elif run.started is not None and starts > run.starts:  # it had begun, and was cut off
+            run.tries, run.since = 0, None
             if "question" in events[::-1][: events[::-1].index("start")]:  # it had got on
                 run.pause = _PAUSES[0]
-            run.next = now + run.pause
-            run.pause = min(2 * run.pause, _PAUSES[1])
+            run.rest(now)
             logger.warning("%s: %s; restarting", run.name, text)
+        run.started = None
         if now < run.next:
             return
         if run.tries == _TRIES:
             run.tries += 1
             logger.error("%s: giving up; see %s", run.name, self.flower / "superlink.txt")
             return
-        run.begun, run.started = starts, None
+        run.starts = starts
         app, key = self.flower / f"app-{run.name}", self.folder / "curator.key"
         write_app(app, run.path, run.folder, key if key.exists() else "", self.nodes, self.flower)
         try:
