@@ -209,7 +209,9 @@ def audit(
     else:
         run = _mechanism_runner(target, seeds if random_state is not None else None)
         n_draws = 2000 if n_draws is None else n_draws
-        if data is None or neighbour is None:
+        if (data is None) != (neighbour is None):
+            raise ValueError("Pass data and neighbour, two values of the statistic, or neither.")
+        if data is None:
             data, neighbour = np.zeros(target.shape), np.zeros(target.shape)
             neighbour[(0,) * len(target.shape)] = target.sensitivity
         values = np.asarray(data, dtype=float), np.asarray(neighbour, dtype=float)
@@ -458,14 +460,12 @@ def _claim(book, epsilon, delta):
 
 def _books_failures(books, delta):
     """Does the claim of every run follow from what is known in closed form?"""
-    known, found = set(), {}
+    unlike = {}
     for book in books:
         report = book["report"]
         key = report and (report.epsilon, report.sensitivity, report.noise_std, report.mu)
-        if key not in known:
-            known.add(key)
-            found.update(dict.fromkeys(_book_failures(book, delta)))
-    return list(found)
+        unlike[key] = book
+    return list(dict.fromkeys(text for b in unlike.values() for text in _book_failures(b, delta)))
 
 
 def _book_failures(book, delta):

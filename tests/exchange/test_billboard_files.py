@@ -372,6 +372,12 @@ def test_archives_that_are_not_what_was_written(files, tmp_path):
     archive(path, good, zipfile.ZIP_DEFLATED)
     with pytest.raises(ValueError, match="is compressed or encrypted"):
         load_billboard(path)
+    archive(path, good)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(b"PK\x01\x02") + 8] |= 1  # of the first member in the directory: encrypted
+    path.write_bytes(whole)
+    with pytest.raises(ValueError, match="is compressed or encrypted"):
+        load_billboard(path)
 
 
 LOAD = """

@@ -10,11 +10,18 @@ import pytest
 from skpmtl import DPMetaInit
 from skpmtl.engine.curator import sum_of_moments
 from skpmtl.exchange import Population, TaskSide, Total
-from skpmtl.exchange.protocol import PartialTaskSide, Query, QuerySpec, contributed
+from skpmtl.exchange.protocol import (
+    PartialTaskSide,
+    Query,
+    QuerySpec,
+    contributed,
+    task_side_of,
+)
 from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
 from skpmtl.meta.curator import sum_of_updates as sum_of_meta
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.rounds import curator, plan
+from skpmtl.tables.table import TaskTable
 
 SENT = np.array([[3.0] * 4, [-0.1] * 4, [np.nan, 0, 0, 0], [0.0, np.inf, 0, 0], [0, -9.0, 0, 0]])
 # Each within a length of 1; what is not finite is zero.
@@ -131,6 +138,14 @@ class Counting(TaskSide):
         self.asked += 1
         places = np.arange(3) if query.pick is None else query.pick
         return {"v": places[:, None] * 1.0}
+
+
+def test_tasks_without_rows_leave_places_to_the_others():
+    population, side = Population(np.array([2, 3, 5, 7]), 1), Counting()
+    whole = TaskTable(np.ones((3, 1)), np.zeros(3), np.arange(4), np.array([2, 5, 7]))
+    assert task_side_of(side, whole, population) is side
+    part = task_side_of(side, replace(whole, absent=np.array([3])), population)
+    assert part.positions.tolist() == [0, 2, 3]
 
 
 def test_what_tasks_contribute_is_reported_by_their_places_in_the_population():

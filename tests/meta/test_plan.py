@@ -11,6 +11,7 @@ from skpmtl.meta import plan as plans
 from skpmtl.meta.plan import MetaPlan, poisson_multiplier
 from skpmtl.meta.rules import course, task_weights
 from skpmtl.privacy import gdp_epsilon, gdp_mu
+from skpmtl.privacy.sampling import poisson_noise
 from skpmtl.tables.relation import read_relation
 
 SIZES = np.array([12, 30, 7])
@@ -206,6 +207,39 @@ def test_noise_for_groups_is_found_from_below_the_budget(
     full = group * REACH[adjacency] * math.sqrt(7) / gdp_mu(*given)
     assert search(*given, 7, rate, adjacency, group) == pytest.approx(full)
     assert search(*given, 7, 1.0, adjacency, group) == pytest.approx(full)
+
+
+@pytest.mark.parametrize("power", [0.3, 1.0, 3.0])
+def test_the_search_takes_one_secant_of_a_power_law(power, monkeypatch):
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    asked, exact = [], 2.0 * 0.1 * poisson_noise(1.0, 1e-4, 7, 1.0, "zero-out") * 1.5
+
+    def accountant(z, *of, group_size):
+        asked.append(z)
+        return (exact / z) ** power
+
+    monkeypatch.setattr(plans, "poisson_epsilon", accountant)
+    z = poisson_multiplier.__wrapped__(1.0, 1e-4, 7, 0.1, "zero-out", 2)
+    assert exact <= z <= exact * 0.998 ** (-1.0 / power)
+    # All records, the first guess, one step of slope -1, and one of the slope of these two.
+    assert len(asked) == (3 if power == 1.0 else 4)
+
+
+def test_the_search_ends_at_a_jump(monkeypatch):
+    """Where the curve jumps over the budget, at no more noise than a thousandth too much."""
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    full = 2.0 * poisson_noise(1.0, 1e-4, 7, 1.0, "zero-out")
+    for part in (0.02, 0.13, 0.9):
+        asked = []
+
+        def accountant(z, *of, group_size, exact=part * full, asked=asked):
+            asked.append(z)
+            return 0.5 if z >= exact else 2.0
+
+        monkeypatch.setattr(plans, "poisson_epsilon", accountant)
+        z = poisson_multiplier.__wrapped__(1.0, 1e-4, 7, 0.1, "zero-out", 2)
+        assert 1.0 <= z / (part * full) <= 1.001
+        assert len(asked) <= 16
 
 
 @pytest.mark.parametrize("mode", ["task-global", "local", None])

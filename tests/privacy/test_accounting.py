@@ -169,6 +169,13 @@ def test_optimal_composition_at_next_to_no_delta_is_the_sum():
         assert total == pytest.approx(sum(epsilons), rel=1e-9) and total <= sum(epsilons)
 
 
+def test_what_delta_covers_takes_no_epsilon():
+    """The total variation of a release is tanh(epsilon / 2)."""
+    for mu in (0.0, 0.01):
+        assert optimal_pure_epsilon([0.01], 0.5, mu) == 0.0
+        assert optimal_pure_epsilon([1.0], 0.1, mu) > 0.0
+
+
 def test_cb_is_equation_6():
     epsilons, delta = np.array([0.1, 0.2, 0.4]), 1e-4
     drift = sum((math.exp(e) - 1) * e / (math.exp(e) + 1) for e in epsilons)

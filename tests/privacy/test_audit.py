@@ -273,6 +273,9 @@ def test_reproducible_and_validated():
     assert first.epsilon_lower == again.epsilon_lower and first.noise_ratio == again.noise_ratio
     with pytest.raises(ValueError, match="data and neighbour"):
         audit(Toy())
+    for only in ({"data": np.zeros(2)}, {"neighbour": np.zeros(2)}):
+        with pytest.raises(ValueError, match="two values of the statistic, or neither"):
+            audit(VectorGaussian(2, 1.0, 1.0), **only)
     with pytest.raises(ValueError, match="n_draws=3"):
         audit(VectorGaussian(2, 1.0, 1.0), n_draws=3)
     with pytest.raises(ValueError, match="confidence=1"):

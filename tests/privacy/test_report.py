@@ -110,6 +110,13 @@ def test_paragraph_without_guarantee():
     assert "not private against anyone who knows the seed" in seeded.text(None)
 
 
+@pytest.mark.parametrize("guarantee", ["record-level DP (task-global)", "local DP per task"])
+def test_records_and_groups_of_them_are_named(guarantee):
+    for unit, whom in (("record", "record"), ("3 records", "group of 3 records of one task")):
+        text = gaussian(guarantee=guarantee, unit=unit).text(None)
+        assert f"private in every {whom} ({guarantee})" in text
+
+
 def test_printed_lines_are_short_and_lose_nothing():
     report = gaussian(mechanism="a-name-with-many-hyphens " * 9)
     lines = str(report).splitlines()

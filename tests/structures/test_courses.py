@@ -265,6 +265,9 @@ def check_releases(est, plan, course, queries):
                 np.testing.assert_allclose(public["centre"], centre, atol=1e-12)
             moved = S.reshape(public["centre"].shape)
             centre = public["centre"] + moved - (moved.mean(axis=0) if moved.ndim > 1 else 0.0)
+        elif name == "vote" and centre is not None:  # on the mean as the rounds left it
+            on = {s.name: s.centre for s in public["billboard"].structures}
+            np.testing.assert_allclose(on["mean"], centre, atol=1e-12)
         elif name == "moment":
             about = public["billboard"].about_centre
             moments.append((about, len(public["billboard"].structures), S, noise.noise_std**2))
@@ -298,6 +301,9 @@ def check_releases(est, plan, course, queries):
         spent = course.spent.get("refine", 0.0) / plan.mu_of("refine") ** 2
         parts = (2 / 3, 5 / 6, 1.0) if not board.about_centre else (2 / 3,)
         assert any(spent == pytest.approx(part) for part in parts)
+    if names["reach"] and not course.pays_for_columns:  # after one more look at the span
+        looks = {query.statistic for share, query, _, _ in known if share == "main"}
+        assert looks & {"moment", "block"}
     if names["groups"]:  # of whose noise `StructurePlan.std_of_group` knows
         looked = {query.statistic for share, query, _, _ in known if share == "moment 2"}
         assert looked <= {"groups"}

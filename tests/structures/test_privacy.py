@@ -178,6 +178,22 @@ def test_budget_shares_are_the_budget(structures, mean):
         assert plan.levels == told and ("target_range" in plan.public_inputs()) == told
 
 
+def test_levels_are_looked_for_by_a_public_rule():
+    """Of one output, with an intercept; without a budget where models are of 10 numbers a task."""
+    assert plan_of(200, 5, levels="auto", epsilon=10.0).levels
+    assert not plan_of(200, 5, levels="auto", epsilon=10.0, fit_intercept=False).levels
+    assert not plan_of(200, 5, levels="free", epsilon=10.0).levels
+    for n_classes, looked in ((2, True), (3, False)):
+        est = PrivateMTLClassifier(epsilon=10.0)
+        plan = StructurePlan(est, Population(np.arange(200), 5, n_classes), STRUCTURES)
+        assert plan.levels == looked
+    for d, epsilon, levels, looked in (
+        (49, None, "auto", True), (50, None, "auto", False), (50, None, "pooled", True)
+    ):  # fmt: skip
+        assert plan_of(5, d, levels=levels, epsilon=epsilon).levels == looked
+    assert plan_of(10_000, 200_000, levels="auto", epsilon=1000.0).levels
+
+
 @pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
 def test_a_contest_multiplies_weights_by_its_odds(sums):
     m, d = 400, 4
