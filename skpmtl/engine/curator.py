@@ -495,16 +495,13 @@ class _Course:
             noise, spread = None, self.plan.evidence(("spread", part))
         else:
             noise = spread = self.plan.number(("spread", 0.5 * part), REACH)
-        level = yield from release_spread(level, self.query_level, noise, spread, self.m)
+        level = yield from release_spread(
+            self.query, self.billboard, level, ("spread", noise), ("spread", spread), self.m
+        )
         self.billboard = replace(self.billboard, level=level)
         if self.plan.mean:
             mean = np.append(level.coef, level.intercept)
             self.billboard = replace(self.billboard, mean=mean)
-
-    def query_level(self, name, words, mechanism, combine, level):
-        """See `release_spread`."""
-        known = {"billboard": self.billboard, "level": level}
-        return self.query("spread", name, words, mechanism, combine, **known)
 
     # ----------------------------------------------------------------------- few rows
     def vote_on_evidence(self, share, priors, what):

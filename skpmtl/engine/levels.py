@@ -144,23 +144,28 @@ class Level(Public):
         return replace(self, spread=self.window * 2.0 ** min(octaves, 0.0))
 
 
-def release_spread(level, query, noise, spread, n_tasks):
+def release_spread(query, billboard, level, noise, spread, n_tasks):
     """The noise of a row and the spread of levels; of classes a vote on evidence. -> Level
 
-    ``query(name, words, mechanism, combine, level)`` generates the released sum.
+    `noise` and `spread` are (budget share, mechanism); for `query` see `release_window`.
     """
-    std = std_of(spread)
+
+    def released(name, words, of_budget, combine):
+        share, mechanism = of_budget
+        public = {"billboard": billboard, "level": level}
+        return query(share, name, words, mechanism, combine, **public)
+
+    std = std_of(spread[1])
     if level.window is None:
         words = "sum of clipped differences of log evidence, by spread of levels"
-        released = yield from query("spread", words, spread, sum_of_differences("spread"), level)
-        tally = Tally(released, std, len(SPREADS))
-        octaves = tally.weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
+        found = yield from released("spread", words, spread, sum_of_differences("spread"))
+        octaves = Tally(found, std, len(SPREADS)).weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
         return replace(level, spread=float(2.0**octaves))
     words = "sum of clipped log2 of the noise of a row"
-    total = yield from query("noise", words, noise, clipped_sum("noise", REACH), level)
-    level = level.with_noise(float(total[0]), n_tasks, std_of(noise))
+    total = yield from released("noise", words, noise, clipped_sum("noise", REACH))
+    level = level.with_noise(float(total[0]), n_tasks, std_of(noise[1]))
     words = "sum of clipped log2 of the spread of levels"
-    total = yield from query("spread", words, spread, clipped_sum("spread", REACH), level)
+    total = yield from released("spread", words, spread, clipped_sum("spread", REACH))
     return level.with_spread(float(total[0]), std, n_tasks)
 
 

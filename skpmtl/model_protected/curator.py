@@ -193,10 +193,6 @@ def release_level(billboard, plan, made):
             billboard.releases.append(released)
         return released
 
-    def about(name, words, mechanism, combine, level):
-        known = {"billboard": billboard, "level": level}
-        return query(name, name, words, mechanism, combine, **known)
-
     spent = {}
     if window is None:
         histogram = plan.histogram
@@ -219,8 +215,10 @@ def release_level(billboard, plan, made):
         float(middle + np.clip(total[0] / m, -unit, unit)), np.zeros(billboard.n_features),
         None if plan.classification else unit, pooled=plan.all_pooled,
     )  # fmt: skip
-    noise = None if plan.classification else plan.noise
-    billboard.level = yield from release_spread(level, about, noise, plan.spread, m)
+    noise, spread = None if plan.classification else plan.noise, plan.spread
+    billboard.level = yield from release_spread(
+        query, billboard, level, ("noise", noise), ("spread", spread), m
+    )
 
 
 def release_intercepts(billboard, mechanism, to, clip_norm, middle, unit):
