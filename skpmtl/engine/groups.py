@@ -452,8 +452,10 @@ class GroupSearch:
         course, groups, d = self.course, self.groups, self.groups.centres.shape[1]
         mechanism = course.plan.group_sum(share, MOST_GROUPS * (d + 2))
         words = "counts and sums of directions and levels of models about the centres of groups"
-        public = {"billboard": course.billboard, **_listed([groups])}
-        S = yield from course.query(share, "groups", words, mechanism, sum_of_groups, **public)
+        S = yield from course.query(
+            share, "groups", words, mechanism, sum_of_groups, billboard=course.billboard,
+            groups=[groups],
+        )  # fmt: skip
         S = S.reshape(MOST_GROUPS, d + 2)[: len(groups.counts)]
         std, b = std_of(mechanism), math.sqrt(0.5)
         of_slopes, of_levels = parts_of_vector(groups)
@@ -542,7 +544,7 @@ class GroupSearch:
         words = f"sum of clipped differences of log evidence, by {what}"
         released = yield from course.query(
             share, "mixtures", words, mechanism, sum_of_differences("mixtures"),
-            billboard=course.billboard, bare=float(bare), **_listed(candidates),
+            billboard=course.billboard, bare=bare, groups=candidates,
         )  # fmt: skip
         return Tally(released, std_of(mechanism), len(candidates) + bare)
 
@@ -558,22 +560,3 @@ def _joined(values, counts, i, j):
     found = np.delete(values, j, axis=0)
     found[i] = (counts[i] * values[i] + counts[j] * values[j]) / (counts[i] + counts[j])
     return found
-
-
-def _listed(groups):
-    """Public numbers of several groups of one shape, as arrays."""
-    names = "centres", "counts", "spreads", "levels"
-    found = {name: [getattr(g, name) for g in groups] for name in names}
-    found["of_levels"] = [
-        np.array([g.level_spread, float(g.along_centres), float(g.levels_alone)]) for g in groups
-    ]
-    return {"moment": groups[0].moment, **found}
-
-
-def listed_groups(public):
-    """The inverse of `_listed`."""
-    names = "centres", "counts", "spreads", "levels", "of_levels"
-    return [
-        Groups(c, n, w, public["moment"], b, float(spread), bool(along > 0), bool(alone > 0))
-        for c, n, w, b, (spread, along, alone) in zip(*map(public.get, names), strict=True)
-    ]

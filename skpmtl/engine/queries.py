@@ -14,7 +14,7 @@ from .groups import (
     MOST_CELLS,
     MOST_DIRECTIONS,
     MOST_GROUPS,
-    SPREADS,
+    Groups,
     sum_of_cells,
     sum_of_groups,
     sum_of_reaches,
@@ -121,16 +121,7 @@ def _query_specs_of_groups(d, billboard):
     basis = [(d, k) for k in range(MOST_DIRECTIONS + 1)]
     span = {"moment": [(d, d)], "basis": basis, "centre": [(d,)]}
     span |= dict.fromkeys(("snr_centre", "snr_spread"), Real)
-    numbers = range(1, MOST_GROUPS + 1)
-    groups = {
-        **billboard,
-        "moment": [(d, d)],
-        "centres": ([(K, d) for K in numbers],),
-        "counts": ([(K,) for K in numbers],),
-        "spreads": ([(len(SPREADS),)],),
-        "levels": ([(K,) for K in numbers],),
-        "of_levels": ([(3,)],),
-    }
+    groups = {**billboard, "groups": (Groups, d)}
     cells, centres = MOST_CELLS * (2 + MOST_DIRECTIONS), MOST_GROUPS * (2 + d)
     of_votes = N_DIFFERENCES, CLIP, sum_of_differences("mixtures")
     return {
@@ -145,7 +136,7 @@ def _query_specs_of_groups(d, billboard):
             level=Level,
             **dict.fromkeys(("size", "reach"), Real),
         ),  # fmt: skip
-        **specified("mixtures", *of_votes, **groups, bare=Real),
+        **specified("mixtures", *of_votes, **groups, bare=bool),
         **specified("groups", centres, 1.0, sum_of_groups, **groups),
     }
 

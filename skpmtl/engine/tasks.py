@@ -12,7 +12,7 @@ from ..tables.table import differences, largest_eigenvalues, scaled
 from .billboard import FAMILIES
 from .columns import octaves_of_columns, votes_on_columns
 from .evidence import Evidence
-from .groups import MOST_GROUPS, listed_groups
+from .groups import MOST_GROUPS
 from .levels import TaskLevels, octave_of
 from .members import Members
 from .pooled import PooledUpdates
@@ -248,9 +248,8 @@ class StructureTaskSide(TaskSide):
         return self.members.cells(public)
 
     def _mixtures(self, public):
-        candidates = listed_groups(public)
-        found = self.members.evidences(public["billboard"], candidates, public["bare"] > 0)
-        return differences_of(found)
+        asked = public["billboard"], public["groups"], public["bare"]
+        return differences_of(self.members.evidences(*asked))
 
     def _groups(self, public):
         out = np.empty((self.table.n_tasks, MOST_GROUPS * (2 + self.table.n_features)))
@@ -258,7 +257,7 @@ class StructureTaskSide(TaskSide):
         return out
 
     def _directions(self, public, take):
-        (groups,) = listed_groups(public)
+        (groups,) = public["groups"]
         self.members.directions(public["billboard"], groups, take)
 
     def _noise(self, public):

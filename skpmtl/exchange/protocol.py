@@ -20,6 +20,7 @@ import numpy as np
 from ..privacy.rng import TAPE, replied
 from . import servers
 from .plan import TRUSTED
+from .wire import check_arrays
 
 __all__ = ["Query", "PublicDraw", "Population", "QuerySpec", "Total", "run"]
 
@@ -178,7 +179,8 @@ class QuerySpec:
         What the public numbers of the query have to be, by name: the number itself, or a type
         (`numbers.Real` for any finite number, `numbers.Integral` for a count, `numpy.int64` for a
         vector of them, a kind of billboard), or a list of the shapes that an array of finite
-        numbers of float64 may have, or a tuple of that list for a list of such arrays.
+        numbers of float64 may have, or a tuple of that list for a list of such arrays, or of a
+        kind of `Public` and what its ``declared`` takes for a list of these.
     total : Total, default=None
         Where one sum is all that is released of the answers, over all tasks and with a norm of
         Euclid's behind its noise: that sum, for sites whose answers nobody shall see alone.
@@ -205,7 +207,7 @@ class QuerySpec:
         return {name: public[name] for name in self.public}
 
 
-def _fault(found, expected):
+def _fault(found, expected, *sizes):
     """What is wrong with a public number, to follow its name; None where nothing is."""
     if isinstance(expected, tuple):
         if not isinstance(found, list):
@@ -222,8 +224,13 @@ def _fault(found, expected):
         vector = isinstance(found, np.ndarray) and found.dtype == np.int64 and found.ndim == 1
         return None if vector else " is no vector of int64"
     if isinstance(expected, type):
-        if isinstance(found, bool) or not isinstance(found, expected):
+        if isinstance(found, bool) != (expected is bool) or not isinstance(found, expected):
             return f" is no {expected.__name__}"
+        if sizes:
+            try:
+                check_arrays(found.declared(*sizes))
+            except ValueError as error:
+                return f": {error}"
         if isinstance(found, Real) and not abs(found) <= sys.float_info.max:
             return " is not finite"
         return " is negative" if expected is Integral and found < 0 else None

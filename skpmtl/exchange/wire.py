@@ -302,7 +302,12 @@ def check_billboard(billboard):
         raise ValueError("its privacy report is not one")
     if billboard.n_features < 1:
         raise ValueError("it has no features")
-    for what, array, shapes in billboard.declared():
+    check_arrays(billboard.declared())
+
+
+def check_arrays(declared):
+    """Raise ValueError unless arrays are as declared: (what it is, array, shapes it may have)."""
+    for what, array, shapes in declared:
         found = np.shape(array)
         if found not in shapes or not isinstance(array, np.ndarray if found else Real):
             raise ValueError(f"{what} has the shape {found}, not {' or '.join(map(str, shapes))}")
