@@ -9,6 +9,8 @@ it over the rounds and shrinks it to the next M. One more released number per ro
 clipped log10 signal-to-noise ratio ("vote"), centres the tasks' choice of kappa.
 """
 
+from functools import partial
+
 import numpy as np
 
 from ..engine.levels import Level, log_window_of, release_spread, release_window, sum_of_octaves
@@ -33,6 +35,17 @@ from ..rounds.curator import CHANCE, gains, release_centre, shrinkage
 from ..rounds.plan import common_length, sum_of_bins
 from .billboard import Centres, PriorBillboard
 from .plan import LOG_WINDOW
+
+
+def _query(billboard, made, statistic, mechanism, combine, name=None, words=None, /, **public):
+    """-> what is released, which the billboard keeps, and `made` by name and words where it has
+    them"""
+    released = (yield Query(statistic, public, {statistic: mechanism}, combine))[statistic]
+    if mechanism is not None:
+        billboard.releases.append(released)
+        if name is not None:
+            made.append((name, words, mechanism))
+    return released
 
 
 def votes_of(classification):
@@ -92,48 +105,39 @@ def release_prior(
         diagonal, None, None, None, m, n_outputs=population.n_outputs, centres=centres
     )
     about = {} if centres is None else centres.asked()
-    average = DriftingAverage()
+    average, query = DriftingAverage(), partial(_query, billboard, made)
 
     def sum_of_moments(contributions, positions=None):
         return {"moment": sum_of_directions(contributions["moment"], diagonal, moment[t])}
 
     def vote_on_evidence(share, priors, what):
-        public = {"priors": priors, "snr_centre": billboard.snr_centre}
-        combine = sum_of_differences("evidence")
-        query = Query("evidence", public, {"evidence": refine[share]}, combine)
-        released = (yield query)["evidence"]
-        keep(f"vote on the {what} {t + 1}", "clipped differences of log evidence", refine[share])
-        if refine[share] is not None:
-            billboard.releases.append(released)
+        name, words = f"vote on the {what} {t + 1}", "clipped differences of log evidence"
+        released = yield from query(
+            "evidence", refine[share], sum_of_differences("evidence"), name, words, priors=priors,
+            snr_centre=billboard.snr_centre,
+        )  # fmt: skip
         return released, std_of(refine[share])
 
     def block(share, prior, basis, rank):
-        public = {"moment": prior, "basis": basis, "rank": rank}
-        public |= {"snr_centre": billboard.snr_centre, "snr_spread": billboard.snr_spread}
-        S = (yield Query("block", public, {"block": moment[share]}, sum_of_blocks))["block"]
         words = "sum of u u', unit directions inside and outside of the subspace"
-        keep(f"moment {t + 1}", words, moment[share])
-        if moment[share] is not None:
-            billboard.releases.append(S)
+        S = yield from query(
+            "block", moment[share], sum_of_blocks, f"moment {t + 1}", words, moment=prior,
+            basis=basis, rank=rank, snr_centre=billboard.snr_centre,
+            snr_spread=billboard.snr_spread,
+        )  # fmt: skip
         return S, std_of(moment[share]) ** 2
-
-    def keep(name, statistic, mechanism):
-        if mechanism is not None:
-            made.append((name, statistic, mechanism))
 
     refined, last = None, len(moment) - 1
     if refine is not None:
         refined = Refinement(m, tilt, vote_on_evidence, block)
     for t in range(len(moment) + 1):
         root = root_of(billboard.moment) if t else even_root(d)
-        query = Query("vote", {"root": root, **about}, {"vote": vote[t]}, sum_of_votes)
-        total = (yield query)["vote"]
+        total = yield from query("vote", vote[t], sum_of_votes, root=root, **about)
         noise = 0.0
         if vote[t] is None or t < 2:
             votes = []
         votes.append(total[0] / m)
         if vote[t] is not None:
-            billboard.releases.append(total)
             # Votes under released priors hardly differ: their mean has less noise.
             noise = vote[t].noise_std / (m * np.sqrt(len(votes)))
         billboard.snr_centre = float(np.clip(middle + np.mean(votes), low, high))
@@ -144,16 +148,12 @@ def release_prior(
             yield from refined.block_round(t, range(3 * t, 3 * t + 3))
             billboard.moment = refined.moment
             continue
-        public = {
-            "root": root,
-            "snr_centre": billboard.snr_centre,
-            "snr_spread": billboard.snr_spread,
-        }
-        public |= about
-        S = (yield Query("moment", public, {"moment": moment[t]}, sum_of_moments))["moment"]
+        S = yield from query(
+            "moment", moment[t], sum_of_moments, root=root, snr_centre=billboard.snr_centre,
+            snr_spread=billboard.snr_spread, **about,
+        )  # fmt: skip
         std = 0.0
         if moment[t] is not None:
-            billboard.releases.append(S)
             # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
             std = moment[t].noise_std * (1.18 if moment[t].norm == "nuclear" else 1.0)
         size = d if diagonal else d * (d + 1) / 2
@@ -185,13 +185,10 @@ def release_level(billboard, plan, made):
     m, window = billboard.n_tasks, plan.window
 
     def query(share, name, words, mechanism, combine, **public):
-        released = (yield Query(name, public, {name: mechanism}, combine))[name]
         share, part = share if isinstance(share, tuple) else (share, 1.0)
         if mechanism is not None:
-            made.append((share, words, mechanism))
             spent[share] = spent.get(share, 0.0) + part
-            billboard.releases.append(released)
-        return released
+        return _query(billboard, made, name, mechanism, combine, share, words, **public)
 
     spent = {}
     if window is None:
@@ -261,7 +258,7 @@ def release_residuals(billboard, mechanism, width):
 
     Fills ``billboard.residuals``; `width` is that of the public range of targets.
     """
-    query = Query("residuals", {"billboard": billboard}, {"residuals": mechanism}, sum_of_shares)
-    counts = (yield query)["residuals"]
-    billboard.releases.append(counts)
+    counts = yield from _query(
+        billboard, None, "residuals", mechanism, sum_of_shares, billboard=billboard
+    )
     billboard.residuals = released_residuals(counts, mechanism, billboard.n_tasks, width)
