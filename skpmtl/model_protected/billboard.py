@@ -248,7 +248,7 @@ class PriorBillboard(AboutCovariates, OfModels):
     ):  # fmt: skip
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
-        `found`: what `found_of` made of real targets under this prior, where there is no public
+        `found`: what `models` made of real targets under this prior, where there is no public
         initial model; it is not made twice.
 
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
@@ -266,7 +266,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         """
         priors = None
         if found is None:
-            table, found, priors = self._models_of(table, classification, fit_intercept)
+            table, found, priors = self.models(table, classification, fit_intercept)
         W, b, outlier, energies = found
         level = free_level if fit_intercept else None
         if self.level is not None:
@@ -280,16 +280,11 @@ class PriorBillboard(AboutCovariates, OfModels):
             extras |= class_posterior(table, *self.subtract_init(W, b), priors, level)
         return Personal(W, b, extras)
 
-    def found_of(self, table, **settings):
-        """Models of tasks that do not leave the public initial model: W, b, weight of what is not
-        of the prior, squared errors."""
-        return self._models_of(table, **settings, known=False)[1]
-
-    def _models_of(self, table, classification, fit_intercept, known=True):
+    def models(self, table, classification, fit_intercept, leaves=True):
         """-> table of differences, (W, b, weight of what is not of the prior, squared errors), and
         `ClassPriors` of classes
 
-        `known`: whether a task may leave the public initial model; not for differences to it.
+        `leaves`: whether a task may leave the public initial model; not for differences to it.
         """
         settings = {"classification": classification, "fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
@@ -298,18 +293,17 @@ class PriorBillboard(AboutCovariates, OfModels):
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
-        leaves = known and self.init is not None
-        bare = LocalModels(bare, **settings) if leaves else None
+        bare = LocalModels(bare, **settings) if leaves and self.init is not None else None
         if not classification:
             return table, self._averages(local, shared, bare, table, fit_intercept), None
         even = even_root(table.n_features)
-        W, b, loss, kappa = self._models(shared, root_of(self.moment))
+        W, b, loss, kappa = self._modes(shared, root_of(self.moment))
         W, b = self.add_init(W, b)
-        even_W, even_b, even_loss, even_kappa = self._models(local, even)
+        even_W, even_b, even_loss, even_kappa = self._modes(local, even)
         even_W, even_b = self.add_init(even_W, even_b)
         even_centre = np.zeros_like(W)
         if bare is not None:
-            W_0, b_0, loss_0, kappa_0 = self._models(bare, even)
+            W_0, b_0, loss_0, kappa_0 = self._modes(bare, even)
             better = loss_0 < even_loss
             even_W[better], even_b[better] = W_0[better], b_0[better]
             even_kappa[better] = kappa_0[better]
@@ -377,7 +371,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         W, b, energies = mixed(found)
         return W, b, apart, energies
 
-    def _models(self, local, root):
+    def _modes(self, local, root):
         penalty = vote_penalty(self.snr_centre, self.snr_spread)
 
         def choose(criterion, level):

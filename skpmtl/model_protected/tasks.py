@@ -131,7 +131,8 @@ class LevelTaskSide(PriorTaskSide):
     def _errors(self, billboard):
         """Slopes, less the public initial model, and squared errors under the released prior."""
         if not self._knows(billboard):
-            self._personal = _prior_of(billboard), billboard.found_of(self.given, **self.settings)
+            _, found, _ = billboard.models(self.given, **self.settings, leaves=False)
+            self._personal = _prior_of(billboard), found
         W, b, _, energies = self._personal[1]
         return billboard.subtract_init(W, b)[0], energies
 
