@@ -266,7 +266,8 @@ def release_window(query, histogram, vote, zooms, n_tasks):
     nine in ten tasks inside against one in ten, are added: noise in the vote does not lose a window
     that stands out, and a false one has to mislead both. Of one sign, a window is as wide as it is
     far from 0. Where most also vote that their targets vary far less, further histograms of bins of
-    equal width zoom in, with the budget shares and mechanisms of `zooms`.
+    equal width zoom in, with the budget shares and mechanisms of `zooms`. Without any of these so
+    wide a window is none: in its unit slopes are less than the noise of the rounds.
     ``query(share, statistic, words, mechanism, combine, **public)`` generates the released sum.
     """
     words = "histogram of the levels of tasks, octaves of either sign"
@@ -280,7 +281,8 @@ def release_window(query, histogram, vote, zooms, n_tasks):
         "window", "inside", words, vote, clipped_sum("inside", CORNER), middle=middle, unit=unit
     )
     odds += 0.8 * inside / n_tasks / max(std_of(vote) / n_tasks, _LEAST) ** 2
-    if odds < _CLEAR_ODDS:
+    too_wide = middle != 0.0 and finer > std_of(vote)
+    if odds < _CLEAR_ODDS or (too_wide and not zooms):
         return None
     words = "histogram of the levels of tasks, bins of a window"
     for share, mechanism in zooms if middle != 0.0 and finer > 0.0 else ():
