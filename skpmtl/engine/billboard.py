@@ -101,6 +101,8 @@ class StructureBillboard(OfModels):
     related : ndarray (r, d + 1) or None
         G of a relation, levels last: a task with the row v is about v G, in place of the level and
         the centre of structures.
+    own_units : bool
+        Whether a task multiplies centres by the length of its own model.
     column_scale : ndarray (d,) or None
         What columns are divided by before structures, level and groups are about them; None: 1.
     """
@@ -118,13 +120,15 @@ class StructureBillboard(OfModels):
     groups: Groups | None = None
     related: np.ndarray | None = None
     column_scale: np.ndarray | None = None
+    own_units: bool = False
 
     constraints = {
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "loss": [StrOptions(set(DATAFITS))],
+        "own_units": ["boolean"],
     }
     settings = ("init", "loss")
-    added = ("level", "loss", "residuals", "groups", "related", "column_scale")
+    added = ("level", "loss", "residuals", "groups", "related", "column_scale", "own_units")
 
     @classmethod
     def empty(cls, n_tasks, *model_shape):
@@ -146,6 +150,8 @@ class StructureBillboard(OfModels):
         structures by their weights, of the shape of a model."""
         if self.level is not None:
             return self._of_columns(self.level.coef.reshape(self.model_shape))
+        if self.own_units:  # it is a direction without a length
+            return np.zeros(self.model_shape)
         if self.about_centre:
             return next(s.centre for s in self.structures if s.name == "mean")
         return sum(s.weight * s.centre for s in self.structures)
@@ -165,7 +171,8 @@ class StructureBillboard(OfModels):
     def _evidence(self, table, related=None, **settings):
         """`Evidence` of differences, with the centres of a relation."""
         own_centres = None if related is None else np.ascontiguousarray(related[:, :-1])
-        return Evidence(table, self.n_tasks, own_centres=own_centres, **settings)
+        own = {"own_centres": own_centres, "own_units": self.own_units}
+        return Evidence(table, self.n_tasks, **own, **settings)
 
     def _of_columns(self, W):
         """Models (..., d) in the units of the table."""

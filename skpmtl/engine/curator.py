@@ -163,7 +163,7 @@ class _Course:
         """What is known to be around a mean needs no moments: rounds begin at 0."""
         yield from self.sizes()
         if self.length is None:
-            return
+            self.take_own_units()
         self.centre = np.zeros(self.shape)
         yield from self.rounds("main")
         self.rebuild()
@@ -177,6 +177,8 @@ class _Course:
 
     def moments(self):
         release = yield from self.moment("moment 1")
+        if self.budget_share("moment 3"):
+            release = _pooled([release, (yield from self.moment("moment 3"))])
         hidden = False
         if self.budget_share("direction"):
             asked = yield from self.direction(release[0])
@@ -210,6 +212,10 @@ class _Course:
     def notes(self):
         """What a report says of levels and of groups."""
         found = {"levels": self.levels_found(), "scales of columns": self.columns_found()}
+        if self.billboard.own_units:
+            found["unit of the mean"] = (
+                "the length of each task's own model: these lengths have no common bin"
+            )
         if self.plan.asks_for_groups:
             found["groups"] = self.search.outcome
             if not self.plan.groups:
@@ -647,6 +653,8 @@ class _Course:
         if square_of_mean <= _CLEAR * math.sqrt(2.0 * size) * variance:
             return False
         yield from self.sizes()
+        if self.length is None and self.plan.may_have_own_units:
+            self.take_own_units()
         if self.length is not None:
             self.centre = self.length * (c @ V.T) * (square_of_mean / square)
         return True
@@ -673,6 +681,10 @@ class _Course:
         )
         self.length = _size(counts, std_of(mechanism), self.billboard.n_tasks)
 
+    def take_own_units(self):
+        """Where lengths of models have no common bin: a task's own is its unit."""
+        self.billboard, self.length = replace(self.billboard, own_units=True), 1.0
+
     def rounds(self, share):
         """The mean by rounds: everybody's clipped way from it to a model of its own.
 
@@ -688,7 +700,7 @@ class _Course:
             words = f"mean of clipped updates, round {t + 1} of {n_rounds}"
             centre = centre + self.model((yield from self.query(
                 share, "update", words, mechanism, clipped_sum("update", bound), self.m,
-                centre=centre, clip_norm=float(bound),
+                centre=centre, clip_norm=float(bound), own_units=int(self.billboard.own_units),
             )))  # fmt: skip
         self.centre, length = centre, np.linalg.norm(centre)
         if length > 0:
@@ -804,12 +816,14 @@ def _pooled(found):
 def _size(counts, std, n_tasks):
     """Typical length of models from a noisy histogram of log2; None when no bin stands out.
 
-    Three bins side by side must hold half of the tasks, and more than their noise would in one
-    of a thousand histograms: a length far off makes a centre that no evidence is prepared for.
+    Three bins side by side must hold half of the tasks, beyond a standard deviation of their noise,
+    and more than that would in one of a thousand histograms: a length far off makes a centre that
+    no evidence is prepared for.
     """
     three = np.convolve(counts, np.ones(3), mode="same")
     top = int(three.argmax())
-    if three[top] < max(_FULL_BINS * math.sqrt(3.0) * std, 0.5 * n_tasks):
+    noise = math.sqrt(3.0) * std
+    if three[top] < max(_FULL_BINS * noise, 0.5 * n_tasks + noise):
         return None
     near = np.arange(max(top - 1, 0), min(top + 2, SIZE_BINS))
     weight = np.maximum(counts[near] - std, 0.0)

@@ -13,6 +13,8 @@ at the best scale. Going alone, a task averages by evidence itself, and over the
 local and free, and no number depends on another task's rows.
 """
 
+from functools import cached_property
+
 import numpy as np
 from scipy.special import expit, logsumexp
 
@@ -24,6 +26,7 @@ from ..local.prior import (
     LocalModels,
     best_scale,
     criteria_of,
+    even_root,
     is_hint,
     lone_scale,
     lone_weight,
@@ -31,11 +34,15 @@ from ..local.prior import (
     weak_penalty,
 )
 from ..privacy.moments import root_of
+from ..tables.datafits import events
+from ..tables.table import largest_eigenvalues
 
 # Centre of the weak prior on log10(snr) of ways from a centre, for squared and log-losses. Chosen
 # from three on the tables of the role "tuning" in ``benchmarks/unseen``, and four of tasks with
 # few rows around a mean.
 _AROUND = {False: -1.0, True: -2.0}
+# Penalty on the distance of an update from its centre, as a part of a task's own curvature.
+_STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.005
 _LOOSE = 1e-3  # Newton steps of models of which only the direction counts
 
 
@@ -43,14 +50,50 @@ class Evidence:
     """Criteria and models of all tasks of a table, of one structure after another.
 
     `n_tasks` is how many tasks shaped the structures. `own_centres` (n_tasks, d) are centres of the
-    tasks, of a relation, in place of those of structures that have one.
+    tasks, of a relation, in place of those of structures that have one. With `own_units` a task
+    multiplies centres by the length of its own model, `units`.
     """
 
-    def __init__(self, table, n_tasks, *, classification, fit_intercept, own_centres=None):
+    def __init__(
+        self, table, n_tasks, *, classification, fit_intercept, own_centres=None, own_units=False
+    ):
         self.table, self.n_tasks, self.classification = table, n_tasks, classification
-        self.own_centres = own_centres
+        self.own_centres, self.own_units = own_centres, own_units
         self.settings = {"classification": classification, "fit_intercept": fit_intercept}
         self._known, self._kappa = {}, None
+
+    @cached_property
+    def prior_scales(self):
+        """Scales of priors I / d whose regularisation is `_STRENGTH` times the curvature."""
+        table = self.table
+        curvature = largest_eigenvalues(table, self.settings["fit_intercept"])
+        C, strength = table.n_classes, _STRENGTH
+        if C == 0 and table.has_log_loss:
+            strength = _STRENGTH_OF_CLASSES * events(table) / table.sizes
+        elif C:  # a row counts a quarter in logistic loss, and for each of C classes 1 / C
+            strength = _STRENGTH_OF_CLASSES / (4.0 if C == 2 else C)
+        return table.n_features / np.maximum(strength * curvature, 1e-300)
+
+    @cached_property
+    def units(self):
+        """Lengths of the models of real targets that `around` 0 gives, (n_tasks,)."""
+        W = self.around(None, self.prior_scales, _LOOSE)[0]
+        with np.errstate(over="ignore"):
+            found = np.sqrt(np.einsum("kj,kj->k", W, W))
+        return np.where(np.isfinite(found), found, 0.0)
+
+    def around(self, centre, kappa, tol):
+        """Models around a centre, or one of each task, and priors I / d of scales. -> W, b"""
+        local = LocalModels(self.table, centre=centre, **self.settings)
+        return local.solve(even_root(self.table.n_features), kappa, tol)
+
+    def ways(self, centre):
+        """From a centre to models around it, (n_tasks, d) or (n_tasks, C, d); in own units."""
+        if not self.own_units:
+            return self.around(centre, self.prior_scales, _LOOSE)[0] - centre
+        centres, unit = self.units[:, None] * centre, self.units[:, None]
+        D = self.around(centres, self.prior_scales, _LOOSE)[0] - centres
+        return np.divide(D, unit, out=np.zeros_like(D), where=unit > 0.0)
 
     def shares(self, structures):
         """p_kj, (n_tasks, n_structures); NaN for tasks whose rows overflow."""
@@ -120,7 +163,7 @@ class Evidence:
             s = structures[j]
             Wj, bj, *energy = self._modes(s, tol) if self.classification else self._averages(s)
             if about_centre:
-                Wj = Wj - s.centre
+                Wj = Wj - (self._centre(s) if self.own_units and s.centre.any() else s.centre)
             good = np.isfinite(p[:, j])
             for part in (Wj, bj):
                 good &= np.isfinite(part.reshape(len(p), -1)).all(axis=1)
@@ -219,6 +262,8 @@ class Evidence:
         """Centre of a structure, or those of the tasks; None: 0."""
         if not structure.centre.any():
             return None
+        if self.own_units:
+            return self.units[:, None] * structure.centre
         return structure.centre if self.own_centres is None else self.own_centres
 
     def _found(self, structure):

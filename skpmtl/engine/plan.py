@@ -45,7 +45,8 @@ _LEVELS_AND_MOMENTS = {
 _LEVELS_AND_MEAN = {"pooled": 0.83, "vote 1": 0.04, "contest 1": 0.06, "spread": 0.07}
 # Where no window of levels stands out, what is queried in other budget shares: share, part of it.
 _WITHOUT_WINDOW = {
-    "direction": ("pooled", 0.5), "size": ("pooled", 0.5), "vote 4": ("contest 2", 1.0)
+    "direction": ("contest 1", 1.0), "size": ("spread", 1.0), "vote 4": ("contest 2", 1.0),
+    "moment 3": ("pooled", 1.0),
 }  # fmt: skip
 _MEAN_WITHOUT_WINDOW = {
     "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("contest 1", 1.0)
@@ -244,11 +245,9 @@ class StructurePlan(Plan):
             rest = 1.0 - residuals.SHARE
             shares = {name: part * rest for name, part in self.budget_shares.items()}
             self.budget_shares = {**shares, "residuals": residuals.SHARE}
-        self.without_window = {}
+        self.without_window = _WITHOUT_WINDOW
         if structures == ("mean",):
             self.without_window = _MEAN_WITHOUT_WINDOW
-        elif "mean" in structures:
-            self.without_window = _WITHOUT_WINDOW
 
     def _looks_for_levels(self, est):
         """Public rule: levels of one output, in a window that is public or can be found."""
@@ -327,6 +326,11 @@ class StructurePlan(Plan):
             return None
         low, high = self.target_range
         return 0.5 * (low + high), 1.0 if counts else 0.5 * (high - low)
+
+    @property
+    def may_have_own_units(self):
+        """Whether centres may be in lengths of each task's own model: of real targets."""
+        return not self.classification and self.n_outputs == 1
 
     def mu_of(self, share):
         """Mu of a budget share, or of a part of one, (share, part)."""

@@ -4,11 +4,10 @@ import numpy as np
 
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
-from ..local.prior import LocalModels, best_scale, even_root, is_hint, tempered, vote_penalty
+from ..local.prior import LocalModels, best_scale, is_hint, tempered, vote_penalty
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
-from ..tables.datafits import events
-from ..tables.table import differences, largest_eigenvalues, scaled
+from ..tables.table import differences, scaled
 from .billboard import FAMILIES
 from .columns import octaves_of_columns, votes_on_columns
 from .evidence import Evidence
@@ -20,8 +19,6 @@ from .residuals import shares_of
 from .spectrum import in_blocks
 from .votes import differences_of, evidences
 
-# Penalty on the distance of an update from its centre, as a part of a task's own curvature.
-_STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.005
 _LOOSE = 1e-3  # Newton steps of updates
 
 
@@ -49,7 +46,7 @@ class StructureTaskSide(TaskSide):
         self.table, self.related = table, None
         self.evidence = Evidence(table, self.n_tasks, **self.settings)
         self._last = None, None
-        self._kappa = self._levels = self._personal = self._pooled_updates = None
+        self._levels = self._personal = self._pooled_updates = None
         self.members = Members(self.evidence) if self.plan.groups else None
 
     def _scale_columns(self, scale):
@@ -61,7 +58,9 @@ class StructureTaskSide(TaskSide):
         self._use(scaled(self._unscaled, scale))
 
     def _relate(self, billboard):
-        """Answer about the models of a relation, once they are released."""
+        """Answer about the models of a relation, or in own units, once that is released."""
+        if billboard is not None:
+            self.evidence.own_units = billboard.own_units
         if billboard is None or billboard.related is None:
             return
         related = self.relation_rows @ billboard.related
@@ -156,8 +155,8 @@ class StructureTaskSide(TaskSide):
             return np.log2(largest) + 0.5 * np.log2(np.einsum("kj,kj->k", scaled, scaled))
 
     def _update(self, public):
-        centre = public["centre"]
-        D = self._around(centre, self._prior_scales(), _LOOSE)[0] - centre
+        self.evidence.own_units = bool(public["own_units"])
+        D = self.evidence.ways(public["centre"])
         D = D.reshape(len(D), -1)
         clip_rows(D, public["clip_norm"], 2, D)
         return D
@@ -169,7 +168,8 @@ class StructureTaskSide(TaskSide):
     def _intercept(self, public):
         # As good as no freedom for the slopes.
         m = self.table.n_tasks
-        return self._around(public["centre"], np.full(m, 1e-12), 1e-8)[1].reshape(m, -1)
+        scales = np.full(m, 1e-12)
+        return self.evidence.around(public["centre"], scales, 1e-8)[1].reshape(m, -1)
 
     @property
     def levels(self):
@@ -281,22 +281,6 @@ class StructureTaskSide(TaskSide):
                 found = Members(self.evidence).models(*key)
             self._personal = known = key, found
         return known[1]
-
-    def _around(self, centre, kappa, tol):
-        local = LocalModels(self.table, centre=centre, **self.settings)
-        return local.solve(even_root(self.table.n_features), kappa, tol)
-
-    def _prior_scales(self):
-        """Scales of priors I / d whose regularisation is `_STRENGTH` times the curvature."""
-        if self._kappa is None:
-            curvature = largest_eigenvalues(self.table, self.settings["fit_intercept"])
-            C, strength = self.table.n_classes, _STRENGTH
-            if C == 0 and self.table.has_log_loss:
-                strength = _STRENGTH_OF_CLASSES * events(self.table) / self.table.sizes
-            elif C:  # a row counts a quarter in logistic loss, and for each of C classes 1 / C
-                strength = _STRENGTH_OF_CLASSES / (4.0 if C == 2 else C)
-            self._kappa = self.table.n_features / np.maximum(strength * curvature, 1e-300)
-        return self._kappa
 
     def _models(self, billboard):
         """Models whose directions are asked for, made once."""

@@ -157,8 +157,10 @@ def branches(plan, course, queries):
         found.add("a window that tasks are not in")
     elif course.window is None:
         found.add("no window" + (" around a mean" if plan.structures == ("mean",) else ""))
-        if "direction" in shares["pooled"]:
-            found.add("mean in the budget share of the pooled model")
+        if "moment" in shares["pooled"]:
+            found.add("moment in the budget share of the pooled model")
+        if course.billboard.own_units:
+            found.add("own units" + (" around a mean" if plan.structures == ("mean",) else ""))
     else:
         found.add("window" if asked["window"] else "public window")
         found |= {f"{asked['zoom']} zooms"}
@@ -207,8 +209,8 @@ def branches(plan, course, queries):
 EVERYWHERE = {
     "a window that tasks are not in", "0 zooms", "1 zooms", "2 zooms", "3 zooms",
     "silent", "no levels", "no window", "no window around a mean", "window", "public window",
-    "mean in the budget share of the pooled model", "pooled again", "about once",
-    "no second rounds",
+    "moment in the budget share of the pooled model", "pooled again", "about once",
+    "no second rounds", "own units", "own units around a mean",
     "a moment in place of a contest", "rank", "blocks", "rival", "two blocks", "new directions",
     "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
     "groups", "no groups", "no spike", "cells twice", "groups about a mean", "groups about 0",
@@ -220,16 +222,18 @@ EVERYWHERE = {
 # What may be queried in a budget share: the table in doc/architecture.rst.
 QUERIES = {
     "window": {"window", "inside"}, "columns": {"columns"}, "scale": {"scale"},
-    "pooled": {"pooled", "zoom", "octaves", "direction", "size", "update", "moment"},
+    "pooled": {"pooled", "zoom", "octaves", "size", "update", "moment"},
     "vote 1": {"vote"}, "vote 2": {"vote"}, "vote 3": {"vote", "groups"}, "vote 4": {"vote"},
     "moment 1": {"moment"}, "moment 2": {"moment", "block", "pooled", "groups"},
-    "direction": {"direction"}, "size": {"size", "moment"}, "contest 1": {"contest", "vote"},
+    "direction": {"direction"}, "size": {"size", "moment"},
+    "contest 1": {"contest", "vote", "direction"},
     "contest 2": {"contest", "moment", "vote", "groups"},
     "main": {"pooled", "moment", "block", "octaves", "update", "groups"},
     "rank": {"evidence"}, "floor": {"evidence"}, "rival": {"evidence"},
     "refine": {"moment", "evidence", "cells", "mixtures"}, "group size": {"reach"},
     "group cells": {"cells"}, "group number": {"mixtures"}, "group spread": {"mixtures"},
-    "spread": {"noise", "spread"}, "residuals": {"residuals"}, "mean intercept": {"intercept"},
+    "spread": {"noise", "spread", "size", "moment"}, "residuals": {"residuals"},
+    "mean intercept": {"intercept"},
 }  # fmt: skip
 
 
