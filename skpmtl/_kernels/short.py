@@ -3,8 +3,8 @@
 With Z = C X_k for the centring C (or identity, both times roots of weights where rows have them),
 u = C y_k, s = scale_k and a strength t > 0, the
 minimum of s / 2 ||u - Z w||^2 + t / 2 ||w - q||^2 is q + Z' K (u - Z q), with
-K = (Z Z' + t / s I)^-1 where only its products with centred vectors matter. Tasks of at least as
-many rows as features are passed over.
+K = (Z Z' + t / s I)^-1 where only its products with centred vectors matter. Tasks of `least` rows or
+more, of as many as features at most, are passed over.
 """
 
 import numpy as np
@@ -89,7 +89,9 @@ def _combine(Z, n, u, w):
 
 
 @njit
-def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, strengths, weights):
+def short_inverses(
+    X, rows, shared, offsets, starts, scale, centre, rho, K, strengths, weights, least
+):  # fmt: skip
     """Lower triangles of the K_k of all tasks, and the strengths t that they have.
 
     These are rho, or more for columns of absurd size.
@@ -99,7 +101,7 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, stre
     A = np.empty((1, 0, 0))
     for k in range(offsets.shape[0] - 1):
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
-        if n >= d:
+        if n >= least:  # it has no room in K
             continue
         if n != A.shape[1]:
             A = np.empty((1, n, n))
@@ -114,7 +116,7 @@ def short_inverses(X, rows, shared, offsets, starts, scale, centre, rho, K, stre
 @njit
 def short_prox(
     X, rows, shared, y, offsets, starts, K, strengths, centre, pick, centres, which, strength,
-    share, out, weights,
+    share, out, weights, least,
 ):  # fmt: skip
     """out[a] = proximal model of task pick[a] minus its share of its centre."""
     d = X.shape[1]
@@ -125,7 +127,7 @@ def short_prox(
     for a in range(pick.shape[0]):
         k = pick[a]
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
-        if n >= d:
+        if n >= least:  # it has no room in K
             continue
         mass = mass_of(lo, n, weights)
         _centred(X, rows, shared, lo, n, centre, Z, mean, weights, mass)

@@ -43,7 +43,7 @@ class ProximalModels:
         short_inverses(
             *centred.indexed, table.offsets[first : last + 1], starts, centred.scale[part],
             centred.problem.fit_intercept, strength + centred.problem.ridge, K, strengths,
-            table.weights,
+            table.weights, centred.least,
         )  # fmt: skip
         return starts, K, strengths
 
@@ -79,7 +79,7 @@ class ProximalModels:
             short_prox(
                 *centred.indexed, table.y, table.offsets[first : last + 1], starts, K, strengths,
                 problem.fit_intercept, picked[some] - first, centres, centred.which[part],
-                towards[part], share[part], out[some], table.weights,
+                towards[part], share[part], out[some], table.weights, centred.least,
             )  # fmt: skip
 
         run_blocks(short_block, [(number, *ends) for number, ends in enumerate(ranges)])

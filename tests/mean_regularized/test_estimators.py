@@ -452,11 +452,30 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
         rows=np.arange(table.n_rows)[::-1],
     )  # fmt: skip
     again = ProximalModels(CentredTasks(shared, local_tasks.problem, which))
-    by_features = CentredTasks(table, local_tasks.problem, which, least=1)
-    assert_allclose(ProximalModels(by_features).differences(anchor), found, rtol=0, atol=1e-11)
     assert_array_equal(again.differences(anchor), found)
-    monkeypatch.setattr(grams, "FEW", 0)  # as of many tasks
-    assert_allclose(ProximalModels(by_features).differences(anchor), found, rtol=0, atol=1e-11)
+    for few in (grams.FEW, 0):  # as of many tasks
+        monkeypatch.setattr(grams, "FEW", few)
+        for least in (1, 9):  # of 9, tasks of 17 rows have no room among matrices of rows
+            other = CentredTasks(table, local_tasks.problem, which, least=least)
+            assert_allclose(ProximalModels(other).differences(anchor), found, rtol=0, atol=1e-11)
+
+
+def test_matrices_of_rows_stay_in_their_room(monkeypatch):
+    """Also where tasks of fewer rows than features have matrices of features."""
+    inverses, spare = updates.short_inverses, []
+
+    def guarded(*given):
+        K = given[8]
+        wide = np.full(len(K) + 1000, np.nan)
+        inverses(*given[:8], wide, *given[9:])
+        K[:] = wide[: len(K)]
+        spare.append(wide[len(K) :])
+
+    monkeypatch.setattr(updates, "short_inverses", guarded)
+    centred = CentredTasks(mixed_tasks(), Problem("squared", 1, True, lam=0.4), least=9)
+    ProximalModels(centred).differences(np.ones((1, 18)))
+    assert spare
+    assert np.isnan(spare).all()
 
 
 @pytest.mark.parametrize("k, factor", [(1, -2.0), (5, -2.0), (1, 1e160), (5, 1e160)])
