@@ -96,7 +96,7 @@ def local_peers(rows, count):
 
     def own():
         # A new table: criteria are kept with the old one.
-        local = LocalModels(replace(rows), classification=False, fit_intercept=True)
+        local = LocalModels(replace(rows), fit_intercept=True)
         return local.fit(root, lambda found, level: SNR[found.argmin(axis=1)] / level)
 
     def loop(dual):
@@ -104,7 +104,7 @@ def local_peers(rows, count):
             part = slice(ends[k], ends[k + 1])
             eigen_loop(rows.X[part] @ root, rows.y[part], dual)
 
-    local = LocalModels(rows, classification=False, fit_intercept=True)
+    local = LocalModels(rows, fit_intercept=True)
 
     def solve_loop(dual, root):
         for k in range(count):

@@ -148,7 +148,7 @@ def test_the_loss_and_its_dual():
     X, y, task, _ = counts(m=3, n=8)
     given = np.random.default_rng(0).normal(size=(24, 1))
     table = TaskTable(X, y, np.arange(0, 25, 8), np.arange(3), base=given, loss="poisson")
-    loss = make_loss(table, classification=True, ridge=0.2)
+    loss = make_loss(table, ridge=0.2)
     W = 0.3 * np.random.default_rng(1).normal(size=(3, 3))
     value, V = loss.evaluate(W)
     score = np.einsum("ij,ij->i", X, W[task]) + given[:, 0]
@@ -267,7 +267,7 @@ def test_models_come_back_from_scores_that_are_far_off(far, monkeypatch):
     y = counts(m=5, n=6)[1]
     base, ends = np.full((30, 1), far), np.arange(0, 31, 6)
     table = TaskTable(np.ones((30, 1)), y, ends, np.arange(5), base=base, loss="poisson")
-    local = LocalModels(table, classification=True, fit_intercept=False)
+    local = LocalModels(table, fit_intercept=False)
     steps, modes = [], _Block.modes
     monkeypatch.setattr(_Block, "modes", lambda *args: (steps.append(1), modes(*args))[1])
     W, _ = local.solve(np.ones(1), np.full(5, 1e6))

@@ -238,13 +238,13 @@ class StructureBillboard(OfModels):
                 raise ValueError("its groups are not those of one output")
             yield from self.groups.declared(d)
 
-    def personalize(self, table, *, classification, fit_intercept, classes_posterior=False):
+    def personalize(self, table, *, fit_intercept, classes_posterior=False):
         """Models of the tasks of `table`, from their rows and this billboard alone. -> Personal
 
         It has the extra "membership_" where groups were asked for, (n_tasks, n_groups + 1).
         `classes_posterior`: whether models of classes come with their posterior.
         """
-        settings = {"classification": classification, "fit_intercept": fit_intercept}
+        settings = {"fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
         related = self.models_of_relation(table.tasks)
         of_columns = scaled(self._differences(table), self.column_scale)
@@ -288,7 +288,7 @@ class StructureBillboard(OfModels):
         return class_posterior(evidence.table, W, b, priors, level)
 
     def posterior(self, table, *, fit_intercept, width=None):
-        settings = {"classification": False, "fit_intercept": fit_intercept}
+        settings = {"fit_intercept": fit_intercept}
         scale = self.column_scale
         related = self.models_of_relation(table.tasks)
         evidence = self._evidence(scaled(self._differences(table), scale), related, **settings)

@@ -229,7 +229,7 @@ class _Course:
     def columns_found(self):
         """What a report says of the scales of columns."""
         if not self.plan.scales_columns:
-            why = "counts and classes" if self.plan.classification else "free levels, or one column"
+            why = "counts and classes" if self.plan.log_loss else "free levels, or one column"
             return f"as they come: not looked at with {why}"
         if self.window is None:
             return "as they come: no window of levels stood out"
@@ -245,7 +245,7 @@ class _Course:
             looked = self.plan.levels and self.plan.budget_shares
             return "free: no window stood out" if looked else "free: not looked for"
         middle, unit = self.window
-        within = "" if self.plan.classification else f", in {middle:.4g} +- {unit:.3g}"
+        within = "" if self.plan.log_loss else f", in {middle:.4g} +- {unit:.3g}"
         return f"pooled about {level.intercept:.4g}, spread {level.spread:.3g}{within}"
 
     # -------------------------------------------------------------------- with levels
@@ -273,7 +273,7 @@ class _Course:
         """Features of the pooled model vary by half of the column of ones where there is noise: in
         their slopes it then counts for less. Those of classes are too long for the path of the
         rounds."""
-        return 2.0 if self.plan.private and not self.plan.classification else 1.0
+        return 2.0 if self.plan.private and not self.plan.log_loss else 1.0
 
     def find_columns(self):
         """Scales of the columns, where most tasks say that they differ by orders of magnitude."""
@@ -404,7 +404,7 @@ class _Course:
     def find_window(self):
         """Middle and half-width of most levels; None where none stands out."""
         plan = self.plan
-        if plan.classification:  # of counts
+        if plan.log_loss:  # of counts
             mechanism, words = plan.window("window"), "histogram of the levels of tasks, octaves"
             counts = yield from self.query("window", "window", words, mechanism, sum_of_octaves)
             middle = log_window_of(counts, std_of(mechanism), self.m)
@@ -490,7 +490,7 @@ class _Course:
     def level(self):
         """The noise of a row and the spread of levels about the pooled model."""
         middle, unit = self.window
-        window = None if self.plan.classification else unit
+        window = None if self.plan.log_loss else unit
         level = Level(
             float(middle + unit * self.level_of_all - self.centre @ self.offset),
             self.centre.copy(), window,
@@ -593,7 +593,7 @@ class _Course:
         place = [self.plan.names.index(s.name) for s in structures]
         D, N = np.split(released, 2)
         D, N = D[place], N[place]
-        low, high = VOTE_RANGE[self.plan.classification]
+        low, high = VOTE_RANGE[self.plan.log_loss]
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
         pooled = middle + reach * float(np.clip(N.sum(), -1.0, 1.0))
         # The scale of a structure is about half of `VOTE_SPREAD` away from that of all.

@@ -19,7 +19,7 @@ class RunsCourse:
     _federates = True
 
     def _settings(self):
-        return {"classification": self._log_loss, "fit_intercept": self.fit_intercept}
+        return {"fit_intercept": self.fit_intercept}
 
     def _curator(self, population, source):
         log = self._progress("release %d: noise std %.3g")

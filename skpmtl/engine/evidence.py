@@ -54,12 +54,10 @@ class Evidence:
     multiplies centres by the length of its own model, `units`.
     """
 
-    def __init__(
-        self, table, n_tasks, *, classification, fit_intercept, own_centres=None, own_units=False
-    ):
-        self.table, self.n_tasks, self.classification = table, n_tasks, classification
+    def __init__(self, table, n_tasks, *, fit_intercept, own_centres=None, own_units=False):
+        self.table, self.n_tasks, self.log_loss = table, n_tasks, table.has_log_loss
         self.own_centres, self.own_units = own_centres, own_units
-        self.settings = {"classification": classification, "fit_intercept": fit_intercept}
+        self.settings = {"fit_intercept": fit_intercept}
         self._known, self._kappa = {}, None
 
     @cached_property
@@ -142,7 +140,7 @@ class Evidence:
         As a part of `VOTE_RANGE`, and by the rows alone: priors on the scale do not count. Around
         a centre the weak one does: few rows do not discriminate there, and fit anything.
         """
-        low, high = VOTE_RANGE[self.classification]
+        low, high = VOTE_RANGE[self.log_loss]
         best = [
             (self._found(s)[3] + s.centre.any() * self._weak(s)).argmin(axis=1) for s in structures
         ]
@@ -161,7 +159,7 @@ class Evidence:
         shapes = [s.moment.tobytes() for s in structures]
         for j in sorted(range(len(shapes)), key=lambda j: shapes.index(shapes[j])):  # one by one
             s = structures[j]
-            Wj, bj, *energy = self._modes(s, tol) if self.classification else self._averages(s)
+            Wj, bj, *energy = self._modes(s, tol) if self.log_loss else self._averages(s)
             if about_centre:
                 Wj = Wj - (self._centre(s) if self.own_units and s.centre.any() else s.centre)
             good = np.isfinite(p[:, j])
@@ -242,9 +240,9 @@ class Evidence:
 
     def _weak(self, structure):
         """The weak prior on the scales: ways from a centre are shorter than models."""
-        weak = weak_penalty(self.classification)
+        weak = weak_penalty(self.log_loss)
         if structure.centre.any():
-            weak = 0.5 * (np.log10(SNR) - _AROUND[self.classification]) ** 2
+            weak = 0.5 * (np.log10(SNR) - _AROUND[self.log_loss]) ** 2
         if self.table.loss == "poisson":
             weak = weak + self._found(structure)[0].restraint
         return weak
@@ -276,7 +274,7 @@ class Evidence:
 
         The first shape last, with which `models` begins: forms of two shapes stay.
         """
-        shapes, weak = {}, weak_penalty(self.classification)
+        shapes, weak = {}, weak_penalty(self.log_loss)
         for s in structures:
             if _key(s) not in self._known:
                 shapes.setdefault(s.moment.tobytes(), {})[_key(s)] = s
@@ -287,7 +285,7 @@ class Evidence:
                 LocalModels(self.table, centre=self._centre(s), **self.settings)
                 for s in of_shape.values()
             ]
-            if self.classification:
+            if self.log_loss:
                 # The criterion is about a response that belongs to the scores so far: those of zero
                 # first, then those of the mode.
                 for local in models:
@@ -297,7 +295,7 @@ class Evidence:
                 found = criteria_of(models, root)
             for key, local, (criterion, level) in zip(of_shape, models, found, strict=True):
                 criterion = criterion - weak - local.restraint
-                if self.classification:
+                if self.log_loss:
                     criterion += 0.5 * local.excess()[:, None]
                 self._known[key] = local, root, local._scores.copy(), criterion, level
 

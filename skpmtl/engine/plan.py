@@ -190,7 +190,7 @@ class StructurePlan(Plan):
         self.n_tasks, self.dimension, self.adjacency = m, d, est.adjacency
         self.n_outputs = population.n_outputs
         self.n_free, self.rank = n_free(population), n_directions(population)
-        self.structures, self.classification, self.loss = structures, est._log_loss, est.loss
+        self.structures, self.log_loss, self.loss = structures, est._log_loss, est.loss
         self.private = est._is_private()
         self.epsilon = self.delta = None
         self.mu, self.noise_parties = math.inf, est._noise_parties
@@ -206,10 +206,10 @@ class StructurePlan(Plan):
         self.levels = not self.silent and self._looks_for_levels(est)
         self.looks_once, self.columns_from = False, _OF_COLUMNS
         self.is_sparse = population.is_sparse
-        self.scales_columns = self.levels and not self.classification and d > 1
+        self.scales_columns = self.levels and not self.log_loss and d > 1
         self.few_rows = (
             self.levels
-            and not self.classification
+            and not self.log_loss
             and "low-rank" in structures
             and is_able(m, self.mu, self.adjacency == "replace-one")
         )
@@ -320,7 +320,7 @@ class StructurePlan(Plan):
     def public_window(self):
         """Middle and half-width of what levels are; None where a histogram is asked."""
         counts = self.loss == "poisson"
-        if self.classification and not counts:
+        if self.log_loss and not counts:
             return 0.0, 1.0
         if self.target_range is None:
             return None
@@ -330,7 +330,7 @@ class StructurePlan(Plan):
     @property
     def may_have_own_units(self):
         """Whether centres may be in lengths of each task's own model: of real targets."""
-        return not self.classification and self.n_outputs == 1
+        return not self.log_loss and self.n_outputs == 1
 
     def mu_of(self, share):
         """Mu of a budget share, or of a part of one, (share, part)."""
@@ -487,7 +487,7 @@ class StructurePlan(Plan):
         if self.budget_shares:
             shares = (f"{name} {part:.3g}" for name, part in self.budget_shares.items())
             public["budget shares"] = ", ".join(shares)
-            public["vote_range"] = VOTE_RANGE[self.classification]
+            public["vote_range"] = VOTE_RANGE[self.log_loss]
         if self.loss != "squared":
             public["loss"] = self.loss
         if self.n_outputs > 1:

@@ -108,10 +108,10 @@ def specified(name, size, bound, combine=None, shape=None, /, **public):
     return {name: QuerySpec({name: (size,) if shape is None else shape}, public, total)}
 
 
-def specs_of_window(classification):
+def specs_of_window(log_loss):
     """{name: `QuerySpec`} of `skpmtl.engine.levels.release_window`; of counts, a histogram."""
     found = specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ())
-    if not classification:
+    if not log_loss:
         found |= specified("inside", 2, CORNER, middle=Real, unit=Real)
         found |= specified("zoom", PLACES, 1.0, sum_of_places, (), low=Real, size=Real)
     return found
@@ -155,12 +155,12 @@ def _query_specs_of_levels(plan, population, billboard):
     public = {"theta": [shape], "offset": [(d,)]}
     public |= dict.fromkeys(("clip_norm", "middle", "unit", "scale"), Real)
     spread = (1, 0.5)
-    if plan.classification:
+    if plan.log_loss:
         spread = (N_DIFFERENCES, CLIP, sum_of_differences("spread"))
     level = {**billboard, "level": Level}
     return {
         "pooled": QuerySpec({"pooled": (d + 1,)}, public, of_rounds),
-        **specs_of_window(plan.classification),
+        **specs_of_window(plan.log_loss),
         **specified("scale", OCTAVES, 1.0, sum_of_scales, ()),
         **specified("contest", 2, np.sqrt(2.0), sum_of_contests, **billboard),
         **specified("noise", 1, 0.5, **level),

@@ -260,7 +260,7 @@ class CentredTasks:
         share = (share if unit is None else share * unit)[pick, None]
         around = share * centres[self.which[pick]]
         local = LocalModels(
-            self.table if everybody else table_of(self.table, pick), classification=True,
+            self.table if everybody else table_of(self.table, pick),
             fit_intercept=self.problem.fit_intercept, centre=around,
         )  # fmt: skip
         kappa = (self.scale / np.maximum(strength + hold, 1e-300))[pick]

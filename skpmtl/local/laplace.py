@@ -80,7 +80,7 @@ class Expansion(LocalModels):
             table, y=self._response, weights=weight / np.repeat(mean, table.sizes), n_classes=0,
             masses=support, base=None, loss="squared",
         )  # fmt: skip
-        super().__init__(inner, classification=False, fit_intercept=fit_intercept, precision=mean)
+        super().__init__(inner, fit_intercept=fit_intercept, precision=mean)
 
     def about(self, root, centres, priors, take=None):
         """As of `LocalModels`."""

@@ -70,11 +70,8 @@ class LocalModels:
     Parameters
     ----------
     table : TaskTable
-    classification : bool
-        Whether the loss is that of classes, or of counts (`TaskTable.has_log_loss`), and not
-        squared error. With more than two classes, C of them, a task has a model for each, whose
-        prior is that of the shape I_C (x) M; models and intercepts are then (n_tasks, C, d) and
-        (n_tasks, C).
+        With more than two classes, C of them, a task has a model for each, whose prior is that of
+        the shape I_C (x) M; models and intercepts are then (n_tasks, C, d) and (n_tasks, C).
     fit_intercept : bool
         Local intercept, not penalised.
     centre : ndarray (d,) or (C, d), default=None
@@ -87,12 +84,12 @@ class LocalModels:
     """
 
     def __init__(
-        self, table, *, classification, fit_intercept, centre=None, precision=None, restrained=True
+        self, table, *, fit_intercept, centre=None, precision=None, restrained=True
     ):  # fmt: skip
         self.centre, self._shift, self.restraint = centre, None, 0.0
         self.precision = np.zeros(table.n_tasks) if precision is None else precision
-        several = classification and table.n_classes > 2
-        counts = classification and table.loss == "poisson"
+        self.log_loss = table.has_log_loss
+        several, counts = table.n_classes > 2, table.loss == "poisson"
         self._restrained = restrained and counts
         # Targets do not matter to forms, nor does a centre.
         self._forms = _forms.setdefault(table, {}).setdefault(fit_intercept, [])
@@ -105,15 +102,14 @@ class LocalModels:
             models = centre if several or not own else centre[:, None]
             shift = common_scores(table, np.atleast_2d(models))
             shift = shift if several else shift[:, 0]
-            if classification:
+            if self.log_loss:
                 self._shift = shift if self._shift is None else self._shift + shift
             else:
                 table = replace(table, y=table.y - shift)
         self.table, self._support = table, table.support
-        self.classification = classification
         self.fit_intercept = fit_intercept
         self._several = (table.n_classes,) if several else ()
-        self._scores = np.zeros((table.n_rows if classification else 0, *self._several))
+        self._scores = np.zeros((table.n_rows if self.log_loss else 0, *self._several))
         if self._several and self._shift is not None:
             # Even probabilities: far from them the first steps are too long.
             self._scores -= self._shift
@@ -122,7 +118,7 @@ class LocalModels:
         # Where they take little memory compared with the models: 3 results of len(SNR) numbers. How
         # many rows there are must not matter: models from criteria that were kept differ in the
         # last bits.
-        self._keep = table.n_features >= len(SNR) and not classification
+        self._keep = table.n_features >= len(SNR) and not self.log_loss
         results = _criteria.setdefault(table, {}) if self._keep else {}
         self._known = results.setdefault(fit_intercept, [])
 
@@ -241,10 +237,10 @@ class LocalModels:
         return None
 
     def _criteria_and_modes(self, root, choose=None, tol=0.0):
-        if not self.classification:
+        if not self.log_loss:
             ((out, level),) = criteria_of([self], root)
             return (out, level, *self.solve(root, choose(out, level))) if choose else (out, level)
-        m, weak = self.table.n_tasks, weak_penalty(self.classification)
+        m, weak = self.table.n_tasks, weak_penalty(self.log_loss)
         out, level = np.empty((m, len(SNR))), np.empty(m)
         root = _triangular(root)
         W, b = self._empty(m if choose else 0, root)
@@ -285,7 +281,7 @@ class LocalModels:
         Newton steps of a task for the logistic loss end when none of its scores moves by more than
         `tol`.
         """
-        if not self.classification:
+        if not self.log_loss:
             return self._averages(root, _inverse(kappa))[:2]
         m, root = self.table.n_tasks, _triangular(root)
         W, b = self._empty(m, root)
@@ -1030,9 +1026,9 @@ def best_scale(criterion, level):
     return snr / np.maximum(level, 1e-300)
 
 
-def weak_penalty(classification):
+def weak_penalty(log_loss):
     """What the weak public prior on the scale adds to the criterion of every task."""
-    centre, spread = _WEAK[classification]
+    centre, spread = _WEAK[log_loss]
     return 0.5 * ((np.log10(SNR) - centre) / spread) ** 2
 
 
@@ -1071,7 +1067,7 @@ def tempered(table, fit_intercept):
     settings, m = {"fit_intercept": fit_intercept}, table.n_tasks
     root, kappa = even_root(table.n_features), lone_scale(table, fit_intercept)
     with np.errstate(all="ignore"):
-        local = LocalModels(table, classification=True, **settings)
+        local = LocalModels(table, **settings)
         local.solve(root, kappa, _LOOSE)
         score = local.scores()
         weight, step = POISSON.working(local.table.y, score)
@@ -1082,7 +1078,7 @@ def tempered(table, fit_intercept):
         )
         penalty = weak_penalty(True) + _penalty_of_counts(1.0 / mean)
         scales = np.column_stack([np.full(m, -np.inf), -0.5 * penalty])
-        squares = LocalModels(inner, classification=False, **settings)
+        squares = LocalModels(inner, **settings)
         Q = mean * squares.average(root, np.ones(m), scales)[3]
         dof = np.maximum(table.sizes - float(fit_intercept), 0.0)
         phi = (_POISSON_ROWS + Q - np.sqrt(2.0 * dof)) / (_POISSON_ROWS + dof)

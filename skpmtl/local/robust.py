@@ -98,7 +98,7 @@ def _floor(table):
 
 def _residuals(table, kappa, root, fit_intercept):
     """Of ridge regressions with the weights of the rows. -> residuals, W, b"""
-    W, b = LocalModels(table, classification=False, fit_intercept=fit_intercept).solve(root, kappa)
+    W, b = LocalModels(table, fit_intercept=fit_intercept).solve(root, kappa)
     return table.y - common_scores(table, W[:, None])[:, 0] - np.repeat(b, table.sizes), W, b
 
 

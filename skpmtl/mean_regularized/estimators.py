@@ -465,7 +465,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         return (-reach, reach) if self._has_public_init() else (low, high)
 
     def _settings(self):
-        return {"classification": self._log_loss, "fit_intercept": self.fit_intercept}
+        return {"fit_intercept": self.fit_intercept}
 
     def _with_targets(self, table):
         table = super()._with_targets(table)

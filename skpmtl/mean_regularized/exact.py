@@ -172,7 +172,7 @@ def _fit_on_graph(est, table):
     dense = differences(dense_copy(table), public_init)
     if est.l1:
         loss = make_loss(
-            dense, classification=est._log_loss, task_weight=est.task_weight,
+            dense, task_weight=est.task_weight,
             fit_intercept=est.fit_intercept,
         )  # fmt: skip
         solution = minimize(

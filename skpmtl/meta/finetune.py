@@ -314,7 +314,7 @@ def tuned(
     ]
     if loss == "squared":
         kappa = lone_scale(table, fit_intercept)
-        settings = {"classification": False, "fit_intercept": fit_intercept}
+        settings = {"fit_intercept": fit_intercept}
         for centre, prior in _with_free_intercepts(table, starts, fit_intercept, shy, not lost):
             local = LocalModels(table, **settings, centre=centre)
             found, W, b, _ = local.average(even_root(table.n_features), kappa, prior, _WIDTH)

@@ -244,7 +244,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         return coef, intercept
 
     def personalize(
-        self, table, *, classification, fit_intercept, classes_posterior=False, found=None
+        self, table, *, fit_intercept, classes_posterior=False, found=None
     ):  # fmt: skip
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
@@ -266,7 +266,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         """
         priors = None
         if found is None:
-            table, found, priors = self.models(table, classification, fit_intercept)
+            table, found, priors = self.models(table, fit_intercept)
         W, b, outlier, energies = found
         level = free_level if fit_intercept else None
         if self.level is not None:
@@ -280,13 +280,13 @@ class PriorBillboard(AboutCovariates, OfModels):
             extras |= class_posterior(table, *self.subtract_init(W, b), priors, level)
         return Personal(W, b, extras)
 
-    def models(self, table, classification, fit_intercept, leaves=True):
+    def models(self, table, fit_intercept, leaves=True):
         """-> table of differences, (W, b, weight of what is not of the prior, squared errors), and
         `ClassPriors` of classes
 
         `leaves`: whether a task may leave the public initial model; not for differences to it.
         """
-        settings = {"classification": classification, "fit_intercept": fit_intercept}
+        settings = {"fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
         bare, table = table, self._differences(table)
         settings["restrained"] = is_hint(self.snr_centre, self.snr_spread)
@@ -294,7 +294,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
         bare = LocalModels(bare, **settings) if leaves and self.init is not None else None
-        if not classification:
+        if not table.has_log_loss:
             return table, self._averages(local, shared, bare, table, fit_intercept), None
         even = even_root(table.n_features)
         W, b, loss, kappa = self._modes(shared, root_of(self.moment))
@@ -380,7 +380,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         # For the logistic loss the criterion is that of its working response at the scores so far:
         # the second pass has those of the mode.
         excess = 0.0
-        for _ in range(2 if local.classification else 1):
+        for _ in range(2 if local.log_loss else 1):
             # To compare priors about a centre, or `init`, with one about 0.
             if self.centres is not None or self.init is not None:
                 excess = 0.5 * local.excess()

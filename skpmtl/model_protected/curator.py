@@ -48,9 +48,9 @@ def _query(billboard, made, statistic, mechanism, combine, name=None, words=None
     return released
 
 
-def votes_of(classification):
+def votes_of(log_loss):
     """``combine`` of the votes, less the middle of their range."""
-    low, high = VOTE_RANGE[classification]
+    low, high = VOTE_RANGE[log_loss]
     middle = 0.5 * (low + high)
 
     def combine(contributions, positions=None):
@@ -86,7 +86,7 @@ def release_centres(plan, relation, population, log=None):
 
 
 def release_prior(
-    population, diagonal, *, moment, vote, classification, tilt, centres=None, refine=None,
+    population, diagonal, *, moment, vote, log_loss, tilt, centres=None, refine=None,
     made=None, log=None,
 ):  # fmt: skip
     """The curator of the method, see `skpmtl.exchange`. -> PriorBillboard
@@ -99,8 +99,8 @@ def release_prior(
     of blocks. `tilt`: see `shrink_matrix`.
     """
     m, d = population.n_tasks, population.n_features
-    low, high = VOTE_RANGE[classification]
-    middle, sum_of_votes = 0.5 * (low + high), votes_of(classification)
+    low, high = VOTE_RANGE[log_loss]
+    middle, sum_of_votes = 0.5 * (low + high), votes_of(log_loss)
     billboard = PriorBillboard(
         diagonal, None, None, None, m, n_outputs=population.n_outputs, centres=centres
     )
@@ -193,7 +193,7 @@ def release_level(billboard, plan, made):
     spent = {}
     if window is None:
         histogram = plan.histogram
-        if plan.classification:  # of counts
+        if plan.log_loss:  # of counts
             words = "histogram of the levels of tasks, octaves"
             counts = yield from query("window", "window", words, histogram, sum_of_octaves)
             middle = log_window_of(counts, std_of(histogram), m)
@@ -210,9 +210,9 @@ def release_level(billboard, plan, made):
     )  # fmt: skip
     level = Level(
         float(middle + np.clip(total[0] / m, -unit, unit)), np.zeros(billboard.n_features),
-        None if plan.classification else unit, pooled=plan.all_pooled,
+        None if plan.log_loss else unit, pooled=plan.all_pooled,
     )  # fmt: skip
-    noise, spread = None if plan.classification else plan.noise, plan.spread
+    noise, spread = None if plan.log_loss else plan.noise, plan.spread
     billboard.level = yield from release_spread(
         query, billboard, level, ("noise", noise), ("spread", spread), m
     )

@@ -233,7 +233,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         return 0.0 if self._has_public_init() else middle, unit
 
     def _local_settings(self):
-        return {"classification": self._log_loss, "fit_intercept": self.fit_intercept}
+        return {"fit_intercept": self.fit_intercept}
 
     def _loss(self, table):
         return make_loss(
@@ -260,7 +260,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
             self._diagonal,
             moment=moment,
             vote=plan.vote if plan else [None] * (len(moment) + 1),
-            classification=self._log_loss,
+            log_loss=self._log_loss,
             tilt=0.5 * min(1.0, plan.ratio) if plan else 0.5,
             centres=centres,
             refine=refine,

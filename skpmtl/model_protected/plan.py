@@ -151,12 +151,12 @@ class LevelPlan:
     """
 
     def __init__(self, est, population, mu, adjacency):
-        self.mu, self.classification = mu, est._log_loss
+        self.mu, self.log_loss = mu, est._log_loss
         self.replace_one = adjacency == "replace-one"
         self.all_pooled = est.levels == "pooled"
         self.window = (0.0, _LOGITS) if est._classification else est._level_window()
         self.shares = dict(_LEVEL_SHARES)
-        if self.classification:
+        if self.log_loss:
             self.shares["spread"] += self.shares.pop("noise")
         self.of_histograms = self.z(population, mu, adjacency)
         if self.window is None:
@@ -184,7 +184,7 @@ class LevelPlan:
 
     @property
     def histogram(self):
-        part = 1.0 if self.classification else 1.0 - OF_VOTE
+        part = 1.0 if self.log_loss else 1.0 - OF_VOTE
         return self._vector("window", LEVEL_BINS, self._one_bin, part)
 
     @property
@@ -209,7 +209,7 @@ class LevelPlan:
 
     @property
     def spread(self):
-        if self.classification:
+        if self.log_loss:
             return self._vector("spread", N_DIFFERENCES, sensitivity_of_votes(self.replace_one))
         return self._vector("spread", 1, (2.0 if self.replace_one else 1.0) * REACH)
 
@@ -327,7 +327,7 @@ class MomentPlan(Plan):
         self.dimension, self.n_tasks = population.n_features, population.n_tasks
         self.n_outputs = population.n_outputs
         self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
-        self.diagonal, self.classification = est._diagonal, est._log_loss
+        self.diagonal, self.log_loss = est._diagonal, est._log_loss
         self.loss = est.loss
         self.target_range, self.allocation = getattr(est, "target_range", None), est.allocation
         self.epsilon, self.delta = check_budget(
@@ -408,7 +408,7 @@ class MomentPlan(Plan):
         if self.loss != "squared":
             public["loss"] = self.loss
         if self.vote:
-            public["vote_range"] = VOTE_RANGE[self.classification]
+            public["vote_range"] = VOTE_RANGE[self.log_loss]
         if self.relation is not None:
             public["relation"] = self.relation.describe()
         return public

@@ -26,7 +26,7 @@ class PriorTaskSide(TaskSide):
     @property
     def state(self):
         """Newton steps start where those of the last query ended."""
-        if self._root is None or not self.local.classification:
+        if self._root is None or not self.local.log_loss:
             return {}
         criterion, level = self._found
         scores = self.local._scores
@@ -43,7 +43,7 @@ class PriorTaskSide(TaskSide):
         or (m, C, d) of C classes."""
         criterion, level = self._criteria(query.public["root"])
         if query.statistic == "vote":  # by the rows alone: a prior would be counted with every task
-            criterion = criterion - weak_penalty(self.local.classification)
+            criterion = criterion - weak_penalty(self.local.log_loss)
             return {"vote": np.log10(SNR)[criterion.argmin(axis=1)]}
         return {"moment": directions(self._models(query.public, criterion, level))}
 
@@ -142,7 +142,7 @@ class LevelTaskSide(PriorTaskSide):
 
     def final_models(self, billboard, personalize):
         """Those of real targets have the slopes of the last query."""
-        usable = not self.settings["classification"] and billboard.init is None
+        usable = not self.given.has_log_loss and billboard.init is None
         if not usable or not self._knows(billboard):
             return personalize()
         return billboard.personalize(self.given, **self.settings, found=self._personal[1])

@@ -52,7 +52,7 @@ class AggregationBillboard(Billboard):
         coef, intercept = coefficients(self.releases[0][None], self.fit_intercept)
         return coef[0], float(intercept[0])
 
-    def personalize(self, table, *, classification):
+    def personalize(self, table):
         """The average, once for every task of `table`."""
         coef, intercept = self.mean
         return np.tile(coef, (table.n_tasks, 1)), np.full(table.n_tasks, intercept)
@@ -124,14 +124,14 @@ class RelationshipBillboard(Billboard):
         """Omega = (V'V)^(1/2) / trace for the columns V, (n_tasks, n_tasks)."""
         return root_of_trace_one(self.columns)
 
-    def personalize(self, table, *, classification):
+    def personalize(self, table):
         """Models of the tasks of `table` under the prior that the columns imply, without noise.
 
         For w = root c the penalties of one task come to ||c||^2 / 2 besides its mean loss.
         """
         if self.fit_intercept:
             table = with_constant(table)
-        models = LocalModels(table, classification=classification, fit_intercept=False)
+        models = LocalModels(table, fit_intercept=False)
         root = prior_root(self.columns, self.lam, self.alpha)
         return coefficients(models.solve(root, table.scale("equal"))[0], self.fit_intercept)
 

@@ -161,12 +161,11 @@ class OutputPerturbation(BaseMTL):
         return {"model": QuerySpec({"model": (width,)}, centre)}
 
     def _personalize_table(self, table):
-        return self.billboard_.personalize(table, classification=self._classification)
+        return self.billboard_.personalize(table)
 
     def _models(self, table, bounds=None):
         return NewtonModels(
             table,
-            classification=self._classification,
             fit_intercept=self.fit_intercept,
             lam=float(self.lam),
             bounds=bounds,

@@ -18,7 +18,7 @@ def average(est, table):
     models = est._models(table)
     W = models.solve(np.zeros((table.n_tasks, models.width)))
     billboard = AggregationBillboard([W.mean(axis=0)], est.fit_intercept, exact_report())
-    return _fitted(billboard, billboard.personalize(table, classification=est._classification), 1)
+    return _fitted(billboard, billboard.personalize(table), 1)
 
 
 def relationship(est, table):

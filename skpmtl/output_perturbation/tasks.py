@@ -28,21 +28,19 @@ class NewtonModels:
     """Minimisers of all tasks of a table around given centres, to a gradient that is certified.
 
     Rows of sparse and wide tables become dense a block of tasks at a time, and are clipped to
-    `bounds`, if there are any, as are targets. With `classification` the loss is logistic, y in
-    {-1, 1}; with `fit_intercept` a last feature 1 is penalised like the others.
+    `bounds`, if there are any, as are targets. With `fit_intercept` a last feature 1 is penalised
+    like the others.
     """
 
-    def __init__(self, table, *, classification, fit_intercept, lam, bounds=None):
-        self.table, self.lam = table, lam
-        self.classification, self.fit_intercept = classification, fit_intercept
-        self.bounds = bounds
+    def __init__(self, table, *, fit_intercept, lam, bounds=None):
+        self.table, self.fit_intercept, self.lam, self.bounds = table, fit_intercept, lam, bounds
         self.width = table.n_features + bool(fit_intercept)
         # One copy of long dense rows is kept; shared or sparse ones would multiply.
         keep = table.rows is None and not table.is_sparse
         self._kept = list(self._build()) if keep else None
         size = table.n_tasks * self.width**2
         small = keep and size <= max(1 << 20, table.X.size)
-        self._inverses = {} if small and not classification else None
+        self._inverses = {} if small and not table.has_log_loss else None
 
     def _build(self):
         table, scale = self.table, self.table.scale("equal")
@@ -57,7 +55,7 @@ class NewtonModels:
             part = TaskTable(
                 np.ascontiguousarray(Z), y, offsets, table.tasks[first:last], weights=weights
             )
-            loss = LogisticLoss if self.classification else SquaredLoss
+            loss = LogisticLoss if table.has_log_loss else SquaredLoss
             yield slice(first, last), loss(part, scale[first:last], False, 0.0)
 
     def solve(self, centre, start=None, gradient=None):
@@ -130,7 +128,7 @@ class NewtonModels:
         if kept is not None:
             return kept
         table, Z = loss.table, loss.table.X
-        if self.classification:
+        if self.table.has_log_loss:
             u = np.abs(loss._r)  # residuals: u (1 - u) is the second derivative
             if table.weights is not None:
                 u /= np.where(table.weights > 0, table.weights, 1.0)

@@ -128,10 +128,10 @@ class ProjectionBillboard(OfModels):
         if self.mean is not None:
             yield "the mean model", self.mean, [self._mean_shape]
 
-    def personalize(self, table, *, classification, fit_intercept):
+    def personalize(self, table, *, fit_intercept):
         """Models of the tasks of `table`: their half of the algorithm over the projections."""
         projected = ProjectedModels(
-            self, self._differences(table), classification=classification,
+            self, self._differences(table),
             fit_intercept=fit_intercept,
         )  # fmt: skip
         for projection in self.projections:
@@ -164,16 +164,16 @@ def release_projections(billboard, mechanisms, *, alpha, clip_norm, noise_shift,
 class ProjectedModels:
     """What all tasks do between two releases, vectorised over the tasks."""
 
-    def __init__(self, billboard, table, *, classification, fit_intercept):
+    def __init__(self, billboard, table, *, fit_intercept):
         # Rows as they are: Gram matrices would be chosen by the sizes of all tasks together, and a
         # task's numbers must not differ by a bit with the others' rows.
-        several = classification and table.n_classes > 2
-        loss = MultinomialLoss if several else LogisticLoss if classification else SquaredLoss
+        loss = LogisticLoss if table.has_log_loss else SquaredLoss
+        loss = MultinomialLoss if table.n_classes > 2 else loss
         scale = table.scale(billboard.task_weight)
         self.loss = loss(table, scale, fit_intercept, billboard.ridge, grid=False)
         self.acceleration = billboard.acceleration
         # The start is the task's own model under an even prior; steps are its own as well.
-        local = LocalModels(table, classification=classification, fit_intercept=fit_intercept)
+        local = LocalModels(table, fit_intercept=fit_intercept)
         root = even_root(table.n_features)
 
         def best(criterion, level):

@@ -110,13 +110,13 @@ class PenaltyBillboard(OfModels):
             shape = (U * np.sqrt(np.maximum(values, 0.0))) @ U.T
         return cls(diagonal, shape, n_tasks=len(W), n_outputs=W[0].size // len(shape), **settings)
 
-    def personalize(self, table, *, classification, fit_intercept):
+    def personalize(self, table, *, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         table = self._differences(table)
         B, shape = self._basis(table.n_features), (table.n_tasks, *self.model_shape)
         W = np.zeros(shape)
         if self.outliers:
-            W = self._of_two_parts(table, classification, fit_intercept)
+            W = self._of_two_parts(table, fit_intercept)
         elif B.shape[1]:
             step = max(_BLOCK // len(B), 1)
             Z = np.empty((table.X.shape[0], B.shape[1]))
@@ -125,27 +125,25 @@ class PenaltyBillboard(OfModels):
             inner = replace(table, X=Z)
             loss = make_loss(
                 inner,
-                classification=classification,
                 task_weight=self.task_weight,
                 fit_intercept=fit_intercept,
                 ridge=1.0,
             )
-            models = LocalModels(inner, classification=classification, fit_intercept=fit_intercept)
+            models = LocalModels(inner, fit_intercept=fit_intercept)
             W, _ = models.solve(np.ones(B.shape[1]), loss.scale[:: self.n_outputs])
             W = W.reshape(loss.shape)
             W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies or mends it
         loss = make_loss(
             table,
-            classification=classification,
             task_weight=self.task_weight,
             fit_intercept=fit_intercept,
         )
         b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
         return self.add_init(W.reshape(shape), b)
 
-    def _of_two_parts(self, table, classification, fit_intercept):
+    def _of_two_parts(self, table, fit_intercept):
         loss = make_loss(
-            table, classification=classification, task_weight=self.task_weight,
+            table, task_weight=self.task_weight,
             fit_intercept=fit_intercept, ridge=self.ridge,
         )  # fmt: skip
         own = OUTLIERS[self.outliers](self.n_outputs)

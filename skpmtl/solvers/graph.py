@@ -170,7 +170,7 @@ class GraphState(State):
         """
         problem = self.centred.problem
         settings = {"task_weight": problem.task_weight, "fit_intercept": problem.fit_intercept}
-        loss = make_loss(table, classification=table.has_log_loss, **settings)
+        loss = make_loss(table, **settings)
         c, (X, y, _) = loss.unit, loss.sizes()
         ones = np.sqrt(loss.scale * loss.table.support)
         lengths = np.sqrt(np.einsum("kcj,kcj->kc", W, W)).ravel()

@@ -26,15 +26,14 @@ _NONE = np.empty(0, dtype=np.int64)
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
-def make_loss(table, *, classification, task_weight="equal", fit_intercept=True, ridge=0.0):
-    """The loss of `table`, in the representation that is cheapest to evaluate; `classification` as
-    of `LocalModels`.
+def make_loss(table, *, task_weight="equal", fit_intercept=True, ridge=0.0):
+    """The loss of `table`, in the representation that is cheapest to evaluate.
 
     Squared loss turns to Gram matrices where they are smaller than the rows they replace, and
     to matrix products where all tasks share one X.
     """
     args = (table, table.scale(task_weight), fit_intercept, ridge)
-    if not classification:
+    if not table.has_log_loss:
         return _squared(*args)
     if table.loss == "poisson":
         return PoissonLoss(*args)
@@ -325,9 +324,7 @@ class Loss:
         to about a percent."""
         form = self.ridge * basis.gram() + alpha * np.eye(basis.width)
         root = basis.lift(np.linalg.cholesky(np.linalg.inv(form)).T).T
-        models = LocalModels(
-            self.table, classification=not self.quadratic, fit_intercept=self.fit_intercept
-        )
+        models = LocalModels(self.table, fit_intercept=self.fit_intercept)
         return models.solve(root, self.scale, tol=0.01)[0]
 
     def curvature_bound(self, D):

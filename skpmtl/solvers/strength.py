@@ -60,7 +60,7 @@ def _noise(loss):
         y = y - np.repeat(np.add.reduceat(weights * y, starts) / sizes, table.sizes)
     variance = np.add.reduceat(weights * (y * y), starts)
     variance /= np.maximum(sizes - loss.fit_intercept, 1)
-    models = LocalModels(table, classification=False, fit_intercept=loss.fit_intercept)
+    models = LocalModels(table, fit_intercept=loss.fit_intercept)
     criterion, _ = models.criteria(even_root(table.n_features))
     return variance / (1.0 + SNR[criterion.argmin(axis=1)])
 

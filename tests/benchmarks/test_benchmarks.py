@@ -163,7 +163,7 @@ def test_the_library_loop_solves_the_same_problem(dual):
     """What `kernels` times against is the same criterion, the same choice and the same model."""
     rows = kernels.table(4, 20, 30)
     root = np.random.default_rng(0).standard_normal((30, 30)) / 5
-    local = LocalModels(rows, classification=False, fit_intercept=True)
+    local = LocalModels(rows, fit_intercept=True)
     criterion, level = local.criteria(root)
     W, _ = local.solve(root, SNR[criterion.argmin(axis=1)] / level)
     for k in range(4):

@@ -25,7 +25,7 @@ from skpmtl.privacy.mechanisms import SymmetricGaussian, second_moment_sensitivi
 from skpmtl.privacy.moments import shrink_matrix
 from skpmtl.tables.table import TaskTable
 
-SETTINGS = {"classification": False, "fit_intercept": True}
+SETTINGS = {"fit_intercept": True}
 
 
 def spectrum_of(d=12, k=3, m=400, std=4.0, seed=0):

@@ -143,10 +143,11 @@ def make_rows(sizes, d, seed=0, *, labels=False):
 
 
 def long_table(X, y, task):
-    """TaskTable of rows that are sorted by task."""
+    """TaskTable of rows that are sorted by task; targets of -1 and 1 are two classes."""
     tasks, sizes = np.unique(task, return_counts=True)
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    return TaskTable(X, np.asarray(y, dtype=float), offsets, tasks)
+    n_classes = 2 if np.array_equal(np.unique(y), [-1, 1]) else 0
+    return TaskTable(X, np.asarray(y, dtype=float), offsets, tasks, n_classes=n_classes)
 
 
 def wide_table(X, Y):

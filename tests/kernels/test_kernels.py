@@ -367,7 +367,7 @@ def test_criteria_are_evidence_and_refits(sizes, d, intercept):
     X, y, task = plain.make_rows(sizes, d, 6)
     table = plain.long_table(X, y, task)
     root = np.random.default_rng(7).standard_normal((d, d))
-    model = LocalModels(table, classification=False, fit_intercept=intercept)
+    model = LocalModels(table, fit_intercept=intercept)
     criterion, level = model.criteria(root)
     prior = 0.5 * (np.log10(SNR) - 1.5) ** 2
     for k in range(len(sizes)):
@@ -393,9 +393,7 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
         pytest.skip("numba does not compile here")
     results = []
     for _ in range(2):
-        model = LocalModels(
-            plain.long_table(X, y, task), classification=logistic, fit_intercept=True
-        )
+        model = LocalModels(plain.long_table(X, y, task), fit_intercept=True)
         model._scores += 0.5
         fitted = model.fit(np.eye(d), lambda criterion, level: 0.3 / level)
         results.append((*fitted, *model.solve(np.eye(d), np.array([0.3, 2.0]))))
@@ -426,7 +424,7 @@ def test_forms_that_are_kept_change_no_bit(monkeypatch, sizes, d, intercept):
         table, found = plain.long_table(X, y, task), []
         table = replace(table, weights=np.random.default_rng(8).uniform(0.5, 2.0, len(y)))
         for at in (None, centre):
-            model = LocalModels(table, classification=False, fit_intercept=intercept, centre=at)
+            model = LocalModels(table, fit_intercept=intercept, centre=at)
             for root in roots:
                 found += [*model.criteria(root), *model.solve(root, np.full(m, 0.3))]
                 found += model.average(root, np.ones(m), np.zeros((m, 1 + len(SNR))))
@@ -446,7 +444,7 @@ def test_features_that_do_not_vary_in_a_task_leave_all_of_its_squares():
     X = np.repeat(np.random.default_rng(7).normal(size=(len(sizes), d)) * 10.0, sizes, axis=0)
     weights = np.random.default_rng(8).uniform(0.5, 2.0, len(y))
     table = replace(plain.long_table(X, y, task), weights=weights)
-    model = LocalModels(table, classification=False, fit_intercept=True)
+    model = LocalModels(table, fit_intercept=True)
     root = np.random.default_rng(9).standard_normal((d, d))
     prior = np.zeros((len(sizes), 1 + len(SNR)))
     _, W, b, energies = model.average(root, np.ones(len(sizes)), prior)
@@ -466,9 +464,7 @@ def test_averages_over_scales_are_those_by_evidence(sizes, d, intercept, width):
     rng = np.random.default_rng(7)
     root, centre = rng.standard_normal((d, d)) / d, rng.standard_normal(d)
     kappa, prior = rng.uniform(0.1, 2, len(sizes)), rng.standard_normal((len(sizes), 1 + len(SNR)))
-    model = LocalModels(
-        plain.long_table(X, y, task), classification=False, fit_intercept=intercept, centre=centre
-    )
+    model = LocalModels(plain.long_table(X, y, task), fit_intercept=intercept, centre=centre)
     evidence, W, b, energies = model.average(root, kappa, prior, width)
     other = model.average(2 * root, kappa / 4, prior, width)
     np.testing.assert_allclose(other[0], evidence, rtol=1e-9, atol=1e-9)
@@ -520,7 +516,7 @@ def test_models_of_uneven_tasks_are_ridges_whenever_they_are_asked_for():
     sizes, d, kappa = [*range(30, 60)] * 4, 28, 3.0
     X, y, task = plain.make_rows(sizes, d, 6)
     table = plain.long_table(X, y, task)
-    local = LocalModels(table, classification=False, fit_intercept=True)
+    local = LocalModels(table, fit_intercept=True)
     root = np.random.default_rng(1).standard_normal((d, d))
     for _ in range(2):
         W, b = local.solve(root, np.full(len(sizes), kappa))
@@ -537,7 +533,7 @@ def test_a_task_gets_the_same_model_in_any_company(classification):
     """Alone, or beside larger and smaller tasks in the same padded arrays."""
     sizes, d = [9, 14, 1, 12, 3, 16], 13
     X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
-    kind = {"classification": classification, "fit_intercept": True}
+    kind = {"fit_intercept": True}
     kappa, root = np.geomspace(0.1, 10, len(sizes)), np.linspace(0.5, 2, d)
     together = LocalModels(plain.long_table(X, y, task), **kind)
     expected = *together.criteria(root), *together.solve(root, kappa)
@@ -546,6 +542,7 @@ def test_a_task_gets_the_same_model_in_any_company(classification):
         expected += together.average(root, kappa, prior)
     for k in range(len(sizes)):
         table = plain.long_table(X[task == k], y[task == k], np.zeros(sizes[k], int))
+        table = replace(table, n_classes=2 * classification)
         alone = LocalModels(table, **kind)
         got = *alone.criteria(root), *alone.solve(root, kappa[k : k + 1])
         if not classification:
@@ -564,7 +561,7 @@ def test_a_task_alone_gets_the_same_model_under_correlated_priors(d, r):
 
     def results(rows, some):
         table = plain.long_table(X[rows], y[rows], task[rows])
-        local = LocalModels(table, classification=False, fit_intercept=True)
+        local = LocalModels(table, fit_intercept=True)
         found = moments(TaskSums(table, True), Priors(root, prior[some], kappa[some]))
         return (
             *local.solve(root, kappa[some]),
@@ -583,7 +580,7 @@ def test_a_task_alone_gets_the_same_model_under_correlated_priors(d, r):
 def test_posterior_modes_are_ridge_models(sizes, d, intercept):
     """Squared loss: normal equations; a diagonal root is the same as a matrix."""
     X, y, task = plain.make_rows(sizes, d, 6)
-    model = LocalModels(plain.long_table(X, y, task), classification=False, fit_intercept=intercept)
+    model = LocalModels(plain.long_table(X, y, task), fit_intercept=intercept)
     kappa = np.array([0.1, 3.0, 50.0])
     for root in (np.random.default_rng(7).standard_normal((d, d)), np.linspace(0.5, 2, d)):
         W, b = model.solve(root, kappa)
@@ -606,7 +603,7 @@ def test_fit_is_criteria_and_solve(classification, intercept):
     X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
     X[task == 7] = X[task == 7][0]
     table = plain.long_table(X, y, task)
-    kind = {"classification": classification, "fit_intercept": intercept}
+    kind = {"fit_intercept": intercept}
     root = np.random.default_rng(3).standard_normal((d, d))
 
     apart = LocalModels(table, **kind)
@@ -631,7 +628,7 @@ def test_fit_is_criteria_and_solve(classification, intercept):
 def test_numbers_of_a_task_stay_with_it(classification, sizes, d, diagonal):
     """Not a bit of any other model changes with them: padding and scratch carry nothing over."""
     X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
-    kind = {"classification": classification, "fit_intercept": True}
+    kind = {"fit_intercept": True}
     everybody = np.arange(len(sizes))
     root = np.ones(d) if diagonal else np.random.default_rng(3).standard_normal((d, d))
 
@@ -660,7 +657,7 @@ def test_numbers_of_a_task_stay_with_it(classification, sizes, d, diagonal):
 
 def test_fit_uses_the_criteria_that_were_kept():
     X, y, task = plain.make_rows([6, 7], 20, 5)
-    local = LocalModels(plain.long_table(X, y, task), classification=False, fit_intercept=True)
+    local = LocalModels(plain.long_table(X, y, task), fit_intercept=True)
 
     def choose(criterion, level):
         return SNR[criterion.argmin(axis=1)] / level
@@ -677,7 +674,7 @@ def test_fit_uses_the_criteria_that_were_kept():
 def test_logistic_criterion_is_the_laplace_evidence():
     """At fixed working weights: quadratic evidence and left-out deviances by refits."""
     X, y, task = plain.make_rows([14], 3, 9, labels=True)
-    model = LocalModels(plain.long_table(X, y, task), classification=True, fit_intercept=False)
+    model = LocalModels(plain.long_table(X, y, task), fit_intercept=False)
     criterion, level = model.criteria(np.eye(3))
     order = model._order
     # Scores start at zero: weight 1/4, response 2 y.

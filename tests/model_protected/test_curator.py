@@ -228,7 +228,7 @@ def test_without_noise_votes_are_of_the_last_prior():
     m, d, votes = 50, 3, iter((0.5, -0.9, 0.2, 0.4))
     steps, query = release_prior(
         Population(np.arange(m), d), False, moment=[None] * 3, vote=[None] * 4,
-        classification=False, tilt=0.5,
+        log_loss=False, tilt=0.5,
     ), None  # fmt: skip
     reply, centres = None, []
     while True:

@@ -268,7 +268,7 @@ def test_rows_of_two_kinds_have_criteria(d):
     X[:, 0] = [0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]
     X[:, 1] = 1.0 - X[:, 0]
     table = TaskTable(X, y, np.array([0, 16]), np.arange(1))
-    local = LocalModels(table, classification=False, fit_intercept=True)
+    local = LocalModels(table, fit_intercept=True)
     criterion, level = local.criteria(even_root(d))
     assert np.isfinite(criterion).all() and level[0] == pytest.approx(0.5 / d)
 
@@ -375,7 +375,7 @@ def test_gradient_steps_are_not_longer_than_the_curvature_allows():
     X, y, task = make_low_rank_tasks(random_state=2)
     table = TaskTable(np.ascontiguousarray(X), y, np.arange(0, len(y) + 1, 30), np.unique(task))
     billboard = ProjectionBillboard(False, True, "equal", 0.0, table.n_tasks)
-    projected = ProjectedModels(billboard, table, classification=False, fit_intercept=False)
+    projected = ProjectedModels(billboard, table, fit_intercept=False)
     top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
     assert np.max(projected.step[:, 0] * top) <= 1.0
     assert np.median(projected.step[:, 0] * top) > 0.9  # and not much shorter

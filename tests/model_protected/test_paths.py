@@ -75,7 +75,7 @@ def test_screening_changes_nothing(form):
         table = plain.wide_table(X[:150], y.reshape(5, 150).T)
     found = []
     for screen in (True, False):
-        loss = make_loss(table, classification=form == "logistic")
+        loss = make_loss(table)
         alphas = alpha_grid(loss, GroupNorm(), 0.05, 8)
         found.append(list(follow(loss, GroupNorm(), alphas, tol=1e-10, screen=screen)))
     for part, whole in zip(*found, strict=True):

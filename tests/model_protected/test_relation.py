@@ -39,7 +39,7 @@ def test_a_centre_for_every_task_is_one_of_each(classification, several):
     shape = (3, C, 3) if C else (3, 3)
     centres, root, kappa = 0.5 * rng.normal(size=shape), np.diag([1.0, 0.5, 0.2]), np.ones(3)
     n_classes = C or 2 * classification
-    settings = {"classification": classification, "fit_intercept": True}
+    settings = {"fit_intercept": True}
 
     def fitted(first, last, centre):
         part = slice(ends[first], ends[last])

@@ -145,9 +145,7 @@ def test_modes_are_posterior_modes(kappa, diagonal, centred):
     root = root if diagonal else np.random.default_rng(1).normal(size=(4, 4))
     precision = np.linalg.inv(np.diag(root**2) if diagonal else root @ root.T) / kappa
     centre = np.random.default_rng(2).normal(size=(3, 4)) if centred else np.zeros((3, 4))
-    local = LocalModels(
-        table, classification=True, fit_intercept=True, centre=centre if centred else None
-    )
+    local = LocalModels(table, fit_intercept=True, centre=centre if centred else None)
     W, b = local.solve(root, np.full(3, kappa), 1e-10)
     for k in range(3):
         rows = slice(*table.offsets[k : k + 2])
@@ -171,7 +169,7 @@ def test_two_of_several_classes_are_two_classes(centred):
     binary = TaskTable(table.X, y, table.offsets, table.tasks, n_classes=2)
     both = TaskTable(table.X, codes.astype(float), table.offsets, table.tasks, n_classes=3)
     a = np.array([0.5, -1.0, 0.3])
-    settings = {"classification": True, "fit_intercept": True}
+    settings = {"fit_intercept": True}
     one = LocalModels(binary, centre=a if centred else None, **settings)
     two = LocalModels(both, **settings)
     two._several, two._scores = (2,), np.zeros((len(codes), 2))

@@ -318,7 +318,7 @@ class Settings:
 
 def contributions(table, plan, centre, logistic):
     models = NewtonModels(
-        table, classification=logistic, fit_intercept=False, lam=plan.bounds.lam,
+        table, fit_intercept=False, lam=plan.bounds.lam,
         bounds=plan.bounds,
     )  # fmt: skip
     reach = plan.reach(np.linalg.norm(centre, axis=1))
@@ -413,7 +413,7 @@ def test_solver_stops_within_the_stated_gap():
             assert np.linalg.norm(U[k] - exact) <= gap[k]
         # Twice the gap is in the sensitivity.
         assert_allclose(reach.record, 2 * (1 + 1e-6) * bounds.lipschitz(0.0) / (10 * 5.0))
-        models = NewtonModels(table, classification=logistic, fit_intercept=False, lam=5.0)
+        models = NewtonModels(table, fit_intercept=False, lam=5.0)
         with pytest.raises(ValueError, match="Raise lam"):
             models.solve(centre, gradient=np.zeros(4))
 

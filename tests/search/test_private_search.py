@@ -349,9 +349,7 @@ def test_winner_uses_all_rows(data, spied):
     fitted = search(spied, {"n_releases": [1]}, n_trials=1).fit(X, y, task=task)
     ((model, _, trained, X_seen, y_seen),) = Spy.seen
     assert len(y_seen) == 15 * M
-    W, b, *_ = model.billboard_.personalize(
-        sorted_table(X, y, task), classification=False, fit_intercept=True
-    )
+    W, b, *_ = model.billboard_.personalize(sorted_table(X, y, task), fit_intercept=True)
     np.testing.assert_array_equal(fitted.best_estimator_.coef_, W)
     assert np.abs(trained - W).max() > 0
 

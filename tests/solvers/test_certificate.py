@@ -88,7 +88,7 @@ def test_no_gap_is_below_the_truth(name, kind):
         far, near = ill_scaled(seed, logistic)
         ridge, share = rng.choice([0.0, 1e-2]), 10.0 ** rng.uniform(-2, -0.3)
         loss = kind(far, 1 / far.sizes, True, ridge)
-        better = make_loss(near, classification=logistic, ridge=ridge)
+        better = make_loss(near, ridge=ridge)
         alpha, tol, found, best = solved(loss, better, penalty, share, rng)
         at, lowest = (precise(far, W, penalty, alpha, ridge, logistic) for W in (found.W, best.W))
         assert found.gap >= float(at - lowest)
@@ -110,7 +110,7 @@ def test_no_gap_on_a_graph_is_below_the_truth(logistic):
         path = np.diag(np.ones(m - 1), 1)
         Omega = np.diag((path + path.T).sum(axis=0)) - path - path.T
         lam, share = 10.0 ** rng.uniform(-3, 3), 10.0 ** rng.uniform(-2, -0.3)
-        losses = [make_loss(table, classification=logistic) for table in (far, near)]
+        losses = [make_loss(table) for table in (far, near)]
         loss, better = (LossOnGraph(inner, Omega, lam, 0.0) for inner in losses)
         alpha, _, found, best = solved(loss, better, penalty, share, rng)
         at, lowest = (
@@ -131,7 +131,7 @@ def test_rounding_ends_a_fit_and_says_so():
         found = minimize(loss, TraceNorm(), 0.1, tol=1e-12)
     assert found.n_iter < 500 and not found.converged
     assert 1e-12 * found.objective < found.gap < 1e-4 * found.objective
-    centred = make_loss(plain.long_table(X, y, task), classification=False)
+    centred = make_loss(plain.long_table(X, y, task))
     assert minimize(centred, TraceNorm(), 0.1, tol=1e-12).converged
 
 
@@ -140,7 +140,7 @@ def test_rounding_ends_a_fit_and_says_so():
 def test_what_cannot_be_used_is_not(logistic, ridge):
     """Features that a gap excludes are zero at the optimum; near it most that are zero are."""
     X, y, task = plain.make_rows([25] * 4, 30, 1, labels=logistic)
-    loss = make_loss(plain.long_table(X, y, task), classification=logistic, ridge=ridge)
+    loss = make_loss(plain.long_table(X, y, task), ridge=ridge)
     penalty, excluded = GroupNorm(), []
     alpha = 0.4 * penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max()
     best = minimize(loss, penalty, alpha, tol=1e-11).W
@@ -166,7 +166,7 @@ def test_working_sets_change_nothing(kind):
         table = replace(plain.long_table(X, y, task), n_classes=3)
     else:
         table = plain.long_table(sparse.csr_matrix(X) if kind == "csr" else X, y, task)
-    loss = make_loss(table, classification=kind == "several")
+    loss = make_loss(table)
     top = GroupNorm().dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max()
     for share in (0.5, 0.05):
         whole = minimize(loss, GroupNorm(), share * top, tol=1e-9)

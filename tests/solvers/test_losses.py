@@ -211,8 +211,8 @@ def test_make_loss_takes_the_cheapest_representation():
         "few labels": (plain.wide_table(X, few), SquaredLoss),
     }
     for name, (table, cls) in chosen.items():
-        assert type(make_loss(table, classification=False)) is cls, name
-        assert type(make_loss(table, classification=True)) is LogisticLoss, name
+        assert type(make_loss(table)) is cls, name
+        assert type(make_loss(replace(table, n_classes=2))) is LogisticLoss, name
 
 
 def test_wide_gram_matrices_use_blas(monkeypatch):
@@ -406,9 +406,7 @@ def test_resolvents_of_classes_solve_them_one_by_one(d, form, intercept, weight,
     X, _, task = plain.make_rows([12, 20, 9], d, 3)
     y = np.random.default_rng(0).permutation(len(task)) % 3
     table = replace(plain.long_table(X, y.astype(float), task), n_classes=3)
-    loss = make_loss(
-        table, classification=True, task_weight=weight, fit_intercept=intercept, ridge=ridge
-    )
+    loss = make_loss(table, task_weight=weight, fit_intercept=intercept, ridge=ridge)
     assert resolvents.narrower(loss, resolvents.room_beside(loss)) == form
     W, S, V = np.random.default_rng(4).standard_normal((3, *loss.shape)) / np.sqrt(d)
     b = loss.intercepts(W).reshape(-1, 3)

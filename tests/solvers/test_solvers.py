@@ -58,7 +58,7 @@ def test_prox_of_zero_and_of_deficient_rank(name):
 @pytest.mark.parametrize("sizes, d", [([12] * 6, 4), ([12] * 3, 7)])
 def test_factored_gradient_and_hessian(name, sizes, d):
     """Of the objective with the per-task factor eliminated, by finite differences."""
-    loss = make_loss(plain.long_table(*plain.make_rows(sizes, d, 1)), classification=False)
+    loss = make_loss(plain.long_table(*plain.make_rows(sizes, d, 1)))
     penalty, alpha = PENALTIES[name], 0.3
     W = minimize(loss, penalty, alpha, tol=1e-2).W
     basis = penalty.basis(W)
@@ -99,7 +99,7 @@ def test_steihaug_step():
 @pytest.mark.parametrize("logistic", [False, True])
 def test_start_does_not_matter(name, logistic):
     X, y, task = plain.make_rows([12, 30, 5], 4, 4, labels=True)
-    loss = make_loss(plain.long_table(X, y, task), classification=logistic)
+    loss = make_loss(plain.long_table(X, y, task))
     best = minimize(loss, PENALTIES[name], 0.05, tol=1e-9)
     for seed, size in ((0, 1.0), (1, 30.0)):
         start = size * np.random.default_rng(seed).standard_normal(loss.shape)
@@ -112,7 +112,7 @@ def test_start_does_not_matter(name, logistic):
 
 @pytest.mark.parametrize("name", PENALTIES)
 def test_objective_never_rises_and_gap_is_reported(name):
-    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)), classification=False)
+    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)))
     seen = []
     solution = minimize(loss, PENALTIES[name], 0.02, tol=1e-8, log=lambda *row: seen.append(row))
     assert [row[0] for row in seen] == sorted(row[0] for row in seen)
@@ -133,19 +133,19 @@ def test_degenerate_data(name):
     flat = plain.long_table(np.ones((8, 3)), np.ones(8), np.repeat([0, 1], 4))
     for table in (zeros, flat):
         for intercept in (True, False):
-            loss = make_loss(table, classification=False, fit_intercept=intercept)
+            loss = make_loss(table, fit_intercept=intercept)
             solution = minimize(loss, PENALTIES[name], 0.1)
             assert solution.converged and np.isfinite(solution.W).all()
-    assert not minimize(make_loss(zeros, classification=False), PENALTIES[name], 0.1).W.any()
+    assert not minimize(make_loss(zeros), PENALTIES[name], 0.1).W.any()
     X = np.random.default_rng(0).standard_normal((20, 3))
     exact = plain.long_table(X, X @ np.ones(3), np.repeat([0, 1], 10))
-    loss = make_loss(exact, classification=False, fit_intercept=False)
+    loss = make_loss(exact, fit_intercept=False)
     solution = minimize(loss, PENALTIES[name], 1e-6)
     np.testing.assert_allclose(solution.W, 1.0, atol=1e-4)
 
 
 def test_unconverged_is_said():
-    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)), classification=False)
+    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)))
     with pytest.warns(ConvergenceWarning, match="after 2 iterations"):
         solution = minimize(loss, TraceNorm(), 1e-3, max_iter=2)
     assert not solution.converged and solution.n_iter == 2
@@ -175,9 +175,7 @@ def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
     Y = X @ W.T + rng.standard_normal((240, 4)) + 3.0
     centre = (lambda A: A - A.mean(axis=0)) if intercept else (lambda A: A)
     alpha = fraction * np.linalg.norm(centre(Y).T @ X / 240, axis=0).max()
-    loss = make_loss(
-        plain.wide_table(X, Y), classification=False, fit_intercept=intercept, ridge=ridge
-    )
+    loss = make_loss(plain.wide_table(X, Y), fit_intercept=intercept, ridge=ridge)
     solution = minimize(loss, GroupNorm(), alpha, tol=1e-10)
     assert solution.converged and solution.n_iter < 400
     W, norms = solution.W, np.linalg.norm(solution.W, axis=0)
@@ -199,7 +197,7 @@ def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
 def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
     """A sample of the tasks for the start, Newton in parts, no history: the same optimum."""
     X, y, task = plain.make_rows([3, 4, 2] * 60, 6, 3, labels=logistic)
-    loss = make_loss(plain.long_table(X, y, task), classification=logistic, fit_intercept=False)
+    loss = make_loss(plain.long_table(X, y, task), fit_intercept=False)
     expected = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
     assert expected.W.any()
     monkeypatch.setattr(solvers, "_ROOM", 180 * 6 // 2)
@@ -215,7 +213,7 @@ def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
 @pytest.mark.parametrize("logistic", [False, True])
 def test_a_short_history_where_there_is_little_room(monkeypatch, logistic):
     X, y, task = plain.make_rows([10] * 60, 40, 3, labels=logistic)
-    loss = make_loss(plain.long_table(X, y, task), classification=logistic)
+    loss = make_loss(plain.long_table(X, y, task))
     expected = minimize(loss, PENALTIES["trace"], 0.3, tol=1e-8)
     monkeypatch.setattr(solvers, "_ROOM", 60 * 40 // 2)
     assert solvers._is_crowded(loss) and not solvers._is_lean(loss)
@@ -313,9 +311,7 @@ def test_hard_classifications(problem, intercept, ridge, name):
     X, y, task, shift, fraction, limit = HARD[problem]
     if shift and not intercept:
         X, shift = X - shift + 10.0, 0.0  # without intercepts the shift is the problem itself
-    loss = make_loss(
-        plain.long_table(X, y, task), classification=True, fit_intercept=intercept, ridge=ridge
-    )
+    loss = make_loss(plain.long_table(X, y, task), fit_intercept=intercept, ridge=ridge)
     alpha = fraction * largest(loss, PENALTIES[name])
     solution = minimize(loss, PENALTIES[name], alpha, tol=1e-9, max_iter=limit)
     assert solution.converged and np.isfinite(solution.W).all()
@@ -331,7 +327,7 @@ def test_hard_classifications(problem, intercept, ridge, name):
 def test_classification_against_smooth_factors(name):
     """``alpha Omega(W) = min over W = C P' of alpha / 2 (||C||^2 + ||P||^2)``, by L-BFGS."""
     X, y, task = plain.make_rows([25, 8, 40, 12, 30], 4, 8, labels=True)
-    loss = make_loss(plain.long_table(X, y, task), classification=True, ridge=0.01)
+    loss = make_loss(plain.long_table(X, y, task), ridge=0.01)
     alpha = 0.1 * largest(loss, PENALTIES[name])
     solution = minimize(loss, PENALTIES[name], alpha, tol=1e-11)
     m, d = loss.shape
@@ -377,7 +373,7 @@ def test_slopes_are_raised_when_steps_go_too_far(monkeypatch, name, sizes, d, in
     X, y, task = plain.make_rows(sizes, d, 2 if d == 20 else 0, labels=True)
     if d == 4:
         X *= 10 ** np.random.default_rng(0).uniform(-1, 2, (len(X), 1))
-    loss = make_loss(plain.long_table(X, y, task), classification=True, fit_intercept=intercept)
+    loss = make_loss(plain.long_table(X, y, task), fit_intercept=intercept)
     alpha = 0.01 * largest(loss, PENALTIES[name])
     floors, resolvent = [], loss.resolvent
 
@@ -399,14 +395,14 @@ def small_tasks(intercept, sizes=(8, 9, 7)):
     X, y, task = plain.make_rows(sizes * 60, 10, 3, labels=True)
     X[:, 7:] *= 0.05 * rng.random(3)  # so that L2,1 leaves columns out
     table = plain.long_table(X, y, task)
-    return make_loss(table, classification=True, fit_intercept=intercept, ridge=0.01)
+    return make_loss(table, fit_intercept=intercept, ridge=0.01)
 
 
 def larger_tasks(intercept):
     X, y, task = plain.make_rows([13] * 340, 8, 3, labels=True)
     X[:, 6:] *= 0.05
     table = plain.long_table(X, y, task)
-    return make_loss(table, classification=True, fit_intercept=intercept)
+    return make_loss(table, fit_intercept=intercept)
 
 
 ROOMS = {  # the loss, numbers that are few, whether there is no room for a history, how far off
@@ -460,7 +456,7 @@ def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
 
 def test_a_sample_has_as_many_tasks_as_features(monkeypatch):
     table = plain.long_table(*plain.make_rows([4] * 30, 20, 3, labels=True))
-    loss = make_loss(table, classification=True)
+    loss = make_loss(table)
     monkeypatch.setattr(solvers, "_ROOM", 599)
     assert loss.is_narrow and 30 * 20 > 599 and not solvers._is_large(loss)
 
@@ -480,7 +476,7 @@ def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
     monkeypatch.setattr(losses, "_BLOCK", 200)
     if "lean" in rows:
         monkeypatch.setattr(solvers, "_is_lean", lambda loss: True)
-    loss = make_loss(table, classification=True)
+    loss = make_loss(table)
     assert len(loss.blocks) > 3
     alpha = 0.05 * largest(loss, PENALTIES[name])
     start = np.random.default_rng(2).standard_normal(loss.shape)
@@ -489,7 +485,7 @@ def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
     for n_threads in (1, 2):
         set_num_threads(n_threads)
         try:
-            loss = make_loss(table, classification=True)
+            loss = make_loss(table)
             found.append(minimize(loss, PENALTIES[name], alpha, W=start, tol=1e-5).W)
             found.append(minimize(loss, PENALTIES[name], alpha, tol=1e-5).W)
         finally:
@@ -503,7 +499,7 @@ def test_start_is_left_alone_and_threads_do_not_matter(monkeypatch, name, rows):
 @pytest.mark.parametrize("name", PENALTIES)
 def test_few_iterations_are_exactly_that(name, logistic):
     X, y, task = plain.make_rows([9] * 5, 6, 6, labels=True)
-    loss = make_loss(plain.long_table(X, y, task), classification=logistic)
+    loss = make_loss(plain.long_table(X, y, task))
     best, objectives = minimize(loss, PENALTIES[name], 1e-3, tol=1e-9).objective, []
     for max_iter in (1, 3, 8, 9, 17):
         with pytest.warns(ConvergenceWarning, match=f"after {max_iter} iterations"):
@@ -552,7 +548,7 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
     m, n, d = rng.integers(1, 5), rng.integers(2, 6), rng.integers(1, 5)
     X, y = rng.standard_normal((m * n, d)), rng.choice([-1.0, 1.0], m * n)
     loss = make_loss(
-        TaskTable(X, y, np.arange(m + 1) * n, np.arange(m)), classification=True,
+        TaskTable(X, y, np.arange(m + 1) * n, np.arange(m)),
         fit_intercept=False,
     )  # fmt: skip
     for penalty in PENALTIES.values():

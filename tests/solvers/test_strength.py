@@ -36,7 +36,7 @@ def test_the_dual_norm_of_noise(name, weight):
     rng, found, formula = np.random.default_rng(1), [], []
     for _ in range(20):
         y = 2.0 * rng.standard_normal(len(task)) + 7.0
-        loss = make_loss(plain.long_table(X, y, task), classification=False, task_weight=weight)
+        loss = make_loss(plain.long_table(X, y, task), task_weight=weight)
         V = loss.evaluate(np.zeros(loss.shape))[1]
         found.append(PENALTIES[name].dual_levels(V).max())
         formula.append(auto_alpha(loss, PENALTIES[name]) / SHARE)
@@ -45,9 +45,9 @@ def test_the_dual_norm_of_noise(name, weight):
 
 def test_variance_of_the_noise():
     X, y, task = rows(m=30, n=60)
-    loss = make_loss(plain.long_table(X, y, task), classification=False)
+    loss = make_loss(plain.long_table(X, y, task))
     assert 0.5 < np.median(_noise(loss)) < 1.5
-    loss = make_loss(plain.long_table(X, np.sign(y), task), classification=True)
+    loss = make_loss(plain.long_table(X, np.sign(y), task))
     assert (_noise(loss) <= 0.25).all() and (_noise(loss) > 0).all()
 
 
@@ -70,7 +70,7 @@ def test_forms_of_rows_agree():
     X, y, task = rows()
     for name, penalty in PENALTIES.items():
         tables = [plain.long_table(X, y, task), plain.long_table(sparse.csr_matrix(X), y, task)]
-        losses = [make_loss(t, classification=False, ridge=r) for t in tables for r in (0.0, 0.7)]
+        losses = [make_loss(t, ridge=r) for t in tables for r in (0.0, 0.7)]
         numbers = [auto_alpha(loss, penalty) for loss in losses]
         np.testing.assert_allclose(numbers, numbers[0], rtol=1e-6, err_msg=name)
     Z = X[:20]
@@ -91,7 +91,7 @@ def test_classes(estimator):
     X, y, task = rows(m=20, n=30)
     y = y > np.median(y)
     model = estimator(epsilon=None, algorithm="proximal").fit(X, y, task=task)
-    zero = make_loss(plain.long_table(X, 2.0 * y - 1.0, task), classification=True)
+    zero = make_loss(plain.long_table(X, 2.0 * y - 1.0, task))
     top = model._penalty().dual_levels(zero.evaluate(np.zeros(zero.shape))[1]).max()
     assert 0.001 * top < model.alpha_ < 0.5 * top
     three = np.digitize(X[:, 0], np.quantile(X[:, 0], [0.3, 0.7]))

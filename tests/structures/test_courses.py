@@ -201,7 +201,7 @@ def branches(plan, course, queries):
         found.add("rounds of a mean")
     if asked["intercept"]:
         found.add("mean intercept")
-    if course.billboard.level is not None and plan.classification:
+    if course.billboard.level is not None and plan.log_loss:
         found.add("levels of classes")
     return found
 
@@ -252,7 +252,7 @@ def check_releases(est, plan, course, queries):
     votes = [share for share, *_ in known if share.startswith("vote")]
     assert votes == sorted(votes)
     # Models move by what was released; features are divided by twice their scale.
-    half = 1.0 if plan.classification else 2.0
+    half = 1.0 if plan.log_loss else 2.0
     theta, centre, scale = np.zeros((plan.n_related, d + 1)), None, 1.0
     moments, contests, voted = [], set(), None
     for share, query, noise, S in known:
@@ -295,7 +295,7 @@ def check_releases(est, plan, course, queries):
         middle, unit = course.window
         np.testing.assert_allclose(board.level.coef, unit / scale * theta[0, 1:])
         assert board.level.intercept == pytest.approx(middle + unit * theta[0, 0])
-        assert board.level.window == (None if plan.classification else unit)
+        assert board.level.window == (None if plan.log_loss else unit)
         if plan.mean:
             np.testing.assert_allclose(board.mean, [*board.level.coef, board.level.intercept])
     elif plan.mean and not plan.has_intercepts:

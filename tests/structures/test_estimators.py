@@ -72,8 +72,9 @@ def test_models_are_the_average_by_evidence(classification):
     _task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
     y = X @ rng.normal(size=d) + 0.5 * rng.normal(size=m * n)
     y = np.where(y > 0, 1.0, -1.0) if classification else y
-    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m))
-    settings = {"classification": classification, "fit_intercept": True}
+    n_classes = 2 * classification
+    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m), n_classes=n_classes)
+    settings = {"fit_intercept": True}
     found = structures_of(d, rng)
     L, modes = [], []
     centres = {False: (1.5, -1.0), True: (0.0, -2.0)}[classification]  # of models, of ways
@@ -124,13 +125,13 @@ def test_evidence_of_classes_knows_the_centre(fit_intercept):
     a = np.array([2.0, -1.0, 1.5])
     _task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
     y = np.where(rng.uniform(size=m * n) < 1.0 / (1.0 + np.exp(-X @ a)), 1.0, -1.0)
-    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m))
+    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m), n_classes=2)
     even = np.full(d, 1.0 / d)
     found = [
         Structure(name, 1.0 / 3.0, centre, even)
         for name, centre in (("alone", 0.0 * a), ("mean", a), ("half of the mean", -a))
     ]
-    p = Evidence(table, m, classification=True, fit_intercept=fit_intercept).shares(found)
+    p = Evidence(table, m, fit_intercept=fit_intercept).shares(found)
     assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
 
 
@@ -147,7 +148,7 @@ def test_evidence_of_several_classes_knows_the_centre():
         Structure(name, 1.0 / 3.0, centre - centre.mean(axis=0), even)
         for name, centre in (("alone", 0.0 * a), ("mean", a), ("half of the mean", -a))
     ]
-    evidence = Evidence(table, m, classification=True, fit_intercept=True)
+    evidence = Evidence(table, m, fit_intercept=True)
     p = evidence.shares(found)
     assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
     W, b, _ = evidence.models(found)
@@ -160,8 +161,8 @@ def test_excess_makes_deviances_of_criteria():
     rng = np.random.default_rng(2)
     X, a, root = rng.normal(size=(12, 2)), np.array([0.5, -1.0]), np.array([0.6, 0.8])
     y = np.where(rng.normal(size=12) > 0, 1.0, -1.0)
-    table = TaskTable(X, y, np.array([0, 12]), np.arange(1))
-    local = LocalModels(table, classification=True, fit_intercept=True, centre=a)
+    table = TaskTable(X, y, np.array([0, 12]), np.arange(1), n_classes=2)
+    local = LocalModels(table, fit_intercept=True, centre=a)
     W, b = local.solve(root, np.array([0.7]), tol=1e-10)
     score = X @ W[0] + b
     p = 1.0 / (1.0 + np.exp(-y * score))

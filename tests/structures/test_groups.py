@@ -193,7 +193,7 @@ def small(weights=False):
 def test_models_about_many_centres_are_those_about_each(intercept, weights, shape):
     """One pass with the centres in its inner loop, and `LocalModels.average` of one centre."""
     table, rng = small(weights), np.random.default_rng(4)
-    settings = {"classification": False, "fit_intercept": intercept}
+    settings = {"fit_intercept": intercept}
     root = even_root(6) if shape == "even" else np.linalg.cholesky(np.eye(6) + 0.5)
     centres, priors = rng.normal(size=(3, 6)), rng.normal(size=(2, len(SNR)))
     parts = {}
@@ -217,7 +217,7 @@ def test_models_about_many_centres_are_those_about_each(intercept, weights, shap
 def test_membership_is_bayes():
     """Posterior shares, models and moments of a mixture, centre by centre and spread by spread."""
     table, rng = small(), np.random.default_rng(5)
-    settings = {"classification": False, "fit_intercept": True}
+    settings = {"fit_intercept": True}
     evidence = Evidence(table, 50, **settings)
     structures = [alone(6)]
     A = rng.normal(size=(6, 2))
@@ -269,7 +269,7 @@ def test_the_evidence_of_an_expansion_is_that_of_laplace(loss):
     table, s = with_log_loss(loss), 9
     datafit = LOGISTIC if loss == "classes" else POISSON
     c = 0.3 * np.random.default_rng(9).normal(size=6)
-    settings, prior = {"classification": True, "fit_intercept": True}, np.full((1, len(SNR)), -1e9)
+    settings, prior = {"fit_intercept": True}, np.full((1, len(SNR)), -1e9)
     prior[0, s], root, found = 0.0, even_root(6), {}
     local = LocalModels(table, centre=c, **settings)
     base = np.zeros(table.n_rows) if table.base is None else table.base[:, 0]
@@ -320,7 +320,7 @@ def test_membership_in_levels_is_bayes(along):
     """Odds of two groups are those without levels times densities of the mean of the targets, over
     what a task and the released noise leave open of its noise."""
     table = small()
-    evidence = Evidence(table, 50, classification=False, fit_intercept=True)
+    evidence = Evidence(table, 50, fit_intercept=True)
     structures = [alone(6)]
     groups = Groups(np.random.default_rng(5).normal(size=(2, 6)), np.array([20.0, 5.0]),
                     np.eye(5)[1], np.eye(6) / 6)  # fmt: skip

@@ -40,7 +40,7 @@ def one(request):
 def evidence(own_units, units=UNITS):
     X, y, task = rows(units=units)
     table = TaskTable(X, y, np.arange(0, len(y) + 1, 8), np.arange(M))
-    return Evidence(table, M, classification=False, fit_intercept=True, own_units=own_units)
+    return Evidence(table, M, fit_intercept=True, own_units=own_units)
 
 
 def test_units_are_lengths_of_models_and_move_along():
@@ -81,7 +81,7 @@ def test_a_task_that_tells_nothing_sends_nothing():
     X, y, task = rows()
     y = np.where(task == 2, 1.0, y)
     table = TaskTable(X, y, np.arange(0, len(y) + 1, 8), np.arange(M))
-    found = Evidence(table, M, classification=False, fit_intercept=True, own_units=True)
+    found = Evidence(table, M, fit_intercept=True, own_units=True)
     assert found.units[2] == 0.0
     assert_array_equal(found.ways(np.ones(D))[2], np.zeros(D))
 

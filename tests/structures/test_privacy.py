@@ -244,7 +244,7 @@ def test_scales_are_those_of_followers_where_they_are_clear(epsilon, shares, cla
     """Of a share beyond twice its noise; else, or where that is clearer, of all together."""
     m, d, rng = 1000, 10, np.random.default_rng(4)
     plan = plan_of(m, d, epsilon=epsilon)
-    plan.classification = classification
+    plan.log_loss = classification
     course, J = _Course(Population(np.arange(m), d), plan, None), len(plan.names)
     names = plan.names[::-1]  # a vote has the order of the plan
     before = [Structure(name, 1.0 / J, np.zeros(d), np.eye(d) / d) for name in names]
