@@ -3,8 +3,8 @@
 With Z = C X_k for the centring C (or identity, both times roots of weights where rows have them),
 u = C y_k, s = scale_k and a strength t > 0, the
 minimum of s / 2 ||u - Z w||^2 + t / 2 ||w - q||^2 is q + Z' K (u - Z q), with
-K = (Z Z' + t / s I)^-1 where only its products with centred vectors matter. Tasks of `least` rows or
-more, of as many as features at most, are passed over.
+K = (Z Z' + t / s I)^-1 where only its products with centred vectors matter. Tasks of `least` rows
+or more, which is at most as many as features, are passed over.
 """
 
 import numpy as np
