@@ -11,7 +11,6 @@ clipped. Bounds fall to zero, so that the last rounds add little noise, and sum 
 """
 
 from dataclasses import replace
-from tempfile import TemporaryFile
 
 import numpy as np
 from scipy import sparse
@@ -19,7 +18,7 @@ from scipy import sparse
 from ..local.centred import CentredTasks, Problem
 from ..local.grams import FEW
 from ..local.updates import ProximalUpdates
-from ..tables.table import scaled
+from ..tables.table import array_in_file
 
 N_ROUNDS, PLAIN_ROUNDS = 30, 100
 _PLAIN_PATH = 30.0  # without noise
@@ -47,23 +46,22 @@ def bounds_of(ratio, part, least=2.0):
     return falling / falling.sum() * path
 
 
-def with_ones(table, scale, offset=None):
+def with_ones(table, scale, offset=None, one=1.0):
     """The table with a first column of ones, and features less an offset over their scale.
 
-    Of a memory map the rows are in a temporary file: memory may not hold them.
+    Of a memory map the rows are in a temporary file: memory may not hold them. The first column
+    has the number `one`.
     """
-    X = table.X if offset is None or not offset.any() else (table.X - offset).astype(table.X.dtype)
+    X, dtype = table.X, table.X.dtype
     if sparse.issparse(X):
-        ones = sparse.csr_matrix(np.ones((X.shape[0], 1), dtype=X.dtype))
+        ones = sparse.csr_matrix(np.full((X.shape[0], 1), one, dtype=dtype))
         return replace(table, X=sparse.hstack([ones, X / scale], format="csr"))
-    shape = X.shape[0], X.shape[1] + 1
-    if table.on_disk:
-        with TemporaryFile() as file:
-            wide = np.memmap(file, dtype=X.dtype, shape=shape, mode="w+")
-    else:
-        wide = np.empty(shape, dtype=X.dtype)
-    wide[:, 0] = 1.0
-    np.divide(X, scale, out=wide[:, 1:], casting="same_kind")
+    make = array_in_file if table.on_disk else np.empty
+    wide = make((X.shape[0], X.shape[1] + 1), dtype)
+    wide[:, 0], features = one, wide[:, 1:]
+    if offset is not None and offset.any():
+        X = np.subtract(X, offset, out=features, casting="same_kind")
+    np.divide(X, scale, out=features, casting="same_kind")
     return replace(table, X=wide)
 
 
@@ -109,8 +107,13 @@ class PooledUpdates:
         # of d. Matrices of rows have loops of their own, which a small table need not compile.
         d = table.n_features + 1
         least = 1 if table.n_tasks * d * d <= FEW else (d + 1) // 2
-        wide, problem = with_ones(table, scale, offset), Problem(loss, 1, False)
-        centred = CentredTasks(wide, problem, self.which, least=least)
+        problem = Problem(loss, 1, False)
+
+        def centred_tasks(one):
+            wide = with_ones(table, scale, offset, one)
+            return CentredTasks(wide, problem, self.which, least=least)
+
+        centred = centred_tasks(1.0)
         strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH
         curvature = centred.smoothness
         if self.levels is not None:
@@ -118,9 +121,8 @@ class PooledUpdates:
             curvature = np.fmin(curvature, most * centred.bends)
         if self.exact:
             strength = strength + _EXACT_ROWS / table.support
-            ones = np.append(_FREE_LEVELS, np.ones(d - 1))
-            wide = replace(wide, X=scaled(wide, 1.0 / ones).X)
-            centred = CentredTasks(wide, problem, self.which, least=least)
+            centred = None  # one copy of the rows at a time
+            centred = centred_tasks(_FREE_LEVELS)
         centred.prox_strength = np.maximum(strength * curvature, 1e-8)
         if loss == "squared":
             centred = centred.with_targets((table.y - middle) / unit)

@@ -7,8 +7,11 @@ from .._kernels.short import short_inverses, short_prox
 from .._kernels.steps import add_clipped
 from .._runtime.threads import in_order, run_blocks
 from ..privacy.mechanisms import clip_rows
+from ..tables.table import array_in_file
 from .centred import share_of_centre
 from .grams import NARROW, packed_task_inverses
+
+_KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 
 
 def is_squared(centred):
@@ -30,16 +33,21 @@ class ProximalModels:
 
     def __init__(self, centred):
         self.centred = centred
-        # Kept from round to round where they fit in about as much room as the rows.
+        # Kept from round to round, in a file as the rows, where they are no more numbers than these.
         self.matrices = None
 
-    def _short_matrices(self, first, last):
+    def _triangles(self):
+        """Numbers of the matrix of each task of few rows; 0 of the others."""
+        sizes = self.centred.table.sizes
+        return np.where(sizes < self.centred.least, sizes * (sizes + 1) // 2, 0)
+
+    def _short_matrices(self, first, last, room=None):
         """-> starts, K and strengths of a block of tasks, as `short_prox` takes them."""
         centred, table, part = self.centred, self.centred.table, slice(first, last)
-        sizes = table.sizes[part]
-        numbers = np.where(sizes < centred.least, sizes * (sizes + 1) // 2, 0)
-        starts, strength = np.concatenate([[0], np.cumsum(numbers)]), centred.prox_strength[part]
-        K, strengths = np.empty(starts[-1]), np.empty(last - first)
+        starts = np.concatenate([[0], np.cumsum(self._triangles()[part])])
+        strength = centred.prox_strength[part]
+        K = np.empty(starts[-1]) if room is None else room[: starts[-1]]
+        strengths = np.empty(last - first)
         short_inverses(
             *centred.indexed, table.offsets[first : last + 1], starts, centred.scale[part],
             centred.problem.fit_intercept, strength + centred.problem.ridge, K, strengths,
@@ -61,11 +69,17 @@ class ProximalModels:
         if self.matrices is None:
             total = strength[tasks] + problem.ridge
             blocks = packed_task_inverses(long, problem, centred.scale[tasks], total)
-            matrices = None
-            room = max(1 << 20, 0 if table.on_disk else table.X.size)
-            short = table.sizes[table.sizes < centred.least]
-            if (len(tasks) * d * (d + 1) + int(short @ (short + 1))) // 2 <= room:
-                blocks, matrices = list(blocks), run_blocks(self._short_matrices, ranges)
+            matrices, size, triangles = None, d * (d + 1) // 2, self._triangles()
+            n_long = len(tasks) * size
+            numbers = n_long + int(triangles.sum())
+            if numbers <= max(_KEPT, table.X.size):
+                parts = [(*ends, None) for ends in ranges]
+                if table.on_disk and numbers > _KEPT:
+                    room = array_in_file(numbers)
+                    blocks = _moved(blocks, room[:n_long].reshape(-1, size))
+                    starts = n_long + np.cumsum(triangles) - triangles
+                    parts = [(*ends, room[starts[ends[0]] :]) for ends in ranges]
+                blocks, matrices = list(blocks), run_blocks(self._short_matrices, parts)
                 self.matrices = blocks, matrices  # else they are made again in every round
         else:
             blocks, matrices = self.matrices
@@ -96,6 +110,13 @@ class ProximalModels:
             D -= share[k, None] * mine
             out[at[some]] = D
         return out
+
+
+def _moved(blocks, room):
+    """Blocks of matrices, which are stored in `room`."""
+    for first, last, K, h in blocks:
+        room[first:last] = K
+        yield first, last, room[first:last], h
 
 
 def lengths(centred, n_steps=12, tol=1e-3, centres=None):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from tempfile import TemporaryFile
 
 import numpy as np
 from scipy import sparse
@@ -187,10 +188,7 @@ class TaskTable:
     @property
     def on_disk(self):
         """Whether X is a memory map, which may be larger than the memory left besides it."""
-        X = self.X
-        while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
-            X = X.base
-        return isinstance(X, np.memmap)
+        return is_mapped(self.X)
 
     def task(self, k):
         """Features and targets of the task at position k; views where possible."""
@@ -322,6 +320,19 @@ def scaled(table, scale):
     if table.is_sparse:
         return replace(table, X=X.multiply(1.0 / scale).tocsr().astype(X.dtype))
     return replace(table, X=np.divide(X, scale, dtype=X.dtype, casting="same_kind"))
+
+
+def is_mapped(X):
+    """Whether an array is in a file."""
+    while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
+        X = X.base
+    return isinstance(X, np.memmap)
+
+
+def array_in_file(shape, dtype=np.float64):
+    """A new array in a temporary file, for what memory may not hold; it ends with the array."""
+    with TemporaryFile() as file:
+        return np.memmap(file, dtype=dtype, shape=shape, mode="w+").view(np.ndarray)
 
 
 def kernel_rows(table):

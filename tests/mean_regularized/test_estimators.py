@@ -32,7 +32,7 @@ from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.updates import ProximalModels, ProximalUpdates
 from skpmtl.solvers import mean as exact_mean
 from skpmtl.solvers.mean import fixed_point
-from skpmtl.tables.table import TaskTable
+from skpmtl.tables.table import TaskTable, is_mapped
 from tests.helpers.plain_reference import listed_classes, random_tasks
 
 LOSSES = tuple(NUMBER)
@@ -982,20 +982,24 @@ def test_memory_of_exact_fits(cls):
 
 
 @pytest.mark.exact_bits("rows stay in a memory map")
-def test_memory_map_keeps_no_matrices(tmp_path):
-    """Beside a table that may be larger than memory nothing of its size is kept."""
+@pytest.mark.parametrize("uneven", [False, True])  # where every other task has few rows
+def test_memory_map_keeps_matrices_in_a_file(tmp_path, uneven):
+    """Beside a table that may be larger than memory nothing of its size is kept in memory."""
     rng = np.random.default_rng(0)
-    m, n, d = 600, 70, 60
+    m, n, d = 700, 70, 60
     X = np.memmap(tmp_path / "X.dat", dtype=float, mode="w+", shape=(m * n, d))
     X[:] = rng.standard_normal(X.shape)
     y, offsets = rng.standard_normal(m * n), n * np.arange(m + 1)
+    offsets[1:-1:2] -= 20 * uneven
     anchor, halves = rng.standard_normal((1, d)), []
     for rows in (X, np.array(X)):
         table = TaskTable(rows, y, offsets, np.arange(m))
         halves.append(ProximalModels(CentredTasks(table, Problem("squared", 1, True))))
     some = np.array([3, 50, 399])
-    for pick in (slice(None), some):
+    for pick in (slice(None), some, slice(None)):
         mapped, kept = (local_tasks.differences(anchor, pick) for local_tasks in halves)
         assert_array_equal(mapped, kept)
-    assert halves[0].matrices is None
-    assert halves[1].matrices is not None
+    for local_tasks, in_file in zip(halves, (True, False), strict=True):
+        blocks, short = local_tasks.matrices
+        assert {is_mapped(block[2]) for block in blocks} == {in_file}
+        assert {is_mapped(block[1]) for block in short} == ({in_file} if uneven else set())
