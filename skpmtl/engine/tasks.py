@@ -22,7 +22,28 @@ from .votes import differences_of, evidences
 _LOOSE = 1e-3  # Newton steps of updates
 
 
-class StructureTaskSide(TaskSide):
+class AnswersOnLevels:
+    """Mixin of task sides with `levels`, the `TaskLevels` of their tasks, and with
+    ``_errors(billboard)``, slopes and squared errors under a billboard."""
+
+    def _window(self, public):
+        return octave_of(self.levels.targets)
+
+    def _inside(self, public):
+        return self.levels.inside(public["middle"], public["unit"])
+
+    def _zoom(self, public):
+        return self.levels.places(public["low"], public["size"])
+
+    def _noise(self, public):
+        _, energies = self._errors(public["billboard"])
+        return self.levels.noises(energies, public["level"])[:, None]
+
+    def _spread(self, public):
+        return self.levels.spreads(*self._errors(public["billboard"]), public["level"])
+
+
+class StructureTaskSide(AnswersOnLevels, TaskSide):
     """The task side for the tasks of a table.
 
     An answer follows from the query and the rows; what is kept is kept for speed. `n_tasks` is that
@@ -177,15 +198,6 @@ class StructureTaskSide(TaskSide):
             self._levels = TaskLevels(self.table, self.related)
         return self._levels
 
-    def _window(self, public):
-        return octave_of(self.levels.targets)
-
-    def _inside(self, public):
-        return self.levels.inside(public["middle"], public["unit"])
-
-    def _zoom(self, public):
-        return self.levels.places(public["low"], public["size"])
-
     def _scale(self, public):
         return octave_of(self.levels.scales())
 
@@ -260,17 +272,8 @@ class StructureTaskSide(TaskSide):
         (groups,) = public["groups"]
         self.members.directions(public["billboard"], groups, take)
 
-    def _noise(self, public):
-        _, _, energies, *_ = self._personal_of(public["billboard"])
-        return self.levels.noises(energies, public["level"])[:, None]
-
-    def _spread(self, public):
-        W, _, energies, *_ = self._personal_of(public["billboard"])
-        return self.levels.spreads(W, energies, public["level"])
-
-    def _personal_of(self, billboard):
-        """Models, intercepts and squared errors under the billboard, and membership where it has
-        groups; made once."""
+    def _errors(self, billboard):
+        """Of models under the billboard, which are made once."""
         known, key = self._personal, (billboard.structures, billboard.groups)
         if billboard.groups is not None:  # whose members follow from the level, too
             key = *key, billboard.level
@@ -280,7 +283,8 @@ class StructureTaskSide(TaskSide):
             else:
                 found = Members(self.evidence).models(*key)
             self._personal = known = key, found
-        return known[1]
+        W, _, energies, *_ = known[1]
+        return W, energies
 
     def _models(self, billboard):
         """Models whose directions are asked for, made once."""

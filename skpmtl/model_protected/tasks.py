@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from ..engine.levels import TaskLevels, octave_of
+from ..engine.levels import TaskLevels
 from ..engine.residuals import shares_of
 from ..engine.spectrum import in_blocks
+from ..engine.tasks import AnswersOnLevels
 from ..engine.votes import differences_of, evidences
 from ..exchange.billboard import Personal
 from ..exchange.protocol import TaskSide
@@ -65,7 +66,7 @@ class PriorTaskSide(TaskSide):
         return W if self.local.centre is None else W - self.local.centre
 
 
-class LevelTaskSide(PriorTaskSide):
+class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
     """The task side of `release_prior` with votes on evidence, and then of `release_level`.
 
     `table` is as it was given; `local`, with its settings, has differences to the public initial
@@ -106,27 +107,10 @@ class LevelTaskSide(PriorTaskSide):
         W = self._models({**public, "root": root}, *self._criteria(root))
         return in_blocks(W @ public["basis"], public["rank"])
 
-    def _window(self, public):
-        return octave_of(self.levels.targets)
-
-    def _inside(self, public):
-        return self.levels.inside(public["middle"], public["unit"])
-
-    def _zoom(self, public):
-        return self.levels.places(public["low"], public["size"])
-
     def _level(self, public):
         middle, unit = public["middle"], public["unit"]
         found = self.levels.own(self._errors(public["billboard"])[0]) - middle
         return np.clip(np.nan_to_num(found), -unit, unit)[:, None]
-
-    def _noise(self, public):
-        energies = self._errors(public["billboard"])[1]
-        return self.levels.noises(energies, public["level"])[:, None]
-
-    def _spread(self, public):
-        W, energies = self._errors(public["billboard"])
-        return self.levels.spreads(W, energies, public["level"])
 
     def _errors(self, billboard):
         """Slopes, less the public initial model, and squared errors under the released prior."""
