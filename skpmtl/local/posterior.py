@@ -222,7 +222,7 @@ def _strengths(priors, part, trace, level):
     return np.maximum(rho, 1e-12 * trace[:, None])
 
 
-def by_evidence(found, first=None):
+def by_evidence(found):
     """Shares (S, m) of several `Moments`, by their evidence; those that are not finite have none.
 
     Where none is finite, the first has all.

@@ -102,7 +102,7 @@ def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
     return stated(max(omega, penalty.value(W))) if found.closes(tol) else found
 
 
-def may_be_used(loss, alpha, at, steepness):
+def may_be_used(alpha, at, steepness):
     """Features whose weights may differ from zero at the optimum, for penalties `by_columns`.
 
     `at` is the `Gap` at some weights, `steepness` (n_features,) from `steepness`. -> mask

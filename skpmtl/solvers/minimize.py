@@ -108,7 +108,7 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
         size = max(size if at.gap < 0.1 * before else 2 * size, 2 * int(used.sum()))
         before = at.gap
         steep = steepness(loss) if steep is None else steep
-        left = used | may_be_used(loss, alpha, at, steep)
+        left = used | may_be_used(alpha, at, steep)
         last = fewer * size > left.sum()
         if last and left.mean() > _WORTHWHILE:
             break

@@ -148,7 +148,7 @@ def test_what_cannot_be_used_is_not(logistic, ridge):
         W = best * (1.0 + size)
         value, V = loss.evaluate(W)
         at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W))
-        open_ = may_be_used(loss, alpha, at, steepness(loss))
+        open_ = may_be_used(alpha, at, steepness(loss))
         assert open_[best.any(axis=0)].all()
         excluded.append((~open_).sum())
     assert excluded == sorted(excluded) and excluded[0] < excluded[-1]
