@@ -700,7 +700,7 @@ class _Course:
             words = f"mean of clipped updates, round {t + 1} of {n_rounds}"
             centre = centre + self.model((yield from self.query(
                 share, "update", words, mechanism, clipped_sum("update", bound), self.m,
-                centre=centre, clip_norm=float(bound), own_units=int(self.billboard.own_units),
+                centre=centre, clip_norm=float(bound), own_units=self.billboard.own_units,
             )))  # fmt: skip
         self.centre, length = centre, np.linalg.norm(centre)
         if length > 0:

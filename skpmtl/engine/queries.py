@@ -58,7 +58,7 @@ def query_specs(plan, population):
             return clipped_sum("update", public["clip_norm"])(contributions)["update"]
 
         of_round = Total(C * d, "clip_norm", updates)
-        public = {**centre, "clip_norm": Real, "own_units": Integral}
+        public = {**centre, "clip_norm": Real, "own_units": bool}
         found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
     if plan.levels:
         found |= _query_specs_of_levels(plan, population, billboard)

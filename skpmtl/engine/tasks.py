@@ -176,7 +176,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
             return np.log2(largest) + 0.5 * np.log2(np.einsum("kj,kj->k", scaled, scaled))
 
     def _update(self, public):
-        self.evidence.own_units = bool(public["own_units"])
+        self.evidence.own_units = public["own_units"]
         D = self.evidence.ways(public["centre"])
         D = D.reshape(len(D), -1)
         clip_rows(D, public["clip_norm"], 2, D)

@@ -178,7 +178,7 @@ class QuerySpec:
     public : dict, default={}
         What the public numbers of the query have to be, by name: the number itself, or a type
         (`numbers.Real` for any finite number, `numbers.Integral` for a count, `numpy.int64` for a
-        vector of them, a kind of billboard), or a list of the shapes that an array of finite
+        vector of them, bool, a kind of billboard), or a list of the shapes that an array of finite
         numbers of float64 may have, or a tuple of that list for a list of such arrays, or of a
         kind of `Public` and what its ``declared`` takes for a list of these.
     total : Total, default=None

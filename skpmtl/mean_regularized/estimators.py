@@ -216,7 +216,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         public = {
             "centre": [(n_groups, size)],
             "clip_norm": Real if follows else float(self.clip_norm),
-            "own_units": Integral,
+            "own_units": bool,
         }
 
         whole = self.sampling == "all" and self.clip_quantile is None

@@ -81,7 +81,7 @@ class Centres(Public):
 
     def asked(self):
         """The part of a query that is about them."""
-        return {"centres": self.coef, "own_units": int(self.own_units)}
+        return {"centres": self.coef, "own_units": self.own_units}
 
     def of(self, table, fit_intercept):
         """Centres (m, [n_outputs,] d) of the tasks of a table."""

@@ -388,7 +388,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if rounds is not None:
             shape = [(relation.rank, C * d)]
             found |= query_specs_of_rounds(relation, population)
-            root |= {"centres": shape, "own_units": Integral}
+            root |= {"centres": shape, "own_units": bool}
         found["vote"] = QuerySpec({"vote": ()}, root, votes)
         found["moment"] = QuerySpec(model, root | scale, of_moment)
         found |= self._query_specs_of_levels(population, scale)

@@ -17,7 +17,7 @@ sum_k b_k v_k' = I, G moves by eta u_t m.
 """
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 
@@ -61,7 +61,7 @@ def release_centre(plan, to, centres, length=None, log=None):
         if counter is not None:
             mechanisms["inside"] = counter
         released = yield Query(
-            "update", {"centre": centres, "clip_norm": clip_norm, "own_units": int(own_units)},
+            "update", {"centre": centres, "clip_norm": clip_norm, "own_units": own_units},
             mechanisms, sum_of_updates(to, clip_norm, centres.shape), plan.denominator, pick,
             task_side_adds=True,
         )  # fmt: skip
@@ -128,7 +128,7 @@ def query_specs_of_rounds(relation, population):
             contributions["update"], public["clip_norm"], weights[positions], shape
         )
 
-    public = {"centre": [shape], "clip_norm": Real, "own_units": Integral}
+    public = {"centre": [shape], "clip_norm": Real, "own_units": bool}
     of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
     total = Total(relation.rank * size, "clip_norm", add)
     return {
