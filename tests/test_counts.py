@@ -10,7 +10,7 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
 
 from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
-from skpmtl.local.prior import LocalModels, _Block
+from skpmtl.local.prior import LocalModels, _Block, tempered
 from skpmtl.solvers.losses import make_loss
 from skpmtl.tables.datafits import POISSON
 from skpmtl.tables.table import TaskTable
@@ -304,6 +304,21 @@ def test_few_rows_alone_promise_no_powers_of_ten(y, low, high):
     est = PrivateMTL(loss="poisson", epsilon=1e-9, tasks=range(40), random_state=0)
     est.fit(X, np.tile(y, 40) * 1.0, task=task)
     assert low < est.predict([[1.0]], task=[0])[0] < high
+
+
+@pytest.mark.parametrize("noise, low, high", [(0.0, 1.0, 1.8), (2.0, 1.9, 3.0)])
+def test_strong_slopes_are_not_dispersion(noise, low, high):
+    """Mean dispersions of Poisson's counts of 9 rows are 1.4 to 1.5, and 2.1 where slopes are held
+    to be moderate at any number of rows."""
+    n = 9
+    X, _, task, mean = counts(m=300, n=n, d=12, seed=3, shared=0.0, own=0.32)
+    rng = np.random.default_rng(0)
+    if noise:
+        mean = mean * rng.gamma(1.0 / noise, noise, len(mean))
+    y = rng.poisson(mean) * 1.0
+    table = TaskTable(X, y, np.arange(0, len(y) + 1, n), np.arange(300), loss="poisson")
+    phi = 1.0 / tempered(table, True).weights
+    assert low < phi.mean() < high
 
 
 def test_a_large_budget_is_as_none():
