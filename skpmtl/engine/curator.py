@@ -65,10 +65,10 @@ from .levels import (
     sum_of_scales,
 )
 from .plan import GROUP_SHARES, SIZE_BINS
-from .refine import Refinement
+from .refine import Refinement, read_rivals
 from .residuals import WORDS, released_residuals, sum_of_shares
-from .spectrum import Spectrum, sum_of_blocks
-from .votes import sum_of_differences
+from .spectrum import FLOORS, Spectrum, sum_of_blocks
+from .votes import Tally, sum_of_differences
 
 PLAIN = "the structures were found without noise (epsilon=None)"
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
@@ -83,6 +83,7 @@ _TINY = 1e-3
 _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
 _ODDS_OF_ALONE = 1.5  # of the odds of a mean that going alone has as well, with exact moments
+_MOMENT_OF_SHAPES = ("contest 2", 0.5)  # the other half is a vote
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
 _STEP_OF_GROUPS = ("refine", 0.1)  # three votes of a block round, and seven of groups
 _LEVELS_OF_GROUPS = ("refine", 0.1)  # cells of levels, where models have no groups
@@ -132,6 +133,7 @@ class _Course:
         # Of levels; the pooled model in its unit, and the scale of features.
         self.window, self.theta, self.scale = None, None, 1.0
         self.offset = np.zeros(self.d)  # of scaled columns, in the rounds of the pooled model
+        self.floor_of_shape = 1.0  # of the sparse one, times the floor as it is
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
         self.other_budget_shares = {}
         self.pays_for_columns = False  # what the plan takes for their scales is gone
@@ -323,7 +325,7 @@ class _Course:
             more = yield from self.moment(left.pop(0))
             self.average = DriftingAverage(*_pooled([release, more]))
             yield from self.sharpen(("rank", "floor", "rival"), refine=True)
-        blocks = self.refined.spectrum is not None and not about
+        blocks, odds = self.refined.spectrum is not None and not about, None
         if plan.groups and (yield from self.groups(left, blocks, about)):
             return
         if about and not plan.looks_once:
@@ -337,7 +339,7 @@ class _Course:
                 yield from self.refined.block_round(share, votes)
         else:
             if not about and "contest 2" in plan.budget_shares:
-                left.append("contest 2")
+                left.append(_MOMENT_OF_SHAPES if plan.compares_shapes else "contest 2")
             if "refine" in plan.budget_shares:
                 left += [("refine", 0.4 if plan.groups else 2.0 / 3.0)]
             found = []
@@ -345,12 +347,16 @@ class _Course:
                 found.append((yield from self.moment(share)))
             if found:
                 (self.about or self.average).add(*_pooled(found), self.size_of_moment)
+            if _MOMENT_OF_SHAPES in left:
+                odds = yield from self.compare_shapes(("contest 2", 0.5))
             if plan.few_rows and not about:
                 part = 0.125 if plan.groups else 1.0 / 6.0
                 yield from self.sharpen([("refine", part)] * 2)
         self.rebuild()
         yield from self.vote("vote 3")
-        if "contest 2" in plan.budget_shares and "contest 2" not in left:
+        if odds is not None:
+            self.multiply_weights({"sparse": 0.5 * odds, "low-rank": -0.5 * odds})
+        elif "contest 2" in plan.budget_shares and "contest 2" not in left:
             yield from self.contest("contest 2")
 
     def groups(self, left, blocks, about):
@@ -466,13 +472,30 @@ class _Course:
         # Most tasks being about a mean says nothing of those that are unlike all others.
         exact_moments = not self.plan.private and "low-rank" in self.plan.structures
         factors["alone"] = (_ODDS_OF_ALONE if exact_moments else 0.5) * max(both, 0.0)
+        self.multiply_weights(factors)
+        return bool(found[0] > 0.0)
+
+    def multiply_weights(self, logs):
+        """By factors whose logarithms are given by name."""
         structures = self.billboard.structures
-        weights = np.array([s.weight * math.exp(factors[s.name]) for s in structures])
+        weights = np.array([s.weight * math.exp(logs.get(s.name, 0.0)) for s in structures])
         weights /= weights.sum()
         self.billboard = replace(self.billboard, structures=[
             replace(s, weight=float(w)) for s, w in zip(structures, weights, strict=True)
         ])  # fmt: skip
-        return bool(found[0] > 0.0)
+
+    def compare_shapes(self, share):
+        """The floor of the sparse shape, by a vote. -> log odds of it against the low-rank one
+
+        Models of few rows leave a floor in the moment, which further moments lower slowly.
+        """
+        lowrank = (
+            self.shrunk(self.average) if self.refined.spectrum is None else self.refined.moment
+        )
+        priors = [lowrank, *self.shapes_by_floor()]
+        released, std = yield from self.vote_on_evidence(share, priors, "shape")
+        odds, self.floor_of_shape = read_rivals(Tally(released, std, len(priors)))
+        return math.copysign(min(max(abs(odds) - _DOUBT * std, 0.0), _MOST_ODDS), odds)
 
     def keep(self, name):
         """Leave one structure, until they are found again."""
@@ -537,10 +560,10 @@ class _Course:
         return _NO_SCALE if found[0] is None else found
 
     def sharpen(self, shares, refine=False):
-        average, rival = self.average, None
+        average, rivals = self.average, ()
         if "sparse" in self.plan.structures:
-            rival = self.sparse_shape()
-        return self.refined.sharpen(average.value, average.variance, shares, rival, refine)
+            rivals = self.shapes_by_floor()
+        return self.refined.sharpen(average.value, average.variance, shares, rivals, refine)
 
     def residuals(self, half):
         """Distances of targets from the mean model, in a window of this half-width."""
@@ -790,7 +813,12 @@ class _Course:
         """The diagonal of a prior of trace 1 from the moments so far, (d,)."""
         S, sampling = self.average.value, math.sqrt(sampling_variance(self.m, self.d))
         std = math.sqrt(self.average.variance)
-        return shrink_diagonal(np.diag(S).copy(), std, float(self.m), sampling)
+        shape = shrink_diagonal(np.diag(S).copy(), std, float(self.m), sampling)
+        return _lowered(shape, self.floor_of_shape)
+
+    def shapes_by_floor(self):
+        """The sparse shape at all `FLOORS`."""
+        return [_lowered(self.sparse_shape(), floor) for floor in FLOORS]
 
     def mean_is_followed(self):
         if self.centre is None:
@@ -798,6 +826,12 @@ class _Course:
         shares = self.billboard.shares
         followed = shares["mean"] + shares["half of the mean"]
         return followed > _FOLLOWED * max(sum(shares.values()), _FEWEST)
+
+
+def _lowered(shape, floor):
+    """A diagonal of trace 1 with so many times its least entry under all."""
+    found = shape + (floor - 1.0) * shape.min()
+    return found / found.sum()
 
 
 def _variance(mechanism):

@@ -51,6 +51,7 @@ _WITHOUT_WINDOW = {
 _MEAN_WITHOUT_WINDOW = {
     "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("contest 1", 1.0)
 }  # fmt: skip
+_CLEAR_SHAPES = 2.5  # tasks over the noise of a vote on shapes, which is not held with fewer
 _ONCE = 12.0  # tasks times mu over the root of a model's numbers, below which rounds come once
 _RELATED_PATH = 0.5  # of the rounds of a relation, at least, with little budget
 _CROWD = 10.0  # numbers of a pooled model for every task, at most, without a budget
@@ -326,6 +327,15 @@ class StructurePlan(Plan):
             return None
         low, high = self.target_range
         return 0.5 * (low + high), 1.0 if counts else 0.5 * (high - low)
+
+    @property
+    def compares_shapes(self):
+        """Whether tasks vote on a low-rank shape against a sparse one, unless about a mean."""
+        both = {"low-rank", "sparse"} <= set(self.structures) and "contest 2" in self.budget_shares
+        if not both or self.classification:
+            return False
+        noise = self._reach(4.0, 2.0) / self.mu_of(("contest 2", 0.5))
+        return self.n_tasks >= _CLEAR_SHAPES * noise
 
     @property
     def may_have_own_units(self):

@@ -62,11 +62,12 @@ def query_specs(plan, population):
         found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
     if plan.levels:
         found |= _query_specs_of_levels(plan, population, billboard)
-    if plan.few_rows:
+    if plan.few_rows or plan.compares_shapes:
         scale, moments = {"snr_centre": Real}, [(d,), (d, d)]
         of_votes = Total.of(sum_of_differences("evidence"), "evidence", N_DIFFERENCES, CLIP)
         public = {**scale, "priors": (moments,)}
         found["evidence"] = QuerySpec({"evidence": (N_DIFFERENCES,)}, public, of_votes)
+    if plan.few_rows:
         total = Total.of_moment(sum_of_blocks, d, "block")
         public = {
             **scale,

@@ -29,6 +29,13 @@ _LEAST_GAIN, _GAIN, _SURE = 30.0, 0.05, 2.0
 _SHARP = 0.2
 
 
+def read_rivals(tally):
+    """Of a vote on a prior and rivals of it at all `FLOORS`: their log odds, and their floor."""
+    released = np.diff(tally.total)
+    weights = Tally(released[1:], tally.std, len(FLOORS)).weights(PRIOR_OF_FLOORS)
+    return float(weights @ tally.total[1:]), float(np.exp(weights @ np.log(FLOORS)))
+
+
 class Refinement:
     """The moment of one fit, from vote to vote.
 
@@ -52,12 +59,12 @@ class Refinement:
         sampling = math.sqrt(sampling_variance(self.n_tasks, d) / 2.0)
         return std, float(self.n_tasks), self.tilt, sampling
 
-    def sharpen(self, S, variance, shares, rival=None, refine=False):
+    def sharpen(self, S, variance, shares, rivals=(), refine=False):
         """Rank and floor of a released moment S, by votes; kept where they are clearly likelier.
 
-        `shares` are of the votes on rank, floor and the `rival`, another prior, which must not be
-        likelier. `refine`: keep it only where the floor is so low that rounds of blocks are worth
-        their budget.
+        `shares` are of the votes on rank, floor and the `rivals`, another prior at all `FLOORS`,
+        which must not be likelier. `refine`: keep it only where the floor is so low that rounds of
+        blocks are worth their budget.
         """
         d = len(S)
         known = Spectrum.of(S, *self.noise(variance, d))
@@ -75,10 +82,10 @@ class Refinement:
         floor = yield from self._floor_of(shares[1], fewer[best])
         if refine and floor >= _SHARP:
             return
-        if refine and rival is not None:
-            priors = [fewer[best].moment(floor), np.diag(rival)]
+        if refine and len(rivals):
+            priors = [fewer[best].moment(floor), *rivals]
             tally = yield from self._tally(shares[2], priors, "structure")
-            if tally.total[1] >= 0.0:
+            if read_rivals(tally)[0] >= 0.0:
                 return
         self.spectrum, self.floor = fewer[best], floor
 

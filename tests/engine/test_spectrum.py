@@ -10,7 +10,7 @@ from scipy.linalg import subspace_angles
 from skpmtl import MPMTLLowRank, PrivateMTL
 from skpmtl.datasets import load_school
 from skpmtl.engine.billboard import StructureBillboard
-from skpmtl.engine.refine import Refinement
+from skpmtl.engine.refine import Refinement, read_rivals
 from skpmtl.engine.spectrum import (
     FLOORS,
     STEPS,
@@ -19,7 +19,7 @@ from skpmtl.engine.spectrum import (
     in_blocks,
     sum_of_blocks,
 )
-from skpmtl.engine.votes import differences_of, evidences, sum_of_differences
+from skpmtl.engine.votes import Tally, differences_of, evidences, sum_of_differences
 from skpmtl.exchange.protocol import Population, Query
 from skpmtl.privacy.mechanisms import SymmetricGaussian, second_moment_sensitivity
 from skpmtl.privacy.moments import shrink_matrix
@@ -209,7 +209,7 @@ def refined():
     query = Query("moment", {"billboard": billboard}, {"moment": None}, None)
     u = tasks.contributions(query)["moment"]
     refinement, found = Refinement(m, 0.5, vote, block), []
-    complete(refinement.sharpen(u.T @ u, 0.0, ("rank", "floor", "rival"), None, True))
+    complete(refinement.sharpen(u.T @ u, 0.0, ("rank", "floor", "rival"), (), True))
     found.append((refinement.spectrum, refinement.moment))
     for _ in range(2):
         complete(refinement.block_round("main", ("a", "b", "c")))
@@ -258,3 +258,15 @@ def test_unrelated_tasks_are_not_sharpened():
     for S in (u.T @ u, u.T @ u + 40.0 * np.outer(np.eye(d)[0], np.eye(d)[0])):
         assert list(refinement.sharpen(S, 0.0, "abc")) == []
         assert refinement.spectrum is None
+
+
+@pytest.mark.parametrize("best", [0, 3, 7])
+def test_rivals_are_read_at_their_likeliest_floor(best):
+    """Log odds are those at the floor that tasks are likelier under, whatever the others say."""
+    total = np.append(0.0, -50.0 * np.abs(np.arange(len(FLOORS)) - best) + 20.0)
+    tally = Tally(np.diff(total), 1.0, len(total))
+    odds, floor = read_rivals(tally)
+    assert odds == pytest.approx(20.0, abs=0.1)
+    assert floor == pytest.approx(FLOORS[best], rel=0.1)
+    unclear, floor = read_rivals(Tally(np.diff(total), 1e9, len(total)))
+    assert FLOORS[-1] < floor < FLOORS[0]  # the public prior
