@@ -95,9 +95,9 @@ ax.legend(fontsize=8)
 plt.show()
 
 # %%
-# What is public, and how much of the longest way that the rounds can make is noise, are in the
+# What is public, and how much of the longest path that the rounds can make is noise, are in the
 # report.
 est = PrivateMeanRegMTLClassifier(epsilon=3.0, init=head, random_state=0)
 print("accuracy", round(accuracy(est), 3))
-for name in ("init", "noise over the longest way"):
+for name in ("init", "noise over the longest path"):
     print(f"{name}: {est.privacy_.public_inputs[name]}")

@@ -426,25 +426,25 @@ class _Course:
         if relation is not None:
             to, shape = relation.weights(self.tasks), (relation.rank, self.d + 1)
         theta = np.zeros(shape) if self.theta is None else self.theta
-        bounds, ways, noise = self.plan.bounds_of_pooled(share, part), [], []
+        bounds, updates, noise = self.plan.bounds_of_pooled(share, part), [], []
         for t, bound in enumerate(bounds):
             mechanism = self.plan.pooled(share, float(bound), len(bounds))
             self.pooled_bounds.append((float(bound), std_of(mechanism)))
             words = f"mean of clipped updates of the pooled model, round {t + 1} of {len(bounds)}"
             combine = clipped_sum("pooled", bound, to, shape)
-            way = (yield from self.query(
+            update = (yield from self.query(
                 share, "pooled", words, mechanism, combine, self.m, theta=theta,
                 clip_norm=float(bound), middle=middle, unit=unit, scale=self.scale,
                 offset=self.offset,
             )).reshape(shape)  # fmt: skip
             if relation is not None:
-                way = self.m * way
+                update = self.m * update
                 noise.append(np.full(shape[0], self.m * std_of(mechanism)))
-            ways.append(way)
-            theta = theta + way
+            updates.append(update)
+            theta = theta + update
         self.theta, of_all = theta, theta[0]
         if relation is not None:  # a model of the mean of the covariates stands for all
-            theta = self.plan.shrunk(np.array(ways), theta, np.array(noise))
+            theta = self.plan.shrunk(np.array(updates), theta, np.array(noise))
             models = np.column_stack([unit / self.scale * theta[:, 1:], unit * theta[:, 0]])
             models[:, -1] += middle * relation.of_constant
             of_all = relation.rows(self.tasks).mean(axis=0) @ theta
@@ -709,9 +709,9 @@ class _Course:
         self.billboard, self.length = replace(self.billboard, own_units=True), 1.0
 
     def rounds(self, share):
-        """The mean by rounds: everybody's clipped way from it to a model of its own.
+        """The mean by rounds: clipped updates of all tasks, to models around it.
 
-        Bounds on the way fall to zero, so that the last rounds add little noise; together they
+        Bounds on the updates fall to zero, so that the last rounds add little noise; together they
         allow for `path` steps.
         """
         share, centre = self.budget_share(share), self.centre.copy()

@@ -37,9 +37,9 @@ from ..privacy.moments import root_of
 from ..tables.datafits import events
 from ..tables.table import largest_eigenvalues
 
-# Centre of the weak prior on log10(snr) of ways from a centre, for squared and log-losses. Chosen
-# from three on the tables of the role "tuning" in ``benchmarks/unseen``, and four of tasks with
-# few rows around a mean.
+# Centre of the weak prior on log10(snr) of differences to a centre, for squared and log-losses.
+# Chosen from three on the tables of the role "tuning" in ``benchmarks/unseen``, and four of tasks
+# with few rows around a mean.
 _AROUND = {False: -1.0, True: -2.0}
 # Penalty on the distance of an update from its centre, as a part of a task's own curvature.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.005
@@ -85,7 +85,7 @@ class Evidence:
         local = LocalModels(self.table, centre=centre, **self.settings)
         return local.solve(even_root(self.table.n_features), kappa, tol)
 
-    def ways(self, centre):
+    def updates(self, centre):
         """From a centre to models around it, (n_tasks, d) or (n_tasks, C, d); in own units."""
         if not self.own_units:
             return self.around(centre, self.prior_scales, _LOOSE)[0] - centre
@@ -239,7 +239,7 @@ class Evidence:
         return self._found(structure)[3] + self._penalty(structure)
 
     def _weak(self, structure):
-        """The weak prior on the scales: ways from a centre are shorter than models."""
+        """The weak prior on the scales: differences to a centre are shorter than models."""
         weak = weak_penalty(self.log_loss)
         if structure.centre.any():
             weak = 0.5 * (np.log10(SNR) - _AROUND[self.log_loss]) ** 2

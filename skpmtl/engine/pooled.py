@@ -1,8 +1,8 @@
 """The pooled model by rounds: one level and the same slopes for all tasks.
 
 Rows get a column of ones, so that levels show a mean of the slopes, and columns that are constant
-inside of tasks show themselves. In round t every task sends the clipped way from the pooled model
-theta to the minimum of its loss about it,
+inside of tasks show themselves. In round t every task sends its clipped update, from the pooled
+model theta to the minimum of its loss about it,
 
     theta <- theta + (1 / m) (sum_k clip(prox_k(theta) - theta, C_t) + noise),
 
@@ -77,16 +77,16 @@ class PooledUpdates:
         self.table, self.levels, self.exact, self._made = table, levels, exact, (None, None)
         self.which = np.arange(table.n_tasks) if related else None
 
-    def ways(self, theta, middle, unit, scale, offset=None):
+    def at(self, theta, middle, unit, scale, offset=None):
         """Updates of all tasks before they are clipped, (n_tasks, d + 1).
 
         Of a model of (y - middle) / unit by features less `offset` over `scale`.
         """
         updates = self.within(middle, unit, scale, offset)
         if not self.exact:
-            return updates.ways(theta)
+            return updates.at(theta)
         units = np.append(1.0 / _FREE_LEVELS, np.ones(theta.shape[1] - 1))
-        return updates.ways(theta * units) / units
+        return updates.at(theta * units) / units
 
     def within(self, middle, unit, scale, offset=None):
         """`ProximalUpdates` of targets and features in these units."""

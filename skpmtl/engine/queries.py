@@ -148,11 +148,11 @@ def _query_specs_of_levels(plan, population, billboard):
     if relation is not None:
         to = relation.weights(population.tasks)
 
-    def ways(contributions, public, positions):
+    def updates(contributions, public, positions):
         combine = clipped_sum("pooled", public["clip_norm"], to, shape)
         return combine(contributions, positions)["pooled"]
 
-    of_rounds = Total(plan.n_related * (d + 1), "clip_norm", ways)
+    of_rounds = Total(plan.n_related * (d + 1), "clip_norm", updates)
     public = {"theta": [shape], "offset": [(d,)]}
     public |= dict.fromkeys(("clip_norm", "middle", "unit", "scale"), Real)
     spread = (1, 0.5)

@@ -100,11 +100,11 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         - "moment": direction of its model, (m, d) or (m, C, d), or of its model less its centre;
         - "direction": the same direction in the public basis, (m, n_outputs * rank);
         - "size": log2 of the length of its model, (m,);
-        - "update": clipped way to a model around the centre, (m, n_outputs * d);
+        - "update": clipped update of the centre, (m, n_outputs * d);
         - "intercept": of the public slopes, (m, n_outputs);
         - "window", "scale": octaves of its level, and of the scale of its features, (m,);
         - "inside", "zoom": votes on a window, (m, 2), and bins of levels in one, (m,);
-        - "pooled": clipped way from the pooled model to one around it, (m, d + 1);
+        - "pooled": clipped update of the pooled model, (m, d + 1);
         - "contest": differences of log evidence of families of structures, (m, 2);
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
         - "block": its model under a prior in a public basis, (m, d);
@@ -177,7 +177,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
 
     def _update(self, public):
         self.evidence.own_units = public["own_units"]
-        D = self.evidence.ways(public["centre"])
+        D = self.evidence.updates(public["centre"])
         D = D.reshape(len(D), -1)
         clip_rows(D, public["clip_norm"], 2, D)
         return D
@@ -226,7 +226,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
             theta = self.relation_rows @ theta
         theta = np.ascontiguousarray(theta)
         units = (public[name] for name in ("middle", "unit", "scale", "offset"))
-        D = self.pooled.ways(theta, *units)
+        D = self.pooled.at(theta, *units)
         clip_rows(D, public["clip_norm"], 2, D)
         return D
 
@@ -235,7 +235,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         A, B, C = (
             self.evidence.mean([s for s in structures if s.name in names]) for names in FAMILIES
         )
-        # Alone at the scales of ways from a mean, too: they must not win by being shorter.
+        # Alone at the scales of differences to a mean, too: they must not win by being shorter.
         C = np.logaddexp(C, self.evidence.short(structures)) - np.log(2.0)
         with np.errstate(invalid="ignore"):
             found = np.stack([np.logaddexp(A, B) - np.log(2.0) - C, A - B], axis=1)

@@ -33,7 +33,7 @@ class ProximalModels:
 
     def __init__(self, centred):
         self.centred = centred
-        # Kept from round to round, in a file as the rows, where they are no more numbers than these.
+        # Kept from round to round, in a file as the rows, where they are as few numbers.
         self.matrices = None
 
     def _triangles(self):
@@ -193,12 +193,12 @@ class ProximalUpdates:
         self.centred, self.n_steps, self.tol = centred, n_steps, tol
         self.exact = ProximalModels(centred) if is_exact(centred) else None
 
-    def ways(self, centres):
+    def at(self, centres):
         """Updates of all tasks, before they are clipped, (n_tasks, size)."""
-        return self.ways_and_intercepts(centres)[0]
+        return self.with_intercepts(centres)[0]
 
-    def ways_and_intercepts(self, centres):
-        """`ways`, and intercepts (n_tasks, n_outputs) of log-losses; zeros of exact models."""
+    def with_intercepts(self, centres):
+        """`at`, and intercepts (n_tasks, n_outputs) of log-losses; zeros of exact models."""
         centred, C = self.centred, self.centred.problem.n_outputs
         everybody = np.arange(centred.table.n_tasks)
         b = np.zeros((len(everybody), C))

@@ -157,7 +157,7 @@ def deviations(updates, centres):
 
 def updates_and_parts(updates, centres):
     """Updates before they are clipped, diagonals of `shown_blocks`: (n_tasks, size) each."""
-    D, b = updates.ways_and_intercepts(centres)
+    D, b = updates.with_intercepts(centres)
     centred = updates.centred
     shown = np.empty((centred.problem.n_outputs, len(D), centred.table.n_features))
     for c, first, last, J in shown_blocks(centred, centres[centred.which] + D, b):
@@ -383,7 +383,7 @@ def exact_errors(updates, centres, rows, weights, estimate, transform, is_held):
     around = rows @ centres
     which, centred.which = centred.which, np.arange(m)
     try:
-        D, b = updates.ways_and_intercepts(around)
+        D, b = updates.with_intercepts(around)
         blocks = list(shown_blocks(centred, around + D, b))
     finally:
         centred.which = which

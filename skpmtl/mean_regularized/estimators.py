@@ -98,7 +98,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         )  # fmt: skip
         billboard.noise_multiplier, billboard.round_delta = plan.noise_multiplier, plan.round_delta
         billboard.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
-        message = f"round %d: noise std %.3g ({plan.noise_over_way:.3g} of the longest way)"
+        message = f"round %d: noise std %.3g ({plan.noise_over_path:.3g} of the longest path)"
         log = self._progress(message, plan.n_rounds)
         self._warn_of_noise(plan, population)
         return publish(plan, billboard, population, to, source, log)
@@ -157,9 +157,9 @@ class MeanFamily(HasCovariates, BaseMTL):
 
     def _warn_of_noise(self, plan, population):
         """Where rounds were set by hand; the rule of clip_norm="auto" knows when to stop."""
-        if plan.noise_over_way > 1.0 and not plan.auto:
+        if plan.noise_over_path > 1.0 and not plan.auto:
             warnings.warn(
-                f"The noise of one round is {plan.noise_over_way:.2g} times as long as the way "
+                f"The noise of one round is {plan.noise_over_path:.2g} times as long as the path "
                 "that all rounds together can make: the shared model is little but noise, whatever "
                 'clip_norm is. Take more tasks, more epsilon, fewer features, or clip_norm="auto".',
                 UserWarning,

@@ -176,9 +176,9 @@ class MeanPlan(Plan, RoundsPlan):
         if self.free_because is not None:
             public["levels"] = f"free: {self.free_because}"
         if self.n_rounds:
-            public["noise over the longest way"] = self.noise_over_way
+            public["noise over the longest path"] = self.noise_over_path
         if self.auto:
-            public |= {"ratio of the rule for the rounds": self.ratio, "way": self.way}
+            public |= {"ratio of the rule for the rounds": self.ratio, "path": self.path}
         return public
 
     def notes(self, made=None):
@@ -254,9 +254,9 @@ class PooledPlan(StructurePlan):
             self.budget_shares = {name: part * (1.0 - share) for name, part in parts}
             self.budget_shares["deviation"] = share
 
-    def shrunk(self, ways, theta, noise_std):
+    def shrunk(self, updates, theta, noise_std):
         """The coefficients of covariates as far as known noise leaves them; see `shrinkage`."""
-        factors = shrinkage(ways, theta, noise_std)[0]
+        factors = shrinkage(updates, theta, noise_std)[0]
         factors[0] = 1.0  # of the constant
         return factors[:, None] * theta
 

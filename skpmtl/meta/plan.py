@@ -333,8 +333,8 @@ class MetaPlan(Plan):
         return self.inner_steps * (self.inner_rate * self.noise_std / batch) ** 2
 
     @property
-    def noise_over_way(self):
-        """Noise of all rounds together over the longest way that they can make; 0 without noise.
+    def noise_over_path(self):
+        """Noise of all rounds together over the longest path that they can make; 0 without noise.
 
         Updates are as long as possible where all gradients of records point the same way, with the
         clip norm. For m tasks of n records, full batches and d numbers that is
@@ -450,7 +450,7 @@ class MetaPlan(Plan):
         if self.relation is not None:
             public["relation"] = self.relation.describe()
         else:
-            public["noise over the longest way"] = self.noise_over_way
+            public["noise over the longest path"] = self.noise_over_path
         return public
 
     @property

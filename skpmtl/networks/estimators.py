@@ -27,8 +27,8 @@ from .steps import LocalSteps
 from .tasks import NetworkTaskSide, personal_networks
 
 __all__ = ["TorchMeanRegClassifier", "TorchMeanRegRegressor"]
-# Noise of all rounds over the longest way, from which on it took much of what shared networks could
-# learn from random numbers, and from public ones.
+# Noise of all rounds over the longest path, from which on it took much of what shared networks
+# could learn from random numbers, and from public ones.
 NOISY, _NOISY_LOADED = 0.25, 1.0
 
 
@@ -429,13 +429,13 @@ class _TorchMeanReg(OfModule, MeanFamily):
             return report
         public = {
             **report.public_inputs,
-            "noise of a round over the longest step": plan.n_rounds * plan.noise_over_way,
-            "noise of all rounds over the longest way": plan.total_noise_over_way,
+            "noise of a round over the longest step": plan.n_rounds * plan.noise_over_path,
+            "noise of all rounds over the longest path": plan.total_noise_over_path,
         }
         return replace(report, public_inputs=public)
 
     def _warn_of_noise(self, plan, population):
-        noise = plan.total_noise_over_way
+        noise = plan.total_noise_over_path
         if noise <= NOISY:
             return
         drawn = self._network_of(population).is_drawn(self)
@@ -443,11 +443,11 @@ class _TorchMeanReg(OfModule, MeanFamily):
             return
         start = "random numbers" if drawn else "the numbers of the module"
         warnings.warn(
-            f"The noise of all rounds is {noise:.2g} times as long as the way that they make where "
-            "the updates of all tasks agree, which they never do: expect it to take much of what "
-            f"the shared network could learn from {start}, or all. Take TorchFeatures and a linear "
-            "model, a module that was trained on public rows, more tasks, more epsilon, or a "
-            "smaller module.",
+            f"The noise of all rounds is {noise:.2g} times as long as the path that they make "
+            "where the updates of all tasks agree, which they never do: expect it to take much of "
+            f"what the shared network could learn from {start}, or all. Take TorchFeatures and a "
+            "linear model, a module that was trained on public rows, more tasks, more epsilon, or "
+            "a smaller module.",
             UserWarning,
             stacklevel=users_line(),
         )

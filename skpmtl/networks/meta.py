@@ -312,9 +312,9 @@ class _TorchMetaInit(OfModule, _MetaInit):
     def _curator(self, population, source):
         plan, network = self._plan(population), self._network_of(population)
         log = self._progress("round %d: %d tasks", plan.n_rounds)
-        if plan.noise_over_way > NOISY:
+        if plan.noise_over_path > NOISY:
             warnings.warn(
-                f"The noise of all rounds is {plan.noise_over_way:.2g} times as long as the way "
+                f"The noise of all rounds is {plan.noise_over_path:.2g} times as long as the path "
                 "that they make where all gradients agree, which they never do: expect an "
                 "initialisation that is no better than none, whatever clip_norm and rates are. "
                 "Take more records or tasks, more epsilon, or a smaller module.",
@@ -422,7 +422,7 @@ random_state, verbose
     torch, which it does not take, have theirs computed one by one.
 
     For d numbers and m tasks of n records the noise of all rounds together is sqrt(d / m) / (n mu)
-    of the way that they make where all gradients agree (twice that with "replace-one"; n = 1 for
+    of the path that they make where all gradients agree (twice that with "replace-one"; n = 1 for
     "local"), whatever clip norm and rates are. It is in the report, among the public inputs, and
     a fit warns where it is above .25.
 

@@ -118,9 +118,9 @@ class BlockGaussian(VectorGaussian):
 
 
 def path(ratio, size, far=False, n_started=1):
-    """Public rule of ``clip_norm="auto"``. -> n_rounds, way
+    """Public rule of ``clip_norm="auto"``. -> n_rounds, path
 
-    Without rounds the centre would be little but noise: nothing is released. `way` is the length
+    Without rounds the centre would be little but noise: nothing is released. `path` is the length
     that clipped updates of all rounds can make together, in lengths of a task's model.
 
     Parameters
@@ -142,8 +142,8 @@ def path(ratio, size, far=False, n_started=1):
     if ratio < _ONE_ROUND:
         more = max(math.sqrt(n_started / _FEW_CLASSES), 1.0)
         return (10, 2.0 * more) if far and ratio * more >= _ROUNDS[0][0] else (n_rounds, 1.0)
-    way = min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
-    return n_rounds, max(way, min(ratio, 100.0)) * min(max(math.sqrt(size) / 10.0, 0.5), 1.0)
+    length = min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
+    return n_rounds, max(length, min(ratio, 100.0)) * min(max(math.sqrt(size) / 10.0, 0.5), 1.0)
 
 
 def columns_within(ratio):
@@ -155,7 +155,7 @@ def columns_within(ratio):
 
 
 def speeds(n_rounds):
-    """Parts of the way of every round: they fall, so that the last rounds add little noise."""
+    """Parts of the path of every round: they fall, so that the last rounds add little noise."""
     v = np.arange(n_rounds, 0, -1, dtype=float)
     return v / v.sum()
 
@@ -197,7 +197,7 @@ class RoundsPlan:
     ratio : float
         m mu / sqrt(d) for replaced tasks, with d numbers of a shared model and m tasks in the
         smallest cluster: of equal rounds, all of the noise together is 2 / ratio times as long as
-        the way that updates can make. Left-out tasks, which need half the noise, have twice the
+        the path that updates can make. Left-out tasks, which need half the noise, have twice the
         ratio, and sampled rounds that of rounds of all tasks with as much noise. Infinite without
         noise.
     auto : bool
@@ -212,7 +212,7 @@ class RoundsPlan:
         releases made of C_t. Together exactly mu.
     mu : float or None
         Of the whole fit; None where tasks are sampled.
-    way : float
+    path : float
     noise_multiplier : float or None
         Std of the noise on the sum of the updates (and counts) over the clip norm; None
         without privacy.
@@ -243,7 +243,7 @@ class RoundsPlan:
         self.epsilon = self.delta = self.round_delta = self.mu = self.scale_mu = None
         self.noise_multiplier = self.scale = None
         self.measures = self.auto and budget is not None
-        self.ratio, self.way, self.n_rounds = math.inf, 1.0, n_rounds
+        self.ratio, self.path, self.n_rounds = math.inf, 1.0, n_rounds
         if budget is None or n_rounds == 0:
             return
         self.epsilon, self.delta = budget
@@ -251,7 +251,7 @@ class RoundsPlan:
         self.groups = groups
         self.ratio = self._ratio(groups.min(), size / len(groups))
         if self.auto:
-            found, self.way = path(self.ratio, size / len(groups), far, n_started)
+            found, self.path = path(self.ratio, size / len(groups), far, n_started)
             self.n_rounds = found if n_rounds is None else n_rounds
         if sampling == "all" or not self.n_rounds:
             self.round_delta = self.delta
@@ -302,11 +302,11 @@ class RoundsPlan:
         """
         if not self.auto:
             return [self.clip_norm] * self.n_rounds
-        return (self.way * (length or 1.0) * speeds(self.n_rounds)).tolist()
+        return (self.path * (length or 1.0) * speeds(self.n_rounds)).tolist()
 
     @property
-    def noise_over_way(self):
-        """Noise of a round over the longest way that all of them can make; 0 without either.
+    def noise_over_path(self):
+        """Noise of a round over the longest path that all of them can make; 0 without either.
 
         sqrt(d sum_t sd_t^2 / T) / sum_t C_t for d numbers and bounds C_t. With T equal rounds of
         all tasks, one of which may be left out, that is sqrt(d / T) / (m mu). Above about 1 the
@@ -320,13 +320,13 @@ class RoundsPlan:
         return float(noise / bounds.sum())
 
     @property
-    def total_noise_over_way(self):
-        """Noise of all rounds together over the longest way that they can make.
+    def total_noise_over_path(self):
+        """Noise of all rounds together over the longest path that they can make.
 
         sqrt(sum_t d sd_t^2) / sum_t C_t: with equal rounds of all tasks, one of which may be left
         out, sqrt(d) / (m mu).
         """
-        return math.sqrt(self.n_rounds) * self.noise_over_way if self.n_rounds else 0.0
+        return math.sqrt(self.n_rounds) * self.noise_over_path if self.n_rounds else 0.0
 
     # ---------------------------------------------------------------------- mechanisms
     def mechanisms(self, clip_norm):

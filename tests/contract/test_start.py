@@ -168,7 +168,7 @@ def test_noise_that_hides_a_mean_leaves_the_start():
     X, y, task = rows()
     noise = {"clip_norm": 1.0, "n_rounds": 5, "unseen_task": "mean", "target_range": (-9, 9)}
     est = PrivateMeanRegMTL(epsilon=0.01, init=START, **SEEDED, **noise)
-    with pytest.warns(UserWarning, match="longest way|of one round is") as caught:
+    with pytest.warns(UserWarning, match="longest path|of one round is") as caught:
         est.fit(X, y, task=task)
     assert {one.filename for one in caught} == {__file__}
     if est.billboard_.shrinkage[0] == 0.0:

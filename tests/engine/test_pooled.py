@@ -27,7 +27,7 @@ def test_updates_lead_to_minima_about_the_pooled_model(classes):
     theta, middle, unit, scale = rng.normal(size=(1, 4)), 18.0, 5.0, 2.0
     if classes:
         middle, unit = 0.0, 1.0
-    D = PooledUpdates(table).ways(theta, middle, unit, scale)
+    D = PooledUpdates(table).at(theta, middle, unit, scale)
     part = 0.3 / 4.0 if classes else 0.05
     for k in range(table.n_tasks):
         rows = slice(table.offsets[k], table.offsets[k + 1])
@@ -50,7 +50,7 @@ def test_a_far_feature_does_not_set_the_strength():
     X[:, 2] = 1e4 + 50.0 * X[:, 2]
     far = TaskTable(X, table.y, table.offsets, table.tasks)
     one, even = (
-        PooledUpdates(far, levels).ways(theta, 18.0, 5.0, 1.0) for levels in (None, TaskLevels(far))
+        PooledUpdates(far, levels).at(theta, 18.0, 5.0, 1.0) for levels in (None, TaskLevels(far))
     )
     for k in range(2):
         rows = slice(table.offsets[k], table.offsets[k + 1])
@@ -61,7 +61,7 @@ def test_a_far_feature_does_not_set_the_strength():
         assert_allclose(even[k], D, rtol=1e-5, atol=1e-8)
         assert np.abs(one[k, [1, 2]]).max() < 1e-3 * np.abs(D[[1, 2]]).max()
     plain = [
-        PooledUpdates(table, levels).ways(theta, 18.0, 5.0, 1.0)
+        PooledUpdates(table, levels).at(theta, 18.0, 5.0, 1.0)
         for levels in (None, TaskLevels(table))
     ]
     assert_allclose(*plain, rtol=1e-12)
@@ -76,7 +76,7 @@ def test_rounds_find_what_single_tasks_cannot_see():
     table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m))
     updates, theta = PooledUpdates(table), np.zeros((1, 4))
     for bound in bounds_of(np.inf, 0.1):
-        D = updates.ways(theta, 6.0, 3.0, 0.5)
+        D = updates.at(theta, 6.0, 3.0, 0.5)
         D *= np.minimum(1.0, bound / np.linalg.norm(D, axis=1))[:, None]
         theta = theta + D.mean(axis=0)
     found = np.append(6.0 + 3.0 * theta[0, 0], 3.0 / 0.5 * theta[0, 1:])
@@ -97,22 +97,22 @@ def test_bounds_fall_to_zero_and_sum_to_a_path():
 def test_forms_of_tables_give_the_same_updates(classes):
     table, theta = table_of(classes=classes), np.full((1, 4), 0.3)
     units = (0.0, 1.0, 1.5) if classes else (18.0, 5.0, 1.5)
-    wanted = PooledUpdates(table).ways(theta, *units)
+    wanted = PooledUpdates(table).at(theta, *units)
     settings = table.y, table.offsets, table.tasks
     options = {"n_classes": table.n_classes}
     tolerance = 0.02  # of updates by steps, and strengths by a curvature that few steps find
     thin = TaskTable(sparse.csr_array(table.X), *settings, **options)
-    assert_allclose(PooledUpdates(thin).ways(theta, *units), wanted, atol=tolerance)
+    assert_allclose(PooledUpdates(thin).at(theta, *units), wanted, atol=tolerance)
     short = TaskTable(table.X.astype(np.float32), *settings, **options)
     assert with_ones(short, 1.5).X.dtype == np.float32
-    assert_allclose(PooledUpdates(short).ways(theta, *units), wanted, atol=1e-4)
+    assert_allclose(PooledUpdates(short).at(theta, *units), wanted, atol=1e-4)
     counts = np.random.default_rng(3).integers(1, 4, size=len(table.y))
     sums = np.add.reduceat(counts, table.offsets[:-1]).astype(float)
     heavy = TaskTable(table.X, *settings, weights=counts.astype(float), masses=sums, **options)
     offsets = np.concatenate([[0], np.cumsum(counts)])[table.offsets]
     picked = np.repeat(np.arange(len(counts)), counts)
     again = TaskTable(table.X[picked], table.y[picked], offsets, table.tasks, **options)
-    both = [PooledUpdates(t).ways(theta, *units) for t in (heavy, again)]
+    both = [PooledUpdates(t).at(theta, *units) for t in (heavy, again)]
     assert_allclose(*both, atol=tolerance)
 
 
@@ -120,9 +120,9 @@ def test_targets_and_units_move_along():
     """Units of the target and of the features change nothing but the units of the model."""
     table, rng = table_of(), np.random.default_rng(4)
     theta = rng.normal(size=(1, 4))
-    wanted = PooledUpdates(table).ways(theta, 18.0, 5.0, 2.0)
+    wanted = PooledUpdates(table).at(theta, 18.0, 5.0, 2.0)
     other = TaskTable(1e3 * table.X, -7.0 + 100.0 * table.y, table.offsets, table.tasks)
-    found = PooledUpdates(other).ways(theta, -7.0 + 1800.0, 500.0, 2000.0)
+    found = PooledUpdates(other).at(theta, -7.0 + 1800.0, 500.0, 2000.0)
     assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
 
 
@@ -132,5 +132,5 @@ def test_a_unit_that_changes_is_noticed():
     updates = PooledUpdates(table)
     for units in ((0.0, 1.0, 1.0), (18.0, 1.0, 1.0), (18.0, 5.0, 1.0), (18.0, 5.0, 2.0)):
         for _ in range(2):
-            found = updates.ways(theta, *units)
-            assert_allclose(found, PooledUpdates(table).ways(theta, *units), rtol=1e-12)
+            found = updates.at(theta, *units)
+            assert_allclose(found, PooledUpdates(table).at(theta, *units), rtol=1e-12)

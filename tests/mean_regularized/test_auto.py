@@ -382,7 +382,7 @@ def test_tasks_of_many_classes_go_further_from_a_public_start():
             est = PrivateMeanRegMTLClassifier(epsilon=epsilon, init=init, **given)
             public = est.fit(X, y, task=np.repeat(range(m), 8)).privacy_.public_inputs
             found[epsilon, init is None] = (
-                public.get("n_rounds", 0), public.get("way"), est.privacy_.epsilon
+                public.get("n_rounds", 0), public.get("path"), est.privacy_.epsilon
             )  # fmt: skip
     # Ratios .5, 1.1 and 2.7: below 1.5 nothing is released, but half of that is enough for a start.
     assert [found[epsilon, True][0] for epsilon in (0.3, 0.7, 2.0)] == [0, 0, 10]

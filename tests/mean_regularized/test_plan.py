@@ -57,7 +57,7 @@ def test_releases_of_rounds_cost_the_budget(adjacency, quantile, share, aside):
     assert spent == pytest.approx(gdp_epsilon(mu, 1e-5))
     spent = epsilon_of_rounds(plan.noise_multiplier, T, "all", 1.0, 1e-5, adjacency, before=0.7)
     assert spent == pytest.approx(gdp_epsilon(math.hypot(mu, 0.7), 1e-5))
-    assert not plan.auto and not plan.measures and plan.way == 1.0 and plan.scale is None
+    assert not plan.auto and not plan.measures and plan.path == 1.0 and plan.scale is None
     assert plan.bounds(5.0) == [clip] * T
 
 
@@ -114,16 +114,16 @@ def test_ratio_and_noise_over_the_way(adjacency):
     ratio = 2.0 / REACH[adjacency] * m * mu / math.sqrt(d)
     assert plan.ratio == pytest.approx(ratio)
     # All of the noise together is 2 / ratio times as long as the way, so one round's is less.
-    assert plan.noise_over_way == pytest.approx(2.0 / ratio / math.sqrt(T))
+    assert plan.noise_over_path == pytest.approx(2.0 / ratio / math.sqrt(T))
     if adjacency == "zero-out":
-        assert plan.noise_over_way == pytest.approx(math.sqrt(d / T) / (m * mu))
+        assert plan.noise_over_path == pytest.approx(math.sqrt(d / T) / (m * mu))
     # With clusters that of the smallest one, which has its part of the numbers.
     groups = np.array([200, 100])
     parts = RoundsPlan(m, 2 * d, BUDGET, T, adjacency=adjacency, clip_norm=0.2, groups=groups)
     assert parts.ratio == pytest.approx(ratio / 3)
-    assert parts.noise_over_way == pytest.approx(3 * plan.noise_over_way)
+    assert parts.noise_over_path == pytest.approx(3 * plan.noise_over_path)
     for nothing in (RoundsPlan(m, d, None, T), RoundsPlan(m, d, BUDGET, 0)):
-        assert nothing.noise_over_way == 0.0 and nothing.ratio == math.inf
+        assert nothing.noise_over_path == 0.0 and nothing.ratio == math.inf
         assert nothing.entries(nothing.bounds() if nothing.n_rounds else []) == []
     # Servers: P of them have mu / sqrt(P).
     servers = RoundsPlan(m, d, BUDGET, T, clip_norm=0.2, noise_parties=NoiseParties(4))
@@ -173,14 +173,14 @@ def test_the_rule_for_rounds_and_their_way():
     assert rounds.path(2.0, 100, far=True, n_started=10) == (10, 2.0)
     plan = RoundsPlan(1000, 4, BUDGET, None)
     n_rounds, way = rounds.path(plan.ratio, 4)
-    assert (plan.n_rounds, plan.way) == (n_rounds, way)
+    assert (plan.n_rounds, plan.path) == (n_rounds, way)
     bounds = np.array(plan.bounds(3.0))
     assert bounds.sum() == pytest.approx(3.0 * way)
     assert bounds[0] == pytest.approx(n_rounds * bounds[-1])  # falls linearly
     np.testing.assert_allclose(np.diff(bounds), -bounds[-1])
     assert sum(plan.bounds()) == pytest.approx(way)
     fewer = RoundsPlan(1000, 4, BUDGET, 3)
-    assert fewer.n_rounds == 3 and fewer.way == way
+    assert fewer.n_rounds == 3 and fewer.path == way
     nothing = RoundsPlan(2, 400, (0.1, 1e-5), None)
     assert nothing.n_rounds == 0 and nothing.noise_multiplier is None
     assert nothing.mu == pytest.approx(gdp_mu(0.1, 1e-5)) and nothing.scale is None
@@ -259,12 +259,12 @@ def test_what_a_plan_says():
     public = plan.public_inputs()
     assert (public["n_tasks"], public["n_numbers"], public["n_rounds"]) == (400, 6, 7)
     assert public["clip_norm"] == 0.5 and public["denominator"] == 400.0
-    assert public["noise over the longest way"] == plan.noise_over_way
-    assert "way" not in public and "clusters" not in public and "relation" not in public
+    assert public["noise over the longest path"] == plan.noise_over_path
+    assert "path" not in public and "clusters" not in public and "relation" not in public
     assert plan.notes() == {} and plan.scheme().startswith("all tasks in every round; ")
     auto = plan_of()
     public = auto.public_inputs()
-    assert public["clip_norm"] == "auto" and public["way"] == auto.way
+    assert public["clip_norm"] == "auto" and public["path"] == auto.path
     assert public["ratio of the rule for the rounds"] == auto.ratio
     assert auto.scale is not None and auto.notes()["unit of the updates"].startswith("a histogram")
     assert "4% of the squared budget" in auto.notes()["unit of the updates"]
@@ -316,9 +316,9 @@ def test_shared_models_of_classes_are_far():
     """Their rule goes further; a mean of numbers does not."""
     plan = plan_of(n_tasks=100, size=25, epsilon=0.6)
     assert 1.5 < plan.ratio < 4.0
-    assert (plan.n_rounds, plan.way) == (1, 1.0)
+    assert (plan.n_rounds, plan.path) == (1, 1.0)
     far = plan_of(PrivateMeanRegMTLClassifier(), n_tasks=100, size=25, epsilon=0.6)
-    assert (far.n_rounds, far.way) == (10, 2.0)
+    assert (far.n_rounds, far.path) == (10, 2.0)
 
 
 def test_columns_of_relations_follow_from_the_ratio():

@@ -134,7 +134,7 @@ def test_the_report_names_the_start_and_the_noise_over_the_way():
     inputs = est.privacy_.public_inputs
     assert inputs["init"] == "public model of 4 coefficients"
     expected = np.sqrt(D / 9) / (M * gdp_mu(2.0, est.privacy_.delta))
-    assert inputs["noise over the longest way"] == pytest.approx(expected, rel=1e-6)
+    assert inputs["noise over the longest path"] == pytest.approx(expected, rel=1e-6)
     assert "init=" in est.privacy_.assumptions[-1]
     assert "init" not in PrivateFedAvg(tasks=TASKS).fit(X, y, task=task).privacy_.public_inputs
 

@@ -126,7 +126,7 @@ def test_noise_of_the_initialisation_and_over_its_way(cls, n_classes, outputs, l
     assert plan.noise_of_init() == pytest.approx(numbers * 0.7**2 * total * part)
     way = 2 * plan.weights.sum() * 5 * 0.2 * 0.5
     noise = math.sqrt(numbers * 2 * np.sum(plan.weights**2 * one))
-    assert plan.noise_over_way == pytest.approx(noise / way)
+    assert plan.noise_over_path == pytest.approx(noise / way)
     root = math.sqrt(numbers)
     plan.noise_step = np.array([0.01, 0.02, 0.03])  # a coarse grid, so that rounding counts
     moved = 5 * (0.5 + root * plan.noise_step / (SIZES // np.ceil(SIZES / 5) if batches else SIZES))
@@ -145,12 +145,12 @@ def test_full_batches_of_equal_tasks_have_noise_of_their_number_over_the_way():
     for adjacency, factor in REACH.items():
         plan = plan_of(sizes=[20] * 9, adjacency=adjacency, delta=1e-5)
         expected = factor * math.sqrt(4 / 9) / (20 * gdp_mu(1.0, 1e-5))
-        assert plan.noise_over_way == pytest.approx(expected, rel=1e-6)
+        assert plan.noise_over_path == pytest.approx(expected, rel=1e-6)
 
 
 def test_without_a_budget_there_is_no_noise():
     plan = plan_of(epsilon=None)
-    assert plan.noise_of_init() == 0.0 and plan.noise_over_way == 0.0 and plan.mode is None
+    assert plan.noise_of_init() == 0.0 and plan.noise_over_path == 0.0 and plan.mode is None
     assert np.isinf(plan.longest_updates()).all() and plan.noise_multiplier is None
     told = plan.task(0)
     assert told["epsilon"] == math.inf and told["delta"] == told["noise_multiplier"] == 0.0
@@ -273,7 +273,7 @@ def test_updates_of_a_relation_move_the_starts_of_all_tasks_by_as_much(mode):
         assert noise.tolist() == [0.0] * 3
         return
     assert plan.public_inputs()["relation"] == plan.relation.describe()
-    assert "noise over the longest way" not in plan.public_inputs()
+    assert "noise over the longest path" not in plan.public_inputs()
     one = plan.noise_std**2
     if mode == "task-global":
         one = 5 * (0.2 * plan.noise_std / plan.sizes) ** 2
@@ -316,7 +316,7 @@ def test_what_a_plan_says():
     assert public["n_tasks"] == 3 and public["n_features"] == 4 and public["clip_norm"] == 0.5
     assert public["inner_steps"] == 5 and public["inner_learning_rate"] == 0.2
     assert public["n_rows, for noise and weights"] == "7 to 30" and public["batch_size"] is None
-    assert public["noise over the longest way"] == plan.noise_over_way
+    assert public["noise over the longest path"] == plan.noise_over_path
     assert not {"max_rows_per_unit", "target_range", "feature_range"} & set(public)
     assert plan.scheme().endswith("all records of a task in every step")
     assert "visits" in public and "each 3 times" in plan_of(visits=3).scheme()

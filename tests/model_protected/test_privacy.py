@@ -221,7 +221,7 @@ def test_rounds_of_a_relation_go_far_where_they_are_few():
     for epsilon in (0.1, 1.5, 1000.0):
         est = skpmtl.MPMTLLowRank(epsilon=epsilon, delta=1e-5)
         rounds = plans.rounds_of(est, Population(np.arange(m), d), 3)
-        found.append(None if rounds is None else (rounds.n_rounds, rounds.way))
+        found.append(None if rounds is None else (rounds.n_rounds, rounds.path))
         if rounds is not None:
             mu = MomentPlan(est, Population(np.arange(m), d)).mu * math.sqrt(0.35)
             assert rounds.mu == pytest.approx(mu) and rounds.size == 3 * d

@@ -184,7 +184,7 @@ def test_a_fit_that_is_little_but_noise_warns(privacy):
             est.fit(X, y, task=task)
         told = [one for one in caught if "noise of all rounds" in str(one.message)]
         report = est.privacy_
-        way = report.public_inputs["noise over the longest way"]
+        way = report.public_inputs["noise over the longest path"]
         reach = 2.0 if privacy == "local" else 1 / 20
         assert_allclose(way, np.sqrt(3 / 6) * reach / report.mu, rtol=1e-3)
         assert bool(told) == (way > 0.25)

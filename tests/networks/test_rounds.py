@@ -499,7 +499,7 @@ def test_a_fit_says_before_it_asks_that_noise_exceeds_its_way():
         planned = est._planned_report(population).public_inputs
         mu = gdp_mu(epsilon, min(1e-5, 1 / m**2))
         way = np.sqrt(size) / (m * mu)
-        assert planned["noise of all rounds over the longest way"] == pytest.approx(way, rel=1e-6)
+        assert planned["noise of all rounds over the longest path"] == pytest.approx(way, rel=1e-6)
         step = planned["noise of a round over the longest step"]
         assert step == pytest.approx(
             2.0 * way, rel=1e-6

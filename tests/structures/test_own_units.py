@@ -56,11 +56,11 @@ def test_units_are_lengths_of_models_and_move_along():
         assert found.units[k] == pytest.approx(np.linalg.norm(w), rel=1e-6)
         around = np.linalg.solve(A + strong, Z.T @ t + strong @ (found.units[k] * centre))
         way = around / found.units[k] - centre
-        assert_allclose(found.ways(centre)[k], way, rtol=1e-6)
+        assert_allclose(found.updates(centre)[k], way, rtol=1e-6)
     plain = evidence(True, np.ones(M))
     assert_allclose(found.units, UNITS * plain.units, rtol=1e-9)
-    assert_allclose(found.ways(centre), plain.ways(centre), rtol=1e-6, atol=1e-9)
-    assert_allclose(evidence(False).ways(centre)[3] + centre, found.around(
+    assert_allclose(found.updates(centre), plain.updates(centre), rtol=1e-6, atol=1e-9)
+    assert_allclose(evidence(False).updates(centre)[3] + centre, found.around(
         centre, found.prior_scales, 1e-3)[0][3], rtol=1e-9)  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_a_task_that_tells_nothing_sends_nothing():
     table = TaskTable(X, y, np.arange(0, len(y) + 1, 8), np.arange(M))
     found = Evidence(table, M, fit_intercept=True, own_units=True)
     assert found.units[2] == 0.0
-    assert_array_equal(found.ways(np.ones(D))[2], np.zeros(D))
+    assert_array_equal(found.updates(np.ones(D))[2], np.zeros(D))
 
 
 def test_lengths_need_more_than_half_of_the_tasks():
