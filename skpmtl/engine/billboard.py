@@ -280,12 +280,18 @@ class StructureBillboard(OfModels):
         `priors`: None, those of the structures. `parts`: as of `TaskLevels.intercepts`.
         """
         W, b = self.subtract_init(W, b)
+        W = W if self.column_scale is None else W * self.column_scale
         level = free_level if evidence.settings["fit_intercept"] else None
         if self.level is not None:
             levels = TaskLevels(evidence.table)
             level = partial(levels.class_posterior, W, self.level, parts=parts)
         priors = evidence.class_priors(self.structures) if priors is None else priors
-        return class_posterior(evidence.table, W, b, priors, level)
+        found = class_posterior(evidence.table, W, b, priors, level)
+        if self.column_scale is not None:
+            by = np.append(1.0 / self.column_scale, 1.0)
+            found["posterior_shift_"] *= by
+            found["covariance_"] *= by[:, None] * by
+        return found
 
     def posterior(self, table, *, fit_intercept, width=None):
         settings = {"fit_intercept": fit_intercept}

@@ -207,7 +207,8 @@ class StructurePlan(Plan):
         self.levels = not self.silent and self._looks_for_levels(est)
         self.looks_once, self.columns_from = False, _OF_COLUMNS
         self.is_sparse = population.is_sparse
-        self.scales_columns = self.levels and not self.log_loss and d > 1
+        able = not self.log_loss or (est._classification and not self.private)
+        self.scales_columns = self.levels and able and d > 1
         self.few_rows = (
             self.levels
             and not self.log_loss

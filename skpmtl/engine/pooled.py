@@ -27,7 +27,7 @@ _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
 # go far from it: their mean is no pooled model.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.3
 # Without noise: the same over the rows of a task, and the size of the column of ones.
-_EXACT_ROWS, _FREE_LEVELS = 5.0, 4.0
+_EXACT_ROWS, _EXACT_ROWS_OF_CLASSES, _FREE_LEVELS = 5.0, 15.0, 4.0
 _EVEN = 10.0  # median variances of features, which the curvature is at most with `levels`
 
 
@@ -114,13 +114,15 @@ class PooledUpdates:
             return CentredTasks(wide, problem, self.which, least=least)
 
         centred = centred_tasks(1.0)
-        strength = _STRENGTH_OF_CLASSES if table.has_log_loss else _STRENGTH
+        strength, rows = _STRENGTH, _EXACT_ROWS
+        if table.has_log_loss:
+            strength, rows = _STRENGTH_OF_CLASSES, _EXACT_ROWS_OF_CLASSES
         curvature = centred.smoothness
         if self.levels is not None:
             most = _EVEN * self.levels.variances() / scale**2
             curvature = np.fmin(curvature, most * centred.bends)
         if self.exact:
-            strength = strength + _EXACT_ROWS / table.support
+            strength = strength + rows / table.support
             centred = None  # one copy of the rows at a time
             centred = centred_tasks(_FREE_LEVELS)
         centred.prox_strength = np.maximum(strength * curvature, 1e-8)

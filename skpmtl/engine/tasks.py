@@ -214,7 +214,8 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
     def pooled(self):
         if self._pooled_updates is None:
             capped = self.plan.cap_curvature
-            exact = capped and not (self.plan.private or self.table.has_log_loss)
+            exact = not self.plan.private and (capped or self.table.n_classes > 0)
+            exact = exact and self.table.loss != "poisson"  # whose tasks no hyperplane separates
             levels = self.levels if capped else None
             related = self.plan.relation is not None
             self._pooled_updates = PooledUpdates(self.table, levels, exact, related)

@@ -392,8 +392,8 @@ class MeanRegularized(WideSparse, MeanFamily):
     # ------------------------------------------------------------------ pooled levels
     def _free_because(self, population):
         """Why levels of tasks are not looked for, by parameters; None where they may be."""
-        if not self._is_private() and (self._classification or self.standard_errors):
-            return "a fit without a budget is exact for classes, and with standard_errors=True"
+        if not self._is_private() and self.standard_errors:
+            return "standard errors without a budget are those of the exact fit"
         for name in ("lam", "clip_norm", "n_rounds"):
             if not isinstance(getattr(self, name), str):
                 return f"{name}={getattr(self, name)!r} is of the rounds with free levels"
@@ -746,7 +746,7 @@ _DOC = """{summary}
         `clusters`, ``task_weight="samples"``, ``fit_intercept=False``, more than two classes,
         sparse rows with more than 2^20 coefficients; with `relation` but for squared loss with a
         budget, `target_range`, and neither `standard_errors` nor intervals of new tasks; and
-        without a budget with classes, `standard_errors`, or where no window of levels stands out.
+        without a budget with `standard_errors`, or where no window of levels stands out.
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum where
         levels are free, otherwise the same algorithm without noise.
@@ -904,7 +904,8 @@ _DOC = """{summary}
     `skpmtl.engine.levels`, `skpmtl.engine.pooled` and, for the accounting, `skpmtl.engine.plan`.
     Tasks also vote on whether their columns differ by orders of magnitude, for 2 % of the squared
     budget at most. Then their scales are released (`skpmtl.engine.columns`), for 40 % of what the
-    rounds have, and all that follows is about scaled columns; not with log-losses.
+    rounds have, and all that follows is about scaled columns; not with counts, nor with classes
+    under a budget.
 
     Rounds lead to a spatial median of the models of the tasks, not to their mean, and standard
     errors are about that: the sandwich of an M-estimator (`skpmtl.mean_regularized.errors`).

@@ -7,7 +7,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skpmtl import PrivateMeanRegMTL, PrivateMTL, load_billboard, save_billboard
+from skpmtl import (
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateMTL,
+    PrivateMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
 from skpmtl.engine.columns import (
     octaves_of_columns,
     scales_of,
@@ -108,6 +115,24 @@ def test_fits_do_not_depend_on_the_units_of_columns(cls, epsilon):
     assert_allclose(moved.covariance_ * by[:, None] * by, est.covariance_, rtol=1e-7)
     again = est.personalize(X, y, task=task)
     assert_allclose(again.coef_, est.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("cls", [PrivateMTLClassifier, PrivateMeanRegMTLClassifier])
+def test_models_of_classes_do_not_depend_on_units_either(cls):
+    """Without a budget, with which the scales of columns would have to be paid for."""
+    X, y, task = tasks()
+    y, other = y > 0, 2.0 ** np.array([-3.0, 6.0, 2.0, 0.0])
+    est, moved = (cls(epsilon=None).fit(X * by, y, task=task) for by in (1.0, other))
+    assert np.abs(np.log2(est.billboard_.column_scale / UNITS)).max() <= 1.0
+    by = np.append(other, 1.0)
+    assert_allclose(moved.coef_ * other, est.coef_, rtol=1e-6, atol=1e-12)
+    assert_allclose(moved.posterior_shift_ * by, est.posterior_shift_, rtol=1e-6, atol=1e-9)
+    assert_allclose(moved.covariance_ * by[:, None] * by, est.covariance_, rtol=1e-6, atol=1e-12)
+    plain = cls(epsilon=None).fit(X / UNITS, y, task=task)  # whose columns are of one unit
+    p, q = plain.predict_proba(X / UNITS, task=task), est.predict_proba(X, task=task)
+    assert np.abs(p - q).mean() < 0.03
+    again = est.personalize(X, y, task=task)
+    assert_allclose(again.predict_proba(X, task=task), q, rtol=1e-6)
 
 
 def test_models_are_those_of_scaled_columns(tmp_path):

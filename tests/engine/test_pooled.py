@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy import sparse
+from scipy.special import expit
 
+from skpmtl import PrivateMeanRegMTLClassifier, PrivateMTLClassifier
 from skpmtl.engine.levels import TaskLevels
 from skpmtl.engine.pooled import N_ROUNDS, PLAIN_ROUNDS, PooledUpdates, bounds_of, with_ones
 from skpmtl.tables.table import TaskTable
@@ -81,6 +83,18 @@ def test_rounds_find_what_single_tasks_cannot_see():
         theta = theta + D.mean(axis=0)
     found = np.append(6.0 + 3.0 * theta[0, 0], 3.0 / 0.5 * theta[0, 1:])
     assert_allclose(found, [7.0, 1.5, -2.0, 0.0], atol=0.05)
+
+
+@pytest.mark.parametrize("cls", [PrivateMTLClassifier, PrivateMeanRegMTLClassifier])
+def test_few_rows_do_not_stretch_the_pooled_model_of_classes(cls):
+    """Classes of four rows are separable: minima about a model go far from it, and did so on
+    average, to slopes twice as long."""
+    rng, m, slopes = np.random.default_rng(0), 400, np.array([1.0, -0.6, 0.0, 0.4])
+    task, X = np.repeat(np.arange(m), 4), rng.normal(size=(4 * m, 4))
+    y = rng.uniform(size=4 * m) < expit(X @ slopes + 0.5 * rng.normal(size=m)[task])
+    level = cls(epsilon=None).fit(X, y, task=task).billboard_.level
+    assert np.linalg.norm(level.coef - slopes) < 0.5 * np.linalg.norm(slopes)
+    assert level.spread < 0.7
 
 
 def test_bounds_fall_to_zero_and_sum_to_a_path():
