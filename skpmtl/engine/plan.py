@@ -333,7 +333,7 @@ class StructurePlan(Plan):
     def compares_shapes(self):
         """Whether tasks vote on a low-rank shape against a sparse one, unless about a mean."""
         both = {"low-rank", "sparse"} <= set(self.structures) and "contest 2" in self.budget_shares
-        if not both or self.classification:
+        if not both or self.log_loss:
             return False
         noise = self._reach(4.0, 2.0) / self.mu_of(("contest 2", 0.5))
         return self.n_tasks >= _CLEAR_SHAPES * noise
