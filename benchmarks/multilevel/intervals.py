@@ -101,6 +101,7 @@ def main(arguments=None):
     )
     parser.add_argument("--coverage", type=float, default=0.9)
     add_options(parser, OUTPUT)
+    parser.set_defaults(splits=6)
     options = parser.parse_args(arguments)
     cells = read(options.output)
     for table, sample, estimator, epsilon, key in missing(options, cells, (MIXED,)):
