@@ -195,6 +195,7 @@ class TaskIndexed(Documented, BaseEstimator):
         locate(table.tasks, self.tasks_)  # strings among integers are refused here
         return self._encoded(table, getattr(self, "classes_", None), new=True)[0]
 
+    @np.errstate(all="ignore")  # products of weights may overflow, which depends on rows, too
     def _encoded(self, table, classes=None, *, new=False):
         """-> the table with its targets as numbers and weights in units of rows, classes
 
@@ -633,9 +634,10 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     def _personal_models(self, table):
         """`Personal`, with the mean model or zero where a model is not finite."""
         with np.errstate(all="ignore"):
-            personal = Personal(*self._personalize_table(bound_values(table)))
+            table = bound_values(table)
+            personal = Personal(*self._personalize_table(table))
+            extras = {**personal.extras, **self._posterior_of(table, self.billboard_)}
         models = self._finite_models(personal.coef, personal.intercept)
-        extras = {**personal.extras, **self._posterior_of(bound_values(table), self.billboard_)}
         if not len(table.absent):
             return Personal(*models, extras)
         # Of tasks that are new to the billboard, whatever it has for those that it was made with.

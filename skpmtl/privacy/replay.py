@@ -319,7 +319,8 @@ def _queries(first, second, changed):
             left, right = (
                 q.contributions[name][np.isin(q.positions, same)] for q in (a, b)
             )  # fmt: skip
-            if not np.allclose(left, right, rtol=_SAME, atol=_SAME * np.abs(left).max(initial=0)):
+            size = np.abs(left[np.isfinite(left)]).max(initial=0)
+            if not np.allclose(left, right, _SAME, _SAME * size, equal_nan=True):
                 text = f"Query: {name!r} of other tasks in {where} depends on the rows of this one."
                 found.setdefault((name, "contributions"), text)
     yield from found.values()

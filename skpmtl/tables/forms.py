@@ -424,7 +424,8 @@ def read_training(
         return TaskTable(
             matrix, y, offsets, labels, order, order, absent=absent, weights=weights
         ), form
-    matrix = table_matrix(matrix, order, kept_columns(estimator, matrix, form.columns), dtype)
+    kept, bounded = kept_columns(estimator, matrix, form.columns), fitted is not None
+    matrix = table_matrix(matrix, order, kept, dtype, bounded or estimator._is_private())
     return TaskTable(matrix, y, offsets, labels, order=order, absent=absent, weights=weights), form
 
 
@@ -499,11 +500,11 @@ def _wide_table(estimator, matrix, y, names, tasks, fitted, weights=None):
     ), form
 
 
-def table_matrix(X, order=None, dropped=(), dtype=np.float64):
+def table_matrix(X, order=None, dropped=(), dtype=np.float64, bounded=False):
     """Rows of type `dtype` in C order, or CSR of float64, or those in `order`; at most one copy.
 
     `dropped` are the positions of columns of ids that X still has. ValueError for numbers that
-    float32 cannot hold.
+    float32 cannot hold; where values are `bounded` afterwards they are infinite.
     """
     if sparse.issparse(X):
         X = sparse.csr_matrix(X, dtype=np.float64)
@@ -515,7 +516,7 @@ def table_matrix(X, order=None, dropped=(), dtype=np.float64):
     ends = [-1, *sorted(dropped), width]
     out = np.empty((n, width - len(dropped)), dtype)
     try:
-        with np.errstate(over="raise", under="ignore"):
+        with np.errstate(over="ignore" if bounded else "raise", under="ignore"):
             step = _rows_at_a_time(X)
             for start in range(0, n, step):
                 part = slice(start, start + step)

@@ -239,6 +239,35 @@ def test_sparse_rows(name, epsilon):
             assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
 
 
+def test_what_float32_cannot_hold_is_bounded_where_rows_are_private():
+    X, y, task = extreme("all 1e+150")
+    for epsilon in (1.0, None):
+        est = make("mean", False, epsilon, dtype="float32")
+        if epsilon is None:
+            with pytest.raises(ValueError, match="Scale the features"):
+                est.fit(X, y, task=task)
+            continue
+        with strict():
+            est.fit(X, y, task=task)
+            est.personalize(X, y, task=task + 100)
+        assert np.isfinite(est.coef_).all()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"loss": "poisson"}, {"class_weight": "balanced"}, {"class_weight": {0: 1e10, 1: 1.0}}],
+)
+@pytest.mark.parametrize("value", [1.7e308, 5e-324])
+def test_weights_and_exposures_of_one_task_raise_no_warning(options, value):
+    X, y, task = rows_of_tasks()
+    weights, classify = np.where(task == BAD, value, 1.0), "loss" not in options
+    y = (y > 0).astype(float) if classify else np.rint(np.exp(np.clip(y, 0.0, 3.0)))
+    with strict():
+        est = make("mean", classify, 1.0, **options).fit(X, y, task=task, sample_weight=weights)
+        est.personalize(X, y, task=task + 100, sample_weight=weights)
+    assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+
+
 @pytest.mark.parametrize("name", ["low rank", "mean", "meta"])
 def test_shards_agree_with_one_table(tmp_path, name):
     X, y, task = extreme("all 1e+300")

@@ -23,6 +23,7 @@ from skpmtl.privacy import audit, moments, noise_source
 from skpmtl.privacy.replay import (
     _more_noise,
     _noise,
+    _queries,
     _sensitivities,
     changed_tasks,
     differing,
@@ -445,3 +446,17 @@ def test_the_release_that_is_nearest_to_its_bound_is_returned():
     # Of the vectors that one release adds noise to, the farthest counts.
     several = tape([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), tape([[0.0, 1.0], [1.0, 6.0], [2.0, 2.5]])
     assert _sensitivities(*several, "replace-one")[1] == (5.0, 2.0)
+
+
+def test_numbers_that_tasks_lack_are_the_same_and_others_are_not():
+    def asked(*sent):
+        public = {"statistic": "scale"}
+        query = SimpleNamespace(
+            public=public, positions=np.arange(3), contributions={"scale": np.array(sent)}
+        )
+        return SimpleNamespace(queries=[query])
+
+    first = asked(4.0, np.nan, 2.0)  # a task of one row has no scale
+    assert list(_queries(first, asked(8.0, np.nan, 2.0), [0])) == []
+    for other in (asked(4.0, np.nan, 2.0 + 1e-6), asked(4.0, 1.0, 2.0), asked(4.0, np.nan, np.inf)):
+        assert "of other tasks in query 1" in next(_queries(first, other, [0]))
