@@ -133,6 +133,8 @@ class Site(Account):
         if self.study.noise_sites is not None:
             raise Refusal("in this study sites add the noise")
         total = self.study.questions[statistic].total
+        if pick is not None and not total.is_noisy:  # the sum of few would show what they sent
+            raise Refusal("secure sums of this study are over all tasks")
         positions = self.positions if pick is None else np.intersect1d(self.positions, pick)
         if not len(positions):
             return np.zeros(total.size)

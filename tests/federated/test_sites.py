@@ -315,6 +315,16 @@ def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, chang
     assert not (site.folder / "state.npz").exists()
 
 
+def test_secure_sums_are_not_of_tasks_that_a_curator_chooses(tmp_path):
+    study = study_of("rounds", secure_sum=3)
+    site, one = site_of(study, tmp_path), np.array(PARTS[0][:1])
+    query = 0, "update", {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0}
+    with pytest.raises(Refusal, match="over all tasks"):
+        site.total(*query, one, "run")
+    assert site.last() == -1
+    assert site.total(*query, run="run").any()
+
+
 @pytest.mark.parametrize(
     "case, replayed",
     [
