@@ -16,7 +16,7 @@ import numpy as np
 from scipy import sparse
 
 from ..local.centred import CentredTasks, Problem
-from ..local.grams import FEW
+from ..local.grams import are_few
 from ..local.updates import ProximalUpdates
 from ..tables.table import array_in_file
 
@@ -106,7 +106,7 @@ class PooledUpdates:
         # A triangle of d (d + 1) / 2 numbers, which is all that a round reads, is less than n rows
         # of d. Matrices of rows have loops of their own, which a small table need not compile.
         d = table.n_features + 1
-        least = 1 if table.n_tasks * d * d <= FEW else (d + 1) // 2
+        least = 1 if are_few(table, d) else (d + 1) // 2
         problem = Problem(loss, 1, False)
 
         def centred_tasks(one):

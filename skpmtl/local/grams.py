@@ -191,11 +191,22 @@ def task_inverses(table, problem, scale, rho):
         yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)
 
 
-def packed_task_inverses(table, problem, scale, rho):
-    """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2)."""
+def are_few(table, width):
+    """Whether a matrix of this width for each task are few numbers.
+
+    All listed tasks count: whether one of them has rows must not move the last bits of the others.
+    """
+    return (table.n_tasks + len(table.absent)) * width**2 <= FEW
+
+
+def packed_task_inverses(table, problem, scale, rho, few):
+    """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2).
+
+    `few`: without a loop of their own; see `are_few`.
+    """
     d = table.n_features
     places = np.ravel_multi_index(np.tril_indices(d), (d, d))
-    if table.n_tasks * d * d <= FEW:
+    if few:
         for first, last, inverse, h in task_inverses(table, problem, scale, rho):
             yield first, last, inverse.reshape(-1, d * d).take(places, axis=1), h
         return

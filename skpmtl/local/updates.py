@@ -9,7 +9,7 @@ from .._runtime.threads import in_order, run_blocks
 from ..privacy.mechanisms import clip_rows
 from ..tables.table import array_in_file
 from .centred import share_of_centre
-from .grams import NARROW, packed_task_inverses
+from .grams import NARROW, are_few, packed_task_inverses
 
 _KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 
@@ -68,7 +68,8 @@ class ProximalModels:
         share = share if unit is None else share * unit
         if self.matrices is None:
             total = strength[tasks] + problem.ridge
-            blocks = packed_task_inverses(long, problem, centred.scale[tasks], total)
+            few = are_few(table, d)
+            blocks = packed_task_inverses(long, problem, centred.scale[tasks], total, few)
             matrices, size, triangles = None, d * (d + 1) // 2, self._triangles()
             n_long = len(tasks) * size
             numbers = n_long + int(triangles.sum())

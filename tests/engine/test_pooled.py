@@ -9,6 +9,7 @@ from scipy.special import expit
 from skpmtl import PrivateMeanRegMTLClassifier, PrivateMTLClassifier
 from skpmtl.engine.levels import TaskLevels
 from skpmtl.engine.pooled import N_ROUNDS, PLAIN_ROUNDS, PooledUpdates, bounds_of, with_ones
+from skpmtl.local import grams
 from skpmtl.tables.table import TaskTable
 
 
@@ -43,6 +44,18 @@ def test_updates_lead_to_minima_about_the_pooled_model(classes):
         assert 0.7 * part < strength / curvature < (1.3 if classes else 1.06) * part
         size = np.linalg.norm(gradient)
         assert np.linalg.norm(gradient + strength * D[k]) < (0.15 if classes else 1e-6) * size
+
+
+def test_a_task_without_rows_moves_no_bit_of_the_others(monkeypatch):
+    """Also where the tasks with rows alone have few matrices, and all that are listed many."""
+    monkeypatch.setattr(grams, "FEW", 5 * 12**2 - 1)
+    table, theta = table_of((40, 9, 5, 30, 7), d=11), np.full((1, 12), 0.1)
+    n = table.offsets[4]
+    other = TaskTable(
+        table.X[:n], table.y[:n], table.offsets[:5], table.tasks[:4], absent=table.tasks[4:]
+    )
+    sent, again = (PooledUpdates(each).updates(theta, 18.0, 5.0, 1.0) for each in (table, other))
+    np.testing.assert_array_equal(again, sent[:4])
 
 
 def test_a_far_feature_does_not_set_the_strength():
