@@ -120,6 +120,7 @@ def replayed(case, other):
 
 
 @every(CASES)
+@pytest.mark.spread(150)
 def test_only_releases_depend_on_a_neighbour(case):
     """The report counts and names them, and says what is public, or why nothing is released."""
     course, ratio = replayed(case, neighbour)
@@ -199,7 +200,7 @@ def _valid(case, rows):
         if _valid(case, rows)
     ],
 )  # fmt: skip
-@pytest.mark.spread(31)
+@pytest.mark.spread(20)
 def test_adversarial_neighbours(case, rows):
     def other(case, data):
         X, y, task = data
@@ -371,6 +372,7 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
 
 
 @every(case for case in LONG if not {"clusters", "relation"} & {*case.name.split("-")})
+@pytest.mark.spread(104)
 def test_unseen_tasks_get_the_mean_model_or_an_error(case):
     est, data = fitted(case)
     X, strange = rows_of(case, data)[0][:5], [99] * 5
@@ -559,12 +561,12 @@ class Bounded(Sites):
 
 @every(
     first_of_every_form(
-        case
+        replace(case, marks=case.marks + (SLOW,) * ("Clustered" in case.name))  # takes seconds
         for case in CURATED
         if not case.record and "DPMetaInit" not in case.name and "LocalOnly" not in case.name
     )
 )
-@pytest.mark.spread(14)
+@pytest.mark.spread(13)
 def test_the_curator_bounds_what_tasks_send(case):
     """Sensitivities do not rest on those who send: not on the honest, the broken, the silent."""
     case.skip_without_extras()
@@ -664,7 +666,8 @@ def n_threads(monkeypatch):
 
 @every(
     first_of_every_form(
-        replace(c, marks=c.marks + (SLOW,) * bool(c.n_classes))  # classes have to compile
+        # Classes have to compile, and groups of counts take seconds.
+        replace(c, marks=c.marks + (SLOW,) * bool(c.n_classes or "Clustered" in c.name))
         for c in LONG
         if not getattr(c.estimator, "secure", False) and not c.unit
         if "graph" not in c.name  # of other tasks

@@ -23,7 +23,6 @@ STEPS = {"learning_rate": 0.1, "batch_size": 16}
 QUICK = [
     skpmtl.MPMTLLowRank(),
     skpmtl.MPMTLLowRank(0.1, epsilon=None),
-    skpmtl.MPMTLLowRankClassifier(),
     skpmtl.ClusteredMTL(alpha=1.0),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),
@@ -54,6 +53,7 @@ SLOW = [
     skpmtl.MPMTLGroupSparseClassifierCV(n_alphas=3, eps=0.1, cv=2, tol=1e-12),
     skpmtl.MPMTLLowRankClassifierCV(n_alphas=5, eps=0.1, tol=1e-12),
     skpmtl.MPMTLGroupSparseCV(n_alphas=10),
+    skpmtl.MPMTLLowRankClassifier(),
     skpmtl.MPMTLLowRankClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparse(epsilon=None),
     skpmtl.PrivateMeanRegMTL(epsilon=None),

@@ -450,6 +450,8 @@ def test_a_billboard_is_in_the_units_of_the_table(structure, init):
     assert len(board.report.releases) == len(replies) == len(board.releases)
     assert ("groups" in board.report.notes) == (structure == "groups")
     names = [entry["name"] for entry in board.report.releases]
+    shares = ", ".join(f"{name} {share:.2f}" for name, share in board.shares.items())
+    assert board.report.notes["released shares of the structures"] == shares != ""
     unused = board.report.notes["budget shares not used"]
     assert not set(names) & set(unused.split(", "))
     whole = StructurePlan(est, Population(np.arange(400), 6), est._structures()).budget_shares

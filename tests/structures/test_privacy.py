@@ -473,6 +473,7 @@ def test_too_few_tasks_for_the_budget_are_alone_and_spend_nothing(cls, tasks_of)
     est = cls(epsilon=0.3, **settings).fit(X, y, task=task)
     assert est.privacy_.epsilon == 0.0 and est.privacy_.delta == 0.0
     assert "nothing is released" in est.privacy_.text(None)
+    assert "released shares" not in est.privacy_.text(None)
     assert est.billboard_.releases == [] and est.shares_ == {}
     mine = task == 2
     coef = est.coef_[2].copy()
