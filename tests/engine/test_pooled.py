@@ -54,7 +54,7 @@ def test_a_task_without_rows_moves_no_bit_of_the_others(monkeypatch):
     other = TaskTable(
         table.X[:n], table.y[:n], table.offsets[:5], table.tasks[:4], absent=table.tasks[4:]
     )
-    sent, again = (PooledUpdates(each).updates(theta, 18.0, 5.0, 1.0) for each in (table, other))
+    sent, again = (PooledUpdates(each).at(theta, 18.0, 5.0, 1.0) for each in (table, other))
     np.testing.assert_array_equal(again, sent[:4])
 
 
