@@ -19,7 +19,7 @@ from ..local.posterior import (
     posterior,
     shifted,
 )
-from ..local.prior import even_root, tempered
+from ..local.prior import VotedScale, even_root, tempered
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from ..tables.table import scaled
@@ -70,6 +70,10 @@ class Structure(Public):
         "weight": [Interval(Real, 0, 1, closed="right")],
         "snr_spread": [Interval(Real, 0, None, closed="neither"), None],
     }
+
+    @property
+    def scale(self):
+        return VotedScale(self.snr_centre, self.snr_spread)
 
 
 @dataclass

@@ -555,9 +555,9 @@ class _Course:
 
     def snr(self, about=False):
         """Centre and spread of log10(snr), as released of the low-rank models, else alone."""
-        known = {s.name: (s.snr_centre, s.snr_spread) for s in self.billboard.structures}
+        known = {s.name: s.scale for s in self.billboard.structures}
         found = known.get("mean and low-rank" if about else "low-rank", known["alone"])
-        return _NO_SCALE if found[0] is None else found
+        return _NO_SCALE if found.centre is None else found
 
     def sharpen(self, shares, refine=False):
         average, rivals = self.average, ()

@@ -27,10 +27,8 @@ from ..local.prior import (
     best_scale,
     criteria_of,
     even_root,
-    is_hint,
     lone_scale,
     lone_weight,
-    vote_penalty,
     weak_penalty,
 )
 from ..privacy.moments import root_of
@@ -249,11 +247,8 @@ class Evidence:
 
     def _penalty(self, structure):
         """The prior on the scales, normalised, (len(SNR),); of counts of every task."""
-        penalty = weak = self._weak(structure)
-        if structure.snr_centre is not None:
-            penalty = vote_penalty(structure.snr_centre, structure.snr_spread)
-            if is_hint(structure.snr_centre, structure.snr_spread):
-                penalty = penalty + weak
+        scale, weak = structure.scale, self._weak(structure)
+        penalty = scale.penalty + weak if scale.is_hint else scale.penalty
         return penalty + 2.0 * logsumexp(-0.5 * penalty, axis=-1, keepdims=True)
 
     def _centre(self, structure):

@@ -11,7 +11,7 @@ from scipy.special import expit, logsumexp
 
 from ..local.laplace import ClassPriors, Expansion, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
-from ..local.prior import LocalModels, best_scale, even_root, is_hint, vote_penalty
+from ..local.prior import LocalModels, VotedScale, best_scale, even_root
 from ..privacy.moments import directions, root_of
 from .groups import IN_GROUPS, MOST_GROUPS, cells_of, parts_of_vector, scales
 from .levels import TaskLevels
@@ -56,14 +56,13 @@ class Members:
         """Models less a centre, (n_tasks, d)."""
         root, centre = root_of(public["moment"]), public["centre"]
         own = centre if centre.any() else None
-        scale = public["snr_centre"], public["snr_spread"]
-        settings = {**self.evidence.settings, "restrained": is_hint(*scale)}
+        scale = VotedScale(public["snr_centre"], public["snr_spread"])
+        settings = {**self.evidence.settings, "restrained": scale.is_hint}
         local = LocalModels(self.table, centre=own, **settings)
         if self.table.has_log_loss:  # the criterion is about a response at the scores so far
             local.fit(root, best_scale)
         criterion, level = local.criteria(root)
-        penalty = vote_penalty(*scale)
-        kappa = _LESS_SHRUNK * best_scale(criterion + penalty, level)
+        kappa = _LESS_SHRUNK * best_scale(criterion + scale.penalty, level)
         return local.solve(root, kappa, 1e-3)[0] - centre
 
     def reaches(self, public):

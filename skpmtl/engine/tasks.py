@@ -4,7 +4,7 @@ import numpy as np
 
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
-from ..local.prior import LocalModels, best_scale, is_hint, tempered, vote_penalty
+from ..local.prior import LocalModels, VotedScale, best_scale, tempered
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..tables.table import differences, scaled
@@ -247,11 +247,11 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         return differences_of(found)
 
     def _block(self, public):
-        root, scale = root_of(public["moment"]), (public["snr_centre"], public["snr_spread"])
-        local = LocalModels(self.table, restrained=is_hint(*scale), **self.settings)
+        root = root_of(public["moment"])
+        scale = VotedScale(public["snr_centre"], public["snr_spread"])
+        local = LocalModels(self.table, restrained=scale.is_hint, **self.settings)
         criterion, level = local.criteria(root)
-        penalty = vote_penalty(*scale)
-        W = local.solve(root, best_scale(criterion + penalty, level), _LOOSE)[0]
+        W = local.solve(root, best_scale(criterion + scale.penalty, level), _LOOSE)[0]
         return in_blocks(W @ public["basis"], public["rank"])
 
     def _reach(self, public):

@@ -9,7 +9,7 @@ clipping those would favour the dull end of the list.
 import numpy as np
 from scipy.special import logsumexp
 
-from ..local.prior import SNR, LocalModels, vote_penalty, weak_penalty
+from ..local.prior import SNR, LocalModels, VotedScale, weak_penalty
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import root_of
 
@@ -58,7 +58,7 @@ def evidences(table, priors, snr_centre, settings):
     about `snr_centre`. `settings` are those of `LocalModels`.
     """
     m, local = table.n_tasks, LocalModels(table, **settings)
-    penalty = vote_penalty(float(np.clip(snr_centre, *_RANGE)), _SPREAD)
+    penalty = VotedScale(float(np.clip(snr_centre, *_RANGE)), _SPREAD).penalty
     scales = -0.5 * (weak_penalty(False) + penalty)
     used = scales > scales.max() - _FAR
     snr, scales = SNR[used], scales[used] - logsumexp(scales[used])

@@ -6,6 +6,7 @@ intercept are the task's own. All tasks are treated alike, in blocks that bound 
 
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -1042,16 +1043,23 @@ def _penalty_of_counts(per_snr):
     return 2.0 * (variance - _SHAPE * np.log(np.where(variance > 0, variance, 1.0)))
 
 
-def is_hint(centre, spread):
-    """Whether little is known of the scales: no centre of the votes was released, or a hint."""
-    return centre is None or spread > _HINT
+class VotedScale(NamedTuple):
+    """Released centre and spread of log10(snr), by the votes of the tasks; None before any."""
 
+    centre: float | None
+    spread: float | None
 
-def vote_penalty(centre, spread):
-    """What the released centre of the votes adds to the criterion of every task."""
-    if centre is None:
-        return 0.0
-    return ((np.log10(SNR) - centre) / spread) ** 2
+    @property
+    def is_hint(self):
+        """Whether little is known of the scales, so that the weak prior stays."""
+        return self.centre is None or self.spread > _HINT
+
+    @property
+    def penalty(self):
+        """What it adds to the criterion of every task."""
+        if self.centre is None:
+            return 0.0
+        return ((np.log10(SNR) - self.centre) / self.spread) ** 2
 
 
 # ------------------------------------------------------------------ dispersion of counts

@@ -28,14 +28,13 @@ from ..local.posterior import (
 )
 from ..local.prior import (
     LocalModels,
+    VotedScale,
     best_scale,
     even_root,
-    is_hint,
     lone_scale,
     lone_weight,
     mixed,
     tempered,
-    vote_penalty,
     weak_penalty,
 )
 from ..local.updates import lengths
@@ -202,6 +201,10 @@ class PriorBillboard(AboutCovariates, OfModels):
     def n_features(self):
         return len(self.moment)
 
+    @property
+    def scale(self):
+        return VotedScale(self.snr_centre, self.snr_spread)
+
     def declared(self):
         """See `skpmtl.exchange.wire`."""
         d = self.n_features
@@ -289,7 +292,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         settings = {"fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
         bare, table = table, self._differences(table)
-        settings["restrained"] = is_hint(self.snr_centre, self.snr_spread)
+        settings["restrained"] = self.scale.is_hint
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
@@ -322,7 +325,7 @@ class PriorBillboard(AboutCovariates, OfModels):
 
     def _priors(self, table, fit_intercept):
         """Even and released prior of squared loss, as `LocalModels.average` takes them."""
-        m, penalty = table.n_tasks, vote_penalty(self.snr_centre, self.snr_spread)
+        m, penalty = table.n_tasks, self.scale.penalty
         weak = -0.5 * (weak_penalty(False) + penalty)
         scales = np.tile(weak - logsumexp(weak), (m, 1))
         odds = np.log1p(np.exp(-0.5 * _DOUBT))
@@ -372,7 +375,7 @@ class PriorBillboard(AboutCovariates, OfModels):
         return W, b, apart, energies
 
     def _modes(self, local, root):
-        penalty = vote_penalty(self.snr_centre, self.snr_spread)
+        penalty = self.scale.penalty
 
         def choose(criterion, level):
             return best_scale(criterion + penalty, level)

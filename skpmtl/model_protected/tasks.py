@@ -10,7 +10,7 @@ from ..engine.votes import differences_of, evidences
 from ..exchange.billboard import Personal
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
-from ..local.prior import SNR, LocalModels, best_scale, vote_penalty, weak_penalty
+from ..local.prior import SNR, LocalModels, VotedScale, best_scale, weak_penalty
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..rounds.tasks import RoundsTaskSide
@@ -61,8 +61,9 @@ class PriorTaskSide(TaskSide):
         return self._found
 
     def _models(self, public, criterion, level):
-        penalty = vote_penalty(public["snr_centre"], public["snr_spread"])
-        W, _ = self.local.solve(public["root"], best_scale(criterion + penalty, level), tol=1e-3)
+        scale = VotedScale(public["snr_centre"], public["snr_spread"])
+        kappa = best_scale(criterion + scale.penalty, level)
+        W, _ = self.local.solve(public["root"], kappa, tol=1e-3)
         return W if self.local.centre is None else W - self.local.centre
 
 
