@@ -261,7 +261,7 @@ class LocalModels:
                 return
             shift = self._shift_of(rows)
             working = *self._working(label, self._scores[rows], weights, shift), label
-            found, level[tasks] = block.criteria(
+            (found,), level[tasks] = block.criteria(
                 *working, weak, shift=shift, counts=weights, datafit=self._datafit
             )
             if self._restrained:
@@ -655,14 +655,14 @@ class _Block:
         an array (n, len(SNR)) for the left-out scores, and how much determinants count; the
         criterion is then half the evidence. `counts`: how much each row counts, which `weight` has
         in it already. `datafit`: that of the deviances, with `label`. For squared loss there may be
-        several responses (C, n), which cost little more than one.
+        several responses (C, n), which cost little more than one. -> (C, m, len(SNR)), (m,)
 
         A task has at least `_FOLDS` blocks of rows that are left out, of at most `_FOLD_ROWS`
         rows, which keeps the cost linear in its rows.
         """
-        sizes, d, several = np.diff(self.offsets), len(self.factor), response.ndim > 1
+        sizes, d, C = np.diff(self.offsets), len(self.factor), response.size // len(weight)
         m, n, scales = len(sizes), int(sizes.max()), slice(len(SNR))
-        r, C = min(n, d), len(response) if several else 1
+        r = min(n, d)
         R, S = padded(r + 1, LANES), padded(n, 4) + 4
         folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
         root = np.sqrt(weight)
@@ -714,7 +714,7 @@ class _Block:
                     deviance *= counts[:, None]
                 found = energy + logdet + 2.0 * np.add.reduceat(deviance, self.offsets[:-1])
             criterion[c] = 0.5 * found + weak
-        return criterion if several else criterion[0], level
+        return criterion, level
 
     def _spectra(self, weight, response, rows):
         """`_parts` with T (2, n, R) and the reflections that make K tridiagonal, and the trace.

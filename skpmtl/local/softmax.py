@@ -46,7 +46,8 @@ def softmax_criteria(block, label, score, weak, shift=0.0, counts=None):
     for c in range(C):
         working = _working(P, T, score, c, C / (C - 1.0), counts)
         of_class = level, left[c], (C - 1.0) / C
-        found = found + 2.0 * block.criteria(*working, None, 0.0, of_class=of_class)[0]
+        (one,), _ = block.criteria(*working, None, 0.0, of_class=of_class)
+        found = found + 2.0 * one
     left += np.transpose(np.broadcast_to(shift, score.shape))[..., None]
     top = left.max(axis=0)
     deviance = np.log(np.exp(left - top).sum(axis=0)) + top - np.einsum("ic,cis->is", T, left)
