@@ -172,11 +172,11 @@ class StructureBillboard(OfModels):
         """v G of these tasks, (n_tasks, d + 1); None without a relation."""
         return None
 
-    def _evidence(self, table, related=None, **settings):
+    def _evidence(self, table, fit_intercept, related=None):
         """`Evidence` of differences, with the centres of a relation."""
         own_centres = None if related is None else np.ascontiguousarray(related[:, :-1])
         own = {"own_centres": own_centres, "own_units": self.own_units}
-        return Evidence(table, self.n_tasks, **own, **settings)
+        return Evidence(table, self.n_tasks, fit_intercept=fit_intercept, **own)
 
     def _of_columns(self, W):
         """Models (..., d) in the units of the table."""
@@ -248,11 +248,10 @@ class StructureBillboard(OfModels):
         It has the extra "membership_" where groups were asked for, (n_tasks, n_groups + 1).
         `classes_posterior`: whether models of classes come with their posterior.
         """
-        settings = {"fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
         related = self.models_of_relation(table.tasks)
         of_columns = scaled(self._differences(table), self.column_scale)
-        evidence = self._evidence(of_columns, related, **settings)
+        evidence = self._evidence(of_columns, fit_intercept, related)
         extras, parts, members = {}, (), None
         if self.groups is None:
             W, b, energies = evidence.models(self.structures)
@@ -264,7 +263,8 @@ class StructureBillboard(OfModels):
             b = TaskLevels(evidence.table, related).intercepts(W, energies, self.level, parts)
         found = self.add_init(self._of_columns(W), b)
         if self.init is not None:
-            bare = Evidence(scaled(table, self.column_scale), self.n_tasks, **settings)
+            bare = scaled(table, self.column_scale)
+            bare = Evidence(bare, self.n_tasks, fit_intercept=fit_intercept)
             lone = [alone(*self.model_shape)]
             odds = bare.total(lone) - evidence.total(self.structures)
             if self.groups is not None:  # with which its rows are likelier
@@ -285,7 +285,7 @@ class StructureBillboard(OfModels):
         """
         W, b = self.subtract_init(W, b)
         W = W if self.column_scale is None else W * self.column_scale
-        level = free_level if evidence.settings["fit_intercept"] else None
+        level = free_level if evidence.fit_intercept else None
         if self.level is not None:
             levels = TaskLevels(evidence.table)
             level = partial(levels.class_posterior, W, self.level, parts=parts)
@@ -298,10 +298,9 @@ class StructureBillboard(OfModels):
         return found
 
     def posterior(self, table, *, fit_intercept, width=None):
-        settings = {"fit_intercept": fit_intercept}
         scale = self.column_scale
         related = self.models_of_relation(table.tasks)
-        evidence = self._evidence(scaled(self._differences(table), scale), related, **settings)
+        evidence = self._evidence(scaled(self._differences(table), scale), fit_intercept, related)
         table = scaled(table, scale)
         sums = bare_sums = TaskSums(table, fit_intercept)
         if self.init is not None:
@@ -323,7 +322,8 @@ class StructureBillboard(OfModels):
             found, noise = levels.posterior(found, sums, self.level, width, parts)
         if self.init is None:
             return posterior(unscaled(found, scale), *noise)
-        bare, lone = Evidence(table, self.n_tasks, **settings), [alone(*self.model_shape)]
+        bare = Evidence(table, self.n_tasks, fit_intercept=fit_intercept)
+        lone = [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
         if self.groups is not None:
             odds = odds - gain(membership)

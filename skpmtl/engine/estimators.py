@@ -28,7 +28,7 @@ class RunsCourse:
     def _task_side(self, table, population):
         plan = self._plan(population)
         kept = self._keeps_class_posterior(table)
-        return StructureTaskSide(table, population.n_tasks, self._settings(), plan, kept)
+        return StructureTaskSide(table, population.n_tasks, self.fit_intercept, plan, kept)
 
     def _plan(self, population):
         public_init = self._public_init(population)

@@ -55,14 +55,13 @@ class Evidence:
     def __init__(self, table, n_tasks, *, fit_intercept, own_centres=None, own_units=False):
         self.table, self.n_tasks, self.log_loss = table, n_tasks, table.has_log_loss
         self.own_centres, self.own_units = own_centres, own_units
-        self.settings = {"fit_intercept": fit_intercept}
-        self._known, self._kappa = {}, None
+        self.fit_intercept, self._known, self._kappa = fit_intercept, {}, None
 
     @cached_property
     def prior_scales(self):
         """Scales of priors I / d whose regularisation is `_STRENGTH` times the curvature."""
         table = self.table
-        curvature = largest_eigenvalues(table, self.settings["fit_intercept"])
+        curvature = largest_eigenvalues(table, self.fit_intercept)
         C, strength = table.n_classes, _STRENGTH
         if C == 0 and table.has_log_loss:
             strength = _STRENGTH_OF_CLASSES * events(table) / table.sizes
@@ -80,7 +79,7 @@ class Evidence:
 
     def around(self, centre, kappa, tol):
         """Models around a centre, or one of each task, and priors I / d of scales. -> W, b"""
-        local = LocalModels(self.table, centre=centre, **self.settings)
+        local = LocalModels(self.table, centre=centre, fit_intercept=self.fit_intercept)
         return local.solve(even_root(self.table.n_features), kappa, tol)
 
     def updates(self, centre):
@@ -187,7 +186,7 @@ class Evidence:
         """
         root = self._found(structure)[1]
         if self._kappa is None:
-            self._kappa = lone_scale(self.table, self.settings["fit_intercept"])
+            self._kappa = lone_scale(self.table, self.fit_intercept)
         if structure.name == "alone":
             penalty = self._penalty(structure)
             lone = np.log(lone_weight(self.n_tasks, self.table.support))
@@ -277,7 +276,7 @@ class Evidence:
             s, *_ = of_shape.values()
             root = root_of(s.moment)
             models = [
-                LocalModels(self.table, centre=self._centre(s), **self.settings)
+                LocalModels(self.table, centre=self._centre(s), fit_intercept=self.fit_intercept)
                 for s in of_shape.values()
             ]
             if self.log_loss:

@@ -44,9 +44,9 @@ class Members:
     def expanded(self, W):
         """`LocalModels`; of log-losses those of the expansion at these slopes."""
         if not self.table.has_log_loss:
-            return LocalModels(self.table, **self.evidence.settings)
+            return LocalModels(self.table, fit_intercept=self.evidence.fit_intercept)
         score = self.levels.scores(np.where(np.isfinite(W), W, 0.0))
-        return Expansion(self.table, score, self.evidence.settings["fit_intercept"])
+        return Expansion(self.table, score, self.evidence.fit_intercept)
 
     def coordinates(self, public):
         """Models less a centre in a public basis, (n_tasks, k)."""
@@ -57,8 +57,10 @@ class Members:
         root, centre = root_of(public["moment"]), public["centre"]
         own = centre if centre.any() else None
         scale = VotedScale(public["snr_centre"], public["snr_spread"])
-        settings = {**self.evidence.settings, "restrained": scale.is_hint}
-        local = LocalModels(self.table, centre=own, **settings)
+        local = LocalModels(
+            self.table, fit_intercept=self.evidence.fit_intercept, centre=own,
+            restrained=scale.is_hint,
+        )  # fmt: skip
         if self.table.has_log_loss:  # the criterion is about a response at the scores so far
             local.fit(root, best_scale)
         criterion, level = local.criteria(root)
@@ -258,7 +260,7 @@ class Members:
             return priors
         for prior in priors:
             prior.share = prior.share * membership[:, -1:]
-        local = LocalModels(self.table, **self.evidence.settings)
+        local = LocalModels(self.table, fit_intercept=self.evidence.fit_intercept)
         scale = np.maximum(local.criteria(self._even)[1], 1e-300)[:, None]
         kappa = two_scales(-2.0 * groups.even_scales(self._classes)[None]) / scale
         even = np.full(self.table.n_features, 1.0 / self.table.n_features)

@@ -47,16 +47,17 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
     """The task side for the tasks of a table.
 
     An answer follows from the query and the rows; what is kept is kept for speed. `n_tasks` is that
-    of the whole population, `settings` are those of `Evidence`. `classes_posterior`: final models
+    of the whole population, `classes_posterior`: final models
     of classes come with their posterior.
     """
 
     remembers = False
 
-    def __init__(self, table, n_tasks, settings, plan, classes_posterior=False):
+    def __init__(self, table, n_tasks, fit_intercept, plan, classes_posterior=False):
         self.classes_posterior = classes_posterior
-        table = differences(tempered(table, settings["fit_intercept"]), plan.public_init)
-        self.settings, self.names, self.n_tasks, self.plan = settings, plan.names, n_tasks, plan
+        table = differences(tempered(table, fit_intercept), plan.public_init)
+        self.fit_intercept, self.n_tasks = fit_intercept, n_tasks
+        self.names, self.plan = plan.names, plan
         self._unscaled, self.column_scale = table, None
         if plan.relation is not None:
             self.relation_rows = plan.relation.rows(table.tasks)
@@ -65,7 +66,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
     def _use(self, table):
         """From now on answer by this table."""
         self.table, self.related = table, None
-        self.evidence = Evidence(table, self.n_tasks, **self.settings)
+        self.evidence = Evidence(table, self.n_tasks, fit_intercept=self.fit_intercept)
         self._last = None, None
         self._levels = self._personal = self._pooled_updates = None
         self.members = Members(self.evidence) if self.plan.groups else None
@@ -89,7 +90,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
             self.related, self._levels, self._personal = related, None, None
             own_centres = np.ascontiguousarray(related[:, :-1])
             self.evidence = Evidence(
-                self.table, self.n_tasks, own_centres=own_centres, **self.settings
+                self.table, self.n_tasks, own_centres=own_centres, fit_intercept=self.fit_intercept
             )
 
     def contributions(self, query):
@@ -243,13 +244,13 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         return np.clip(np.nan_to_num(found), -1.0, 1.0)
 
     def _evidence(self, public):
-        found = evidences(self.table, public["priors"], public["snr_centre"], self.settings)
-        return differences_of(found)
+        priors = public["priors"], public["snr_centre"]
+        return differences_of(evidences(self.table, *priors, self.fit_intercept))
 
     def _block(self, public):
         root = root_of(public["moment"])
         scale = VotedScale(public["snr_centre"], public["snr_spread"])
-        local = LocalModels(self.table, restrained=scale.is_hint, **self.settings)
+        local = LocalModels(self.table, restrained=scale.is_hint, fit_intercept=self.fit_intercept)
         criterion, level = local.criteria(root)
         W = local.solve(root, best_scale(criterion + scale.penalty, level), _LOOSE)[0]
         return in_blocks(W @ public["basis"], public["rank"])

@@ -51,13 +51,13 @@ class Tally:
         return np.exp(logs - logsumexp(logs))
 
 
-def evidences(table, priors, snr_centre, settings):
+def evidences(table, priors, snr_centre, fit_intercept):
     """Log evidence of every task under each prior N(0, kappa s^2 M), (n_tasks, n_priors).
 
     Of real targets. `priors` are M (d, d) or (d,), of trace 1; the evidence is averaged over scales
-    about `snr_centre`. `settings` are those of `LocalModels`.
+    about `snr_centre`.
     """
-    m, local = table.n_tasks, LocalModels(table, **settings)
+    m, local = table.n_tasks, LocalModels(table, fit_intercept=fit_intercept)
     penalty = VotedScale(float(np.clip(snr_centre, *_RANGE)), _SPREAD).penalty
     scales = -0.5 * (weak_penalty(False) + penalty)
     used = scales > scales.max() - _FAR

@@ -562,7 +562,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         if plan is not None:
             table = self._with_spread_labels(table)
             kept = self._keeps_class_posterior(table)
-            return PooledTaskSide(table, population.n_tasks, self._settings(), plan, kept)
+            return PooledTaskSide(table, population.n_tasks, self.fit_intercept, plan, kept)
         which = cluster_rows(table.tasks, self._cluster_rows(population.tasks))
         relation = self._relation(population, quiet=True)
         given = self._problem(population), which, relation, self._public_init(population)

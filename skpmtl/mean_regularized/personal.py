@@ -365,9 +365,8 @@ class PersonalModels:
         d, own = table.n_features, self._unit[:, None] * self.centres[self.which]
         found = [alone(d)] + [Structure("mean", w, c * own, alone(d).moment) for c, w in reaches]
         found[0].weight = alone_weight
-        settings = {"fit_intercept": self.problem.fit_intercept}
         table = tempered(table, self.problem.fit_intercept)
-        evidence = Evidence(table, table.n_tasks, **settings)
+        evidence = Evidence(table, table.n_tasks, fit_intercept=self.problem.fit_intercept)
         W, b, _ = evidence.models(found)
         return evidence.total(found), W[:, None], b[:, None]
 

@@ -100,8 +100,8 @@ class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
         return self._levels
 
     def _evidence(self, public):
-        found = evidences(self.local.table, public["priors"], public["snr_centre"], self.settings)
-        return differences_of(found)
+        priors = public["priors"], public["snr_centre"]
+        return differences_of(evidences(self.local.table, *priors, **self.settings))
 
     def _block(self, public):
         root = root_of(public["moment"])

@@ -190,7 +190,7 @@ def refined():
 
     def vote(share, priors, what):
         asked.append(what)
-        sent = differences_of(evidences(table, priors, 1.5, SETTINGS))
+        sent = differences_of(evidences(table, priors, 1.5, **SETTINGS))
         return sum_of_differences("evidence")({"evidence": sent})["evidence"], 0.0
         yield
 
@@ -235,7 +235,7 @@ def test_rounds_of_blocks_lead_to_the_subspace(refined):
         angles = subspace_angles(spectrum.basis[:, : U.shape[1]], U)
         errors.append(np.sin(angles).max())
     assert errors[1] < 0.7 * errors[0] and errors[2] < 1.05 * errors[1]
-    logs = evidences(table, [moment for _, moment in found], 1.5, SETTINGS).sum(axis=0)
+    logs = evidences(table, [moment for _, moment in found], 1.5, **SETTINGS).sum(axis=0)
     assert (np.diff(logs) > 0).all()
     assert asked.count("block") == 2 == asked.count("step")
 
@@ -248,7 +248,7 @@ def test_unrelated_tasks_are_not_sharpened():
     table = TaskTable(X.reshape(-1, d), y.ravel(), np.arange(m + 1) * n, np.arange(m))
 
     def vote(share, priors, what):
-        sent = differences_of(evidences(table, priors, 1.5, SETTINGS))
+        sent = differences_of(evidences(table, priors, 1.5, **SETTINGS))
         return sum_of_differences("evidence")({"evidence": sent})["evidence"], 0.0
         yield
 

@@ -33,7 +33,7 @@ def test_evidence_is_the_density_of_the_rows(intercept):
     M = A @ A.T + 0.01 * np.eye(d)
     priors = [np.full(d, 1.0 / d), M / np.trace(M), np.array([0.9, 0.05, 0.05])]
     settings = {"fit_intercept": intercept}
-    found = evidences(table, priors, 0.8, settings)
+    found = evidences(table, priors, 0.8, **settings)
     penalty = ((np.log10(SNR) - 0.8) / 0.6) ** 2 + 0.5 * (np.log10(SNR) - 1.5) ** 2
     pi = np.where(penalty < penalty.min() + 9.0, np.exp(-0.5 * penalty), 0.0)  # others do not count
     pi /= pi.sum()
@@ -67,7 +67,7 @@ def test_votes_see_the_prior_of_the_tasks():
     flat = 1e-3 * np.eye(d)
     priors = [V @ V.T + flat for V in (U[:, :1], U[:, :2], U[:, :4], U[:, 2:4])]
     priors = [M / np.trace(M) for M in priors]
-    sent = differences_of(evidences(table, priors, 1.5, {"fit_intercept": False}))  # fmt: skip
+    sent = differences_of(evidences(table, priors, 1.5, fit_intercept=False))
     tally = Tally(sum_of_differences("evidence")({"evidence": sent})["evidence"], 1.0, 4)
     assert tally.total.argmax() == 1
     assert_allclose(tally.weights(np.zeros(4)), [0, 1, 0, 0], atol=1e-6)
