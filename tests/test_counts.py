@@ -321,6 +321,15 @@ def test_strong_slopes_are_not_dispersion(noise, low, high):
     assert low < phi.mean() < high
 
 
+@pytest.mark.parametrize("loss", ["poisson", "squared"])
+def test_few_tasks_learn_that_a_range_pools_their_levels(loss):
+    X, y, task, _ = counts(m=40)
+    est = PrivateMTL(loss=loss, epsilon=3.0, tasks=range(40), random_state=0).fit(X, y, task=task)
+    assert "target_range=" in est.privacy_.notes["levels"]
+    est.set_params(target_range=(0.5, 20.0)).fit(X, y, task=task)
+    assert est.privacy_.notes["levels"].startswith("pooled about")
+
+
 def test_a_large_budget_is_as_none():
     """Few rows of counts that vary more than Poisson's, whose scales follow from the votes: of
     structures that few follow, too (1.03 to 1.20 where these are taken to be unknown)."""

@@ -244,6 +244,8 @@ class _Course:
         """What a report says of levels."""
         level = self.billboard.level
         if level is None:
+            if self.plan.lacks_range:
+                return "free: too few tasks for the budget; with target_range= they are pooled"
             looked = self.plan.levels and self.plan.budget_shares
             return "free: no window stood out" if looked else "free: not looked for"
         middle, unit = self.window

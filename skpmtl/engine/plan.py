@@ -164,6 +164,8 @@ class StructurePlan(Plan):
         Whether tasks vote on scales of the columns.
     columns_from : (str, float)
         Budget share, and part of it, of the scales of columns, where they differ.
+    lacks_range : bool
+        Whether levels are not looked for since no public range of the target is given.
     with_residuals : bool
         Whether distances from the mean model are asked for.
     few_rows : bool
@@ -184,6 +186,7 @@ class StructurePlan(Plan):
     cap_curvature = False
     relation = None
     numbers = NUMBERS
+    lacks_range = False
 
     def __init__(self, est, population, structures, public_init=None):
         self.public_init = public_init
@@ -268,6 +271,7 @@ class StructurePlan(Plan):
                 "found. Pass the public range of the target, target_range=(low, high), or "
                 'levels="auto".'
             )
+        self.lacks_range = True
         return False
 
     def _shares(self):
