@@ -12,6 +12,9 @@
    again, with better directions.
 6. They vote on what was found.
 
+A mean has the length of most models; where these have no common one it is in lengths of each task's
+own model, which the task knows (`Evidence.units`).
+
 All releases are in budget shares that are fixed before the fit, see `StructurePlan`. What a mean
 would have needed goes to further releases of the moment and the last vote, which are averaged.
 
@@ -22,8 +25,9 @@ come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
 2. The moment of directions of models alone. Where tasks have few rows they vote on its rank and its
    floor. A vote, and a *contest* of those who follow the pooled slopes against the others: the sum
    of clipped differences of log evidence, which says more than shares where tasks know little.
-3. Where the contest says so further rounds, and a moment about own centres. Else further moments;
-   or blocks of directions that refine the first one (`skpmtl.engine.refine`), of few rows.
+3. Where the contest says so further rounds, and a moment about own centres. Else further moments,
+   and a vote on the floor of the sparse shape, and on it against the low-rank one; or blocks of
+   directions that refine the first moment (`skpmtl.engine.refine`), of few rows.
 4. A vote, a second contest, and two numbers: the noise of a row, and the spread of levels.
 
 Where groups are asked for, and the first moment shows a direction of models, or of models about the
