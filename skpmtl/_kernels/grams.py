@@ -65,21 +65,6 @@ def packed_products(K, W, out):
 
 
 @njit
-def reflected_solve(inverse, g, rho, W, S, b, out):
-    """out[k] = inverse[k] @ (g[k] + rho (2 W[k] - S[k])) - W[k]; b (d,) is scratch."""
-    d = W.shape[1]
-    for k in range(W.shape[0]):
-        for j in range(d):
-            b[j] = g[k, j] + rho * (2.0 * W[k, j] - S[k, j])
-        for i in range(d):
-            row = inverse[k, i]
-            s = 0.0
-            for j in range(d):
-                s += row[j] * b[j]
-            out[k, i] = s - W[k, i]
-
-
-@njit
 def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights):
     """G[k] = scale_k X_k' C X_k, g[k] = scale_k X_k' C y_k with C the centring (or identity).
 

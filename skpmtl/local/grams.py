@@ -7,6 +7,7 @@ import numpy as np
 from .._kernels.grams import (
     build_grams,
     build_row_grams,
+    gram_product,
     invert_row_grams,
     packed_inverses,
     weigh_rows,
@@ -19,19 +20,21 @@ from ..tables.table import padded, read_only, rows_of
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
 FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
+_CALLS = 512  # tasks up to which BLAS calls, one after the other, take milliseconds
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
 
-def grams(X, y, offsets, scale, centre, weights=None):
+def grams(X, y, offsets, scale, centre, weights=None, whole=False):
     """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k y_k' C y_k.
 
     C removes the mean of a task when `centre` is true; with `weights` of the rows all are sums
-    with weights, and so are the means.
+    with weights, and so are the means. `whole`: the tasks are all of a table, for which no loop is
+    compiled if they are few.
     """
     m, d, X = len(offsets) - 1, X.shape[1], read_only(X)
     G, g = np.empty((m, d, d)), np.empty((m, d))
-    if d <= NARROW:
+    if d <= NARROW and not (whole and m <= _CALLS and G.size <= FEW):
 
         def block(first, last):
             part = slice(first, last)
@@ -60,13 +63,12 @@ def grams(X, y, offsets, scale, centre, weights=None):
     return G, g, float(square)
 
 
-def each_block(kernel, G, *arrays):
-    """kernel(G, *arrays) on blocks of the tasks' matrices. -> list of results"""
-    step = max(_BLOCK // G[0].size, 1)
-    blocks = [(first, min(first + step, len(G))) for first in range(0, len(G), step)]
-    return run_blocks(
-        lambda first, last: kernel(G[first:last], *(a[first:last] for a in arrays)), blocks
-    )
+def products(G, W, out):
+    """out_k = G_k w_k of all tasks."""
+    if G.size <= FEW:
+        np.matmul(G, W[:, :, None], out=out[:, :, None])
+    else:
+        _each_block(gram_product, G, W, out)
 
 
 def invert(A):
@@ -77,8 +79,23 @@ def invert(A):
     def narrow(A):
         return spd_inverse_narrow(A, np.empty((R, R, LANES)), np.empty((4, R, LANES)))
 
-    if not all(each_block(narrow if r <= 100 and len(A) > LANES else spd_inverse, A)):
+    def lapack(A):
+        with single_blas_thread():
+            A[:] = np.linalg.inv(A)
+        return bool(np.isfinite(A).all())
+
+    kernel = lapack if A.size <= FEW else narrow if r <= 100 and len(A) > LANES else spd_inverse
+    if not all(_each_block(kernel, A)):
         raise np.linalg.LinAlgError(_NOT_FINITE)
+
+
+def _each_block(kernel, G, *arrays):
+    """kernel(G, *arrays) on blocks of the tasks' matrices. -> list of results"""
+    step = max(_BLOCK // G[0].size, 1)
+    blocks = [(first, min(first + step, len(G))) for first in range(0, len(G), step)]
+    return run_blocks(
+        lambda first, last: kernel(G[first:last], *(a[first:last] for a in arrays)), blocks
+    )
 
 
 class RowGrams:
@@ -179,7 +196,10 @@ def task_grams(table, problem, scale):
     for first, last, rows, X in row_blocks(table):
         ends = table.offsets[first : last + 1] - rows.start
         weights = None if table.weights is None else table.weights[rows]
-        G, g, _ = grams(X, table.y[rows], ends, scale[first:last], problem.fit_intercept, weights)
+        G, g, _ = grams(
+            X, table.y[rows], ends, scale[first:last], problem.fit_intercept, weights,
+            whole=last - first == table.n_tasks,
+        )  # fmt: skip
         yield first, last, G, g
 
 

@@ -39,26 +39,29 @@ def clip_rows(W, bound, power, out):
     costs the first one a quarter of a second.
     """
     limit, step = bound * (1.0 - MARGIN), max(_BLOCK // max(W.shape[1], 1), 1)
-    for first in range(0, len(W), step):
-        _clip(W[first : first + step], limit, power, out[first : first + step])
+    if out is not W:
+        out[...] = W
+    for first in range(0, len(out), step):
+        _clip(out[first : first + step], limit, power)
 
 
-def _clip(W, limit, power, out):
-    unit = np.array(W, dtype=np.float64)
+def _clip(W, limit, power):
     # The largest of a row with a NaN is NaN.
-    largest = np.maximum(unit.max(axis=1, initial=0.0), -unit.min(axis=1, initial=0.0))
+    largest = np.maximum(W.max(axis=1, initial=0.0), -W.min(axis=1, initial=0.0))
     bad = ~np.isfinite(largest)
-    unit[bad] = 0.0
+    if bad.any():
+        W[bad] = 0.0
     largest[bad | (largest == 0.0)] = 1.0
-    unit /= largest[:, None]
+    unit = W / largest[:, None]
     square = unit if power == 2 else unit * unit
     root = np.einsum("kj,kj->k", square, square) ** (1.0 / power)
     # The norm is largest * root, which itself may overflow; root is 0 or at least 1.
     longest = limit / np.maximum(root, 1.0)
-    near = ~(largest > longest) & ~bad
-    unit *= longest[:, None]
-    unit[near] = W[near]
-    out[...] = unit
+    far = largest > longest
+    if far.all():
+        np.multiply(unit, longest[:, None], out=W)
+    elif far.any():
+        W[far] = unit[far] * longest[far, None]
 
 
 # ---------------------------------------------------------------- sensitivities

@@ -13,9 +13,8 @@ import numpy as np
 from scipy.special import entr
 
 from .._kernels import passes
-from .._kernels.grams import gram_product
 from .._runtime.threads import run_blocks, task_blocks
-from ..local.grams import NARROW, SMALL, RowGrams, each_block, grams, invert
+from ..local.grams import NARROW, SMALL, RowGrams, grams, invert, products
 from ..local.prior import LocalModels
 from ..tables.datafits import events, sides, with_events
 from ..tables.table import table_of
@@ -441,12 +440,12 @@ class GramLoss(SquaredLoss):
     def __init__(self, table, scale, fit_intercept, ridge):
         super().__init__(table, scale, fit_intercept, ridge)
         self.G, self.g, self.square = grams(
-            table.X, table.y, table.offsets, scale, fit_intercept, table.weights
+            table.X, table.y, table.offsets, scale, fit_intercept, table.weights, whole=True
         )
 
     def _product(self, W):
         out = np.empty(self.shape)
-        each_block(gram_product, self.G, np.ascontiguousarray(W), out)
+        products(self.G, np.ascontiguousarray(W), out)
         return out
 
     def evaluate(self, W):

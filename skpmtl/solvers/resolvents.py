@@ -9,9 +9,8 @@ where the steps vanish does not depend on it.
 
 import numpy as np
 
-from .._kernels.grams import gram_product, reflected_solve
 from .._runtime.threads import run_blocks
-from ..local.grams import SMALL, RowGrams, each_block, grams, invert
+from ..local.grams import SMALL, RowGrams, grams, invert, products
 
 _SHORT = 128  # rows or columns up to which the matrices of many tasks are inverted
 
@@ -49,7 +48,7 @@ def squared(loss, share):
     if form == "rows":
         return _squared_by_rows(loss, share)
     settings = loss.scale, loss.fit_intercept, loss.weights
-    G, g, _ = grams(loss.table.X, loss.y, loss.offsets, *settings)
+    G, g, _ = grams(loss.table.X, loss.y, loss.offsets, *settings, whole=True)
     return by_features(G, g, loss.ridge, share)
 
 
@@ -60,11 +59,12 @@ def by_features(G, g, ridge, share):
         return None
 
     def step(W, S, V):
-        out = np.empty(g.shape)
-        each_block(
-            lambda P, g, W, S, out: reflected_solve(P, g, rho, W, S, np.empty(W.shape[1]), out),
-            G, g, W, S, out,
-        )  # fmt: skip
+        out, b = np.empty(g.shape), 2.0 * W
+        b -= S
+        b *= rho
+        b += g
+        products(G, b, out)
+        out -= W
         return out
 
     return rho, step
@@ -177,7 +177,7 @@ def curved(loss, share, W, floor, lean):
             return None
 
         def solve(B, out):
-            each_block(gram_product, G, B, out)
+            products(G, B, out)
 
     else:
         matrices, against = RowGrams(loss, rows, ready=True), np.full(loss.shape[0], -1.0)
