@@ -12,15 +12,16 @@ at the first call.
 import inspect
 import time
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 from scipy import sparse
 
 import skpmtl
 
-from ._kernels.grams import packed_inverses
 from ._kernels.linalg import spd_inverse
 from .base import BaseMTL
+from .local import grams
 
 # More tasks than are inverted side by side, more rows than features, of which there are enough for
 # the processor's registers, and no row norm above 1.
@@ -73,6 +74,16 @@ def inputs(n_classes):
     yield X[:_ROWS], wide, None
 
 
+@contextmanager
+def _all_loops():
+    """Inside, the matrices of few tasks are made by the loops for many."""
+    few, grams.FEW = grams.FEW, 0
+    try:
+        yield
+    finally:
+        grams.FEW = few
+
+
 def warm():
     """Fit and predict with every estimator on every kind of input.
 
@@ -84,9 +95,7 @@ def warm():
     """
     start, skipped = time.perf_counter(), []
     spd_inverse(np.eye(2)[None].copy())  # serves few tasks, or many features
-    # serves many tasks
-    packed_inverses(np.eye(2)[None].copy(), np.ones((1, 2)), np.empty((1, 3)), np.empty((1, 2)))
-    with warnings.catch_warnings():
+    with _all_loops(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         X, y, task = next(inputs(0))
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features

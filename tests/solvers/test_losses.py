@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import softmax
 
@@ -35,6 +36,29 @@ def small_matrices(monkeypatch, numbers):
     """Matrices of all tasks count as small up to so many numbers."""
     for module in (losses, resolvents):
         monkeypatch.setattr(module, "SMALL", numbers)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("centre", [False, True])
+def test_matrices_of_few_tasks_are_those_of_many(monkeypatch, centre, weighted):
+    """Calls of BLAS and LAPACK, and compiled loops."""
+    grams, rng = skpmtl.local.grams, np.random.default_rng(0)
+    offsets, d = np.cumsum([0, 3, 9, 1, 6, 8, 2, 7, 4, 9, 5]), 7
+    X, y = rng.standard_normal((offsets[-1], d)), rng.standard_normal(offsets[-1])
+    m, weights = len(offsets) - 1, rng.uniform(0.5, 2.0, len(y)) if weighted else None
+    scale, W, found = rng.uniform(0.5, 2.0, m), rng.standard_normal((m, d)), []
+    for few in (grams.FEW, 0):
+        monkeypatch.setattr(grams, "FEW", few)
+        G, *rest = grams.grams(X, y, offsets, scale, centre, weights, whole=True)
+        A, out, wrong = G + np.eye(d), np.empty(W.shape), G.copy()
+        grams.products(G, W, out)
+        grams.invert(A)
+        wrong[4, 2, 2] = np.nan
+        with pytest.raises(np.linalg.LinAlgError, match="scale the features"):
+            grams.invert(wrong + np.eye(d))
+        found.append((G, *rest, out, A))
+    for few, many in zip(*found, strict=True):
+        assert_allclose(few, many, rtol=1e-11, atol=1e-11)
 
 
 def wide_problem(missing, labels=False):
