@@ -716,8 +716,10 @@ class EffectsDisplay(_Display):
                 "Some effects have no standard error: the warning of summary_frame() says why."
             )
         outer = list(range(self.effects.index.nlevels - 1))
-        groups = list(self.effects.groupby(level=outer, sort=False)) if outer else []
-        groups = groups or [("shared model", self.effects)]
+        groups = [("shared model", self.effects)]
+        if outer:  # pandas 2 warns about a list of one level
+            level = outer if len(outer) > 1 else outer[0]
+            groups = list(self.effects.groupby(level=level, sort=False))
         titles = [", ".join(map(str, np.atleast_1d(np.array(name, object)))) for name, _ in groups]
         features = [str(name) for name in groups[0][1].index.get_level_values(-1)]
         axes = _panels(ax, titles, features, "panels")
