@@ -322,7 +322,9 @@ class _Course:
             yield from self.sharpen(("rank", "floor", "rival"), refine=True)
         self.rebuild()
         yield from self.vote("vote 2")
-        about = "contest 1" in plan.budget_shares and (yield from self.contest("contest 1"))
+        about = False  # more evidence for the pooled slopes than against them, clear or not
+        if "contest 1" in plan.budget_shares:
+            about = (yield from self.contest("contest 1")) > 0.0
         taken = self.pays_for_columns and plan.columns_from[0]
         left = [share for share in ("main", "moment 2") if share != taken]
         if about:
@@ -458,9 +460,9 @@ class _Course:
         self.centre, self.level_of_all = unit / self.scale * of_all[1:], of_all[0]
 
     def contest(self, share):
-        """Odds of the pooled slopes, and of a mean, against structures without them.
+        """Weigh structures with pooled slopes, and with a mean, against those without.
 
-        -> whether the released sum is positive, however small: it decides the next queries
+        -> the released sum of the first difference
 
         A task sends (log((e^A + e^B) / 2) - C, A - B), each clipped to +-1, for the log mean
         evidence A, B and C of `FAMILIES`. What is beyond `_DOUBT` std of the noise in the sums
@@ -479,7 +481,7 @@ class _Course:
         exact_moments = not self.plan.private and "low-rank" in self.plan.structures
         factors["alone"] = (_ODDS_OF_ALONE if exact_moments else 0.5) * max(both, 0.0)
         self.multiply_weights(factors)
-        return bool(found[0] > 0.0)
+        return float(found[0])
 
     def multiply_weights(self, logs):
         """By factors whose logarithms are given by name."""
