@@ -216,9 +216,11 @@ def test_targets_of_two_values(folder, values, said, capsys, no_picture):
 @pytest.mark.parametrize(
     ("written", "options"),
     [
-        ({"sep": ";", "decimal": ","}, "--sep ; --decimal ,"),
         ({"sep": "\t", "encoding": "utf-16"}, "--sep tab --encoding utf-16"),
-        ({"encoding": "cp1252", "index": True}, "--encoding cp1252"),
+        (
+            {"sep": ";", "decimal": ",", "encoding": "cp1252", "index": True},
+            "--sep ; --decimal , --encoding cp1252",
+        ),
     ],
 )
 def test_files_that_are_written_otherwise(folder, written, options, capsys, no_picture):

@@ -228,7 +228,7 @@ def test_neighbour_of_twenty_thousand_rows(case):
 
 
 @every(case for case in CASES if case.n_classes == 3 and not case.needs)
-@pytest.mark.spread(5)
+@pytest.mark.spread(4)
 def test_a_label_of_one_task_alone(case):
     """Of three public classes the others have two; the neighbour brings the third, or does not."""
     data = long_data(2)

@@ -240,7 +240,7 @@ def judge(est, args):
             assert np.shape(predicted)[0] == len(args[2])
 
 
-@pytest.mark.spread(7)
+@pytest.mark.spread(6)
 @quick_and_slow
 def test_odd_numbers(name, data):
     """Valid input: a fit, or an error that says which parameter to change."""

@@ -136,6 +136,7 @@ def test_noise_in_bins_far_away_is_not_taken_for_lengths():
 
 
 @pytest.mark.parametrize("spread, noise", [(0.35, 14.0), (1.0, 10.0)])
+@pytest.mark.spread(1)
 def test_what_is_not_known_of_the_lengths_is_in_the_degrees_of_freedom(spread, noise):
     """Errors as long as the models: intervals from noisy counts of 100 tasks hold their part."""
     rng, m, size, hit = np.random.default_rng(0), 100, 6, []
