@@ -832,7 +832,8 @@ _DOC = """{summary}
     intercept_ : ndarray of shape (n_tasks,){intercepts}
     mean_coef_, mean_intercept_
         Shared model; with ``clusters`` see ``billboard_.mean``. The intercept is missing when
-        it was not released.
+        it was not released. The slopes are 0 where ``billboard_.own_units``: tasks then multiply
+        their centre by the length of their own model, so that it has no length that all share.
     relation_coef_ : ndarray of shape (n_covariates, n_features){shapes_of_covariates}
         With ``relation``: what one more of every covariate adds to the coefficients, the constant
         first;
