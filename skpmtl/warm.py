@@ -105,7 +105,8 @@ def warm():
         for given in ({"alpha": 0.1, "epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.MPMTLLowRank(**given, loss="poisson").fit(X, np.exp(y), task=task)
         label = np.arange(2 * _TASKS) % 2
-        skpmtl.PrivateMeanRegMTLClassifier(epsilon=None).fit(X[short], label, task=task[short])
+        model = skpmtl.PrivateMeanRegMTLClassifier(epsilon=None, lam=0.1)
+        model.fit(X[short], label, task=task[short])
         # So many features that matrices of the rows are smaller by more than does not matter.
         many = np.random.default_rng(0).standard_normal((2 * _TASKS, 256))
         skpmtl.PrivateMeanRegMTL(epsilon=None).fit(many, y[short], task=task[short])
