@@ -25,16 +25,15 @@ _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
 
-def grams(X, y, offsets, scale, centre, weights=None, whole=False):
+def grams(X, y, offsets, scale, centre, weights=None, calls=False):
     """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k y_k' C y_k.
 
     C removes the mean of a task when `centre` is true; with `weights` of the rows all are sums
-    with weights, and so are the means. `whole`: the tasks are all of a table, for which no loop is
-    compiled if they are few.
+    with weights, and so are the means. `calls`: by BLAS calls, task by task; see `are_called`.
     """
     m, d, X = len(offsets) - 1, X.shape[1], read_only(X)
     G, g = np.empty((m, d, d)), np.empty((m, d))
-    if d <= NARROW and not (whole and m <= _CALLS and G.size <= FEW):
+    if d <= NARROW and not calls:
 
         def block(first, last):
             part = slice(first, last)
@@ -191,21 +190,22 @@ def long_tasks(table, least):
     return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None, **own)
 
 
-def task_grams(table, problem, scale):
-    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
+def task_grams(table, problem, scale, calls=False):
+    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows.
+
+    `calls`: as of `grams`.
+    """
     for first, last, rows, X in row_blocks(table):
         ends = table.offsets[first : last + 1] - rows.start
         weights = None if table.weights is None else table.weights[rows]
-        G, g, _ = grams(
-            X, table.y[rows], ends, scale[first:last], problem.fit_intercept, weights,
-            whole=last - first == table.n_tasks,
-        )  # fmt: skip
+        settings = scale[first:last], problem.fit_intercept, weights, calls
+        G, g, _ = grams(X, table.y[rows], ends, *settings)
         yield first, last, G, g
 
 
-def task_inverses(table, problem, scale, rho):
+def task_inverses(table, problem, scale, rho, calls=False):
     """Blocks (first, last, P, h) of P_k = (G_k + rho_k I)^-1 and its product with g_k."""
-    for first, last, G, g in _regular_grams(table, problem, scale, rho):
+    for first, last, G, g in _regular_grams(table, problem, scale, rho, calls):
         with single_blas_thread():
             inverse = np.linalg.inv(G)
         yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)
@@ -216,7 +216,17 @@ def are_few(table, width):
 
     All listed tasks count: whether one of them has rows must not move the last bits of the others.
     """
-    return (table.n_tasks + len(table.absent)) * width**2 <= FEW
+    return _listed(table) * width**2 <= FEW
+
+
+def are_called(table, width):
+    """Whether BLAS calls make matrices of this width, so that no loop is compiled: `are_few`, of
+    so few tasks that calls take no time."""
+    return are_few(table, width) and _listed(table) <= _CALLS
+
+
+def _listed(table):
+    return table.n_tasks + len(table.absent)
 
 
 def packed_task_inverses(table, problem, scale, rho, few):
@@ -227,19 +237,20 @@ def packed_task_inverses(table, problem, scale, rho, few):
     d = table.n_features
     places = np.ravel_multi_index(np.tril_indices(d), (d, d))
     if few:
-        for first, last, inverse, h in task_inverses(table, problem, scale, rho):
+        calls = are_called(table, d)
+        for first, last, inverse, h in task_inverses(table, problem, scale, rho, calls):
             yield first, last, inverse.reshape(-1, d * d).take(places, axis=1), h
         return
-    for first, last, G, g in _regular_grams(table, problem, scale, rho):
+    for first, last, G, g in _regular_grams(table, problem, scale, rho, False):
         K, h = np.empty((last - first, len(places))), np.empty_like(g)
         packed_inverses(G, g, K, h)
         yield first, last, K, h
 
 
-def _regular_grams(table, problem, scale, rho):
+def _regular_grams(table, problem, scale, rho, calls):
     """`task_grams` with rho_k added to the diagonal of G_k."""
     diagonal = np.arange(table.n_features)
-    for first, last, G, g in task_grams(table, problem, scale):
+    for first, last, G, g in task_grams(table, problem, scale, calls):
         # Columns of absurd size must not make a matrix singular, which would end all fits.
         trace = np.einsum("kjj->k", G)
         G[:, diagonal, diagonal] += np.maximum(rho[first:last], 1e-12 * trace)[:, None]

@@ -23,7 +23,7 @@ from .._kernels.newton import (
 from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..local.centred import CentredTasks, share_of_centre
-from ..local.grams import RowGrams, grams, row_blocks, task_grams
+from ..local.grams import RowGrams, are_called, grams, row_blocks, task_grams
 from ..local.updates import ProximalModels, ProximalUpdates, is_exact, lengths
 from ..tables.datafits import levels_of, with_events
 from ..tables.table import common_scores, read_only
@@ -120,8 +120,9 @@ def _least_squares(centred, lam):
     diagonal = np.arange(d)
     A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
     small = table.n_tasks * d * d < 1 << 22  # then the matrices are built once
-    blocks = list(task_grams(table, problem, centred.scale)) if small else None
-    for first, last, G, g in blocks or task_grams(table, problem, centred.scale):
+    settings = table, problem, centred.scale, are_called(table, d)
+    blocks = list(task_grams(*settings)) if small else None
+    for first, last, G, g in blocks or task_grams(*settings):
         G = G.copy()
         G[:, diagonal, diagonal] += problem.ridge
         H = G.copy()
@@ -132,7 +133,7 @@ def _least_squares(centred, lam):
         np.add.at(r, which[first:last], solved[:, :, d])
     v = np.stack([np.linalg.lstsq(a, b, rcond=1e-13)[0] for a, b in zip(A, r, strict=True)])
     W = np.empty((table.n_tasks, d))
-    for first, last, G, g in blocks or task_grams(table, problem, centred.scale):
+    for first, last, G, g in blocks or task_grams(*settings):
         H = G.copy()
         H[:, diagonal, diagonal] += lam + problem.ridge
         right = g + lam * v[which[first:last]]

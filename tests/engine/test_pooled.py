@@ -46,9 +46,11 @@ def test_updates_lead_to_minima_about_the_pooled_model(classes):
         assert np.linalg.norm(gradient + strength * D[k]) < (0.15 if classes else 1e-6) * size
 
 
-def test_a_task_without_rows_moves_no_bit_of_the_others(monkeypatch):
-    """Also where the tasks with rows alone have few matrices, and all that are listed many."""
-    monkeypatch.setattr(grams, "FEW", 5 * 12**2 - 1)
+@pytest.mark.parametrize("n_few", [3, 4])
+def test_a_task_without_rows_moves_no_bit_of_the_others(monkeypatch, n_few):
+    """Also where the tasks with rows, or with many, have few matrices, and all that are listed
+    many."""
+    monkeypatch.setattr(grams, "FEW", n_few * 12**2)
     table, theta = table_of((40, 9, 5, 30, 7), d=11), np.full((1, 12), 0.1)
     n = table.offsets[4]
     other = TaskTable(

@@ -49,7 +49,7 @@ def test_matrices_of_few_tasks_are_those_of_many(monkeypatch, centre, weighted):
     scale, W, found = rng.uniform(0.5, 2.0, m), rng.standard_normal((m, d)), []
     for few in (grams.FEW, 0):
         monkeypatch.setattr(grams, "FEW", few)
-        G, *rest = grams.grams(X, y, offsets, scale, centre, weights, whole=True)
+        G, *rest = grams.grams(X, y, offsets, scale, centre, weights, calls=few > 0)
         A, out, wrong = G + np.eye(d), np.empty(W.shape), G.copy()
         grams.products(G, W, out)
         grams.invert(A)
