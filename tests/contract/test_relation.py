@@ -126,7 +126,7 @@ def test_centres_are_shrunk_by_their_noise_and_by_chance(cls, clear):
         bounds = rounds_of(est, population, 3).bounds(length)
         assert [queries[k].public["clip_norm"] for k in rounds] == bounds
         assert bounds[1] < bounds[0]
-    assert [queries[k].public["own_units"] for k in rounds] == [int(not clear)] * len(rounds)
+    assert [queries[k].public["own_units"] for k in rounds] == [not clear] * len(rounds)
     F = read_relation(est.relation, population.tasks).weights(population.tasks)
     chance = 2.0 * (length or 1.0) ** 2 * np.sum(F**2, axis=0)
     factors, left = shrinkage(moves, moves.sum(axis=0), np.outer(noise, np.ones(3)), chance)

@@ -170,7 +170,7 @@ def test_site_answers_every_question_once(tmp_path):
 @pytest.mark.parametrize("change", ["X", "y", "order"])
 def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
     study = study_of("rounds")
-    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0}
+    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False}
     positions = np.array(PARTS[0])
     first = site_of(study, tmp_path)
     first.answer(0, "update", public, positions)
@@ -266,7 +266,7 @@ def test_one_name_is_one_budget(tmp_path):
 
 def test_running_models_step_once_per_question(tmp_path):
     study = study_of("algorithm 1")
-    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0}
+    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False}
     positions = np.array(PARTS[0])
     whole = site_of(study, tmp_path / "a")
     task_side = whole.est._task_side(whole.table, whole.population)
@@ -291,7 +291,7 @@ def test_running_models_step_once_per_question(tmp_path):
 def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     site = site_of(study_of("rounds"), tmp_path)
     public = {"centre": change.get("centre", np.zeros((1, D))), "round": 0,
-              "clip_norm": change.get("clip_norm", 1.0), "own_units": 0}  # fmt: skip
+              "clip_norm": change.get("clip_norm", 1.0), "own_units": False}  # fmt: skip
     positions = np.array(change.get("positions", PARTS[0]), dtype=np.int64)
     with pytest.raises((Refusal, ValueError, KeyError), match=message):
         site.answer(0, change.get("statistic", "update"), public, positions)
@@ -303,13 +303,18 @@ def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     [
         ("rounds", 50, {}, "query 50 is none of the study, which has 4"),
         ("rounds", 4, {}, "query 4 is none"),
-        ("own units", 1, {"clip_norm": 1.9, "own_units": 1}, "clip_norm=1.9, and the study plans"),
+        (
+            "own units",
+            1,
+            {"clip_norm": 1.9, "own_units": True},
+            "clip_norm=1.9, and the study plans",
+        ),
         ("sampled", 0, {}, "query 0 is 'update', and the study has 'a draw' there"),
     ],
 )
 def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, change, message):
     site = site_of(study_of(case), tmp_path)
-    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0, **change}
+    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False, **change}
     with pytest.raises(Refusal, match=message):
         site.answer(number, "update", public, np.array(PARTS[0]))
     assert not (site.folder / "state.npz").exists()
@@ -318,7 +323,7 @@ def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, chang
 def test_secure_sums_are_not_of_tasks_that_a_curator_chooses(tmp_path):
     study = study_of("rounds", secure_sum=3)
     site, one = site_of(study, tmp_path), np.array(PARTS[0][:1])
-    query = 0, "update", {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": 0}
+    query = 0, "update", {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False}
     with pytest.raises(Refusal, match="over all tasks"):
         site.total(*query, one, "run")
     assert site.last() == -1
