@@ -328,6 +328,9 @@ def test_from_billboard():
             billboard, classes=[0, 1], n_features=5
         ),
         "must be 4 strings": lambda: make(billboard, classes=[0, 1], feature_names=list("abc")),
+        r"'c', 3\] must be 4 strings": lambda: make(
+            billboard, classes=[0, 1], feature_names=[*"abc", 3]
+        ),
         "fit_intercept=False, but the billboard was made with True": lambda: make(
             billboard, classes=[0, 1], fit_intercept=False
         ),
