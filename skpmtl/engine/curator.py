@@ -87,7 +87,7 @@ _TINY = 1e-3
 _FEW_TASKS = 10.0
 _DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
 _ODDS_OF_ALONE = 1.5  # of the odds of a mean that going alone has as well, with exact moments
-_MOMENT_OF_SHAPES = ("contest 2", 0.5)  # the other half is a vote
+_HALF_OF_CONTEST = ("contest 2", 0.5)  # of a moment, and of the vote on shapes
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
 _STEP_OF_GROUPS = ("refine", 0.1)  # three votes of a block round, and seven of groups
 _LEVELS_OF_GROUPS = ("refine", 0.1)  # cells of levels, where models have no groups
@@ -347,7 +347,7 @@ class _Course:
                 yield from self.refined.block_round(share, votes)
         else:
             if not about and "contest 2" in plan.budget_shares:
-                left.append(_MOMENT_OF_SHAPES if plan.compares_shapes else "contest 2")
+                left.append(_HALF_OF_CONTEST if plan.compares_shapes else "contest 2")
             if "refine" in plan.budget_shares:
                 left += [("refine", 0.4 if plan.groups else 2.0 / 3.0)]
             found = []
@@ -355,8 +355,8 @@ class _Course:
                 found.append((yield from self.moment(share)))
             if found:
                 (self.about or self.average).add(*_pooled(found), self.size_of_moment)
-            if _MOMENT_OF_SHAPES in left:
-                odds = yield from self.compare_shapes(("contest 2", 0.5))
+            if _HALF_OF_CONTEST in left:
+                odds = yield from self.compare_shapes(_HALF_OF_CONTEST)
             if plan.few_rows and not about:
                 part = 0.125 if plan.groups else 1.0 / 6.0
                 yield from self.sharpen([("refine", part)] * 2)

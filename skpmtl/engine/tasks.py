@@ -47,8 +47,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
     """The task side for the tasks of a table.
 
     An answer follows from the query and the rows; what is kept is kept for speed. `n_tasks` is that
-    of the whole population, `classes_posterior`: final models
-    of classes come with their posterior.
+    of the whole population. `classes_posterior`: final models of classes come with their posterior.
     """
 
     remembers = False
@@ -215,8 +214,9 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
     def pooled(self):
         if self._pooled_updates is None:
             capped = self.plan.cap_curvature
-            exact = not self.plan.private and (capped or self.table.n_classes > 0)
-            exact = exact and self.table.loss != "poisson"  # whose tasks no hyperplane separates
+            few_rows_overfit = capped or self.table.n_classes > 0
+            # Tasks of counts have no separating hyperplane.
+            exact = not self.plan.private and few_rows_overfit and self.table.loss != "poisson"
             levels = self.levels if capped else None
             related = self.plan.relation is not None
             self._pooled_updates = PooledUpdates(self.table, levels, exact, related)

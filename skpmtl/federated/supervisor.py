@@ -136,7 +136,7 @@ class _Run:
         self.next, self.page = 0.0, (0, -_PAGE)  # events on the page, and when it was written
 
     def rest(self, now):
-        """Start it after a pause, of which the next one is twice as long."""
+        """Set the next start after a pause; each pause is twice as long as the last, to a limit."""
         self.next, self.pause = now + self.pause, min(2 * self.pause, _PAUSES[1])
 
 

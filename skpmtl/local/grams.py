@@ -220,8 +220,10 @@ def are_few(table, width):
 
 
 def are_called(table, width):
-    """Whether BLAS calls make matrices of this width, so that no loop is compiled: `are_few`, of
-    so few tasks that calls take no time."""
+    """Whether BLAS calls make matrices of this width, so that no loop is compiled.
+
+    `are_few`, and of so few tasks that one call for each takes milliseconds.
+    """
     return are_few(table, width) and _listed(table) <= _CALLS
 
 

@@ -984,7 +984,7 @@ def test_memory_of_exact_fits(cls):
 @pytest.mark.exact_bits("rows stay in a memory map")
 @pytest.mark.parametrize("uneven", [False, True])  # where every other task has few rows
 def test_memory_map_keeps_matrices_in_a_file(tmp_path, uneven):
-    """Beside a table that may be larger than memory nothing of its size is kept in memory."""
+    """For a memory map, which may be larger than memory, matrices of the tasks are in a file."""
     rng = np.random.default_rng(0)
     m, n, d = 700, 70, 60
     X = np.memmap(tmp_path / "X.dat", dtype=float, mode="w+", shape=(m * n, d))

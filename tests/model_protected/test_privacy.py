@@ -100,10 +100,10 @@ def test_all_that_may_be_released_costs_the_budget(m, adjacency, unseen):
     assert LevelPlan.z(Population(np.arange(m), 5), 0.5, adjacency) == 0.5 * per_task * m
 
 
-@pytest.mark.parametrize("loss, told", [("squared", None), ("huber", "huber")])
-def test_losses_other_than_the_squared_one_are_listed(loss, told):
+@pytest.mark.parametrize("loss, reported", [("squared", None), ("huber", "huber")])
+def test_reports_list_losses_other_than_squared(loss, reported):
     plan = MomentPlan(skpmtl.MPMTLLowRank(loss=loss), Population(np.arange(50), 4))
-    assert plan.public_inputs().get("loss") == told
+    assert plan.public_inputs().get("loss") == reported
 
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
