@@ -71,7 +71,7 @@ from .levels import (
 from .plan import GROUP_SHARES, SIZE_BINS
 from .refine import Refinement, read_rivals
 from .residuals import WORDS, released_residuals, sum_of_shares
-from .spectrum import FLOORS, Spectrum, sum_of_blocks
+from .spectrum import RIVAL_FLOORS, Spectrum, sum_of_blocks
 from .votes import Tally, sum_of_differences
 
 PLAIN = "the structures were found without noise (epsilon=None)"
@@ -778,7 +778,7 @@ class _Course:
             if self.refined.spectrum is not None:
                 lowrank = self.refined.moment
             found.append(("low-rank", zero, lowrank))
-        if "sparse" in wanted and known:
+        if "sparse" in wanted and known and self.refined.has_rivals:
             found.append(("sparse", zero, self.sparse_shape()))
         if self.theta is not None and "mean" in wanted:
             found += [("mean", self.centre, even), ("common", self.centre, even)]
@@ -825,8 +825,8 @@ class _Course:
         return _lowered(shape, self.floor_of_shape)
 
     def shapes_by_floor(self):
-        """The sparse shape at all `FLOORS`."""
-        return [_lowered(self.sparse_shape(), floor) for floor in FLOORS]
+        """The sparse shape at `RIVAL_FLOORS`."""
+        return [_lowered(self.sparse_shape(), floor) for floor in RIVAL_FLOORS]
 
     def mean_is_followed(self):
         if self.centre is None:

@@ -15,8 +15,10 @@ from .spectrum import (
     FLOORS,
     PRIOR_OF_FLOORS,
     PRIOR_OF_NEW,
+    PRIOR_OF_RIVALS,
     PRIOR_OF_STEPS,
     RANK_FLOOR,
+    RIVAL_FLOORS,
     STEPS,
     WEIGHTS_OF_NEW,
     Spectrum,
@@ -30,10 +32,11 @@ _SHARP = 0.2
 
 
 def read_rivals(tally):
-    """Of a vote on a prior and rivals of it at all `FLOORS`: their log odds, and their floor."""
+    """Of a vote on a prior and rivals of it at `RIVAL_FLOORS`: their log odds, and their floor."""
     released = np.diff(tally.total)
-    weights = Tally(released[1:], tally.std, len(FLOORS)).weights(PRIOR_OF_FLOORS)
-    return float(weights @ tally.total[1:]), float(np.exp(weights @ np.log(FLOORS)))
+    rivals = Tally(released[1:], tally.std, len(RIVAL_FLOORS))
+    weights = rivals.weights(PRIOR_OF_RIVALS)
+    return float(weights @ tally.total[1:]), float(np.exp(weights @ np.log(RIVAL_FLOORS)))
 
 
 class Refinement:
@@ -41,12 +44,13 @@ class Refinement:
 
     `tilt` is that of `shrink_matrix`; for `vote` and `block` see the module. `spectrum` has the
     directions that few rows refine, None before `sharpen` has found some, and `floor` is what its
-    floor is multiplied by.
+    floor is multiplied by. `has_rivals` until another prior has lost to it.
     """
 
     def __init__(self, n_tasks, tilt, vote, block):
         self.n_tasks, self.tilt, self._vote, self._block = n_tasks, tilt, vote, block
         self.spectrum, self.floor = None, 1.0
+        self.has_rivals = True
 
     @property
     def moment(self):
@@ -62,7 +66,7 @@ class Refinement:
     def sharpen(self, S, variance, shares, rivals=(), refine=False):
         """Rank and floor of a released moment S, by votes; kept where they are clearly likelier.
 
-        `shares` are of the votes on rank, floor and the `rivals`, another prior at all `FLOORS`,
+        `shares` are of the votes on rank, floor and the `rivals`, another prior at `RIVAL_FLOORS`,
         which must not be likelier. `refine`: keep it only where the floor is so low that rounds of
         blocks are worth their budget.
         """
@@ -87,6 +91,7 @@ class Refinement:
             tally = yield from self._tally(shares[2], priors, "structure")
             if read_rivals(tally)[0] >= 0.0:
                 return
+            self.has_rivals = False
         self.spectrum, self.floor = fewer[best], floor
 
     def block_round(self, share, votes):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
-from ..local.prior import LocalModels, VotedScale, best_scale, tempered
+from ..local.prior import LocalModels, VotedScale, tempered, weak_penalty
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
 from ..tables.table import differences, scaled
@@ -18,8 +18,6 @@ from .pooled import PooledUpdates
 from .residuals import shares_of
 from .spectrum import in_blocks
 from .votes import differences_of, evidences
-
-_LOOSE = 1e-3  # Newton steps of updates
 
 
 class AnswersOnLevels:
@@ -248,11 +246,12 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         return differences_of(evidences(self.table, *priors, self.fit_intercept))
 
     def _block(self, public):
-        root = root_of(public["moment"])
         scale = VotedScale(public["snr_centre"], public["snr_spread"])
-        local = LocalModels(self.table, restrained=scale.is_hint, fit_intercept=self.fit_intercept)
-        criterion, level = local.criteria(root)
-        W = local.solve(root, best_scale(criterion + scale.penalty, level), _LOOSE)[0]
+        penalty = weak_penalty(False) + scale.penalty
+        ones = np.ones(self.table.n_tasks)
+        prior = np.tile(np.append(-np.inf, -0.5 * penalty), (len(ones), 1))
+        local = LocalModels(self.table, fit_intercept=self.fit_intercept)
+        W = local.average(root_of(public["moment"]), ones, prior)[1]
         return in_blocks(W @ public["basis"], public["rank"])
 
     def _reach(self, public):
