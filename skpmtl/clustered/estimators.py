@@ -110,7 +110,7 @@ class _Clustered(RunsCourse, BaseMTL):
     def _fit_exact(self, table):
         if self.alpha == "auto":
             return self._fit_table(table)
-        loss = make_loss(table, task_weight=self.task_weight, **self._settings())
+        loss = make_loss(table, task_weight=self.task_weight, fit_intercept=self.fit_intercept)
         penalty = ClusterPenalty(self.alpha, self.ridge, self.n_clusters)
         solution = minimize(
             loss, penalty, 1.0, tol=self.tol, max_iter=self.max_iter,

@@ -68,7 +68,7 @@ from .levels import (
     sum_of_octaves,
     sum_of_scales,
 )
-from .plan import GROUP_SHARES, SIZE_BINS
+from .plan import GROUP_SHARES, SIZE_BINS, name_and_fraction
 from .refine import Refinement, read_rivals
 from .residuals import WORDS, released_residuals, sum_of_shares
 from .spectrum import RIVAL_FLOORS, Spectrum, sum_of_blocks
@@ -176,10 +176,9 @@ class _Course:
         yield from self.vote("vote 2")
 
     def budget_share(self, name):
-        """Budget share, or (budget share, part), of a query; None where the plan has none."""
-        found = name if isinstance(name, tuple) else self.other_budget_shares.get(name, name)
-        share = found[0] if isinstance(found, tuple) else found
-        return found if share in self.plan.budget_shares else None
+        """Budget share of a query, as of `name_and_fraction`; None where the plan has none."""
+        share = self.other_budget_shares.get(name, name)
+        return share if name_and_fraction(share)[0] in self.plan.budget_shares else None
 
     def moments(self):
         release = yield from self.moment("moment 1")
@@ -585,7 +584,7 @@ class _Course:
     # ------------------------------------------------------------------------ queries
     def query(self, share, statistic, words, mechanism, combine, divide=1.0, **public):
         """-> what is released of one statistic, in a budget share that has that much left"""
-        share = share[0] if isinstance(share, tuple) else share
+        share, _ = name_and_fraction(share)
         if mechanism is not None:
             self.spent[share] = self.spent.get(share, 0.0) + mechanism.mu**2
             if self.spent[share] > self.plan.mu_of(share) ** 2 * (1.0 + 1e-9):

@@ -18,9 +18,6 @@ class RunsCourse:
 
     _federates = True
 
-    def _settings(self):
-        return {"fit_intercept": self.fit_intercept}
-
     def _curator(self, population, source):
         log = self._progress("release %d: noise std %.3g")
         return release_structures(population, self._plan(population), source, log)
@@ -82,7 +79,6 @@ class RunsCourse:
         return 0.0 if found is None else 0.5 * sum(found)
 
     def _personalize_table(self, table):
-        settings = self._settings()
-        if self._keeps_class_posterior(table):  # which billboards of exact fits do not have
-            settings["classes_posterior"] = True
-        return self.billboard_.personalize(table, **settings)
+        # Billboards of exact fits do not take it.
+        more = {"classes_posterior": True} if self._keeps_class_posterior(table) else {}
+        return self.billboard_.personalize(table, fit_intercept=self.fit_intercept, **more)

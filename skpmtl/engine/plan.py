@@ -98,6 +98,12 @@ def is_able(n_tasks, mu, replace_one):
     return n_tasks * mu >= (150.0 if replace_one else 75.0) or math.isinf(mu)
 
 
+def name_and_fraction(share):
+    """Name of a budget share, and the fraction of it that is used: `share` is a name, for all of
+    it, or (name, fraction)."""
+    return share if isinstance(share, tuple) else (share, 1.0)
+
+
 class StructurePlan(Plan):
     """Budget shares of one fit. Reads public numbers only: counts and parameters.
 
@@ -348,9 +354,9 @@ class StructurePlan(Plan):
         return not self.log_loss and self.n_outputs == 1
 
     def mu_of(self, share):
-        """Mu of a budget share, or of a part of one, (share, part)."""
-        share, part = share if isinstance(share, tuple) else (share, 1.0)
-        return self.mu * math.sqrt(self.budget_shares[share] * part)
+        """Mu of a budget share, or of a fraction of one, (name, fraction)."""
+        name, fraction = name_and_fraction(share)
+        return self.mu * math.sqrt(self.budget_shares[name] * fraction)
 
     def rounds_of(self, share):
         """Of the mean: their number, and how far they may go together, in units of half the

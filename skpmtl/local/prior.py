@@ -1073,10 +1073,9 @@ def tempered(table, fit_intercept):
     """
     if table.loss != "poisson" or table.n_classes or table.weights is not None:
         return table
-    settings, m = {"fit_intercept": fit_intercept}, table.n_tasks
-    root, kappa = even_root(table.n_features), lone_scale(table, fit_intercept)
+    root, kappa, m = even_root(table.n_features), lone_scale(table, fit_intercept), table.n_tasks
     with np.errstate(all="ignore"):
-        local = LocalModels(table, **settings)
+        local = LocalModels(table, fit_intercept=fit_intercept)
         local.solve(root, kappa, _LOOSE)
         score = local.scores()
         weight, step = POISSON.working(local.table.y, score)
@@ -1090,7 +1089,7 @@ def tempered(table, fit_intercept):
         strength = 2.0 / (_SCALE * mean * np.maximum(dof, 1.0) ** 2)
         penalty = weak_penalty(True) + strength[:, None] * SNR
         scales = np.column_stack([np.full(m, -np.inf), -0.5 * penalty])
-        squares = LocalModels(inner, **settings)
+        squares = LocalModels(inner, fit_intercept=fit_intercept)
         Q = mean * squares.average(root, np.ones(m), scales)[3]
         phi = (_POISSON_ROWS + Q - np.sqrt(2.0 * dof)) / (_POISSON_ROWS + dof)
     phi = np.where(np.isfinite(phi), np.maximum(phi, 1.0), 1.0)

@@ -464,9 +464,6 @@ class MeanRegularized(WideSparse, MeanFamily):
         reach = 0.5 * (high - low)
         return (-reach, reach) if self._has_public_init() else (low, high)
 
-    def _settings(self):
-        return {"fit_intercept": self.fit_intercept}
-
     def _with_targets(self, table):
         table = super()._with_targets(table)
         return dense_copy(table) if self.loss == "poisson" else table
@@ -654,8 +651,11 @@ class MeanRegularized(WideSparse, MeanFamily):
     # -------------------------------------------------------------- personal models
     def _personalize_table(self, table):
         if isinstance(self.billboard_, PooledBillboard):
-            settings = {**self._settings(), "classes_posterior": self._keeps_class_posterior(table)}
-            return self.billboard_.personalize(self._with_spread_labels(table), **settings)
+            return self.billboard_.personalize(
+                self._with_spread_labels(table),
+                fit_intercept=self.fit_intercept,
+                classes_posterior=self._keeps_class_posterior(table),
+            )
         models = PersonalModels(table, self.billboard_, dense=True)
         fitted = self._fitted(self.billboard_, models, 0)
         extras = {name: fitted[name] for name in self._extras if name in fitted}

@@ -314,9 +314,8 @@ def tuned(
     ]
     if loss == "squared":
         kappa = lone_scale(table, fit_intercept)
-        settings = {"fit_intercept": fit_intercept}
         for centre, prior in _with_free_intercepts(table, starts, fit_intercept, shy, not lost):
-            local = LocalModels(table, **settings, centre=centre)
+            local = LocalModels(table, fit_intercept=fit_intercept, centre=centre)
             found, W, b, _ = local.average(even_root(table.n_features), kappa, prior, _WIDTH)
             kinds.append((found, np.column_stack([W, b] if fit_intercept else [W])[:, None]))
     else:

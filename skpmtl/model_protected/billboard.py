@@ -289,10 +289,9 @@ class PriorBillboard(AboutCovariates, OfModels):
 
         `leaves`: whether a task may leave the public initial model; not for differences to it.
         """
-        settings = {"fit_intercept": fit_intercept}
         table = tempered(table, fit_intercept)
         bare, table = table, self._differences(table)
-        settings["restrained"] = self.scale.is_hint
+        settings = {"fit_intercept": fit_intercept, "restrained": self.scale.is_hint}
         local = shared = LocalModels(table, **settings)
         if self.centres is not None:
             shared = LocalModels(table, centre=self.centres.of(table, fit_intercept), **settings)
@@ -417,8 +416,8 @@ class RelatedPenaltyBillboard(AboutCovariates, PenaltyBillboard):
             raise ValueError("it has no centres")
         yield from self.centres.declared(self.n_features * self.n_outputs, self.n_outputs)
 
-    def personalize(self, table, **settings):
+    def personalize(self, table, *, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
         W = (self.relation.rows(table.tasks) @ self.centres.coef).reshape(-1, *self.model_shape)
-        D, b = super().personalize(differences_to(table, W), **settings)
+        D, b = super().personalize(differences_to(table, W), fit_intercept=fit_intercept)
         return D + W, b

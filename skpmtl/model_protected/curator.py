@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from ..engine.levels import Level, log_window_of, release_spread, release_window, sum_of_octaves
+from ..engine.plan import name_and_fraction
 from ..engine.refine import Refinement
 from ..engine.residuals import released_residuals, sum_of_shares
 from ..engine.spectrum import sum_of_blocks
@@ -185,9 +186,9 @@ def release_level(billboard, plan, made):
     m, window = billboard.n_tasks, plan.window
 
     def query(share, name, words, mechanism, combine, **public):
-        share, part = share if isinstance(share, tuple) else (share, 1.0)
+        share, fraction = name_and_fraction(share)
         if mechanism is not None:
-            spent[share] = spent.get(share, 0.0) + part
+            spent[share] = spent.get(share, 0.0) + fraction
         return _query(billboard, made, name, mechanism, combine, share, words, **public)
 
     spent = {}

@@ -232,12 +232,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
         middle, unit = self._target_unit()
         return 0.0 if self._has_public_init() else middle, unit
 
-    def _local_settings(self):
-        return {"fit_intercept": self.fit_intercept}
-
     def _loss(self, table):
         return make_loss(
-            table, task_weight=self.task_weight, ridge=self.ridge, **self._local_settings()
+            table, task_weight=self.task_weight, ridge=self.ridge, fit_intercept=self.fit_intercept
         )
 
     # ------------------------------------------------------------------------ curator and task side
@@ -310,21 +307,21 @@ class _ModelProtected(HasCovariates, BaseMTL):
 
     def _task_side(self, table, population):
         """The task side for the tasks of `table`."""
-        settings, to = self._local_settings(), None
-        some = differences(tempered(table, self.fit_intercept), self._public_init(population))
+        fit_intercept, to = self.fit_intercept, None
+        some = differences(tempered(table, fit_intercept), self._public_init(population))
         relation = self._relation(population, quiet=True)
         if self._rounds(population, relation) is None:
-            local = LocalModels(some, restrained=False, **settings)  # votes are by the rows alone
-            task_side = LevelTaskSide(local, table, settings)
+            # Votes are by the rows alone.
+            local = LocalModels(some, fit_intercept=fit_intercept, restrained=False)
+            task_side = LevelTaskSide(local, table, fit_intercept)
         else:
             counts = self.loss == "poisson" and not population.n_classes
             loss = self.loss if counts else population.loss
-            problem = Problem(loss, population.n_outputs, self.fit_intercept)
-            task_side = RelatedTaskSide(some, relation, problem, settings)
+            problem = Problem(loss, population.n_outputs, fit_intercept)
+            task_side = RelatedTaskSide(some, relation, problem)
             to = relation.weights(table.tasks)
-        if self._keeps_class_posterior(table):
-            settings = {**settings, "classes_posterior": True}
-        return WithMeanModel(task_side, table, settings, to, self._personal_extras())
+        more = {"classes_posterior": True} if self._keeps_class_posterior(table) else {}
+        return WithMeanModel(task_side, table, fit_intercept, to, self._personal_extras(), **more)
 
     def _check_relation(self):
         if self.relation is None:
@@ -466,10 +463,10 @@ class _ModelProtected(HasCovariates, BaseMTL):
         return super()._goes_on(billboard) and billboard.diagonal == cls._diagonal
 
     def _personalize_table(self, table):
-        settings = self._local_settings()
-        if isinstance(self.billboard_, PriorBillboard) and self._keeps_class_posterior(table):
-            settings["classes_posterior"] = True
-        personal = Personal(*self.billboard_.personalize(table, **settings))
+        kept = isinstance(self.billboard_, PriorBillboard) and self._keeps_class_posterior(table)
+        more = {"classes_posterior": True} if kept else {}
+        found = self.billboard_.personalize(table, fit_intercept=self.fit_intercept, **more)
+        personal = Personal(*found)
         return personal.only(self._personal_extras())
 
     def _personal_extras(self):

@@ -70,13 +70,12 @@ class PriorTaskSide(TaskSide):
 class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
     """The task side of `release_prior` with votes on evidence, and then of `release_level`.
 
-    `table` is as it was given; `local`, with its settings, has differences to the public initial
-    model.
+    `table` is as it was given; `local` has differences to the public initial model.
     """
 
-    def __init__(self, local, table, settings):
+    def __init__(self, local, table, fit_intercept):
         super().__init__(local)
-        self.given, self.settings = table, settings
+        self.given, self.fit_intercept = table, fit_intercept
         self._levels, self._personal = None, (None, None)
 
     def contributions(self, query):
@@ -101,7 +100,7 @@ class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
 
     def _evidence(self, public):
         priors = public["priors"], public["snr_centre"]
-        return differences_of(evidences(self.local.table, *priors, **self.settings))
+        return differences_of(evidences(self.local.table, *priors, self.fit_intercept))
 
     def _block(self, public):
         root = root_of(public["moment"])
@@ -116,7 +115,7 @@ class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
     def _errors(self, billboard):
         """Slopes, less the public initial model, and squared errors under the released prior."""
         if not self._knows(billboard):
-            _, found, _ = billboard.models(self.given, **self.settings, leaves=False)
+            _, found, _ = billboard.models(self.given, self.fit_intercept, leaves=False)
             self._personal = _prior_of(billboard), found
         W, b, _, energies = self._personal[1]
         return billboard.subtract_init(W, b)[0], energies
@@ -130,7 +129,9 @@ class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
         usable = not self.given.has_log_loss and billboard.init is None
         if not usable or not self._knows(billboard):
             return personalize()
-        return billboard.personalize(self.given, **self.settings, found=self._personal[1])
+        return billboard.personalize(
+            self.given, fit_intercept=self.fit_intercept, found=self._personal[1]
+        )
 
 
 def _prior_of(billboard):
@@ -140,11 +141,11 @@ def _prior_of(billboard):
 class RelatedTaskSide(TaskSide):
     """The task side of `release_centres`, and then of `release_prior` about the centres.
 
-    `problem` is that of the rounds, `settings` are those of `LocalModels`.
+    `problem` is that of the rounds.
     """
 
-    def __init__(self, table, relation, problem, settings):
-        self.table, self.relation, self.settings = table, relation, settings
+    def __init__(self, table, relation, problem):
+        self.table, self.relation, self.fit_intercept = table, relation, problem.fit_intercept
         which = np.zeros(table.n_tasks, dtype=np.int64)
         self.rounds, self.prior = RoundsTaskSide(table, problem, which, relation), None
         self._about, self._kept = None, {}
@@ -172,9 +173,10 @@ class RelatedTaskSide(TaskSide):
         if self.prior is None or not np.array_equal(self._about, coef):
             centre = about(
                 coef, self.relation, query.public["own_units"], self.table,
-                self.settings["fit_intercept"],
+                self.fit_intercept,
             )  # fmt: skip
-            self.prior = PriorTaskSide(LocalModels(self.table, centre=centre, **self.settings))
+            local = LocalModels(self.table, fit_intercept=self.fit_intercept, centre=centre)
+            self.prior = PriorTaskSide(local)
             self._about, self.prior.state = coef, self._kept
         return self.prior
 
@@ -183,14 +185,14 @@ class WithMeanModel(TaskSide):
     """A task side that also answers for the mean model, or intercepts, of unseen_task="mean", and
     for the distances of targets from it.
 
-    `task_side` answers all other queries. `settings` are those of `personalize` of the billboards,
-    `to` (n_tasks, r) is what intercepts are multiplied by with a relation, and `extras` are names
-    of those that final models come with.
+    `task_side` answers all other queries. `to` (n_tasks, r) is what intercepts are multiplied by
+    with a relation, `extras` are names of those that final models come with, and `more` are
+    further arguments of ``personalize`` of the billboards.
     """
 
-    def __init__(self, task_side, table, settings, to=None, extras=()):
-        self.task_side, self.table, self.settings, self.to = task_side, table, settings, to
-        self.extras = extras
+    def __init__(self, task_side, table, fit_intercept, to=None, extras=(), **more):
+        self.task_side, self.table, self.to, self.extras = task_side, table, to, extras
+        self.personalize_args = {"fit_intercept": fit_intercept, **more}
         self._personal = None
 
     @property
@@ -228,7 +230,9 @@ class WithMeanModel(TaskSide):
 
     def _with_intercepts(self, query):
         public = query.public
-        self._personal = Personal(*public["billboard"].personalize(self.table, **self.settings))
+        self._personal = Personal(
+            *public["billboard"].personalize(self.table, **self.personalize_args)
+        )
         W, b = public["billboard"].subtract_init(*self._personal[:2])
         W, b = W.reshape(len(W), -1), b.reshape(len(b), -1) - public["middle"]
         return (b if query.statistic == "intercept" else np.column_stack([W, b])) / public["unit"]

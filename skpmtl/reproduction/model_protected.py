@@ -364,10 +364,10 @@ class _Published:
     def _task_side(self, table, population):
         if not self._projects():
             return super()._task_side(table, population)
-        settings, billboard = self._local_settings(), self._empty_projections(population)
+        billboard = self._empty_projections(population)
         some = differences(table, self._public_init(population))
-        task_side = ProjectionTaskSide(ProjectedModels(billboard, some, **settings))
-        return WithMeanModel(task_side, table, settings)
+        models = ProjectedModels(billboard, some, fit_intercept=self.fit_intercept)
+        return WithMeanModel(ProjectionTaskSide(models), table, self.fit_intercept)
 
     def _empty_projections(self, population, public_init=None):
         return ProjectionBillboard(
