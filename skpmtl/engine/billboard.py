@@ -46,7 +46,7 @@ WEIGHTS = {
 # The slopes of the pooled model, as good as exactly: centre and spread of log10(snr).
 COMMON = {"snr_centre": -3.5, "snr_spread": 0.2}
 
-# Families of a contest: who has the pooled slopes, is about them, or does without.
+# Families of a comparison: who has the pooled slopes, is about them, or does without.
 FAMILIES = (("common",), ("mean", "mean and low-rank"), ("alone", "low-rank", "sparse"))
 
 

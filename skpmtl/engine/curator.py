@@ -1,38 +1,42 @@
 """The curator of several structures: votes, moments, and the rounds of a mean.
 
+Without levels (`_Course.find`):
+
 1. Every task fits alone, and votes for a scale (`_Course.vote`).
-2. The second moment of the directions of their models is released. Its eigenvalues shrunk by the
-   known noise are a subspace, its diagonal shrunk is a choice of features.
-3. A mean lies in the span of the top eigenvectors: a few numbers are the mean direction in that
-   span, and a histogram of sizes gives its length. Where noise hides all directions there may be
-   one still, as it is fewer numbers than a moment: rounds (5) then begin at 0.
+2. The second moment of the directions of their models is released. Its eigenvalues, shrunk by the
+   known noise, are a subspace; its diagonal, shrunk, is a choice of features.
+3. A mean lies in the span of the top eigenvectors. A few numbers give its direction in that span,
+   and a histogram of sizes its length. Where noise hides all directions a mean may still be
+   visible, since it is fewer numbers than a moment: the rounds of step 5 then begin at 0.
 4. The tasks vote: their shares and scales, structure by structure.
-5. Where some follow the mean, rounds of clipped updates improve it; they vote again, and a moment
-   of directions about each task's own centre follows. Otherwise the second moment is released
-   again, with better directions.
-6. They vote on what was found.
+5. Where enough tasks follow the mean, rounds of clipped updates improve it, the tasks vote again,
+   and a moment of directions about each task's own centre follows. Otherwise the second moment is
+   released again, with better directions.
+6. The tasks vote on the structures so far.
 
-A mean has the length of most models; where these have no common one it is in lengths of each task's
-own model, which the task knows (`Evidence.units`).
+The length of the mean is that of most models. Where these have no common length it is in lengths
+of each task's own model, which the task knows (`Evidence.units`).
 
-All releases are in budget shares that are fixed before the fit, see `StructurePlan`. What a mean
-would have needed goes to further releases of the moment and the last vote, which are averaged.
+All releases are in budget shares that are fixed before the fit, see `StructurePlan`. The shares of
+a mean that is not there pay for further releases of the moment and the last vote, which are
+averaged.
 
-Where levels are looked for (`_Course.with_levels`) the mean is that of a pooled model, whose rounds
-come first (`skpmtl.engine.pooled`), in a window of levels from a histogram:
+With levels (`_Course.with_levels`) the mean is that of a pooled model, whose rounds come first
+(`skpmtl.engine.pooled`), in a window of levels from a histogram:
 
 1. Rounds of the pooled model; a vote.
 2. The moment of directions of models alone. Where tasks have few rows they vote on its rank and its
-   floor. A vote, and a *contest* of those who follow the pooled slopes against the others: the sum
-   of clipped differences of log evidence, which says more than shares where tasks know little.
-3. Where the contest says so further rounds, and a moment about own centres. Else further moments,
-   and a vote on the floor of the sparse shape, and on it against the low-rank one; or blocks of
-   directions that refine the first moment (`skpmtl.engine.refine`), of few rows.
-4. A vote, a second contest, and two numbers: the noise of a row, and the spread of levels.
+   floor. A vote, and a *comparison* of the structures with pooled slopes with those without: the
+   sum of clipped differences of log evidence, which says more than shares where tasks know little.
+3. Where the comparison favours pooled slopes, further rounds, and a moment about own centres.
+   Otherwise further moments, and a vote on the floor of the sparse shape, and on it against the
+   low-rank one; or, with few rows, blocks of directions that refine the first moment
+   (`skpmtl.engine.refine`).
+4. A vote, a second comparison, and two numbers: the noise of a row, and the spread of levels.
 
-Where groups are asked for, and the first moment shows a direction of models, or of models about the
-pooled one, one more query sharpens it; then groups are looked for in its span
-(`skpmtl.engine.groups`), and have what is left where they are found.
+With groups, where the first moment shows a direction of models, or of models about the pooled one,
+one more query sharpens it. Groups are then looked for in its span (`skpmtl.engine.groups`); where
+they are found, they take the rest of the budget.
 """
 
 import math
@@ -85,9 +89,9 @@ _STEP = 0.5  # length that a round counts in, as a part of that of the first mea
 _VOTE_NOISE, _CLEAR_VOTE, _POWERS, _LEAST = 0.15, 0.06, (2.0, 6.0), 0.01
 _TINY = 1e-3
 _FEW_TASKS = 10.0
-_DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a contest that do not count, and its most
+_DOUBT, _MOST_ODDS = 1.5, math.log(50.0)  # std of a comparison that do not count, and its most
 _ODDS_OF_ALONE = 1.5  # of the odds of a mean that going alone has as well, with exact moments
-_HALF_OF_CONTEST = ("contest 2", 0.5)  # of a moment, and of the vote on shapes
+_HALF_OF_COMPARISON = ("comparison 2", 0.5)  # of a moment, and of the vote on shapes
 _PATH, _FURTHER_PATH = 0.1, 0.05  # of the rounds of the pooled model, see `bounds_of`
 _STEP_OF_GROUPS = ("refine", 0.1)  # three votes of a block round, and seven of groups
 _LEVELS_OF_GROUPS = ("refine", 0.1)  # cells of levels, where models have no groups
@@ -121,7 +125,7 @@ def release_structures(population, plan, source, log=None, ending=None):
 
 
 class _Course:
-    """One fit, from query to query; `billboard` is what everybody knows so far."""
+    """One fit, from query to query; `billboard` holds all releases so far."""
 
     def __init__(self, population, plan, log):
         self.plan, self.log = plan, log
@@ -140,8 +144,8 @@ class _Course:
         self.floor_of_shape = 1.0  # of the sparse one, times the floor as it is
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
         self.other_budget_shares = {}
-        self.pays_for_columns = False  # what the plan takes for their scales is gone
-        self.part_of_levels = 1.0  # of their budget share, that a look at them takes
+        self.pays_for_columns = False  # whether their scales have taken their budget share
+        self.part_of_levels = 1.0  # of the budget share of levels, that one query of them takes
 
     def run(self):
         yield from self.find()
@@ -166,7 +170,7 @@ class _Course:
             yield from self.mean_model()
 
     def mean_alone(self):
-        """What is known to be around a mean needs no moments: rounds begin at 0."""
+        """Rounds from 0, and no moments: the models are known to lie around a mean."""
         yield from self.sizes()
         if self.length is None:
             self.take_own_units()
@@ -215,7 +219,7 @@ class _Course:
             yield from self.vote(*votes)
 
     def notes(self):
-        """What a report says of levels and of groups."""
+        """Notes of the report on levels, columns and groups."""
         found = {"levels": self.levels_found(), "scales of columns": self.columns_found()}
         if self.billboard.own_units:
             found["unit of the mean"] = (
@@ -232,7 +236,7 @@ class _Course:
         return found
 
     def columns_found(self):
-        """What a report says of the scales of columns."""
+        """Note of the report on the scales of columns."""
         if not self.plan.scales_columns:
             why = "counts and classes" if self.plan.log_loss else "free levels, or one column"
             return f"as they come: not looked at with {why}"
@@ -244,7 +248,7 @@ class _Course:
         return f"of their own, from {scale.min():.3g} to {scale.max():.3g}"
 
     def levels_found(self):
-        """What a report says of levels."""
+        """Note of the report on levels."""
         level = self.billboard.level
         if level is None:
             if self.plan.lacks_range:
@@ -272,13 +276,13 @@ class _Course:
         if "moment 1" in plan.budget_shares:
             yield from self.moments_with_levels()
         else:
-            yield from self.contest("contest 1")
+            yield from self.comparison("comparison 1")
         yield from self.level()
 
     @property
     def half(self):
-        """Features of the pooled model vary by half of the column of ones where there is noise: in
-        their slopes it then counts for less. Those of classes are too long for the path of the
+        """Divisor of the features in the rounds of the pooled model: 2 with noise, which then
+        counts for less in the slopes; 1 for classes, whose slopes would leave the path of the
         rounds."""
         return 2.0 if self.plan.private and not self.plan.log_loss else 1.0
 
@@ -311,8 +315,8 @@ class _Course:
             )  # fmt: skip
 
     def moments_with_levels(self):
-        """A moment of models alone; a contest of the pooled slopes against what it shows; and what
-        wins is looked for further."""
+        """A moment of models alone; a comparison of the pooled slopes with the structures that it
+        shows; and further queries about the winner."""
         plan = self.plan
         self.keep("alone")  # a mean that nobody has would be in all directions
         release = yield from self.moment("moment 1")
@@ -322,8 +326,8 @@ class _Course:
         self.rebuild()
         yield from self.vote("vote 2")
         about = False  # more evidence for the pooled slopes than against them, clear or not
-        if "contest 1" in plan.budget_shares:
-            about = (yield from self.contest("contest 1")) > 0.0
+        if "comparison 1" in plan.budget_shares:
+            about = (yield from self.comparison("comparison 1")) > 0.0
         taken = self.pays_for_columns and plan.columns_from[0]
         left = [share for share in ("main", "moment 2") if share != taken]
         if about:
@@ -345,8 +349,8 @@ class _Course:
                 votes = [("refine", part)] * 3
                 yield from self.refined.block_round(share, votes)
         else:
-            if not about and "contest 2" in plan.budget_shares:
-                left.append(_HALF_OF_CONTEST if plan.compares_shapes else "contest 2")
+            if not about and "comparison 2" in plan.budget_shares:
+                left.append(_HALF_OF_COMPARISON if plan.compares_shapes else "comparison 2")
             if "refine" in plan.budget_shares:
                 left += [("refine", 0.4 if plan.groups else 2.0 / 3.0)]
             found = []
@@ -354,8 +358,8 @@ class _Course:
                 found.append((yield from self.moment(share)))
             if found:
                 (self.about or self.average).add(*_pooled(found), self.size_of_moment)
-            if _HALF_OF_CONTEST in left:
-                odds = yield from self.compare_shapes(_HALF_OF_CONTEST)
+            if _HALF_OF_COMPARISON in left:
+                odds = yield from self.compare_shapes(_HALF_OF_COMPARISON)
             if plan.few_rows and not about:
                 part = 0.125 if plan.groups else 1.0 / 6.0
                 yield from self.sharpen([("refine", part)] * 2)
@@ -363,8 +367,8 @@ class _Course:
         yield from self.vote("vote 3")
         if odds is not None:
             self.multiply_weights({"sparse": 0.5 * odds, "low-rank": -0.5 * odds})
-        elif "contest 2" in plan.budget_shares and "contest 2" not in left:
-            yield from self.contest("contest 2")
+        elif "comparison 2" in plan.budget_shares and "comparison 2" not in left:
+            yield from self.comparison("comparison 2")
 
     def groups(self, left, blocks, about):
         """Groups about the pooled slopes, or about 0, after one more look at the moment.
@@ -402,7 +406,7 @@ class _Course:
         if self.search.groups is None:
             return False
         rounds = [(share, 0.5) for share in left for _ in range(2)]
-        rounds += ["contest 2"] if "contest 2" in self.plan.budget_shares else []
+        rounds += ["comparison 2"] if "comparison 2" in self.plan.budget_shares else []
         for i, share in enumerate([*rounds, "vote 3"]):
             yield from self.search.round(share, _STEP_OF_GROUPS)
             if i == 0:
@@ -458,7 +462,7 @@ class _Course:
             self.billboard = replace(self.billboard, related=models)
         self.centre, self.level_of_all = unit / self.scale * of_all[1:], of_all[0]
 
-    def contest(self, share):
+    def comparison(self, share):
         """Weigh structures with pooled slopes, and with a mean, against those without.
 
         -> the released sum of the first difference
@@ -467,16 +471,16 @@ class _Course:
         evidence A, B and C of `FAMILIES`. What is beyond `_DOUBT` std of the noise in the sums
         multiplies the weights of the families.
         """
-        mechanism = self.plan.contest(share)
+        mechanism = self.plan.comparison(share)
         words = "sum of two clipped differences of log evidence, of families of structures"
         found = yield from self.query(
-            share, "contest", words, mechanism, sum_of_contests, billboard=self.billboard
+            share, "comparison", words, mechanism, sum_of_comparisons, billboard=self.billboard
         )
         beyond = np.abs(found) - _DOUBT * std_of(mechanism)
         both, one = np.sign(found) * np.clip(beyond, 0.0, _MOST_ODDS)
         powers = (both + 0.5 * one, both - 0.5 * one, 0.0)
         factors = {name: p for p, family in zip(powers, FAMILIES, strict=True) for name in family}
-        # Most tasks being about a mean says nothing of those that are unlike all others.
+        # That most tasks are about a mean says nothing of tasks unlike all others.
         exact_moments = not self.plan.private and "low-rank" in self.plan.structures
         factors["alone"] = (_ODDS_OF_ALONE if exact_moments else 0.5) * max(both, 0.0)
         self.multiply_weights(factors)
@@ -510,8 +514,8 @@ class _Course:
         self.billboard = replace(self.billboard, structures=kept)
 
     def about_centre(self):
-        """From now on directions are those of models less their centres, and of moments so far
-        what is not along the pooled slopes counts."""
+        """Take directions of models less their centres from now on, and leave of the moments so
+        far the part orthogonal to the pooled slopes."""
         self.billboard = replace(self.billboard, about_centre=True)
         t = self.centre / max(float(np.linalg.norm(self.centre)), 1e-300)
         P = np.eye(self.d) - np.outer(t, t)
@@ -604,11 +608,11 @@ class _Course:
         return released
 
     def vote(self, *shares):
-        """What tasks follow, and the scales that they like.
+        """Vote on the weights of the structures, and on their scales.
 
         A task sends (p, p * snr), p its shares and snr in -1 ... 1 its scales. With the released
-        means D and N of the two, N_j / D_j is the scale of those who follow j. Where noise hides
-        it, the scale of all together stands in.
+        means D and N of the two, N_j / D_j is the scale of the tasks that follow j. Where noise
+        hides it, the scale of all tasks is taken.
         """
         structures, J = self.billboard.structures, len(self.billboard.structures)
         words, found = "mean of shares of structures, and of these times scales", []
@@ -636,8 +640,8 @@ class _Course:
         weight /= weight.sum()
         found = []
         for s, share, number, w in zip(structures, D, N, weight, strict=True):
-            # Tasks that another structure fits as well have a small p, and like other scales than
-            # those that count here: of weight beyond the share, what they like there stands in.
+            # Tasks that another structure fits as well have a small p, and prefer other scales
+            # here: for the weight beyond the share, their scales there are taken.
             part = max(w - share, 0.0) / max(1.0 - share, _TINY)
             size = max(share + part * (D.sum() - share), _TINY)
             noise = reach * std * math.sqrt(1.0 + (J - 1) * part**2) / size
@@ -690,8 +694,8 @@ class _Course:
         return True
 
     def hidden(self, S, variance):
-        """Whether noise hides all that a moment may show: no direction, and no feature, is beyond
-        what noise alone makes of the largest. A mean is seen in sums of fewer numbers."""
+        """Whether noise hides a moment: no direction, and no feature, is larger than the largest
+        of noise alone. A mean may still be seen, in sums of fewer numbers."""
         if not self.plan.private:
             return False
         std, even = max(math.sqrt(variance), LEAST_NOISE), self.m / self.d
@@ -712,7 +716,7 @@ class _Course:
         self.length = _size(counts, std_of(mechanism), self.billboard.n_tasks)
 
     def take_own_units(self):
-        """Where lengths of models have no common bin: a task's own is its unit."""
+        """Measure the mean in lengths of each task's own model: these have no common bin."""
         self.billboard, self.length = replace(self.billboard, own_units=True), 1.0
 
     def rounds(self, share):
@@ -761,14 +765,14 @@ class _Course:
 
     # ----------------------------------------------------------------- between queries
     def model(self, released):
-        """A vector of all classes as models; what these have in common is noise, and taken away."""
+        """Models of all classes from one vector, less their common part, which is noise."""
         if len(self.shape) == 1:
             return released
         found = released.reshape(self.shape[0], -1)
         return found - found.mean(axis=0)
 
     def rebuild(self):
-        """Structures from all releases so far; what tasks said of earlier ones is forgotten."""
+        """Structures from all releases so far, with weights as before any vote."""
         zero, wanted = np.zeros(self.shape), self.plan.structures
         even, known = alone(self.d).moment, self.average.value is not None
         found = [("alone", zero, even)]
@@ -883,10 +887,11 @@ def sum_of_votes(contributions, positions=None):
     return {"vote": np.concatenate([p, np.clip(q, -p, p)], axis=1).sum(axis=0)}
 
 
-def sum_of_contests(contributions, positions=None):
+def sum_of_comparisons(contributions, positions=None):
     """Of pairs of numbers from -1 to 1; one that is not finite counts as 0."""
-    found = np.nan_to_num(np.array(contributions["contest"], dtype=float), posinf=0.0, neginf=0.0)
-    return {"contest": np.clip(found, -1.0, 1.0).sum(axis=0)}
+    differences = np.array(contributions["comparison"], dtype=float)
+    differences = np.nan_to_num(differences, posinf=0.0, neginf=0.0)
+    return {"comparison": np.clip(differences, -1.0, 1.0).sum(axis=0)}
 
 
 def sum_of_moments(contributions, positions=None):

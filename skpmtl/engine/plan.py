@@ -35,21 +35,21 @@ _ALL = {
 }  # fmt: skip
 # The same where levels are looked for, less what the window takes of each; relative numbers.
 _LEVELS = {
-    "pooled": 0.12, "vote 1": 0.03, "contest 1": 0.04, "main": 0.22, "moment 1": 0.24,
-    "vote 2": 0.03, "moment 2": 0.15, "vote 3": 0.04, "contest 2": 0.06, "spread": 0.05,
+    "pooled": 0.12, "vote 1": 0.03, "comparison 1": 0.04, "main": 0.22, "moment 1": 0.24,
+    "vote 2": 0.03, "moment 2": 0.15, "vote 3": 0.04, "comparison 2": 0.06, "spread": 0.05,
 }  # fmt: skip
 _LEVELS_AND_MOMENTS = {
     "pooled": 0.12, "vote 1": 0.03, "main": 0.26, "moment 1": 0.28, "vote 2": 0.03,
     "moment 2": 0.19, "vote 3": 0.04, "spread": 0.05,
 }  # fmt: skip
-_LEVELS_AND_MEAN = {"pooled": 0.83, "vote 1": 0.04, "contest 1": 0.06, "spread": 0.07}
+_LEVELS_AND_MEAN = {"pooled": 0.83, "vote 1": 0.04, "comparison 1": 0.06, "spread": 0.07}
 # Where no window of levels stands out, what is queried in other budget shares: share, part of it.
 _WITHOUT_WINDOW = {
-    "direction": ("contest 1", 1.0), "size": ("spread", 1.0), "vote 4": ("contest 2", 1.0),
+    "direction": ("comparison 1", 1.0), "size": ("spread", 1.0), "vote 4": ("comparison 2", 1.0),
     "moment 3": ("pooled", 1.0),
 }  # fmt: skip
 _MEAN_WITHOUT_WINDOW = {
-    "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("contest 1", 1.0)
+    "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("comparison 1", 1.0)
 }  # fmt: skip
 _CLEAR_SHAPES = 2.5  # tasks over the noise of a vote on shapes, which is not held with fewer
 _ONCE = 12.0  # tasks times mu over the root of a model's numbers, below which rounds come once
@@ -61,7 +61,8 @@ _OF_ZOOMS = 0.3  # of the rounds of the pooled model, which zooms into the windo
 # Standard deviations by which half of the tasks should stand out: of the scale of features, which
 # is looked for from this z on; and in the largest window, without which no level is looked for.
 _SCALE, _LEAST_FOR_SCALE, _LEAST_WINDOW = 12.0, 100.0, 11.5
-# The same of the vote on whether columns differ, and its largest share. What pays for their scales.
+# The same of the vote on whether columns differ, and its largest share; shares that their scales
+# are queried in.
 _COLUMNS, _MOST_COLUMNS = 5.0, 0.02
 _OF_COLUMNS, _OF_COLUMNS_ONCE, _OF_COLUMNS_OF_MEAN = ("main", 1.0), ("pooled", 0.6), ("pooled", 0.4)
 # Votes on evidence, where there are enough tasks: on rank and floor of the first moment, on the
@@ -110,10 +111,10 @@ class StructurePlan(Plan):
     **Accounting.** A fit is a sequence of shares mu_i^2 whose number, order and sizes follow from
     parameters and counts before anything is released, with sum mu_i^2 = mu^2. What is queried in a
     share may depend on earlier releases: in the share "main" either the rounds of the mean or a
-    second moment, in others about which structures and bounds, or nothing at all. Whatever it is,
-    the share is a mechanism that is mu_i-GDP for every outcome y of the shares before: a Gaussian
-    release whose noise is its sensitivity over mu_i, whatever y made of it; or T rounds of that
-    kind with mu_i / sqrt(T) each, which are mu_i-GDP together, T being public; or nothing, which
+    second moment, in others about which structures and bounds, or nothing at all. In each case the
+    share is a mechanism that is mu_i-GDP for every outcome y of the shares before: a Gaussian
+    release whose noise is its sensitivity over mu_i, both of which may depend on y; or T such
+    rounds with mu_i / sqrt(T) each, which are mu_i-GDP together, T being public; or nothing, which
     is 0-GDP. This is the premise of adaptive composition of Gaussian differential privacy (Dong,
     Roth and Su 2022, Theorem 4 and Corollary 2: if M_i(., y) is mu_i-GDP for every y, then
     (M_1, ..., M_n) is sqrt(sum mu_i^2)-GDP). The budgets do not depend on y, so that no theorem on
@@ -130,9 +131,9 @@ class StructurePlan(Plan):
     - sizes and levels, unit vectors of a bin of a histogram: sqrt(2) (1). Of d columns, one each
       in d histograms: sqrt(2 d) (sqrt(d)).
     - updates and intercepts of length at most r, and votes on columns, noises and spreads, numbers
-      from -r to r: 2 r (r). So have updates times a row of length 1 at most, of a relation.
+      from -r to r: 2 r (r). The same for updates times a row of length 1 at most, of a relation.
     - votes on a window and on a zoom, two numbers from -1/2 to 1/2: sqrt(2) (sqrt(1/2)).
-    - contests, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
+    - comparisons, two numbers of at most 1: 2 sqrt(2) (sqrt(2)).
     - votes on evidence, vectors of length at most c: 2 c (c), see `skpmtl.engine.votes`.
     - shares of rows in bins, non-negative and of sum 1: sqrt(2) (1).
     - counts and directions (b r_j, a r_j v_j) about centres: sqrt(2) (1), see
@@ -216,14 +217,10 @@ class StructurePlan(Plan):
         self.levels = not self.silent and self._looks_for_levels(est)
         self.looks_once, self.columns_from = False, _OF_COLUMNS
         self.is_sparse = population.is_sparse
-        able = not self.log_loss or (est._classification and not self.private)
-        self.scales_columns = self.levels and able and d > 1
-        self.few_rows = (
-            self.levels
-            and not self.log_loss
-            and "low-rank" in structures
-            and is_able(m, self.mu, self.adjacency == "replace-one")
-        )
+        have_scales = not self.log_loss or (est._classification and not self.private)
+        self.scales_columns = self.levels and have_scales and d > 1
+        can_vote = self.levels and is_able(m, self.mu, self.adjacency == "replace-one")
+        self.few_rows = can_vote and not self.log_loss and "low-rank" in structures
         self.asks_for_groups = GROUPS in structures
         if self.asks_for_groups and self.n_outputs > 1:
             raise ValueError(
@@ -231,11 +228,7 @@ class StructurePlan(Plan):
                 f'{self.n_outputs}. Leave "groups" out, or pass public groups to '
                 "PrivateMeanRegMTLClassifier(clusters=...)."
             )
-        self.groups = (
-            self.asks_for_groups
-            and self.levels
-            and is_able(m, self.mu, self.adjacency == "replace-one")
-        )
+        self.groups = self.asks_for_groups and can_vote
         self.no_groups = ""
         if not self.groups:
             able = is_able(m, self.mu, self.adjacency == "replace-one")
@@ -311,7 +304,7 @@ class StructurePlan(Plan):
             found |= _FEW_ROWS
         if self.groups:
             found |= _GROUPS | {"refine": _FEW_ROWS["refine"]}
-            for share in ("main", "moment 2"):  # so that the first moment is what it is without
+            for share in ("main", "moment 2"):  # the first moment stays as without groups
                 found[share] -= 0.5 * sum(_GROUPS.values())
         z, first = self._z, {}
         if self.public_window is None:
@@ -330,7 +323,7 @@ class StructurePlan(Plan):
 
     @property
     def public_window(self):
-        """Middle and half-width of what levels are; None where a histogram is asked."""
+        """Public middle and half-width of the levels; None where a histogram is queried."""
         counts = self.loss == "poisson"
         if self.log_loss and not counts:
             return 0.0, 1.0
@@ -342,10 +335,10 @@ class StructurePlan(Plan):
     @property
     def compares_shapes(self):
         """Whether tasks vote on a low-rank shape against a sparse one, unless about a mean."""
-        both = {"low-rank", "sparse"} <= set(self.structures) and "contest 2" in self.budget_shares
-        if not both or self.log_loss:
+        both = {"low-rank", "sparse"} <= set(self.structures)
+        if not both or self.log_loss or "comparison 2" not in self.budget_shares:
             return False
-        noise = self._reach(4.0, 2.0) / self.mu_of(("contest 2", 0.5))
+        noise = self._reach(4.0, 2.0) / self.mu_of(("comparison 2", 0.5))
         return self.n_tasks >= _CLEAR_SHAPES * noise
 
     @property
@@ -442,7 +435,7 @@ class StructurePlan(Plan):
             share, d * levels.OCTAVES, self._reach(math.sqrt(2.0 * d), math.sqrt(d))
         )
 
-    def contest(self, share):
+    def comparison(self, share):
         """For the sum of two clipped differences of log evidence."""
         return self._vector(share, 2, self._reach(2.0, 1.0) * math.sqrt(2.0))
 

@@ -9,7 +9,7 @@ from ..exchange.protocol import QuerySpec, Total
 from ..exchange.sums import clipped_sum
 from .billboard import StructureBillboard
 from .columns import sum_of_columns
-from .curator import histogram, sum_of_contests, sum_of_moments, sum_of_votes
+from .curator import histogram, sum_of_comparisons, sum_of_moments, sum_of_votes
 from .groups import (
     MOST_CELLS,
     MOST_DIRECTIONS,
@@ -163,7 +163,7 @@ def _query_specs_of_levels(plan, population, billboard):
         "pooled": QuerySpec({"pooled": (d + 1,)}, public, of_rounds),
         **specs_of_window(plan.log_loss),
         **specified("scale", OCTAVES, 1.0, sum_of_scales, ()),
-        **specified("contest", 2, np.sqrt(2.0), sum_of_contests, **billboard),
+        **specified("comparison", 2, np.sqrt(2.0), sum_of_comparisons, **billboard),
         **specified("noise", 1, 0.5, **level),
         **specified("spread", *spread, **level),
     }

@@ -103,7 +103,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         - "window", "scale": octaves of its level, and of the scale of its features, (m,);
         - "inside", "zoom": votes on a window, (m, 2), and bins of levels in one, (m,);
         - "pooled": clipped update of the pooled model, (m, d + 1);
-        - "contest": differences of log evidence of families of structures, (m, 2);
+        - "comparison": differences of log evidence of families of structures, (m, 2);
         - "evidence": of priors, one after the other, (m, `N_DIFFERENCES`);
         - "block": its model under a prior in a public basis, (m, d);
         - "residuals": shares of rows by octaves of the distance from the mean model, (m, 81);
@@ -230,7 +230,7 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         clip_rows(D, public["clip_norm"], 2, D)
         return D
 
-    def _contest(self, public):
+    def _comparison(self, public):
         structures = public["billboard"].structures
         A, B, C = (
             self.evidence.mean([s for s in structures if s.name in names]) for names in FAMILIES

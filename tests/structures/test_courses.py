@@ -94,7 +94,7 @@ def released(query, mechanism, rng, m):
         return (m / 5.0 if big else 1.0) * x.ravel()
     if name == "mixtures" and big:
         return m * rng.uniform(-0.2, 1.0, size=shape) * np.repeat([1.0, -1.0], [4, shape[0] - 4])
-    if name in ("contest", "evidence", "mixtures", "noise"):
+    if name in ("comparison", "evidence", "mixtures", "noise"):
         return rng.normal(size=shape) * (m if big else 1.0)
     if name == "vote":
         p = rng.dirichlet(np.ones(shape[0] // 2))
@@ -108,7 +108,7 @@ def sensitivity(query, est, m, d, reach):
     pair = {
         "vote": (2.0 / m, math.sqrt(2.0) / m),
         "direction": (2.0 / m, 1.0 / m),
-        "contest": (2.0 * math.sqrt(2.0), math.sqrt(2.0)),
+        "comparison": (2.0 * math.sqrt(2.0), math.sqrt(2.0)),
         "evidence": (4.0, 2.0),
         "mixtures": (4.0, 2.0),
         "noise": (1.0, 0.5),
@@ -164,13 +164,13 @@ def branches(plan, course, queries):
     else:
         found.add("window" if asked["window"] else "public window")
         found |= {f"{asked['zoom']} zooms"}
-        if "contest 1" in shares:
+        if "comparison 1" in shares:
             again = "pooled" in shares["main"]
             once = plan.looks_once and course.billboard.about_centre
             found.add("pooled again" if again else "about once" if once else "no second rounds")
-        if "moment" in shares["contest 2"]:
-            found.add("a moment in place of a contest")
-        if "evidence" in shares["contest 2"]:
+        if "moment" in shares["comparison 2"]:
+            found.add("a moment in place of a comparison")
+        if "evidence" in shares["comparison 2"]:
             found.add("a vote on shapes")
     if asked["evidence"]:
         found |= {"rank", *(["blocks"] if asked["block"] else [])}
@@ -213,7 +213,7 @@ EVERYWHERE = {
     "silent", "no levels", "no window", "no window around a mean", "window", "public window",
     "moment in the budget share of the pooled model", "pooled again", "about once",
     "no second rounds", "own units", "own units around a mean",
-    "a moment in place of a contest", "a vote on shapes", "rank", "blocks", "rival",
+    "a moment in place of a comparison", "a vote on shapes", "rank", "blocks", "rival",
     "two blocks", "new directions",
     "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
     "groups", "no groups", "no spike", "cells twice", "groups about a mean", "groups about 0",
@@ -229,8 +229,8 @@ QUERIES = {
     "vote 1": {"vote"}, "vote 2": {"vote"}, "vote 3": {"vote", "groups"}, "vote 4": {"vote"},
     "moment 1": {"moment"}, "moment 2": {"moment", "block", "pooled", "groups"},
     "direction": {"direction"}, "size": {"size", "moment"},
-    "contest 1": {"contest", "vote", "direction"},
-    "contest 2": {"contest", "moment", "vote", "groups", "evidence"},
+    "comparison 1": {"comparison", "vote", "direction"},
+    "comparison 2": {"comparison", "moment", "vote", "groups", "evidence"},
     "main": {"pooled", "moment", "block", "octaves", "update", "groups"},
     "rank": {"evidence"}, "floor": {"evidence"}, "rival": {"evidence"},
     "refine": {"moment", "evidence", "cells", "mixtures"}, "group size": {"reach"},
@@ -257,7 +257,7 @@ def check_releases(est, plan, course, queries):
     # Models move by what was released; features are divided by twice their scale.
     half = 1.0 if plan.log_loss else 2.0
     theta, centre, scale = np.zeros((plan.n_related, d + 1)), None, 1.0
-    moments, contests, voted = [], set(), None
+    moments, comparisons, voted = [], set(), None
     for share, query, noise, S in known:
         name, public = query.statistic, query.public
         if name == "scale":
@@ -278,9 +278,9 @@ def check_releases(est, plan, course, queries):
         elif name == "moment":
             about = public["billboard"].about_centre
             moments.append((about, len(public["billboard"].structures), S, noise.noise_std**2))
-        elif share == "contest 2":
-            contests.add(name)
-        if share == "contest 1":  # what the vote before said stays known in looking for groups
+        elif share == "comparison 2":
+            comparisons.add(name)
+        if share == "comparison 1":  # what the vote before said stays known in looking for groups
             voted = {s.name: (s.snr_centre, s.snr_spread) for s in public["billboard"].structures}
         elif name == "reach" and voted is not None:
             about = "mean and low-rank" if course.billboard.about_centre else "low-rank"
@@ -314,7 +314,7 @@ def check_releases(est, plan, course, queries):
     if names["groups"]:  # of whose noise `StructurePlan.std_of_group` knows
         looked = {query.statistic for share, query, _, _ in known if share == "moment 2"}
         assert looked <= {"groups"}
-    if contests == {"contest"}:
+    if comparisons == {"comparison"}:
         assert board.about_centre or names["block"]
     # Priors are averages of moments, shrunk by their noise, where no vote has sharpened them.
     if names["evidence"] or plan.groups or not moments:
@@ -387,7 +387,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
             whole = plan.budget_shares[share] * plan.mu**2
             assert squared <= whole * (1.0 + 1e-9)
             halves = share in ("refine", "group spread", "group cells")
-            halves |= share == "contest 2" and len(parts[share]) == 2
+            halves |= share == "comparison 2" and len(parts[share]) == 2
             halves |= share == "pooled" and course.window is None
             # The histogram of levels, and the vote on it; and what zooms have of the rounds.
             halves |= share == "window" or len(parts["pooled"]) > 30
@@ -482,7 +482,7 @@ def test_a_course_is_a_function_of_its_releases():
 
 
 @pytest.mark.parametrize("stds, rounds", [(-0.5, False), (0.5, True), (3.0, True)])
-def test_a_contest_decides_by_its_sign(stds, rounds):
+def test_a_comparison_decides_by_its_sign(stds, rounds):
     """What is not clear leaves the weights of structures, and decides what is asked next."""
     population = Population(np.arange(200), 6)
     plan = StructurePlan(PrivateMTL(target_range=(-5.0, 15.0)), population, STRUCTURES)
@@ -490,10 +490,10 @@ def test_a_contest_decides_by_its_sign(stds, rounds):
     course.theta, course.centre = np.ones((1, 7)), np.ones(6)
     course.rebuild()
     before = course.billboard.structures
-    steps = course.contest("contest 1")
-    noise = next(steps).mechanisms["contest"].noise_std
+    steps = course.comparison("comparison 1")
+    noise = next(steps).mechanisms["comparison"].noise_std
     with pytest.raises(StopIteration) as end:
-        steps.send({"contest": np.array([stds * noise, 0.0])})
+        steps.send({"comparison": np.array([stds * noise, 0.0])})
     assert (end.value.value > 0.0) is rounds
     after = [s.weight for s in course.billboard.structures]
     same = after == pytest.approx([s.weight for s in before])

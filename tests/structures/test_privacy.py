@@ -195,15 +195,15 @@ def test_levels_are_looked_for_by_a_public_rule():
 
 
 @pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
-def test_a_contest_multiplies_weights_by_its_odds(sums):
+def test_a_comparison_multiplies_weights_by_its_odds(sums):
     m, d = 400, 4
     plan = plan_of(m, d, levels="auto", epsilon=10.0, target_range=(-5, 5))
     course = _Course(Population(np.arange(m), d), plan, None)
     before = {"common": 0.2, "mean": 0.3, "low-rank": 0.4, "alone": 0.1}
     found = [Structure(name, w, np.zeros(d), np.eye(d) / d) for name, w in before.items()]
     course.billboard = replace(course.billboard, structures=found)
-    _, favoured = answered(course.contest("contest 1"), np.array(sums))
-    doubt = 1.5 * plan.contest("contest 1").noise_std
+    _, favoured = answered(course.comparison("comparison 1"), np.array(sums))
+    doubt = 1.5 * plan.comparison("comparison 1").noise_std
     both, one = (math.copysign(min(max(abs(s) - doubt, 0.0), math.log(50.0)), s) for s in sums)
     odds = {"common": both + one / 2, "mean": both - one / 2, "alone": max(both, 0.0) / 2}
     after = {name: w * math.exp(odds.get(name, 0.0)) for name, w in before.items()}

@@ -20,7 +20,7 @@ FAR = {
     "columns": ("columns", "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
     "octaves": ("main", "column_scales", np.full(D, 3.0), np.full(D, 50.0), 1.0),
     "pooled": ("pooled", "pooled", 9.0 * E[0], -7.0 * E[0], M),
-    "contest": ("contest 1", "contest", np.full(2, 9.0), np.full(2, -9.0), 1.0),
+    "comparison": ("comparison 1", "comparison", np.full(2, 9.0), np.full(2, -9.0), 1.0),
     "noise": (("spread", 0.5), "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
     "spread": (("spread", 0.5), "number", np.full(1, 9.0), np.full(1, -9.0), 1.0),
     "evidence": ("rank", "evidence", np.full(12, 9.0), np.full(12, -9.0), 1.0),
