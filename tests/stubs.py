@@ -229,6 +229,74 @@ def known(cls):
     return [base for base in cls.__mro__ if base.__module__.startswith("skpmtl")]
 
 
+def owners(cls):
+    """-> dict: the class of the package in which each public method of a class is defined
+
+    The class itself for methods of several signatures, which type checkers do not let a subclass
+    override.
+    """
+    found = {}
+    for key, several in definitions(cls).items():
+        codes = [getattr(method, "__code__", method) for _, method in several]
+        # Copies of `_runtime.names` have the code of the method that they copy.
+        same = [base for (base, _), code in zip(several, codes, strict=True) if code is codes[0]]
+        found[key] = cls if key in overridden() else same[-1]
+    return found
+
+
+def definitions(cls):
+    """-> dict: (class of the package, method) for each public method of a class, nearest first"""
+    found = {}
+    for base in known(cls):
+        for key, value in vars(base).items():
+            if not key.startswith("_") and is_method(value) and not inspect.isclass(value):
+                found.setdefault(key, []).append((base, value))
+    return found
+
+
+@cache
+def overridden():
+    """Names of methods that some estimator overrides with another signature."""
+    found = set()
+    for cls in classes().values():
+        for key, several in definitions(cls).items():
+            signed = [value for _, value in several if inspect.isfunction(value)]
+            if len(set(map(inspect.signature, signed))) > 1:
+                found.add(key)
+    return found
+
+
+def is_method(value):
+    return callable(value) or isinstance(value, (classmethod, staticmethod, ConditionalMethod))
+
+
+@cache
+def ancestors_of(cls):
+    """Other classes of the package that an estimator has public methods from, nearest first."""
+    found = set(owners(cls).values())
+    return tuple(base for base in known(cls) if base in found and base is not cls)
+
+
+def bases_of(cls):
+    """Those of `ancestors_of` that are not also ancestors of one of them."""
+    found = ancestors_of(cls)
+    return [base for base in found if not any(base in ancestors_of(other) for other in found)]
+
+
+def written_name(cls):
+    """Name of a class in a file of hints; private ones are written where they are inherited."""
+    private = cls not in classes().values()
+    return "_" + cls.__name__.lstrip("_") if private else cls.__name__
+
+
+def mixin_lines(mixin):
+    """Lines of a private class with its public methods."""
+    keys = {key for key, owner in owners(mixin).items() if owner is mixin} - overridden()
+    bases = ", ".join(map(written_name, bases_of(mixin)))
+    head = f"class {written_name(mixin)}({bases}):" if bases else f"class {written_name(mixin)}:"
+    return [head, *(method_lines(mixin, keys) or ["    ..."])]
+
+
 def class_lines(name, cls):
     """Lines of a class with its parameters, attributes and public methods."""
     if issubclass(cls, Warning):
@@ -239,8 +307,9 @@ def class_lines(name, cls):
         return [f"class {name}(NamedTuple):", *fields]
     mixins = [base for base in BASES if issubclass(cls, getattr(sklearn.base, base))]
     plain = not issubclass(cls, sklearn.base.BaseEstimator)
-    bases = ", ".join(mixins + ([] if plain else ["BaseEstimator"]))
-    lines = [f"class {name}({bases}):" if bases else f"class {name}:"]
+    inherited = () if plain else ancestors_of(cls)
+    bases = [] if plain else [*map(written_name, bases_of(cls)), *mixins, "BaseEstimator"]
+    lines = [f"class {name}({', '.join(bases)}):" if bases else f"class {name}:"]
     constraints = getattr(cls, "_parameter_constraints", {})
     hints = {key: of_constraint(value) for key, value in constraints.items()}
     parameters = inspect.signature(cls).parameters
@@ -263,12 +332,17 @@ def class_lines(name, cls):
         lines += function("__init__", cls.__init__, hints, "    ", "None")
     special = [(key, hint) for key, hint in SPECIAL.items() if key in members]
     lines += [f"    def {key}({hint}: ..." for key, hint in special]
-    methods = {
-        key: value
-        for key, value in members.items()
-        if not key.startswith("_")
-        and (callable(value) or isinstance(value, (classmethod, staticmethod, ConditionalMethod)))
-    }
+    keys = {key for key, value in members.items() if not key.startswith("_") and is_method(value)}
+    keys -= {key for key, owner in owners(cls).items() if owner in inherited}
+    lines += method_lines(cls, keys)
+    return lines if len(lines) > 1 else [f"{lines[0]} ..."]
+
+
+def method_lines(cls, keys):
+    """Lines of methods of a class, by their names."""
+    lines, methods = [], {}
+    for base in reversed(known(cls)):
+        methods |= {key: value for key, value in vars(base).items() if key in keys}
     for key in sorted(methods):
         if isinstance(methods[key], classmethod):
             lines.append("    @classmethod")
@@ -285,7 +359,7 @@ def class_lines(name, cls):
                 lines += function(key, methods[key].fn, {}, "    ", result)
             elif callable(method):
                 lines += function(key, method, {}, "    ", result)
-    return lines if len(lines) > 1 else [f"{lines[0]} ..."]
+    return lines
 
 
 def path(module):
@@ -295,7 +369,17 @@ def path(module):
 
 def stub(module):
     """-> text of the file with the hints of a module."""
-    here, lines, taken = import_module(module), [], {}
+    here, lines, taken, mixins = import_module(module), [], {}, set()
+    for name in exported(here):
+        thing = getattr(here, name)
+        if inspect.isclass(thing) and homes()[id(thing)] == module:
+            plain = not issubclass(thing, sklearn.base.BaseEstimator)
+            found = [] if plain else list(ancestors_of(thing))
+            while found:
+                mixins.add(found[-1])
+                found += ancestors_of(found.pop())
+    for mixin in sorted(mixins - set(classes().values()), key=written_name):
+        lines += [*mixin_lines(mixin), ""]
     for name in exported(here):
         thing = getattr(here, name)
         home = homes()[id(thing)]
