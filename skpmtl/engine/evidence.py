@@ -55,7 +55,7 @@ class Evidence:
     def __init__(self, table, n_tasks, *, fit_intercept, own_centres=None, own_units=False):
         self.table, self.n_tasks, self.log_loss = table, n_tasks, table.has_log_loss
         self.own_centres, self.own_units = own_centres, own_units
-        self.fit_intercept, self._known, self._kappa = fit_intercept, {}, None
+        self.fit_intercept, self._known = fit_intercept, {}
 
     @cached_property
     def prior_scales(self):
@@ -68,6 +68,11 @@ class Evidence:
         elif C:  # a row counts a quarter in logistic loss, and for each of C classes 1 / C
             strength = _STRENGTH_OF_CLASSES / (4.0 if C == 2 else C)
         return table.n_features / np.maximum(strength * curvature, 1e-300)
+
+    @cached_property
+    def lone_scale(self):
+        """Scale of the models of `LocalOnly`, (n_tasks,)."""
+        return lone_scale(self.table, self.fit_intercept)
 
     @cached_property
     def units(self):
@@ -185,16 +190,12 @@ class Evidence:
         -> root, kappa, log weights, width, trust
         """
         root = self._found(structure)[1]
-        if self._kappa is None:
-            self._kappa = lone_scale(self.table, self.fit_intercept)
         if structure.name == "alone":
             penalty = self._penalty(structure)
             lone = np.log(lone_weight(self.n_tasks, self.table.support))
             weights = np.column_stack([lone, np.tile(-0.5 * penalty, (len(lone), 1))])
-            return root, self._kappa, weights, None, 1.0
-        C = self._penalised(structure)
-        weights = np.column_stack([np.full(len(C), -np.inf), -0.5 * C])
-        return root, self._kappa, weights, None, 0.0
+            return root, self.lone_scale, weights, None, 1.0
+        return root, None, -0.5 * self._penalised(structure), None, 0.0
 
     def moments(self, structures, sums):
         """`Moments` of the slopes of which `models` gives the means, of real targets.

@@ -248,10 +248,9 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
     def _block(self, public):
         scale = VotedScale(public["snr_centre"], public["snr_spread"])
         penalty = weak_penalty(False) + scale.penalty
-        ones = np.ones(self.table.n_tasks)
-        prior = np.tile(np.append(-np.inf, -0.5 * penalty), (len(ones), 1))
+        prior = np.tile(-0.5 * penalty, (self.table.n_tasks, 1))
         local = LocalModels(self.table, fit_intercept=self.fit_intercept)
-        W = local.average(root_of(public["moment"]), ones, prior)[1]
+        W = local.average(root_of(public["moment"]), None, prior)[1]
         return in_blocks(W @ public["basis"], public["rank"])
 
     def _reach(self, public):

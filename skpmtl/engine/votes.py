@@ -74,10 +74,10 @@ def evidences(table, priors, snr_centre, fit_intercept):
             basis = np.ascontiguousarray(U[:, held > 1e-10 * held[0]])
             floors = np.array([part[1] for part in parts])
             found[:, few] = local.spiked(basis, basis.T @ V, ends, floors, snr, scales)
-        weights = np.full((m, 1 + len(SNR)), -np.inf)
-        weights[:, 1:][:, used] = scales
+        weights = np.full((m, len(SNR)), -np.inf)
+        weights[:, used] = scales
         for j in np.flatnonzero(~few):
-            found[:, j] = local.average(root_of(priors[j]), np.ones(m), weights)[0]
+            found[:, j] = local.average(root_of(priors[j]), None, weights)[0]
     return found
 
 

@@ -24,8 +24,9 @@ from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
 from ..tables.table import common_scores, largest_eigenvalues, padded, read_only, rows_of
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
-# Grid of the prior variance of a score in units of the noise variance.
-SNR = np.logspace(-4, 5, 19)
+# Grid of the prior variance of a score in units of the noise variance: a multiple of `LANES`, which
+# kernels process at a time.
+SNR = np.logspace(-3.5, 4, 16)
 # Public range of votes on log10(snr), for squared and logistic loss, and the spread of the tasks
 # around their released centre.
 VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
@@ -52,8 +53,6 @@ _criteria = WeakKeyDictionary()
 # Tridiagonal forms of squared loss, by table: of its first root and of its last one.
 _forms = WeakKeyDictionary()
 _KEPT = 1 << 24  # numbers of the forms of one root that are kept
-
-SCALES = padded(len(SNR), LANES)  # with padding
 
 
 def even_root(d):
@@ -308,10 +307,10 @@ class LocalModels:
         Parameters
         ----------
         root : ndarray (d, d) or (d,)
-        kappa : ndarray (n_tasks,)
-            A scale in addition to those of `SNR`.
-        prior : ndarray (n_tasks, 1 + len(SNR))
-            Logarithms of the prior weights of that scale and of those of `SNR`.
+        kappa : ndarray (n_tasks,) or None
+            A scale in addition to those of `SNR`, before them.
+        prior : ndarray (n_tasks, 1 + len(SNR)), or (n_tasks, len(SNR)) without `kappa`
+            Logarithms of the prior weights of the scales.
         width : float, default=None
             Of the flat prior of the intercept, in std of the noise, with which the evidence is
             comparable with that of models whose intercept has a prior of its own.
@@ -329,21 +328,22 @@ class LocalModels:
             Average of Q, the squared errors of the modes plus their penalties.
         """
         W, b, evidence, energies = self._averages(
-            root, _inverse(kappa), prior, width is not None, trust
+            root, None if kappa is None else _inverse(kappa), prior, width is not None, trust
         )
         if width is not None and self.fit_intercept:
             evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self._support, 1)) - np.log(width)
         return evidence, W, b, energies
 
     def _averages(self, root, precision, prior=None, proper=False, trust=1.0):
-        """-> W, b, evidence, energies; `prior` None: of the one scale of each task alone"""
+        """-> W, b, evidence, energies; `prior` None: of the one scale of each task alone,
+        `precision` None: of those of `SNR` alone"""
         W = np.empty((self.table.n_tasks, root.shape[-1]))
         b, evidence, energies = np.empty((3, len(W)))
 
         def averages_of_squares(block, y):
             k = block.tasks
-            weights = None if prior is None else prior[k]
-            found = block.average(y, precision[k], weights, proper, trust)
+            given = (None if numbers is None else numbers[k] for numbers in (precision, prior))
+            found = block.average(y, *given, proper, trust)
             W[k], b[k], evidence[k], energies[k] = found
 
         self._run_squares(averages_of_squares, root)
@@ -661,7 +661,7 @@ class _Block:
         rows, which keeps the cost linear in its rows.
         """
         sizes, d, C = np.diff(self.offsets), len(self.factor), response.size // len(weight)
-        m, n, scales = len(sizes), int(sizes.max()), slice(len(SNR))
+        m, n = len(sizes), int(sizes.max())
         r = min(n, d)
         R, S = padded(r + 1, LANES), padded(n, 4) + 4
         folds = np.minimum(sizes, np.maximum(_FOLDS, -(-sizes // _FOLD_ROWS)))
@@ -672,9 +672,9 @@ class _Block:
         B = np.zeros((_FOLD_ROWS + C, _FOLD_ROWS + 4, LANES))
         blocks = np.zeros((2, _FOLD_ROWS + C, _FOLD_ROWS, LANES))
         given, left, share = (None, None, 1.0) if of_class is None else of_class
-        out = np.empty((0 if label is None and left is None else len(root), SCALES))
+        out = np.empty((0 if label is None and left is None else len(root), len(SNR)))
         by_row, level, dual = np.empty((1 + C, len(root))), np.empty(m), (sizes <= d)[:, None]
-        by_scale, dets = np.zeros((m, 2 + 2 * C, SCALES)), np.ones((m, -(-r // 16), SCALES))
+        by_scale, dets = np.zeros((m, 2 + 2 * C, len(SNR))), np.ones((m, -(-r // 16), len(SNR)))
         Z = None
         for k, ends, F, K, T, trace, flat in self._spectra(weight, response, True):
             count = len(K)
@@ -683,7 +683,7 @@ class _Block:
             rotate(K, ends, d, F, Z[:count], V, W, product)
             rows, known = slice(ends[0], ends[-1]), trace / self.support[k]
             level[k] = np.where(flat, np.inf, known if given is None else given[k])
-            by_scale[k, 0, scales] = SNR / np.where(level[k] > 0, level[k], np.inf)[:, None]
+            by_scale[k, 0] = SNR / np.where(level[k] > 0, level[k], np.inf)[:, None]
             by_scale[k, 1] = np.where(dual[k], 1.0, -by_scale[k, 0])
             by_row[0, rows] = root[rows] * np.repeat(
                 float(self.centre) / np.sqrt(self.mass[k]), sizes[k]
@@ -692,7 +692,7 @@ class _Block:
             left_out(
                 Z, ends, folds[k], d, T, by_scale[k], by_row, dets[k], q, line, U, B, *blocks, out
             )
-        by_scale, logdet = by_scale[..., scales], np.log(dets).sum(axis=1)[:, scales]
+        logdet = np.log(dets).sum(axis=1)
         criterion, held = np.empty((C, m, len(SNR))), self.support[:, None]
         for c, v in enumerate(by_row[1:]):
             kappa, quad, error = by_scale[:, 0], by_scale[:, 2 + 2 * c], by_scale[:, 3 + 2 * c]
@@ -701,13 +701,13 @@ class _Block:
             energy = np.maximum(np.where(dual, quad, yy - kappa * quad), tiny)
             if left is not None:
                 found = energy + share * logdet
-                left[:] = response[:, None] - out[:, scales] / root[:, None]
+                left[:] = response[:, None] - out / root[:, None]
             elif label is None:
                 dof = np.maximum(held - 1, 1) if self.centre else held
                 found = dof * np.log(energy / dof) + logdet
                 found += held * np.log(np.maximum(error, tiny) / held)
             else:
-                working = response[:, None] - out[:, scales] / root[:, None]
+                working = response[:, None] - out / root[:, None]
                 working += np.broadcast_to(shift, label.shape)[:, None]
                 deviance = datafit.value(label[:, None], working)
                 if counts is not None:
@@ -908,10 +908,12 @@ class _Squares(_Block):
         for k, ends, _, K, T, trace, flat in self._spectra(self.weight, response, False):
             own, count, R = self.support[k], len(K), K.shape[2]
             right, squares = self._right(k, ends, R)
-            S = 1 if prior is None else 1 + len(SNR)
-            rho, weights = np.empty((count, S)), np.zeros((count, S)) if S == 1 else prior[k]
-            rho[:, 0] = precision[k]
-            rho[:, 1:] = np.maximum(trace / own, 1e-300)[:, None] / SNR[: S - 1]
+            weights = np.zeros((count, 1)) if prior is None else prior[k]
+            rho = np.empty(weights.shape)
+            if precision is not None:
+                rho[:, 0] = precision[k]
+            if prior is not None:
+                rho[:, -len(SNR) :] = np.maximum(trace / own, 1e-300)[:, None] / SNR
             # A scale chosen at other weights may be out of proportion: the solve must not fail.
             np.maximum(rho, 1e-12 * trace[:, None], out=rho)
             dof = np.where(flat, 0.0, own - float(self.centre and not proper))
@@ -1073,7 +1075,7 @@ def tempered(table, fit_intercept):
     """
     if table.loss != "poisson" or table.n_classes or table.weights is not None:
         return table
-    root, kappa, m = even_root(table.n_features), lone_scale(table, fit_intercept), table.n_tasks
+    root, kappa = even_root(table.n_features), lone_scale(table, fit_intercept)
     with np.errstate(all="ignore"):
         local = LocalModels(table, fit_intercept=fit_intercept)
         local.solve(root, kappa, _LOOSE)
@@ -1088,9 +1090,8 @@ def tempered(table, fit_intercept):
         dof = np.maximum(table.sizes - float(fit_intercept), 0.0)
         strength = 2.0 / (_SCALE * mean * np.maximum(dof, 1.0) ** 2)
         penalty = weak_penalty(True) + strength[:, None] * SNR
-        scales = np.column_stack([np.full(m, -np.inf), -0.5 * penalty])
         squares = LocalModels(inner, fit_intercept=fit_intercept)
-        Q = mean * squares.average(root, np.ones(m), scales)[3]
+        Q = mean * squares.average(root, None, -0.5 * penalty)[3]
         phi = (_POISSON_ROWS + Q - np.sqrt(2.0 * dof)) / (_POISSON_ROWS + dof)
     phi = np.where(np.isfinite(phi), np.maximum(phi, 1.0), 1.0)
     masses = table.sizes.astype(float) if table.masses is None else table.masses

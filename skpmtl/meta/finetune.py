@@ -38,7 +38,6 @@ from ..local.posterior import (
     shifted,
 )
 from ..local.prior import (
-    SCALES,
     SNR,
     LocalModels,
     best_scale,
@@ -116,8 +115,7 @@ class FineTuner:
         F, K, q, T, whole = self._grams(pick, ends, root, D)
         level = _levels(T, support)
         out = np.zeros((m, C, size))
-        scales = np.zeros((m, SCALES))
-        scales[:, : len(SNR)] = SNR / np.where(level > 0, level, np.inf)[:, None]
+        scales = SNR / np.where(level > 0, level, np.inf)[:, None]
         logdet, quad = _products(K, T, sizes, size, q, scales)
         criterion = self._criterion(tasks, squares, scales, logdet, quad)
         kappa = best_scale(criterion + self._penalty(tasks), level)
@@ -157,7 +155,7 @@ class FineTuner:
                 F, K, ends, size, T, q[:, s : s + 1].copy(), squares[:, None],
                 np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300,
                 *in_eights(rho, np.zeros_like(rho), priors), np.zeros(m), *NO_CENTRES,
-                *scratch(F.shape[2], SCALES), out[:, 0], found, np.empty(m), 1.0,
+                *scratch(F.shape[2], len(SNR)), out[:, 0], found, np.empty(m), 1.0,
             )  # fmt: skip
             yield found, out
 
@@ -205,7 +203,7 @@ class FineTuner:
         few = self.table.sizes[tasks][:, None] <= self.shape[1]
         energy = np.where(few, quad, squares[:, None] - scales * quad)
         # One of several outputs counts for nothing: scores of classes have a common shift.
-        return (energy + logdet * max(self.shape[0] - 1, 1))[:, : len(SNR)]
+        return energy + logdet * max(self.shape[0] - 1, 1)
 
     def _penalty(self, tasks, low=_SPREAD):
         """-2 log of the public prior on the scale, whose spread is `low` below its centre."""
@@ -290,7 +288,7 @@ def row_losses(base, y, loss):
 
 def _products(K, T, sizes, size, q, scales):
     """`evidence` of some tasks: logarithms of the determinants, and the products."""
-    dets, quad = np.ones((len(sizes), -(-K.shape[2] // 16), SCALES)), np.empty_like(scales)
+    dets, quad = np.ones((len(sizes), -(-K.shape[2] // 16), len(SNR))), np.empty_like(scales)
     evidence(K, *T, sizes, size, q, scales, dets, quad)
     return np.log(dets).sum(axis=1), quad
 
