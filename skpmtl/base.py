@@ -284,9 +284,9 @@ class TaskIndexed(Documented, BaseEstimator):
 
 def warn_of_inferred(est, *, tasks=True):
     """`PrivacyLeakWarning` for each list that a private fit takes from the rows. -> their names"""
-    found = []
+    disclosed = []
     if not est._is_private():
-        return found
+        return disclosed
     lists = {"tasks": "tasks"} if tasks else {}
     lists |= {"classes": "labels"} if hasattr(est, "classes") else {}
     for name, what in lists.items():
@@ -297,8 +297,8 @@ def warn_of_inferred(est, *, tasks=True):
                 PrivacyLeakWarning,
                 stacklevel=users_line(),
             )
-            found.append(f"the {name}")
-    return found
+            disclosed.append(f"the {name}")
+    return disclosed
 
 
 class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
@@ -416,8 +416,8 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 fitted = self._fit_exact(table)
             except (np.linalg.LinAlgError, ArithmeticError) as error:
                 raise ValueError(_NOT_FINITE) from error
-            found = [value for value in fitted.values() if isinstance(value, np.ndarray)]
-            if not all_finite(*(a for a in found if a.dtype.kind == "f")):
+            arrays = [value for value in fitted.values() if isinstance(value, np.ndarray)]
+            if not all_finite(*(a for a in arrays if a.dtype.kind == "f")):
                 raise ValueError(_NOT_FINITE)
             return {**fitted, **self._posterior_of(table, fitted["billboard_"])}
         fitted = self._fit_table(bound_values(table))
@@ -548,12 +548,12 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
 
     def _public_attributes(self, billboard, population):
         """Fitted attributes that follow from the billboard and public numbers."""
-        found = {
+        of_fit = {
             "n_iter_": self._n_iter(billboard),
             "billboard_": billboard,
             "privacy_": billboard.report,
         }
-        return {**billboard.attributes(), **found}
+        return {**billboard.attributes(), **of_fit}
 
     def _n_iter(self, billboard):
         return max(len(billboard.releases), 1)
@@ -777,8 +777,8 @@ class HasCovariates:
         which = number[-1 - rows.codes[new]]
         for g in np.unique(which):
             part = new[which == g]
-            found = rows.features(part) @ models[g].T + shift[g]
-            scores[part] = found if scores.ndim == 2 else found[:, 0]
+            block = rows.features(part) @ models[g].T + shift[g]
+            scores[part] = block if scores.ndim == 2 else block[:, 0]
         return scores
 
 
@@ -986,15 +986,15 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
 def _of_several_classes():
     """Names of the classifiers of the package that take more than two classes, without networks."""
-    found, waiting = set(), MTLClassifierMixin.__subclasses__()
+    names, waiting = set(), MTLClassifierMixin.__subclasses__()
     while waiting:
         cls = waiting.pop()
         waiting += cls.__subclasses__()
         package, room = cls.__module__.split(".")[:2]
         own = package == __name__.partition(".")[0] and room != "networks"
         if own and cls._multiclass and not cls.__name__.startswith("_"):
-            found.add(cls.__name__)
-    return sorted(found)
+            names.add(cls.__name__)
+    return sorted(names)
 
 
 def merged_tasks(n_tasks, here, personal, away, models):

@@ -194,17 +194,17 @@ class StructureBillboard(OfModels):
         return {s.name: s.share for s in self.structures if s.share is not None}
 
     def attributes(self):
-        found = {"shares_": self.shares, **super().attributes()}
+        attributes = {"shares_": self.shares, **super().attributes()}
         if self.level is not None:
-            found |= level_attributes(self)
+            attributes |= level_attributes(self)
         if self.groups is not None:
             start = 0.0 if self.init is None else self.init.coef.reshape(1, -1)
             centres = self._of_columns(self.groups.centres) + start
-            found["groups_"] = {"counts": self.groups.counts, "centres": centres}
+            attributes["groups_"] = {"counts": self.groups.counts, "centres": centres}
             if self.groups.levels is not None:
                 start = 0.0 if self.init is None else float(self.init.intercept[0])
-                found["groups_"]["intercepts"] = self.groups.levels + start
-        return found
+                attributes["groups_"]["intercepts"] = self.groups.levels + start
+        return attributes
 
     def declared(self):
         """See `skpmtl.exchange.wire`."""
@@ -261,7 +261,7 @@ class StructureBillboard(OfModels):
             extras["membership_"], parts = membership, self.groups.parts(membership, self.level)
         if self.level is not None:
             b = TaskLevels(evidence.table, related).intercepts(W, energies, self.level, parts)
-        found = self.add_init(self._of_columns(W), b)
+        models = self.add_init(self._of_columns(W), b)
         if self.init is not None:
             bare = scaled(table, self.column_scale)
             bare = Evidence(bare, self.n_tasks, fit_intercept=fit_intercept)
@@ -270,13 +270,13 @@ class StructureBillboard(OfModels):
             if self.groups is not None:  # with which its rows are likelier
                 odds = odds - gain(membership)
             W, b, _ = bare.models(lone)
-            found = averaged(found, (self._of_columns(W), b), odds)
+            models = averaged(models, (self._of_columns(W), b), odds)
         if classes_posterior:
             priors = None
             if members is not None:
                 priors = members.class_priors(self.structures, self.groups, membership)
-            extras |= self.class_posterior(evidence, *found, priors, parts)
-        return Personal(*found, extras)
+            extras |= self.class_posterior(evidence, *models, priors, parts)
+        return Personal(*models, extras)
 
     def class_posterior(self, evidence, W, b, priors=None, parts=()):
         """Of models of classes, by attribute; see `skpmtl.local.laplace`.
@@ -290,12 +290,12 @@ class StructureBillboard(OfModels):
             levels = TaskLevels(evidence.table)
             level = partial(levels.class_posterior, W, self.level, parts=parts)
         priors = evidence.class_priors(self.structures) if priors is None else priors
-        found = class_posterior(evidence.table, W, b, priors, level)
+        attributes = class_posterior(evidence.table, W, b, priors, level)
         if self.column_scale is not None:
             by = np.append(1.0 / self.column_scale, 1.0)
-            found["posterior_shift_"] *= by
-            found["covariance_"] *= by[:, None] * by
-        return found
+            attributes["posterior_shift_"] *= by
+            attributes["covariance_"] *= by[:, None] * by
+        return attributes
 
     def posterior(self, table, *, fit_intercept, width=None):
         scale = self.column_scale
@@ -308,20 +308,20 @@ class StructureBillboard(OfModels):
             sums = sums.less(start[:-1], start[-1])
         parts = ()
         if self.groups is None:
-            found = evidence.moments(self.structures, sums)
+            moments = evidence.moments(self.structures, sums)
         else:
             members = Members(evidence)
             membership = members.models(self.structures, self.groups, self.level)[-1]
-            found = members.moments(self.structures, self.groups, sums, self.level)
+            moments = members.moments(self.structures, self.groups, sums, self.level)
             parts = self.groups.parts(membership, self.level)
         if self.level is None:
-            noise = own_noise(found, bare_sums, width)
-            found = free_intercept(found, sums)
+            noise = own_noise(moments, bare_sums, width)
+            moments = free_intercept(moments, sums)
         else:
             levels = TaskLevels(evidence.table, related)
-            found, noise = levels.posterior(found, sums, self.level, width, parts)
+            moments, noise = levels.posterior(moments, sums, self.level, width, parts)
         if self.init is None:
-            return posterior(unscaled(found, scale), *noise)
+            return posterior(unscaled(moments, scale), *noise)
         bare = Evidence(table, self.n_tasks, fit_intercept=fit_intercept)
         lone = [alone(*self.model_shape)]
         odds = bare.total(lone) - evidence.total(self.structures)
@@ -330,8 +330,8 @@ class StructureBillboard(OfModels):
         p = expit(np.nan_to_num(odds))
         other = free_intercept(bare.moments(lone, bare_sums), bare_sums)
         noise = mixed_noise(p, own_noise(other, bare_sums, width), noise)
-        found = mixed_moments([shifted(found, start), other], np.stack([1.0 - p, p]))
-        return posterior(unscaled(found, scale), *noise)
+        moments = mixed_moments([shifted(moments, start), other], np.stack([1.0 - p, p]))
+        return posterior(unscaled(moments, scale), *noise)
 
 
 def alone(*model_shape):

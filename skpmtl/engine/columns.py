@@ -47,10 +47,10 @@ def sum_of_columns(contributions, positions=None):
 
     A task fills d bins at most: sensitivity sqrt(2 d) for replace-one, sqrt(d) for zero-out.
     """
-    found = np.abs(np.asarray(contributions["octaves"], dtype=float))
-    n, d = found.shape
-    known = np.isfinite(found)
-    octave = np.log2(np.abs(octave_of(np.where(known, found, 1.0))))
+    scales = np.abs(np.asarray(contributions["octaves"], dtype=float))
+    n, d = scales.shape
+    known = np.isfinite(scales)
+    octave = np.log2(np.abs(octave_of(np.where(known, scales, 1.0))))
     bins = np.rint(octave).astype(int) + OCTAVES // 2 + OCTAVES * np.arange(d)
     return {"octaves": np.bincount(bins[known], minlength=d * OCTAVES).astype(float)}
 
@@ -69,12 +69,12 @@ def scales_of(counts, std, n_tasks):
     logs = logs / max(std / n_tasks, _LEAST) ** 2 - 0.5 * (octaves / _SIZES) ** 2
     p = np.exp(logs - logs.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    found = p @ octaves
-    clear = np.where(np.abs(octaves - found[:, None]) <= 1.5, p, 0.0).sum(axis=1) > _CLEAR
+    octave = p @ octaves
+    clear = np.where(np.abs(octaves - octave[:, None]) <= 1.5, p, 0.0).sum(axis=1) > _CLEAR
     if not clear.any():
         return None
     # Between the half octaves of the grid, which rounding must not decide about.
-    return 2.0 ** np.floor(np.where(clear, found, np.median(found[clear])) + 0.25)
+    return 2.0 ** np.floor(np.where(clear, octave, np.median(octave[clear])) + 0.25)
 
 
 def unscaled(moments, scale):

@@ -119,8 +119,7 @@ def release_structures(population, plan, source, log=None, ending=None):
     billboard.loss = plan.loss
     billboard.report = exact_report(PLAIN)
     if plan.private:
-        found = course.made, billboard.shares, course.notes()
-        billboard.report = plan.report(source, found)
+        billboard.report = plan.report(source, (course.made, billboard.shares, course.notes()))
     return billboard
 
 
@@ -211,29 +210,29 @@ class _Course:
                 self.rebuild()
                 yield from self.vote(*votes[:-1])
                 votes = votes[-1:]
-            found = []
+            releases = []
             for share in left:
-                found.append((yield from self.moment(share)))
-            (self.about or self.average).add(*_pooled(found), self.size_of_moment)
+                releases.append((yield from self.moment(share)))
+            (self.about or self.average).add(*_pooled(releases), self.size_of_moment)
             self.rebuild()
             yield from self.vote(*votes)
 
     def notes(self):
         """Notes of the report on levels, columns and groups."""
-        found = {"levels": self.levels_found(), "scales of columns": self.columns_found()}
+        notes = {"levels": self.levels_found(), "scales of columns": self.columns_found()}
         if self.billboard.own_units:
-            found["unit of the mean"] = (
+            notes["unit of the mean"] = (
                 "the length of each task's own model: these lengths have no common bin"
             )
         if self.plan.asks_for_groups:
-            found["groups"] = self.search.outcome
+            notes["groups"] = self.search.outcome
             if not self.plan.groups:
-                found["groups"] += f": {self.plan.no_groups}"
+                notes["groups"] += f": {self.plan.no_groups}"
             elif self.window is None:
-                found["groups"] += ": no window of levels stood out"
+                notes["groups"] += ": no window of levels stood out"
             elif "moment 1" not in self.spent:
-                found["groups"] += ": the budget allows for no moment"
-        return found
+                notes["groups"] += ": the budget allows for no moment"
+        return notes
 
     def columns_found(self):
         """Note of the report on the scales of columns."""
@@ -301,10 +300,10 @@ class _Course:
             mechanism, sum_of_columns,
         )  # fmt: skip
         self.pays_for_columns = plan.private
-        found = scales_of(counts, std_of(mechanism), self.m)
-        if found is None:
+        scales = scales_of(counts, std_of(mechanism), self.m)
+        if scales is None:
             return
-        self.billboard = replace(self.billboard, column_scale=found)
+        self.billboard = replace(self.billboard, column_scale=scales)
         self.scale = self.half
         if not (plan.private or plan.is_sparse):
             words = "mean of the means of scaled columns"
@@ -353,11 +352,11 @@ class _Course:
                 left.append(_HALF_OF_COMPARISON if plan.compares_shapes else "comparison 2")
             if "refine" in plan.budget_shares:
                 left += [("refine", 0.4 if plan.groups else 2.0 / 3.0)]
-            found = []
+            releases = []
             for share in left:
-                found.append((yield from self.moment(share)))
-            if found:
-                (self.about or self.average).add(*_pooled(found), self.size_of_moment)
+                releases.append((yield from self.moment(share)))
+            if releases:
+                (self.about or self.average).add(*_pooled(releases), self.size_of_moment)
             if _HALF_OF_COMPARISON in left:
                 odds = yield from self.compare_shapes(_HALF_OF_COMPARISON)
             if plan.few_rows and not about:
@@ -473,18 +472,18 @@ class _Course:
         """
         mechanism = self.plan.comparison(share)
         words = "sum of two clipped differences of log evidence, of families of structures"
-        found = yield from self.query(
+        sums = yield from self.query(
             share, "comparison", words, mechanism, sum_of_comparisons, billboard=self.billboard
         )
-        beyond = np.abs(found) - _DOUBT * std_of(mechanism)
-        both, one = np.sign(found) * np.clip(beyond, 0.0, _MOST_ODDS)
+        beyond = np.abs(sums) - _DOUBT * std_of(mechanism)
+        both, one = np.sign(sums) * np.clip(beyond, 0.0, _MOST_ODDS)
         powers = (both + 0.5 * one, both - 0.5 * one, 0.0)
         factors = {name: p for p, family in zip(powers, FAMILIES, strict=True) for name in family}
         # That most tasks are about a mean says nothing of tasks unlike all others.
         exact_moments = not self.plan.private and "low-rank" in self.plan.structures
         factors["alone"] = (_ODDS_OF_ALONE if exact_moments else 0.5) * max(both, 0.0)
         self.multiply_weights(factors)
-        return float(found[0])
+        return float(sums[0])
 
     def multiply_weights(self, logs):
         """By factors whose logarithms are given by name."""
@@ -567,8 +566,8 @@ class _Course:
     def snr(self, about=False):
         """Centre and spread of log10(snr), as released of the low-rank models, else alone."""
         known = {s.name: s.scale for s in self.billboard.structures}
-        found = known.get("mean and low-rank" if about else "low-rank", known["alone"])
-        return _NO_SCALE if found.centre is None else found
+        scale = known.get("mean and low-rank" if about else "low-rank", known["alone"])
+        return _NO_SCALE if scale.centre is None else scale
 
     def sharpen(self, shares, refine=False):
         average, rivals = self.average, ()
@@ -579,10 +578,10 @@ class _Course:
     def residuals(self, half):
         """Distances of targets from the mean model, in a window of this half-width."""
         mechanism = self.plan.residuals("residuals")
-        found = yield from self.query(
+        sums = yield from self.query(
             "residuals", "residuals", WORDS, mechanism, sum_of_shares, mean=self.billboard.mean
         )
-        released = released_residuals(found, mechanism, self.m, 2.0 * half)
+        released = released_residuals(sums, mechanism, self.m, 2.0 * half)
         self.billboard = replace(self.billboard, residuals=released)
 
     # ------------------------------------------------------------------------ queries
@@ -615,14 +614,14 @@ class _Course:
         hides it, the scale of all tasks is taken.
         """
         structures, J = self.billboard.structures, len(self.billboard.structures)
-        words, found = "mean of shares of structures, and of these times scales", []
+        words, releases = "mean of shares of structures, and of these times scales", []
         for share in map(self.budget_share, shares):
             mechanism = self.plan.vote(share)
             released = yield from self.query(
                 share, "vote", words, mechanism, sum_of_votes, self.m, billboard=self.billboard
             )
-            found.append((released, _variance(mechanism)))
-        released, variance = _pooled(found)
+            releases.append((released, _variance(mechanism)))
+        released, variance = _pooled(releases)
         std = math.sqrt(variance)
         place = [self.plan.names.index(s.name) for s in structures]
         D, N = np.split(released, 2)
@@ -638,7 +637,7 @@ class _Course:
         weight = prior * odds ** np.clip(_CLEAR_VOTE / max(std, _TINY), *_POWERS)
         weight = np.maximum(weight / weight.sum(), _LEAST * prior)
         weight /= weight.sum()
-        found = []
+        voted = []
         for s, share, number, w in zip(structures, D, N, weight, strict=True):
             # Tasks that another structure fits as well have a small p, and prefer other scales
             # here: for the weight beyond the share, their scales there are taken.
@@ -652,8 +651,8 @@ class _Course:
             if noise < 1.0 and s.name != "common":
                 of_scale["snr_centre"] = float(min(max(centre, low), high))
                 of_scale["snr_spread"] = math.hypot(VOTE_SPREAD, 2.0 * noise)
-            found.append(replace(s, weight=float(w), share=float(share), **of_scale))
-        self.billboard = replace(self.billboard, structures=found)
+            voted.append(replace(s, weight=float(w), share=float(share), **of_scale))
+        self.billboard = replace(self.billboard, structures=voted)
 
     def moment(self, share):
         """Second moment of the directions. -> release, variance of its noise"""
@@ -755,12 +754,12 @@ class _Course:
             return  # no window of levels stood out: there is no intercept to publish
         low, high = self.plan.target_range
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
-        found = yield from self.query(
+        offset = yield from self.query(
             "mean intercept", "intercept", "mean of clipped intercepts",
             self.plan.intercept("mean intercept", reach),
             clipped_sum("intercept", reach, less=middle), self.m, centre=slopes,
         )  # fmt: skip
-        b = np.clip(middle + found, low, high)
+        b = np.clip(middle + offset, low, high)
         self.billboard = replace(self.billboard, mean=np.append(slopes, b))
 
     # ----------------------------------------------------------------- between queries
@@ -768,34 +767,37 @@ class _Course:
         """Models of all classes from one vector, less their common part, which is noise."""
         if len(self.shape) == 1:
             return released
-        found = released.reshape(self.shape[0], -1)
-        return found - found.mean(axis=0)
+        models = released.reshape(self.shape[0], -1)
+        return models - models.mean(axis=0)
 
     def rebuild(self):
         """Structures from all releases so far, with weights as before any vote."""
         zero, wanted = np.zeros(self.shape), self.plan.structures
         even, known = alone(self.d).moment, self.average.value is not None
-        found = [("alone", zero, even)]
+        candidates = [("alone", zero, even)]
         if "low-rank" in wanted and known:
             lowrank = self.shrunk(self.average)
             if self.refined.spectrum is not None:
                 lowrank = self.refined.moment
-            found.append(("low-rank", zero, lowrank))
+            candidates.append(("low-rank", zero, lowrank))
         if "sparse" in wanted and known and self.refined.has_rivals:
-            found.append(("sparse", zero, self.sparse_shape()))
+            candidates.append(("sparse", zero, self.sparse_shape()))
         if self.theta is not None and "mean" in wanted:
-            found += [("mean", self.centre, even), ("common", self.centre, even)]
+            candidates += [("mean", self.centre, even), ("common", self.centre, even)]
         elif self.centre is not None and self.theta is None:
-            found += [("mean", self.centre, even), ("half of the mean", 0.5 * self.centre, even)]
-        if len(found) > 2 and found[-2][0] == "mean" and "low-rank" in wanted and known:
+            candidates += [
+                ("mean", self.centre, even),
+                ("half of the mean", 0.5 * self.centre, even),
+            ]
+        if len(candidates) > 2 and candidates[-2][0] == "mean" and "low-rank" in wanted and known:
             about = lowrank if self.about is None else self.shrunk(self.about)
-            found.append(("mean and low-rank", self.centre, about))
-        weights = self.weights([name for name, _, _ in found]).tolist()
-        found = [
+            candidates.append(("mean and low-rank", self.centre, about))
+        weights = self.weights([name for name, _, _ in candidates]).tolist()
+        structures = [
             Structure(name, weight, a, M, **(COMMON if name == "common" else {}))
-            for weight, (name, a, M) in zip(weights, found, strict=True)
+            for weight, (name, a, M) in zip(weights, candidates, strict=True)
         ]
-        self.billboard = replace(self.billboard, structures=found)
+        self.billboard = replace(self.billboard, structures=structures)
 
     def weights(self, names):
         """Of structures before any vote, of sum 1; alone counts for more among few tasks."""
@@ -841,20 +843,20 @@ class _Course:
 
 def _lowered(shape, floor):
     """A diagonal of trace 1 with so many times its least entry under all."""
-    found = shape + (floor - 1.0) * shape.min()
-    return found / found.sum()
+    raised = shape + (floor - 1.0) * shape.min()
+    return raised / raised.sum()
 
 
 def _variance(mechanism):
     return std_of(mechanism) ** 2
 
 
-def _pooled(found):
+def _pooled(releases):
     """One release from several of the same statistic, (release, variance) each; -> the same."""
-    if found[0][1] == 0:
-        return found[0]
-    weights = np.array([1.0 / variance for _, variance in found])
-    release = sum(w * S for w, (S, _) in zip(weights / weights.sum(), found, strict=True))
+    if releases[0][1] == 0:
+        return releases[0]
+    weights = np.array([1.0 / variance for _, variance in releases])
+    release = sum(w * S for w, (S, _) in zip(weights / weights.sum(), releases, strict=True))
     return release, float(1.0 / weights.sum())
 
 
@@ -901,7 +903,7 @@ def sum_of_moments(contributions, positions=None):
 
 def histogram(contributions, positions=None):
     """Tasks whose log2 length is in every bin; one that is not finite is in none."""
-    found = np.asarray(contributions["size"], dtype=float)
-    found = found[np.isfinite(found)]
-    bins = np.clip(np.floor((found + SIZE_BINS) / 2.0), 0, SIZE_BINS - 1).astype(int)
+    log_lengths = np.asarray(contributions["size"], dtype=float)
+    log_lengths = log_lengths[np.isfinite(log_lengths)]
+    bins = np.clip(np.floor((log_lengths + SIZE_BINS) / 2.0), 0, SIZE_BINS - 1).astype(int)
     return {"size": np.bincount(bins, minlength=SIZE_BINS).astype(float)}

@@ -68,15 +68,15 @@ class RunsCourse:
 
     def _sent_range(self):
         """Public range of the intercepts that tasks send, less `init` where it is set."""
-        found = self._intercept_range()
-        if found is None or not self._has_public_init():
-            return found
-        reach = 0.5 * (found[1] - found[0])
+        limits = self._intercept_range()
+        if limits is None or not self._has_public_init():
+            return limits
+        reach = 0.5 * (limits[1] - limits[0])
         return -reach, reach
 
     def _middle(self):
-        found = self._intercept_range()
-        return 0.0 if found is None else 0.5 * sum(found)
+        limits = self._intercept_range()
+        return 0.0 if limits is None else 0.5 * sum(limits)
 
     def _personalize_table(self, table):
         # Billboards of exact fits do not take it.

@@ -148,7 +148,7 @@ class Groups(Public):
         scale : float
             Of features, with which slopes are as large as levels.
         """
-        found, groups = [], self
+        joins, groups = [], self
         while len(groups.counts) > (1 if self.levels_alone else 2):
             n = groups.counts
             c = scale * groups.centres
@@ -165,8 +165,8 @@ class Groups(Public):
                 counts=counts,
                 levels=None if groups.levels is None else _joined(groups.levels, n, i, j),
             )
-            found.append(groups)
-        return found
+            joins.append(groups)
+        return joins
 
     def declared(self, d):
         """See `skpmtl.exchange.wire`."""
@@ -244,11 +244,11 @@ def sum_of_reaches(contributions, positions=None):
 def sum_of_cells(contributions, positions=None):
     """Counts, and sums of u, of all cells, (161 * 10,), of (cell, u): the statistic above with
     b^2 = 3/4. One that is not finite, or in no cell, counts as 0."""
-    found = np.array(contributions["cells"], dtype=float)
-    good = np.isfinite(found).all(axis=1)
-    cell = np.where(good, found[:, 0], -1.0)
+    sent = np.array(contributions["cells"], dtype=float)
+    good = np.isfinite(sent).all(axis=1)
+    cell = np.where(good, sent[:, 0], -1.0)
     good &= (cell >= 0) & (cell < MOST_CELLS)
-    x = np.where(good[:, None], found, 0.0)
+    x = np.where(good[:, None], sent, 0.0)
     x[:, 0] = good
     cell = np.where(good, cell, 0).astype(int)
     out = np.zeros((MOST_CELLS, x.shape[1]))
@@ -259,9 +259,9 @@ def sum_of_cells(contributions, positions=None):
 def sum_of_groups(contributions, positions=None):
     """Sums of responsibilities, and of these times directions and levels, of all centres,
     (12 * (d + 2),): the statistic above with b^2 = 1/2. One that is not finite counts as 0."""
-    found = np.array(contributions["groups"], dtype=float)
-    x = found.reshape(len(found), MOST_GROUPS, -1)
-    x[~np.isfinite(found).all(axis=1)] = 0.0
+    sent = np.array(contributions["groups"], dtype=float)
+    x = sent.reshape(len(sent), MOST_GROUPS, -1)
+    x[~np.isfinite(sent).all(axis=1)] = 0.0
     return {"groups": _bounded(x, 0.5).sum(axis=0).ravel()}
 
 
@@ -311,7 +311,7 @@ def starts_of(released, k, std, numbers):
     x = sums / size * net_spread**2 + net_size * P * variance
     x /= net_spread**2 + variance
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1.0)
-    x, weight, found = x[used], np.maximum(n - noise, 0.0)[used], []
+    x, weight, starts = x[used], np.maximum(n - noise, 0.0)[used], []
     most = len(np.unique(x, axis=0))
     for K in numbers:
         if K <= most:
@@ -324,8 +324,8 @@ def starts_of(released, k, std, numbers):
             own = np.clip(own * prior / np.maximum(prior + unsure, 1e-300), -1.0, 1.0)
             if not k:
                 centres, own = np.zeros((K, 0)), centres[:, 0]
-            found.append((centres, own, share / share.sum()))
-    return found
+            starts.append((centres, own, share / share.sum()))
+    return starts
 
 
 class GroupSearch:
@@ -379,7 +379,7 @@ class GroupSearch:
             shares[1], "cells", words, mechanism, sum_of_cells, size=size, level=level, reach=reach,
             **public,
         )  # fmt: skip
-        found = [
+        candidates = [
             Groups(
                 centre + size * c @ U.T,
                 course.m * share,
@@ -392,8 +392,8 @@ class GroupSearch:
                 released, k, max(std_of(mechanism), 0.5), course.plan.numbers
             )
         ]
-        if found:
-            best = yield from self._number(shares[2], found, k + 1.0)
+        if candidates:
+            best = yield from self._number(shares[2], candidates, k + 1.0)
             likely, std = yield from self._spread((shares[3], 0.5), best)
             likely[1:] -= len(best.counts) * (k + 1.0)
             even, shaped = likely[2:].max(), likely[1]
@@ -419,14 +419,14 @@ class GroupSearch:
             snr_spread=1.0,
         )  # fmt: skip
         noise = max(std_of(mechanism), 0.5)
-        found = [
+        candidates = [
             Groups(np.tile(level.coef, (len(b), 1)), course.m * share, np.eye(5)[4], moment,
                    level.intercept + reach * b, 0.25 * level.spread, levels_alone=True)
             for _, b, share in starts_of(released, 0, noise, course.plan.numbers)
         ]  # fmt: skip
-        if not found:
+        if not candidates:
             return
-        best = yield from self._number(number, found, 1.0)
+        best = yield from self._number(number, candidates, 1.0)
         each = [replace(best, level_spread=level.spread * w) for w in LEVEL_SPREADS]
         tally = yield from self._vote(spread, each, "spread of levels", bare=True)
         likely = (tally.total - tally.total[0])[1:]
@@ -436,15 +436,15 @@ class GroupSearch:
         if likely[top] - len(best.counts) > clear:
             self.groups = each[top]
 
-    def _number(self, share, found, of_centre):
+    def _number(self, share, candidates, of_centre):
         """-> the groups that tasks vote for; `of_centre`: numbers of a centre, as a penalty"""
-        course, sizes = self.course, np.array([len(g.counts) for g in found])
-        tally = yield from self._vote(share, found, "number of groups", bare=True)
+        course, sizes = self.course, np.array([len(g.counts) for g in candidates])
+        tally = yield from self._vote(share, candidates, "number of groups", bare=True)
         net_gain = (tally.total - tally.total[0])[1:] - sizes * of_centre
         least = max(tally.std, _ENOUGH * net_gain.max())
         held = course.m / sizes > _HELD * course.plan.std_of_group
         able = np.flatnonzero((net_gain > least) & held)
-        return found[able[0] if len(able) else int(net_gain.argmax())]
+        return candidates[able[0] if len(able) else int(net_gain.argmax())]
 
     def round(self, share, share_of_step):
         """Move the centres along the mean directions of models from them, as far as tasks vote,
@@ -557,6 +557,6 @@ def parts_of_vector(groups):
 
 def _joined(values, counts, i, j):
     """Of centres i < j, of so many tasks, the mean in the place of i."""
-    found = np.delete(values, j, axis=0)
-    found[i] = (counts[i] * values[i] + counts[j] * values[j]) / (counts[i] + counts[j])
-    return found
+    merged = np.delete(values, j, axis=0)
+    merged[i] = (counts[i] * values[i] + counts[j] * values[j]) / (counts[i] + counts[j])
+    return merged

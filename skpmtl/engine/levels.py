@@ -138,9 +138,9 @@ class Level(Public):
         `std`: of the noise of the sum. Its public prior is N(-1.5, 1) in octaves of B; an error
         goes towards levels that are free.
         """
-        found = SPREAD_OCTAVES * (float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5)
+        estimate = SPREAD_OCTAVES * (float(np.clip(total / n_tasks, -0.5, 0.5)) - 0.5)
         trust = 1.0 / (1.0 + (SPREAD_OCTAVES * std / n_tasks) ** 2)
-        octaves = trust * found - 1.5 * (1.0 - trust) + 0.5 * math.sqrt(1.0 - trust)
+        octaves = trust * estimate - 1.5 * (1.0 - trust) + 0.5 * math.sqrt(1.0 - trust)
         return replace(self, spread=self.window * 2.0 ** min(octaves, 0.0))
 
 
@@ -158,8 +158,8 @@ def release_spread(query, billboard, level, noise, spread, n_tasks):
     std = std_of(spread[1])
     if level.window is None:
         words = "sum of clipped differences of log evidence, by spread of levels"
-        found = yield from released("spread", words, spread, sum_of_differences("spread"))
-        octaves = Tally(found, std, len(SPREADS)).weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
+        sums = yield from released("spread", words, spread, sum_of_differences("spread"))
+        octaves = Tally(sums, std, len(SPREADS)).weights(PRIOR_OF_SPREADS) @ np.log2(SPREADS)
         return replace(level, spread=float(2.0**octaves))
     words = "sum of clipped log2 of the noise of a row"
     total = yield from released("noise", words, noise, clipped_sum("noise", REACH))
@@ -199,9 +199,9 @@ def sum_of_octaves(contributions, positions=None):
 
 def sum_of_places(contributions, positions=None):
     """Numbers of tasks by bin of a window, (32,); others are in none. As `sum_of_octaves`."""
-    found = np.asarray(contributions["zoom"], dtype=float)
-    found = found[(found >= 0.0) & (found < PLACES)]
-    return {"zoom": np.bincount(found.astype(int), minlength=PLACES).astype(float)}
+    places = np.asarray(contributions["zoom"], dtype=float)
+    places = places[(places >= 0.0) & (places < PLACES)]
+    return {"zoom": np.bincount(places.astype(int), minlength=PLACES).astype(float)}
 
 
 def sum_of_scales(contributions, positions=None):
@@ -226,20 +226,20 @@ def log_window_of(counts, std, n_tasks):
     return math.log(2.0) * (octave + 0.5 - OCTAVES // 2)
 
 
-def octave_of(found):
+def octave_of(values):
     """Lower end of the octave of each number, with its sign: all that a histogram asks of it."""
     half = OCTAVES // 2
     with np.errstate(invalid="ignore"):
-        exponent = np.floor(np.log2(np.maximum(np.abs(found), 2.0**-half)))
-        return np.copysign(2.0 ** np.clip(exponent, -half, half - 1), found)
+        exponent = np.floor(np.log2(np.maximum(np.abs(values), 2.0**-half)))
+        return np.copysign(2.0 ** np.clip(exponent, -half, half - 1), values)
 
 
-def octaves_of(found, n_bins):
+def octaves_of(values, n_bins):
     """Numbers in every octave, of either sign where there are two bins of each; finite ones."""
-    found = np.asarray(found, dtype=float)
-    found = found[np.isfinite(found)]
-    exponent = np.rint(np.log2(np.abs(octave_of(found)))).astype(int)
-    bins = exponent + OCTAVES // 2 + OCTAVES * (found < 0)
+    values = np.asarray(values, dtype=float)
+    values = values[np.isfinite(values)]
+    exponent = np.rint(np.log2(np.abs(octave_of(values)))).astype(int)
+    bins = exponent + OCTAVES // 2 + OCTAVES * (values < 0)
     return np.bincount(bins, minlength=n_bins).astype(float)
 
 
@@ -338,7 +338,7 @@ def window_of(counts, std, n_tasks):
 @cache
 def _windows():
     """Of all windows: expected shares in the bins, bins, middles, widths, log prior weights."""
-    half, found = OCTAVES // 2, []
+    half, windows = OCTAVES // 2, []
     edges = 2.0 ** np.arange(-half, half + 1.0)
     for width in (1, 2, 3):
         for j in range(OCTAVES + 1 - width):
@@ -346,14 +346,14 @@ def _windows():
                 bins = np.arange(j, j + width) + (OCTAVES if side < 0 else 0)
                 middle, size = 0.5 * (edges[j] + edges[j + width]), edges[j + width] - edges[j]
                 even = np.full(width, 1.0 / width)
-                found.append((bins, even, side * middle, size, j - half, 0.5))
+                windows.append((bins, even, side * middle, size, j - half, 0.5))
     for j in range(5, OCTAVES - 2):  # of std 2^(j - half)
         bins = np.arange(j - 5, j + 3)
         held = np.diff(ndtr(edges[np.append(bins, j + 3)] / edges[j]))
         both = np.concatenate([bins, bins + OCTAVES])
-        found.append((both, np.tile(held, 2), 0.0, 4.0 * edges[j], j - half, 3.0))
-    bins, held, middle, size, place, weight = zip(*found, strict=True)
-    shares = np.zeros((len(found), LEVEL_BINS))
+        windows.append((both, np.tile(held, 2), 0.0, 4.0 * edges[j], j - half, 3.0))
+    bins, held, middle, size, place, weight = zip(*windows, strict=True)
+    shares = np.zeros((len(windows), LEVEL_BINS))
     for row, at, part in zip(shares, bins, held, strict=True):
         row[at] = part
     prior = np.log(weight) - 0.5 * (np.array(place) / _SIZES) ** 2
@@ -390,9 +390,9 @@ class TaskLevels:
     def places(self, low, size):
         """Bins of levels in a window, (n_tasks,); -1 outside, and where bins are too fine."""
         with np.errstate(invalid="ignore"):
-            found = np.floor((self.targets - low) / size * PLACES)
-        held = (found >= 0.0) & (found < PLACES) & self._finer(size)
-        return np.where(held, found, -1.0)
+            places = np.floor((self.targets - low) / size * PLACES)
+        held = (places >= 0.0) & (places < PLACES) & self._finer(size)
+        return np.where(held, places, -1.0)
 
     def _finer(self, size):
         """Whether the targets of a task vary by less than some bins of so large a window."""
@@ -423,32 +423,32 @@ class TaskLevels:
     def _means(self, power):
         """Means of powers of the features of every task, (n_tasks, d), in float64."""
         table = self.table
-        found = np.zeros((table.n_tasks, table.n_features))
+        out = np.zeros((table.n_tasks, table.n_features))
         if table.is_sparse:
             shape = table.n_tasks, table.X.shape[0]
             weights = sparse.csr_array((self._weights, table.places, table.offsets), shape=shape)
             means = (weights @ table.X.astype(float).power(power)).tocoo()
-            found[means.row, means.col] = means.data
-            return found
+            out[means.row, means.col] = means.data
+            return out
         for first, last, rows, X in row_blocks(table):  # no second table of float64
             powers = self._weights[rows, None] * X**power
-            np.add.reduceat(powers, table.offsets[first:last] - rows.start, out=found[first:last])
-        return found
+            np.add.reduceat(powers, table.offsets[first:last] - rows.start, out=out[first:last])
+        return out
 
     def column_variances(self):
         """Variances of a task's features, (n_tasks, d); NaN of those that do not vary."""
         squares = self._means(2)
-        found = squares - self.rows**2
-        return np.where(found > 1e-10 * squares, found, np.nan)  # beyond rounding
+        variances = squares - self.rows**2
+        return np.where(variances > 1e-10 * squares, variances, np.nan)  # beyond rounding
 
     def variances(self):
         """Median of the variances of a task's features that vary, (n_tasks,); NaN of none."""
-        found = self.column_variances()
-        varies = np.isfinite(found)
-        order = np.sort(np.where(varies, found, np.inf), axis=1)
+        variances = self.column_variances()
+        varies = np.isfinite(variances)
+        order = np.sort(np.where(varies, variances, np.inf), axis=1)
         every, last = np.arange(len(order)), np.maximum(varies.sum(axis=1) - 1, 0)
-        found = 0.5 * (order[every, last // 2] + order[every, (last + 1) // 2])
-        return np.where(np.isfinite(found), found, np.nan)
+        median = 0.5 * (order[every, last // 2] + order[every, (last + 1) // 2])
+        return np.where(np.isfinite(median), median, np.nan)
 
     def pooled(self, level):
         """m_k, (n_tasks,)."""
@@ -583,10 +583,10 @@ class TaskLevels:
             inside = inside + self._odds_of_noise(energies, level)
         return middle, error, (phi, unsure), inside, -math.log(8.0 * level.window)
 
-    def posterior(self, found, sums, level, width=None, parts=()):
+    def posterior(self, moments, sums, level, width=None, parts=()):
         """Models with pooled levels and their noise, of real targets. -> Moments, noise
 
-        `found` are moments of the slopes; those returned have the level, a mixture of a pooled and
+        `moments` are those of the slopes; those returned have the level, a mixture of a pooled and
         a free one. `width` is that of the public range of the target; None: of the window. `parts`
         are as of `intercepts`. The noise is as of `skpmtl.local.posterior.own_noise`: with the
         released one as prior where the task is like others.
@@ -594,7 +594,7 @@ class TaskLevels:
         mean, unit, square, inside = 0.0, 0.0, 0.0, 0.0
         with np.errstate(all="ignore"):
             for share, own in parts or [(1.0, level)]:
-                middle, error, (part, unsure), p = self._pooling(found.energies, own)
+                middle, error, (part, unsure), p = self._pooling(moments.energies, own)
                 kept = p * part + 1.0 - p
                 at = middle + error * kept
                 mean, unit = mean + share * at, unit + share * kept / self.n
@@ -603,14 +603,14 @@ class TaskLevels:
             between, p = (np.maximum(square - mean**2, 0.0) if parts else between), inside
             rows = level.noise_rows
             dof = np.maximum(rows + np.maximum(self.n - 1.0, 0.0), LEAST_DOF)
-            released = (rows * level.noise_std**2 + found.energies) / (dof - 2.0), dof
+            released = (rows * level.noise_std**2 + moments.energies) / (dof - 2.0), dof
             if level.noise_std > _LEAST_NOISE * level.window * 2.0**-NOISE_OCTAVES:
-                own = own_noise(found, sums, 2.0 * level.window if width is None else width)
+                own = own_noise(moments, sums, 2.0 * level.window if width is None else width)
             else:  # the least that may be released: the noise is that, or anything below
-                own = own_noise(found, sums, width)
+                own = own_noise(moments, sums, width)
                 p = np.where(np.isfinite(own[0]), 0.0, 1.0)
-            found = with_intercept(found, self.rows, mean, unit, between)
-            return found, mixed_noise(p, released, own)
+            moments = with_intercept(moments, self.rows, mean, unit, between)
+            return moments, mixed_noise(p, released, own)
 
     def intercepts(self, W, energies, level, parts=()):
         """Of models with these slopes, (n_tasks,).
@@ -618,8 +618,10 @@ class TaskLevels:
         parts : list of (ndarray (n_tasks,), Level)
             Posterior shares of tasks whose levels are about others than `level`.
         """
-        found = sum(share * self.levels(W, energies, own) for share, own in parts or [(1.0, level)])
-        return found - np.einsum("kj,kj->k", self.rows, W)
+        levels = sum(
+            share * self.levels(W, energies, own) for share, own in parts or [(1.0, level)]
+        )
+        return levels - np.einsum("kj,kj->k", self.rows, W)
 
     def _levels_of_classes(self, W, level):
         """Posterior means, of the pooled prior and of a wide one about 0 by their evidence."""
@@ -664,12 +666,12 @@ class TaskLevels:
         table, score = self.table, self._scores(W)
         if table.base is not None:
             score += table.base[:, 0]
-        found = np.empty((2, table.n_tasks))
+        out = np.empty((2, table.n_tasks))
         level_posteriors(
             score, table.y, table.counts, table.offsets, self.pooled(level), float(spread), nodes,
-            weights, *found, self.kind,
+            weights, *out, self.kind,
         )  # fmt: skip
-        return np.where(np.isfinite(W).all(axis=1), found[0], np.nan), found[1]
+        return np.where(np.isfinite(W).all(axis=1), out[0], np.nan), out[1]
 
     def _scores(self, W):
         """Of the rows under these slopes, less those of the task's mean row."""

@@ -32,12 +32,12 @@ class Members:
     def levels(self):
         return TaskLevels(self.table)
 
-    def _under(self, structures, found=None):
+    def _under(self, structures, models=None):
         """Models under the structures, what these show of levels, and `LocalModels` by which
-        centres are compared; made once. `found`: what `Evidence.models` gives, where it is known.
+        centres are compared; made once. `models`: those of `Evidence.models`, where they are known.
         """
         if self._known[0] is not structures:
-            W, _, energies = self.evidence.models(structures) if found is None else found
+            W, _, energies = self.evidence.models(structures) if models is None else models
             self._known = structures, (W, self.levels.shown(W, energies), self.expanded(W))
         return self._known[1]
 
@@ -94,19 +94,19 @@ class Members:
         if groups.levels is None or level is None:
             return 0.0, 0.0
         shown = self._under(structures)[1]
-        found = [self.levels.likely(shown, own) for own in groups.own_levels(level)]
-        return np.stack(found, axis=1), self.levels.likely(shown, level)
+        likely = [self.levels.likely(shown, own) for own in groups.own_levels(level)]
+        return np.stack(likely, axis=1), self.levels.likely(shown, level)
 
     def evidences(self, billboard, candidates, bare):
         """Log evidence of each candidate, after that of the structures where `bare` is asked."""
         structures = billboard.structures
-        slopes, found = self.bare(structures), []
+        slopes, evidences = self.bare(structures), []
         for groups, logs in zip(candidates, self._parts(structures, candidates), strict=True):
             own, pooled = self._of_levels(structures, groups, billboard.level)
             lone = slopes + pooled
-            found += [lone] if bare and not found else []
-            found.append(np.logaddexp(_IN + logsumexp(logs + own, axis=1), _OUT + lone))
-        return np.stack(found, axis=1)
+            evidences += [lone] if bare and not evidences else []
+            evidences.append(np.logaddexp(_IN + logsumexp(logs + own, axis=1), _OUT + lone))
+        return np.stack(evidences, axis=1)
 
     def _parts(self, structures, candidates):
         """log pi_j + log evidence of slopes about each centre, (n_tasks, K), of every candidate."""
@@ -123,17 +123,17 @@ class Members:
             if not g.levels_alone
         }
         used = {key: prior for key, prior in priors.items() if np.isfinite(prior).any()}
-        found, local = {}, self._under(structures)[2]
+        energies, local = {}, self._under(structures)[2]
         if used:
             E = local.about(self._even, whole, np.stack(list(used.values())))
-            found = {key: E[:, :, p] for p, key in enumerate(used)}
+            energies = {key: E[:, :, p] for p, key in enumerate(used)}
         shaped = None
         if any(g.spreads[0] > 0 for g in candidates):
             root = root_of(candidates[0].moment)
             shaped = local.about(root, whole, scales(0, self._classes)[None])[:, :, 0]
         for g in candidates:
             columns = slice(*place[g.centres.tobytes()])
-            E = found.get(g.spreads.tobytes())
+            E = energies.get(g.spreads.tobytes())
             E = -np.inf if E is None else E[:, columns]
             if g.spreads[0] > 0:
                 E = np.logaddexp(E, np.log(g.spreads[0]) + shaped[:, columns])
@@ -191,24 +191,24 @@ class Members:
 
         The last column of the membership is that of no group.
         """
-        (*found,) = self.evidence.models(structures)
+        (*models,) = self.evidence.models(structures)
         m, K = self.table.n_tasks, len(groups.counts)
         if not K:
-            return *found, np.ones((m, 1))
-        local = self._under(structures, found)[2]
+            return *models, np.ones((m, 1))
+        local = self._under(structures, models)[2]
         own, pooled = self._of_levels(structures, groups, level)
         if groups.levels_alone:
             logs = own + groups.log_weights + _IN
             logs = np.column_stack([logs, pooled + np.full(m, _OUT)])
-            return *found, np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+            return *models, np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
         own = np.broadcast_to(own, (m, K))
         parts = list(self._priors(groups))
         logs = np.full((m, 1 + K * len(parts)), -np.inf)
         logs[:, 0] = self.bare(structures) + pooled + _OUT
-        means = [[part] for part in found]
+        means = [[part] for part in models]
         for i, (root, prior) in enumerate(parts):
             columns = slice(1 + i * K, 1 + (i + 1) * K)
-            of_part = [np.zeros(np.shape(part)) for part in found]
+            of_part = [np.zeros(np.shape(part)) for part in models]
 
             def take(tasks, evidence, W, *numbers, columns=columns, of_part=of_part):
                 E = evidence[:, :, 0] + own[tasks] + groups.log_weights + _IN
@@ -237,9 +237,9 @@ class Members:
 
     def moments(self, structures, groups, sums, level=None):
         """`Moments` of the slopes of which `models` gives the means; `sums`: `TaskSums`."""
-        found = self.evidence.moments(structures, sums)
+        mixture = self.evidence.moments(structures, sums)
         if groups.levels_alone or not len(groups.counts):
-            return found
+            return mixture
         of_levels, pooled = self._of_levels(structures, groups, level)
         logs, m = self.bare(structures) + pooled + _OUT, self.table.n_tasks
         of_levels = np.broadcast_to(of_levels, (m, len(groups.counts))).T
@@ -249,9 +249,9 @@ class Members:
             for centre, own in zip(groups.centres, own_weights, strict=True):
                 other = moments(sums, Priors(root, weights, centre=centre))
                 p = expit(np.nan_to_num(other.evidence + own - logs, nan=-np.inf))
-                found = mixed_moments([found, other], np.stack([1.0 - p, p]))
+                mixture = mixed_moments([mixture, other], np.stack([1.0 - p, p]))
                 logs = np.logaddexp(logs, other.evidence + own)
-        return found
+        return mixture
 
     def class_priors(self, structures, groups, membership):
         """As `Evidence.class_priors`, with those about the centres by membership."""

@@ -261,8 +261,8 @@ class StructurePlan(Plan):
         crowded = not self.private and self.dimension + 1 > _CROWD * self.n_tasks
         if crowded and est.levels != "pooled":
             return False
-        found = (_LEAST_WINDOW / self._z) ** 2 <= _MOST_WINDOW
-        if found or self.target_range is not None:
+        has_window = (_LEAST_WINDOW / self._z) ** 2 <= _MOST_WINDOW
+        if has_window or self.target_range is not None:
             return True
         if est.levels == "pooled":
             raise ValueError(
@@ -277,35 +277,35 @@ class StructurePlan(Plan):
         if self.levels:
             return self._shares_of_levels()
         if self.structures == ("mean",):
-            found = _MEAN
+            relative = _MEAN
         elif self.ratio < _SHORT:  # one moment finds no mean worth its rounds
-            found = _ONE_MOMENT
+            relative = _ONE_MOMENT
         else:
-            found = _ALL if "mean" in self.structures else _MOMENTS
+            relative = _ALL if "mean" in self.structures else _MOMENTS
         if not self.mean or self.target_range is None:
-            return dict(found)
-        shares = {name: part * (1.0 - _INTERCEPT_SHARE) for name, part in found.items()}
+            return dict(relative)
+        shares = {name: part * (1.0 - _INTERCEPT_SHARE) for name, part in relative.items()}
         return {**shares, "mean intercept": _INTERCEPT_SHARE}
 
     def _shares_of_levels(self):
         m, d = self.n_tasks, self.dimension
         if self.structures == ("mean",):
-            found, self.columns_from = dict(_LEVELS_AND_MEAN), _OF_COLUMNS_OF_MEAN
+            relative, self.columns_from = dict(_LEVELS_AND_MEAN), _OF_COLUMNS_OF_MEAN
         elif "mean" in self.structures:
-            found = dict(_LEVELS)
+            relative = dict(_LEVELS)
             self.looks_once = m * self.mu * 2.0 / self._reach(2.0, 1.0) < _ONCE * math.sqrt(d + 1)
             if self.looks_once:
                 self.columns_from = _OF_COLUMNS_ONCE
-                found["pooled"] += _LATER
-                found["main"] -= _LATER
+                relative["pooled"] += _LATER
+                relative["main"] -= _LATER
         else:
-            found = dict(_LEVELS_AND_MOMENTS)
+            relative = dict(_LEVELS_AND_MOMENTS)
         if self.few_rows:
-            found |= _FEW_ROWS
+            relative |= _FEW_ROWS
         if self.groups:
-            found |= _GROUPS | {"refine": _FEW_ROWS["refine"]}
+            relative |= _GROUPS | {"refine": _FEW_ROWS["refine"]}
             for share in ("main", "moment 2"):  # the first moment stays as without groups
-                found[share] -= 0.5 * sum(_GROUPS.values())
+                relative[share] -= 0.5 * sum(_GROUPS.values())
         z, first = self._z, {}
         if self.public_window is None:
             first["window"] = levels.window_share(z, _MOST_WINDOW)
@@ -313,8 +313,8 @@ class StructurePlan(Plan):
             first["columns"] = min(max((_COLUMNS / z) ** 2, levels.LEAST_SHARE), _MOST_COLUMNS)
         if z >= _LEAST_FOR_SCALE:
             first["scale"] = max((_SCALE / z) ** 2, levels.LEAST_SHARE)
-        rest = (1.0 - sum(first.values())) / sum(found.values())
-        return first | {name: part * rest for name, part in found.items()}
+        rest = (1.0 - sum(first.values())) / sum(relative.values())
+        return first | {name: part * rest for name, part in relative.items()}
 
     @property
     def _z(self):

@@ -42,7 +42,7 @@ def query_specs(plan, population):
     billboard, centre = {"billboard": StructureBillboard}, {"centre": [model]}
     votes = 2 * len(names)
     of_votes = Total.of(sum_of_votes, "vote", votes, np.sqrt(2.0))
-    found = {
+    specs = {
         "vote": QuerySpec({"vote": (votes,)}, billboard, of_votes),
         "moment": QuerySpec({"moment": model}, billboard, Total.of_moment(sum_of_moments, d)),
     }
@@ -50,23 +50,23 @@ def query_specs(plan, population):
         rank = n_directions(population)
         basis = {**billboard, "basis": [(d, rank)]}
         unit = Total.of(clipped_sum("direction", 1.0), "direction", C * rank, 1.0)
-        found["direction"] = QuerySpec({"direction": (C * rank,)}, basis, unit)
+        specs["direction"] = QuerySpec({"direction": (C * rank,)}, basis, unit)
         sizes = Total.of(histogram, "size", SIZE_BINS, 1.0)
-        found["size"] = QuerySpec({"size": ()}, billboard, sizes)
+        specs["size"] = QuerySpec({"size": ()}, billboard, sizes)
 
         def updates(contributions, public, positions):
             return clipped_sum("update", public["clip_norm"])(contributions)["update"]
 
         of_round = Total(C * d, "clip_norm", updates)
         public = {**centre, "clip_norm": Real, "own_units": bool}
-        found["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
+        specs["update"] = QuerySpec({"update": (C * d,)}, public, of_round)
     if plan.levels:
-        found |= _query_specs_of_levels(plan, population, billboard)
+        specs |= _query_specs_of_levels(plan, population, billboard)
     if plan.few_rows or plan.compares_shapes:
         scale, moments = {"snr_centre": Real}, [(d,), (d, d)]
         of_votes = Total.of(sum_of_differences("evidence"), "evidence", N_DIFFERENCES, CLIP)
         public = {**scale, "priors": (moments,)}
-        found["evidence"] = QuerySpec({"evidence": (N_DIFFERENCES,)}, public, of_votes)
+        specs["evidence"] = QuerySpec({"evidence": (N_DIFFERENCES,)}, public, of_votes)
     if plan.few_rows:
         total = Total.of_moment(sum_of_blocks, d, "block")
         public = {
@@ -76,26 +76,26 @@ def query_specs(plan, population):
             "basis": [(d, d)],
             "rank": Integral,
         }
-        found["block"] = QuerySpec({"block": (d,)}, public, total)
+        specs["block"] = QuerySpec({"block": (d,)}, public, total)
     if plan.with_residuals:
         total = Total.of(sum_of_shares, "residuals", len(BINS), 1.0)
         mean = {"mean": [(d + 1,)]}
-        found["residuals"] = QuerySpec({"residuals": BINS.shape}, mean, total)
+        specs["residuals"] = QuerySpec({"residuals": BINS.shape}, mean, total)
     if plan.groups:
-        found |= _query_specs_of_groups(d, billboard)
+        specs |= _query_specs_of_groups(d, billboard)
     if plan.scales_columns:
         bins = d * OCTAVES, np.sqrt(d), sum_of_columns, (d,)
-        found |= {**specified("columns", 1, 0.5), **specified("octaves", *bins)}
+        specs |= {**specified("columns", 1, 0.5), **specified("octaves", *bins)}
     if "mean intercept" in plan.budget_shares:
         low, high = plan.target_range
         reach = 0.5 * (high - low)
         combine = clipped_sum("intercept", reach, less=0.5 * (low + high))
         of_mean = Total.of(combine, "intercept", C, reach)
-        found["intercept"] = QuerySpec({"intercept": (C,)}, centre, of_mean)
+        specs["intercept"] = QuerySpec({"intercept": (C,)}, centre, of_mean)
     if plan.scales_columns:
         scale = {"column_scale": [(d,)]}
-        found = {name: replace(spec, public=spec.public | scale) for name, spec in found.items()}
-    return found
+        specs = {name: replace(spec, public=spec.public | scale) for name, spec in specs.items()}
+    return specs
 
 
 def specified(name, size, bound, combine=None, shape=None, /, **public):
@@ -111,11 +111,11 @@ def specified(name, size, bound, combine=None, shape=None, /, **public):
 
 def specs_of_window(log_loss):
     """{name: `QuerySpec`} of `skpmtl.engine.levels.release_window`; of counts, a histogram."""
-    found = specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ())
+    specs = specified("window", LEVEL_BINS, 1.0, sum_of_octaves, ())
     if not log_loss:
-        found |= specified("inside", 2, CORNER, middle=Real, unit=Real)
-        found |= specified("zoom", PLACES, 1.0, sum_of_places, (), low=Real, size=Real)
-    return found
+        specs |= specified("inside", 2, CORNER, middle=Real, unit=Real)
+        specs |= specified("zoom", PLACES, 1.0, sum_of_places, (), low=Real, size=Real)
+    return specs
 
 
 def _query_specs_of_groups(d, billboard):

@@ -99,24 +99,24 @@ class Refinement:
 
         `share` is that of the sum of blocks, `votes` are those of step, new directions and floor.
         """
-        found = self.spectrum
-        S, variance = yield from self._block(share, self.moment, found.basis, found.rank)
+        spectrum = self.spectrum
+        S, variance = yield from self._block(share, self.moment, spectrum.basis, spectrum.rank)
         std, _, tilt, sampling = self.noise(variance, len(S))
-        step, E, sizes = found.read_block(S, std, tilt, sampling, self.n_tasks)
-        moved = [found.moved(a * step).moment(self.floor) for a in STEPS]
+        step, E, sizes = spectrum.read_block(S, std, tilt, sampling, self.n_tasks)
+        moved = [spectrum.moved(a * step).moment(self.floor) for a in STEPS]
         tally = yield from self._tally(votes[0], moved, "step")
-        found = found.moved(float(tally.weights(PRIOR_OF_STEPS) @ STEPS) * step)
+        spectrum = spectrum.moved(float(tally.weights(PRIOR_OF_STEPS) @ STEPS) * step)
         if len(sizes):
-            grown = [found.grown(E, sizes, b).moment(self.floor) for b in WEIGHTS_OF_NEW]
+            grown = [spectrum.grown(E, sizes, b).moment(self.floor) for b in WEIGHTS_OF_NEW]
             tally = yield from self._tally(votes[1], grown, "weight of new directions")
             weight = float(tally.weights(PRIOR_OF_NEW) @ WEIGHTS_OF_NEW)
-            found = found.grown(E, sizes, weight)
-        self.spectrum = found
-        self.floor = yield from self._floor_of(votes[2], found)
+            spectrum = spectrum.grown(E, sizes, weight)
+        self.spectrum = spectrum
+        self.floor = yield from self._floor_of(votes[2], spectrum)
 
-    def _floor_of(self, share, found):
+    def _floor_of(self, share, spectrum):
         """Geometric mean of the floors by the posterior of a vote."""
-        tally = yield from self._tally(share, [found.moment(f) for f in FLOORS], "floor")
+        tally = yield from self._tally(share, [spectrum.moment(f) for f in FLOORS], "floor")
         return float(np.exp(tally.weights(PRIOR_OF_FLOORS) @ np.log(FLOORS)))
 
     def _tally(self, share, priors, what):

@@ -116,8 +116,8 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         """
         self._scale_columns(query.public.get("column_scale"))
         self._relate(query.public.get("billboard"))
-        found = getattr(self, "_" + query.statistic)(query.public)
-        return {query.statistic: found if query.pick is None else found[query.pick]}
+        sent = getattr(self, "_" + query.statistic)(query.public)
+        return {query.statistic: sent if query.pick is None else sent[query.pick]}
 
     def answer(self, query):
         relation = self.plan.relation
@@ -128,11 +128,11 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         if query.statistic != "groups" or query.pick is not None:
             return super().answer(query)
         self._scale_columns(query.public.get("column_scale"))
-        found = []  # contributions are larger than models: they are added up as they are made
-        self._directions(query.public, lambda tasks, x: found.append(
+        sums = []  # contributions are larger than models: they are added up as they are made
+        self._directions(query.public, lambda tasks, x: sums.append(
             (tasks[0], query.combine({"groups": x})["groups"])
         ))  # fmt: skip
-        return {"groups": sum(part for _, part in sorted(found, key=lambda pair: pair[0]))}
+        return {"groups": sum(part for _, part in sorted(sums, key=lambda pair: pair[0]))}
 
     def final_models(self, billboard, personalize):
         """Those of ``personalize()``, of which the last query left the slopes."""
@@ -238,8 +238,8 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         # Alone at the scales of differences to a mean, too: they must not win by being shorter.
         C = np.logaddexp(C, self.evidence.short(structures)) - np.log(2.0)
         with np.errstate(invalid="ignore"):
-            found = np.stack([np.logaddexp(A, B) - np.log(2.0) - C, A - B], axis=1)
-        return np.clip(np.nan_to_num(found), -1.0, 1.0)
+            differences = np.stack([np.logaddexp(A, B) - np.log(2.0) - C, A - B], axis=1)
+        return np.clip(np.nan_to_num(differences), -1.0, 1.0)
 
     def _evidence(self, public):
         priors = public["priors"], public["snr_centre"]
@@ -279,10 +279,10 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
             key = *key, billboard.level
         if known is None or any(a is not b for a, b in zip(known[0], key, strict=False)):
             if billboard.groups is None:
-                found = self.evidence.models(billboard.structures)
+                models = self.evidence.models(billboard.structures)
             else:
-                found = Members(self.evidence).models(*key)
-            self._personal = known = key, found
+                models = Members(self.evidence).models(*key)
+            self._personal = known = key, models
         W, _, energies, *_ = known[1]
         return W, energies
 

@@ -90,10 +90,10 @@ class Billboard(Public):
             As many models as `model_shape` says.
         intercept : ndarray (n_tasks, ...)
         """
-        found, shape = self.attributes(), (len(tasks), *self.model_shape)
+        attributes, shape = self.attributes(), (len(tasks), *self.model_shape)
         coef, intercept = np.zeros(shape), np.zeros(shape[:-1])
-        coef[:] = found.get("mean_coef_", 0.0)
-        intercept[:] = found.get("mean_intercept_", 0.0)
+        coef[:] = attributes.get("mean_coef_", 0.0)
+        intercept[:] = attributes.get("mean_intercept_", 0.0)
         return coef, intercept
 
     def posterior(self, table, *, fit_intercept, width=None):

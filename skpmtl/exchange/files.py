@@ -224,20 +224,20 @@ def _members(stream):
         raise ValueError("it is not a billboard of skpmtl, or only the beginning of one")
     size = stream.seek(0, os.SEEK_END)
     archive = zipfile.ZipFile(stream)
-    found = {}
+    members = {}
     for info in archive.infolist():
         name = info.filename
         if info.compress_type != zipfile.ZIP_STORED or info.flag_bits & 1:
             raise ValueError(f"{name!r} is compressed or encrypted, which save_billboard does not")
         if info.file_size != info.compress_size:
             raise ValueError(f"{name!r} has two sizes")
-        if not name.endswith(".npy") or name[:-4] in found:
+        if not name.endswith(".npy") or name[:-4] in members:
             raise ValueError(f"{name!r} is no array of a billboard, or there twice")
         size -= info.file_size
-        found[name[:-4]] = partial(archive.read, info)
+        members[name[:-4]] = partial(archive.read, info)
     if size < 0:
         raise ValueError("its arrays are larger than itself")
-    return found
+    return members
 
 
 def _check_names(members, tree):

@@ -133,8 +133,8 @@ class Journal:
         except FileNotFoundError:
             return None
         try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as found:
-                reply = {name: found[name] for name in found.files}
+            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
+                reply = {name: archive[name] for name in archive.files}
             state = json.loads(str(reply.pop("_source")))
         except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile) as error:
             raise ValueError(_damaged(f"{self.path}/{name}", error)) from error
@@ -212,10 +212,10 @@ class _Bucket:
     def names(self):
         self.files.invalidate_cache()
         try:
-            found = self.files.ls(self.root, detail=False)
+            paths = self.files.ls(self.root, detail=False)
         except FileNotFoundError:
             return []
-        return [path.rstrip("/").rpartition("/")[2] for path in found]
+        return [path.rstrip("/").rpartition("/")[2] for path in paths]
 
     def read(self, name):
         return self.files.cat_file(f"{self.root}/{name}")
@@ -279,16 +279,16 @@ def write_file(path, data, mode=None):
     the process gives to new files.
     """
     path = Path(os.path.realpath(path))
-    found = os.stat(path) if path.exists() else None
-    if found is not None and not stat.S_ISREG(found.st_mode):
+    status = os.stat(path) if path.exists() else None
+    if status is not None and not stat.S_ISREG(status.st_mode):
         raise ValueError(f"{str(path)!r} is there and is no file: give the name of a file.")
     # A name of its own: another process may write the same file.
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
         with open(os.open(partial, flags, 0o666 if mode is None else mode), "wb") as file:
-            if found is not None:
-                os.chmod(partial, stat.S_IMODE(found.st_mode))
+            if status is not None:
+                os.chmod(partial, stat.S_IMODE(status.st_mode))
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -59,10 +59,10 @@ def load_models(folder, tasks=None):
         If the folder has no model of a task, or is no such folder.
     """
     files, root = opened(os.fspath(folder))
-    found = files.ls(root, detail=False) if files else [os.fspath(p) for p in Path(root).iterdir()]
+    paths = files.ls(root, detail=False) if files else [os.fspath(p) for p in Path(root).iterdir()]
     wanted = None if tasks is None else np.sort(distinct_ids(list(tasks), "tasks="))
     some = []
-    for path in sorted(found):
+    for path in sorted(paths):
         name = path.rpartition("/")[2] if files else Path(path).name
         if not (name.startswith("models") and name.endswith(".npz")):
             continue

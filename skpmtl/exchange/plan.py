@@ -53,23 +53,23 @@ def noise_parties_of(curator):
     ("sites", n, h), h from 2 to n - 1.
     """
     if isinstance(curator, str):
-        found = {"trusted": TRUSTED, "servers": NoiseParties(2)}.get(curator)
+        parties = {"trusted": TRUSTED, "servers": NoiseParties(2)}.get(curator)
     else:
         name, *counts = curator if np.shape(curator) in ((2,), (3,)) else (None,)
         whole = all(str(count).isdecimal() for count in counts)
         counts = [int(count) for count in counts] if whole else []
-        found = None
+        parties = None
         if name == "servers" and len(counts) == 1 and 2 <= counts[0] <= MOST:
-            found = NoiseParties(*counts)
+            parties = NoiseParties(*counts)
         elif name == "sites" and len(counts) == 2 and 2 <= counts[1] < counts[0] <= MOST_SITES:
-            found = NoiseParties(*counts)
-    if found is None:
+            parties = NoiseParties(*counts)
+    if parties is None:
         raise ValueError(
             f'curator={curator!r} must be "trusted", "servers", which are two, ("servers", P) '
             f'with P from 2 to {MOST}, or ("sites", n, h): n sites that add noise, of whom h '
             "suffice, h from 2 to n - 1."
         )
-    return found
+    return parties
 
 
 def divided_mu(epsilon, delta, noise_parties):

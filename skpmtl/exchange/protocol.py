@@ -147,7 +147,11 @@ class Total:
     @classmethod
     def of(cls, combine, name, size, bound):
         """Of the sum `name` that a ``combine`` makes for itself."""
-        return cls(size, bound, lambda found, public, positions: combine(found, positions)[name])
+        return cls(
+            size,
+            bound,
+            lambda contributions, public, positions: combine(contributions, positions)[name],
+        )
 
     @classmethod
     def of_moment(cls, combine, d, name="moment"):
@@ -207,35 +211,35 @@ class QuerySpec:
         return {name: public[name] for name in self.public}
 
 
-def _fault(found, expected, *sizes):
+def _fault(value, expected, *sizes):
     """What is wrong with a public number, to follow its name; None where nothing is."""
     if isinstance(expected, tuple):
-        if not isinstance(found, list):
+        if not isinstance(value, list):
             return " is no list of arrays"
-        return next(filter(None, (_fault(item, *expected) for item in found)), None)
+        return next(filter(None, (_fault(item, *expected) for item in value)), None)
     if isinstance(expected, list):
         # Compiled loops know one type of numbers, and do not check their bounds.
-        if not isinstance(found, np.ndarray) or found.dtype != np.float64:
+        if not isinstance(value, np.ndarray) or value.dtype != np.float64:
             return " is no array of float64"
-        if found.shape not in expected:
+        if value.shape not in expected:
             return " is of another shape than in the study"
-        return None if np.isfinite(found).all() else " is not finite"
+        return None if np.isfinite(value).all() else " is not finite"
     if expected is np.int64:
-        vector = isinstance(found, np.ndarray) and found.dtype == np.int64 and found.ndim == 1
+        vector = isinstance(value, np.ndarray) and value.dtype == np.int64 and value.ndim == 1
         return None if vector else " is no vector of int64"
     if isinstance(expected, type):
-        if isinstance(found, bool) != (expected is bool) or not isinstance(found, expected):
+        if isinstance(value, bool) != (expected is bool) or not isinstance(value, expected):
             return f" is no {expected.__name__}"
         if sizes:
             try:
-                check_arrays(found.declared(*sizes))
+                check_arrays(value.declared(*sizes))
             except ValueError as error:
                 return f": {error}"
-        if isinstance(found, Real) and not abs(found) <= sys.float_info.max:
+        if isinstance(value, Real) and not abs(value) <= sys.float_info.max:
             return " is not finite"
-        return " is negative" if expected is Integral and found < 0 else None
-    same = np.ndim(found) == 0 and found == expected
-    return None if same else f"={found!r} is not that of the study"
+        return " is negative" if expected is Integral and value < 0 else None
+    same = np.ndim(value) == 0 and value == expected
+    return None if same else f"={value!r} is not that of the study"
 
 
 @dataclass(frozen=True)
@@ -350,12 +354,12 @@ def contributed(tasks, query):
         query, positions = query.local(tasks.positions)
     if None in query.mechanisms.values() or not isinstance(task_side, TaskSide):
         return positions[:0], {}
-    found = copy.deepcopy(task_side).contributions(query)
+    contributions = copy.deepcopy(task_side).contributions(query)
     if task_side is tasks:
         positions = query.pick
         if positions is None:
-            positions = np.arange(len(next(iter(found.values()))))
-    return positions, {name: np.array(value) for name, value in found.items()}
+            positions = np.arange(len(next(iter(contributions.values()))))
+    return positions, {name: np.array(value) for name, value in contributions.items()}
 
 
 # ---------------------------------------------------------------------------------- run

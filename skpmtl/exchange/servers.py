@@ -117,16 +117,16 @@ def with_noise(totals, noise):
 
 def opened(query, published):
     """The release from what all servers published. -> {name: ndarray}"""
-    found = {}
+    sums = {}
     for name, mechanism in query.mechanisms.items():
         total = sum(one[name] for one in published)
-        found[name] = total.view(np.int64).astype(float) * step_of(mechanism, query.bound)
-    return found
+        sums[name] = total.view(np.int64).astype(float) * step_of(mechanism, query.bound)
+    return sums
 
 
 def release(query, sums, source, noise_parties):
     """The release of an answer by servers, `NoiseParties`, that are all here. -> {name: ndarray}"""
-    found, count = {}, noise_parties.count
+    released, count = {}, noise_parties.count
     for name, mechanism in query.mechanisms.items():
         part = replace(query, mechanisms={name: mechanism})
 
@@ -137,8 +137,8 @@ def release(query, sums, source, noise_parties):
             return opened(part, [server.publish(source) for server in servers])[name]
 
         if mechanism is None:
-            found[name] = draw()
+            released[name] = draw()
         else:
             value = np.asarray(sums[name], dtype=float) / query.divide
-            found[name] = replied(mechanism.describe, draw, value[None])
-    return found
+            released[name] = replied(mechanism.describe, draw, value[None])
+    return released

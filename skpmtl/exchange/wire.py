@@ -159,13 +159,13 @@ def from_npy(data, name, dtypes=_DTYPES, shape=None):
     kind = match[1].decode("ascii")
     if kind not in dtypes and not ("<U" in dtypes and re.fullmatch("<U[0-9]{1,9}", kind)):
         raise ValueError(f"{name} holds {np.dtype(kind)}, not {' or '.join(dtypes)}")
-    found = tuple(map(int, re.findall(rb"[0-9]+", header[header.index(b"(") :])))
-    if shape is not None and found != shape:
-        raise ValueError(f"{name} has the shape {found}, not {shape}")
+    stored = tuple(map(int, re.findall(rb"[0-9]+", header[header.index(b"(") :])))
+    if shape is not None and stored != shape:
+        raise ValueError(f"{name} has the shape {stored}, not {shape}")
     dtype = np.dtype(kind)
-    if math.prod(found) * dtype.itemsize != len(data) - start:
-        raise ValueError(f"{name} of the shape {found} does not fit its size in the file")
-    return np.array(np.frombuffer(data[start:], dtype).reshape(found), dtype.newbyteorder("="))
+    if math.prod(stored) * dtype.itemsize != len(data) - start:
+        raise ValueError(f"{name} of the shape {stored} does not fit its size in the file")
+    return np.array(np.frombuffer(data[start:], dtype).reshape(stored), dtype.newbyteorder("="))
 
 
 # ------------------------------------------------------------------------- text as values
@@ -308,10 +308,10 @@ def check_billboard(billboard):
 def check_arrays(declared):
     """Raise ValueError unless arrays are as declared: (what it is, array, shapes it may have)."""
     for what, array, shapes in declared:
-        found = np.shape(array)
-        if found not in shapes or not isinstance(array, np.ndarray if found else Real):
-            raise ValueError(f"{what} has the shape {found}, not {' or '.join(map(str, shapes))}")
-        if found and array.dtype != np.float64:
+        shape = np.shape(array)
+        if shape not in shapes or not isinstance(array, np.ndarray if shape else Real):
+            raise ValueError(f"{what} has the shape {shape}, not {' or '.join(map(str, shapes))}")
+        if shape and array.dtype != np.float64:
             raise ValueError(f"{what} holds {array.dtype}, not float64")
         if not (np.abs(array) < LARGEST).all():
             raise ValueError(f"{what} holds NaN, or numbers of {LARGEST:g} and above")

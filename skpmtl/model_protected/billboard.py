@@ -89,12 +89,12 @@ class Centres(Public):
     def attributes(self, shape):
         """Fitted attributes, for models of this shape."""
         T = self.relation.transform
-        found = {"relation_coef_": (T @ self.coef).reshape(-1, *shape)}
+        attributes = {"relation_coef_": (T @ self.coef).reshape(-1, *shape)}
         if self.noise_std is not None:
-            found["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
+            attributes["relation_noise_std_"] = np.sqrt(T**2 @ self.noise_std**2)
         if self.intercept is not None:
-            found["relation_intercept_"] = (T @ self.intercept).reshape(-1, *shape[:-1])
-        return found
+            attributes["relation_intercept_"] = (T @ self.intercept).reshape(-1, *shape[:-1])
+        return attributes
 
 
 class AboutCovariates:
@@ -111,14 +111,14 @@ class AboutCovariates:
         return replace(self, centres=replace(self.centres, relation=relation))
 
     def parameters(self):
-        found = super().parameters()
-        return found if self.centres is None else {**found, "relation": self.relation}
+        parameters = super().parameters()
+        return parameters if self.centres is None else {**parameters, "relation": self.relation}
 
     def attributes(self):
-        found = super().attributes()
+        attributes = super().attributes()
         if self.centres is not None:
-            found |= self.centres.attributes(self.model_shape)
-        return found
+            attributes |= self.centres.attributes(self.model_shape)
+        return attributes
 
     def without_rows(self, tasks):
         if self.centres is None:
@@ -134,11 +134,11 @@ class AboutCovariates:
 
 def about(coef, relation, own_units, table, fit_intercept):
     """Centres of the tasks of a table. -> (m, d), or (m, C, d) of C classes"""
-    found, C = relation.rows(table.tasks) @ coef, coef.shape[1] // table.n_features
+    centres, C = relation.rows(table.tasks) @ coef, coef.shape[1] // table.n_features
     if own_units:
         loss = {0: table.loss, 2: "logistic"}.get(table.n_classes, "multinomial")
-        found *= lengths(CentredTasks(table, Problem(loss, C, fit_intercept)))[:, None]
-    return found if C == 1 else found.reshape(len(found), C, -1)
+        centres *= lengths(CentredTasks(table, Problem(loss, C, fit_intercept)))[:, None]
+    return centres if C == 1 else centres.reshape(len(centres), C, -1)
 
 
 @dataclass
@@ -237,8 +237,8 @@ class PriorBillboard(AboutCovariates, OfModels):
             yield "the mean model", self.mean, [self._mean_shape]
 
     def attributes(self):
-        found = super().attributes()
-        return found if self.level is None else found | level_attributes(self)
+        attributes = super().attributes()
+        return attributes if self.level is None else attributes | level_attributes(self)
 
     def without_rows(self, tasks):
         coef, intercept = super().without_rows(tasks)
@@ -247,12 +247,12 @@ class PriorBillboard(AboutCovariates, OfModels):
         return coef, intercept
 
     def personalize(
-        self, table, *, fit_intercept, classes_posterior=False, found=None
+        self, table, *, fit_intercept, classes_posterior=False, models=None
     ):  # fmt: skip
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
-        `found`: what `models` made of real targets under this prior, where there is no public
-        initial model; it is not made twice.
+        `models`: those of real targets from the method `models`, where there is no public initial
+        model and they are known.
 
         A task compares the released prior with an even one, M = I / d, so that a billboard that is
         all noise does no harm. For squared loss it averages over both at all scales, and over the
@@ -268,9 +268,9 @@ class PriorBillboard(AboutCovariates, OfModels):
             `skpmtl.local.laplace.class_posterior` are with `classes_posterior`.
         """
         priors = None
-        if found is None:
-            table, found, priors = self.models(table, fit_intercept)
-        W, b, outlier, energies = found
+        if models is None:
+            table, models, priors = self.models(table, fit_intercept)
+        W, b, outlier, energies = models
         level = free_level if fit_intercept else None
         if self.level is not None:
             W_, _ = self.subtract_init(W, b)
@@ -342,35 +342,35 @@ class PriorBillboard(AboutCovariates, OfModels):
             sums = sums.less(self.init.coef[0], self.init.intercept[0])
         even, released = self._priors(table, fit_intercept)
         centre = None if self.centres is None else self.centres.of(table, fit_intercept)
-        found = [
+        by_prior = [
             moments(sums, Priors(root, weights, kappa, centre=at))
             for (root, kappa, weights), at in zip((even, released), (None, centre), strict=True)
         ]
         if self.init is not None:
-            found = [shifted(part, self.init.coef[0]) for part in found]
+            by_prior = [shifted(part, self.init.coef[0]) for part in by_prior]
             root, kappa, weights = even
-            found.append(moments(bare, Priors(root, weights, kappa)))
-        found = mixed_moments(found, by_evidence(found))
+            by_prior.append(moments(bare, Priors(root, weights, kappa)))
+        mixture = mixed_moments(by_prior, by_evidence(by_prior))
         if self.level is None:
-            noise = own_noise(found, bare, width)
-            return posterior(free_intercept(found, bare), *noise)
+            noise = own_noise(mixture, bare, width)
+            return posterior(free_intercept(mixture, bare), *noise)
         if self.init is not None:
-            found = shifted(found, -self.init.coef[0])
-        found, noise = TaskLevels(table).posterior(found, sums, self.level, width)
+            mixture = shifted(mixture, -self.init.coef[0])
+        mixture, noise = TaskLevels(table).posterior(mixture, sums, self.level, width)
         if self.init is not None:
-            found = shifted(found, self.init.joined(True)[0])
-        return posterior(found, *noise)
+            mixture = shifted(mixture, self.init.joined(True)[0])
+        return posterior(mixture, *noise)
 
     def _averages(self, local, shared, bare, table, fit_intercept):
         even, released = self._priors(table, fit_intercept)
-        found = [local.average(*even), shared.average(*released)]
-        found = [(evidence, *self.add_init(W, b), Q) for evidence, W, b, Q in found]
+        averages = [local.average(*even), shared.average(*released)]
+        averages = [(evidence, *self.add_init(W, b), Q) for evidence, W, b, Q in averages]
         if bare is not None:
-            found.append(bare.average(*even))
+            averages.append(bare.average(*even))
         with np.errstate(invalid="ignore"):
-            alone = np.logaddexp.reduce([part[0] for part in found[::2]])
-            apart = np.nan_to_num(expit(alone - found[1][0]), nan=1.0)
-        W, b, energies = mixed(found)
+            alone = np.logaddexp.reduce([part[0] for part in averages[::2]])
+            apart = np.nan_to_num(expit(alone - averages[1][0]), nan=1.0)
+        W, b, energies = mixed(averages)
         return W, b, apart, energies
 
     def _modes(self, local, root):

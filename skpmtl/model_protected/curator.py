@@ -73,17 +73,17 @@ def release_centres(plan, relation, population, log=None):
         released = (yield Query("length", {}, {"bins": plan.scale}, sum_of_bins))["bins"]
         length = common_length(released, plan.scale.noise_std, population.n_tasks)
         releases.append(released)
-    found, bounds = yield from release_centre(plan, to, G, length, log)
+    updates, bounds = yield from release_centre(plan, to, G, length, log)
     if plan.measures:
         step = gains(to)
         noise = np.outer([plan.mechanisms(bound)[0].noise_std for bound in bounds], step)
-        moves = np.stack(found).reshape(-1, *G.shape) if found else None
+        moves = np.stack(updates).reshape(-1, *G.shape) if updates else None
         chance = CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
         factors, left = shrinkage(moves, G, noise, chance)
         G *= factors[:, None]
         std = left * factors
     own_units = plan.measures and length is None
-    return Centres(relation, G, own_units, std), releases + found, bounds
+    return Centres(relation, G, own_units, std), releases + updates, bounds
 
 
 def release_prior(

@@ -247,8 +247,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
         rounds, centres, releases, bounds = self._rounds(population, relation), None, [], None
         if rounds is not None:
             log = self._progress("round %d: noise std %.3g", rounds.n_rounds)
-            found = yield from release_centres(rounds, relation, population, log)
-            centres, releases, bounds = found
+            centres, releases, bounds = yield from release_centres(
+                rounds, relation, population, log
+            )
         moment = plan.moment if plan else [None] * _PLAIN_ROUNDS
         made, refine = [], plan.refine if plan else self._plain_votes(population)
         log = self._progress("release %d: noise std %.3g", len(moment))
@@ -350,8 +351,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
             return None
         most = None
         if self._is_private():
-            found = rounds_of(self, population, 1)
-            most = 1 if found is None else columns_within(found.ratio)
+            rounds = rounds_of(self, population, 1)
+            most = 1 if rounds is None else columns_within(rounds.ratio)
         return read_relation(
             self.relation, population.tasks,
             order=None if isinstance(self.tasks, str) else self.tasks, rank=self.relation_rank,
@@ -381,24 +382,24 @@ class _ModelProtected(HasCovariates, BaseMTL):
         votes = Total.of(votes_of(self._log_loss), "vote", 1, 0.5 * (high - low))
         of_moment = self._total_moment(d)
         relation = self._relation(population, quiet=True)
-        rounds, found = self._rounds(population, relation), {}
+        rounds, specs = self._rounds(population, relation), {}
         if rounds is not None:
             shape = [(relation.rank, C * d)]
-            found |= query_specs_of_rounds(relation, population)
+            specs |= query_specs_of_rounds(relation, population)
             root |= {"centres": shape, "own_units": bool}
-        found["vote"] = QuerySpec({"vote": ()}, root, votes)
-        found["moment"] = QuerySpec(model, root | scale, of_moment)
-        found |= self._query_specs_of_levels(population, scale)
+        specs["vote"] = QuerySpec({"vote": ()}, root, votes)
+        specs["moment"] = QuerySpec(model, root | scale, of_moment)
+        specs |= self._query_specs_of_levels(population, scale)
         if self.uncertainty == "unseen":
             known = {"billboard": PriorBillboard}
-            found |= specified("residuals", len(BINS), 1.0, sum_of_shares, **known)
+            specs |= specified("residuals", len(BINS), 1.0, sum_of_shares, **known)
         if self.unseen_task != "mean" or rounds is None:
-            return found | self._query_specs_of_mean(population)
+            return specs | self._query_specs_of_mean(population)
         to, shape = relation.weights(population.tasks), (relation.rank, C)
         combine = clipped_sum("intercept", self.clip_norm, to, shape)
         total = Total.of(combine, "intercept", relation.rank * C, self.clip_norm)
-        found["intercept"] = QuerySpec({"intercept": (C,)}, self._public_of_mean(), total)
-        return found
+        specs["intercept"] = QuerySpec({"intercept": (C,)}, self._public_of_mean(), total)
+        return specs
 
     def _public_of_mean(self):
         middle, unit = self._mean_unit()
@@ -414,9 +415,9 @@ class _ModelProtected(HasCovariates, BaseMTL):
 
     def _query_specs_of_levels(self, population, scale):
         """Of votes on evidence, blocks and levels, where the plan has them."""
-        d, found, plan = population.n_features, {}, None
+        d, specs, plan = population.n_features, {}, None
         if self.mechanism not in ("auto", "gaussian"):
-            return found
+            return specs
         if self._is_private():
             relation = self._relation(population, quiet=True)
             plan = MomentPlan(self, population, relation)
@@ -426,24 +427,24 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if refine is not None:
             centre = {"snr_centre": Real, "priors": ([(d, d)],)}
             combine = sum_of_differences("evidence")
-            found |= specified("evidence", N_DIFFERENCES, CLIP, combine, **centre)
+            specs |= specified("evidence", N_DIFFERENCES, CLIP, combine, **centre)
             public = {**scale, "moment": [(d, d)], "basis": [(d, d)], "rank": Integral}
             total = Total.of_moment(sum_of_blocks, d, "block")
-            found["block"] = QuerySpec({"block": (d,)}, public, total)
+            specs["block"] = QuerySpec({"block": (d,)}, public, total)
         if levels is not None:
             known = {"billboard": PriorBillboard, "level": Level}
             spread = 1, 0.5
             if self._log_loss:
                 spread = N_DIFFERENCES, CLIP, sum_of_differences("spread")
-            found |= specs_of_window(self._log_loss)
-            found |= specified("noise", 1, 0.5, **known) | specified("spread", *spread, **known)
+            specs |= specs_of_window(self._log_loss)
+            specs |= specified("noise", 1, 0.5, **known) | specified("spread", *spread, **known)
             known = {"billboard": PriorBillboard, "middle": Real, "unit": Real}
 
             def add(contributions, public, positions):
                 return clipped_sum("level", public["unit"])(contributions)["level"]
 
-            found["level"] = QuerySpec({"level": (1,)}, known, Total(1, "unit", add))
-        return found
+            specs["level"] = QuerySpec({"level": (1,)}, known, Total(1, "unit", add))
+        return specs
 
     def _total_moment(self, d):
         """Sum of the second moments as a vector; None where the noise is for another norm."""
@@ -465,9 +466,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
     def _personalize_table(self, table):
         kept = isinstance(self.billboard_, PriorBillboard) and self._keeps_class_posterior(table)
         more = {"classes_posterior": True} if kept else {}
-        found = self.billboard_.personalize(table, fit_intercept=self.fit_intercept, **more)
-        personal = Personal(*found)
-        return personal.only(self._personal_extras())
+        models = self.billboard_.personalize(table, fit_intercept=self.fit_intercept, **more)
+        return Personal(*models).only(self._personal_extras())
 
     def _personal_extras(self):
         """Names of the extras of models from a billboard."""

@@ -34,7 +34,7 @@ def fit(est, table, alpha):
         "log": est._progress("iteration %d: objective %.8g, duality gap %.3g"),
     }
     shape = table.n_tasks, *several(table), table.n_features
-    own, found, kind = {}, {}, PenaltyBillboard
+    own, extras, kind = {}, {}, PenaltyBillboard
     if est.relation is not None:
         relation = est._relation(Population.of(table))
         V = relation.rows(table.tasks)
@@ -63,7 +63,7 @@ def fit(est, table, alpha):
         W = P + Q
         own = {"outliers": est.outliers, "outlier_alpha": beta}
         lengths = np.linalg.norm(Q.reshape(len(Q), -1), axis=1)
-        found = {"outlier_coef_": Q, "outlier_": lengths, "outlier_alpha_": beta}
+        extras = {"outlier_coef_": Q, "outlier_": lengths, "outlier_alpha_": beta}
     b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
     billboard = kind.of(
         P, est._diagonal, alpha=alpha, ridge=est.ridge, task_weight=est.task_weight,
@@ -71,7 +71,7 @@ def fit(est, table, alpha):
     )  # fmt: skip
     billboard.report = exact_report()
     W, B = billboard.add_init(W, b)
-    found = {
+    fitted = {
         "coef_": W,
         "intercept_": B,
         "n_iter_": max(solution.n_iter, 1),
@@ -80,9 +80,9 @@ def fit(est, table, alpha):
         "alpha_": alpha,
         "billboard_": billboard,
         "privacy_": billboard.report,
-        **found,
+        **extras,
     }
-    return {**found, **_shared(billboard, billboard.add_init(P, b)[0], B, b, table.tasks)}
+    return {**fitted, **_shared(billboard, billboard.add_init(P, b)[0], B, b, table.tasks)}
 
 
 def several(table):
@@ -94,14 +94,14 @@ def with_mean(est, table, fitted):
     """Attributes of the releases without noise, with a mean model that nothing was spent on."""
     billboard, W, B = fitted["billboard_"], fitted["coef_"], fitted["intercept_"]
     b = B if billboard.has_one_mean else billboard.subtract_init(W, B)[1]
-    found = _shared(billboard, W, B, b, table.tasks)
+    mean = _shared(billboard, W, B, b, table.tasks)
     if est.uncertainty == "unseen":
         if billboard.has_one_mean:
-            billboard.mean = np.append(found["mean_coef_"], found["mean_intercept_"])
+            billboard.mean = np.append(mean["mean_coef_"], mean["mean_intercept_"])
         counts = shares_of(table, *billboard.without_rows(table.tasks)).sum(axis=0)
         low, high = est.target_range
         billboard.residuals = Residuals(counts, 0.0, table.n_tasks, float(high - low))
-    return {**fitted, **found}
+    return {**fitted, **mean}
 
 
 def _shared(billboard, W, B, b, tasks):

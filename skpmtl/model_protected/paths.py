@@ -171,11 +171,11 @@ def mtl_path(
     with np.errstate(all="ignore"):
         made = est._loss(table)
         alphas = _strengths(made, est._penalty(), alphas, eps, n_alphas)
-        found, shape = [], (table.n_tasks, *exact.several(table))
+        fits, shape = [], (table.n_tasks, *exact.several(table))
         for solution in follow(made, est._penalty(), alphas, tol=tol, max_iter=max_iter):
             W = solution.W
-            found.append((W, solution.gap, solution.n_iter, made.intercepts(W), solution.converged))
-    coefs, gaps, n_iter, intercepts, converged = map(np.array, zip(*found, strict=True))
+            fits.append((W, solution.gap, solution.n_iter, made.intercepts(W), solution.converged))
+    coefs, gaps, n_iter, intercepts, converged = map(np.array, zip(*fits, strict=True))
     _warn_unless(converged.sum(), len(converged))
     coefs = coefs.reshape(len(alphas), *shape, table.n_features)
     intercepts = intercepts.reshape(len(alphas), *shape)
@@ -291,10 +291,10 @@ class _Validated:
         plain = type(self)(**{**self.get_params(deep=False), "cv": None})
         tasks = (delayed(_errors)(plain, table, *sides, alphas) for sides in folds)
         if effective_n_jobs(self.n_jobs) == 1:
-            found = (function(*args, **named) for function, args, named in tasks)
+            columns = (function(*args, **named) for function, args, named in tasks)
         else:
-            found = Parallel(n_jobs=self.n_jobs)(tasks)
-        for k, (column, count) in enumerate(found):
+            columns = Parallel(n_jobs=self.n_jobs)(tasks)
+        for k, (column, count) in enumerate(columns):
             errors[:, k] = column
             converged += count
             if log is not None:

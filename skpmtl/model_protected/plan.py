@@ -363,25 +363,26 @@ class MomentPlan(Plan):
             what += " of all classes"
         if self.diagonal and self.kind == "gaussian" and self.vote:
             moment_of = "sum of w * w / ||w * w||_2"
-        found = []
+        releases = []
         for t in range(len(self.moment) + 1):
             if self.vote:
-                found.append((f"vote {t + 1}", "sum of clipped log10 snr", self.vote[t]))
+                releases.append((f"vote {t + 1}", "sum of clipped log10 snr", self.vote[t]))
             if t < len(self.moment):
                 blocks = [f for f in further or () if f[0] == f"moment {t + 1}"]
-                found += blocks or [(f"moment {t + 1}", f"{moment_of}, {what}", self.moment[t])]
-                found += [f for f in further or () if is_vote(f[0], t)]
-        found += [f for f in further or () if f[0] in _OF_LEVELS]
+                releases += blocks or [(f"moment {t + 1}", f"{moment_of}, {what}", self.moment[t])]
+                releases += [f for f in further or () if is_vote(f[0], t)]
+        releases += [f for f in further or () if f[0] in _OF_LEVELS]
         if self.mean is not None:
             what = "models with intercept" if self.rounds is None else "intercepts"
-            found.append(("mean", f"mean of clipped {what}", self.mean))
+            releases.append(("mean", f"mean of clipped {what}", self.mean))
         if self.residuals is not None:
-            found.append(("residuals", residuals.WORDS, self.residuals))
+            releases.append(("residuals", residuals.WORDS, self.residuals))
         first = []
         if self.rounds is not None:
             first = self.rounds.entries(self.rounds.bounds() if bounds is None else bounds)
         entries = first + [
-            {"name": name, **mechanism.describe(statistic)} for name, statistic, mechanism in found
+            {"name": name, **mechanism.describe(statistic)}
+            for name, statistic, mechanism in releases
         ]
         if made is None:  # what is asked, and about what, follows from releases
             if self.levels is not None:
@@ -416,8 +417,8 @@ class MomentPlan(Plan):
     def notes(self, made=None):
         notes = {"algorithm": self.algorithm}
         if self.levels is not None and made is not None:
-            found = any(f[0] == "level" for f in made[1])
-            notes["levels"] = "pooled" if found else "free: no window of them stood out"
+            pooled = any(f[0] == "level" for f in made[1])
+            notes["levels"] = "pooled" if pooled else "free: no window of them stood out"
         if self.relation is not None:
             notes["relation"] = (
                 f"{_RELATION_SHARE:.0%} of the squared budget pays for the rounds that find it"

@@ -22,14 +22,14 @@ class PriorTaskSide(TaskSide):
 
     def __init__(self, local):
         self.local = local
-        self._root, self._found = None, None
+        self._root, self._last_criteria = None, None
 
     @property
     def state(self):
         """Newton steps start where those of the last query ended."""
         if self._root is None or not self.local.log_loss:
             return {}
-        criterion, level = self._found
+        criterion, level = self._last_criteria
         scores = self.local._scores
         return {"scores": scores, "root": self._root, "criterion": criterion, "level": level}
 
@@ -37,7 +37,7 @@ class PriorTaskSide(TaskSide):
     def state(self, arrays):
         if arrays:
             self.local._scores[:] = arrays["scores"]
-            self._root, self._found = arrays["root"], (arrays["criterion"], arrays["level"])
+            self._root, self._last_criteria = arrays["root"], (arrays["criterion"], arrays["level"])
 
     def contributions(self, query):
         """ "vote": the scale that each task likes best, (m,); or "moment": its direction, (m, d),
@@ -57,8 +57,8 @@ class PriorTaskSide(TaskSide):
     def _criteria(self, root):
         # A vote and a moment ask about the same prior one after the other.
         if self._root is None or not np.array_equal(self._root, root):
-            self._root, self._found = root, self.local.criteria(root)
-        return self._found
+            self._root, self._last_criteria = root, self.local.criteria(root)
+        return self._last_criteria
 
     def _models(self, public, criterion, level):
         scale = VotedScale(public["snr_centre"], public["snr_spread"])
@@ -109,14 +109,14 @@ class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
 
     def _level(self, public):
         middle, unit = public["middle"], public["unit"]
-        found = self.levels.own(self._errors(public["billboard"])[0]) - middle
-        return np.clip(np.nan_to_num(found), -unit, unit)[:, None]
+        levels = self.levels.own(self._errors(public["billboard"])[0]) - middle
+        return np.clip(np.nan_to_num(levels), -unit, unit)[:, None]
 
     def _errors(self, billboard):
         """Slopes, less the public initial model, and squared errors under the released prior."""
         if not self._knows(billboard):
-            _, found, _ = billboard.models(self.given, self.fit_intercept, leaves=False)
-            self._personal = _prior_of(billboard), found
+            _, models, _ = billboard.models(self.given, self.fit_intercept, leaves=False)
+            self._personal = _prior_of(billboard), models
         W, b, _, energies = self._personal[1]
         return billboard.subtract_init(W, b)[0], energies
 
@@ -130,7 +130,7 @@ class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
         if not usable or not self._knows(billboard):
             return personalize()
         return billboard.personalize(
-            self.given, fit_intercept=self.fit_intercept, found=self._personal[1]
+            self.given, fit_intercept=self.fit_intercept, models=self._personal[1]
         )
 
 
@@ -204,8 +204,8 @@ class WithMeanModel(TaskSide):
         self.task_side.state = arrays
 
     def contributions(self, query):
-        found = self._contributions(query)
-        return found if query.pick is None else {k: v[query.pick] for k, v in found.items()}
+        sent = self._contributions(query)
+        return sent if query.pick is None else {k: v[query.pick] for k, v in sent.items()}
 
     def _contributions(self, query):
         if query.statistic == "residuals":
