@@ -8,6 +8,8 @@ sqrt(2 d) (zero-out sqrt(d)). Columns are then divided by powers of 2 in all tha
 models are published and handed out in the units that they came in.
 """
 
+import math
+
 import numpy as np
 from scipy.special import ndtr, polygamma
 
@@ -17,6 +19,10 @@ _APART = 2.0  # std of the octaves of a task's columns, from which they differ
 _SIZES, _LEAST = 12.0, 0.02  # spread of the public prior of octaves; noise at least, of the tasks
 _WIDTH = 0.6  # std of the octaves of tasks about that of their column
 _CLEAR = 0.5  # posterior weight of three octaves that are found
+# Standard deviations above the largest of noise alone: more than _NEAR octaves below the median
+# column, and elsewhere. Where few tasks have a column, a scale that is too small leaves its
+# coefficients to noise, and one that is too large makes them 0.
+_ABOVE, _NEAR = (1.0, -0.5), 6.0
 
 
 def votes_on_columns(levels):
@@ -59,8 +65,10 @@ def scales_of(counts, std, n_tasks):
     """Scales of the columns from a noisy `sum_of_columns`, (d,) powers of 2; None: none is clear.
 
     Octaves of the tasks of a column are taken to be normal about its own, with a public prior as
-    that of windows; the posterior mean is taken. Columns for which none is clear have the median of
-    the others.
+    that of windows; the posterior mean is taken. It is clear where three octaves hold most of the
+    posterior, and the histogram there stands out of d histograms of noise alone: few tasks may have
+    the column, and noise is then somewhere in 80 octaves. Columns for which none is clear have the
+    median of the others.
     """
     h, octaves = counts.reshape(-1, OCTAVES) / n_tasks, np.arange(-38.0, 38.01, 0.5)
     edges = np.arange(OCTAVES + 1) - OCTAVES // 2
@@ -71,6 +79,12 @@ def scales_of(counts, std, n_tasks):
     p /= p.sum(axis=1, keepdims=True)
     octave = p @ octaves
     clear = np.where(np.abs(octaves - octave[:, None]) <= 1.5, p, 0.0).sum(axis=1) > _CLEAR
+    if clear.any():
+        height = (h @ (shares / np.linalg.norm(shares, axis=1, keepdims=True)).T).max(axis=1)
+        height -= math.sqrt(2.0 * math.log(counts.size)) * std / n_tasks
+        sure = clear & (height >= min(_ABOVE[0] * std / n_tasks, height[clear].max()))
+        small = octave < np.median(octave[sure]) - _NEAR
+        clear &= height > np.where(small, *_ABOVE) * std / n_tasks
     if not clear.any():
         return None
     # Between the half octaves of the grid, which rounding must not decide about.

@@ -94,6 +94,20 @@ def test_scales_are_found_in_noise(std):
     assert scales_of(h.ravel(), std, m)[1] == pytest.approx(np.median(found[[0, 2, 3]]))
 
 
+def test_columns_that_no_task_has_get_no_small_scale():
+    """There is a largest bin in noise, too. Of School, whose rows were of length 1, fits at epsilon
+    10 had errors of 1e10: a few tasks had such a column, and coefficients over a scale of 1e-9."""
+    rng, m, d, std = np.random.default_rng(4), 140, 28, 7.0
+    sent = np.exp2(rng.integers(-3, 3, size=d) + 0.2 * rng.normal(size=(m, d)))
+    sent[:, d // 2 :], small = np.nan, 0
+    counts = sum_of_columns({"octaves": sent})["octaves"]
+    for _ in range(100):
+        scales = scales_of(counts + std * rng.normal(size=counts.shape), std, m)
+        assert np.abs(np.log2(scales[: d // 2] / np.median(sent[:, : d // 2], axis=0))).max() <= 1.5
+        small += scales.min() < 2.0**-10
+    assert small <= 2
+
+
 def test_nothing_is_scaled_where_no_column_is_clear():
     noise = 100.0 * np.random.default_rng(3).normal(size=4 * OCTAVES)
     assert scales_of(noise, 100.0, 100) is None
