@@ -85,6 +85,24 @@ def test_a_curator_does_not_know_the_task_side(path):
         assert "tasks" not in found and "table" not in found, f"it imports {'.'.join(found)}"
 
 
+def test_exact_solvers_alone_choose_loops_by_the_tasks_at_hand():
+    """Elsewhere the listed tasks count: one without rows must not move the bits of the others."""
+    at_hand = {"invert", "products"}
+    assert at_hand <= {node.name for node in tree(ROOT / "local" / "grams.py").body
+                       if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    wrong = [
+        path
+        for path in FILES
+        if room(path) != "solvers"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[-1] == "grams"
+        and at_hand & {name.name for name in node.names}
+        or isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[0] in at_hand
+        or isinstance(node, ast.Attribute) and ast.unparse(node) in {f"grams.{x}" for x in at_hand}
+    ]  # fmt: skip
+    assert not wrong
+
+
 def imported(node):
     """Names of other packages that a node imports, or the path of an attribute."""
     if isinstance(node, ast.ImportFrom) and not node.level:

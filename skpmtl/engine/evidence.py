@@ -229,7 +229,7 @@ class Evidence:
 
     def forget(self, structures):
         """Keep what is known of these structures only."""
-        keys = {_key(s) for s in structures}
+        keys = {self._key(s) for s in structures}
         self._known = {key: value for key, value in self._known.items() if key in keys}
 
     def _penalised(self, structure):
@@ -259,10 +259,13 @@ class Evidence:
             return self.units[:, None] * structure.centre
         return structure.centre if self.own_centres is None else self.own_centres
 
+    def _key(self, structure):
+        return self.own_units, structure.centre.tobytes(), structure.moment.tobytes()
+
     def _found(self, structure):
         """-> LocalModels, root, scores at the mode, criterion without prior on the scale, level"""
         self._measure([structure])
-        return self._known[_key(structure)]
+        return self._known[self._key(structure)]
 
     def _measure(self, structures):
         """Have `_known` of these: of squared loss, those of one shape together.
@@ -271,8 +274,8 @@ class Evidence:
         """
         shapes, weak = {}, weak_penalty(self.log_loss)
         for s in structures:
-            if _key(s) not in self._known:
-                shapes.setdefault(s.moment.tobytes(), {})[_key(s)] = s
+            if self._key(s) not in self._known:
+                shapes.setdefault(s.moment.tobytes(), {})[self._key(s)] = s
         for of_shape in reversed(shapes.values()):
             s, *_ = of_shape.values()
             root = root_of(s.moment)
@@ -308,7 +311,3 @@ def averaged(found, others, odds):
 def _like(of_tasks, models):
     """A number of every task, to go with its numbers in `models`."""
     return of_tasks.reshape(-1, *[1] * (models.ndim - 1))
-
-
-def _key(structure):
-    return structure.centre.tobytes(), structure.moment.tobytes()

@@ -75,6 +75,10 @@ def test_models_and_shares_move_along_with_units():
         assert_allclose(got / unit, wanted, rtol=1e-5, atol=1e-8)
     about = found.models([mean], about_centre=True)[0]
     assert_allclose(about, UNITS[:, None] * plain.models([mean], about_centre=True)[0], rtol=1e-5)
+    common = evidence(False)
+    expected = common.shares(structures)
+    found.own_units = False  # what was measured in own units does not answer for others
+    assert_array_equal(found.shares(structures), expected)
 
 
 def test_a_task_that_tells_nothing_sends_nothing():
