@@ -18,6 +18,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit, logsumexp
 
+from ..local.grams import largest_eigenvalues
 from ..local.laplace import ClassPriors, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
 from ..local.prior import (
@@ -33,7 +34,6 @@ from ..local.prior import (
 )
 from ..privacy.moments import root_of
 from ..tables.datafits import events
-from ..tables.table import largest_eigenvalues
 
 # Centre of the weak prior on log10(snr) of differences to a centre, for squared and log-losses.
 # Chosen from three on the tables of the role "tuning" in ``benchmarks/unseen``, and four of tasks

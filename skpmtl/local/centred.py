@@ -21,8 +21,8 @@ from .._runtime.compat import Interval, StrOptions
 from .._runtime.public import Public
 from .._runtime.threads import cost_blocks, task_blocks
 from ..tables.datafits import events
-from ..tables.table import kernel_rows, largest_eigenvalues, table_of
-from .grams import NARROW, long_tasks
+from ..tables.table import kernel_rows, table_of
+from .grams import NARROW, largest_eigenvalues, long_tasks
 from .prior import LocalModels
 
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once

@@ -13,14 +13,17 @@ from .._kernels.grams import (
     weigh_rows,
 )
 from .._kernels.linalg import spd_inverse, spd_inverse_narrow
+from .._kernels.rows import curvatures
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks, single_blas_thread, task_blocks
-from ..tables.table import padded, read_only, rows_of
+from ..tables.table import kernel_rows, padded, read_only, rows_of
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
 FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
 _CALLS = 512  # tasks up to which BLAS calls, one after the other, take milliseconds
+_POWER_STEPS = 15
+_NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
@@ -229,6 +232,57 @@ def are_called(table, width):
 
 def _listed(table):
     return table.n_tasks + len(table.absent)
+
+
+def largest_eigenvalues(table, centre):
+    """Of X_k' X_k (with weights) of all tasks, from below; `centre`: of rows less their mean."""
+    d, out = table.n_features, np.empty(table.n_tasks)
+    if d <= NARROW and not table.is_sparse and are_called(table, d):
+        with np.errstate(all="ignore"):
+            for first, last, rows, X in row_blocks(table):
+                ends, weights = table.offsets[first : last + 1], table.counts[rows]
+                out[first:last] = _power_steps(X, ends - rows.start, centre, weights)
+        return out
+    rows = kernel_rows(table)
+
+    def block(first, last):
+        ends = table.offsets[first : last + 1]
+        scratch = _scratch(table, np.diff(ends).max())
+        curvatures(*rows, ends, centre, _POWER_STEPS, *scratch, out[first:last], table.counts)
+
+    run_blocks(block, task_blocks(table.offsets, d, _BLOCK))
+    return out
+
+
+def _power_steps(X, offsets, centre, weights):
+    """What `curvatures` finds, by Gram matrices of BLAS calls."""
+    m, d = len(offsets) - 1, X.shape[1]
+    G, V, places = np.empty((m, d, d)), np.empty((m, d, 1)), np.arange(d)
+    even = (weights == 1.0).all()
+    for k in range(m):
+        rows = slice(offsets[k], offsets[k + 1])
+        x, w = X[rows], weights[rows]
+        if centre:
+            x = x - w @ x / w.sum()
+        if not even:
+            x = np.sqrt(w)[:, None] * x
+        np.matmul(x.T, x, out=G[k])
+    V[:, :, 0] = (0.5 + 0.6180339887498949 * (places + 1) % 1.0) * np.where(places % 2, -1, 1)
+    for _ in range(_POWER_STEPS):
+        V /= np.maximum(np.sqrt(np.einsum("kji,kji->k", V, V)), 1e-300)[:, None, None]
+        last, V = V, G @ V
+    return np.einsum("kji,kji->k", last, V)
+
+
+def _scratch(table, longest):
+    """(place, columns, near, lines, Z) of `curvatures`, for tasks of `longest` rows at most."""
+    d = table.n_features
+    R = padded(d, LANES)
+    near = max(_NEAR // max(R, 1) // 2 * 2, 2)
+    lines = np.zeros((3, R))
+    if table.is_sparse:
+        return np.full(d, -1), np.empty(d, dtype=np.int64), near, lines, np.empty((0, R))
+    return None, None, near, lines, np.zeros((min(longest, near) + 1, R))
 
 
 def packed_task_inverses(table, problem, scale, rho, few):

@@ -21,7 +21,8 @@ from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
-from ..tables.table import common_scores, largest_eigenvalues, padded, read_only, rows_of
+from ..tables.table import common_scores, padded, read_only, rows_of
+from .grams import largest_eigenvalues
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance: a multiple of `LANES`, which

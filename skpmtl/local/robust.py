@@ -17,7 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from .._kernels.levels import medians
-from ..tables.table import common_scores, largest_eigenvalues, table_of
+from ..tables.table import common_scores, table_of
+from .grams import largest_eigenvalues
 from .prior import LocalModels
 
 EPSILON = 1.35

@@ -27,6 +27,7 @@ from .._kernels.passes import scores
 from .._kernels.records import inner_steps, record_norms
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, even_blocks, run_blocks
+from ..local.grams import largest_eigenvalues
 from ..local.laplace import ClassPriors, two_scales
 from ..local.posterior import (
     Priors,
@@ -46,7 +47,7 @@ from ..local.prior import (
     lone_scale,
     scratch,
 )  # fmt: skip
-from ..tables.table import common_scores, largest_eigenvalues, padded, read_only, rows_of
+from ..tables.table import common_scores, padded, read_only, rows_of
 from .rules import BOUND
 
 # Public prior on log10 of kappa times the mean squared length of a row (prior variance of a
