@@ -100,9 +100,10 @@ def test_a_task_alone_is_a_gaussian_process():
     assert_allclose(found[1], np.sqrt(std**2 + noise), rtol=1e-6)
 
 
-def sums_of(X, y, sizes, centre=True, weights=None):
+def sums_of(X, y, sizes, centre=True, weights=None, noise_prior=None):
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    return TaskSums(TaskTable(X, y, ends, np.arange(len(sizes)), weights=weights), centre)
+    table = TaskTable(X, y, ends, np.arange(len(sizes)), weights=weights)
+    return TaskSums(table, centre, noise_prior)
 
 
 @pytest.mark.parametrize("centre", [True, False])
@@ -151,6 +152,25 @@ def test_a_row_alone_has_the_widths_of_its_priors():
     expected = p[0] @ np.minimum(SNR, 10.0) / (x**2).sum()
     assert_allclose(found.unit[0], expected * np.eye(3), rtol=1e-10, atol=1e-12)
     assert_array_equal(found.mean, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("slope", "noise_prior", "most"),
+    [
+        (9.0, (4.0, 0.25), 2.0 * (8 * 81.0 + 9.0) / 9.0),
+        (9.0, None, 10.0),  # no released noise: two rows of the variance of the targets
+        (0.1, (4.0, 0.25), 10.0),  # targets vary by little more than the noise
+        (9.0, (4.0, 1e9), 10.0),  # no noise is above the variance of the targets
+    ],
+)
+def test_unknown_directions_vary_by_the_noise_or_the_targets(slope, noise_prior, most):
+    """Of a direction in which rows do not vary, under a prior that allows anything."""
+    x, error = np.tile([-1.0, 1.0], 4), np.tile([1.0, 1.0, -1.0, -1.0], 2)
+    X = np.column_stack([x, np.zeros(8)])
+    sums = sums_of(X, slope * x + error, [8], noise_prior=noise_prior)
+    found = moments(sums, Priors(np.ones(2), np.zeros((1, 1)), strength=np.full((1, 1), 1e-9)))
+    expected = np.diag([1.0 / (8.0 + 1.0 / most), most])
+    assert_allclose(found.unit[0], expected, rtol=1e-6, atol=1e-12)
 
 
 def test_noise_is_what_models_leave_and_of_few_rows_that_of_y():

@@ -302,7 +302,8 @@ class StructureBillboard(OfModels):
         related = self.models_of_relation(table.tasks)
         evidence = self._evidence(scaled(self._differences(table), scale), fit_intercept, related)
         table = scaled(table, scale)
-        sums = bare_sums = TaskSums(table, fit_intercept)
+        known = None if self.level is None else self.level.noise_prior
+        sums = bare_sums = TaskSums(table, fit_intercept, known)
         if self.init is not None:
             start = self.init.joined(True)[0] * (1.0 if scale is None else np.append(scale, 1.0))
             sums = sums.less(start[:-1], start[-1])

@@ -132,6 +132,13 @@ class Level(Public):
         variances = 0.25 * polygamma(1, 0.5 * rows)
         return np.interp(variances[0] + (math.log(2.0) * self.noise_octaves) ** 2, variances, rows)
 
+    @property
+    def noise_prior(self):
+        """Rows and variance of the released noise; None where it is the least that may be."""
+        if self.noise_std <= _LEAST_NOISE * self.window * 2.0**-NOISE_OCTAVES:
+            return None
+        return self.noise_rows, self.noise_std**2
+
     def with_spread(self, total, std, n_tasks):
         """A copy with the spread from the released sum of `TaskLevels.spreads`.
 
@@ -604,9 +611,9 @@ class TaskLevels:
             rows = level.noise_rows
             dof = np.maximum(rows + np.maximum(self.n - 1.0, 0.0), LEAST_DOF)
             released = (rows * level.noise_std**2 + moments.energies) / (dof - 2.0), dof
-            if level.noise_std > _LEAST_NOISE * level.window * 2.0**-NOISE_OCTAVES:
+            if level.noise_prior is not None:
                 own = own_noise(moments, sums, 2.0 * level.window if width is None else width)
-            else:  # the least that may be released: the noise is that, or anything below
+            else:
                 own = own_noise(moments, sums, width)
                 p = np.where(np.isfinite(own[0]), 0.0, 1.0)
             moments = with_intercept(moments, self.rows, mean, unit, between)

@@ -5,9 +5,15 @@ the Gram matrix G of its n centred rows, g = X'y and R' G R = V diag(l) V',
 
     W_s = c_s a + R V diag(1 / (l + rho_s)) V' R' (g - c_s G a),    H_s = R V diag(h_s) V' R',
 
-where h_s = 1 / (l + max(rho_s, r / 10)) with r the mean of |R'(x - xbar)|^2 over the rows, at least
-.03 |R'xbar|^2: in directions in which its rows do not vary, no prior adds more than ten times the
-noise to the variance of a score at a row as far from their mean as they are. Where they do not
+where h_s = 1 / (l + max(rho_s, r / k)) with r the mean of |R'(x - xbar)|^2 over the rows, at
+least .03 |R'xbar|^2: in directions in which its rows do not vary, no prior adds more than k times
+the noise to the variance of a score at a row as far from their mean as they are. With penalised
+squared errors Q, averaged over the priors, and the squares q of the prior of the noise,
+
+    k = max(10, 2 (y'y + q) / (Q + q)),
+
+which is ten times the noise, or twice the variance of the targets where that is more: a task of
+fewer rows than features knows little of most directions, however small its noise. Where rows do not
 vary at all, scales are those of a score at the row. With weights p_s, by prior and evidence
 (`skpmtl._kernels.average`),
 
@@ -28,7 +34,9 @@ from .grams import row_blocks
 from .prior import SNR, row_products
 
 _OFF = 0.03  # part of the squared length of the mean row that the distance of rows from it counts
-CAP = 10.0  # most that a prior may add to the variance of a score, in units of the noise
+# Most that a prior may add to the variance of a score: in units of the noise, or in those of the
+# variance of the targets where that is more.
+CAP, _OF_TARGETS = 10.0, 2.0
 NOISE_ROWS = 2.0  # rows that the prior of the noise variance counts
 LEAST_DOF = 2.5  # of which the variance of a t distribution is finite
 _KNOWN = 2.0  # rows beyond mean and used coefficients, up to which its prior is that of y
@@ -41,11 +49,12 @@ class TaskSums:
 
     `n`, `level` and `square` (m,) are rows as far as they count, mean of y, and y'y; `mean` and
     `cross` (m, d) mean row and X'y; `gram` (m, d, d) X'X. With `centre` rows are taken less their
-    mean, for a free intercept; else means are 0.
+    mean, for a free intercept; else means are 0. `noise_prior`: rows and variance of a released
+    noise, or None.
     """
 
-    def __init__(self, table, centre):
-        m, d = table.n_tasks, table.n_features
+    def __init__(self, table, centre, noise_prior=None):
+        m, d, self.noise_prior = table.n_tasks, table.n_features, noise_prior
         self.centre, self.n = bool(centre), np.asarray(table.support, dtype=float)
         self.mean, self.level = np.zeros((m, d)), np.zeros(m)
         self.gram, self.cross, self.square = np.empty((m, d, d)), np.empty((m, d)), np.empty(m)
@@ -203,12 +212,20 @@ def _block(sums, priors, part):
         part_of = np.einsum("ks,ks->k", reach, p)
         W = W + part_of[:, None] * centre
         D = D + centre[..., None] * (reach - part_of[:, None])[:, None]
-    least = np.maximum(trace / n, np.where(flat, 1.0, _OFF) * far)[:, None] / CAP
+    most = _most_of_score(sums.noise_prior, square, (p * energies).sum(axis=1), dof)
+    least = (np.maximum(trace / n, np.where(flat, 1.0, _OFF) * far) / most)[:, None]
     h = np.einsum("kis,ks->ki", 1.0 / (values[..., None] + np.maximum(rho, least)[:, None]), p)
     unit, between = (B * h[:, None]) @ B.transpose(0, 2, 1), (D * p[:, None]) @ D.transpose(0, 2, 1)
     good &= np.isfinite(W).all(axis=1)
     evidence, averages = np.where(good, evidence, -np.inf), np.stack([energies, used], axis=1)
     return evidence, W, unit, between, *np.einsum("ks,kas->ak", p, averages)
+
+
+def _most_of_score(noise_prior, square, energies, dof):
+    """Most that a prior may add to the variance of a score, in units of the noise, (m,)."""
+    rows, variance = noise_prior or (NOISE_ROWS, np.inf)
+    more = rows * np.minimum(variance, square / np.maximum(dof, 1.0))
+    return np.maximum(_OF_TARGETS * (square + more) / (energies + more), CAP)
 
 
 def _strengths(priors, part, trace, level):

@@ -336,7 +336,8 @@ class PriorBillboard(AboutCovariates, OfModels):
         return (roots[0], kappa, even), (roots[1], kappa, released)
 
     def posterior(self, table, *, fit_intercept, width=None):
-        sums = bare = TaskSums(table, fit_intercept)
+        known = None if self.level is None else self.level.noise_prior
+        sums = bare = TaskSums(table, fit_intercept, known)
         table = self._differences(table)
         if self.init is not None:
             sums = sums.less(self.init.coef[0], self.init.intercept[0])
