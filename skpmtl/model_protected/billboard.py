@@ -329,11 +329,10 @@ class PriorBillboard(AboutCovariates, OfModels):
         scales = np.tile(weak - logsumexp(weak), (m, 1))
         odds = np.log1p(np.exp(-0.5 * _DOUBT))
         kappa = lone_scale(table, fit_intercept)
-        weight, never = lone_weight(self.n_tasks, table.support), np.full(m, -np.inf)
+        weight = lone_weight(self.n_tasks, table.support)
         even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
-        released = np.column_stack([never, scales - odds])
         roots = even_root(table.n_features), root_of(self.moment)
-        return (roots[0], kappa, even), (roots[1], kappa, released)
+        return (roots[0], kappa, even), (roots[1], None, scales - odds)
 
     def posterior(self, table, *, fit_intercept, width=None):
         known = None if self.level is None else self.level.noise_prior
