@@ -285,20 +285,11 @@ def _scratch(table, longest):
     return None, None, near, lines, np.zeros((min(longest, near) + 1, R))
 
 
-def packed_task_inverses(table, problem, scale, rho, few):
-    """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2).
-
-    `few`: without a loop of their own; see `are_few`.
-    """
+def packed_task_inverses(table, problem, scale, rho):
+    """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2)."""
     d = table.n_features
-    places = np.ravel_multi_index(np.tril_indices(d), (d, d))
-    if few:
-        calls = are_called(table, d)
-        for first, last, inverse, h in task_inverses(table, problem, scale, rho, calls):
-            yield first, last, inverse.reshape(-1, d * d).take(places, axis=1), h
-        return
     for first, last, G, g in _regular_grams(table, problem, scale, rho, False):
-        K, h = np.empty((last - first, len(places))), np.empty_like(g)
+        K, h = np.empty((last - first, d * (d + 1) // 2)), np.empty_like(g)
         packed_inverses(G, g, K, h)
         yield first, last, K, h
 

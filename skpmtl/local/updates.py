@@ -9,7 +9,7 @@ from .._runtime.threads import in_order, run_blocks
 from ..privacy.mechanisms import clip_rows
 from ..tables.table import array_in_file
 from .centred import share_of_centre
-from .grams import NARROW, are_few, packed_task_inverses
+from .grams import NARROW, are_called, are_few, packed_task_inverses, task_inverses
 
 _KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 
@@ -68,8 +68,11 @@ class ProximalModels:
         share = share if unit is None else share * unit
         if self.matrices is None:
             total = strength[tasks] + problem.ridge
-            few = are_few(table, d)
-            blocks = packed_task_inverses(long, problem, centred.scale[tasks], total, few)
+            settings = long, problem, centred.scale[tasks], total
+            if are_few(table, d):  # whole matrices, and no loop is compiled for them
+                blocks = task_inverses(*settings, are_called(table, d))
+            else:
+                blocks = packed_task_inverses(*settings)
             matrices, size, triangles = None, d * (d + 1) // 2, self._triangles()
             n_long = len(tasks) * size
             numbers = n_long + int(triangles.sum())
@@ -105,8 +108,11 @@ class ProximalModels:
             if some.stop - some.start < last - first:
                 inverse, h = inverse[place[some] - first], h[place[some] - first]
             mine, k = centres[centred.which[picked[at[some]]]], picked[at[some]]
-            D = np.empty_like(h)
-            packed_products(inverse, towards[k, None] * mine, D)
+            if inverse.ndim == 3:
+                D = (inverse @ (towards[k, None] * mine)[:, :, None])[:, :, 0]
+            else:
+                D = np.empty_like(h)
+                packed_products(inverse, towards[k, None] * mine, D)
             D += h
             D -= share[k, None] * mine
             out[at[some]] = D
