@@ -6,6 +6,7 @@ intercept are the task's own. All tasks are treated alike, in blocks that bound 
 
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,7 +23,7 @@ from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
 from ..tables.table import common_scores, padded, read_only, rows_of
-from .grams import largest_eigenvalues
+from .grams import are_called, largest_eigenvalues
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance: a multiple of `LANES`, which
@@ -167,7 +168,9 @@ class LocalModels:
                 A = table.X if in_place else shared
                 pick = rows if table.rows is None else table.rows[rows]
             else:
-                A, pick = _products(table.X, rows, root, panels), np.arange(len(rows))
+                by_task = ends if are_called(table, table.n_features) else None
+                A = _products(table.X, rows, root, panels, by_task)
+                pick = np.arange(len(rows))
             block = _Block(
                 read_only(A), pick, factor, ends, self.fit_intercept, self._support[tasks]
             )
@@ -560,12 +563,20 @@ def _back(W, root):
     return out
 
 
-def _products(X, rows, root, panels):
-    """X[rows] @ root as an array in C order; a diagonal root is given by its diagonal."""
+def _products(X, rows, root, panels, ends=None):
+    """X[rows] @ root as an array in C order; a diagonal root is given by its diagonal.
+
+    `ends` of few tasks: by a BLAS call for the rows of each, and no loop is compiled.
+    """
     if sparse.issparse(X) and root.ndim == 1:
         return X[rows].multiply(root).toarray()
     if sparse.issparse(X):
         return np.ascontiguousarray(X[rows] @ root)
+    if ends is not None:
+        A = np.empty((len(rows), root.shape[1]))
+        for first, last in pairwise(ends):
+            np.matmul(X[rows[first:last]], root, out=A[first:last])
+        return A
     A = np.empty((len(rows), max(root.shape[1], LANES)))
     triangular_products(X, rows, panels, A)
     return np.ascontiguousarray(A[:, : root.shape[1]])
@@ -805,6 +816,7 @@ class _Squares(_Block):
         self.places = self.rows if table.rows is None else table.rows[self.rows]
         factor = root if root.ndim == 1 else np.ones(root.shape[1])
         super().__init__(None, None, factor, ends, centre, table.support[tasks])
+        self.by_task = ends if are_called(table, table.n_features) else None
         self.sizes, self.weight = np.diff(ends), table.counts[self.rows]
         self.half = np.sqrt(self.weight)
         self.sums = np.add.reduceat(self.weight, ends[:-1])
@@ -831,7 +843,7 @@ class _Squares(_Block):
             if self.shared is not None:
                 self.A = self.shared
             else:
-                self.A = _products(self.A, self.pick, self.root, _panels(self.root))
+                self.A = _products(self.A, self.pick, self.root, _panels(self.root), self.by_task)
                 self.pick = places
             self.A = read_only(self.A)
         forms = []
@@ -943,13 +955,13 @@ class _Squares(_Block):
         more = padded(len(snr), LANES) - len(snr)
         snr = np.pad(snr, (0, more), "edge")
         prior = np.pad(prior, (0, more), constant_values=-np.inf)
-        P = np.empty((len(self.rows) if self.sizes.min() <= d else 0, B))
-        if len(P):
-            X, pick = self._raw()
-            for first in range(0, B, LANES):
-                part, panel = np.empty((len(P), LANES)), basis[:, first : first + LANES]
-                triangular_products(X, pick, np.ascontiguousarray(panel)[None], part)
-                P[:, first : first + LANES] = part
+        P = np.empty((0, B))
+        if self.sizes.min() <= d:
+            if self.by_task is None:
+                panels = map(np.ascontiguousarray, np.split(basis, B // LANES, axis=1))
+                P = np.hstack([_products(*self._raw(), panel, panel[None]) for panel in panels])
+            else:
+                P = _products(*self._raw(), basis, None, self.by_task)
             if self.centre:
                 sums = np.add.reduceat(self.weight[:, None] * P, self.offsets[:-1], axis=0)
                 P -= np.repeat(sums / self.sums[:, None], self.sizes, axis=0)
