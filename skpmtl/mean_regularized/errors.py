@@ -13,8 +13,9 @@ with noise. The expectations are those of D = R N(0, diag(sigma^2)), R log-norma
 the released shares of the squares and with centre and spread of the lengths. With n rounds the
 noise is
 
-    sum_t sd_t^2 prod_(u > t) (1 - J_j E dpsi_j / dD_j at C_u)^2,
+    sum_t sd_t^2 prod_(u > t) (1 - .85 J_j E dpsi_j / dD_j at C_u)^2,
 
+where .85 allows for correlated columns, most directions of which show less than a diagonal says,
 and the way that the product over all rounds leaves is counted as an error, too. What is read of
 the lengths is uncertain itself: intervals are those of a t distribution, whose degrees of freedom
 are 2 over the variance of the logarithm of the squared error (Satterthwaite).
@@ -47,6 +48,7 @@ WORDS = "sum of bins of lengths, squared directions and parts of deviations"
 # Spreads of log2 of the lengths, in addition to those of Gaussian vectors, that are considered.
 _SPREADS = np.array([0.0, 0.4, 0.8, 1.6])
 _LEFT = 0.9  # part of the way that is left, from which rounds have shown nothing
+_ALONG = 0.85  # part of the diagonal J_j that most directions of correlated columns show
 _LEAST_PART = 0.05  # of a task's deviation that its update shows
 _ROUNDING = 1.0 / math.sqrt(12.0)  # std of the rounding of log2 to a bin
 _LOG2 = math.log(2.0)
@@ -290,10 +292,13 @@ class Deviations:
         """Standard deviation of a number of the centre of a single task, (size,)."""
         return np.sqrt(self.squares(bound)) / self.slopes(bound)
 
+    def _kept(self, bound, rate):
+        """Part of a deviation of the centre that a round leaves, (size,)."""
+        return 1.0 - np.minimum(_ALONG * rate * self.slopes(bound), 1.0)
+
     def way_left(self, bounds, rate=1.0):
         """Part of their way that centres have not gone, (size,)."""
-        steps = [1.0 - np.minimum(rate * self.slopes(bound), 1.0) for bound in bounds]
-        return np.prod(steps, axis=0)
+        return np.prod([self._kept(bound, rate) for bound in bounds], axis=0)
 
     def noise_left(self, noise_std, bounds, rate=1.0):
         """Standard deviation of the noise in the numbers of the centres, (n_centres, size).
@@ -303,7 +308,7 @@ class Deviations:
         """
         left = np.zeros((noise_std.shape[1], len(self.share)))
         for std, bound in zip(noise_std, bounds, strict=True):
-            left *= (1.0 - np.minimum(rate * self.slopes(bound), 1.0)) ** 2
+            left *= self._kept(bound, rate) ** 2
             left += std[:, None] ** 2
         return np.sqrt(left)
 
