@@ -66,7 +66,9 @@ class ConvergenceDisplay(_Display):
         Budget spent after every round; a fit without privacy has infinities, which are not
         drawn.
     noise_std : array-like of shape (n_rounds,)
-        Standard deviation of the noise in one number of the released mean.
+        Standard deviation of the noise that the curator adds to each coefficient of the released
+        mean update of a round: in the unit of a coefficient, target over feature, or, where tasks
+        standardise their updates, over the length of a task's own model.
     scores : array-like of shape (n_rounds,), default=None
         Score of the shared model after every round.
     score_name : str, default=None
@@ -85,7 +87,7 @@ class ConvergenceDisplay(_Display):
     >>> from skpmtl.inspection import ConvergenceDisplay
     >>> display = ConvergenceDisplay(epsilon=[0.5, 0.8, 1.0], noise_std=[0.1, 0.1, 0.1]).plot()
     >>> [ax.get_ylabel() for ax in display.axes_]
-    ['epsilon spent', 'noise std']
+    ['epsilon spent', 'noise std of a coefficient']
     """
 
     def __init__(self, *, epsilon, noise_std, scores=None, score_name=None):
@@ -96,7 +98,7 @@ class ConvergenceDisplay(_Display):
 
     def _draw(self, ax, kwargs):
         curves = {} if self.scores is None else {self.score_name or "score": self.scores}
-        curves.update({"epsilon spent": self.epsilon, "noise std": self.noise_std})
+        curves |= {"epsilon spent": self.epsilon, "noise std of a coefficient": self.noise_std}
         curves = {name: np.asarray(v, dtype=np.float64) for name, v in curves.items()}
         if len({v.shape for v in curves.values()}) > 1 or np.ndim(self.epsilon) != 1:
             shapes = {name: v.shape for name, v in curves.items()}

@@ -44,7 +44,7 @@ class BudgetPlan:
     epsilons : tuple of float or None
         Budgets; None is a fit without privacy.
     delta : float
-        Probability part of the budgets.
+        Delta of the budgets.
     shared : tuple of str
         What tasks share, one kind a row of `errors`.
     errors : ndarray of shape (n_kinds, n_epsilons)

@@ -250,7 +250,10 @@ def test_convergence_shows_what_is_public_without_reading_rows():
     np.testing.assert_array_equal(spent.get_ydata(), [h["epsilon"] for h in history])
     np.testing.assert_array_equal(noise.get_ydata(), [h["noise_std"] for h in history])
     assert spent.get_ydata()[-1] == pytest.approx(2.0) and display.scores is None
-    assert [ax.get_ylabel() for ax in display.axes_] == ["epsilon spent", "noise std"]
+    assert [ax.get_ylabel() for ax in display.axes_] == [
+        "epsilon spent",
+        "noise std of a coefficient",
+    ]
     assert display.figure_ is display.axes_[1].figure
 
 
@@ -284,7 +287,7 @@ def test_convergence_without_privacy_warns_of_nothing():
     X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
     est = PrivateFedAvg(epsilon=None, n_rounds=20).fit(X, y, task=task)
     display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
-    assert [ax.get_ylabel() for ax in display.axes_] == ["R2", "noise std"]
+    assert [ax.get_ylabel() for ax in display.axes_] == ["R2", "noise std of a coefficient"]
     assert display.scores[-1] > display.scores[0]
     est.billboard_.personalization = "none"
     assert display.scores[-1] == est.personalize(X, y, task=task).score(X, y, task=task)

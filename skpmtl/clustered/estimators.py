@@ -191,7 +191,7 @@ _DOC = """{summary}
         Privacy budget of the whole fit. None or infinity: no noise. With a budget, or with
         ``alpha="auto"``, `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+        Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
     {curator}
     fit_intercept : bool, default=True

@@ -82,10 +82,10 @@ PLAIN = "the structures were found without noise (epsilon=None)"
 _CLEAR = 2.0  # standard deviations of its squared length from which it is one
 _FULL_BINS = 4.0  # standard deviations above which bins of sizes are not empty
 _FOLLOWED, _FEWEST = 0.1, 0.3  # share of the votes from which a mean has rounds
-_STEP = 0.5  # length that a round counts in, as a part of that of the first mean
+_STEP = 0.5  # length that a round counts in, as a fraction of that of the first mean
 # Released shares become weights as far as their noise is below _VOTE_NOISE, and to a power: where
 # single tasks determine little, a share is little more than the weight that was given. It is
-# _CLEAR_VOTE over the noise, within _POWERS. A structure keeps the part _LEAST of its weight.
+# _CLEAR_VOTE over the noise, within _POWERS. A structure keeps the fraction _LEAST of its weight.
 _VOTE_NOISE, _CLEAR_VOTE, _POWERS, _LEAST = 0.15, 0.06, (2.0, 6.0), 0.01
 _TINY = 1e-3
 _FEW_TASKS = 10.0
@@ -144,7 +144,7 @@ class _Course:
         self.pooled_bounds = []  # and the std of the noise, of the rounds of the pooled model
         self.other_budget_shares = {}
         self.pays_for_columns = False  # whether their scales have taken their budget share
-        self.part_of_levels = 1.0  # of the budget share of levels, that one query of them takes
+        self.fraction_of_levels = 1.0  # of the budget share of levels, that one query of them takes
 
     def run(self):
         yield from self.find()
@@ -343,9 +343,9 @@ class _Course:
             if left:  # no moment about own centres is known yet
                 self.about_centre()
         if blocks and left:
-            part = (0.6 if plan.groups else 1.0) / (3.0 * len(left))
+            fraction = (0.6 if plan.groups else 1.0) / (3.0 * len(left))
             for share in left:
-                votes = [("refine", part)] * 3
+                votes = [("refine", fraction)] * 3
                 yield from self.refined.block_round(share, votes)
         else:
             if not about and "comparison 2" in plan.budget_shares:
@@ -360,8 +360,8 @@ class _Course:
             if _HALF_OF_COMPARISON in left:
                 odds = yield from self.compare_shapes(_HALF_OF_COMPARISON)
             if plan.few_rows and not about:
-                part = 0.125 if plan.groups else 1.0 / 6.0
-                yield from self.sharpen([("refine", part)] * 2)
+                fraction = 0.125 if plan.groups else 1.0 / 6.0
+                yield from self.sharpen([("refine", fraction)] * 2)
         self.rebuild()
         yield from self.vote("vote 3")
         if odds is not None:
@@ -397,7 +397,7 @@ class _Course:
         if self.refined.spectrum is not None and not about:
             shape = self.refined.moment
         centre = self.centre if about else np.zeros(self.d)
-        self.part_of_levels = 0.5
+        self.fraction_of_levels = 0.5
         yield from self.level()
         yield from self.search.find(
             GROUP_SHARES, _LEVELS_OF_GROUPS, spectrum, shape, centre, self.snr(about)
@@ -429,14 +429,14 @@ class _Course:
         vote = plan.inside(("window", OF_VOTE))
         return (yield from release_window(self.query, histogram, vote, plan.zooms(), self.m))
 
-    def pooled_rounds(self, share, part):
+    def pooled_rounds(self, share, path_fraction):
         """Rounds of the pooled model, from where it is."""
         middle, unit = self.window
         relation, to, shape = self.plan.relation, None, (1, self.d + 1)
         if relation is not None:
             to, shape = relation.weights(self.tasks), (relation.rank, self.d + 1)
         theta = np.zeros(shape) if self.theta is None else self.theta
-        bounds, updates, noise = self.plan.bounds_of_pooled(share, part), [], []
+        bounds, updates, noise = self.plan.bounds_of_pooled(share, path_fraction), [], []
         for t, bound in enumerate(bounds):
             mechanism = self.plan.pooled(share, float(bound), len(bounds))
             self.pooled_bounds.append((float(bound), std_of(mechanism)))
@@ -529,11 +529,11 @@ class _Course:
             self.centre.copy(), window,
             pooled=self.plan.all_pooled,
         )  # fmt: skip
-        part = self.part_of_levels
+        fraction = self.fraction_of_levels
         if window is None:
-            noise, spread = None, self.plan.evidence(("spread", part))
+            noise, spread = None, self.plan.evidence(("spread", fraction))
         else:
-            noise = spread = self.plan.number(("spread", 0.5 * part), REACH)
+            noise = spread = self.plan.number(("spread", 0.5 * fraction), REACH)
         level = yield from release_spread(
             self.query, self.billboard, level, ("spread", noise), ("spread", spread), self.m
         )
@@ -641,10 +641,10 @@ class _Course:
         for s, share, number, w in zip(structures, D, N, weight, strict=True):
             # Tasks that another structure fits as well have a small p, and prefer other scales
             # here: for the weight beyond the share, their scales there are taken.
-            part = max(w - share, 0.0) / max(1.0 - share, _TINY)
-            size = max(share + part * (D.sum() - share), _TINY)
-            noise = reach * std * math.sqrt(1.0 + (J - 1) * part**2) / size
-            centre = middle + reach * (number + part * (N.sum() - number)) / size
+            fraction = max(w - share, 0.0) / max(1.0 - share, _TINY)
+            size = max(share + fraction * (D.sum() - share), _TINY)
+            noise = reach * std * math.sqrt(1.0 + (J - 1) * fraction**2) / size
+            centre = middle + reach * (number + fraction * (N.sum() - number)) / size
             if not share > 2.0 * std or noise > pooled_noise:
                 noise, centre = pooled_noise, pooled
             of_scale = {}

@@ -23,7 +23,7 @@ SIZE_BINS = 40  # by factors of 4, from 2^-40 to 2^40
 _HOPELESS, _SHORT = 0.75, 3.0  # signal over noise below which nothing, or one moment, is released
 _ONE, _FEW = 4.0, 6.0  # signal over noise of a mean below which it has one round, or 10
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
-# Budget shares, as parts of mu^2. They sum to 1.
+# Budget shares, as fractions of mu^2. They sum to 1.
 _ONE_MOMENT = {"vote 1": 0.06, "moment 1": 0.88, "vote 2": 0.06}
 _MEAN = {"vote 1": 0.03, "size": 0.10, "main": 0.84, "vote 2": 0.03}
 _MOMENTS = {
@@ -43,7 +43,7 @@ _LEVELS_AND_MOMENTS = {
     "moment 2": 0.19, "vote 3": 0.04, "spread": 0.05,
 }  # fmt: skip
 _LEVELS_AND_MEAN = {"pooled": 0.83, "vote 1": 0.04, "comparison 1": 0.06, "spread": 0.07}
-# Where no window of levels stands out, what is queried in other budget shares: share, part of it.
+# Without a window of levels: budget shares of queries that have none of their own, and fractions.
 _WITHOUT_WINDOW = {
     "direction": ("comparison 1", 1.0), "size": ("spread", 1.0), "vote 4": ("comparison 2", 1.0),
     "moment 3": ("pooled", 1.0),
@@ -170,7 +170,7 @@ class StructurePlan(Plan):
     scales_columns : bool
         Whether tasks vote on scales of the columns.
     columns_from : (str, float)
-        Budget share, and part of it, of the scales of columns, where they differ.
+        Budget share, and fraction of it, of the scales of columns, where they differ.
     lacks_range : bool
         Whether levels are not looked for since no public range of the target is given.
     with_residuals : bool
@@ -186,7 +186,7 @@ class StructurePlan(Plan):
     cap_curvature : bool
         Whether `skpmtl.engine.pooled.PooledUpdates` has the levels of tasks.
     without_window : dict of str to (str, float)
-        Budget shares, and parts of them, of the course without levels, which goes on where no
+        Budget shares, and fractions of them, of the course without levels, which goes on where no
         window of levels stands out.
     """
 
@@ -247,7 +247,7 @@ class StructurePlan(Plan):
         self.with_residuals = getattr(est, "uncertainty", None) == "unseen"
         if self.with_residuals and not self.silent:
             rest = 1.0 - residuals.SHARE
-            shares = {name: part * rest for name, part in self.budget_shares.items()}
+            shares = {name: fraction * rest for name, fraction in self.budget_shares.items()}
             self.budget_shares = {**shares, "residuals": residuals.SHARE}
         self.without_window = _WITHOUT_WINDOW
         if structures == ("mean",):
@@ -284,7 +284,7 @@ class StructurePlan(Plan):
             relative = _ALL if "mean" in self.structures else _MOMENTS
         if not self.mean or self.target_range is None:
             return dict(relative)
-        shares = {name: part * (1.0 - _INTERCEPT_SHARE) for name, part in relative.items()}
+        shares = {name: fraction * (1.0 - _INTERCEPT_SHARE) for name, fraction in relative.items()}
         return {**shares, "mean intercept": _INTERCEPT_SHARE}
 
     def _shares_of_levels(self):
@@ -314,7 +314,7 @@ class StructurePlan(Plan):
         if z >= _LEAST_FOR_SCALE:
             first["scale"] = max((_SCALE / z) ** 2, levels.LEAST_SHARE)
         rest = (1.0 - sum(first.values())) / sum(relative.values())
-        return first | {name: part * rest for name, part in relative.items()}
+        return first | {name: fraction * rest for name, fraction in relative.items()}
 
     @property
     def _z(self):
@@ -358,11 +358,11 @@ class StructurePlan(Plan):
         n_rounds = 1 if ratio < _ONE else 10 if ratio < _FEW else 30
         return n_rounds, min(max(3.0 * math.sqrt(ratio), 2.0), 30.0)
 
-    def bounds_of_pooled(self, share, part):
+    def bounds_of_pooled(self, share, path_fraction):
         """Bounds on the updates of the rounds of the pooled model, in units of the window."""
         budget = self.n_tasks * self.mu_of(share) * 2.0 / self._reach(2.0, 1.0)
         ratio = budget / (math.sqrt(self.dimension + 1) * self.n_related)
-        return bounds_of(ratio, part, 2.0 if self.relation is None else _RELATED_PATH)
+        return bounds_of(ratio, path_fraction, 2.0 if self.relation is None else _RELATED_PATH)
 
     @property
     def n_related(self):
@@ -418,7 +418,7 @@ class StructurePlan(Plan):
     def zooms(self):
         """(budget share, mechanism) of histograms of levels in a window."""
         parts = levels.parts_of_zooms(self._z, self.budget_shares["pooled"], _OF_ZOOMS)
-        return [(("pooled", part), self.zoom(("pooled", part))) for part in parts]
+        return [(("pooled", fraction), self.zoom(("pooled", fraction))) for fraction in parts]
 
     def zoom(self, share):
         """For the histogram of levels in a window."""
@@ -499,7 +499,7 @@ class StructurePlan(Plan):
             "structures": self.structures,
         }
         if self.budget_shares:
-            shares = (f"{name} {part:.3g}" for name, part in self.budget_shares.items())
+            shares = (f"{name} {fraction:.3g}" for name, fraction in self.budget_shares.items())
             public["budget shares"] = ", ".join(shares)
             public["vote_range"] = VOTE_RANGE[self.log_loss]
         if self.loss != "squared":

@@ -23,7 +23,7 @@ from ..tables.table import array_in_file
 N_ROUNDS, PLAIN_ROUNDS = 30, 100
 _PLAIN_PATH = 30.0  # without noise
 _STEPS, _TOL = 12, 1e-3  # of updates that are not exact
-# To the pooled model, as a part of the curvature of a task. Models of separable classes would
+# To the pooled model, as a fraction of the curvature of a task. Models of separable classes would
 # go far from it: their mean is no pooled model.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.3
 # Without noise: the same over the rows of a task, and the size of the column of ones.
@@ -31,17 +31,17 @@ _EXACT_ROWS, _EXACT_ROWS_OF_CLASSES, _FREE_LEVELS = 5.0, 15.0, 4.0
 _EVEN = 10.0  # median variances of features, which the curvature is at most with `levels`
 
 
-def bounds_of(ratio, part, least=2.0):
+def bounds_of(ratio, fraction, least=2.0):
     """Bounds on the updates of all rounds, in units of the window.
 
     `ratio` is the number of tasks times mu over the root of the numbers of a model, infinite
-    without noise, and `part` the share of it that the path is. `least` is the length of the path
-    with little budget.
+    without noise; the path is a `fraction` of it. `least` is the length of the path with little
+    budget.
     """
     if not np.isfinite(ratio):
         n_rounds, path = PLAIN_ROUNDS, _PLAIN_PATH
     else:
-        n_rounds, path = N_ROUNDS, float(np.clip(part * ratio, min(least, 0.2 * ratio), 20.0))
+        n_rounds, path = N_ROUNDS, float(np.clip(fraction * ratio, min(least, 0.2 * ratio), 20.0))
     falling = 1.0 - np.arange(n_rounds) / n_rounds
     return falling / falling.sum() * path
 

@@ -26,7 +26,7 @@ from ..tables.table import common_scores
 BINS = np.arange(-40, 41)  # octaves
 SHARE = 0.05  # of mu^2
 WORDS = "sum of shares of rows, by octaves of the distance from the mean model"
-_NOISY = 0.125  # std of the noise of a count, as a part of the tasks, from which it is of no use
+_NOISY = 0.125  # std of the noise of a count over the tasks, from which it is of no use
 _WIDTHS = 5.0  # in a range: its fifth is the scale of a residual
 _OCTAVES, _TAILS = np.arange(-6.0, 6.01, 0.1), np.arange(-0.2, 0.61, 0.05)
 _SPREAD_OF_TAILS = 0.15

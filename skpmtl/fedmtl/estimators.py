@@ -58,7 +58,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         Factor of half the squared distance to what the server sends, of "fedprox", "pfedme" and
         "fedamp" (its lambda / alpha), and lambda of "mocha".
     attention_scale : float, default=1.0
-        sigma of "fedamp", as a part of the mean squared distance of the models of a group.
+        sigma of "fedamp", as a fraction of the mean squared distance of the models of a group.
     validation_fraction : float, default=0.2
         Part of a client's rows by which "fedfomo" judges models, and does not train.
     secure : {None, "mpc", "spu"}, default=None

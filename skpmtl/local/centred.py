@@ -27,8 +27,8 @@ from .prior import LocalModels
 
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
 _MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks
-# lam="auto" by loss: this part of a task's own smoothness, less of it in proximal updates, and more
-# of it, by _AUTO_ROWS over the number of its rows, when it personalises.
+# lam="auto" by loss: this fraction of a task's own smoothness, less of it in proximal updates, and
+# more of it, by _AUTO_ROWS over the number of its rows, when it personalises.
 _AUTO_PULL = {"squared": 0.05, "logistic": 0.02, "multinomial": 0.02, "poisson": 0.02}
 _AUTO_PROX = {"squared": 0.05, "logistic": 0.005, "multinomial": 0.005, "poisson": 0.005}
 _AUTO_ROWS = {"squared": 5.0, "logistic": 0.0, "multinomial": 0.0, "poisson": 0.0}
@@ -293,5 +293,5 @@ def dense_copy(table, limit=math.inf):
 
 
 def share_of_centre(strength, hold):
-    """Penalties towards a centre and towards zero are one, towards this part of the centre."""
+    """Penalties towards a centre and towards zero are one, towards this fraction of the centre."""
     return strength / (strength + hold) if np.any(hold) else np.ones(len(strength))

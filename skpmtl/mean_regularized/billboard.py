@@ -318,8 +318,8 @@ class MeanBillboard(Billboard):
         Returns
         -------
         list of dict
-            Keys "round", "clip_norm", "noise_std" (of one number of the mean) and "epsilon"
-            (spent so far, at the delta of the report).
+            Keys "round", "clip_norm", "noise_std" (of one coefficient of the mean update) and
+            "epsilon" (spent so far, at the delta of the report).
         """
         entries = [e for e in self.report.releases if e["name"].count(",") == 0]
         return [

@@ -41,7 +41,7 @@ from ..rounds.plan import BINS, bins
 from ..tables.datafits import DATAFITS, LOGISTIC
 from ..tables.table import common_scores
 
-_SHARE = 0.05  # of mu^2; twice that where noise of a bin is above this part of the tasks
+_SHARE = 0.05  # of mu^2; twice that where noise of a bin is above this fraction of the tasks
 _NOISY = 0.125
 LEAST_ROUNDS = 10  # in fewer a centre does not arrive
 WORDS = "sum of bins of lengths, squared directions and parts of deviations"

@@ -751,7 +751,7 @@ _DOC = """{summary}
         Privacy budget of the whole fit. None or infinity: no privacy, the exact optimum where
         levels are free, otherwise the same algorithm without noise.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+        Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
     {curator}
     clip_norm : "auto" or float, default="auto"
@@ -816,7 +816,7 @@ _DOC = """{summary}
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
-        The exact solver stops when no coefficient moves by more than this part of the largest.
+        The exact solver stops when no coefficient moves by more than this fraction of the largest.
     {secure}
     {random_state}
     {verbose}

@@ -460,7 +460,7 @@ _DOC = """{summary}
         Privacy budget of every record (``"local"``: of every task) for the whole fit. None or
         infinity: no clipping of gradients and no noise.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n**2)`` with n the
+        Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n**2)`` with n the
         number of all records, or of tasks for ``privacy="local"``.
     adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
         Whether neighbouring inputs differ by one record being replaced by any other one, or by

@@ -515,7 +515,7 @@ _DOC = """{summary}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no privacy, exact solution.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``, or
+        Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``, or
         0 with a pure mechanism.
     {adjacency}
     {curator}

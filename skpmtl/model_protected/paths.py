@@ -116,7 +116,7 @@ def mtl_path(
     loss : {"squared", "logistic", "multinomial"}, default="squared"
         Loss of a row: of numbers, of two classes, of more.
     eps : float, default=1e-3
-        Smallest strength as a part of the largest.
+        Smallest strength as a fraction of the largest.
     n_alphas : int, default=100
         Number of strengths, from the smallest for which all weights are zero.
     alphas : array-like, default=None
@@ -404,7 +404,7 @@ _DOC = """{summary}
         Strengths of the penalty. None: `n_alphas` from the smallest for which all weights are
         zero down to `eps` times it.
     eps : float, default=1e-3
-        Smallest strength as a part of the largest.
+        Smallest strength as a fraction of the largest.
     n_alphas : int, default=100
         Number of strengths.
     cv : int, splitter or iterable, default=5

@@ -184,8 +184,8 @@ class LevelPlan:
 
     @property
     def histogram(self):
-        part = 1.0 if self.log_loss else 1.0 - OF_VOTE
-        return self._vector("window", LEVEL_BINS, self._one_bin, part)
+        fraction = 1.0 if self.log_loss else 1.0 - OF_VOTE
+        return self._vector("window", LEVEL_BINS, self._one_bin, fraction)
 
     @property
     def inside(self):
@@ -200,8 +200,8 @@ class LevelPlan:
     def _one_bin(self):
         return math.sqrt(2.0) if self.replace_one else 1.0
 
-    def of_mean(self, unit, part=1.0):
-        return self._vector("level", 1, (2.0 if self.replace_one else 1.0) * unit, part)
+    def of_mean(self, unit, fraction=1.0):
+        return self._vector("level", 1, (2.0 if self.replace_one else 1.0) * unit, fraction)
 
     @property
     def noise(self):
@@ -213,10 +213,10 @@ class LevelPlan:
             return self._vector("spread", N_DIFFERENCES, sensitivity_of_votes(self.replace_one))
         return self._vector("spread", 1, (2.0 if self.replace_one else 1.0) * REACH)
 
-    def _vector(self, share, size, sensitivity, part=1.0):
+    def _vector(self, share, size, sensitivity, fraction=1.0):
         if math.isinf(self.mu):
             return None
-        return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[share] * part))
+        return VectorGaussian(size, sensitivity, self.mu * math.sqrt(self.shares[share] * fraction))
 
 
 def is_refined(est, population, mu, adjacency):

@@ -486,7 +486,7 @@ _DOC = """{summary}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: rounds without noise and clipping.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
+        Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
     clip_norm : float, default=0.5
         Public bound on the norm of an update: about the distance from the start to a good network,

@@ -25,7 +25,7 @@ __all__ = ["DPAggregation", "DPAggregationClassifier", "DPRelationship", "DPRela
 _COMMON = """epsilon : float or None, default=1.0
         Privacy budget. None or infinity: no privacy, exact; the bounds below have no effect.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: 0 with "gamma" noise; with
+        Delta of the (epsilon, delta) guarantee, in (0, 1). None: 0 with "gamma" noise; with
         "gaussian" ``min(1e-5, 1 / n**2)`` for n tasks, or n records.
     adjacency : {{"replace-one", "zero-out"}}, default="replace-one"
         Whether neighbouring inputs differ by a record (a task) being replaced by any other, or

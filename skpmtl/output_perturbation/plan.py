@@ -13,7 +13,7 @@ from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR
 from ..tables.ids import listed
 from .bounds import Bounds, Reach
 
-# Newton steps end within this part of a record's influence L / (n lam) of the minimiser, and
+# Newton steps end within this fraction of a record's influence L / (n lam) of the minimiser, and
 # the sensitivity is raised by twice as much.
 _GAP = 1e-6
 

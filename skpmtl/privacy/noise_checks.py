@@ -19,7 +19,7 @@ RISK = 1e-9
 _ENOUGH = 220  # numbers that show half the stated noise
 _NEAR = 2.0**-18  # numbers that differ by less are counted as repeated
 _NOTHING = 1e-5  # in standard deviations
-_RESOLVED = 2.0**-40  # noise below this part of a value is lost in the value's own rounding
+_RESOLVED = 2.0**-40  # noise below this fraction of a value is lost in the value's own rounding
 
 
 @dataclass(frozen=True)

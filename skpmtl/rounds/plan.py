@@ -270,7 +270,7 @@ class RoundsPlan:
             )
 
     def set_aside(self, part):
-        """Leave this part of mu^2 to other releases; the noise of rounds of all tasks follows."""
+        """Leave a fraction of mu^2 to other releases; the noise of rounds of all tasks follows."""
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         spent = part + (SCALE_SHARE if self.scale else 0.0)
         rounds = self.mu * math.sqrt(1.0 - spent)

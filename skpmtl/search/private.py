@@ -29,7 +29,7 @@ from .rows import SplitRows, described, results_table
 
 __all__ = ["PrivateSearch"]
 _MOST_POISSON = 7  # above this mean a logarithmic number of trials is cheaper
-_SCORE_NOISE = 0.02  # wanted noise of the mean score, as a part of the range of scores
+_SCORE_NOISE = 0.02  # wanted noise of the mean score, as a fraction of the range of scores
 _MOST_FOR_SCORE = 0.5  # of mu^2
 _UNIT_SCORES = (None, "r2", "accuracy", "balanced_accuracy", "roc_auc", "f1")
 # What the search decides itself, or what has to be equal for all candidates.

@@ -112,8 +112,8 @@ _DOC = """{summary}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same algorithm without noise.
     delta : float or None, default=None
-        Probability part of the guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``. A pure
-        guarantee, delta = 0, have `MPMTLLowRank` and `MPMTLGroupSparse`.
+        Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``. For
+        a pure guarantee, delta = 0, take `MPMTLLowRank` or `MPMTLGroupSparse`.
     {adjacency}
     {curator}
     {init} What is looked for are structures of differences to it, and a task may go without it.
