@@ -136,7 +136,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         if self.relation is None:
             if self.relation_rank is not None:
                 raise ValueError(
-                    f"relation_rank={self.relation_rank!r} is of relation=, which is missing."
+                    f"relation_rank={self.relation_rank!r} has no effect without relation=."
                 )
             return None
         if self.clusters is not None:

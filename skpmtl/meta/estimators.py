@@ -144,7 +144,7 @@ class _MetaInit(HasCovariates, BaseMTL):
         super()._check_parameters()
         rank = getattr(self, "relation_rank", None)
         if rank is not None and self.relation is None:
-            raise ValueError(f"relation_rank={rank!r} is of relation=, which is missing.")
+            raise ValueError(f"relation_rank={rank!r} has no effect without relation=.")
 
     def _target_scaling(self):
         """Public offset and scale of the target in the rounds."""

@@ -170,8 +170,8 @@ class _ModelProtected(HasCovariates, BaseMTL):
             )
         if self.alpha == 0:
             raise ValueError(
-                f"outliers={self.outliers!r} is a part of its own beside one that alpha penalises: "
-                "pass a positive alpha."
+                f"outliers={self.outliers!r} adds a second penalised matrix to the one that alpha "
+                "penalises: pass a positive alpha."
             )
 
     def _check_algorithm(self):
@@ -328,7 +328,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if self.relation is None:
             if self.relation_rank is not None:
                 raise ValueError(
-                    f"relation_rank={self.relation_rank!r} is of relation=, which is missing."
+                    f"relation_rank={self.relation_rank!r} has no effect without relation=."
                 )
             return
         if self._algorithm() != "empirical-bayes":

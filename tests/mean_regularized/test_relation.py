@@ -205,7 +205,7 @@ def test_parameters_that_do_not_go_together():
     X, y, task, Z = related(np.random.default_rng(11))
     with pytest.raises(ValueError, match="one of clusters= and relation="):
         private(relation=covariates(Z), clusters={k: 0 for k in range(M)}).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="relation_rank=3 is of relation="):
+    with pytest.raises(ValueError, match="relation_rank=3 has no effect without relation="):
         private(relation_rank=3).fit(X, y, task=task)
     with pytest.raises(ValueError, match="no relation="):
         private().fit(X, y, task=task).relate({1: 2.0})

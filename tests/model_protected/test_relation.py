@@ -145,7 +145,7 @@ def test_tasks_without_rows_are_predicted_from_their_covariates(cls, epsilon):
     [
         ({"algorithm": "proximal"}, "belongs to algorithm="),
         ({"mechanism": "wishart"}, "rounds of Gaussian noise"),
-        ({"relation": None, "relation_rank": 3}, "relation_rank=3 is of relation="),
+        ({"relation": None, "relation_rank": 3}, "relation_rank=3 has no effect without relation="),
         ({"relation": {0: 1.0}}, "without a row in relation="),
     ],
 )
