@@ -3,7 +3,12 @@
 A prior N(0, kappa s^2 (f I + V V')) with V (d, c) has, in the coordinates in which the smaller of
 Z Z' and Z' Z of a task is the tridiagonal T (`skpmtl._kernels.grams`), a matrix that is
 H = I + kappa f T and c directions more. Determinant and quadratic form follow by Woodbury's
-formula, and what does not depend on the prior is made once for all of them.
+formula, and what does not depend on the prior is made once for all of them. With Y = Z V, W = Y and
+the response y, or Y = V, W = T V and y = Z'v where there are more rows than features, and with
+
+    S = I + kappa W' H^-1 Y,  u = Y' H^-1 y,  Q = y' H^-1 y - kappa u' S^-1 u,
+
+the quadratic form is Q, or v'v - kappa (f y' H^-1 y + u' S^-1 u).
 
 The systems of eight scales are solved at a time (see `skpmtl._runtime.registers`): one after the
 other, each step of a solve would wait for the one before.
@@ -33,7 +38,7 @@ from .._runtime.registers import (
 @njit
 def spiked_evidences(
     P, K, offsets, d, T, right, squares, dof, floor, own, basis, mix, starts, counts, floors, snr,
-    prior, X, Y, W, Z, S, ratio, inverses, last, along_y, likely, out,
+    prior, X, Y, W, Z, S, ratio, inverses, last, likely, out,
 ):  # fmt: skip
     """out[k, j] = log evidence of task k under prior j, averaged over scales; see `averages`.
 
@@ -44,7 +49,7 @@ def spiked_evidences(
     of zeros or more, and the floor floors[j]. Scales snr, whose number is a multiple of eight, have
     the logarithms of prior weights `prior`; eight of them are processed at a time. The last column
     of basis (d, B) is free. Scratch for c directions at most: X (R, B), Y and W (R, C) with C > c,
-    Z (R, C, 8), S (C, 8 (c + 1)), ratio, inverses and last (R, 8), along_y (C,), likely as snr.
+    Z (R, C, 8), S (C, 8 (c + 1)), ratio, inverses and last (R, 8), likely as snr.
     """
     B, groups = basis.shape[1], snr.shape[0]
     for k in range(K.shape[0]):
@@ -93,19 +98,7 @@ def spiked_evidences(
                             v = v + same(off, i) * load(Y, i + 1, o)
                     part = part + v * load(Y, i, o)
                     store(W, i, o, v)
-                W[i, c] = y[i]
             trace += total(part)
-            if n > d:  # column c of Y: the directions' part of what the prior makes of y
-                for o in range(0, C, 8):
-                    v = splat(0.0)
-                    for i in range(r):
-                        v = v + same(y, i) * load(Y, i, o)
-                    store(along_y, o, v)
-                for i in range(r):
-                    t = 0.0
-                    for a in range(c):
-                        t += along_y[a] * Y[i, a]
-                    Y[i, c] = t
             for g in range(0, groups, 8):
                 kappa = load(snr, g) * splat(own[k] / max(trace, 1e-300))
                 shift, inverse, size = kappa * splat(floors[p]), splat(0.0), splat(0.0)
@@ -119,9 +112,7 @@ def spiked_evidences(
                     product = product * pivot
                     if (i + 1) % every == 0:
                         size, product = size + logarithm(product), one
-                    z = (shift * same(y, i) + kappa * same(Y, i, c) if n > d else same(y, i)) - (
-                        v * z
-                    )
+                    z = same(y, i) - v * z
                     store(last, i, 0, z)
                 store(ratio, r, 0, splat(0.0))
                 for a in range(0, c, 4):
@@ -140,49 +131,36 @@ def spiked_evidences(
                     z = load(inverses, i, 0) * load(last, i, 0) - load(ratio, i + 1, 0) * z
                     store(Z, i, c, 0, z)
                 for a in range(0, c, 4):
-                    for b in range(c + 1):
-                        if b < a + 4 or b == c:
-                            block = splat4(0.0)
-                            for i in range(r):
-                                block = block + along(W, i, a) * load(Z, i, b, 0)
-                            store4(S, a, 8 * b, block)
-                for b in range(0 if n > d else c, c + 1):
+                    for b in range(min(a + 4, c)):
+                        block = splat4(0.0)
+                        for i in range(r):
+                            block = block + along(W, i, a) * load(Z, i, b, 0)
+                        store4(S, a, 8 * b, block)
+                for b in range(c + 1):
                     v = splat(0.0)
                     for i in range(r):
-                        v = v + same(W, i, c) * load(Z, i, b, 0)
+                        v = v + same(y, i) * load(Z, i, b, 0)
                     store(S, c, 8 * b, v)
-                energy = load(S, c, 8 * c)
-                for a in range(c):  # Cholesky factor, and the first half of the solve
+                for a in range(c + 1):  # Cholesky factor; the last row is solved with it
                     for b in range(a):
-                        v = kappa * load(S, a, 8 * b)
+                        v = (kappa if a < c else one) * load(S, a, 8 * b)
                         for q in range(b):
                             v = v - load(S, a, 8 * q) * load(S, b, 8 * q)
                         store(S, a, 8 * b, v / load(S, b, 8 * b))
-                    v = one + kappa * load(S, a, 8 * a)
+                    z = splat(0.0)
                     for q in range(a):
-                        v = v - load(S, a, 8 * q) * load(S, a, 8 * q)
-                    v = greater(v, one)
-                    product = product * v
-                    if (r + a + 1) % every == 0:
-                        size, product = size + logarithm(product), one
-                    store(S, a, 8 * a, root(v))
-                    v = load(S, a, 8 * c)
-                    for q in range(a):
-                        v = v - load(S, a, 8 * q) * load(S, q, 8 * c)
-                    store(S, a, 8 * c, v / load(S, a, 8 * a))
+                        z = z + load(S, a, 8 * q) * load(S, a, 8 * q)
+                    if a < c:
+                        v = greater(one + kappa * load(S, a, 8 * a) - z, one)
+                        product = product * v
+                        if (r + a + 1) % every == 0:
+                            size, product = size + logarithm(product), one
+                        store(S, a, 8 * a, root(v))
+                energy = load(S, c, 8 * c)
                 if n > d:
-                    for a in range(c - 1, -1, -1):
-                        v = load(S, a, 8 * c)
-                        for q in range(a + 1, c):
-                            v = v - load(S, q, 8 * a) * load(S, q, 8 * c)
-                        v = v / load(S, a, 8 * a)
-                        store(S, a, 8 * c, v)
-                        energy = energy - kappa * v * load(S, c, 8 * a)
-                    energy = splat(squares[k]) - energy
+                    energy = splat(squares[k]) - (shift * energy + kappa * z)
                 else:
-                    for a in range(c):
-                        v = load(S, a, 8 * c)
-                        energy = energy - kappa * v * v
+                    energy = energy - kappa * z
                 size = size + logarithm(product)
                 energy = logarithm(greater(energy, splat(floor[k])))
                 store(likely, g, load(prior, g) - splat(0.5) * (splat(dof[k]) * energy + size))

@@ -970,7 +970,7 @@ class _Squares(_Block):
         out = np.empty((len(self.support), len(floors)))
         rooms = (
             np.zeros((R, B)), *np.zeros((2, R, C)), np.zeros((R, C, LANES)),
-            np.zeros((C, LANES * C)), *np.empty((3, R, LANES)), np.empty(C), np.empty(len(snr)),
+            np.zeros((C, LANES * C)), *np.empty((3, R, LANES)), np.empty(len(snr)),
         )  # fmt: skip
         for k, ends, _, K, T, _, flat in self._spectra(self.weight, response, False):
             own = self.support[k].astype(float)
