@@ -957,11 +957,12 @@ class _Squares(_Block):
         prior = np.pad(prior, (0, more), constant_values=-np.inf)
         P = np.empty((0, B))
         if self.sizes.min() <= d:
+            raw = self._raw()
             if self.by_task is None:
                 panels = map(np.ascontiguousarray, np.split(basis, B // LANES, axis=1))
-                P = np.hstack([_products(*self._raw(), panel, panel[None]) for panel in panels])
+                P = np.hstack([_products(*raw, panel, panel[None]) for panel in panels])
             else:
-                P = _products(*self._raw(), basis, None, self.by_task)
+                P = _products(*raw, basis, None, self.by_task)
             if self.centre:
                 sums = np.add.reduceat(self.weight[:, None] * P, self.offsets[:-1], axis=0)
                 P -= np.repeat(sums / self.sums[:, None], self.sizes, axis=0)
