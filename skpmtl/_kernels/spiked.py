@@ -136,14 +136,14 @@ def spiked_evidences(
                         for i in range(r):
                             block = block + along(W, i, a) * load(Z, i, b, 0)
                         store4(S, a, 8 * b, block)
-                for b in range(c + 1):
-                    v = splat(0.0)
+                for b in range(0, c + 1, 4):  # u and y' H^-1 y, into the last row of Z
+                    block = splat4(0.0)
                     for i in range(r):
-                        v = v + same(y, i) * load(Z, i, b, 0)
-                    store(S, c, 8 * b, v)
+                        block = block + same(y, i) * load4(Z, i, b, 0)
+                    store4(Z, r, b, 0, block)
                 for a in range(c + 1):  # Cholesky factor; the last row is solved with it
                     for b in range(a):
-                        v = (kappa if a < c else one) * load(S, a, 8 * b)
+                        v = kappa * load(S, a, 8 * b) if a < c else load(Z, r, b, 0)
                         for q in range(b):
                             v = v - load(S, a, 8 * q) * load(S, b, 8 * q)
                         store(S, a, 8 * b, v / load(S, b, 8 * b))
@@ -156,7 +156,7 @@ def spiked_evidences(
                         if (r + a + 1) % every == 0:
                             size, product = size + logarithm(product), one
                         store(S, a, 8 * a, root(v))
-                energy = load(S, c, 8 * c)
+                energy = load(Z, r, c, 0)
                 if n > d:
                     energy = splat(squares[k]) - (shift * energy + kappa * z)
                 else:
