@@ -76,8 +76,9 @@ class Evidence:
 
     @cached_property
     def units(self):
-        """Lengths of the models of real targets that `around` 0 gives, (n_tasks,)."""
+        """Lengths of the models that `around` 0 gives, of all classes together, (n_tasks,)."""
         W = self.around(None, self.prior_scales, _LOOSE)[0]
+        W = W.reshape(len(W), -1)
         with np.errstate(over="ignore"):
             found = np.sqrt(np.einsum("kj,kj->k", W, W))
         return np.where(np.isfinite(found), found, 0.0)
@@ -91,8 +92,9 @@ class Evidence:
         """From a centre to models around it, (n_tasks, d) or (n_tasks, C, d); in own units."""
         if not self.own_units:
             return self.around(centre, self.prior_scales, _LOOSE)[0] - centre
-        centres, unit = self.units[:, None] * centre, self.units[:, None]
+        centres = np.multiply.outer(self.units, centre)
         D = self.around(centres, self.prior_scales, _LOOSE)[0] - centres
+        unit = _like(self.units, D)
         return np.divide(D, unit, out=np.zeros_like(D), where=unit > 0.0)
 
     def shares(self, structures):
@@ -219,8 +221,7 @@ class Evidence:
         for s, share in zip(structures, p.T, strict=True):
             kappa = two_scales(self._penalised(s)) / np.maximum(self._found(s)[4], 1e-300)[:, None]
             share = np.repeat(0.5 * np.nan_to_num(share)[:, None], 2, axis=1)
-            centre = s.centre if s.centre.any() else None
-            priors.append(ClassPriors(share, kappa, s.moment, centre))
+            priors.append(ClassPriors(share, kappa, s.moment, self._centre(s)))
         return priors
 
     def directed(self, structures, about_centre):
@@ -256,7 +257,7 @@ class Evidence:
         if not structure.centre.any():
             return None
         if self.own_units:
-            return self.units[:, None] * structure.centre
+            return np.multiply.outer(self.units, structure.centre)
         return structure.centre if self.own_centres is None else self.own_centres
 
     def _key(self, structure):

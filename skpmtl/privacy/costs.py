@@ -66,7 +66,9 @@ def epsilon_of_pure(report, epsilons):
     if size:
         # The releases of one record, and the group lemma with the delta that belongs to it.
         x = report.epsilon
-        delta = report.delta * math.expm1(x / size) / math.expm1(x)
+        # Of expm1(x / size) / expm1(x), which overflows before its logarithm does.
+        log = x / size - x + math.log(-math.expm1(-x / size)) - math.log(-math.expm1(-x))
+        delta = report.delta * math.exp(log)
         spent = min(spent, size * pure_epsilon(np.array(epsilons) / size, delta))
     return spent
 

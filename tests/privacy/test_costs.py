@@ -100,6 +100,8 @@ def test_groups_of_records(epsilon):
     assert epsilon_of_pure(given, epsilons) == pytest.approx(whole)
     given = report(notes={"group": 4}, public_inputs={"max_task_rows": size}, delta=0.0)
     assert epsilon_of_pure(given, [0.1, 0.2]) == pytest.approx(0.3)
+    given.epsilon = 1e4  # e^x is no number
+    assert epsilon_of_pure(given, [0.1, 0.2]) == pytest.approx(0.3)
 
 
 def test_a_search_costs_what_its_dearest_trial_does():

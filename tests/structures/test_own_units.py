@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import LocalOnly, PrivateMeanRegMTL, PrivateMTL, load_billboard, save_billboard
+from skpmtl import (
+    LocalOnly,
+    PrivateMeanRegMTL,
+    PrivateMTL,
+    PrivateMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
 from skpmtl.engine.billboard import Structure
 from skpmtl.engine.curator import _size
 from skpmtl.engine.evidence import Evidence
@@ -147,3 +154,21 @@ def test_intervals_are_about_centres_in_own_units():
     mean, std = plain.predict(X, task=task, return_std=True)
     inside = np.abs(y - mean) <= 1.645 * std
     assert 0.84 <= inside.mean() <= 0.97
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_classes_have_units_where_slopes_of_tasks_differ_by_orders_of_magnitude(n_classes):
+    rng = np.random.default_rng(0)
+    task, new = np.repeat(np.arange(M), 30), np.repeat(np.arange(M), 50)
+    X, Z = rng.normal(size=(len(task), D)), rng.normal(size=(len(new), D))
+    W = 2.0 * rng.normal(size=(D, n_classes))
+    y, wanted = (np.argmax(A @ W + rng.gumbel(size=(len(A), n_classes)), axis=1) for A in (X, Z))
+    settings = {"structure": "mean", "levels": "free", "epsilon": 300.0, "tasks": range(M)}
+    settings |= {"random_state": 0}
+    est = PrivateMTLClassifier(**settings, classes=range(n_classes), uncertainty=True)
+    est.fit(X / UNITS[task, None], y, task=task)
+    assert est.billboard_.own_units
+    score = est.score(Z / UNITS[new, None], wanted, task=new)
+    plain = PrivateMTLClassifier(**settings, classes=range(n_classes)).fit(X, y, task=task)
+    assert score > plain.score(Z, wanted, task=new) - 0.02
+    assert np.isfinite(est.predict_proba(Z / UNITS[new, None], task=new)).all()
