@@ -28,7 +28,7 @@ from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance: a multiple of `LANES`, which
 # kernels process at a time.
-SNR = np.logspace(-3.5, 4, 16)
+SNR = np.logspace(-2.5, 5, 16)
 # Public range of votes on log10(snr), for squared and logistic loss, and the spread of the tasks
 # around their released centre.
 VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}

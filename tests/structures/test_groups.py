@@ -266,7 +266,7 @@ def with_log_loss(loss, weights=True):
 def test_the_evidence_of_an_expansion_is_that_of_laplace(loss):
     """About the mode of one prior: the mode is that of the next step, and the evidence
     -loss - rho |w - c|^2 / 2 - log det (I + H / rho) / 2, H of the curvatures there."""
-    table, s = with_log_loss(loss), 8
+    table, s = with_log_loss(loss), 6
     datafit = LOGISTIC if loss == "classes" else POISSON
     c = 0.3 * np.random.default_rng(9).normal(size=6)
     settings, prior = {"fit_intercept": True}, np.full((1, len(SNR)), -1e9)
