@@ -184,20 +184,21 @@ class Evidence:
         return local.solve(root, best_scale(self._penalised(structure), level), tol)
 
     def _averages(self, structure):
-        return self._found(structure)[0].average(*self._priors(structure))[1:]
+        root, kappa, weights, trust = self._priors(structure)
+        return self._found(structure)[0].average(root, kappa, weights, trust=trust)[1:]
 
     def _priors(self, structure):
         """What the average over the scales of a structure takes; see `LocalModels.average`.
 
-        -> root, kappa, log weights, width, trust
+        -> root, kappa, log weights, trust
         """
         root = self._found(structure)[1]
         if structure.name == "alone":
             penalty = self._penalty(structure)
             lone = np.log(lone_weight(self.n_tasks, self.table.support))
             weights = np.column_stack([lone, np.tile(-0.5 * penalty, (len(lone), 1))])
-            return root, self.lone_scale, weights, None, 1.0
-        return root, None, -0.5 * self._penalised(structure), None, 0.0
+            return root, self.lone_scale, weights, 1.0
+        return root, None, -0.5 * self._penalised(structure), 0.0
 
     def moments(self, structures, sums):
         """`Moments` of the slopes of which `models` gives the means, of real targets.
@@ -207,7 +208,7 @@ class Evidence:
         """
         found = []
         for s in structures:
-            root, kappa, weights, _, trust = self._priors(s)
+            root, kappa, weights, trust = self._priors(s)
             centre = self._centre(s)
             found.append(moments(sums, Priors(root, weights, kappa, trust=trust, centre=centre)))
         good = np.stack([np.isfinite(part.evidence) for part in found])

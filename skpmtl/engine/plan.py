@@ -113,9 +113,9 @@ class StructurePlan(Plan):
     share may depend on earlier releases: in the share "main" either the rounds of the mean or a
     second moment, in others about which structures and bounds, or nothing at all. In each case the
     share is a mechanism that is mu_i-GDP for every outcome y of the shares before: a Gaussian
-    release whose noise is its sensitivity over mu_i, both of which may depend on y; or T such
-    rounds with mu_i / sqrt(T) each, which are mu_i-GDP together, T being public; or nothing, which
-    is 0-GDP. This is the premise of adaptive composition of Gaussian differential privacy (Dong,
+    release with noise of its sensitivity over mu_i, where both may depend on y; or T such rounds
+    with mu_i / sqrt(T) each and T public, which are mu_i-GDP together; or nothing, which is 0-GDP.
+    This is the premise of adaptive composition of Gaussian differential privacy (Dong,
     Roth and Su 2022, Theorem 4 and Corollary 2: if M_i(., y) is mu_i-GDP for every y, then
     (M_1, ..., M_n) is sqrt(sum mu_i^2)-GDP). The budgets do not depend on y, so that no theorem on
     filters or odometers, for adaptively chosen budgets, is needed. A share that is not used is not

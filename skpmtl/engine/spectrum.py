@@ -27,7 +27,7 @@ PRIOR_OF_STEPS = np.where(
     STEPS > 0, -0.5 * (np.log(np.maximum(STEPS, 0.02) / 0.75) / 0.9) ** 2, -3.0
 )
 PRIOR_OF_NEW = np.where(WEIGHTS_OF_NEW > 0, -1.0, 0.0)
-# Of rivals, each of which has a shape of its own, that a task's rows are reduced under.
+# Rivals have fewer floors: for each of these priors the rows of all tasks are reduced anew.
 RIVAL_FLOORS, PRIOR_OF_RIVALS = FLOORS[::2], PRIOR_OF_FLOORS[::2]
 
 

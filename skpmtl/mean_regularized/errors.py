@@ -15,10 +15,10 @@ noise is
 
     sum_t sd_t^2 prod_(u > t) (1 - .85 J_j E dpsi_j / dD_j at C_u)^2,
 
-where .85 allows for correlated columns, most directions of which show less than a diagonal says,
-and the way that the product over all rounds leaves is counted as an error, too. What is read of
-the lengths is uncertain itself: intervals are those of a t distribution, whose degrees of freedom
-are 2 over the variance of the logarithm of the squared error (Satterthwaite).
+where .85 allows for correlated columns: in most of their directions an update shows less of a
+deviation than the diagonal. The way that the product over all rounds leaves is an error, too. What
+is read of the lengths is uncertain itself: intervals are those of a t distribution, whose degrees
+of freedom are 2 over the variance of the logarithm of the squared error (Satterthwaite).
 """
 
 import math
