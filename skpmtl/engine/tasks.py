@@ -20,9 +20,25 @@ from .spectrum import in_blocks
 from .votes import differences_of, evidences
 
 
-class AnswersOnLevels:
-    """Mixin of task sides with `levels`, the `TaskLevels` of their tasks, and with
-    ``_errors(billboard)``, slopes and squared errors under a billboard."""
+class AnswersAlike:
+    """What task sides of several structures and of one prior answer alike: about levels, and about
+    priors of real targets on evidence.
+
+    Mixin of classes with `table`, `fit_intercept`, `levels`, the `TaskLevels` of their tasks, and
+    ``_errors(billboard)``, slopes and squared errors under a billboard.
+    """
+
+    def _evidence(self, public):
+        priors = public["priors"], public["snr_centre"]
+        return differences_of(evidences(self.table, *priors, self.fit_intercept))
+
+    def _block(self, public):
+        scale = VotedScale(public["snr_centre"], public["snr_spread"])
+        penalty = weak_penalty(False) + scale.penalty
+        prior = np.tile(-0.5 * penalty, (self.table.n_tasks, 1))
+        local = LocalModels(self.table, fit_intercept=self.fit_intercept)
+        W = local.average(root_of(public["moment"]), None, prior)[1]
+        return in_blocks(W @ public["basis"], public["rank"])
 
     def _window(self, public):
         return octave_of(self.levels.targets)
@@ -41,7 +57,7 @@ class AnswersOnLevels:
         return self.levels.spreads(*self._errors(public["billboard"]), public["level"])
 
 
-class StructureTaskSide(AnswersOnLevels, TaskSide):
+class StructureTaskSide(AnswersAlike, TaskSide):
     """The task side for the tasks of a table.
 
     An answer follows from the query and the rows; what is kept is kept for speed. `n_tasks` is that
@@ -240,18 +256,6 @@ class StructureTaskSide(AnswersOnLevels, TaskSide):
         with np.errstate(invalid="ignore"):
             differences = np.stack([np.logaddexp(A, B) - np.log(2.0) - C, A - B], axis=1)
         return np.clip(np.nan_to_num(differences), -1.0, 1.0)
-
-    def _evidence(self, public):
-        priors = public["priors"], public["snr_centre"]
-        return differences_of(evidences(self.table, *priors, self.fit_intercept))
-
-    def _block(self, public):
-        scale = VotedScale(public["snr_centre"], public["snr_spread"])
-        penalty = weak_penalty(False) + scale.penalty
-        prior = np.tile(-0.5 * penalty, (self.table.n_tasks, 1))
-        local = LocalModels(self.table, fit_intercept=self.fit_intercept)
-        W = local.average(root_of(public["moment"]), None, prior)[1]
-        return in_blocks(W @ public["basis"], public["rank"])
 
     def _reach(self, public):
         return self.members.reaches(public)

@@ -4,15 +4,13 @@ import numpy as np
 
 from ..engine.levels import TaskLevels
 from ..engine.residuals import shares_of
-from ..engine.spectrum import in_blocks
-from ..engine.tasks import AnswersOnLevels
-from ..engine.votes import differences_of, evidences
+from ..engine.tasks import AnswersAlike
 from ..exchange.billboard import Personal
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
 from ..local.prior import SNR, LocalModels, VotedScale, best_scale, weak_penalty
 from ..privacy.mechanisms import clip_rows
-from ..privacy.moments import directions, root_of
+from ..privacy.moments import directions
 from ..rounds.tasks import RoundsTaskSide
 from .billboard import about
 
@@ -67,7 +65,7 @@ class PriorTaskSide(TaskSide):
         return W if self.local.centre is None else W - self.local.centre
 
 
-class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
+class LevelTaskSide(AnswersAlike, PriorTaskSide):
     """The task side of `release_prior` with votes on evidence, and then of `release_level`.
 
     `table` is as it was given; `local` has differences to the public initial model.
@@ -93,19 +91,14 @@ class LevelTaskSide(AnswersOnLevels, PriorTaskSide):
         return query.combine(self.contributions(query))
 
     @property
+    def table(self):
+        return self.local.table
+
+    @property
     def levels(self):
         if self._levels is None:
-            self._levels = TaskLevels(self.local.table)
+            self._levels = TaskLevels(self.table)
         return self._levels
-
-    def _evidence(self, public):
-        priors = public["priors"], public["snr_centre"]
-        return differences_of(evidences(self.local.table, *priors, self.fit_intercept))
-
-    def _block(self, public):
-        root = root_of(public["moment"])
-        W = self._models({**public, "root": root}, *self._criteria(root))
-        return in_blocks(W @ public["basis"], public["rank"])
 
     def _level(self, public):
         middle, unit = public["middle"], public["unit"]
