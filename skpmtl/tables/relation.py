@@ -147,8 +147,9 @@ class Relation(Public):
         n, r = len(self.tasks), len(self.names)
         if r < 1 or not 0 < self.leverage <= 1.0 + 1e-9 or self.n_fitted < 1:
             raise ValueError("its relation has no columns, tasks or leverage")
-        if len(set(self.tasks)) != n or {type(task) for task in self.tasks} - {int, str}:
-            raise ValueError("tasks of its relation must be different integers or strings")
+        kinds = {type(task) for task in self.tasks}
+        if len(set(self.tasks)) != n or kinds not in ({int}, {str}):
+            raise ValueError("tasks of its relation must be different integers, or strings")
         if any(not isinstance(name, str) for name in self.names):
             raise ValueError("columns of its relation must have names")
         yield "covariates of the relation", self.covariates, [(n, r)]

@@ -223,8 +223,9 @@ def rows_of(offsets, tasks):
 
 
 def table_of(table, tasks):
-    """The table of the tasks at these positions, with their rows alone."""
+    """The table of the tasks at these positions, with their rows alone; the others are absent."""
     rows, ends = rows_of(table.offsets, tasks)
+    labels = table.tasks[tasks]
     if len(rows) and (np.diff(rows) == 1).all():
         rows = slice(rows[0], rows[-1] + 1)
     own = {"X": table.X[rows]} if table.rows is None else {"rows": table.rows[rows]}
@@ -235,8 +236,9 @@ def table_of(table, tasks):
     if table.base is not None:
         own["base"] = table.base[rows]
     return replace(
-        table, y=table.y[rows], offsets=ends, tasks=table.tasks[tasks], order=None, absent=(), **own
-    )
+        table, y=table.y[rows], offsets=ends, tasks=labels, order=None,
+        absent=np.setdiff1d(table.everybody, labels, assume_unique=True), **own,
+    )  # fmt: skip
 
 
 def by_code(codes):

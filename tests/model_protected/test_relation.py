@@ -1,5 +1,7 @@
 """relation= of model-protected learning: priors about centres from public covariates."""
 
+import json
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -9,6 +11,8 @@ from skpmtl import (
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PublishedMPMTLLowRank,
+    load_billboard,
+    save_billboard,
 )
 from skpmtl.local.prior import LocalModels
 from skpmtl.privacy import gdp_mu
@@ -156,3 +160,20 @@ def test_what_does_not_go_together(options, message):
     with pytest.raises(ValueError, match=message):
         est.fit(X, y, task=task)
     assert not hasattr(est, "coef_")
+
+
+def test_a_file_with_ids_of_two_kinds_is_refused(tmp_path):
+    """Strings have no place among sorted integers, which `personalize` looks tasks up in."""
+    X, y, task, Z, _, _ = related()
+    est = MPMTLLowRank(epsilon=None, relation=covariates(Z)).fit(X, y, task=task)
+    save_billboard(est, tmp_path / "whole")
+    with np.load(tmp_path / "whole") as archive:
+        arrays = dict(archive)
+    text = arrays.pop("header").tobytes().decode()
+    first, mixed = (json.dumps(list(range(M)))[:9], json.dumps(["a", *range(1, M)])[:11])
+    assert text.count(first) == 1
+    header = np.frombuffer(text.replace(first, mixed).encode(), np.uint8)
+    with open(tmp_path / "mixed", "wb") as stream:
+        np.savez(stream, header=header, **arrays)
+    with pytest.raises(ValueError, match="different integers, or strings"):
+        load_billboard(tmp_path / "mixed")

@@ -18,9 +18,10 @@ from sklearn.preprocessing import StandardScaler
 
 from skpmtl import PrivateMeanRegMTL
 from skpmtl.local.centred import CentredTasks, Problem
+from skpmtl.local.grams import are_called
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
-from skpmtl.tables.table import SingleTaskWarning, TaskTable
+from skpmtl.tables.table import SingleTaskWarning, TaskTable, table_of
 from tests.helpers.tiny_ridge import TinyRidge
 
 
@@ -541,3 +542,13 @@ def test_other_layouts_cost_one_copy(layout, shape, tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < (0.0 if layout in ("sorted", "map") else size) + 0.4 * size
+
+
+def test_tasks_of_a_part_are_worked_on_as_in_the_whole():
+    """Else whether a task is among them would move the last bits of the others."""
+    X, ends = np.zeros((600, 3)), np.arange(601)
+    table = TaskTable(X, X[:, 0], ends, ends[:600], absent=np.array([700]))
+    part = table_of(table, np.array([3, 590]))
+    assert part.tasks.tolist() == [3, 590]
+    assert_array_equal(part.everybody, table.everybody)
+    assert are_called(part, 3) == are_called(table, 3) is False
