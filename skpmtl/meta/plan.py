@@ -553,7 +553,11 @@ _RECORD = (
     "the tasks, the number of rows of every task, the features and the classes are public",
     "every fine-tuned model stays with its task",
 )
-_LOCAL = ("every task adds its noise itself: nobody else is trusted", PUBLIC_LISTS, *_RECORD[2:])
+_LOCAL = (
+    "every task adds its noise itself: nobody else is trusted",
+    f"{PUBLIC_LISTS}, and so is which tasks have rows: one without any sends nothing",
+    *_RECORD[2:],
+)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -24,6 +24,7 @@ _ROWS = (
 )  # fmt: skip
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
+_OF_TASKS = ("record-level DP (task-global)", "local DP per task")  # which add the noise
 # Stays with its task, is compared elsewhere, or is how far a generator is.
 _OWN = {"models_", "_idle_", "_skl_callbacks", "random_state"}
 _TOLERANCE = 1e-9
@@ -90,7 +91,8 @@ def replay(estimator, data, neighbour, n_fits=None):
     if first.error is not None:
         raise first.error
     report = first.fitted.privacy_
-    changed, n_rows, positions = changed_tasks(estimator, data, neighbour)
+    silent = report.guarantee in _OF_TASKS
+    changed, n_rows, positions = changed_tasks(estimator, data, neighbour, silent)
     second = observed_fit(estimator, neighbour, first.tape)
     failures, worst = list(_unstated(report, first.tape)), (np.nan, np.nan)
     if not failures:
@@ -179,8 +181,11 @@ def _budget_shares(report, model, root):
             )
 
 
-def changed_tasks(estimator, data, neighbour):
-    """Ids of the tasks whose rows or weights differ, in how many rows, and their positions."""
+def changed_tasks(estimator, data, neighbour, silent_without_rows=False):
+    """Ids of the tasks whose rows or weights differ, in how many rows, and their positions.
+
+    Raises ValueError for other tasks or, with `silent_without_rows`, other tasks that have rows.
+    """
     names, tables = list(inspect.signature(estimator.fit).parameters), []
     for given in (data, neighbour):
         reader = clone(estimator)
@@ -197,6 +202,11 @@ def changed_tasks(estimator, data, neighbour):
         raise ValueError(
             "data and neighbour have other tasks, which are public: neighbours differ in the rows "
             "of one task."
+        )
+    if silent_without_rows and not np.array_equal(*(table.tasks for table in tables)):
+        raise ValueError(
+            "data and neighbour have other tasks with rows, which are public here: a task without "
+            "rows sends nothing where tasks add their noise themselves."
         )
     changed, positions, n_rows = [], [], 0
     for position, task in enumerate(everybody[0].tolist()):

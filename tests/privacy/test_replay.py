@@ -286,6 +286,9 @@ def test_what_cannot_be_replayed():
     data = long_data()
     with pytest.raises(ValueError, match="have other tasks"):
         audit(MPMTLLowRank(), data, [part[data[2] > 0] for part in data], replay=True)
+    listed = DPMetaInit(privacy="local", epsilon=8.0, delta=1e-2, tasks=np.unique(data[2]))
+    with pytest.raises(ValueError, match="other tasks with rows, which are public here"):
+        audit(listed, data, [part[data[2] > 0] for part in data], replay=True)
     with pytest.raises(ValueError, match="needs data and neighbour"):
         audit(MPMTLLowRank(), data, replay=True)
     with pytest.raises(ValueError, match="for estimators"):
