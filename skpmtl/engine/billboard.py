@@ -265,11 +265,11 @@ class StructureBillboard(OfModels):
         if self.init is not None:
             bare = scaled(table, self.column_scale)
             bare = Evidence(bare, self.n_tasks, fit_intercept=fit_intercept)
-            lone = [alone(*self.model_shape)]
-            odds = bare.total(lone) - evidence.total(self.structures)
+            without_init = [alone(*self.model_shape)]
+            odds = bare.total(without_init) - evidence.total(self.structures)
             if self.groups is not None:  # with which its rows are likelier
                 odds = odds - gain(membership)
-            W, b, _ = bare.models(lone)
+            W, b, _ = bare.models(without_init)
             models = averaged(models, (self._of_columns(W), b), odds)
         if classes_posterior:
             priors = None
@@ -324,12 +324,12 @@ class StructureBillboard(OfModels):
         if self.init is None:
             return posterior(unscaled(moments, scale), *noise)
         bare = Evidence(table, self.n_tasks, fit_intercept=fit_intercept)
-        lone = [alone(*self.model_shape)]
-        odds = bare.total(lone) - evidence.total(self.structures)
+        without_init = [alone(*self.model_shape)]
+        odds = bare.total(without_init) - evidence.total(self.structures)
         if self.groups is not None:
             odds = odds - gain(membership)
         p = expit(np.nan_to_num(odds))
-        other = free_intercept(bare.moments(lone, bare_sums), bare_sums)
+        other = free_intercept(bare.moments(without_init, bare_sums), bare_sums)
         noise = mixed_noise(p, own_noise(other, bare_sums, width), noise)
         moments = mixed_moments([shifted(moments, start), other], np.stack([1.0 - p, p]))
         return posterior(unscaled(moments, scale), *noise)

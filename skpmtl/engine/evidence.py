@@ -14,6 +14,7 @@ local and free, and no number depends on another task's rows.
 """
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp
@@ -25,11 +26,11 @@ from ..local.prior import (
     SNR,
     VOTE_RANGE,
     LocalModels,
+    alone_scale,
+    alone_weight,
     best_scale,
     criteria_of,
     even_root,
-    lone_scale,
-    lone_weight,
     weak_penalty,
 )
 from ..privacy.moments import root_of
@@ -42,6 +43,16 @@ _AROUND = {False: -1.0, True: -2.0}
 # Penalty on the distance of an update from its centre, as a part of a task's own curvature.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.005
 _LOOSE = 1e-3  # Newton steps of models of which only the direction counts
+
+
+class Measured(NamedTuple):
+    """What is known of one structure; `criterion` goes without the prior on the scale."""
+
+    local: LocalModels
+    root: np.ndarray
+    scores: np.ndarray  # at the mode
+    criterion: np.ndarray
+    level: np.ndarray
 
 
 class Evidence:
@@ -70,9 +81,9 @@ class Evidence:
         return table.n_features / np.maximum(strength * curvature, 1e-300)
 
     @cached_property
-    def lone_scale(self):
+    def alone_scale(self):
         """Scale of the models of `LocalOnly`, (n_tasks,)."""
-        return lone_scale(self.table, self.fit_intercept)
+        return alone_scale(self.table, self.fit_intercept)
 
     @cached_property
     def units(self):
@@ -128,7 +139,7 @@ class Evidence:
     def short(self, structures):
         """Log evidence of models alone with the prior of the scales of "mean", (n_tasks,)."""
         named = {s.name: s for s in structures}
-        criterion = self._found(named["alone"])[3]
+        criterion = self._measured(named["alone"]).criterion
         return logsumexp(-0.5 * (criterion + self._penalty(named["mean"])), axis=1)
 
     def _logs(self, structures):
@@ -146,7 +157,8 @@ class Evidence:
         """
         low, high = VOTE_RANGE[self.log_loss]
         best = [
-            (self._found(s)[3] + s.centre.any() * self._weak(s)).argmin(axis=1) for s in structures
+            (self._measured(s).criterion + s.centre.any() * self._weak(s)).argmin(axis=1)
+            for s in structures
         ]
         likes = np.clip(np.log10(SNR)[np.stack(best, axis=1)], low, high)
         return (2.0 * likes - low - high) / (high - low)
@@ -179,25 +191,26 @@ class Evidence:
             return W / _like(total, W), b / _like(total, b), energies / total
 
     def _modes(self, structure, tol):
-        local, root, start, _, level = self._found(structure)
-        local._scores[:] = start  # whatever was asked before
-        return local.solve(root, best_scale(self._penalised(structure), level), tol)
+        known = self._measured(structure)
+        known.local._scores[:] = known.scores  # whatever was asked before
+        kappa = best_scale(self._penalised(structure), known.level)
+        return known.local.solve(known.root, kappa, tol)
 
     def _averages(self, structure):
         root, kappa, weights, trust = self._priors(structure)
-        return self._found(structure)[0].average(root, kappa, weights, trust=trust)[1:]
+        return self._measured(structure).local.average(root, kappa, weights, trust=trust)[1:]
 
     def _priors(self, structure):
         """What the average over the scales of a structure takes; see `LocalModels.average`.
 
         -> root, kappa, log weights, trust
         """
-        root = self._found(structure)[1]
+        root = self._measured(structure).root
         if structure.name == "alone":
             penalty = self._penalty(structure)
-            lone = np.log(lone_weight(self.n_tasks, self.table.support))
-            weights = np.column_stack([lone, np.tile(-0.5 * penalty, (len(lone), 1))])
-            return root, self.lone_scale, weights, 1.0
+            weight = np.log(alone_weight(self.n_tasks, self.table.support))
+            weights = np.column_stack([weight, np.tile(-0.5 * penalty, (len(weight), 1))])
+            return root, self.alone_scale, weights, 1.0
         return root, None, -0.5 * self._penalised(structure), 0.0
 
     def moments(self, structures, sums):
@@ -220,7 +233,10 @@ class Evidence:
         """Priors of models of classes, of these structures at two scales each."""
         p, priors = self.shares(structures), []
         for s, share in zip(structures, p.T, strict=True):
-            kappa = two_scales(self._penalised(s)) / np.maximum(self._found(s)[4], 1e-300)[:, None]
+            kappa = (
+                two_scales(self._penalised(s))
+                / np.maximum(self._measured(s).level, 1e-300)[:, None]
+            )
             share = np.repeat(0.5 * np.nan_to_num(share)[:, None], 2, axis=1)
             priors.append(ClassPriors(share, kappa, s.moment, self._centre(s)))
         return priors
@@ -236,7 +252,7 @@ class Evidence:
 
     def _penalised(self, structure):
         """Criteria with the prior on the scales, (n_tasks, len(SNR))."""
-        return self._found(structure)[3] + self._penalty(structure)
+        return self._measured(structure).criterion + self._penalty(structure)
 
     def _weak(self, structure):
         """The weak prior on the scales: differences to a centre are shorter than models."""
@@ -244,7 +260,7 @@ class Evidence:
         if structure.centre.any():
             weak = 0.5 * (np.log10(SNR) - _AROUND[self.log_loss]) ** 2
         if self.table.loss == "poisson":
-            weak = weak + self._found(structure)[0].restraint
+            weak = weak + self._measured(structure).local.restraint
         return weak
 
     def _penalty(self, structure):
@@ -264,8 +280,7 @@ class Evidence:
     def _key(self, structure):
         return self.own_units, structure.centre.tobytes(), structure.moment.tobytes()
 
-    def _found(self, structure):
-        """-> LocalModels, root, scores at the mode, criterion without prior on the scale, level"""
+    def _measured(self, structure):
         self._measure([structure])
         return self._known[self._key(structure)]
 
@@ -297,7 +312,8 @@ class Evidence:
                 criterion = criterion - weak - local.restraint
                 if self.log_loss:
                     criterion += 0.5 * local.excess()[:, None]
-                self._known[key] = local, root, local._scores.copy(), criterion, level
+                scores = local._scores.copy()
+                self._known[key] = Measured(local, root, scores, criterion, level)
 
 
 def averaged(found, others, odds):

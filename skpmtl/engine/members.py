@@ -103,9 +103,9 @@ class Members:
         slopes, evidences = self.bare(structures), []
         for groups, logs in zip(candidates, self._parts(structures, candidates), strict=True):
             own, pooled = self._of_levels(structures, groups, billboard.level)
-            lone = slopes + pooled
-            evidences += [lone] if bare and not evidences else []
-            evidences.append(np.logaddexp(_IN + logsumexp(logs + own, axis=1), _OUT + lone))
+            ungrouped = slopes + pooled
+            evidences += [ungrouped] if bare and not evidences else []
+            evidences.append(np.logaddexp(_IN + logsumexp(logs + own, axis=1), _OUT + ungrouped))
         return np.stack(evidences, axis=1)
 
     def _parts(self, structures, candidates):
@@ -146,7 +146,11 @@ class Members:
         """
         structures, level = billboard.structures, billboard.level
         own, pooled = self._of_levels(structures, groups, level)
-        lone, K, m = self.bare(structures) + pooled + _OUT, len(groups.counts), self.table.n_tasks
+        ungrouped, K, m = (
+            self.bare(structures) + pooled + _OUT,
+            len(groups.counts),
+            self.table.n_tasks,
+        )
         of_slopes, of_levels = parts_of_vector(groups)
         W, _, local = self._under(structures)
         away = np.zeros((m, K))
@@ -159,7 +163,7 @@ class Members:
 
         def send(tasks, logs, D):
             logs = logs + own[tasks] + groups.log_weights + _IN
-            logs = np.column_stack([logs, lone[tasks]])
+            logs = np.column_stack([logs, ungrouped[tasks]])
             r = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))[:, :-1]
             x = np.zeros((len(tasks), MOST_GROUPS, self.table.n_features + 2))
             x[:, :K, 0] = r

@@ -48,7 +48,7 @@ _POISSON_ROWS = 4.0  # that count for a variance of counts like the mean, beside
 _LOOSE = 1e-3  # Newton steps of models from which dispersions are taken
 _SEARCHED_STEPS, _HALVINGS = 100, 30
 _SINGLE_STRENGTH, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
-_LONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
+_ALONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
 _criteria = WeakKeyDictionary()
@@ -985,7 +985,7 @@ class _Squares(_Block):
         return out
 
 
-def lone_scale(table, fit_intercept):
+def alone_scale(table, fit_intercept):
     """kappa with which the even prior, M = I / d, gives the models of `LocalOnly`.
 
     Its strength is half the smoothness of a task's mean loss, over the number of its rows; of
@@ -1021,13 +1021,13 @@ def mixed(found):
     )
 
 
-def lone_weight(n_tasks, sizes):
+def alone_weight(n_tasks, sizes):
     """Public prior weight of going alone, against 1 for all that was released together.
 
     More where few tasks shaped the release, and in tasks of few rows, which determine scales
     poorly.
     """
-    return _LONE_WEIGHT + _FEW_TASKS / n_tasks + 1.0 / np.maximum(sizes, 1)
+    return _ALONE_WEIGHT + _FEW_TASKS / n_tasks + 1.0 / np.maximum(sizes, 1)
 
 
 def best_scale(criterion, level):
@@ -1089,7 +1089,7 @@ def tempered(table, fit_intercept):
     """
     if table.loss != "poisson" or table.n_classes or table.weights is not None:
         return table
-    root, kappa = even_root(table.n_features), lone_scale(table, fit_intercept)
+    root, kappa = even_root(table.n_features), alone_scale(table, fit_intercept)
     with np.errstate(all="ignore"):
         local = LocalModels(table, fit_intercept=fit_intercept)
         local.solve(root, kappa, _LOOSE)

@@ -81,28 +81,28 @@ class PersonalModels:
         # Tasks of their own units multiply the centre by them.
         self._unit = lengths(self.centred) if billboard.own_units else np.ones(table.n_tasks)
         self._hold, self._strength = float(billboard.problem.ridge), self._own_strengths()
-        self._candidates, self._lone, self._stored = None, None, None
-        self._shares = {}  # of the priors of classes, by whether they are `_lone`
+        self._candidates, self._bare, self._stored = None, None, None
+        self._shares = {}  # of the priors of classes, by whether they are `_bare`
         self.share = self._unit.copy()  # of the centre, around which a model is solved for
         self.share_of_init = np.ones(table.n_tasks)
         if billboard.personalization == "mean-reg":
             self.share *= share_of_centre(self._strength, self._hold)
             if isinstance(billboard.problem.lam, str) and billboard.problem.lam == "auto":
-                around, lone = self.centred.own_strength, self.centred.single_strength
+                around, single = self.centred.own_strength, self.centred.single_strength
                 alone_weight = self._alone_weights()
                 reaches = billboard.reaches if self.centres.any() else ()
                 if self.problem.loss == "squared":
                     # Alone a task has its own strength, or any: as where nothing was released.
                     reaches = *reaches, (0.0, alone_weight)
-                    self._candidates = Candidates(around, alone_weight, reaches, self._hold, lone)
+                    self._candidates = Candidates(around, alone_weight, reaches, self._hold, single)
                 elif self.problem.loss == "poisson":
                     self._candidates = alone_weight, reaches
                 else:
-                    around = around + _FEW_ROWS * lone
+                    around = around + _FEW_ROWS * single
                     given = alone_weight, reaches, self._hold
                     self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
                 if billboard.init is not None:  # which may be a bad one
-                    self._lone = self._without_init(around, lone)
+                    self._bare = self._without_init(around, single)
         if self.dense:
             self.coef = self._dense(everybody)
             return
@@ -120,12 +120,12 @@ class PersonalModels:
         else:
             self.intercept[:] = 0.0
         if self._stored is not None:
-            self.centred = self._given = self._lone = None
+            self.centred = self._given = self._bare = None
 
     def posterior(self, width=None):
         """`skpmtl.local.posterior.Posterior` of all tasks, of squared loss."""
         problem, start = self.problem, self.billboard.init
-        one, other = self._candidates, None if self._lone is None else self._lone[1]
+        one, other = self._candidates, None if self._bare is None else self._bare[1]
         if one is None:
             one = Candidates.one(self._strength, self._hold)
         sums = bare = TaskSums(self._given, problem.fit_intercept)
@@ -158,23 +158,23 @@ class PersonalModels:
             shares = np.ones(around.prior.shape)
         which = billboard.shaped(self.centres)[self.which]
         reach = around.reach * self._unit[:, None]
-        part = 1.0 if self._lone is None else self.share_of_init[:, None]
+        part = 1.0 if self._bare is None else self.share_of_init[:, None]
         priors = [ClassPriors(part * shares, scale / around.strength, None, which, reach)]
         W, b = self.coef, self.intercept if len(self.shape) == 2 else self.intercept[:, 0]
         if init is not None:
             whole = init.coef.reshape(self.shape)
             W, b = W - whole, b - init.intercept.reshape(self.shape[:-1])
-            if self._lone is not None:
-                own = (1.0 - part) * self._shares[True], scale / self._lone[1].strength
+            if self._bare is not None:
+                own = (1.0 - part) * self._shares[True], scale / self._bare[1].strength
                 priors.append(ClassPriors(*own, None, -whole))
         level = free_level if self.problem.fit_intercept else None
         return class_posterior(table, W, b, priors, level)
 
-    def _without_init(self, around, lone):
+    def _without_init(self, around, single):
         """-> tasks around 0, and the priors by which they go without the start"""
         alone_weight = np.full(len(self.which), _NO_INIT)
         if self.problem.loss == "squared":
-            found = Candidates(around, alone_weight, ((0.0, alone_weight),), self._hold, lone)
+            found = Candidates(around, alone_weight, ((0.0, alone_weight),), self._hold, single)
         elif self.problem.loss == "poisson":
             found = alone_weight, ()
         else:
@@ -227,13 +227,13 @@ class PersonalModels:
         if self.billboard.init is None:
             return local
         b = local.b + self.billboard.init.intercept
-        other, _, lone = self._averaged(block, *self._lone)
+        other, _, bare = self._averaged(block, *self._bare)
         part = expit(np.nan_to_num(f - other))
         self.share_of_init[block] = part
         self.share[block] *= part
         each, part = np.repeat(part, np.diff(local.ends)), part[:, None]
-        D = each * local.D + (1.0 - each) * lone.D
-        return replace(local, D=D, b=part * b + (1.0 - part) * lone.b)
+        D = each * local.D + (1.0 - each) * bare.D
+        return replace(local, D=D, b=part * b + (1.0 - part) * bare.b)
 
     def _averaged(self, block, centred, found):
         """-> evidence, shares of the centre, `Local` of a block of tasks with CSR rows
@@ -332,7 +332,7 @@ class PersonalModels:
     def _locals(self, pick):
         """`Local` of the tasks `pick`, block by block."""
         several = 1 if self._candidates is None else 2 * self._candidates.strength.shape[1]
-        several *= 1 + (self._lone is not None)
+        several *= 1 + (self._bare is not None)
         return in_order(self._local, self.centred.blocks(pick, several))
 
     def _solved(self, local):
@@ -391,9 +391,9 @@ class PersonalModels:
             if self.billboard.init is not None:
                 public_init = self.billboard.init
                 found = found[0], W + public_init.coef, b + public_init.intercept
-                lone = self._weighed(*self._lone)
-                self.share_of_init = expit(np.nan_to_num(found[0] - lone[0]))
-                W, b = mixed([found, lone])
+                bare = self._weighed(*self._bare)
+                self.share_of_init = expit(np.nan_to_num(found[0] - bare[0]))
+                W, b = mixed([found, bare])
             self.intercept[:] = b
             return W.reshape(len(W), *self.shape)
         if is_squared(centred) and self.billboard.personalization == "mean-reg":

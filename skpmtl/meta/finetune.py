@@ -41,10 +41,10 @@ from ..local.posterior import (
 from ..local.prior import (
     SNR,
     LocalModels,
+    alone_scale,
     best_scale,
     even_root,
     in_eights,
-    lone_scale,
     scratch,
 )  # fmt: skip
 from ..tables.table import common_scores, padded, read_only, rows_of
@@ -312,7 +312,7 @@ def tuned(
         for (found, models), (_, _, weight) in zip(models_around(tuners), around, strict=True)
     ]
     if loss == "squared":
-        kappa = lone_scale(table, fit_intercept)
+        kappa = alone_scale(table, fit_intercept)
         for centre, prior in _with_free_intercepts(table, starts, fit_intercept, shy, not lost):
             local = LocalModels(table, fit_intercept=fit_intercept, centre=centre)
             found, W, b, _ = local.average(even_root(table.n_features), kappa, prior, _WIDTH)
@@ -350,7 +350,7 @@ def posterior_moments(
         found = moments(joint.less(start), Priors(root, log_weights(at, _SPREAD)))
         found = shifted(found, start)._replace(evidence=found.evidence + weight)
         kinds.append(found if fit_intercept else free_intercept(found, sums))
-    kappa = lone_scale(table, fit_intercept)
+    kappa = alone_scale(table, fit_intercept)
     for centre, prior in _with_free_intercepts(table, starts, fit_intercept, shy, not lost):
         priors = Priors(even_root(d), prior, kappa, centre=centre, width=_WIDTH)
         kinds.append(free_intercept(moments(sums, priors), sums))

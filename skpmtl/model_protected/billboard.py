@@ -29,10 +29,10 @@ from ..local.posterior import (
 from ..local.prior import (
     LocalModels,
     VotedScale,
+    alone_scale,
+    alone_weight,
     best_scale,
     even_root,
-    lone_scale,
-    lone_weight,
     mixed,
     tempered,
     weak_penalty,
@@ -328,8 +328,8 @@ class PriorBillboard(AboutCovariates, OfModels):
         weak = -0.5 * (weak_penalty(False) + penalty)
         scales = np.tile(weak - logsumexp(weak), (m, 1))
         odds = np.log1p(np.exp(-0.5 * _DOUBT))
-        kappa = lone_scale(table, fit_intercept)
-        weight = lone_weight(self.n_tasks, table.support)
+        kappa = alone_scale(table, fit_intercept)
+        weight = alone_weight(self.n_tasks, table.support)
         even = np.column_stack([np.log(weight), scales - odds - 0.5 * _DOUBT])
         roots = even_root(table.n_features), root_of(self.moment)
         return (roots[0], kappa, even), (roots[1], None, scales - odds)

@@ -14,7 +14,7 @@ from skpmtl import (
     DPMetaInitClassifier,
 )
 from skpmtl._kernels.records import MARGIN, clipped_sum, inner_steps, record_norms
-from skpmtl.local.prior import SNR, lone_scale
+from skpmtl.local.prior import SNR, alone_scale
 from skpmtl.meta import finetune
 from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable, read_only
@@ -385,7 +385,7 @@ def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
         fit_intercept=intercept, random_state=437,
     ).fit(X, y, task=task)  # fmt: skip
     # About 2 / smoothness, of which the largest eigenvalue is only nearly found.
-    lone = lone_scale(table_of("real", X, y, task), intercept) / 4
+    lone = alone_scale(table_of("real", X, y, task), intercept) / 4
     broad = 1e4
     flat = np.log(broad * np.sqrt(2 * np.pi) / finetune._WIDTH)
     shares = []
