@@ -8,8 +8,13 @@ import pytest
 import skpmtl
 from skpmtl.exchange import Population
 from skpmtl.model_protected import plan as plans
-from skpmtl.model_protected.plan import LevelPlan, MomentPlan
-from skpmtl.privacy import audit
+from skpmtl.model_protected.plan import (
+    LevelPlan,
+    MomentPlan,
+    n_releases_for,
+    shared_budget,
+)
+from skpmtl.privacy import audit, gdp_mu
 from skpmtl.privacy.tape import Tape
 from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
 from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
@@ -271,3 +276,27 @@ def test_levels_far_from_zero_are_zoomed_into(adjacency, tmp_path):
         est.set_params(random_state=None), (X, y, task), neighbour, replay=True, n_draws=0
     )
     assert found.passed, str(found)
+
+
+def test_number_of_releases_follows_the_signal_over_the_edge():
+    """The edge is sqrt(2 d) for matrices and sqrt(2 log d) for diagonals, at least of two."""
+    assert n_releases_for(100, 8, 0.16, 1.0, False) == (2, pytest.approx(4.0, rel=1e-15))
+    assert n_releases_for(99, 8, 0.16, 1.0, False)[0] == 1
+    assert n_releases_for(100, 8, 0.8, 1.0, False)[0] == 3
+    assert n_releases_for(99, 8, 0.8, 1.0, False)[0] == 2
+    for d, edge in ((50, math.sqrt(2 * math.log(50))), (1, math.sqrt(2 * math.log(2)))):
+        assert n_releases_for(30, d, 0.5, 2.0, True)[1] == pytest.approx(7.5 / edge)
+
+
+def test_further_releases_have_their_share():
+    """Of mu^2 or, without delta, of epsilon; moments divide what is left."""
+    for_moments, extra = shared_budget(
+        "laplace", 2.0, 0.0, np.array([1.0, 3.0]), extra=[0.1, 0.3], method="basic"
+    )
+    assert for_moments == pytest.approx([0.3, 0.9]) and extra == pytest.approx([0.2, 0.6])
+    mu = gdp_mu(2.0, 1e-5)
+    for_moments, extra = shared_budget(
+        "gaussian", 2.0, 1e-5, np.array([3.0, 4.0]), extra=[0.09, 0.27]
+    )
+    assert for_moments == pytest.approx(mu * 0.8 * np.array([0.6, 0.8]))
+    assert extra == pytest.approx(mu * np.sqrt([0.09, 0.27]))

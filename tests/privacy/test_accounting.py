@@ -335,6 +335,9 @@ def test_allocation():
     assert pure_epsilon(epsilons, 1e-5) == pytest.approx(1.0, rel=1e-9)
     assert epsilons[1] / epsilons[0] == pytest.approx(1 / 0.9)
     np.testing.assert_allclose(release_mus(1.0, 4), 0.5, rtol=1e-12)  # equal, unless told
+    epsilons = release_epsilons(1.0, 0.0, 4, "paper-convex")
+    np.testing.assert_allclose(epsilons, 0.25, rtol=1e-12)  # by steps without acceleration
+    assert release_mus(1.0, 4, "paper-convex") == pytest.approx([0.5] * 4)
     extreme = release_mus(1.0, 5000, ("geometric", 0.5))  # 2^5000 does not overflow
     assert compose_gdp(extreme) == pytest.approx(1.0) and (extreme > 0).all()
 

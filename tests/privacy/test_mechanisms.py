@@ -421,6 +421,8 @@ def test_shift_formulas():
         2.0 * (math.sqrt(54) + math.sqrt(2 * math.log(5000)))
     )
     assert gaussian_shift(2.0, 27, 50, 1.5) == pytest.approx(3.0 * math.sqrt(54))
+    edge = 2.0 * math.sqrt(2 * math.log(27))
+    assert diagonal_gaussian_shift(2.0, 27, 50, 1.5) == pytest.approx(1.5 * edge)
     assert laplace_shift(3.0, 27, 50) == pytest.approx(3.0 * math.log(27 * 50 / 0.02))
     for shift in (gaussian_shift, diagonal_gaussian_shift, laplace_shift, wishart_shift):
         assert shift(1.0, 5, 3, 0) == 0.0
