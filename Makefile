@@ -11,6 +11,7 @@
 # make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="--only fits.School")
 # make accuracy-compare REV=COMMIT  the same for accuracy
 # make reproduce   all results of benchmarks/results, a day (ARGS=--stale lists what is out of date)
+# make test-bounds       those of compiled loops, every index of which is checked
 # make test-mutants      small faults put into the package, and the share that tests notice
 # .ci/release  builds a release, and tests it where nothing else is
 # make doc     documentation, in doc/_build/html  make clean      removes what the others made
@@ -25,7 +26,7 @@ ARGS ?=
 WORKERS ?= auto
 
 .PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-rounding \
-  test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce doc lint clean
+  test-bounds test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)
@@ -67,6 +68,11 @@ test-processors: $(VENV)/with-test
 test-rounding: export OMP_NUM_THREADS ?= 1
 test-rounding: $(VENV)/with-test
 	$(BIN)/python -m tests.rounding -q -n $(WORKERS) --maxprocesses 8 --dist worksteal $(ARGS)
+
+# ARGS="tests/kernels" for some of them.
+test-bounds: $(VENV)/with-test
+	$(BIN)/python -m tests.bounds $(ARGS)
+
 # ARGS="--minutes 20 --seed 0 FILES": in copies of the checkout, by two processes.
 test-mutants: $(VENV)/with-test
 	$(BIN)/python -m tests.mutants $(ARGS)

@@ -1,0 +1,80 @@
+"""Tests whose compiled loops check every index: ``python -m tests.bounds [TESTS]``.
+
+numba leaves checks of indices out, and what a loop writes past the end of an array is damage that
+no test has to notice. NUMBA_BOUNDSCHECK has numba put them in; what it lets pass or cannot see is
+checked in addition by this module, a plugin of pytest: an index below 0, which would be counted
+from the end, and the numbers that `skpmtl._runtime.registers` reads and writes without numba. These
+must lie within their row and within the rows of the array.
+
+The code is several times slower, and is kept nowhere: a quarter of an hour for all of `FOLDERS`.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+FOLDERS = [
+    "kernels", "engine", "structures", "mean_regularized", "model_protected", "meta", "solvers",
+    "output_perturbation", "contract/test_tasks_without_rows.py", "contract/test_weights.py",
+    "contract/test_fuzz.py",
+]  # fmt: skip
+# Columns that each access touches; those of four rows are addressed one by one.
+WIDTHS = {
+    "_load": 8, "_store": 8, "_load4": 8, "_store4": 8, "_same": 1, "_down": 1, "_along": 4,
+}  # fmt: skip
+
+
+def check_indices():
+    """Have numba compile all checks into loops, from here on."""
+    from numba.core import cgutils
+    from numba.np import arrayobj
+
+    from skpmtl._runtime import registers
+
+    address, fixed = registers._address, arrayobj.fix_integer_index
+
+    def checked_address(context, builder, kind, array, index, below=0):
+        frame = sys._getframe(1)
+        while frame.f_code.co_name not in WIDTHS:
+            frame = frame.f_back
+        field = context.data_model_manager[kind].get_field_position("shape")
+        shape = cgutils.unpack_tuple(builder, builder.extract_value(array, field))
+        for axis, i in enumerate(index):
+            further = 0
+            if axis == len(index) - 1:
+                further = WIDTHS[frame.f_code.co_name] - 1
+            elif axis == len(index) - 2:
+                further = below
+            last = builder.add(i, i.type(further))
+            cgutils.do_boundscheck(context, builder, i, shape[axis], axis)
+            cgutils.do_boundscheck(context, builder, last, shape[axis], axis)
+        return address(context, builder, kind, array, index, below)
+
+    def checked_index(context, builder, kind, index, size):
+        if kind.signed:
+            whole = context.cast(builder, index, kind, arrayobj.types.intp)
+            cgutils.do_boundscheck(context, builder, whole, size)
+        return fixed(context, builder, kind, index, size)
+
+    registers._address = checked_address
+    arrayobj.fix_integer_index = checked_index
+
+
+def main(arguments):
+    tests = ["-q", "-p", "no:cacheprovider", "-p", "tests.bounds"]
+    chosen = any(not argument.startswith("-") and "test" in argument for argument in arguments)
+    tests += [] if chosen else [f"tests/{name}" for name in FOLDERS]
+    with tempfile.TemporaryDirectory() as cache:
+        environment = os.environ | {
+            "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": cache, "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        command = [sys.executable, "-m", "pytest", *tests, *arguments]
+        return subprocess.run(command, env=environment, cwd=Path(__file__).parents[1]).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
+if __name__ == "tests.bounds" and os.environ.get("NUMBA_BOUNDSCHECK") == "1":
+    check_indices()

@@ -1,0 +1,51 @@
+"""``python -m tests.bounds``: indices that numba lets pass end in an error."""
+
+from tests.helpers.apart import apart
+
+PROGRAM = """
+import numba
+import numpy as np
+
+from skpmtl._runtime.registers import load, load4, store, sum4, total
+from tests.bounds import check_indices
+
+numba.config.BOUNDSCHECK = 1
+check_indices()
+
+@numba.njit
+def number(a, i, j):
+    return a[i, j]
+
+@numba.njit
+def eight(a, i, j):
+    return total(load(a, i, j))
+
+@numba.njit
+def written(a, i, j):
+    store(a, i, j, load(a, 0, 0))
+    return a[i, j]
+
+@numba.njit
+def four(a, i, j):
+    return total(sum4(load4(a, i, j)))
+
+def refused(function, i, j):
+    try:
+        function(a, i, j)
+    except IndexError:
+        return True
+    return False
+
+a = np.ones((6, 12))
+assert [number(a, 5, 11), eight(a, 5, 4), written(a, 5, 4), four(a, 2, 4)] == [1, 8, 1, 32]
+for function, i, j in [
+    (number, 6, 0), (number, 0, 12), (number, 0, -1), (eight, 0, 5), (eight, 6, 0),
+    (written, 1, 5), (written, -1, 0), (four, 3, 0), (four, 2, 5),
+]:
+    assert refused(function, i, j), (function, i, j)
+print("done")
+"""
+
+
+def test_what_lies_past_the_end_is_refused(tmp_path):
+    assert apart(PROGRAM, tmp_path) == "done\n"
