@@ -95,7 +95,7 @@ def test_local_noise_is_for_any_two_data_sets_of_a_task():
     assert classes._step_noise() == pytest.approx(2.0 / mu * math.sqrt(4 * 3))
 
 
-@pytest.mark.parametrize(("most", "group"), [(5, 2), (6, 3), (2, 4), (7, 1)])
+@pytest.mark.parametrize(("most", "group"), [(5, 2), (6, 3), (2, 4), (7, 1), (8, 3)])
 def test_persons_and_groups(most, group):
     """The worst case of a person: whole groups, each in one task, and the rest in another."""
     plan = plan_of(max_rows_per_unit=most, group_size=group)
@@ -179,6 +179,24 @@ def test_poisson_batches():
     np.testing.assert_allclose(plan.longest_updates(), 0.2 * plan.weights * moved)
     assert "probability 0.333333 to 1" in plan.scheme()
     assert plan.accountant() != plan_of().accountant()
+
+
+@pytest.mark.parametrize("adjacency", REACH)
+def test_a_persons_rows_pay_by_their_number_under_sampling(adjacency, monkeypatch):
+    """Noise is the most that j rows need, which have j of the 4 shares, for j of 1 and 2."""
+    asked = []
+
+    def accountant(epsilon, delta, n_steps, rate, adjacency, group_size):
+        asked.append((epsilon, delta, n_steps, rate, adjacency, group_size))
+        return rate * group_size**2 / epsilon
+
+    monkeypatch.setattr(plans, "poisson_multiplier", accountant)
+    plan = plan_of(batches="poisson", batch_size=10, max_rows_per_unit=4, group_size=2,
+                   adjacency=adjacency)  # fmt: skip
+    rates = sorted({10 / 12, 10 / 30, 1.0})
+    expected = [(j / 4, j / 4 * 1e-3, 5, rate, adjacency, j) for rate in rates for j in (1, 2)]
+    assert asked == expected
+    np.testing.assert_allclose(plan.noise_multiplier, np.array([10 / 12, 10 / 30, 1.0]) * 8.0)
 
 
 @pytest.mark.parametrize("adjacency", REACH)
@@ -320,6 +338,7 @@ def test_what_a_plan_says():
     assert not {"max_rows_per_unit", "target_range", "feature_range"} & set(public)
     assert plan.scheme().endswith("all records of a task in every step")
     assert "visits" in public and "each 3 times" in plan_of(visits=3).scheme()
+    assert "each 2 times" in plan_of(visits=2).scheme()
     assert "each" not in plan.scheme()
     assert "servers" not in plan.notes() and "composition" not in plan.notes()
     assert plan_of(curator=("servers", 2)).notes()["servers"].startswith("2 servers hold")
