@@ -3,22 +3,23 @@ Audit: why the published Wishart mechanism fails
 ================================================
 
 An audit attacks a mechanism and bounds its epsilon from below. It can never prove privacy, but it
-can prove that a claim is wrong. This page does so for the noise by which model-protected
+can prove that a claim is wrong. This page does so for the noise with which model-protected
 multi-task learning was published [1]_.
 
 **The claim.** The method adds to the d x d matrix W W' of the tasks' models, each of length at
 most K, a Wishart matrix with d + 1 degrees of freedom and scale K^2 / (2 epsilon), and claims
 epsilon-differential privacy for whole tasks.
 
-**The attack.** Wishart noise is positive definite. Who guesses a task's model w subtracts w w'
-from the release. If the task took part, what remains is positive semi-definite, always. If it did
-not, the smallest eigenvalue may be negative, and that *never* happens with the task.
+**The attack.** Wishart noise is positive definite. An attacker guesses a task's model w and
+subtracts w w' from the release. If the task took part, the remainder is always positive
+semi-definite. If it did not, the smallest eigenvalue may be negative, which *never* happens with
+the task.
 """
 
 # %%
-# Two neighbours: one task with a model of length K = 1, and no task. Everybody else's part of W
-# W' only shifts both, so it is left out. Three mechanisms that claim the same: the published one,
-# its symmetrised form (the same noise minus an independent copy) and the Gaussian default.
+# Two neighbours: one task with a model of length K = 1, and no task. The part of the other tasks in
+# W W' only shifts both, so it is left out. Three mechanisms claim the same: the published one, its
+# symmetrised form (the same noise minus an independent copy) and the Gaussian default.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -52,9 +53,9 @@ def smallest_eigenvalues(mechanism, statistic, n_draws=3000):
 # %%
 # The picture
 # -----------
-# With the task, no published release is ever left of zero. Without it, a share of 1 - exp(-epsilon)
-# is: .63 at a claimed epsilon of 1. Who sees one of these knows for sure. The sound mechanisms
-# overlap everywhere.
+# With the task, no published release is ever left of zero. Without it, a fraction of 1 -
+# exp(-epsilon) is: .63 at a claimed epsilon of 1. An observer of such a release is certain that the
+# task did not take part. The sound mechanisms overlap everywhere.
 fig, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
 for ax, (name, mechanism) in zip(axes, mechanisms.items(), strict=True):
     without = smallest_eigenvalues(mechanism, absent)
@@ -73,8 +74,8 @@ _ = axes[0].legend()
 
 # %%
 # An event of probability 0 under one neighbour and .63 under the other excludes every finite
-# epsilon, unless delta is .63 or more. Several releases make it worse: the shares compose to
-# 1 - exp(-sum of the epsilons).
+# epsilon, unless delta is .63 or more. With several releases the fraction is 1 - exp(-sum of the
+# epsilons).
 from skpmtl.privacy import published_wishart_delta_bound
 
 for epsilons in ([0.1], [1.0], [1.0, 1.0, 1.0]):
@@ -83,8 +84,8 @@ for epsilons in ([0.1], [1.0], [1.0, 1.0, 1.0]):
 # %%
 # The audit
 # ---------
-# ``audit`` looks for such events by itself. It chooses one on half of the draws and bounds it on
-# the other half, so that its verdict holds with the stated confidence.
+# ``audit`` searches for such events. It chooses one on half of the draws and bounds its probability
+# on the other half, so that its result holds with the stated confidence.
 results = {
     name: audit(mechanism, absent, present, delta=0.0 if "Wishart" in name else 1e-5)
     for name, mechanism in mechanisms.items()
@@ -98,8 +99,8 @@ _ = results["published Wishart"].plot()
 # %%
 # A whole estimator
 # -----------------
-# Audits work on estimators as well: two data sets that differ in one task, and the fit runs on
-# both. The noise and the sensitivity that the report states are checked too.
+# Audits work on estimators as well: the fit runs on two data sets that differ in one task. The
+# audit also checks the noise and the sensitivity that the report states.
 from skpmtl import MPMTLLowRank
 
 rng = np.random.default_rng(0)
@@ -114,7 +115,7 @@ print(audit(MPMTLLowRank(tasks=range(8)), *neighbours, n_draws=60))
 # %%
 # What the sound noise costs
 # --------------------------
-# Mean spectral norm of the noise at the same claim, for one release.
+# Mean spectral norm of the noise for the same claimed epsilon, for one release.
 dimensions = [2, 5, 10, 20, 30]
 _, ax = plt.subplots()
 for name, make in (

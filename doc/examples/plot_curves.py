@@ -2,9 +2,9 @@
 Effects that are not straight lines
 ===================================
 
-A linear model of features that bend is a curve. If the features follow from public numbers alone,
-such as knots or a seed, they are no release: the curves cost no privacy. Here the dose of a drug
-has an effect that levels off, at another height in each of 100 hospitals.
+A linear model of nonlinear features is a curve. If the features follow from public numbers alone,
+such as knots or a seed, they are no release, and the curves cost no privacy. In this example the
+effect of a drug levels off with the dose, at a different height in each of 100 hospitals.
 """
 
 # %%
@@ -39,9 +39,9 @@ train = ~test
 # %%
 # Public knots
 # ------------
-# ``SplineTransformer`` with given knots reads no row. Linear extrapolation keeps rows outside of
-# the public range harmless. Five knots are plenty for most effects: each adds a column to the model
-# of a task.
+# ``SplineTransformer`` with given knots reads no rows. Linear extrapolation keeps rows outside the
+# public range harmless. Five knots are enough for most effects; each knot adds a column to the
+# model of a task.
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, SplineTransformer
@@ -73,7 +73,7 @@ print(model[-1].privacy_.summary())
 # %%
 # What the model of a hospital says
 # ---------------------------------
-# Each hospital gets a curve of its own, here at an age of 50.
+# Each hospital has its own curve, here at an age of 50.
 doses = np.linspace(0, 100, 60)
 linear = private(FunctionTransformer(), 3.0).fit(table[train], outcome[train])
 _, axes = plt.subplots(1, 3, sharey=True, figsize=(9, 3.2), layout="constrained")
@@ -90,8 +90,8 @@ axes[0].legend(frameon=False, fontsize=8)
 # %%
 # Random features
 # ---------------
-# ``RBFSampler`` draws waves in all columns together, from a public seed. It finds interactions,
-# such as the waning of the effect at old ages, but needs more columns, so that noise costs more.
+# ``RBFSampler`` draws waves in all columns together, from a public seed. It also finds
+# interactions, such as a weaker effect at old ages, but needs more columns, and hence more noise.
 # Columns are scaled to a public range first.
 from sklearn.kernel_approximation import RBFSampler
 
@@ -119,8 +119,8 @@ def with_waves(epsilon):
 # %%
 # Error on other patients
 # -----------------------
-# The noise of an outcome has variance 1, below which no model gets. Boosting with the hospital as a
-# category bends as well, but has no guarantee.
+# The noise of an outcome has variance 1, the lowest error that a model can reach. Boosting with the
+# hospital as a category is nonlinear as well, but has no guarantee.
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 

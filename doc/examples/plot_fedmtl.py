@@ -3,16 +3,16 @@ Federated clients with different tasks
 ======================================
 
 Hospitals record different diagnoses. In FedMTL every client trains a network with shared layers and
-one head per task *it* has; a client gets averages back that are made for it, from the clients that
-resemble it.
+one head for each of *its* tasks, and receives averages over the clients that resemble it.
 
 **FedMTL gives no differential privacy.** The server sees all layers, or with ``secure="mpc"`` three
 servers see secret shares of them; neither bounds what models disclose about rows.
 """
 
 # %%
-# Forty clients, two tasks of eight each, sixty rows. Twice: once all belong to one domain, and
-# once to two domains that contradict each other: tasks have the same names and other labels.
+# Forty clients have sixty rows and two of eight tasks each. In the first data set all belong to one
+# domain; in the second they belong to two domains that contradict each other: tasks have the same
+# names, but different labels.
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -29,9 +29,9 @@ print("tasks of the first client:", np.flatnonzero(~np.isnan(studies["one domain
 # %%
 # Rules of aggregation
 # --------------------
-# "local" exchanges nothing, "uniform" averages everybody, "similarity" is the rule of the paper
-# and "per-task" the default. Averaging all wins in one domain and is the worst in two; the rule of
-# the paper hardly lets clients of different tasks help each other.
+# "local" exchanges nothing, "uniform" averages everybody, "similarity" is the rule of the paper and
+# "per-task" the default. Averaging all clients is best with one domain and worst with two; under
+# the rule of the paper, clients with different tasks hardly help each other.
 rules = ["local", "uniform", "similarity", "per-task"]
 models = {}
 for study, (X, y, client, X_test, y_test, client_test) in studies.items():
@@ -45,8 +45,9 @@ print("differential privacy:", model.privacy_.guarantee)
 # %%
 # Convergence
 # -----------
-# Loss in the local epochs, round by round, computed in the clear: for simulations like this one.
-# A low loss on sixty rows is not accuracy; clients on their own learn them by heart.
+# The plot shows the loss in the local epochs by round, computed in the clear, for simulations like
+# this one. A low loss on sixty rows does not mean accuracy: clients on their own memorise their
+# rows.
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
 for study, ax in zip(studies, axes, strict=True):
     for rule in rules:
@@ -58,7 +59,7 @@ _ = axes[0].legend()
 # %%
 # Who resembles whom
 # ------------------
-# Two domains, clients sorted by domain, which no client knows.
+# Two domains; clients are sorted by domain, which is unknown to them.
 from skpmtl.inspection import ClientSimilarityDisplay
 
 clients = models["two domains", "similarity"].clients_

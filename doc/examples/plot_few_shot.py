@@ -2,9 +2,9 @@
 Few-shot transfer
 =================
 
-Some tasks have plenty of rows, new ones come with five or ten. ``DPMetaInit`` learns an
-*initialisation* from the first kind, and a new task fine-tunes it on its few rows. What is
-protected is not the task but the record: no task's upload gives away any single row.
+Some tasks have many rows, new ones only five or ten. ``DPMetaInit`` learns an *initialisation* from
+the former, and a new task fine-tunes it on its few rows. The guarantee protects records, not tasks:
+the upload of a task reveals little about any single row.
 """
 
 # %%
@@ -44,8 +44,8 @@ est.task_privacy(17)
 # %%
 # How many shots
 # --------------
-# The fewer rows a new task has, the more the initialisation is worth. ``personalize`` spends
-# nothing, so the same fit serves all sizes.
+# The fewer rows a new task has, the more the initialisation helps. ``personalize`` spends nothing,
+# so the same fit serves all sizes.
 sizes = [2, 4, 8, 16, 32]
 exact = DPMetaInit(epsilon=None).fit(X, y, task=task)
 curves = {"alone": [], "initialisation, not private": [], "initialisation, epsilon 2": []}
@@ -68,8 +68,8 @@ _ = ax.legend()
 # %%
 # Accuracy against epsilon
 # ------------------------
-# With eight rows per new task, over three fits each. "local" is another promise: every task hides
-# *all* its rows from everybody, the curator included.
+# With eight rows per new task, over three fits each. "local" is another guarantee: every task
+# protects *all* its rows from all other parties, including the curator.
 from skpmtl.inspection import PrivacyUtilityDisplay
 
 few = place < 8
@@ -115,4 +115,4 @@ ax.set(xlabel="R2 alone", ylabel="R2 from the initialisation, epsilon 2", title=
 print(f"{np.mean(after > before):.0%} of the new tasks are better off.")
 
 # %%
-# More, also about persons with several rows: :doc:`/meta_learning`.
+# For more, also on persons with several rows, see :doc:`/meta_learning`.

@@ -2,8 +2,8 @@
 How sure is each model, and what all share?
 ===========================================
 
-A private fit with ``uncertainty=True`` leaves each task with the error of its own model, and one
-with ``standard_errors=True`` releases that of the shared model. Two pictures show them.
+A private fit with ``uncertainty=True`` gives each task the uncertainty of its own model; a fit with
+``standard_errors=True`` releases that of the shared model. Two plots show them.
 """
 
 # %%
@@ -35,8 +35,8 @@ est = PrivateMeanRegMTL(
 # The clinics
 # -----------
 # Posterior means of one coefficient with 90 % intervals, in the order of the means: clinics with
-# few patients have wide intervals, nearer to the shared value (the line). The picture shows models
-# made from private rows, and a warning says who may see it; these rows are generated.
+# few patients have wide intervals, nearer to the shared value (the line). The plot shows models of
+# private rows, and a warning says who may see it; these rows are generated.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", PrivacyLeakWarning)
     TaskIntervalDisplay.from_estimator(est, "x0", tasks=range(0, n_tasks, 4))
@@ -44,8 +44,8 @@ with warnings.catch_warnings():
 # %%
 # What they share
 # ---------------
-# The thin bar is the interval of the shared effect, the thick one its part of privacy noise. All of
-# it was released: it may be published.
+# The thin bar is the interval of the shared effect, the thick bar the part due to privacy noise.
+# Both were released and may be published.
 display = EffectsDisplay.from_estimator(est)
 display.axes_[0].set_xlabel("effect")
 print(est.summary_frame().round(2))

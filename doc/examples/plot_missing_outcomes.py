@@ -23,8 +23,8 @@ print(f"{np.isnan(Y).mean():.1%} of the answers are missing; the first person's:
 print(Y[0])
 
 # %%
-# Nothing has to be imputed: a gap is a row that this one task does not have. X is kept once,
-# however many outcomes there are.
+# Nothing has to be imputed: a gap is a row that this one task does not have. X is stored once,
+# whatever the number of outcomes.
 alone = PerTask(LogisticRegression(C=0.1)).fit(X, Y)
 joint = MPMTLLowRankClassifier(0.01, epsilon=None).fit(X, Y)
 private = MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1]).fit(X, Y)
@@ -55,8 +55,9 @@ _ = TaskRelatednessDisplay.from_estimator(joint)
 # %%
 # Cross-validation needs the long form
 # ------------------------------------
-# scikit-learn's splitters and scorers refuse gaps. ``wide_to_long`` makes one row per known
-# answer, and says whose it is: keep a person in one fold, or the test rows are half known.
+# scikit-learn's splitters and scorers refuse gaps. ``wide_to_long`` makes one row per known answer
+# and returns its person. Keep all rows of a person in one fold; otherwise the model has seen other
+# answers of the persons in the test.
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_score
 
 from skpmtl import wide_to_long
@@ -71,6 +72,6 @@ print(cross_val_score(estimator, table, y_long, cv=folds, scoring="roc_auc").rou
 # What the guarantee covers
 # -------------------------
 # The unit of the private fit is the *task*, here an outcome with all its answers. That is not the
-# person, who has an answer in up to twenty outcomes: whoever has to protect persons needs
-# ``DPMetaInitClassifier`` with ``unit=`` (:doc:`plot_few_shot`), or tasks that are persons.
+# person, who has an answer in up to twenty outcomes. To protect persons, use
+# ``DPMetaInitClassifier`` with ``unit=`` (:doc:`/meta_learning`), or make each person a task.
 print(private.privacy_.unit, private.privacy_.guarantee)

@@ -2,10 +2,10 @@
 New tasks without new budget
 ============================
 
-What a private fit publishes is its *billboard*: a few numbers with noise. A clinic that was not
-there can combine the billboard with its own rows at any time. That discloses nothing more
-about the clinics of the fit, so that it costs none of their budget; and the new clinic's rows
-stay at home.
+A private fit publishes its *billboard*: a few numbers with noise. A clinic that was not in the fit
+can combine the billboard with its own rows at any time. That discloses nothing more about the
+clinics of the fit, so it costs none of their budget; and the rows of the new clinic do not leave
+it.
 """
 
 # %%
@@ -40,13 +40,13 @@ billboard = model.export_billboard()
 print(f"{len(pickle.dumps(billboard))} bytes, epsilon = {billboard.report.epsilon}")
 
 # %%
-# Every clinic is handed its own model:
+# Give every clinic its own model:
 model.export_task(250)
 
 # %%
 # The gain of those who came late
 # -------------------------------
-# Same steps at several budgets. The late clinics have spent nothing at all.
+# The same steps at several budgets. The late clinics have spent no budget.
 from skpmtl.inspection import PrivacyUtilityDisplay
 
 alone = PerTask(RidgeCV(np.logspace(-1, 2, 13))).fit(X[late], y[late], task=clinic[late])

@@ -2,9 +2,9 @@
 Personal models around a private mean
 =====================================
 
-Where tasks resemble each other as a whole, a mean is all they have to share.
-``PrivateMeanRegMTL`` learns it in rounds: each task sends a clipped step, the sum gets noise, and
-every task ends with its own model, held near the noisy mean as strongly as its own rows suggest.
+If all coefficients of tasks are similar, a mean is enough to share. ``PrivateMeanRegMTL`` learns it
+in rounds: each task sends a clipped update, and the curator adds noise to the sum. Every task then
+fits its own model, regularised towards the noisy mean as strongly as its rows suggest.
 """
 
 # %%
@@ -33,10 +33,10 @@ X_test, y_test, task_test = draw(60)
 # %%
 # One fit, and what a round spent
 # -------------------------------
-# Budget and noise of every round are public. Scores of the mean on rows are not, so they are
-# drawn only for rows that are given; here these are generated, and the warning about private rows
-# is silenced. The default learns pooled slopes and levels first, where there are any: ``"free"``
-# gives all rounds to the mean, which is what the display draws.
+# Budget and noise of every round are public. Scores of the mean are not, so the display draws them
+# only if rows are passed; these rows are generated, and the warning about private rows is silenced.
+# By default the fit first learns pooled slopes and levels; ``levels="free"`` gives all rounds to
+# the mean, which the display draws.
 import warnings
 
 from skpmtl import PrivacyLeakWarning
@@ -52,7 +52,7 @@ print(f"{est.n_iter_} rounds, epsilon = {est.privacy_.epsilon}")
 # Accuracy against epsilon
 # ------------------------
 # Federated averaging learns the same kind of mean and uses it as one model for all. The personal
-# models take from the mean what it is worth to them.
+# models use the mean as far as it fits their rows.
 from skpmtl.inspection import PrivacyUtilityDisplay
 
 repeats = 3

@@ -26,8 +26,8 @@ candidates = {"alpha": [1.0, 3.0, 10.0, 30.0, 100.0]}
 # %%
 # What a grid search really spends
 # --------------------------------
-# ``grid_search_cost`` adds up the fits by exact composition. And the scores, on which the choice
-# rests, are not covered at all.
+# ``grid_search_cost`` composes the budgets of all fits exactly. The scores, on which the choice is
+# based, are not covered.
 from sklearn.model_selection import GridSearchCV
 
 from skpmtl.privacy import grid_search_cost
@@ -41,8 +41,8 @@ print(cost.notes["not_covered"])
 # %%
 # One budget for everything
 # -------------------------
-# The whole search costs what it says. Only the winner is ever seen, and the number of trials stays
-# secret, which is what makes it cheap.
+# The budget covers the whole search. Only the winner is shown, and the number of trials stays
+# secret, which makes the search cheap.
 search = PrivateSearch(published, candidates, n_trials=5, epsilon=3.0).fit(table, y)
 print(search.best_params_, f"epsilon {search.privacy_.epsilon:g}")
 print(f"test error {nmse(y_test, search.predict(test)):.3f}")
@@ -55,9 +55,8 @@ print(f"test error {nmse(y_test, automatic.predict(test)):.3f}")
 # %%
 # What a trial costs
 # ------------------
-# Gaussian differential privacy measures a fit by one number, mu; its noise is proportional to
-# 1/mu. The picture shows what is left of mu for each of k trials, at (epsilon, delta) = (1,
-# 1e-5).
+# Gaussian differential privacy measures a fit by one number, mu; its noise is proportional to 1/mu.
+# The plot shows the mu that is available for each of k trials, at (epsilon, delta) = (1, 1e-5).
 from skpmtl.privacy import gdp_mu, selection_mu
 
 trials = np.array([3, 5, 10, 20, 30, 50, 100])
@@ -75,8 +74,8 @@ _ = ax.legend()
 # %%
 # Accuracy against epsilon
 # ------------------------
-# At the same total budget: the search (three times), the five candidates without a search (mean and
-# spread: what an arbitrary choice gets), and the default method.
+# At the same total budget, the plot compares the search (three runs), the five candidates without a
+# search (mean and spread, as of an arbitrary choice), and the default method.
 from skpmtl.inspection import PrivacyUtilityDisplay
 
 epsilons = (1.0, 3.0, 10.0)

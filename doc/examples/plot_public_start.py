@@ -2,14 +2,14 @@
 A public start
 ==============
 
-Sixty people have thirty images of digits each, and want a model of their own. Their rows are
-private. What digits look like is no secret: a model fitted on glyphs of fonts knows much of it, and
-private rounds that start from it have only the rest to learn. ``init=`` costs no privacy.
+Sixty people have thirty images of digits each, and each person wants a model. Their rows are
+private, but the shapes of digits are not: a model fitted to glyphs of fonts is a good start, and
+private rounds learn only the differences from it. ``init=`` costs no privacy.
 """
 
 # %%
-# Public rows: digits in the fonts that matplotlib brings along, moved, turned and thickened a
-# little, at the size of the private images.
+# Public rows: digits in the fonts that come with matplotlib, slightly shifted, rotated and
+# thickened, at the size of the private images.
 import warnings
 from pathlib import Path
 
@@ -45,8 +45,8 @@ X_public, y_public = public.reshape(-1, 64), np.tile(np.arange(10), len(public))
 head = LogisticRegression(C=0.1, max_iter=500).fit(X_public, y_public)
 
 # %%
-# Private rows: people come one after the other in these images. A third of each task's are for
-# training.
+# Private rows: people come one after the other in these images. A third of the images of each task
+# are for training.
 X, y = load_digits(return_X_y=True)
 X = X / 16.0
 task = np.arange(len(y)) // 30
@@ -95,8 +95,7 @@ ax.legend(fontsize=8)
 plt.show()
 
 # %%
-# What is public, and how much of the longest path that the rounds can make is noise, are in the
-# report.
+# The report states the public inputs, and the noise divided by the longest path of the rounds.
 est = PrivateMeanRegMTLClassifier(epsilon=3.0, init=head, random_state=0)
 print("accuracy", round(accuracy(est), 3))
 for name in ("init", "noise over the longest path"):

@@ -2,15 +2,14 @@
 Quick start
 ===========
 
-Three hundred clinics, twenty patients each: too few to fit ten coefficients, and the clinics
-do not want to disclose their patients. They learn jointly, under a privacy budget that protects
-all rows of a clinic together.
+Three hundred clinics have twenty patients each. These are too few to fit ten coefficients, and the
+clinics do not want to disclose their patients. They fit their models jointly, under a privacy
+budget that protects all rows of a clinic together.
 """
 
 # %%
-# A table with one column that says to which clinic a row belongs. The generator makes clinics
-# of four kinds; clinics of a kind have nearly the same coefficients, and nobody knows who is of
-# which kind.
+# One column of the table names the clinic of each row. The generator makes four kinds of clinics;
+# clinics of one kind have nearly the same coefficients, and the fit does not know the kinds.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -26,9 +25,9 @@ table.tail(3)
 # %%
 # Every clinic alone
 # ------------------
-# The yardstick: ridge regression in each clinic, its penalty chosen by the clinic. Nothing is
-# exchanged, so there is nothing to protect. The normalised error is the mean squared error over
-# the variance: 1 is a constant guess, and .35 is the noise that nobody can predict.
+# The baseline is ridge regression in each clinic, with a penalty chosen by the clinic. Nothing is
+# exchanged, so there is nothing to protect. The normalised error is the mean squared error divided
+# by the variance: 1 is a constant prediction, and .35 is the noise that no model can predict.
 from sklearn.linear_model import RidgeCV
 
 from skpmtl import PerTask
@@ -40,7 +39,7 @@ print(f"alone: {nmse(y_test, alone.predict(test)):.3f}")
 # %%
 # Jointly, and privately
 # ----------------------
-# ``epsilon`` is the whole budget. ``tasks`` is the list of participants, which has to be public.
+# ``epsilon`` is the whole budget. ``tasks`` is the list of participants, which must be public.
 # There is nothing else to choose.
 from skpmtl import MPMTLLowRank
 
@@ -48,14 +47,15 @@ private = MPMTLLowRank(epsilon=3.0, task_feature="clinic", tasks=range(300)).fit
 print(f"joint, epsilon 3: {nmse(y_test, private.predict(test)):.3f}")
 
 # %%
-# The report says what was spent, in words for a data protection officer.
+# The report states what was spent, in words for a data protection officer.
 print(private.privacy_)
 
 # %%
 # Accuracy against epsilon
 # ------------------------
-# Every fit below would be paid for by the same clinics: such a scan belongs to generated or past
-# data, as here. The bars are one standard deviation over the noise of eight fits.
+# On real data, every fit below would spend the budget of the same clinics again: do such a scan on
+# generated or past data only, as here. The bars are one standard deviation over the noise of eight
+# fits.
 from skpmtl.inspection import PrivacyUtilityDisplay
 
 epsilons = [0.1, 0.3, 1, 3, 10]
@@ -80,8 +80,8 @@ _ = display.ax_.set_title("What privacy costs")
 # %%
 # Who gains
 # ---------
-# One point per clinic, R2 on its own test rows. A clinic decides from its own rows how much to
-# trust the release, so that few lose by taking part.
+# Each point is a clinic, with R2 on its own test rows. A clinic decides from its own rows how much
+# to trust the release, so that few lose by taking part.
 joint = private.set_params(epsilon=3.0).fit(table, y)
 before = task_scores(alone, test, y_test).scores
 after = task_scores(joint, test, y_test).scores
@@ -92,5 +92,5 @@ ax.set(xlabel="R2 alone", ylabel="R2 joint, epsilon 3", title="One point per cli
 print(f"{np.mean(after > before):.0%} of the clinics are better off.")
 
 # %%
-# Where next: your own table (:doc:`plot_task_column`), several outcomes with gaps
-# (:doc:`plot_missing_outcomes`), what is protected from whom (:doc:`/privacy_guide`).
+# Next: your own table (:doc:`plot_task_column`), several outcomes with gaps
+# (:doc:`plot_missing_outcomes`), and what is protected from whom (:doc:`/privacy_guide`).

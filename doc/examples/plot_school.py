@@ -2,13 +2,13 @@
 The School study
 ================
 
-Examination scores of 15,362 pupils of 139 schools in inner London: the data set by which multi-task
-methods have been compared for twenty years. One task is one school.
+The data are examination scores of 15,362 pupils in 139 schools of inner London, on which multi-task
+methods have been compared for twenty years. Each school is a task.
 """
 
 # %%
-# Percentages are divided by 100 and rows are scaled to unit length. Both use public numbers and
-# nothing but the row itself, so that they release nothing about a school.
+# Percentages are divided by 100 and rows are scaled to unit length. Both use public numbers and the
+# row itself only, so they release nothing about a school.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import RidgeCV
@@ -23,7 +23,7 @@ schools = np.unique(task)
 print(f"{len(y)} pupils, {len(schools)} schools, {X.shape[1]} features")
 
 # %%
-# 30 % of each school's pupils train and the others test, three times.
+# 30 % of the pupils of each school are for training and the others for the test, in three splits.
 splits = [
     train_test_split(X, y, task, train_size=0.3, stratify=task, random_state=repeat)
     for repeat in range(3)
@@ -39,7 +39,7 @@ def predictions(estimator):
 
 
 # %%
-# Four methods without a budget, and one with.
+# Three methods without a budget, and one with:
 #
 # - each school alone: ridge regression, its penalty chosen by the school;
 # - one model for all: the same on the rows of all schools;
@@ -68,8 +68,8 @@ display = PrivacyUtilityDisplay.from_predictions(
 # %%
 # Convergence
 # -----------
-# A fit without a budget stops when a duality gap proves that its objective is within ``tol`` of
-# the optimum, relative to it. The proof is cheap: nine more digits take a few dozen iterations.
+# A fit without a budget stops when a duality gap proves that its objective is within ``tol`` of the
+# optimum, relative to it. More digits cost little: nine more take a few dozen iterations.
 X_train, X_test, y_train, _, task_train, task_test = splits[0]
 fits = [
     MPMTLLowRank(3.0, epsilon=None, fit_intercept=False, tol=tol).fit(
@@ -84,8 +84,8 @@ ax.set(yscale="log", xlabel="iterations", ylabel="duality gap / objective", titl
 # %%
 # Gain per school
 # ---------------
-# R2 of single schools on few pupils is noisy, so the change of the squared error is shown, in
-# units of the variance of all scores, against the number of pupils that the school trained on.
+# R2 of a school with few pupils is noisy. The plot therefore shows the change of the squared error,
+# divided by the variance of all scores, against the number of pupils that the school trained on.
 joint = private.set_params(epsilon=1.0).fit(X_train, y_train, task=task_train)
 codes = np.searchsorted(schools, task_test)
 gain = (alone[0] - y_test[0]) ** 2 - (joint.predict(X_test, task=task_test) - y_test[0]) ** 2
@@ -99,7 +99,7 @@ print(f"{np.mean(gain > 0):.0%} of the schools are better off.")
 # %%
 # Related schools
 # ---------------
-# All schools have much in common, so the picture shows how they depart from their mean model:
+# All schools have much in common, so the plot shows how they differ from their mean model:
 # correlations of the coefficients of the exact fit after subtracting the mean over the schools,
 # with the schools in the order of the leading direction of these differences. The longer study,
 # with more splits and the report of a fit, is ``python -m skpmtl``.

@@ -7,7 +7,7 @@ of scikit-learn, and it is not a feature.
 """
 
 # %%
-# A table as it comes: identifiers are strings, rows are in no order, schools differ in size.
+# A raw table: identifiers are strings, rows are in no order, schools differ in size.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -25,9 +25,9 @@ table["school"].value_counts().describe()[["min", "max"]]
 # %%
 # Cross-validation
 # ----------------
-# ``TaskStratifiedKFold`` cuts every school into folds. (Plain ``KFold`` would leave out whole
+# ``TaskStratifiedKFold`` splits every school into folds. (Plain ``KFold`` would leave out whole
 # schools where rows are sorted by school.) Without a budget, ``epsilon=None``, the fit is the exact
-# optimum of a convex problem and a grid search costs nothing but time.
+# optimum of a convex problem and a grid search costs only time.
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -47,7 +47,8 @@ search = GridSearchCV(
 search
 
 # %%
-# The picture has a minimum between tasks that ignore each other and no model at all.
+# The curve has a maximum: with a small ``alpha`` tasks ignore each other, with a large one all
+# coefficients are 0.
 _, ax = plt.subplots()
 results = search.cv_results_
 ax.errorbar(alphas, results["mean_test_score"], results["std_test_score"], marker="o", capsize=3)
@@ -65,9 +66,9 @@ best.export_task("school 07")
 # %%
 # Which schools are alike
 # -----------------------
-# Correlation of the schools' coefficients. The generator drew four kinds of schools, ten each.
-# The picture is made of all models together: after a private fit it is for the eyes of those
-# only who may see all rows, and a warning says so.
+# The plot shows correlations between the coefficients of schools. The generator drew four kinds of
+# schools, ten each. It uses all models together: after a private fit, show it only to people who
+# may see all rows, as a warning says.
 from skpmtl.inspection import TaskRelatednessDisplay
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.4), layout="constrained")
@@ -77,7 +78,8 @@ _ = TaskRelatednessDisplay.from_estimator(best, ax=right).ax_.set_title("fitted"
 # %%
 # Other forms
 # -----------
-# The identifiers may also be given apart, and lists with one array per school are stacked first.
+# Identifiers may also be a separate argument; lists with one array per school have to be stacked
+# first.
 from skpmtl import stack_tasks
 
 groups = [rows for _, rows in table.groupby("school")]

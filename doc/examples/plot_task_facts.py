@@ -2,15 +2,15 @@
 Tasks with covariates: a private multilevel model
 =================================================
 
-Two tables: one of pupils (level 1), one of schools (level 2). What an urban school adds to the
-effect of homework is what multilevel modellers ask, and fit with cross-level interactions. With
-``relation=`` the same question is answered under differential privacy for whole schools. The
-yardstick is ``MixedLM`` of statsmodels, without privacy.
+There are two tables, one of pupils (level 1) and one of schools (level 2). How does the effect of
+homework change in an urban school? Multilevel models answer this with cross-level interactions;
+``relation=`` answers it under differential privacy for whole schools. ``MixedLM`` of statsmodels,
+without privacy, is the baseline.
 """
 
 # %%
-# Covariates of schools are public; rows of pupils are not. Coefficients of a school follow from its
-# covariates, up to something of its own.
+# Covariates of schools are public; rows of pupils are not. The coefficients of a school follow from
+# its covariates, plus a deviation.
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -85,8 +85,8 @@ errors = np.asarray(mixed.bse_fe).reshape(3, 4)[:, 1:]
 # What does an urban school add?
 # ------------------------------
 # Points are the released coefficients; bars are two standard deviations of the noise that privacy
-# costs. Crosses are the fixed effects of ``MixedLM``, with two standard errors, which say how well
-# 300 schools determine the effects: another question.
+# costs. Crosses are the fixed effects of ``MixedLM``, with two standard errors. These include the
+# variation between 300 schools, which the bars do not.
 from skpmtl.inspection import RelationDisplay
 
 display = RelationDisplay.from_estimator(est)
@@ -105,9 +105,9 @@ table.round(3)
 # Error on other pupils
 # ---------------------
 # Every school ends with its own model, around the one that its covariates give. Each of the three
-# columns takes its part of the budget: at epsilon 0.3 one mean for all is better, from 1 on the
-# covariates are. ``MixedLM`` is 5 % below that: it shrinks the levels of schools as well, which
-# here are their own, and knows how far schools of the same covariates lie apart.
+# columns takes a part of the budget: at epsilon 0.3 one mean for all schools is better, from 1 on
+# covariates are. The error of ``MixedLM`` is 5 % lower: it also shrinks the levels of schools,
+# which are free here, and estimates how far schools with the same covariates differ.
 epsilons, scores = [0.3, 1.0, 3.0, 10.0], {"with covariates": [], "around one mean": []}
 
 
@@ -134,7 +134,8 @@ ax.set(xscale="log", xlabel="epsilon", ylabel="mean squared error")
 ax.legend()
 
 # %%
-# A school that opens later is predicted from its covariates, and adds its own pupils at no cost.
+# A school that opens later is predicted from its covariates, and can add its own pupils at no
+# privacy cost.
 est.set_params(relation=schools, epsilon=3.0).fit(pupils[train], score[train])
 new = pd.DataFrame({"urban": [True], "size": [0.5]}, index=["new school"])
 opened = pupils[:10].assign(school="new school")
