@@ -6,12 +6,14 @@ Runs the commands that fill ``benchmarks/results``, a day of one or two cores to
 is left out if ``skpmtl/`` is unchanged since its last run, so that an interrupted run continues
 where it stopped; ``--again`` runs it nevertheless. ``benchmarks/results/commits.csv`` holds the
 commit, date, command and seconds of every file.
-``--stale`` runs nothing and lists the files that were made before the package was changed, with the
-parts of ``skpmtl/`` that were. A command that fails, for want of an extra or of data, is named at
-the end, and its files stay as they are.
+``--stale`` runs nothing and lists the files that were made before code of the package was changed,
+with the parts of ``skpmtl/`` that were; comments, docstrings and stubs make nothing stale. A
+command that fails, for want of an extra or of data, is named at the end, and its files stay as they
+are.
 """
 
 import argparse
+import ast
 import csv
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from ..checkouts import ROOT, git
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "commit", "date", "seconds")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 _SUITES = ("peers", "path", "grid", "kernels", "scale", "growth", "memory", "shards")
 _SCRIPTS = (
     "fedmtl", "fedmtl_default", "fedmtl_overhead", "fedmtl_secure", "lsoa", "mean_regularized",
@@ -96,19 +99,44 @@ def from_history(path):
 def changes(name):
     """Parts of the package that were changed since a commit. -> dict: part -> lines, or None
 
-    None: the commit is not known here, or files were changed when the result was made.
+    Empty where nothing but comments, docstrings and stubs was changed. None: the commit is not
+    known here, or files were changed when the result was made.
     """
     if subprocess.run(
         ["git", "-C", str(ROOT), "cat-file", "-e", f"{name}^{{commit}}"], capture_output=True
     ).returncode:
         return None
-    parts = {}
-    for line in git("diff", "--numstat", name, "--", "skpmtl").splitlines():
+    lines, parts = {}, {}
+    for line in git("diff", "--numstat", "--no-renames", name, "--", "skpmtl").splitlines():
         added, removed, file = line.split("\t")
-        part = "/".join(Path(file).parts[:2])
         if added != "-":
-            parts[part] = parts.get(part, 0) + int(added) + int(removed)
+            lines[file] = int(added) + int(removed)
+    largest = sorted(lines, key=lines.get, reverse=True)
+    if all(_runs_alike(name, file) for file in largest):
+        return {}
+    for file in largest:
+        part = "/".join(Path(file).parts[:2])
+        parts[part] = parts.get(part, 0) + lines[file]
     return parts
+
+
+def _runs_alike(name, file):
+    """Whether a file of a commit is the present one but for comments and docstrings."""
+    if not file.endswith(".py"):
+        return file.endswith(".pyi")
+    at_commit = git("ls-tree", "--name-only", name, "--", file)
+    if not at_commit or not (ROOT / file).exists():
+        return False
+    return code(git("show", f"{name}:{file}")) == code((ROOT / file).read_text())
+
+
+def code(source):
+    """The statements of a module without docstrings, as text."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+    return ast.dump(tree)
 
 
 def stale(rows):

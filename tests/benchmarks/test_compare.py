@@ -3,6 +3,7 @@
 import csv
 import importlib
 import json
+import subprocess
 
 import numpy as np
 import pytest
@@ -233,6 +234,33 @@ def test_results_name_their_commit_and_stale_ones_are_listed(monkeypatch, tmp_pa
     assert reproduce.stale(rows) == ["a.csv", "c.csv"]
     out = capsys.readouterr().out
     assert "1111111" in out and "skpmtl/privacy" in out and "2 of 3" in out
+
+
+def test_words_make_no_result_stale(monkeypatch, tmp_path):
+    def git(*words):
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        command = ["git", "-C", str(tmp_path), *who, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
+    monkeypatch.setattr(reproduce, "git", git)
+    file, stub = tmp_path / "skpmtl" / "room" / "a.py", tmp_path / "skpmtl" / "room" / "a.pyi"
+    file.parent.mkdir(parents=True)
+    file.write_text('"""Doubles."""\n\ndef double(x):\n    return 2 * x\n')
+    stub.write_text("def double(x): ...\n")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    name = git("rev-parse", "HEAD")
+    assert reproduce.changes(name) == {}
+    file.write_text('"""Two."""\n\ndef double(x):\n    """Twice x."""\n    return 2 * x  # so\n')
+    stub.write_text("def double(x: float): ...\n")
+    assert reproduce.changes(name) == {}
+    file.write_text("def double(x):\n    return 3 * x\n")
+    assert reproduce.changes(name) == {"skpmtl/room": 6}
+    file.unlink()
+    assert reproduce.changes(name) == {"skpmtl/room": 6}
+    assert reproduce.changes("f" * 40) is None
 
 
 @pytest.mark.skipif(not (ROOT / reproduce.RESULTS).is_dir(), reason="needs the sources")
