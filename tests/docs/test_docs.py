@@ -37,19 +37,12 @@ PUBLIC = [
     *(f"skpmtl.{name}" for name in ("metrics", "model_selection", "networks", "preprocessing")),
     "skpmtl.privacy",
 ]
-SLOW = {"reproduction_federated.rst"}  # studies, whose numbers benchmarks/results holds
 NEEDS = {"coming_from_mixed_models.rst": "statsmodels"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 matplotlib.use("Agg")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(path, id=path.name, marks=[pytest.mark.slow] if path.name in SLOW else [])
-        for path in TEXTS
-    ],
-)
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
 def test_examples_in_texts(path):
     if path.name in NEEDS:
         pytest.importorskip(NEEDS[path.name], reason=f"needs {NEEDS[path.name]}")
