@@ -223,6 +223,24 @@ def test_centres_and_means_follow_from_releases(common, related, init):
     assert_allclose(board.centres.intercept[:, 0], m * 7.0 * sent + middle * constant)
 
 
+@pytest.mark.parametrize("total", [0.25, -0.5, 9.0, -9.0])
+def test_the_level_of_all_is_the_released_mean_within_the_window(total):
+    """Levels are sent less the middle of the public range, and clipped to half of it."""
+    m, d = 90, 5
+
+    def release(query):
+        if query.statistic == "level":
+            assert (query.public["middle"], query.public["unit"]) == (3.0, 7.0)
+            return np.array([7.0 * m * total])
+        (mechanism,) = query.mechanisms.values()
+        found = np.zeros(mechanism.shape)
+        return found + 20.0 * np.eye(d) if found.ndim == 2 else found
+
+    est = MPMTLLowRank(epsilon=30.0, tasks=range(m), target_range=(-4.0, 10.0))
+    billboard, _ = played(est, release, m, d)
+    assert billboard.level.intercept == pytest.approx(3.0 + 7.0 * np.clip(total, -1.0, 1.0))
+
+
 def test_without_noise_votes_are_of_the_last_prior():
     """Nothing is averaged over rounds, and nothing but the spread of tasks is uncertain."""
     m, d, votes = 50, 3, iter((0.5, -0.9, 0.2, 0.4))
