@@ -72,7 +72,7 @@ def test_gdp_numbers_and_limits():
     assert gdp_epsilon(0.0, 1e-5) == 0.0 and gdp_epsilon(0.1, 0.5) == 0.0
     assert gdp_mu(1e40, 1e-5) == pytest.approx(math.sqrt(2e40), rel=1e-6)  # no overflow
     # delta(-epsilon) = 1 - e^-epsilon (1 - delta(epsilon)), the other order of the pair
-    for mu, e in itertools.product([0.2, 0.99, 1.01, 4.0], [0.1, 2.0]):
+    for mu, e in itertools.product([0.2, 0.99, 1.01, 1.9, 4.0], [0.1, 2.0, 20.0]):
         reflected = 1 - math.exp(-e) * (1 - gdp_delta(mu, e))
         assert gdp_delta(mu, -e) == pytest.approx(reflected, rel=1e-12)
     assert isinstance(gdp_mu(1.0, 1e-5), float)

@@ -93,6 +93,12 @@ def test_sensitivities_are_attained_and_never_exceeded(adjacency, d):
         assert max(seen) <= stated[name] * (1 + 1e-15), name
 
 
+def test_one_number_has_no_other_direction():
+    for adjacency in ADJACENCIES:
+        for sensitivity in (second_moment_sensitivity, diagonal_sensitivity):
+            assert sensitivity(1.5, adjacency, dimension=1) == 1.5**2
+
+
 def test_sensitivity_errors():
     with pytest.raises(ValueError, match="adjacency='add'"):
         second_moment_sensitivity(1.0, "add")
@@ -401,9 +407,13 @@ def test_release_checks_its_value():
         mechanism.release(np.zeros(2), source)
     with pytest.raises(ValueError, match="not finite"):
         mechanism.release(np.array([[np.nan, 0], [0, 0]]), source)
-    slightly = np.array([[1.0, 0.3], [0.3 + 1e-9, 1.0]])
+    slightly = np.array([[1.0, 0.3], [0.3 + 4.0 * mechanism.step, 1.0]])
     out = mechanism.release(slightly, source)
     assert (out == out.T).all()
+    steps = mechanism.steps(slightly)
+    assert (steps == steps.T).all()
+    with pytest.raises(ValueError, match="leaves nothing of a statistic"):
+        VectorGaussian(1, 1.0, 2.0**-24)  # whose step is the sensitivity
     for bad in [(2, 0.0, 1.0), (2, 1.0, math.inf), (2, math.nan, 1.0)]:
         with pytest.raises(ValueError, match="positive, finite"):
             SymmetricGaussian(*bad)

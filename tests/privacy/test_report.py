@@ -151,6 +151,16 @@ def test_numbers_are_printed_to_six_digits_and_equal_ones_once():
         assert words in text
 
 
+def test_releases_are_counted_by_mechanism_where_their_noise_is_known():
+    known = {"mechanism": "Gaussian", "sensitivity": 2.0, "noise_std": 4.0}
+    other = {**known, "mechanism": "Laplace", "name": "vote"}
+    assert gaussian(releases=[known, other, {**known, "noise_std": 8.0}]).kinds() == [
+        ("Gaussian", "2", (2.0, 2.0), (4.0, 8.0)), ("Laplace", "1", (2.0,), (4.0,))
+    ]  # fmt: skip
+    for name in known:
+        assert gaussian(releases=[{n: v for n, v in known.items() if n != name}]).kinds() == []
+
+
 class Elements(HTMLParser):
     """Open elements, and all that were seen."""
 

@@ -59,6 +59,11 @@ def test_fixed_size_calibration(adjacency, expected):
     assert epsilon == pytest.approx(expected, abs=0.051)
     assert fixed_size_delta(2.0, 100, rate, epsilon, adjacency) == pytest.approx(1e-5, rel=1e-9)
     assert fixed_size_epsilon(2.0, 1, 0.1, 0.11, adjacency) == 0.0  # who is drawn is 0.1 of it
+    delta = 0.5 * fixed_size_delta(2.0, 1, 0.1, 0.0, adjacency)
+    epsilon = fixed_size_epsilon(2.0, 1, 0.1, delta, adjacency)
+    assert fixed_size_delta(2.0, 1, 0.1, epsilon, adjacency) == pytest.approx(delta, rel=1e-9)
+    z = fixed_size_noise(1.0, 0.09, 1, 0.1, adjacency)  # 0.1 is the probability
+    assert fixed_size_delta(z, 1, 0.1, 1.0, adjacency) == pytest.approx(0.09, rel=1e-9)
     z = fixed_size_noise(1.0, 1e-8, 100, rate, adjacency)
     assert fixed_size_delta(z, 100, rate, 1.0, adjacency) == pytest.approx(1e-8, rel=1e-9)
     assert z <= blocks_mu(1.0, 100, adjacency) / gdp_mu(1.0, 1e-8)
