@@ -27,7 +27,7 @@ from skpmtl.privacy import (
     release_mus,
     second_moment_sensitivity,
 )
-from skpmtl.privacy.audit import _events, _log_odds
+from skpmtl.privacy.audit import _events, _log_odds, _noise_ratio
 from skpmtl.privacy.mechanisms import clip_rows
 
 
@@ -223,6 +223,42 @@ def test_either_neighbour_may_be_the_likelier_one():
     for data, neighbour in ((low, high), (high, low)):
         found = audit(OneSided(), data, neighbour, n_draws=400, random_state=0, epsilon=1.0)
         assert found.epsilon_lower > 2.0 and len(found.scores[0]) == len(found.scores[1]) == 200
+
+
+class Elsewhere(OneSided):
+    """The same of many numbers, from a source that the audit cannot set."""
+
+    shape = (20,)
+
+    def __init__(self):
+        self.generator = np.random.default_rng(0)
+
+    def release(self, value, source):
+        return value + np.abs(self.generator.normal(size=20)) * 4.0
+
+
+def test_the_smallest_number_shows_noise_that_is_never_negative():
+    """In a direction that 200 draws do not show among so many numbers."""
+    found = audit(
+        Elsewhere(), np.zeros(20), 1.5 * np.eye(20)[7], n_draws=400, random_state=0, epsilon=0.5
+    )
+    assert found.event.startswith("smallest eigenvalue or entry") and found.epsilon_lower > 0.5
+
+
+def test_scores_of_the_known_difference_are_in_stds_of_the_noise():
+    """Signal over noise is mu, whatever the unit: N(0, mu^2) and N(mu^2, mu^2)."""
+    for sensitivity in (0.1, 10.0):
+        found = audit(VectorGaussian(1, sensitivity, 3.0), n_draws=400, random_state=0)
+        assert found.passed and found.event.startswith("projection of release 1")
+        means = [scores.mean() for scores in found.scores]
+        assert means == pytest.approx([0.0, 9.0], abs=5.0 * 3.0 / np.sqrt(200))
+        assert [scores.std() for scores in found.scores] == pytest.approx([3.0] * 2, rel=0.3)
+
+
+def test_one_draw_of_a_release_shows_no_noise():
+    entry = VectorGaussian(3, 1.0, 1.0).describe()
+    ratio, caught = _noise_ratio([np.zeros((1, 3)), np.zeros((0, 3))], entry, 0.01)
+    assert np.isnan(ratio) and not caught
 
 
 def sound(d, epsilon):

@@ -99,6 +99,12 @@ def test_the_check_of_a_fault_finds_it_and_names_it(change, text):
     assert p < 1e-9 and any(one.startswith(f"Noise: {text}") for one in told), told
 
 
+def test_two_rows_of_a_release_are_compared():
+    z = np.random.default_rng(1).normal(size=(4, 4, 2, 40))
+    p, told = planted(z, mixed((ALL, ALL, 0), (ALL, ALL, 1)))
+    assert p < 1e-9 and told == ["Noise: that of releases of one fit is correlated."]
+
+
 def test_a_kind_of_release_and_a_task_are_named():
     rng = np.random.default_rng(2)
     given = [Noise(0, k, k, "ab"[k % 2], rng.normal(size=(3, 50))) for k in range(4)]

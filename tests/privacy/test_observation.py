@@ -97,10 +97,19 @@ class Keeps:
         cls.count += 1
 
 
+def counting():
+    seen = []
+    return lambda: seen.append(1)
+
+
+count = counting()
+
+
 def test_what_stays_in_classes_and_defaults_is_seen():
     for change in (
         lambda: Keeps.seen.append(np.ones(3)), lambda: Keeps().fit(2.0), Keeps.made,
         lambda: setattr(Keeps.fit, "rows", [1]), lambda: KEPT.update(rows=1),
+        count,
     ):  # fmt: skip
         before = lasting(Keeps())
         assert lasting(Keeps()) == before  # looking changes nothing
