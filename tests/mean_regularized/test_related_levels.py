@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from skpmtl import PrivateMeanRegMTL
+from skpmtl.engine import plan as rules
 from skpmtl.engine.queries import query_specs
 from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.billboard import MeanBillboard, PooledBillboard
@@ -97,6 +98,13 @@ def test_little_budget_carries_few_columns():
     plans = [made(Z, epsilon=e)._course(Population(np.arange(M), D))[0] for e in (0.3, 0.5, 10.0)]
     assert [plan.relation.rank for plan in plans] == [1, 2, 3]
     assert "left out" in plans[1].public_inputs()["relation"]
+    # Each of r columns has 1 / r of the signal over noise, and with little of it a shorter path.
+    free = made(Z, relation=None)._course(Population(np.arange(M), D))[0]
+    for plan, least in zip((*plans, free), (*[rules._RELATED_PATH] * 3, 2.0), strict=True):
+        rank = 1 if plan.relation is None else plan.relation.rank
+        ratio = M * plan.mu_of("pooled") / (math.sqrt(D + 1) * rank)
+        bounds = plan.bounds_of_pooled("pooled", 0.0)
+        assert sum(bounds) == pytest.approx(min(least, 0.2 * ratio))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,12 @@ def plan_of(m=200, d=10, structures=STRUCTURES, levels="free", **options):
     return StructurePlan(est, Population(np.arange(m), d), structures)
 
 
+def plan_of_classes(m=2000, d=5):
+    return StructurePlan(
+        PrivateMTLClassifier(epsilon=10.0), Population(np.arange(m), d, 2), STRUCTURES
+    )
+
+
 def answered(steps, *releases):
     """Drive a part of a course. -> its queries, what it returns"""
     queries = [next(steps)]
@@ -79,6 +85,10 @@ def test_the_typical_length_is_that_of_three_bins_with_half_of_the_tasks():
     noisy = np.array([10.0, 30.0, 20.0]) - 8.0  # of which a std is taken for noise
     assert _size(counts, 8.0, 60) == pytest.approx(2.0 ** (exponents @ noisy / noisy.sum()))
     assert _size(counts, 8.7, 60) is None  # 60 are less than 4 sqrt(3) stds
+    sent = np.array([-1e3, -38.1, -37.9, 0.0, 38.1, 1e3, np.nan, np.inf])
+    bins = histogram({"size": sent})["size"]
+    np.testing.assert_array_equal(np.repeat(np.arange(SIZE_BINS), bins.astype(int)),
+                                  [0, 0, 1, 20, 39, 39])  # fmt: skip
     for top, end in ((0, -39.0), (SIZE_BINS - 1, 39.0)):
         counts = np.zeros(SIZE_BINS)
         counts[top] = 7.0
@@ -192,6 +202,24 @@ def test_levels_are_looked_for_by_a_public_rule():
     ):  # fmt: skip
         assert plan_of(5, d, levels=levels, epsilon=epsilon).levels == looked
     assert plan_of(10_000, 200_000, levels="auto", epsilon=1000.0).levels
+
+
+def test_shapes_are_compared_where_there_are_two_and_levels_are_real():
+    """With a mean among the structures, whose share of the budget they take."""
+    given = {"levels": "auto", "epsilon": 10.0, "target_range": (0, 1)}
+    for structures in SUBSETS:
+        assert plan_of(2000, 5, structures, **given).compares_shapes == (structures == STRUCTURES)
+    plan = plan_of_classes()
+    assert "comparison 2" in plan.budget_shares and not plan.compares_shapes
+
+
+def test_the_report_says_why_columns_are_as_they_come():
+    free = plan_of(2000, 5, epsilon=10.0)
+    for plan, why in (
+        (plan_of_classes(), "counts and classes"), (free, "free levels, or one column")
+    ):  # fmt: skip
+        notes = _Course(Population(np.arange(2000), 5), plan, None).notes()
+        assert notes["scales of columns"] == f"as they come: not looked at with {why}"
 
 
 @pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
@@ -332,6 +360,32 @@ def test_a_first_centre_is_a_clear_direction_of_typical_length(factor):
         assert course.centre is None
 
 
+def test_a_mean_that_moments_hide_has_rounds_and_all_shares():
+    """Noise hides all directions, and lengths are alike: rounds begin at 0."""
+    m, d = 300, 30
+    plan = plan_of(m, d, epsilon=1.0)
+    course, kinds = _Course(Population(np.arange(m), d), plan, None), []
+    steps, reply = course.find(), None
+    while True:
+        try:
+            query = steps.send(reply)
+        except StopIteration:
+            break
+        ((name, mechanism),) = query.mechanisms.items()
+        kinds += [name] if kinds[-1:] != [name] else []
+        released = np.full(mechanism.shape, 0.01)
+        if name == "moment":
+            released = np.eye(d) * m / d
+        elif name == "size":
+            released = m * np.eye(SIZE_BINS)[20]
+        reply = {name: released}
+    assert kinds == ["vote", "moment", "direction", "size", "update", "vote", "moment", "vote"]
+    assert list(dict.fromkeys(share for share, _, _ in course.made)) == [
+        "vote 1", "moment 1", "direction", "size", "main", "vote 2", "vote 3", "moment 2", "vote 4"
+    ]  # fmt: skip
+    assert course.billboard.about_centre
+
+
 def test_rounds_follow_the_signal_over_the_noise_of_a_mean():
     found, d = set(), 40
     for m in (24, 40, 60, 80, 200, 10_000):
@@ -384,7 +438,7 @@ def test_the_mean_intercept_is_within_the_range_of_the_target():
 def test_public_rules_of_a_plan(adjacency):
     """Who is asked for what follows from tasks times mu, whatever the tuned bounds are."""
     seen = set()
-    for m, epsilon, d in itertools.product((30, 200, 1500), (0.1, 1.0, 4.0, 50.0), (1, 6)):
+    for m, epsilon, d in itertools.product((30, 200, 1500), (0.1, 1.0, 2.0, 4.0, 50.0), (1, 6)):
         for structures in (STRUCTURES, ("mean",), ("low-rank", "groups"), ("sparse", "mean")):
             est = PrivateMTL(
                 structure=list(structures), epsilon=epsilon, adjacency=adjacency,
@@ -402,6 +456,8 @@ def test_public_rules_of_a_plan(adjacency):
             assert plan.scales_columns == (plan.levels and d > 1) == ("columns" in shares)
             assert plan.few_rows == (plan.levels and "low-rank" in structures and able)
             assert plan.groups == (plan.levels and "groups" in structures and able)
+            why = "levels are not pooled" if able else "too few tasks for the budget"
+            assert plan.no_groups == ("" if plan.groups else why)
             if plan.silent:
                 assert not shares
                 continue
@@ -418,6 +474,9 @@ def test_public_rules_of_a_plan(adjacency):
                 budget = m * mu * (math.sqrt(2.0) if adjacency == "zero-out" else 1.0)
                 once = budget < rules._ONCE * math.sqrt(d + 1) and set(structures) > {"mean"}
                 assert plan.looks_once == once
+                paid = rules._OF_COLUMNS_ONCE if once else rules._OF_COLUMNS
+                alone = structures == ("mean",)
+                assert plan.columns_from == (rules._OF_COLUMNS_OF_MEAN if alone else paid)
                 first = [name for name in ("window", "columns", "scale") if name in shares]
                 assert list(shares)[: len(first)] == first
             if plan.groups:
