@@ -350,6 +350,8 @@ def test_what_a_plan_says():
     assert "before anything leaves it" in plan.own_assumptions[0]
     assert "nobody else is trusted" in local.own_assumptions[0]
     assert "which tasks have rows" in local.own_assumptions[1]
+    assert local.own_assumptions[2:] == plan.own_assumptions[2:]
+    assert "stays with its task" in plan.own_assumptions[-1]
     assert "parallel" in plan.notes() and "adjacency" not in plan.notes()
     assert "adjacency" in local.notes() and "parallel" not in local.notes()
     assert "parallel" not in plan_of(max_rows_per_unit=3).notes()

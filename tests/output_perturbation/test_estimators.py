@@ -666,6 +666,11 @@ def test_sensitivities_follow_rows_and_columns():
         (min(expected), max(expected)), rel=3e-6
     )
     assert (billboard.sensitivity[1] > billboard.sensitivity[0]).all()  # further from zero
+    shown = []
+    est._progress = lambda text, n: lambda *numbers: shown.append(numbers)
+    reach = est.fit(X, y, task=task).billboard_.sensitivity
+    stds = [est.privacy_.noise_std[t] * reach[t] for t in range(len(shown))]
+    assert shown == [(t + 1, s.min(), s.max()) for t, s in enumerate(stds)]
 
 
 # -------------------------------------------------------------------------------- reports
