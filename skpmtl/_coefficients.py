@@ -68,8 +68,8 @@ class NamedCoefficients:
         Parameters
         ----------
         of : {"tasks", "relation"}, default="tasks"
-            "tasks": `coef_` and `intercept_`, one row per task, which together are no private
-            object: hand each task its own row. "relation": `relation_coef_`, one row per covariate
+            "tasks": `coef_` and `intercept_`, one row per task, which together are not private:
+            give each task its own row. "relation": `relation_coef_`, one row per covariate
             of ``relation=``, which may be published.
 
         Returns
@@ -110,7 +110,7 @@ class NamedCoefficients:
         task : str or int
             Id of the task.
         as_sklearn : bool, default=False
-            Whether to return a fitted model of scikit-learn, which needs nothing of this package.
+            Whether to return a fitted model of scikit-learn, which does not need this package.
 
         Returns
         -------

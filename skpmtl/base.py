@@ -101,10 +101,10 @@ class TaskIndexed(Documented, BaseEstimator):
         task : array-like of shape (n_samples,), default=None
             Task id of every row, when there is neither a task column nor a 2-D y nor a mapping.
         sample_weight : array-like of shape (n_samples,), or mapping, default=None
-            Weight of every row of X, at least 0 (as if it were not there); ``{task: w_t}`` with a
-            mapping X. None: all weigh the same. A private fit divides the weights of a task by
-            their largest where that is above 1; one that protects single records takes none
-            above 1.
+            Weight of every row of X, at least 0 (the row is dropped); ``{task: w_t}`` with a
+            mapping X. None: equal weights. A private fit divides the weights of a task by the
+            largest one if that is above 1; a fit that protects single records refuses weights above
+            1.
 
         Returns
         -------
@@ -701,7 +701,7 @@ class Scored:
     def score(self, X, y, task=None, sample_weight=None):
         """Accuracy of classes, R2 of numbers, or D2 of counts, over all known targets of all tasks.
 
-        D2 is the part of the deviance that the model explains, as of scikit-learn's
+        D2 is the fraction of the deviance that the model explains, as in scikit-learn's
         `PoissonRegressor`.
 
         Parameters
@@ -798,7 +798,7 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
         return table
 
     def predict(self, X, task=None, return_std=False):
-        """Predict targets; of counts their means, per unit of exposure.
+        """Predict targets; for counts their means, per unit of exposure.
 
         Parameters
         ----------

@@ -177,7 +177,7 @@ class ConvergenceDisplay(_Display):
 
 
 class PathDisplay(_Display):
-    """Models for many strengths of a penalty: norms, how many directions they use, and error.
+    """Models for many strengths of a penalty: their norms, rank or number of features, and error.
 
     Create it with :meth:`from_estimator` or :meth:`from_path`.
 
@@ -510,8 +510,9 @@ class _HeatMapDisplay:
 class ClientSimilarityDisplay(_HeatMapDisplay):
     """Heat map of the similarities between federated clients.
 
-    Row i holds how much client i takes from every other client, before thresholds and numbers
-    of rows; it need not be symmetric. Create it from a matrix, or with :meth:`from_estimator`.
+    Row i holds the weights with which client i averages the other clients, before thresholds and
+    numbers of rows; it need not be symmetric. Create it from a matrix, or with
+    :meth:`from_estimator`.
 
     Parameters
     ----------
@@ -571,10 +572,10 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
 
 
 class RelationDisplay(_Display):
-    """What public covariates of tasks add to the coefficients, with the noise of the release.
+    """Effects of public task covariates on the coefficients, with the noise of the release.
 
     One panel per covariate, one point per feature: the change of the coefficients of a task when
-    the covariate grows by one. Everything drawn is of the billboard and may be published.
+    the covariate grows by one. Everything drawn is part of the billboard and may be published.
     Create it with :meth:`from_estimator`.
 
     Parameters
@@ -926,7 +927,7 @@ class TaskIntervalDisplay(_Display):
 
 
 class TaskRelatednessDisplay(_HeatMapDisplay):
-    """Heat map of how alike the linear models of the tasks are.
+    """Heat map of the relatedness of the tasks' linear models.
 
     Create it from a matrix, from coefficients with :meth:`from_coef`, or with
     :meth:`from_estimator`.

@@ -24,8 +24,8 @@ __all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]
 def nmse(y_true, y_pred, sample_weight=None):
     """Normalised mean squared error: mean squared error over the variance of the targets.
 
-    Both are taken over all rows of all tasks together. 1 is what the mean of `y_true` would
-    reach, 0 is perfect; for complete targets it is 1 - R2.
+    Both are taken over all rows of all tasks together. 1 is the error of predicting the mean of
+    `y_true`, 0 is perfect; for complete targets it is 1 - R2.
 
     Parameters
     ----------
@@ -127,8 +127,8 @@ def average_auc(y_true, y_score, task=None, sample_weight=None):
 def task_scores(estimator, X, y, task=None, *, scoring=None, sample_weight=None):
     """One score for every task.
 
-    The result is computed from the rows of the tasks, without noise: whoever publishes it
-    releases data, also when the fit was private.
+    The result is computed from the rows of the tasks, without noise: to publish it is a release,
+    also if the fit was private.
 
     Parameters
     ----------
@@ -194,12 +194,12 @@ def task_scores(estimator, X, y, task=None, *, scoring=None, sample_weight=None)
 
 
 def task_scorer(scoring):
-    """A scorer that hands the tasks of rows to the estimator.
+    """A scorer that passes the tasks of rows to the estimator.
 
     The scorers of scikit-learn call ``predict(X)``, so that ids which are given apart from X do not
     reach it. This one takes them as ``task=``: with metadata routing
     ``cross_validate(..., params={"task": ids})`` and ``GridSearchCV.fit(X, y, task=ids)`` hand them
-    on. Where the task is a column of X, the plain names are enough.
+    on. If the task is a column of X, the names of scorers are enough.
 
     Parameters
     ----------

@@ -72,7 +72,7 @@ class _TaskSplitter(BaseCrossValidator):
 
 
 class TaskStratifiedKFold(_TaskSplitter):
-    """K folds with a share of every task in each: every task stays in every training set.
+    """K folds that each contain rows of every task, so that every task stays in every training set.
 
     The rows are dealt out task after task, one to each fold in turn. A task of two or more
     rows is in every training set, and fold sizes differ by at most one row. With classes in y
@@ -124,8 +124,8 @@ class TaskStratifiedKFold(_TaskSplitter):
 class LeaveTasksOut(_TaskSplitter):
     """K folds of whole tasks: the tasks of a test set are not in its training set.
 
-    This measures how well a method does on tasks that it has not seen: those that the estimator
-    lists in ``tasks=`` have the model that was released, others need ``unseen_task="mean"``.
+    This measures how well a method predicts tasks that it has not seen: tasks that the estimator
+    lists in ``tasks=`` get the released model, others need ``unseen_task="mean"``.
 
     Parameters
     ----------

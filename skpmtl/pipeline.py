@@ -11,20 +11,20 @@ __all__ = ["export_task", "personalize"]
 def personalize(model, X, y, **params):
     """Add tasks to a fitted pipeline, from rows of their own and at no privacy cost.
 
-    Every step that knows tasks (`TaskScaler`, `TaskImputer`) adds the new ones, every step
-    transforms the rows as it was fitted, and the last one, an estimator of this package,
-    personalises from its billboard. Tasks that are known get new models.
+    Every step with a task column (`TaskScaler`, `TaskImputer`) adds the new tasks, every step
+    transforms the rows as fitted, and the last one, an estimator of this package, personalises from
+    its billboard. Tasks of the fit get new models.
 
     Parameters
     ----------
     model : Pipeline or estimator
-        Fitted. Steps that know tasks must be steps of the pipeline, not transformers inside of a
-        `ColumnTransformer`. Of a search, pass ``best_estimator_``.
+        Fitted. `TaskScaler` and `TaskImputer` must be steps of the pipeline, not transformers
+        inside a `ColumnTransformer`. For a search, pass ``best_estimator_``.
     X, y
         Rows of these tasks, in the form in which the pipeline was fitted.
     **params : dict
-        What the last step takes in addition, such as ``task=``, the task of every row where X has
-        no task column, or ``sample_weight=``.
+        Further arguments of the last step, such as ``task=``, the task of every row if X has no
+        task column, or ``sample_weight=``.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def personalize(model, X, y, **params):
 
 
 def export_task(model, task):
-    """A pipeline of scikit-learn with the model of one task, which needs nothing of this package.
+    """A pipeline of scikit-learn with the model of one task, which does not need this package.
 
     Steps that know tasks become those of this task: `TaskScaler` a `StandardScaler`, `TaskImputer`
     a `SimpleImputer`, and the estimator a `Ridge` or `LogisticRegression` with its coefficients.
@@ -78,7 +78,7 @@ def export_task(model, task):
     Parameters
     ----------
     model : Pipeline or estimator
-        Fitted. Where X has a task column, all steps have to know tasks.
+        Fitted. If X has a task column, every step must have a ``task_feature``.
     task : str or int
         Id of the task.
 
@@ -90,8 +90,8 @@ def export_task(model, task):
     Raises
     ------
     TypeError
-        For steps that see the task column and do not know what it is, and for models that are not
-        linear.
+        For steps that receive the task column without a ``task_feature``, and for models that are
+        not linear.
     ValueError
         If the task is not known.
 

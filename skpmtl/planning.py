@@ -46,7 +46,7 @@ class BudgetPlan:
     delta : float
         Delta of the budgets.
     shared : tuple of str
-        What tasks share, one kind a row of `errors`.
+        What tasks share, one entry per row of `errors`.
     errors : ndarray of shape (n_kinds, n_epsilons)
         Expected test error (mean squared error, or log-loss) over that of each task alone.
     deviations : ndarray of shape (n_kinds, n_epsilons)
@@ -168,13 +168,14 @@ def plan(
 ):
     """Expected error by privacy budget, before any data are read.
 
-    Tables of the given sizes are drawn for each of the things that tasks may share, and the
-    estimator is fitted to them. The result depends on public numbers only, so that it costs no
-    privacy and may be part of an agreement. It takes seconds.
+    For each structure that tasks may share, tables of the given sizes are generated, and the
+    estimator is fitted to them. The result depends on public numbers only, so it costs no privacy
+    and may be part of an agreement. It takes seconds.
 
-    An error is stated over that of each task alone, which is the same estimator where nothing is
-    released: a value of .8 at epsilon 1 means that this budget lowers the error on new rows by
-    20 %. Real tables share several of these things, and less clearly: read the rows as a range.
+    Errors are divided by that of each task alone, which is the same estimator with nothing
+    released: a value of .8 at epsilon 1 means that this budget lowers the error on new rows by 20
+    %. Tasks of real tables share several of these structures, and less clearly: read the rows as a
+    range.
 
     Parameters
     ----------

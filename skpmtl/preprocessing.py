@@ -132,17 +132,17 @@ class TaskScaler(_TaskTransformer):
     that nothing passes between tasks and no privacy budget is spent, as long as `mean_` and
     `scale_` stay with the tasks. `StandardScaler` over all rows is a statistic of all tasks.
 
-    That holds where whole tasks are protected. Where single records are (`DPMetaInit`, output
-    perturbation at record level), a record that changes the scale changes all other rows of its
-    task, which no accounting of records covers: scale by public numbers there.
+    This holds if the guarantee protects whole tasks. If it protects single records (`DPMetaInit`,
+    output perturbation at record level), a record that changes the scale changes all other rows of
+    its task, which the accounting does not cover: then scale by public numbers.
 
-    Few rows determine a standard deviation poorly, and one that is too small by chance would blow
-    up all other rows of the task. A scale is therefore shrunk towards a public one, or where none
-    is known made so large that this does not happen; see Notes.
+    Few rows determine a standard deviation poorly, and one that is too small by chance would
+    inflate all other rows of the task. A scale is therefore shrunk towards a public one or, if none
+    is known, enlarged so that this does not happen; see Notes.
 
-    A listed task without rows in `fit`, as one with a single row whose row is held out in
-    cross-validation, has no mean: all its features are 0, so that an estimator predicts the level
-    that it has for such a task.
+    A listed task without rows in `fit`, such as one whose only row is held out in cross-validation,
+    has no mean: all its features are 0, so that an estimator predicts the level that it has for
+    such a task.
 
     The task column stays where it is. A DataFrame gives a DataFrame, anything else an array;
     ``set_output`` has precedence. To scale without changing the task column by means of
@@ -157,10 +157,9 @@ class TaskScaler(_TaskTransformer):
         Whether to subtract the mean, and to divide by the scale. Features that are constant in a
         task are divided by the public scale.
     scale : float or array-like of shape (n_features,), default=None
-        Public scale of the features, without the task column, in their units: what a standard
-        deviation is expected to be, NaN where nobody knows. Tasks of few rows have little else:
-        without it a feature is 0 in tasks of up to three rows, and where it is constant. None: no
-        scale is known.
+        Public scale of the features, without the task column, in their units: a rough standard
+        deviation, or NaN if unknown. Tasks of few rows depend on it: without it a feature is 0 in
+        tasks of up to three rows, and in tasks in which it is constant. None: no scale is known.
     tasks : "auto" or array-like, default="auto"
         List of the tasks, of which some may have no rows. "auto" takes those of the rows.
 
@@ -333,13 +332,13 @@ class TaskScaler(_TaskTransformer):
 
 
 class TaskImputer(_TaskTransformer):
-    """Fill missing values from the task's own rows: medians of numbers, modes of all else.
+    """Fill missing values from the task's own rows: medians of numbers, modes of other types.
 
     The values of a task come from its own rows and are used for its own rows, so that nothing
     passes between tasks and no privacy budget is spent, as long as `statistics_` stay with the
     tasks; where records are protected instead of tasks, see `TaskScaler`, fill in public values.
-    `SimpleImputer` over all rows fills in statistics of all tasks. Where a task knows no
-    value of a feature, a public default is taken; so it is for tasks that were not in `fit`.
+    `SimpleImputer` over all rows fills in statistics of all tasks. If a task has no value of a
+    feature, or was not in `fit`, a public default is used.
 
     A DataFrame may have columns of any type and gives a DataFrame; an array must be numeric.
 

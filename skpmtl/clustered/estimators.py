@@ -181,9 +181,9 @@ _DOC = """{summary}
         Number k of groups. With a budget or ``alpha="auto"`` at most 12, or "auto": tasks vote.
         Otherwise, from the number of features or of tasks on, `alpha` has no effect.
     alpha : "auto" or float, default="auto"
-        Strength with which a task is drawn towards its group. "auto": each task weighs its group
-        against its own rows by evidence, by the course of a fit with a budget, without noise. A
-        number: the objective of the Notes, exact.
+        Strength of the penalty towards the group of a task. "auto": each task weighs groups by the
+        evidence of its rows, as in a fit with a budget, without noise. A number: the exact minimum
+        of the objective in the Notes.
     ridge : float, default=0.1
         Weight of ``ridge / 2 * ||W||_F^2``, positive.
     {task_weight}{of_rows}
@@ -199,7 +199,7 @@ _DOC = """{summary}
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or the mean
+        What `predict` does with a task that was not fitted: raise an error, or use the mean
         model.{target_range}
     {random_state}
     {secure}
@@ -221,7 +221,7 @@ _DOC = """{summary}
     tasks_ : ndarray of shape (n_tasks,)
         Task ids in the order of `coef_`.{classes}
     billboard_ : GroupBillboard or ClusterBillboard
-        What new tasks go on with.
+        The billboard that new tasks use.
     {privacy_}
     n_iter_ : int
     objective_, dual_gap_ : float

@@ -13,8 +13,8 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     """Federated multi-task classification: every client gets its own averages of layers.
 
     A client trains a network with shared hidden layers and one linear head per task it has. In
-    every round it trains some epochs on its rows and sends all layers; similarities
-    between clients, from their layers alone, give every client its own weighted averages back.
+    every round it trains some epochs on its rows and sends all layers; it receives averages whose
+    weights follow from similarities between clients, computed from layers alone.
     Clients may have different sets of tasks, tasks different classes.
 
     FedMTL gives no differential privacy; `privacy_` says so. With ``secure="mpc"`` the
@@ -23,8 +23,8 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     Parameters
     ----------
     hidden_layer_sizes : int or tuple of int, default=(32,)
-        Widths of the shared hidden layers. ``()``: the heads are on the features, and nothing
-        is shared but the heads of equal tasks.
+        Widths of the shared hidden layers. ``()``: the heads take the features, and only heads of
+        equal tasks are shared.
     activation : {"identity", "logistic", "tanh", "relu"}, default="relu"
         Of all hidden layers. "identity" with one layer is a linear shared projection.
     threshold : float or (float, float), default=(0.75, 0.95)
@@ -32,13 +32,13 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         the last round. For `aggregation` "similarity" and "heads-by-similarity".
     n_rounds : int, default=20
     local_epochs : int, default=1
-        Epochs over its own rows by which a client trains in a round.
+        Epochs of a client over its own rows in a round.
     batch_size : int, default=32
-        Most rows in a batch; the batches of a client are of equal size, up to one row.
+        Largest number of rows in a batch; the batches of a client differ by at most one row.
     solver : {"adam", "sgd"}, default="adam"
-        Its moments start anew in every round.
+        Its moments are reset in every round.
     learning_rate : float, default=0.01
-        Step size; "sgd" usually wants more.
+        Step size; "sgd" usually needs a larger one.
     momentum : float, default=0.9
         Of "sgd".
     alpha : float, default=1e-4
@@ -47,9 +47,9 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         A rule of `fedmtl_aggregate`: "per-task" (ours), "similarity" (the paper), "uniform",
         "shared-only", "heads-by-similarity", "jaccard", "exact-match". Or a baseline: "local",
         no exchange; "fedavg", federated averaging among the clients with the same set of
-        tasks, which "exact-match" is too; "fedprox", the same with local training held near the
-        average; "pfedme", personal models that are kept from round to round and regularised towards
-        the average of the group (as pFedMe, with the average as its only server model);
+        tasks, which "exact-match" is too; "fedprox", the same with local training regularised
+        towards the average; "pfedme", personal models that persist over rounds and are regularised
+        towards the average of the group (as pFedMe, with the average as its only server model);
         "fedamp", personal models regularised to averages of their own by distance (FedAMP);
         "mocha", personal models coupled by their covariance (MOCHA, with networks); "fedfomo",
         mixtures that lower the loss on a client's held-out rows (FedFomo). All of them work among
@@ -60,10 +60,10 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     attention_scale : float, default=1.0
         sigma of "fedamp", as a fraction of the mean squared distance of the models of a group.
     validation_fraction : float, default=0.2
-        Part of a client's rows by which "fedfomo" judges models, and does not train.
+        Fraction of a client's rows that "fedfomo" uses to evaluate models, and not to train.
     secure : {None, "mpc", "spu"}, default=None
         The rule "similarity" under multi-party computation with three servers on this machine.
-        They stay up for all rounds of the fit. "mpc": by MPyC (extra ``skpmtl[mpc]``). "spu": by
+        They run for all rounds of the fit. "mpc": MPyC (extra ``skpmtl[mpc]``). "spu": by
         SPU, for many parameters (extra ``skpmtl[spu]``, in an environment of Python 3.10 or 3.11
         with numpy below 2).
     module : callable, default=None
@@ -80,7 +80,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         that is not named weighs 1. "balanced": each client gives the classes of a task the same
         weight together, by its own counts.
     random_state : int, RandomState, Generator or None, default=None
-        Start of the networks and order of the rows.
+        Initial parameters of the networks, and order of the rows.
     verbose : bool or int, default=0
         Log every round.
 
@@ -292,7 +292,7 @@ class FedMTLRegressor(RegressorMixin, BaseFedMTL):
 
     As `FedMTLClassifier`, with the squared loss 1/2 (y - f(x))^2 and one output per task. Targets
     should be of order one, since the loss is not scaled; a `ConvergenceWarning` names the tasks
-    that were not learned where they, or the features, are not.
+    that were not learned because their targets, or the features, are not.
 
     Parameters
     ----------

@@ -758,15 +758,15 @@ _DOC = """{summary}
         Public bound on the norm of an update. "auto" needs no knowledge of units: bounds follow
         from the ratio q = n_tasks mu / sqrt(number of coefficients), which is public, and from the
         length of most tasks' models, by a noisy histogram that takes 4 % of the squared budget;
-        where that is too little, or lengths differ, every task sends in units of its own. Bounds
-        fall from round to round, and the last w~ is shrunk by its known noise. A number: about the
-        distance from 0 to the shared model divided by a few rounds.
+        if that is too little, or lengths differ, every task standardises its contribution. Bounds
+        fall from round to round, and the last w~ is shrunk according to its known noise. A number:
+        choose about the distance from 0 to the shared model, divided by a few rounds.
     n_rounds : "auto" or int, default="auto"
         "auto" is a public rule. With ``clip_norm="auto"``: none for q below 1.5, where w~ would be
         noise (nothing is released, and `epsilon` spent is 0), then 1 (classes: 10), 10, 30 and
         100 for q up to 4, 6, 12 and above. With a number as `clip_norm`: 3, 10, 30, 100 for
         epsilon up to .1, 1, 2, above.
-    {init} Rounds, models of tasks and `ridge` are about differences to it.
+    {init} Rounds, models of tasks and `ridge` apply to differences from it.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``, with `init` of differences to it.
     l1 : float, default=0.0
@@ -803,10 +803,10 @@ _DOC = """{summary}
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or the shared model (with
-        `clusters` or `relation` the one that they name for it). With local intercepts their
-        clipped mean is then one more release, which takes 10 % of the squared budget; with pooled
-        levels the shared model has one.{target_range}
+        What `predict` does with a task that was not fitted: raise an error, or use the shared model
+        (with `clusters` or `relation`, that of its cluster or covariates). With local intercepts
+        their clipped mean is then one more release, which takes 10 % of the squared budget; with
+        pooled levels the shared model has one.{target_range}
     standard_errors : bool, default=False
         Whether to release standard errors of the shared model, or of the relation, for
         `summary_frame`: one more release, a sum over the tasks, takes 5 % of the squared
@@ -893,8 +893,8 @@ _DOC = """{summary}
     for the given Omega, or the Laplacian of a graph of neighbours, for which that is
     lam / 4 sum_jk weight_jk ||w_j - w_k||^2. Omega = I - 11' / n_tasks gives the mean again. `l1`
     adds ``l1 * sum_jk |W_jk|``.
-    A listed task without rows then gets the best model next to those of its neighbours; tasks that
-    come later are no vertices, and lie around the mean.
+    A listed task without rows then gets the best model given those of its neighbours; tasks that
+    join later are not in the graph, and lie around the mean.
 
     With privacy w~ follows noisy gradient descent on the mean of the tasks' Moreau envelopes.
 
@@ -908,11 +908,11 @@ _DOC = """{summary}
     rounds have, and all that follows is about scaled columns; not with counts, nor with classes
     under a budget.
 
-    Rounds lead to a spatial median of the models of the tasks, not to their mean, and standard
-    errors are about that: the sandwich of an M-estimator (`skpmtl.mean_regularized.errors`).
-    Intervals of 90 % covered the median of made tasks in 88 to 97 % of cases, from 100 tasks on at
-    epsilon 3. With log-losses models of few rows are longer than those of many, and so is their
-    median: intervals do not cover this bias.
+    Rounds converge to a spatial median of the task models, not to their mean. Standard errors are
+    those of this median: the sandwich of an M-estimator (`skpmtl.mean_regularized.errors`). In
+    simulations of 100 to 2,000 tasks at epsilon 3, intervals of 90 % covered it in 88 to 97 % of
+    cases. With log-losses, models fitted to few rows are longer than those fitted to many, and so
+    is their median: intervals do not cover this bias.
 
     References
     ----------

@@ -471,8 +471,8 @@ _DOC = """{summary}
         nobody sees more than sums. That costs nothing.
     privacy : {{"task-global", "local"}} or None, default="task-global"
         What is protected. "task-global": every record of every task. "local": every task as a
-        whole, against everybody, at the price of far more noise: its update is clipped to
-        `clip_norm` and noised once per visit. None: nothing.
+        whole, against all other parties, with far more noise: its update is clipped to `clip_norm`,
+        and noise is added once per visit. None: nothing.
     clip_norm : float, default=0.5
         Public bound on the gradient of a record, which has the norm ``|r| |(x, 1)|``, r the
         derivative of the loss by the score: take half of a typical one. 0.5 suits rows of length
@@ -494,7 +494,7 @@ _DOC = """{summary}
         ``skpmtl[sampling]``). "disjoint": the rows of a task are dealt, in their order, to
         ``ceil(n_k / batch_size)`` fixed batches, which the steps of all visits take in turn.
     meta_learning_rate : "auto" or float, default="auto"
-        Part of the mean update by which phi moves. "auto": see Notes; 1 without privacy.
+        Fraction of the mean update by which phi moves. "auto": see Notes; 1 without privacy.
     tasks_per_round : "auto", "all" or int, default="auto"
         Tasks that start from the same phi. "auto": so many that a visit to all takes m / 10 rounds,
         at least 25 and at most 100; without privacy all of them, in 20 rounds for every visit.
@@ -505,7 +505,7 @@ _DOC = """{summary}
     max_rows_per_unit : int or None, default=None
         With `unit` in `fit`: public bound on the rows of one person. The guarantee is then for
         persons, whose rows may be in several tasks, up to `group_size` in one.
-    {init} Rounds begin there, and what is released is the way from there.
+    {init} Rounds begin there, and the release is the difference from it.
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public covariates of the tasks, as of `PrivateMeanRegMTL`. Task k starts from
         phi_k = z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned in
@@ -528,8 +528,8 @@ _DOC = """{summary}
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or phi; with `relation` that
-        of its covariates.
+        What `predict` does with a task that was not fitted: raise an error, or use phi (with
+        `relation`, that of its covariates).
     feature_range : (low, high) or None, default=None
         Public lowest and highest values of the features, never taken from private rows: two
         numbers, or two arrays with one for each feature without the task column. All steps are then
@@ -539,7 +539,7 @@ _DOC = """{summary}
     {secure}
     random_state : int, Generator, RandomState or None, default=None
         Order of the tasks, noise and batches. None: from the operating system's generator. Anything
-        else makes the noise reproducible, which protects nobody against those who know it.
+        else makes the noise reproducible, and gives no protection against those who know it.
     {verbose}
     {dtype}
 
@@ -558,7 +558,7 @@ _DOC = """{summary}
         of .6 to 1.8 in simulations). By features where these have a `feature_range`. Missing
         without noise.
     coef_ : ndarray of shape (n_tasks, n_features){shapes}
-        Fine-tuned models, private to their tasks: hand each its own with `export_task`.
+        Fine-tuned models, private to their tasks: give each task its own with `export_task`.
     intercept_ : ndarray of shape (n_tasks,){intercepts}
     tasks_ : ndarray of shape (n_tasks,){classes}{posterior}
     billboard_ : MetaBillboard
@@ -587,12 +587,12 @@ _DOC = """{summary}
 
     "auto" numbers of steps and meta learning rates follow from public numbers: the budget, the
     sizes n_k, the width d and the number m of tasks. Rows are taken to be of length 1, spread
-    evenly over d directions, with residuals of 2 clip_norm and scores of the same size; all rounds
-    together then go as far as minimises the sum of what is left of the error and of the noise.
-    Where that leaves more than 80 % of the error of no initialisation, tasks fine-tune from 0.
+    evenly over d directions, with residuals of 2 clip_norm and scores of the same size; the total
+    length of all rounds then minimises the sum of the remaining error and the noise. If that sum
+    exceeds 80 % of the error without an initialisation, tasks fine-tune from 0.
 
-    With ``refine="prox"`` a bad initialisation does little harm. Of its squared length the part
-    that is known to be noise is taken away, and makes tasks hold on less to the rest. For squared
+    With ``refine="prox"`` a bad initialisation does little harm. The part of its squared length
+    that is known to be noise is subtracted, and tasks regularise less towards the rest. For squared
     loss a task averages over three kinds of Gaussian priors: around phi, `init` or 0; around their
     coefficients with a free intercept, both at all scales kappa; and the ridge of `LocalOnly`. The
     noise variance is profiled out, and a free intercept has a flat prior three std of the noise

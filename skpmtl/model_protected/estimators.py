@@ -523,19 +523,19 @@ _DOC = """{summary}
         "auto" is "gaussian": {noise}, accounted exactly by
         Gaussian differential privacy.{pure}
     algorithm : {{"auto", "empirical-bayes", "proximal"}}, default="auto"
-        "auto": "proximal" without privacy where `alpha` is a number or there are `outliers`, else
+        "auto": "proximal" without privacy if `alpha` is a number or `outliers` is set, otherwise
         "empirical-bayes".
-        "empirical-bayes" releases a prior, and every task decides alone how far to trust it;
-        without privacy it has nothing to tune, and on average over the regressions of
-        ``benchmarks/unseen`` errs no more than with a budget, to a percent. "proximal", without
-        privacy, minimises the objective below (with a budget Algorithm {algorithm} of [1]_, in
-        `skpmtl.reproduction`).
+        "empirical-bayes" releases a prior, and every task decides from its own rows how far to
+        trust it. Without privacy it has nothing to tune, and its error, averaged over the
+        regressions of ``benchmarks/unseen``, exceeds that with a budget by at most 1 %. "proximal",
+        without privacy, minimises the objective below (with a budget Algorithm {algorithm} of [1]_,
+        in `skpmtl.reproduction`).
     levels : {{"auto", "free", "pooled"}}, default="auto"
         The level of a task is its score at its mean row. "auto": with "empirical-bayes" and
         Gaussian noise a task goes between its own level and the mean one by its own evidence, from
         tasks times mu = 60 on, or 33 where their range is public; not with a relation or several
         classes. "free": every task has its own. "pooled": no task may go without the mean level.
-    {init} Priors, second moments, penalties and `ridge` are about differences to it. With
+    {init} Priors, second moments, penalties and `ridge` apply to differences from it. With
         "empirical-bayes" a task also compares it with 0.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``. Not used by "empirical-bayes".
@@ -543,9 +543,9 @@ _DOC = """{summary}
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public task covariates, as of `PrivateMeanRegMTL`. The prior of task k is then about
         z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned in rounds
-        that take 35 % of the squared budget; the second moment is that of what remains. Tasks
-        compare it with going alone. With "empirical-bayes" and Gaussian noise; columns for which
-        the budget is too small are left out, the last ones first.
+        that take 35 % of the squared budget; the second moment is that of the deviations. Tasks
+        also consider their single-task models. With "empirical-bayes" and Gaussian noise; columns
+        for which the budget is too small are dropped, the last ones first.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     outliers : {{None, "tasks", "entries"}}, default=None
@@ -556,10 +556,10 @@ _DOC = """{summary}
         one that is as wide in all directions, whatever this says: its models are those of None, and
         "tasks" keeps in `outlier_` what it chose. That is free and stays with the task.
     outlier_alpha : "auto" or float, default="auto"
-        Strength of the penalty of Q. "auto" follows from noise as that of ``alpha="auto"``.
+        Strength of the penalty of Q. "auto" is computed from noise, as ``alpha="auto"``.
     n_releases : "auto" or int, default="auto"
-        Number of noisy releases. "auto" is a public rule: 1 to 3 by how far a signal shared
-        by all tasks stands above the noise.
+        Number of noisy releases. "auto" is a public rule: 1 to 3, depending on how far a signal
+        shared by all tasks exceeds the noise.
     clip_norm : float, default=1.0
         Public bound on the norm of the model with intercept that a task sends for the mean that
         ``unseen_task="mean"`` publishes. A task's own model is never clipped.
@@ -610,10 +610,10 @@ _DOC = """{summary}
         With `outliers`: Q of the objective, the part that a task shares with nobody; nan for tasks
         that `personalize` added.
     outlier_ : ndarray of shape (n_tasks,)
-        With `outliers`: length of that part; how far a task is off. `outlier_alpha_` is its
-        strength. With privacy: the weight, from 0 to 1, that the task gives to all that is not the
-        released prior. It is as private as the rows of `coef_`: a task may see its own. Parts and
-        sites keep it with their models.
+        With `outliers`: length of that part, a measure of how far the task lies from the others;
+        `outlier_alpha_` is the strength of its penalty. With privacy: the weight, from 0 to 1, that
+        the task gives to models other than those under the released prior. Like a row of `coef_`,
+        each entry is for its task alone; parts and sites store it with their models.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
         Mean model; with privacy only when it was released.
     {features_in_}

@@ -103,9 +103,9 @@ def mtl_path(
     """Exact solutions for many strengths of the penalty, without privacy.
 
     The objective is that of `MPMTLLowRank` ("trace") or `MPMTLGroupSparse` ("l21") with
-    ``epsilon=None``. Every solution begins at that of the strength before; matrices of the tasks
-    are made once. With the L2,1 norm and many features only those are looked at that may be in
-    use, which changes no result: every solution has its own duality gap, of all features.
+    ``epsilon=None``. Every solution starts at that of the previous strength; matrices of the tasks
+    are computed once. With the L2,1 norm and many features, only features that may be in use are
+    updated. This changes no result: the duality gap of every solution covers all features.
 
     Parameters
     ----------
@@ -391,8 +391,8 @@ class _ValidatedClassifier(_Validated):
 
 _DOC = """{summary}
 
-    Without privacy, and never with it: the errors that choose `alpha_` are computed from rows,
-    without noise. For a choice within a budget see `PrivateSearch`; `{single}` without ``alpha``
+    Without privacy only: the errors that select `alpha_` are computed from rows, without noise. For
+    a choice within a budget see `PrivateSearch`; `{single}` without ``alpha``
     needs none.
 
     Every fold follows the strengths from the largest useful one down, each fit from the one before
@@ -408,10 +408,10 @@ _DOC = """{summary}
     n_alphas : int, default=100
         Number of strengths.
     cv : int, splitter or iterable, default=5
-        A number deals the rows of every task over so many folds, as `TaskStratifiedKFold` does;
-        where all tasks have all rows of one X, these rows. Anything else that scikit-learn takes
-        splits the rows of X, and gets the tasks as groups; of a task without rows to train on
-        only the mean over the tasks is known. Weights of rows are those of their errors, too.
+        A number splits the rows of every task into so many folds, as `TaskStratifiedKFold` does, or
+        the rows of X if all tasks share them. Any other value that scikit-learn accepts splits the
+        rows of X, with the tasks as groups; a task without training rows is predicted by the mean
+        over the tasks. Weights of rows also apply to their errors.
     ridge : float, default=0.0
         Weight of ``ridge / 2 * ||W||_F^2``.
     {task_weight}
@@ -426,7 +426,7 @@ _DOC = """{summary}
     tol : float, default=1e-6
         A fit stops when the duality gap is below `tol` times the objective.
     n_jobs : int or None, default=None
-        Folds at a time, in processes of joblib.
+        Number of folds to fit at the same time, in processes of joblib.
     {verbose}
     {dtype}
 

@@ -127,8 +127,8 @@ def audit(
     The target is run many times on both neighbours. Half of the draws choose an event
     (statistic, threshold, direction), the other half bounds its two probabilities by
     Clopper-Pearson intervals, so the bound is valid whatever the event:
-    epsilon >= log((p - delta) / q). Two faults are too small for that and are looked for
-    directly: the noise variance against the stated one, and the distance of the first
+    epsilon >= log((p - delta) / q). Two faults are too small for that and are tested directly: the
+    noise variance against the stated one, and the distance of the first
     differing release under the same noise against the stated sensitivity. For estimators the
     report's own arithmetic is repeated in every run, and the noise of the first runs is tested as
     in a replay. The number, kind and noise of releases may follow from earlier releases; where
@@ -137,7 +137,8 @@ def audit(
     With ``replay=True`` the releases of a fit of `data` are played to a fit of `neighbour`,
     whatever its rows. It **finds**
 
-    - whatever others can see and does not follow from the releases, to the last bit: the models
+    - anything that others can see and that does not follow from the releases, to the last bit: the
+    models
       of the other tasks, every other attribute (also private ones, nested ones and variables of
       functions), the report, the saved billboard, the public part of every query to the tasks,
       warnings, log lines of all loggers, printed text, files that Python code writes, calls of
@@ -174,7 +175,7 @@ def audit(
         Mechanism: two values of the statistic; None: zero and the stated sensitivity in one
         entry. Estimator: the arguments of ``fit`` as tuples, (X, y) or (X, y, task). They
         must be neighbours in the claimed adjacency (under "zero-out" the task contributes
-        zero to one of them); choose them so that this task changes as much as it may. A replay
+        zero to one of them); choose them so that this task changes as much as possible. A replay
         also takes data sets that differ in more tasks or records than neighbours: the models of
         these tasks and the sensitivities are then left out.
     epsilon, delta : float, default=None

@@ -460,7 +460,7 @@ _TEXTS = {
     ),
     "fedprox": (
         "Private FedProx, {}.",
-        "As private federated averaging, with a penalty ``lam / 2 ||w - w~||^2`` on the way.",
+        "As private federated averaging, with a penalty ``lam / 2 ||w - w~||^2`` in local steps.",
         _STRENGTH.format("and of the penalty in "),
     ),
     "ppsgd": (

@@ -78,22 +78,22 @@ def _by_winner(name, what):
 
 
 class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
-    """Random search whose whole outcome, winner and fit, is within one privacy budget.
+    """Random search within one privacy budget, which covers fits, scores and the choice.
 
     Every trial draws a candidate, fits it with noise on a part of every task's rows, and
     scores it: each task scores its own model on its other rows, and the clipped scores of
     all tasks are averaged with noise. The best trial wins, and every task then computes its
     model again from the winning billboard and *all* its rows, which costs nothing.
 
-    A plain `GridSearchCV` over private estimators pays for every fit and reads scores without
-    noise. Here a random number of trials, of which only the best is ever seen, costs far less
+    A `GridSearchCV` over private estimators spends budget on every fit and reads scores without
+    noise. Here the number of trials is random and only the best one is shown, which costs far less
     than their sum.
 
     Parameters
     ----------
     estimator : estimator of this package
         With a Gaussian mechanism and a guarantee per task. The search sets its `epsilon`,
-        `delta` and `random_state`. Pipelines are refused: what they learn from the rows of
+        `delta` and `random_state`. Pipelines are refused, because statistics of their steps over
         several tasks would not be charged.
     param_distributions : dict or list of dict
         Parameter names and lists of values or distributions with a method ``rvs``, as in
@@ -114,17 +114,17 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     score_range : "auto" or (float, float), default="auto"
         Public range (lo, hi) to which the score of a task is clipped. A task without a
         score (no row is held out, or R2 of a single row) counts as lo. "auto": (0, 1), for
-        R2, accuracy, balanced accuracy, F1 and the area under the ROC curve only. Whatever goes
-        wrong in the score of one task, such as a class that is missing there, counts as lo, too.
+        R2, accuracy, balanced accuracy, F1 and the area under the ROC curve only. Any error in the
+        score of one task, such as a missing class, also counts as lo.
     score_share : "auto" or float, default="auto"
-        Part of the mu^2 of a trial that its score takes. "auto": enough for a noise of 2 % of
-        the range, at most one half.
+        Fraction of the mu^2 of a trial for its score. "auto": enough for noise of 2 % of the range,
+        at most one half.
     test_size : float, default=0.25
         Part of the rows of every task (and class) that is held out for the score. At least
         one row is held out and one is kept where there are two.
     random_state : int, Generator, RandomState or None, default=None
         None: noise, candidates and number of trials from the operating system's generator.
-        Anything else protects nobody against those who know it.
+        Anything else gives no protection against those who know it.
 
     Attributes
     ----------

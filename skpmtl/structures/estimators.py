@@ -1,4 +1,4 @@
-"""The front door: one estimator for whatever it is that tasks share."""
+"""`PrivateMTL`: one estimator for several structures that tasks may share."""
 
 import numpy as np
 
@@ -91,45 +91,45 @@ class _PrivateMTL(RunsCourse, BaseMTL):
 
 _DOC = """{summary}
 
-    Every task gets its own {model}. What tasks share need not be known: a subspace, a few features,
-    a mean, or nothing. The curator finds a candidate of each kind from noisy sums over tasks, and
-    every task averages over the candidates by the evidence of its own rows, which is local and
-    free. Tasks vote which candidates they follow, and the rest of the budget goes where the votes
-    are. With a finite `epsilon` nothing else leaves a task, so that the models of all *other*
-    tasks, and everything that is published, are differentially private in a task's whole data set
-    (joint, or billboard, differential privacy at task level).
+    Every task gets its own {model}. It need not be known what the tasks share: a subspace, a few
+    features, a mean, or nothing. The curator estimates a prior of each kind from noisy sums over
+    tasks, tasks vote for the priors that fit them, and the rest of the budget is spent on the
+    winners. Every task then averages over the priors by the evidence of its own rows, which is
+    local and free. With a finite `epsilon` nothing else leaves a task, so that the models of all
+    *other* tasks, and everything that is published, are differentially private in a task's whole
+    data set (joint, or billboard, differential privacy at task level).
 
     Parameters
     ----------
     structure : {{"auto", "low-rank", "sparse", "mean", "groups"}} or list, default="auto"
-        What tasks may share: models near a common subspace, models of the same few features,
-        models around a common mean. "auto": any of these, and a task may always go alone. Public
-        knowledge that rules some out saves a part of the budget.
-        "groups": all of these, and unknown groups of similar models{two_classes}. They are looked
-        for where m mu is at least 150 (75 for zero-out), levels are pooled, and the first moment
-        shows a direction, and take 10 % of the squared budget; otherwise the fit is that of
-        "auto", and the report says why. In a list "groups" needs "low-rank".{of_rows}
+        What tasks may share: a subspace ("low-rank"), the same few features ("sparse"), a mean, or
+        a list of these. "auto": any of these; a task may always use its single-task model. If
+        public knowledge rules out some of them, naming the others saves budget. "groups": all of
+        these, and unknown groups with similar models{two_classes}. The search for groups takes 10 %
+        of the squared budget (mu^2, see Notes). It needs m mu of at least 150 (75 for zero-out),
+        pooled levels, and a first moment with a direction; otherwise the fit is that of "auto", and
+        the report says why. In a list, "groups" needs "low-rank".{of_rows}
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same algorithm without noise.
     delta : float or None, default=None
         Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``. For
-        a pure guarantee, delta = 0, take `MPMTLLowRank` or `MPMTLGroupSparse`.
+        a pure guarantee, delta = 0, use `MPMTLLowRank` or `MPMTLGroupSparse`.
     {adjacency}
     {curator}
-    {init} What is looked for are structures of differences to it, and a task may go without it.
+    {init} Structures are those of differences from it, and a task may ignore it.
     levels : {{"auto", "free", "pooled"}}, default="auto"
-        The level of a task is its score at its mean row. "auto": levels are looked for, and a task
-        goes between its own level and that of a pooled model by its own evidence, where m mu is at
-        least 33 (see Notes), or{known_levels} without a budget; not with several classes. "free":
-        every task has its own. "pooled": no task may go without the pooled model.
+        The level of a task is its linear score at its mean row. "auto": each task places its level
+        between its own and that of a pooled model, by the evidence of its rows, if m mu is at least
+        33 (see Notes), or{known_levels} without a budget; not with several classes. "free": every
+        task has its own level. "pooled": no task may ignore the pooled model.
     fit_intercept : bool, default=True
         Whether every task has an intercept.
     {task_feature}
     {tasks}{class_list}
     unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: an error, or a mean model: the pooled
-        one. Where no levels are looked for that is the mean that was found, and a mean of the
-        tasks' intercepts that takes 10 % of the squared budget{unseen}.{target_range}
+        What `predict` does with a task that was not fitted: raise an error, or use the pooled
+        model. With free levels it uses the mean that was found, and a mean of the tasks' intercepts
+        that takes 10 % of the squared budget{unseen}.{target_range}
     {random_state}
     {secure}
     {verbose}
@@ -138,50 +138,50 @@ _DOC = """{summary}
     Attributes
     ----------
     coef_ : ndarray of shape (n_tasks, n_features){shapes}
-        Personal models. All rows together are not a private object: hand each task its own with
+        Personal models. All of them together are not private: give each task its own with
         `export_task`.
     intercept_ : ndarray of shape (n_tasks,){intercepts}
     tasks_ : ndarray of shape (n_tasks,)
         Task ids in the order of `coef_`.{classes}{posterior}
     shares_ : dict of str to float
-        Released shares of the tasks that follow each structure, noise and all, so that they may be
-        below 0; empty when nothing was released.
+        Released fractions of the votes for each structure. They contain noise and may be negative;
+        empty if nothing was released.
     billboard_ : StructureBillboard
-        The released numbers and what follows from them; the only part that may be published.
+        The releases and what follows from them; the only part that may be published.
     {privacy_}
     n_iter_ : int
-        Number of releases; 1 without any.
+        Number of releases; 1 if there are none.
     groups_ : dict of str to ndarray
-        With "groups": released "counts" of tasks, (n_groups,), noise and all, "centres" of
-        their coefficients, (n_groups, n_features), and "intercepts", (n_groups,); of no groups
-        where none were found.
+        With "groups": released numbers of tasks, with noise, "counts" (n_groups,); "centres" of
+        their coefficients (n_groups, n_features); and "intercepts" (n_groups,). Arrays are empty if
+        no groups were found.
     membership_ : ndarray of shape (n_tasks, n_groups + 1)
-        With "groups": posterior probabilities of each task's membership, the last one of no
-        group. Like `coef_` it is for the task alone, and no part of `billboard_`.
+        With "groups": posterior probabilities of each task's membership; the last column is that of
+        no group. Like `coef_`, each row is for its task alone; not part of `billboard_`.
     level_, level_spread_ : float
-        Intercept of the pooled model, and standard deviation of the levels of tasks about it; where
-        levels were found.
+        Intercept of the pooled model, and standard deviation of the levels of tasks around it; only
+        if levels are pooled.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float{means}
-        With ``unseen_task="mean"``: the pooled model. Not where nothing was released.
+        With ``unseen_task="mean"``: the pooled model. Missing if nothing was released.
     {features_in_}
 
     See Also
     --------
-    MPMTLLowRank, MPMTLGroupSparse, PrivateMeanRegMTL : One structure that is known beforehand.
+    MPMTLLowRank, MPMTLGroupSparse, PrivateMeanRegMTL : For one known structure.
     PerTask : Any scikit-learn estimator, one task at a time.
 
     Notes
     -----
-    The course of a fit is in `skpmtl.engine.curator`, its accounting in
-    `skpmtl.engine.plan`, and what a task does alone in `skpmtl.engine.evidence`. A public
-    rule, with m tasks, d features and mu the Gaussian-DP parameter of the budget, compares
-    ``m mu / (2 sqrt(d))`` (replace-one) with the noise: below 0.75, or with m mu below 8, nothing
-    is released and every task is alone; below 3 there is one moment and no mean.
+    `skpmtl.engine.curator` has the queries of a fit, `skpmtl.engine.plan` its accounting, and
+    `skpmtl.engine.evidence` the part of a task. With m tasks, d features and mu the parameter of
+    Gaussian differential privacy of the budget, a public rule compares ``m mu / (2 sqrt(d))``
+    (replace-one) with constants: below 0.75, or with m mu below 8, nothing is released and every
+    task keeps its single-task model; below 3 there is one second moment and no mean.
 
-    Where levels are looked for, tasks vote on whether their columns differ by orders of magnitude
-    (squared and Huber loss), for 2 % of the squared budget at most. Then their scales are released
-    in place of later rounds, and all that follows is about scaled columns
-    (`skpmtl.engine.columns`). Elsewhere columns should be of similar size.
+    With pooled levels, and squared or Huber loss, tasks vote on whether their columns differ by
+    orders of magnitude, for at most 2 % of the squared budget. If they do, the scales are released
+    in place of later rounds, and the fit continues on scaled columns (`skpmtl.engine.columns`).
+    Otherwise columns should be of similar size.
 
     References
     ----------
