@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from tests.helpers.federated_cases import D, M, and_slow, in_process, study_of
+from tests.helpers.federated_cases import D, M, and_slow, in_process, rows_of, study_of
 
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
 
@@ -29,6 +29,7 @@ from skpmtl.federated.site_noise import LEAST, grid_of
 from skpmtl.federated.study import LEVELS
 from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy.rng import SystemSource
+from tests.helpers import federated_grid
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
 pytestmark = [
@@ -769,3 +770,50 @@ def test_noise_that_is_too_little_for_its_grid_is_refused():
     study = noisy_study(secure_sum=5000, parameters=parameters)
     with pytest.raises(ValueError, match="too little beside sums"):
         grid_of(study, Transcript(study, "", []).steps[0])
+
+
+# ------------------------------------------------------------------- besides the numbers
+def rest_of(message):
+    """All of a message but the numbers of arrays, of which the bytes are counted, and codes."""
+    if message.has_error():
+        return [message.error.reason]
+    found = []
+    for name, record in sorted(message.content.config_records.items()):
+        for key, value in sorted(record.items()):
+            if key.endswith("mark"):
+                value = json.loads(value)[0]  # lines of the ledger; their code hangs on the time
+            pieces = value if isinstance(value, list) else [value]
+            if any(isinstance(piece, bytes) for piece in pieces):
+                value = [len(piece) for piece in pieces]
+            found.append((name, key, value))
+    arrays = message.content.array_records.items()
+    found += [
+        (name, key, a.dtype, a.shape, len(a.data)) for name, r in arrays for key, a in r.items()
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("case", "settings"),
+    [
+        ("meta", {}),
+        ("rounds", {"secure_sum": 3}),
+        ("rounds", {"secure_sum": 3, "noise_sites": [3, 2]}),
+    ],
+)
+def test_what_a_site_sends_besides_numbers_is_that_of_other_rows(
+    tmp_path, case, settings, monkeypatch
+):
+    """Order, kinds and sizes of the messages do not depend on the rows of a task, or how many."""
+    study, found = study_of(case, **settings), []
+    X, y, task = rows_of(study)
+    mine = np.flatnonzero(task == 4)
+    far, few = X.copy(), np.ones(len(y), dtype=bool)
+    far[mine], few[mine[1:]] = 1e12, False
+    for name, rows in (("all", (X, y, task)), ("one", (far[few], y[few], task[few]))):
+        monkeypatch.setattr(federated_grid, "rows_of", lambda study, rows=rows: rows)
+        grid = InProcessGrid(study, tmp_path / name)
+        curate(grid, study, tmp_path / name / "curator", a_context())
+        found.append([rest_of(message) for message in grid.received])
+    assert len(found[0]) > 15
+    assert found[0] == found[1]

@@ -17,6 +17,7 @@ from skpmtl.meta.curator import _HELD, sum_of_updates
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import PrivacyLeakWarning, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
+from skpmtl.privacy.tape import Tape
 from skpmtl.tables.forms import read_training
 from skpmtl.tables.table import read_only
 from tests.helpers import plain_reptile as plain
@@ -655,6 +656,34 @@ def test_audits_of_all_batches_twenty_times(batches):
         assert found <= 1.0
     found, _ = attack(1000, group_size=2, **batches)
     assert found < 1.0
+
+
+# ------------------------------------------------------------------------ Poisson batches
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_record_is_in_a_private_batch_by_its_own_secret_draw(monkeypatch, seed):
+    """Unit rows make a batch visible: number i of a released sum is -clip_norm for record i.
+
+    Draws are independent over records, steps, visits and tasks; the accounting rests on it.
+    """
+    monkeypatch.setattr("skpmtl.meta.plan.poisson_multiplier", lambda *given: 1e-9)
+    monkeypatch.setattr("skpmtl.meta.plan.accountant_name", lambda: "none")
+    n, tape = 100, Tape()
+    est = DPMetaInit(
+        tasks=[0, 1], batches="poisson", batch_size=25, inner_steps=5, visits=4, clip_norm=0.5,
+        inner_learning_rate=1e-9, fit_intercept=False, refine="sgd", random_state=seed,
+    )  # fmt: skip
+    with tape.running():
+        est.fit(np.tile(np.eye(n), (2, 1)), np.ones(2 * n), task=np.repeat([0, 1], n))
+    made = [r.reply["sums"][:, :, 0] for r in tape.releases if len(r.values)]
+    inside = -2.0 * np.concatenate([sums.reshape(-1, n) for sums in made])
+    assert inside.shape == (2 * 4 * 5, n)
+    assert_allclose(inside, np.rint(inside), atol=1e-6)
+    assert set(np.rint(inside).ravel()) == {0.0, 1.0}
+    deviation = math.sqrt(0.25 * 0.75)
+    assert abs(inside.mean() - 0.25) < 5.0 * deviation / math.sqrt(inside.size)
+    assert np.abs(inside.mean(axis=0) - 0.25).max() < 6.0 * deviation / math.sqrt(len(inside))
+    pairs = np.corrcoef(inside)[np.triu_indices(len(inside), 1)]
+    assert np.abs(pairs).max() < 6.0 / math.sqrt(n)
 
 
 # ------------------------------------------------------------------------- whose rows
