@@ -9,7 +9,7 @@ import numpy as np
 from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
-from .._runtime.torch_modules import drawing
+from .._runtime.torch_modules import drawing, sow
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.billboard import Billboard
 from ..exchange.wire import MOST_STEPS
@@ -98,9 +98,12 @@ class NetworkMetaTaskSide(MetaTaskSide):
         given = np.ones(table.n_rows) if self.weights is None else self.weights
         self.record_weights = network.tensor(given).double()
         torch = network.torch
+        # Who else is in a Poisson batch must not show in the gradient of a record: all draw alike.
+        self._drawn_alike = plan.batches == "poisson"
         self._slopes = torch.func.vmap(
-            torch.func.grad(self._loss), in_dims=(None, 0, 0), randomness="different"
-        )
+            torch.func.grad(self._loss), in_dims=(None, 0, 0),
+            randomness="same" if self._drawn_alike else "different",
+        )  # fmt: skip
 
     def _loss(self, parts, x, y):
         return self.network.losses(self.network.call(parts, x[None]), y[None])[0]
@@ -155,7 +158,8 @@ class NetworkMetaTaskSide(MetaTaskSide):
     def clipped_sum(self, w, rows, clip_norm, salt=0):
         """Sum (n_shared,) of the gradients of records, each clipped to `clip_norm`, at start + w.
 
-        Gradients that are not finite count as 0. `salt` is for what is random in the module.
+        Gradients that are not finite count as 0. `salt` is for what is random in the module: in
+        Poisson batches it is the same for all records, otherwise it follows from their places.
         """
         network, torch = self.network, self.network.torch
         parts = network.split(network.tensor(self.start + w))
@@ -172,7 +176,7 @@ class NetworkMetaTaskSide(MetaTaskSide):
                 some = rows[first : first + most]
                 at = torch.as_tensor(some, device=network.device)
                 X, y = self.local._features(some), self.local.y[at]
-                found = self._of_records(parts, X, y).double()
+                found = self._of_records(parts, X, y, salt).double()
                 norms = torch.linalg.vector_norm(found, dim=1)
                 good = torch.isfinite(norms)
                 found = torch.where(good[:, None], found, 0.0)
@@ -180,16 +184,27 @@ class NetworkMetaTaskSide(MetaTaskSide):
                 total += (scale * self.record_weights[at]) @ found
         return total.cpu().numpy()
 
-    def _of_records(self, parts, X, y):
+    def _of_records(self, parts, X, y, salt):
         """Gradients of records, (n, n_shared)."""
         network, torch = self.network, self.network.torch
         if not network.one_by_one:
+            self._draw(salt)
             try:
                 with torch.no_grad(), spelled_out(torch, network.module):
                     return network.joined(self._slopes(parts, X, y), 1)
             except Exception:  # what a module does may be more than vmap takes
                 network.one_by_one = True
-        return torch.stack([self._slope(parts, *one) for one in zip(X, y, strict=True)])
+        found = []
+        for one in zip(X, y, strict=True):
+            network.reset()  # what a module keeps of a record would be in the gradients of others
+            self._draw(salt)
+            found.append(self._slope(parts, *one))
+        return torch.stack(found)
+
+    def _draw(self, salt):
+        """Draw anew what is random in the module, where records draw alike."""
+        if self._drawn_alike:
+            sow(self.network.torch, salt, self.network.device)
 
     def _sum(self, parts, rows, salt):
         """Sum of the gradients of records, none of which is clipped."""

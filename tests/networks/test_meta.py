@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier, load_billboard, save_billboard
 from skpmtl.exchange import Population
-from skpmtl.networks import TorchMetaInitClassifier, TorchMetaInitRegressor
+from skpmtl.networks import TorchMetaInitClassifier, TorchMetaInitRegressor, meta
 from tests.contract import test_contract as contract
 from tests.helpers.cases import N_TASKS, _case, every, fitted, long_data, seeded
 from tests.networks import nets
@@ -134,6 +134,47 @@ def test_clipped_gradients_are_those_of_a_plain_loop(module):
     assert min(lengths) < 2.0 < max(lengths) or module is not dense
     assert_allclose(task_side.clipped_sum(w, rows, 2.0), expected, rtol=0, atol=1e-6)
     assert_allclose(task_side.clipped_sum(w, rows, np.inf), whole, rtol=0, atol=1e-6)
+
+
+class Centred(torch.nn.Module):
+    """Subtracts a running mean of the rows that it was trained with."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.out = torch.nn.Linear(3, 1)
+
+    def forward(self, x):
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.5)
+        return self.out(x - self.mean)
+
+
+@pytest.mark.parametrize(
+    ("module", "batches", "one_by_one"),
+    [(nets.dropout, "poisson", False), (nets.dropout, "poisson", True), (Centred, "full", True)],
+)
+@pytest.mark.parametrize("most", [2, 100])
+def test_a_record_leaves_the_gradients_of_others(module, batches, one_by_one, most, monkeypatch):
+    """Sums over batches with and without it differ by its gradient alone, of length clip_norm."""
+    rng = np.random.default_rng(0)
+    X, y, task = rng.normal(size=(8, 3)), rng.normal(size=8), np.zeros(8, dtype=int)
+    est = TorchMetaInitRegressor(module, tasks=[0], random_state=2)
+    if batches == "poisson":
+        pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+        est.set_params(batches="poisson", batch_size=4)
+    table, _ = est._read_training(X, y, task)
+    task_side = est._task_side(table, Population.of(table))
+    network = task_side.network
+    network.one_by_one = one_by_one
+    monkeypatch.setitem(meta._GRADIENTS, "cpu", most * network.n_shared)  # records at a time
+    w = 0.1 * rng.normal(size=network.n_shared)
+
+    def total(rows):
+        return task_side.clipped_sum(w, np.array(rows), 0.3, salt=1)
+
+    for others in ([1, 2, 3], [1, 2, 3, 4, 5, 6, 7], [5]):
+        assert_allclose(total([0, *others]) - total(others), total([0]), rtol=0, atol=1e-6)
 
 
 def test_without_a_bound_a_gradient_that_is_not_finite_counts_as_0():
