@@ -95,10 +95,14 @@ def questions(events):
     return {e["question"]: e for e in events if e["event"] == "question"}
 
 
-def missing(events):
-    """How many contributions of tasks were asked for, and how many did not come. -> int, int"""
+def missing(events, *, public=False):
+    """How many contributions of tasks were asked for, and how many did not come. -> int, int
+
+    `public`: without those that came and are not finite, which the rows of a task decide.
+    """
     found = questions(events).values()
-    return sum(e["tasks"] for e in found), sum(e["missing"] + e["zeroed"] for e in found)
+    zeroed = 0 if public else sum(e["zeroed"] for e in found)
+    return sum(e["tasks"] for e in found), sum(e["missing"] for e in found) + zeroed
 
 
 def troubles(events):

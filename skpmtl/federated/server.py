@@ -42,6 +42,7 @@ from .transcript import recorded
 logger = logging.getLogger("skpmtl")
 app = ServerApp()
 
+HELD = "which tasks have rows is public: every site names those that it has rows of"
 BACKUPS = (
     "the curator's journal is never restored to an earlier state, nor the books of a site or a "
     "server to a state before an answer that the curator did not receive: that goes undetected, "
@@ -167,14 +168,15 @@ def describe(billboard, study, events=(), n_questions=0):
             "by who watches the traffic of the sites"
         )
     notes["transport"] = text
-    asked, lost = missing(events)
+    asked, lost = missing(events, public=True)
     if asked and billboard.report.sampling.startswith("all tasks"):
         notes["contributions"] = (
-            f"{lost} of {asked} were missing (late, refused or not finite) and counted as zero"
+            f"{lost} of {asked} were missing (late, refused, or of tasks without rows) and counted "
+            "as zero"
         )
         if unknown := n_questions - len(questions(events)):
             notes["contributions"] += f"; of {unknown} queries the log of the run was lost"
-    assumptions = [*billboard.report.assumptions, BACKUPS]
+    assumptions = [*billboard.report.assumptions, HELD, BACKUPS]
     return replace(billboard.report, assumptions=assumptions, notes=notes)
 
 

@@ -22,6 +22,7 @@ from tests.helpers.federated_cases import (
     and_slow,
     in_process,
     released,
+    rows_of,
     study_of,
 )
 
@@ -38,7 +39,7 @@ from skpmtl.federated.runlog import read_log, standing
 from skpmtl.federated.server import Sites, curate, describe
 from skpmtl.federated.signing import new_key, read_key
 from skpmtl.federated.site_config import SiteConfig
-from tests.helpers import posteriors
+from tests.helpers import federated_grid, posteriors
 from tests.helpers.federated_grid import InProcessGrid, models_of, without_site_1
 
 pytestmark = [
@@ -721,10 +722,23 @@ def test_numbers_that_count_as_zero_are_in_the_log(tmp_path, caplog):
     billboard = curate(InProcessGrid(study, tmp_path, broken=nan), study, tmp_path / "curator")
     assert [e["zeroed"] for e in events(tmp_path)] == [3, 3, 3, 3]
     assert "3 not finite and counted as zero" in caplog.text
-    assert billboard.report.notes["contributions"].startswith("12 of 36 were missing")
+    assert billboard.report.notes["contributions"].startswith("0 of 36 were missing")
     secret = study_of("sampled", name="secret")
     other = curate(InProcessGrid(secret, tmp_path / "b"), secret, tmp_path / "b" / "curator")
     assert "contributions" not in other.report.notes  # who takes part is not told
+
+
+def test_the_report_does_not_depend_on_what_is_finite(tmp_path, monkeypatch):
+    """A task of one row has no scale of its features, and says so; others must not learn it."""
+    study, found = study_of("pooled"), []
+    X, y, task = rows_of(study)
+    for name, keep in (("all", task >= 0), ("one", (task != 4) | (np.cumsum(task == 4) == 1))):
+        monkeypatch.setattr(federated_grid, "rows_of", lambda study, k=keep: (X[k], y[k], task[k]))
+        grid = InProcessGrid(study, tmp_path / name)
+        found.append(curate(grid, study, tmp_path / name / "curator").report)
+    assert sum(event["zeroed"] for event in events(tmp_path / "one")) > 0
+    assert found[0].notes["contributions"] == found[1].notes["contributions"]
+    assert "which tasks have rows" in str(found[0].assumptions)
 
 
 def test_only_the_curator_that_the_site_knows_is_answered(tmp_path, caplog):
