@@ -304,7 +304,8 @@ class StructurePlan(Plan):
             relative |= _FEW_ROWS
         if self.groups:
             relative |= _GROUPS | {"refine": _FEW_ROWS["refine"]}
-            for share in ("main", "moment 2"):  # the first moment stays as without groups
+            # The first moment stays as without groups, and second rounds that are next to nothing.
+            for share in ("pooled" if self.looks_once else "main", "moment 2"):
                 relative[share] -= 0.5 * sum(_GROUPS.values())
         z, first = self._z, {}
         if self.public_window is None:

@@ -438,8 +438,12 @@ def test_the_mean_intercept_is_within_the_range_of_the_target():
 def test_public_rules_of_a_plan(adjacency):
     """Who is asked for what follows from tasks times mu, whatever the tuned bounds are."""
     seen = set()
-    for m, epsilon, d in itertools.product((30, 200, 1500), (0.1, 1.0, 2.0, 4.0, 50.0), (1, 6)):
-        for structures in (STRUCTURES, ("mean",), ("low-rank", "groups"), ("sparse", "mean")):
+    for m, epsilon, d in itertools.product(
+        (30, 200, 1500), (0.1, 1.0, 2.0, 4.0, 50.0), (1, 6, 400)
+    ):
+        for structures in (
+            STRUCTURES, ("mean",), ("low-rank", "groups"), ("sparse", "mean"), ("mean", "groups")
+        ):  # fmt: skip
             est = PrivateMTL(
                 structure=list(structures), epsilon=epsilon, adjacency=adjacency,
                 target_range=(-3.0, 5.0) if m == 200 else None,
@@ -473,7 +477,7 @@ def test_public_rules_of_a_plan(adjacency):
                 assert ("window" in shares) == (m != 200)
                 budget = m * mu * (math.sqrt(2.0) if adjacency == "zero-out" else 1.0)
                 once = budget < rules._ONCE * math.sqrt(d + 1) and set(structures) > {"mean"}
-                assert plan.looks_once == once
+                assert plan.looks_once == once and min(shares.values()) > 0.0
                 paid = rules._OF_COLUMNS_ONCE if once else rules._OF_COLUMNS
                 alone = structures == ("mean",)
                 assert plan.columns_from == (rules._OF_COLUMNS_OF_MEAN if alone else paid)
