@@ -122,14 +122,22 @@ def poisson_noise(epsilon, delta, n_rounds, rate, adjacency):
     if rate == 1.0:
         return full
     dp = _dp_accounting()
-    found = dp.calibrate_dp_mechanism(
-        lambda: _accountant(epsilon, adjacency),
-        lambda z: _event(z, n_rounds, rate),
-        epsilon,
-        delta,
-        dp.ExplicitBracketInterval(0.9 * rate * full, 1.05 * full),
-        tol=1e-3 * rate * full,
-    )
+
+    def least(part):
+        """Between this part of the noise at full rate times the rate, and all of it."""
+        return dp.calibrate_dp_mechanism(
+            lambda: _accountant(epsilon, adjacency),
+            lambda z: _event(z, n_rounds, rate),
+            epsilon,
+            delta,
+            dp.ExplicitBracketInterval(part * rate * full, 1.05 * full),
+            tol=1e-3 * rate * full,
+        )
+
+    try:
+        found = least(0.9)
+    except ValueError:  # few rounds at a high rate
+        found = least(0.4)
     return min(full, float(found))
 
 

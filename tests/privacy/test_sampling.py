@@ -142,3 +142,13 @@ def test_factor_two_trap_of_the_rdp_accountant(dp):
     pld = dp.pld.PLDAccountant(relation, value_discretization_interval=1e-3)
     assert pld.compose(event).get_epsilon(1e-5) == pytest.approx(truth, rel=1e-3)
     assert truth == pytest.approx(17.86, abs=0.01)
+
+
+@pytest.mark.parametrize(("epsilon", "rate", "n_rounds"), [(5.0, 0.7, 1), (30.0, 0.9, 2)])
+def test_few_rounds_at_a_high_rate_need_less_noise_than_the_rate_says(epsilon, rate, n_rounds):
+    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
+    found = poisson_noise(epsilon, 1e-3, n_rounds, rate, "replace-one")
+    assert found < 0.9 * rate * poisson_noise(epsilon, 1e-3, n_rounds, 1.0, "replace-one")
+    for z, within in ((found, True), (0.99 * found, False)):
+        spent = poisson_epsilon(z, n_rounds, rate, 1e-3, "replace-one")
+        assert (spent <= epsilon) == within
