@@ -12,8 +12,15 @@ from skpmtl import (
     PublishedMeanRegMTL,
 )
 from skpmtl.exchange.plan import NoiseParties
+from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.errors import LEAST_ROUNDS, share
-from skpmtl.mean_regularized.plan import MeanPlan, alone_weight, auto_rounds, columns_for
+from skpmtl.mean_regularized.plan import (
+    MeanPlan,
+    PooledPlan,
+    alone_weight,
+    auto_rounds,
+    columns_for,
+)
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.privacy.sampling import fixed_size_noise, poisson_noise
@@ -310,6 +317,15 @@ def test_who_may_have_standard_errors():
         plan = plan_of(PrivateMeanRegMTL(), **with_errors | given)
         assert why in plan.no_errors and plan.deviation is None
     assert plan_of(n_rounds=30, clip_norm=0.5).no_errors == "not asked for"
+
+
+def test_standard_errors_take_no_share_without_a_budget():
+    given = Population(np.arange(60), 4)
+    plans = [
+        PooledPlan(PrivateMeanRegMTL(epsilon=None, standard_errors=asked), given)
+        for asked in (False, True)
+    ]
+    assert plans[1].budget_shares == {**plans[0].budget_shares, "deviation": 0.0}
 
 
 def test_shared_models_of_classes_are_far():

@@ -15,7 +15,12 @@ from skpmtl.engine.plan import SIZE_BINS, STRUCTURES, StructurePlan
 from skpmtl.exchange.protocol import Population
 from skpmtl.exchange.sums import clipped_sum
 from skpmtl.local.prior import VOTE_RANGE
-from skpmtl.privacy.moments import DriftingAverage, directions, sum_of_directions
+from skpmtl.privacy.moments import (
+    DriftingAverage,
+    directions,
+    shrink_matrix,
+    sum_of_directions,
+)
 from skpmtl.privacy.rng import noise_source
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -358,6 +363,33 @@ def test_a_first_centre_is_a_clear_direction_of_typical_length(factor):
         np.testing.assert_allclose(course.centre, expected, rtol=1e-12)
     else:
         assert course.centre is None
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_structures_are_those_that_releases_show(pooled):
+    m, d = 300, 4
+    plan = plan_of(m, d, levels="auto" if pooled else "free", epsilon=10.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    course.rebuild()
+    assert [s.name for s in course.billboard.structures] == ["alone"]
+    course.average = DriftingAverage(np.diag([160.0, 100.0, 25.0, 15.0]), 0.3)
+    course.about = DriftingAverage(np.diag([15.0, 25.0, 100.0, 160.0]), 0.1)
+    course.centre, course.theta = np.arange(4.0), np.ones((1, d + 1)) if pooled else None
+    course.rebuild()
+    found = {s.name: s for s in course.billboard.structures}
+    assert list(found) == [
+        "alone", "low-rank", "sparse", "mean", "common" if pooled else "half of the mean",
+        "mean and low-rank",
+    ] and set(found) <= set(plan.names)  # fmt: skip
+    for name, average in (("low-rank", course.average), ("mean and low-rank", course.about)):
+        noise = math.sqrt(average.variance / 2.0), float(m), course.tilt, math.sqrt(2.0 * m) / d
+        expected = shrink_matrix(average.value, *noise) / m
+        np.testing.assert_allclose(found[name].moment, expected, atol=1e-12)
+    np.testing.assert_array_equal(found["low-rank"].centre, np.zeros(d))
+    np.testing.assert_array_equal(found["mean and low-rank"].centre, course.centre)
+    course.keep("alone")
+    (alone,) = course.billboard.structures
+    assert alone.name == "alone" and alone.weight == 1.0
 
 
 def test_a_mean_that_moments_hide_has_rounds_and_all_shares():
