@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier, PublishedMeanRegMTL
 from skpmtl.exchange.journal import Journal
-from skpmtl.exchange.protocol import PublicDraw, Query, run
+from skpmtl.exchange.protocol import PublicDraw, Query, release, run
+from skpmtl.privacy import VectorGaussian
+from skpmtl.privacy.rng import SeededSource
 from tests.helpers.cases import CASES, N_TASKS, TASKS, every, long_data, seeded
 from tests.helpers.sites import Sites
 
@@ -74,6 +76,20 @@ def test_curator_sees_releases_only():
     drawn, got = run(curator(), Tasks(), "source")
     assert drawn == "source"
     assert got == {"x": np.array([7.0])}
+
+
+def test_sums_are_divided_by_a_public_number_before_noise_is_added():
+    total = np.array([6.0, -2.0])
+
+    def released(mechanism=None, **divided):
+        query = Query("a", {}, {"a": mechanism}, None, **divided)
+        return release(query, {"a": total.copy()}, SeededSource(np.random.default_rng(0)))["a"]
+
+    assert_array_equal(released(), total)
+    assert_array_equal(released(divide=4.0), total / 4.0)
+    mechanism = VectorGaussian(2, 1.0, 2.0)
+    noise = [released(mechanism) - total, released(mechanism, divide=4.0) - total / 4.0]
+    assert_allclose(*noise, rtol=1e-5)
 
 
 def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
