@@ -21,6 +21,7 @@ cosmic-ray delete no statements, so that a missing clip would go unseen.
 import argparse
 import ast
 import copy
+import dataclasses
 import functools
 import gc
 import inspect
@@ -379,6 +380,8 @@ def replace(mutant):
     for name, value in vars(other).items():
         if isinstance(value, type) and value.__module__ == module.__name__:
             holders.append((vars(module)[name], vars(value)))
+            if dataclasses.is_dataclass(value):  # whose __init__ is of no file
+                replace_defaults(vars(module)[name].__init__, value.__init__)
     for holder, news in holders:
         members = holder if isinstance(holder, dict) else vars(holder)
         for name, new in list(news.items()):
@@ -391,6 +394,15 @@ def replace(mutant):
             for one in list(sys.modules.values()):
                 if getattr(one, "__dict__", {}).get(name) is old:
                     setattr(one, name, new)
+
+
+def replace_defaults(old, new):
+    """Plain default values of a function for those of another one."""
+    if old.__defaults__:
+        old.__defaults__ = tuple(
+            b if isinstance(b, PLAIN) else a
+            for a, b in zip(old.__defaults__, new.__defaults__, strict=True)
+        )
 
 
 class Forks:

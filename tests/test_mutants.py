@@ -29,9 +29,18 @@ class Above:
 
 def cubed(x, scale=4.0):
     return scale * x**3
+
+from dataclasses import dataclass
+
+@dataclass
+class Half:
+    of: float = 8.0
+
+    def __post_init__(self):
+        self.half = self.of / 2.0
 """
 TEST = """
-from toy import FACTOR, Above, clipped, cubed, tripled
+from toy import FACTOR, Above, Half, clipped, cubed, tripled
 
 def test_clipped():
     assert clipped(3, 2.0) == 2.0
@@ -44,6 +53,9 @@ def test_above():
 
 def test_default():
     assert cubed(1) == 4.0
+
+def test_field():
+    assert Half().half == 4.0
 """
 
 
@@ -70,6 +82,10 @@ def test_texts_hints_and_raises_stay():
         (21, "3", "4"),
         (21, "scale * x ** 3", "scale / x ** 3"),
         (21, "x ** 3", "x * 3"),
+        (27, "8.0", "16.0"),
+        (30, "2.0", "4.0"),
+        (30, "self.half = self.of / 2.0", "pass"),
+        (30, "self.of / 2.0", "self.of * 2.0"),
     ]
 
 
@@ -132,7 +148,9 @@ def test_toy(tmp_path):
         (8, "4"): "test_tripled", (11, "FACTOR / x"): "test_tripled",
         (14, "2"): "test_above", (18, "2"): "test_above", (18, "3"): "test_above",
         (18, "item >= self.least"): "test_above", (18, "not item > self.least"): "test_above",
-        (20, "8.0"): "test_default", (21, "x * 3"): "test_default",
+        (20, "8.0"): "test_default", (21, "x * 3"): "test_default", (27, "16.0"): "test_field",
+        (30, "4.0"): "test_field", (30, "pass"): "test_field",
+        (30, "self.of * 2.0"): "test_field",
     }  # fmt: skip
     # The tests give a bound always, and numbers for which these make no difference.
     left = [(2, "4.0"), (18, "1"), (21, "4"), (21, "scale / x ** 3")]
