@@ -42,7 +42,7 @@ _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 # tables and eight generators that the pages do not show.
 _SHAPE, _SCALE = 0.125, 0.5
 _FOLDS, _FOLD_ROWS = 5, 16
-_BLOCK = 1 << 20  # numbers that a thread holds at once: of transformed rows, of what it makes
+_BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
 _POISSON_ROWS = 4.0  # that count for a variance of counts like the mean, besides a task's own
 _LOOSE = 1e-3  # Newton steps of models from which dispersions are taken
