@@ -26,7 +26,8 @@ ARGS ?=
 WORKERS ?= auto
 
 .PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-rounding \
-  test-bounds test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce doc lint clean
+  test-bounds test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce \
+  doc lint clean
 
 demo: $(VENV)/with-plot
 	$(BIN)/python -m skpmtl $(ARGS)

@@ -233,10 +233,8 @@ class Evidence:
         """Priors of models of classes, of these structures at two scales each."""
         p, priors = self.shares(structures), []
         for s, share in zip(structures, p.T, strict=True):
-            kappa = (
-                two_scales(self._penalised(s))
-                / np.maximum(self._measured(s).level, 1e-300)[:, None]
-            )
+            level = np.maximum(self._measured(s).level, 1e-300)[:, None]
+            kappa = two_scales(self._penalised(s)) / level
             share = np.repeat(0.5 * np.nan_to_num(share)[:, None], 2, axis=1)
             priors.append(ClassPriors(share, kappa, s.moment, self._centre(s)))
         return priors

@@ -146,11 +146,8 @@ class Members:
         """
         structures, level = billboard.structures, billboard.level
         own, pooled = self._of_levels(structures, groups, level)
-        ungrouped, K, m = (
-            self.bare(structures) + pooled + _OUT,
-            len(groups.counts),
-            self.table.n_tasks,
-        )
+        ungrouped = self.bare(structures) + pooled + _OUT
+        K, m = len(groups.counts), self.table.n_tasks
         of_slopes, of_levels = parts_of_vector(groups)
         W, _, local = self._under(structures)
         away = np.zeros((m, K))

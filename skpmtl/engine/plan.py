@@ -304,7 +304,7 @@ class StructurePlan(Plan):
             relative |= _FEW_ROWS
         if self.groups:
             relative |= _GROUPS | {"refine": _FEW_ROWS["refine"]}
-            # The first moment stays as without groups, and second rounds that are next to nothing.
+            # The first moment keeps its share, and so do second rounds that have next to none.
             for share in ("pooled" if self.looks_once else "main", "moment 2"):
                 relative[share] -= 0.5 * sum(_GROUPS.values())
         z, first = self._z, {}

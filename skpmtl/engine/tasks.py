@@ -20,7 +20,7 @@ from .spectrum import in_blocks
 from .votes import differences_of, evidences
 
 
-class AnswersAlike:
+class CommonAnswers:
     """What task sides of several structures and of one prior answer alike: about levels, and about
     priors of real targets on evidence.
 
@@ -57,7 +57,7 @@ class AnswersAlike:
         return self.levels.spreads(*self._errors(public["billboard"]), public["level"])
 
 
-class StructureTaskSide(AnswersAlike, TaskSide):
+class StructureTaskSide(CommonAnswers, TaskSide):
     """The task side for the tasks of a table.
 
     An answer follows from the query and the rows; what is kept is kept for speed. `n_tasks` is that

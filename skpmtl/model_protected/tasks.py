@@ -4,7 +4,7 @@ import numpy as np
 
 from ..engine.levels import TaskLevels
 from ..engine.residuals import shares_of
-from ..engine.tasks import AnswersAlike
+from ..engine.tasks import CommonAnswers
 from ..exchange.billboard import Personal
 from ..exchange.protocol import TaskSide
 from ..exchange.sums import sum_of_clipped
@@ -65,7 +65,7 @@ class PriorTaskSide(TaskSide):
         return W if self.local.centre is None else W - self.local.centre
 
 
-class LevelTaskSide(AnswersAlike, PriorTaskSide):
+class LevelTaskSide(CommonAnswers, PriorTaskSide):
     """The task side of `release_prior` with votes on evidence, and then of `release_level`.
 
     `table` is as it was given; `local` has differences to the public initial model.

@@ -138,9 +138,8 @@ def audit(
     whatever its rows. It **finds**
 
     - anything that others can see and that does not follow from the releases, to the last bit: the
-    models
-      of the other tasks, every other attribute (also private ones, nested ones and variables of
-      functions), the report, the saved billboard, the public part of every query to the tasks,
+      models of the other tasks, every other attribute (also private ones, nested ones and variables
+      of functions), the report, the saved billboard, the public part of every query to the tasks,
       warnings, log lines of all loggers, printed text, files that Python code writes, calls of
       callbacks, and what modules and classes of the estimator keep after a fit;
     - contributions of other tasks that depend on the rows of this one;

@@ -237,7 +237,7 @@ def table_of(table, tasks):
         own["base"] = table.base[rows]
     return replace(
         table, y=table.y[rows], offsets=ends, tasks=labels, order=None,
-        absent=np.setdiff1d(table.everybody, labels, assume_unique=True), **own,
+        absent=both(table.absent, np.delete(table.tasks, tasks)), **own,
     )  # fmt: skip
 
 

@@ -240,7 +240,7 @@ def crafted(name, header, arrays, others):
         for key in path[:-1]:
             tree = tree[key]
         old = tree[path[-1]]
-        for value in (-1, 0, 1, 2, 3, 4, 2**62, 2**63, 1e308, -0.5, "auto", None, True, [old]):
+        for value in (-1, 0, 1, 2, 3, 4, 2**62, 2**70, 1e308, -0.5, "auto", None, True, [old]):
             if value != old or type(value) is not type(old):
                 yield edited(header, ("board", *path), value), arrays
     for estimator in ("MPMTLGroupSparse", "MPMTLLowRankClassifier", "DPMetaInitClassifier",

@@ -774,7 +774,7 @@ def test_noise_that_is_too_little_for_its_grid_is_refused():
 
 # ------------------------------------------------------------------- besides the numbers
 def rest_of(message):
-    """All of a message but the numbers of arrays, of which the bytes are counted, and codes."""
+    """A message without codes, and with the sizes of its arrays in place of their numbers."""
     if message.has_error():
         return [message.error.reason]
     found = []

@@ -82,8 +82,12 @@ class Sites:
 
 def play(est, population, release):
     """Answer a curator with ``release(query, name, mechanism)``. -> billboard, queries, replies"""
-    steps, queries, replies = est._curator(population, noise_source(None)), [], []
-    reply = None
+    return drive(est._curator(population, noise_source(None)), release)
+
+
+def drive(steps, release):
+    """The same for a curator, or a part of one, that has begun. -> what it returns, and these"""
+    queries, replies, reply = [], [], None
     while True:
         try:
             query = steps.send(reply)

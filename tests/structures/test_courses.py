@@ -19,7 +19,7 @@ from skpmtl.privacy.moments import (
     shrink_matrix,
 )
 from skpmtl.privacy.rng import noise_source
-from tests.helpers.sites import play
+from tests.helpers.sites import drive, play
 
 SUBSETS = [STRUCTURES, STRUCTURES, ("low-rank",), ("mean",), ("low-rank", "mean"), ("sparse",),
            ("sparse", "mean")]  # fmt: skip
@@ -127,19 +127,16 @@ def sensitivity(query, est, m, d, reach):
 def course_of(est, population, rng):
     """Drive a course to its end. -> plan, course, queries"""
     plan = StructurePlan(est, population, est._structures())
-    course, queries, reply = _Course(population, plan, None), [], None
-    if not plan.budget_shares:
-        return plan, course, queries
-    steps = course.run()
-    while True:
-        try:
-            query = steps.send(reply)
-        except StopIteration:
-            return plan, course, queries
-        ((name, mechanism),) = query.mechanisms.items()
-        assert name == query.statistic
+    course, queries = _Course(population, plan, None), []
+
+    def release(query, name, mechanism):
+        assert name == query.statistic and len(query.mechanisms) == 1
         queries.append((query, mechanism))
-        reply = {name: released(query, mechanism, rng, population.n_tasks)}
+        return released(query, mechanism, rng, population.n_tasks)
+
+    if plan.budget_shares:
+        drive(course.run(), release)
+    return plan, course, queries
 
 
 def branches(plan, course, queries):

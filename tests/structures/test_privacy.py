@@ -22,6 +22,7 @@ from skpmtl.privacy.moments import (
     sum_of_directions,
 )
 from skpmtl.privacy.rng import noise_source
+from tests.helpers.sites import drive
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -397,20 +398,16 @@ def test_a_mean_that_moments_hide_has_rounds_and_all_shares():
     m, d = 300, 30
     plan = plan_of(m, d, epsilon=1.0)
     course, kinds = _Course(Population(np.arange(m), d), plan, None), []
-    steps, reply = course.find(), None
-    while True:
-        try:
-            query = steps.send(reply)
-        except StopIteration:
-            break
-        ((name, mechanism),) = query.mechanisms.items()
-        kinds += [name] if kinds[-1:] != [name] else []
-        released = np.full(mechanism.shape, 0.01)
+
+    def release(query, name, mechanism):
+        kinds.extend([name] if kinds[-1:] != [name] else [])
         if name == "moment":
-            released = np.eye(d) * m / d
-        elif name == "size":
-            released = m * np.eye(SIZE_BINS)[20]
-        reply = {name: released}
+            return np.eye(d) * m / d
+        if name == "size":
+            return m * np.eye(SIZE_BINS)[20]
+        return np.full(mechanism.shape, 0.01)
+
+    drive(course.find(), release)
     assert kinds == ["vote", "moment", "direction", "size", "update", "vote", "moment", "vote"]
     assert list(dict.fromkeys(share for share, _, _ in course.made)) == [
         "vote 1", "moment 1", "direction", "size", "main", "vote 2", "vote 3", "moment 2", "vote 4"
@@ -541,16 +538,13 @@ def test_whatever_is_released_the_budget_shares_hold(seed):
         options = {"unseen_task": "mean", "target_range": (-1, 1)}
         plan = plan_of(m, d, structures, epsilon=10.0, **options)
         course = _Course(Population(np.arange(m), d), plan, None)
-        steps, reply, branch = course.run(), None, 10.0 ** rng.uniform(-2, 2)
-        while True:
-            try:
-                query = steps.send(reply)
-            except StopIteration:
-                break
-            ((name, mechanism),) = query.mechanisms.items()
+        branch = 10.0 ** rng.uniform(-2, 2)
+
+        def release(query, name, mechanism, branch=branch):
             released = branch * np.abs(rng.normal(size=mechanism.shape))
-            released = released + released.T if released.ndim == 2 else released
-            reply = {name: released}
+            return released + released.T if released.ndim == 2 else released
+
+        drive(course.run(), release)
         spent = sum(mechanism.mu**2 for _, _, mechanism in course.made)
         assert 0.1 * plan.mu**2 < spent <= plan.mu**2 * (1.0 + 1e-9)
         assert spent == pytest.approx(sum(course.spent.values()))
