@@ -28,15 +28,15 @@ _NOT_FINITE = "a task's curvature is not finite; scale the features"
 NARROW = 64  # up to this width compiled loops build Gram matrices faster than BLAS calls
 
 
-def grams(X, y, offsets, scale, centre, weights=None, calls=False):
+def grams(X, y, offsets, scale, centre, weights=None):
     """-> G (m, d, d) = scale_k X_k' C X_k, g (m, d) = scale_k X_k' C y_k, sum scale_k y_k' C y_k.
 
     C removes the mean of a task when `centre` is true; with `weights` of the rows all are sums
-    with weights, and so are the means. `calls`: by BLAS calls, task by task; see `are_called`.
+    with weights, and so are the means.
     """
     m, d, X = len(offsets) - 1, X.shape[1], read_only(X)
     G, g = np.empty((m, d, d)), np.empty((m, d))
-    if d <= NARROW and not calls:
+    if d <= NARROW:
 
         def block(first, last):
             part = slice(first, last)
@@ -81,13 +81,7 @@ def invert(A):
     def narrow(A):
         return spd_inverse_narrow(A, np.empty((R, R, LANES)), np.empty((4, R, LANES)))
 
-    def lapack(A):
-        with single_blas_thread():
-            A[:] = np.linalg.inv(A)
-        return bool(np.isfinite(A).all())
-
-    kernel = lapack if A.size <= FEW else narrow if r <= 100 and len(A) > LANES else spd_inverse
-    if not all(_each_block(kernel, A)):
+    if not all(_each_block(narrow if r <= 100 and len(A) > LANES else spd_inverse, A)):
         raise np.linalg.LinAlgError(_NOT_FINITE)
 
 
@@ -193,22 +187,18 @@ def long_tasks(table, least):
     return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None, **own)
 
 
-def task_grams(table, problem, scale, calls=False):
-    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows.
-
-    `calls`: as of `grams`.
-    """
+def task_grams(table, problem, scale):
+    """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
     for first, last, rows, X in row_blocks(table):
         ends = table.offsets[first : last + 1] - rows.start
         weights = None if table.weights is None else table.weights[rows]
-        settings = scale[first:last], problem.fit_intercept, weights, calls
-        G, g, _ = grams(X, table.y[rows], ends, *settings)
+        G, g, _ = grams(X, table.y[rows], ends, scale[first:last], problem.fit_intercept, weights)
         yield first, last, G, g
 
 
-def task_inverses(table, problem, scale, rho, calls=False):
+def task_inverses(table, problem, scale, rho):
     """Blocks (first, last, P, h) of P_k = (G_k + rho_k I)^-1 and its product with g_k."""
-    for first, last, G, g in _regular_grams(table, problem, scale, rho, calls):
+    for first, last, G, g in _regular_grams(table, problem, scale, rho):
         with single_blas_thread():
             inverse = np.linalg.inv(G)
         yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)
@@ -288,16 +278,16 @@ def _scratch(table, longest):
 def packed_task_inverses(table, problem, scale, rho):
     """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2)."""
     d = table.n_features
-    for first, last, G, g in _regular_grams(table, problem, scale, rho, False):
+    for first, last, G, g in _regular_grams(table, problem, scale, rho):
         K, h = np.empty((last - first, d * (d + 1) // 2)), np.empty_like(g)
         packed_inverses(G, g, K, h)
         yield first, last, K, h
 
 
-def _regular_grams(table, problem, scale, rho, calls):
+def _regular_grams(table, problem, scale, rho):
     """`task_grams` with rho_k added to the diagonal of G_k."""
     diagonal = np.arange(table.n_features)
-    for first, last, G, g in task_grams(table, problem, scale, calls):
+    for first, last, G, g in task_grams(table, problem, scale):
         # Columns of absurd size must not make a matrix singular, which would end all fits.
         trace = np.einsum("kjj->k", G)
         G[:, diagonal, diagonal] += np.maximum(rho[first:last], 1e-12 * trace)[:, None]

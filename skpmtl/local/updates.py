@@ -9,7 +9,7 @@ from .._runtime.threads import in_order, run_blocks
 from ..privacy.mechanisms import clip_rows
 from ..tables.table import array_in_file
 from .centred import share_of_centre
-from .grams import NARROW, are_called, are_few, packed_task_inverses, task_inverses
+from .grams import NARROW, are_few, packed_task_inverses, task_inverses
 
 _KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 
@@ -69,10 +69,9 @@ class ProximalModels:
         if self.matrices is None:
             total = strength[tasks] + problem.ridge
             settings = long, problem, centred.scale[tasks], total
-            if are_few(table, d):  # whole matrices, and no loop is compiled for them
-                blocks = task_inverses(*settings, are_called(table, d))
-            else:
-                blocks = packed_task_inverses(*settings)
+            # Whole matrices where they are few: no loop is compiled for them.
+            inverses = task_inverses if are_few(table, d) else packed_task_inverses
+            blocks = inverses(*settings)
             matrices, size, triangles = None, d * (d + 1) // 2, self._triangles()
             n_long = len(tasks) * size
             numbers = n_long + int(triangles.sum())

@@ -14,7 +14,7 @@ from scipy.special import entr
 
 from .._kernels import passes
 from .._runtime.threads import run_blocks, task_blocks
-from ..local.grams import NARROW, SMALL, RowGrams, are_called, grams, invert, products
+from ..local.grams import NARROW, SMALL, RowGrams, grams, invert, products
 from ..local.prior import LocalModels
 from ..tables.datafits import events, sides, with_events
 from ..tables.table import table_of
@@ -439,8 +439,9 @@ class GramLoss(SquaredLoss):
 
     def __init__(self, table, scale, fit_intercept, ridge):
         super().__init__(table, scale, fit_intercept, ridge)
-        settings = scale, fit_intercept, table.weights, are_called(table, table.n_features)
-        self.G, self.g, self.square = grams(table.X, table.y, table.offsets, *settings)
+        self.G, self.g, self.square = grams(
+            table.X, table.y, table.offsets, scale, fit_intercept, table.weights
+        )
 
     def _product(self, W):
         out = np.empty(self.shape)

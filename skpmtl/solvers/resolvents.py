@@ -10,7 +10,7 @@ where the steps vanish does not depend on it.
 import numpy as np
 
 from .._runtime.threads import run_blocks
-from ..local.grams import SMALL, RowGrams, are_called, grams, invert, products
+from ..local.grams import SMALL, RowGrams, grams, invert, products
 
 _SHORT = 128  # rows or columns up to which the matrices of many tasks are inverted
 
@@ -47,8 +47,7 @@ def squared(loss, share):
         return None
     if form == "rows":
         return _squared_by_rows(loss, share)
-    calls = are_called(loss.table, loss.shape[1])
-    settings = loss.scale, loss.fit_intercept, loss.weights, calls
+    settings = loss.scale, loss.fit_intercept, loss.weights
     G, g, _ = grams(loss.table.X, loss.y, loss.offsets, *settings)
     return by_features(G, g, loss.ridge, share)
 

@@ -10,6 +10,7 @@ from scipy import sparse
 from scipy.special import softmax
 
 import skpmtl.local.grams
+from skpmtl.local.grams import NARROW, grams, invert, products
 from skpmtl.solvers import losses, resolvents
 from skpmtl.solvers.certificate import dual_gap
 from skpmtl.solvers.factored import FullBasis
@@ -40,25 +41,42 @@ def small_matrices(monkeypatch, numbers):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("centre", [False, True])
-def test_matrices_of_few_tasks_are_those_of_many(monkeypatch, centre, weighted):
-    """Calls of BLAS and LAPACK, and compiled loops."""
-    grams, rng = skpmtl.local.grams, np.random.default_rng(0)
-    offsets, d = np.cumsum([0, 3, 9, 1, 6, 8, 2, 7, 4, 9, 5]), 7
+@pytest.mark.parametrize("d", [7, NARROW + 1])
+def test_gram_matrices(d, centre, weighted):
+    rng, offsets = np.random.default_rng(0), np.cumsum([0, 3, 9, 1, 6])
     X, y = rng.standard_normal((offsets[-1], d)), rng.standard_normal(offsets[-1])
-    m, weights = len(offsets) - 1, rng.uniform(0.5, 2.0, len(y)) if weighted else None
-    scale, W, found = rng.uniform(0.5, 2.0, m), rng.standard_normal((m, d)), []
-    for few in (grams.FEW, 0):
-        monkeypatch.setattr(grams, "FEW", few)
-        G, *rest = grams.grams(X, y, offsets, scale, centre, weights, calls=few > 0)
-        A, out, wrong = G + np.eye(d), np.empty(W.shape), G.copy()
-        grams.products(G, W, out)
-        grams.invert(A)
-        wrong[4, 2, 2] = np.nan
-        with pytest.raises(np.linalg.LinAlgError, match="scale the features"):
-            grams.invert(wrong + np.eye(d))
-        found.append((G, *rest, out, A))
-    for few, many in zip(*found, strict=True):
-        assert_allclose(few, many, rtol=1e-11, atol=1e-11)
+    weights = rng.uniform(0.5, 2.0, len(y)) if weighted else None
+    scale = rng.uniform(0.5, 2.0, 4)
+    G, g, square = grams(X, y, offsets, scale, centre, weights)
+    total = 0.0
+    for k in range(4):
+        rows = slice(offsets[k], offsets[k + 1])
+        Z, w = np.column_stack([X[rows], y[rows]]), np.ones(offsets[k + 1] - offsets[k])
+        w = w if weights is None else weights[rows]
+        Z = Z - centre * np.average(Z, axis=0, weights=w)
+        S = scale[k] * Z.T @ (w[:, None] * Z)
+        assert_allclose(G[k], S[:d, :d], atol=1e-12)
+        assert_allclose(g[k], S[:d, d], atol=1e-12)
+        total += S[d, d]
+    assert_allclose(square, total)
+
+
+@pytest.mark.parametrize("few", [skpmtl.local.grams.FEW, 0])
+@pytest.mark.parametrize("n_tasks", [3, 11])
+def test_products_and_inverses(monkeypatch, n_tasks, few):
+    """Of few numbers and of many, task by task and several tasks at a time."""
+    monkeypatch.setattr(skpmtl.local.grams, "FEW", few)
+    rng, d = np.random.default_rng(0), 7
+    Z, W = rng.standard_normal((n_tasks, 20, d)), rng.standard_normal((n_tasks, d))
+    G = np.einsum("kij,kil->kjl", Z, Z)
+    A, out, wrong = G.copy(), np.empty(W.shape), G.copy()
+    products(G, W, out)
+    assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-12)
+    invert(A)
+    assert_allclose(A, np.linalg.inv(G), rtol=1e-11, atol=1e-12)
+    wrong[2, 2, 2] = np.nan
+    with pytest.raises(np.linalg.LinAlgError, match="scale the features"):
+        invert(wrong)
 
 
 def wide_problem(missing, labels=False):
