@@ -21,7 +21,7 @@ from ..tables.table import kernel_rows, padded, read_only, rows_of
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
 FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
-_CALLS = 512  # tasks up to which BLAS calls, one after the other, take milliseconds
+_CALLS = 128  # tasks up to which BLAS calls, one after the other, take a millisecond
 _POWER_STEPS = 15
 _NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
 _NOT_FINITE = "a task's curvature is not finite; scale the features"
@@ -212,14 +212,6 @@ def are_few(table, width):
     return _listed(table) * width**2 <= FEW
 
 
-def are_called(table, width):
-    """Whether BLAS calls make matrices of this width, so that no loop is compiled.
-
-    `are_few`, and of so few tasks that one call for each takes milliseconds.
-    """
-    return are_few(table, width) and _listed(table) <= _CALLS
-
-
 def _listed(table):
     return table.n_tasks + len(table.absent)
 
@@ -227,7 +219,7 @@ def _listed(table):
 def largest_eigenvalues(table, centre):
     """Of X_k' X_k (with weights) of all tasks, from below; `centre`: of rows less their mean."""
     d, out = table.n_features, np.empty(table.n_tasks)
-    if d <= NARROW and not table.is_sparse and are_called(table, d):
+    if d <= NARROW and not table.is_sparse and _listed(table) <= _CALLS:
         with np.errstate(all="ignore"):
             for first, last, rows, X in row_blocks(table):
                 ends, weights = table.offsets[first : last + 1], table.counts[rows]

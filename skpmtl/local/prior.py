@@ -6,7 +6,6 @@ intercept are the task's own. All tasks are treated alike, in blocks that bound 
 
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -23,7 +22,7 @@ from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
 from ..tables.table import common_scores, padded, read_only, rows_of
-from .grams import are_called, largest_eigenvalues
+from .grams import largest_eigenvalues
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance: a multiple of `LANES`, which
@@ -168,8 +167,7 @@ class LocalModels:
                 A = table.X if in_place else shared
                 pick = rows if table.rows is None else table.rows[rows]
             else:
-                by_task = ends if are_called(table, table.n_features) else None
-                A = _products(table.X, rows, root, panels, by_task)
+                A = _products(table.X, rows, root, panels)
                 pick = np.arange(len(rows))
             block = _Block(
                 read_only(A), pick, factor, ends, self.fit_intercept, self._support[tasks]
@@ -195,12 +193,12 @@ class LocalModels:
             self._forms[1:] = [forms]  # the first one is the even root's
         L = forms.triangular
         if table.rows is not None and L.ndim == 2 and not table.is_sparse:
-            shared = _products(table.X, np.arange(table.X.shape[0]), L, _panels(L))
+            shared = _products(table.X, np.arange(table.X.shape[0]), L, forms.panels)
 
         def run(number, tasks):
             block = forms.blocks[number]
             if block is None:
-                block = _Squares(table, tasks, self._order, L, self.fit_intercept)
+                block = _Squares(table, tasks, self._order, forms, self.fit_intercept)
             block.shared = shared
             # A task whose rows overflow gets a model that is not finite, in silence.
             with np.errstate(all="ignore"):
@@ -557,26 +555,24 @@ def _back(W, root):
         return W
     d, r = root.shape
     out, step = W if r == d else np.empty((len(W), d)), max(_BLOCK // d, 1)
-    with single_blas_thread():
-        for first in range(0, len(W), step):
-            out[first : first + step] = row_products(W[first : first + step], root.T)
+    backwards = np.zeros((d, d))  # then the transposed root is lower triangular, too
+    backwards[d - r :] = root.T[::-1, ::-1]
+    panels = _panels(backwards)
+    for first in range(0, len(W), step):
+        part = W[first : first + step]
+        V = np.zeros((len(part), d))
+        V[:, d - r :] = part[:, ::-1]
+        V = _products(read_only(V), np.arange(len(V)), backwards, panels)
+        out[first : first + step] = V[:, ::-1]
     return out
 
 
-def _products(X, rows, root, panels, ends=None):
-    """X[rows] @ root as an array in C order; a diagonal root is given by its diagonal.
-
-    `ends` of few tasks: by a BLAS call for the rows of each, and no loop is compiled.
-    """
+def _products(X, rows, root, panels):
+    """X[rows] @ root as an array in C order; a diagonal root is given by its diagonal."""
     if sparse.issparse(X) and root.ndim == 1:
         return X[rows].multiply(root).toarray()
     if sparse.issparse(X):
         return np.ascontiguousarray(X[rows] @ root)
-    if ends is not None:
-        A = np.empty((len(rows), root.shape[1]))
-        for first, last in pairwise(ends):
-            np.matmul(X[rows[first:last]], root, out=A[first:last])
-        return A
     A = np.empty((len(rows), max(root.shape[1], LANES)))
     triangular_products(X, rows, panels, A)
     return np.ascontiguousarray(A[:, : root.shape[1]])
@@ -795,6 +791,7 @@ class _Forms:
 
     def __init__(self, root, table):
         self.root, self.triangular = root.copy(), _triangular(root)
+        self.panels = _panels(self.triangular)
         r = np.minimum(table.sizes, self.triangular.shape[-1])
         self.kept = not table.on_disk and np.sum(padded(r, 4) * padded(r + 1, LANES)) <= _KEPT
         self.tasks = list(even_blocks(table.sizes, max(table.n_features, len(SNR)), _BLOCK))
@@ -804,19 +801,20 @@ class _Forms:
 class _Squares(_Block):
     """A block for squared loss, whose tridiagonal forms are made once for all responses.
 
-    `order` has the rows of the table in the order of the folds; `root` (d, r) is lower triangular,
-    or a diagonal (d,).
+    `order` has the rows of the table in the order of the folds; `forms` are those of the root, of
+    which `root` (d, r) is lower triangular, or a diagonal (d,).
     """
 
     keeps = True
 
-    def __init__(self, table, tasks, order, root, centre):
+    def __init__(self, table, tasks, order, forms, centre):
         places, ends = rows_of(table.offsets, tasks)
-        self.tasks, self.rows, self.root, self.X = tasks, order[places], root, table.X
+        self.tasks, self.rows, self.X = tasks, order[places], table.X
+        root = self.root = forms.triangular
+        self.panels = forms.panels
         self.places = self.rows if table.rows is None else table.rows[self.rows]
         factor = root if root.ndim == 1 else np.ones(root.shape[1])
         super().__init__(None, None, factor, ends, centre, table.support[tasks])
-        self.by_task = ends if are_called(table, table.n_features) else None
         self.sizes, self.weight = np.diff(ends), table.counts[self.rows]
         self.half = np.sqrt(self.weight)
         self.sums = np.add.reduceat(self.weight, ends[:-1])
@@ -843,7 +841,7 @@ class _Squares(_Block):
             if self.shared is not None:
                 self.A = self.shared
             else:
-                self.A = _products(self.A, self.pick, self.root, _panels(self.root), self.by_task)
+                self.A = _products(self.A, self.pick, self.root, self.panels)
                 self.pick = places
             self.A = read_only(self.A)
         forms = []
@@ -888,7 +886,7 @@ class _Squares(_Block):
             sums_of_rows(X, pick[rows], ends - ends[0], u, out)
         if self.root.ndim == 1:
             return out * self.root
-        return row_products(out, self.root)
+        return _products(read_only(out), np.arange(len(out)), self.root, self.panels)
 
     def _primal(self, k, ends, z, C):
         """Weights of the transformed features from z in the space of the systems."""
@@ -958,11 +956,8 @@ class _Squares(_Block):
         P = np.empty((0, B))
         if self.sizes.min() <= d:
             raw = self._raw()
-            if self.by_task is None:
-                panels = map(np.ascontiguousarray, np.split(basis, B // LANES, axis=1))
-                P = np.hstack([_products(*raw, panel, panel[None]) for panel in panels])
-            else:
-                P = _products(*raw, basis, None, self.by_task)
+            panels = map(np.ascontiguousarray, np.split(basis, B // LANES, axis=1))
+            P = np.hstack([_products(*raw, panel, panel[None]) for panel in panels])
             if self.centre:
                 sums = np.add.reduceat(self.weight[:, None] * P, self.offsets[:-1], axis=0)
                 P -= np.repeat(sums / self.sums[:, None], self.sizes, axis=0)

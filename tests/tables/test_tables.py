@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skpmtl import PrivateMeanRegMTL
 from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.grams import are_called
+from skpmtl.local.grams import are_few
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
 from skpmtl.tables.table import SingleTaskWarning, TaskTable, table_of
@@ -551,4 +551,4 @@ def test_tasks_of_a_part_are_worked_on_as_in_the_whole():
     part = table_of(table, np.array([3, 590]))
     assert part.tasks.tolist() == [3, 590]
     assert_array_equal(part.everybody, table.everybody)
-    assert are_called(part, 3) == are_called(table, 3) is False
+    assert are_few(part, 64) == are_few(table, 64) is False
