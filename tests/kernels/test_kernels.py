@@ -410,6 +410,25 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
         np.testing.assert_allclose(python, compiled, rtol=rtol, atol=1e-11)
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (9, 9), (9, 2), (40, 17)])
+def test_products_with_a_root(shape):
+    """To the last bit no row depends on the others."""
+    rng = np.random.default_rng(0)
+    root = local_models._triangular(rng.standard_normal(shape))
+    panels, pick = local_models._panels(root), rng.permutation(11)
+    X, W = rng.standard_normal((11, shape[0])), rng.standard_normal((11, shape[1]))
+
+    def products(pick):
+        return local_models._products(read_only(X), pick, root, panels)
+
+    found, back = products(pick), local_models._back(W.copy(), root)
+    np.testing.assert_allclose(found, X[pick] @ root, atol=1e-12)
+    np.testing.assert_allclose(back, W @ root.T, atol=1e-12)
+    for i in range(11):
+        np.testing.assert_array_equal(found[i], products(pick[i : i + 1])[0])
+        np.testing.assert_array_equal(back[i], local_models._back(W[i : i + 1].copy(), root)[0])
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 9, 13, 40], 12)])
 def test_forms_that_are_kept_change_no_bit(monkeypatch, sizes, d, intercept):

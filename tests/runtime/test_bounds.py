@@ -1,5 +1,7 @@
 """``python -m tests.bounds``: indices that numba lets pass end in an error."""
 
+import pytest
+
 from tests.helpers.apart import apart
 
 PROGRAM = """
@@ -47,5 +49,6 @@ print("done")
 """
 
 
+@pytest.mark.slow  # seconds of compilation, and of ``make test-bounds`` alone
 def test_what_lies_past_the_end_is_refused(tmp_path):
     assert apart(PROGRAM, tmp_path) == "done\n"
