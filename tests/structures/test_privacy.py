@@ -12,6 +12,7 @@ from skpmtl.engine import plan as rules
 from skpmtl.engine.billboard import Structure
 from skpmtl.engine.curator import _Course, _size, histogram, sum_of_votes
 from skpmtl.engine.plan import SIZE_BINS, STRUCTURES, StructurePlan
+from skpmtl.engine.pooled import bounds_of
 from skpmtl.exchange.protocol import Population
 from skpmtl.exchange.sums import clipped_sum
 from skpmtl.local.prior import VOTE_RANGE
@@ -221,11 +222,88 @@ def test_shapes_are_compared_where_there_are_two_and_levels_are_real():
 
 def test_the_report_says_why_columns_are_as_they_come():
     free = plan_of(2000, 5, epsilon=10.0)
+    counts = plan_of(2000, 5, levels="auto", epsilon=10.0, loss="poisson")
     for plan, why in (
-        (plan_of_classes(), "counts and classes"), (free, "free levels, or one column")
+        (plan_of_classes(), "counts and classes"), (free, "free levels, or one column"),
+        (counts, "counts and classes"),
     ):  # fmt: skip
         notes = _Course(Population(np.arange(2000), 5), plan, None).notes()
         assert notes["scales of columns"] == f"as they come: not looked at with {why}"
+        assert plan.public_inputs().get("loss") == ("poisson" if plan is counts else None)
+
+
+@pytest.mark.parametrize("total, asked", [(-0.5, False), (0.0, False), (0.5, True)])
+def test_scales_of_columns_are_asked_for_by_a_majority(total, asked):
+    m, d = 400, 4
+    plan = plan_of(m, d, levels="auto", epsilon=10.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    asks = []
+
+    def release(query, name, mechanism):
+        asks.append(name)
+        return np.full(mechanism.shape, total if name == "columns" else 0.0)
+
+    drive(course.find_columns(), release)
+    assert asks == ["columns", "octaves"][: 1 + asked]
+
+
+@pytest.mark.parametrize("stds", [-9.0, -2.0, -1.0, 0.0, 1.0, 2.0, 9.0])
+def test_a_vote_on_shapes_counts_beyond_its_doubt(stds):
+    """Log odds of the sparse shape, which all floors win or lose by as much."""
+    m, d = 4000, 4
+    plan = plan_of(m, d, levels="auto", epsilon=50.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    course.average = DriftingAverage(m * np.diag([0.4, 0.3, 0.2, 0.1]), 1.0)
+    course.billboard = replace(course.billboard, structures=[
+        Structure("alone", 0.5, np.zeros(d), np.eye(d) / d, snr_centre=2.0, snr_spread=0.8),
+        Structure("low-rank", 0.5, np.zeros(d), np.eye(d) / d, snr_centre=0.3, snr_spread=0.9),
+    ])  # fmt: skip
+    std = plan.evidence("comparison 2").noise_std
+    assert 0.5 * std < math.log(50.0) < 7.5 * std
+    released = np.zeros(12)
+    released[0] = stds * std  # of the low-rank shape and the first floor
+    (query,), odds = answered(course.compare_shapes("comparison 2"), released)
+    assert query.public["snr_centre"] == 0.3  # of the low-rank models
+    clear = min(max(abs(stds) - 1.5, 0.0) * std, math.log(50.0))
+    assert odds == pytest.approx(math.copysign(clear, stds))
+
+
+@pytest.mark.parametrize("structures", [STRUCTURES, ("low-rank", "mean")])
+def test_few_rows_are_sharpened_against_a_sparse_shape_where_one_is_wanted(structures):
+    m, d = 4000, 12
+    plan = plan_of(m, d, structures, levels="auto", epsilon=10.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    spectrum = np.full(d, 0.05)
+    spectrum[:2] = 0.25
+    course.average = DriftingAverage(m * np.diag(spectrum), 1.0)
+
+    def release(query, name, mechanism):  # for the first rank, and the last and lowest floor
+        return 0.5 * m * (np.eye(12)[0] if not course.made else np.ones(12))
+
+    drive(course.sharpen(("rank", "floor", "rival"), refine=True), release)
+    asked = ["rank", "floor", *(["rival"] if "sparse" in structures else [])]
+    assert list(course.spent) == asked
+
+
+def test_groups_are_looked_for_with_the_moment_so_far():
+    """Structures follow from all releases, and keep the weights and scales of the votes."""
+    m, d = 4000, 4
+    structures = ("low-rank", "groups")
+    plan = plan_of(m, d, structures, levels="auto", epsilon=10.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    course.window, course.theta = (0.0, 5.0), np.zeros((1, d + 1))
+    course.centre, course.level_of_all = np.zeros(d), 0.0
+    course.average = DriftingAverage(m * np.eye(d) / d, 1.0)  # which shows nothing
+    stale = Structure("low-rank", 0.7, np.ones(d), np.diag([1.0, 0.0, 0.0, 0.0]), snr_centre=0.4,
+                      snr_spread=0.5, share=0.6)  # fmt: skip
+    course.billboard = replace(course.billboard, structures=[stale])
+    next(course.groups([], False, False))
+    found = {s.name: s for s in course.billboard.structures}
+    std, sampling = math.sqrt(0.5), math.sqrt(2.0 * m) / d
+    expected = shrink_matrix(course.average.value, std, float(m), course.tilt, sampling) / m
+    np.testing.assert_allclose(found["low-rank"].moment, expected, atol=1e-12)
+    np.testing.assert_array_equal(found["low-rank"].centre, np.zeros(d))
+    assert found["low-rank"].weight == 0.7 and found["low-rank"].snr_centre == 0.4
 
 
 @pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
@@ -277,7 +355,8 @@ def test_votes_become_weights_and_scales_as_far_as_noise_allows(epsilon, structu
 def test_scales_are_those_of_followers_where_they_are_clear(epsilon, shares, classification):
     """Of a share beyond twice its noise; else, or where that is clearer, of all together."""
     m, d, rng = 1000, 10, np.random.default_rng(4)
-    plan = plan_of(m, d, epsilon=epsilon)
+    levels = "free" if classification else "auto"
+    plan = plan_of(m, d, levels=levels, epsilon=epsilon, target_range=(-5, 5))
     plan.log_loss = classification
     course, J = _Course(Population(np.arange(m), d), plan, None), len(plan.names)
     names = plan.names[::-1]  # a vote has the order of the plan
@@ -388,6 +467,8 @@ def test_structures_are_those_that_releases_show(pooled):
         np.testing.assert_allclose(found[name].moment, expected, atol=1e-12)
     np.testing.assert_array_equal(found["low-rank"].centre, np.zeros(d))
     np.testing.assert_array_equal(found["mean and low-rank"].centre, course.centre)
+    if not pooled:
+        np.testing.assert_array_equal(found["half of the mean"].centre, course.centre / 2.0)
     course.keep("alone")
     (alone,) = course.billboard.structures
     assert alone.name == "alone" and alone.weight == 1.0
@@ -505,6 +586,9 @@ def test_public_rules_of_a_plan(adjacency):
                     assert shares["scale"] == pytest.approx(max((rules._SCALE / z) ** 2, 0.005))
                 assert ("window" in shares) == (m != 200)
                 budget = m * mu * (math.sqrt(2.0) if adjacency == "zero-out" else 1.0)
+                ratio = budget * math.sqrt(shares["pooled"] / (d + 1))
+                bounds = bounds_of(ratio, 0.1, 2.0)
+                np.testing.assert_allclose(plan.bounds_of_pooled("pooled", 0.1), bounds)
                 once = budget < rules._ONCE * math.sqrt(d + 1) and set(structures) > {"mean"}
                 assert plan.looks_once == once and min(shares.values()) > 0.0
                 paid = rules._OF_COLUMNS_ONCE if once else rules._OF_COLUMNS
