@@ -200,12 +200,13 @@ def test_fingerprints_tell_rows_apart_and_say_nothing_without_the_key(tmp_path):
         fingerprint(table(X, task=np.array(["3", "4"])), b"key"),
         fingerprint(table(X, rows=np.arange(5)[::-1].copy()), b"key"),
         fingerprint(table(thin), b"key"),
+        fingerprint(table(sparse.csr_matrix(X.shape)), b"key"),  # without a number
         fingerprint(table(moved), b"key"),
     ]
     assert len(set(codes)) == len(codes)
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("size", [0, 1, 2, 5])
 def test_fingerprints_read_all_blocks(size, monkeypatch):
     from skpmtl.exchange import journal
 
@@ -223,6 +224,7 @@ def test_files_keep_permissions_and_links(tmp_path):
     try:
         write_file(path, b"1")
         write_file(tmp_path / "secret", b"1", 0o600)
+        os.umask(0)  # secrets stay so where others may read what the process makes
         with Journal(tmp_path / "journal", {}) as journal:
             journal.same_rows([])
             journal.keep({}, None)

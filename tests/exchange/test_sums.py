@@ -15,6 +15,7 @@ from skpmtl.exchange.protocol import (
     Query,
     QuerySpec,
     contributed,
+    run_away,
     task_side_of,
 )
 from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
@@ -187,5 +188,18 @@ def test_only_tasks_that_remember_take_part_in_what_a_journal_answers():
     for remembers in (False, True):
         side = Counting()
         side.remembers = remembers
-        side.recalled(Query("v", {}, {"v": None}, lambda sent: sent))
+        query = Query("v", {}, {"v": None}, lambda sent: sent)
+        side.recalled(query)
         assert side.asked == remembers
+        PartialTaskSide(side, np.array([1, 4, 6])).recalled(query)
+        assert side.asked == 2 * remembers
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_rounds_ran_away_where_the_last_update_is_long(everybody):
+    """Ten times the median, or a thousand times where others take part in each, and at the end."""
+    for last, away in ((5.0, False), (100.0, everybody), (1e4, True), (np.nan, True)):
+        assert run_away([1.0, 1.0, 1.0, last], everybody) is away
+    assert not run_away([1.0, 1.0, 1.0, 1e6, 3e5], everybody)  # and comes back
+    assert run_away([1.0, 1.0, 1.0, 1e6, 7e5], everybody)
+    assert not run_away([], everybody)

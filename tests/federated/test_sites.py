@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import skpmtl
+from skpmtl.engine.levels import Level
 from skpmtl.exchange.protocol import Query, QuerySpec, run
 from skpmtl.federated import load_models
 from skpmtl.federated.__main__ import main as command
@@ -233,6 +234,10 @@ def test_numbers_of_another_kind_are_refused(tmp_path, change, message):
         (([(2,)],), [np.zeros(2), np.zeros(2)], None),
         (([(2,)],), [np.zeros(2), np.zeros(3)], "of another shape"),
         (([(2,)],), np.zeros((1, 2)), "is no list of arrays"),
+        ((Level, 2), [Level(0.0, np.zeros(2), 1.0)], None),
+        ((Level, 2), [Level(0.0, np.zeros(3), 1.0)], "slopes of its level"),
+        ((Level, 2), [Level(0.0, np.full(2, np.nan), 1.0)], "slopes of its level"),
+        ((Level, 2), [1.0], "is no Level"),
         (Real, 3, None),
         (Real, np.float64("inf"), "is not finite"),
         (Real, 10**400, "is not finite"),
