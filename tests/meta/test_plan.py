@@ -313,6 +313,24 @@ def test_columns_of_a_relation_follow_from_the_budget():
     assert ranks[0] == 1 < ranks[1] < ranks[2] <= ranks[3] == 64
 
 
+@pytest.mark.parametrize("group, grid", [(1, 1.1), (2, 1.25)])
+def test_many_rates_are_rounded_up_to_a_grid(group, grid, monkeypatch):
+    """As many accountings as there are powers, each at the rate of its tasks or just above."""
+    asked = []
+
+    def accountant(epsilon, delta, n_steps, rate, adjacency, group_size):
+        asked.append(rate)
+        return rate
+
+    monkeypatch.setattr(plans, "poisson_multiplier", accountant)
+    sizes = np.arange(20, 80)
+    plan = plan_of(sizes=sizes, batches="poisson", batch_size=5, group_size=group, delta=1e-5)
+    rates = 5.0 / sizes
+    assert (plan.noise_multiplier >= rates).all()
+    assert (plan.noise_multiplier <= grid * rates * (1.0 + 1e-9)).all()
+    assert len(asked) <= 2 + math.log(rates.max() / rates.min()) / math.log(grid)
+
+
 @pytest.mark.slow
 def test_many_rates_are_rounded_up():
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")

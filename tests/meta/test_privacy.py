@@ -12,8 +12,9 @@ from scipy.stats import beta
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
+from skpmtl.exchange.protocol import PublicDraw
 from skpmtl.meta import finetune
-from skpmtl.meta.curator import _HELD, sum_of_updates
+from skpmtl.meta.curator import _HELD, release_init, sum_of_updates
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import PrivacyLeakWarning, gdp_epsilon
 from skpmtl.privacy.sampling import poisson_epsilon
@@ -523,7 +524,29 @@ def test_updates_without_a_budget_are_held_to_their_median():
     assert total([1.0, 0.0], [0.0, 1.0], [3e9, 4e9]) == pytest.approx(
         [1.0 + 0.6 * _HELD, 1.0 + 0.8 * _HELD]
     )
+    assert total([1e-9, 0.0], [0.0, 1e-9], [3.0, 4.0]) == pytest.approx(
+        [1e-9 + 0.6e-9 * _HELD, 1e-9 + 0.8e-9 * _HELD], rel=1e-6, abs=0.0
+    )
     assert total([0.0, 0.0], [0.0, 0.0], [3.0, 4.0]).tolist() == [3.0, 4.0]
+
+
+@pytest.mark.parametrize("per_round, end", [(2, StopIteration), (3, ValueError)])
+def test_rounds_of_all_tasks_may_not_grow_tenfold(per_round, end):
+    """Updates of rounds of others differ by who takes part."""
+    plan = MetaPlan(
+        estimator(epsilon=None, tasks_per_round=per_round, visits=5),
+        Population(np.arange(3), 1, 0, np.array(SIZES)),
+    )
+    steps, reply, t = release_init(plan), None, 0
+    with pytest.raises(end, match="diverged" if end is ValueError else None):
+        while True:
+            query = steps.send(reply)
+            if isinstance(query, PublicDraw):
+                reply = {"drawn": np.arange(3)}
+                continue
+            t += 1
+            reply = {"update": np.full((1, 2), 100.0 if t == plan.n_rounds else 1.0)}
+    assert t == plan.n_rounds
 
 
 def test_tasks_that_were_not_in_the_fit_have_spent_nothing():
