@@ -127,6 +127,12 @@ def test_a_billboard_follows_from_its_releases(cls, options, common):
         assert_allclose(board.errors.estimate, transform @ np.sum(moves, axis=0))
         (query,) = [query for query in queries if query.statistic == "deviation"]
         assert_allclose(query.public["centre"], np.sum(moves, axis=0))
+        (sent,) = [reply["deviation"] for reply in replies if "deviation" in reply]
+        std, first = query.mechanisms["deviation"].noise_std, board.clip_norms[0]
+        found = standard_errors.read(sent, std, M, np.shape(moves)[-1], first)
+        rate = options.get("server_learning_rate", 1.0)
+        left = found.noise_left(np.array(noise), board.clip_norms, rate)
+        assert_allclose(board.errors.noise_std**2, transform**2 @ left**2)
         assert (board.errors.std > board.errors.noise_std).all()
     else:
         assert board.errors is None or board.errors.std is None

@@ -337,6 +337,15 @@ def test_shared_models_of_classes_are_far():
     assert (far.n_rounds, far.path) == (10, 2.0)
 
 
+def test_shared_models_of_several_covariates_are_far():
+    """One column is that of a mean of all tasks, and has its rule."""
+    est = PublishedMeanRegMTL(epsilon=0.6, delta=1e-5)
+    for r, expected in ((1, (1, 1.0)), (2, (10, 2.0))):
+        plan = MeanPlan(est, 100 * r, 25 * r, groups=np.full(r, 100), relation=object())
+        assert 1.5 < plan.ratio < 4.0
+        assert (plan.n_rounds, plan.path) == expected
+
+
 def test_columns_of_relations_follow_from_the_ratio():
     from skpmtl.exchange import Population
 

@@ -9,6 +9,7 @@ from skpmtl.engine.spectrum import FLOORS
 from skpmtl.exchange.protocol import Population
 from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD
 from skpmtl.model_protected.curator import release_prior
+from skpmtl.model_protected.plan import LOG_WINDOW
 from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
 from skpmtl.rounds.plan import BINS
 from tests.helpers.data import covariates
@@ -239,6 +240,30 @@ def test_the_level_of_all_is_the_released_mean_within_the_window(total):
     est = MPMTLLowRank(epsilon=30.0, tasks=range(m), target_range=(-4.0, 10.0))
     billboard, _ = played(est, release, m, d)
     assert billboard.level.intercept == pytest.approx(3.0 + 7.0 * np.clip(total, -1.0, 1.0))
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_levels_of_counts_are_in_the_window_of_most_tasks(found):
+    """Means of about 8 are logarithms about log(8), within a public distance."""
+    m, d, asked = 4000, 4, []
+
+    def release(query):
+        asked.append(query.statistic)
+        (mechanism,) = query.mechanisms.values()
+        sums = np.zeros(mechanism.shape)
+        if query.statistic == "window" and found:
+            sums[40 + 2 : 40 + 5] = m / 4, m / 2, m / 4  # from 4, 8 and 16 on
+        if query.statistic == "level":
+            assert query.public["middle"] == pytest.approx(np.log(8.0 * np.sqrt(2.0)))
+            assert query.public["unit"] == LOG_WINDOW
+            sums += 0.1 * m
+        return sums + 20.0 * np.eye(d) if sums.ndim == 2 else sums
+
+    est = MPMTLLowRank(epsilon=10.0, loss="poisson", tasks=range(m))
+    billboard, _ = played(est, release, m, d)
+    assert "window" in asked and ("level" in asked) == found == (billboard.level is not None)
+    if found:
+        assert billboard.level.intercept == pytest.approx(np.log(8.0 * np.sqrt(2.0)) + 0.1)
 
 
 def test_without_noise_votes_are_of_the_last_prior():
