@@ -104,6 +104,18 @@ def test_allocation_spends_the_budget(allocation, mechanism):
     assert len({round(r["noise_std"], 9) for r in releases}) > 1
 
 
+@pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])
+def test_an_allocation_divides_the_budget_and_is_stated(algorithm):
+    X, y, task = problem()
+    model = fitted(
+        MPMTLLowRank, X, y, task, algorithm=algorithm, allocation=0.5, n_releases=2, delta=1e-4
+    )
+    report = model.privacy_
+    assert report.public_inputs["allocation"] == 0.5
+    first, second = (r["mu"] for r in report.releases if "moment" in r["name"])
+    assert second / first == pytest.approx(2**0.5)
+
+
 @pytest.mark.parametrize("cls", ESTIMATORS)
 @pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])
 @pytest.mark.parametrize("unseen", ["error", "mean"])

@@ -143,6 +143,9 @@ def test_optimal_heterogeneous_composition_is_a_tight_upper_bound():
     assert optimal_pure_epsilon(near, 1e-6) == pytest.approx(
         optimal_pure_epsilon([0.1] * 30, 1e-6), rel=1e-3
     )
+    many = optimal_pure_delta([0.01] * 1213, 1.0)  # which the grid has steps for
+    near = [0.01] * 1212 + [0.01 * (1 - 1e-9)]
+    assert optimal_pure_delta(near, 1.0) == pytest.approx(many, rel=0.01)
 
 
 def test_composition_of_pure_and_gaussian_releases():
@@ -203,6 +206,15 @@ def test_pure_calibration_goes_both_ways(method, epsilon, weights):
         assert budgets.sum() >= epsilon * (1 - 1e-12)  # never worse than the plain sum
 
 
+@pytest.mark.parametrize("method", ["best", "cb", "optimal", "basic"])
+@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
+def test_no_rule_takes_a_delta_that_is_no_probability(method, delta):
+    with pytest.raises(ValueError, match="delta="):
+        pure_epsilon([0.1, 0.2], delta, method)
+    with pytest.raises(ValueError, match="delta="):
+        pure_epsilons(1.0, delta, [1.0, 2.0], method)
+
+
 def test_pure_calibration_stays_on_the_private_side():
     """Not a bit more than the budget, where the root of a search may be either side of it."""
     for epsilon in np.linspace(0.1, 5.0, 20):
@@ -247,11 +259,24 @@ def quadrature_wishart(epsilon, k, kappa):
 
 @pytest.mark.parametrize("k, kappa", [(2, 0.5), (3, 1.0), (12, 2.0), (100, 4.415)])
 @pytest.mark.parametrize("epsilon", [0.0, pytest.param(0.3, marks=pytest.mark.slow), 1.0])
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 def test_wishart_curve_agrees_with_quadrature(k, kappa, epsilon):
     d = 4
     value = wishart_delta(epsilon, d, k + d - 1, 1 / kappa, 1.0)
     assert value == pytest.approx(quadrature_wishart(epsilon, k, kappa), rel=2e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("k", [3, 4, 5, 12])
+@pytest.mark.parametrize("kappa", [0.1, 1.0, 6.0])
+def test_wishart_curve_is_that_of_the_worst_threshold(k, kappa):
+    """No event of either order passes it, and one of them reaches it."""
+    t = kappa + np.geomspace(1e-12, 100.0, 5000)
+    for epsilon in (0.0, 0.4, 2.0):
+        below = chi2.cdf(t, k) - math.exp(epsilon) * chi2.cdf(t - kappa, k)
+        above = chi2.sf(t - kappa, k) - math.exp(epsilon) * chi2.sf(t, k)
+        worst = max(below.max(), above.max())
+        value = wishart_delta(epsilon, 4, k + 3, 1 / kappa, 1.0)
+        assert worst <= value * (1 + 1e-12) and value == pytest.approx(worst, rel=1e-4)
 
 
 def test_wishart_curve_on_matrices():
@@ -335,6 +360,7 @@ def test_allocation():
     assert pure_epsilon(epsilons, 1e-5) == pytest.approx(1.0, rel=1e-9)
     assert epsilons[1] / epsilons[0] == pytest.approx(1 / 0.9)
     np.testing.assert_allclose(release_mus(1.0, 4), 0.5, rtol=1e-12)  # equal, unless told
+    np.testing.assert_allclose(release_epsilons(1.0, 0.0, 4), 0.25, rtol=1e-12)
     epsilons = release_epsilons(1.0, 0.0, 4, "paper-convex")
     np.testing.assert_allclose(epsilons, 0.25, rtol=1e-12)  # by steps without acceleration
     assert release_mus(1.0, 4, "paper-convex") == pytest.approx([0.5] * 4)

@@ -93,10 +93,20 @@ def test_sensitivities_are_attained_and_never_exceeded(adjacency, d):
         assert max(seen) <= stated[name] * (1 + 1e-15), name
 
 
-def test_one_number_has_no_other_direction():
-    for adjacency in ADJACENCIES:
-        for sensitivity in (second_moment_sensitivity, diagonal_sensitivity):
-            assert sensitivity(1.5, adjacency, dimension=1) == 1.5**2
+def test_one_number_has_no_other_direction_and_two_have_one():
+    """Two tasks may have the two directions of a plane, and the sums then differ in both."""
+    moved = 1.5**2 * np.diag([1.0, -1.0])
+    for sensitivity, norm, order in (
+        (second_moment_sensitivity, {}, "fro"),
+        (second_moment_sensitivity, {"norm": "nuclear"}, "nuc"),
+        (diagonal_sensitivity, {}, "fro"),
+        (diagonal_sensitivity, {"norm": "l1"}, "nuc"),
+        (l4_diagonal_sensitivity, {}, "fro"),
+    ):
+        for adjacency in ADJACENCIES:
+            assert sensitivity(1.5, adjacency, dimension=1, **norm) == 1.5**2
+        found = sensitivity(1.5, "replace-one", dimension=2, **norm)
+        assert found == pytest.approx(np.linalg.norm(moved, order), rel=1e-12)
 
 
 def test_sensitivity_errors():
@@ -131,6 +141,14 @@ def test_clip(power):
     assert (out[6:][inside] == finite[inside]).all()
     clip_rows(W, 2.0, power, W)  # in place
     assert (W == out).all()
+
+
+def test_clip_takes_tasks_of_any_width():
+    """Rows are clipped some at a time, one at least, and there may be no number in them."""
+    W = np.ones((3, 2**15 + 1))
+    clip_rows(W, 2.0, 2, W)
+    np.testing.assert_allclose(np.linalg.norm(W, axis=1), 2.0, rtol=1e-11)
+    clip_rows(np.empty((3, 0)), 2.0, 2, np.empty((3, 0)))
 
 
 def test_l4_clip_needs_less_noise_for_dense_models():
@@ -434,6 +452,8 @@ def test_shift_formulas():
     edge = 2.0 * math.sqrt(2 * math.log(27))
     assert diagonal_gaussian_shift(2.0, 27, 50, 1.5) == pytest.approx(1.5 * edge)
     assert laplace_shift(3.0, 27, 50) == pytest.approx(3.0 * math.log(27 * 50 / 0.02))
+    for d, of in ((1, 2), (2, 2), (3, 3)):  # one number has the edge of two, which is not 0
+        assert laplace_shift(3.0, d, 50, 1.5) == pytest.approx(4.5 * math.log(of))
     for shift in (gaussian_shift, diagonal_gaussian_shift, laplace_shift, wishart_shift):
         assert shift(1.0, 5, 3, 0) == 0.0
         assert shift(1.0, 5, 3, 2.0) == pytest.approx(2 * shift(1.0, 5, 3, 1.0))
