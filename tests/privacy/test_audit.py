@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import re
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ from skpmtl.privacy import (
     release_mus,
     second_moment_sensitivity,
 )
-from skpmtl.privacy.audit import _events, _log_odds, _noise_ratio
+from skpmtl.privacy.audit import _book_failures, _events, _log_odds, _noise_ratio
 from skpmtl.privacy.mechanisms import clip_rows
 
 
@@ -327,6 +328,19 @@ def test_clopper_pearson_bound():
     assert _log_odds(n, n, n, 0.0, risk) == pytest.approx(np.log(beta.ppf(0.005, n, 1)))
     once = beta.ppf(0.005, 1, n) / beta.ppf(0.995, 2, n - 1)
     assert _log_odds(1, 1, n, 0.0, risk) == pytest.approx(np.log(once))
+    often = beta.ppf(0.005, n, 1) / beta.ppf(0.995, n, 1)
+    assert _log_odds(n, n - 1, n, 0.0, risk) == pytest.approx(np.log(often))
+
+
+@pytest.mark.parametrize(("batches", "uses"), [({}, 7), ({"n_batches": 3}, 3)])
+def test_a_record_pays_for_the_batches_that_it_is_in(batches, uses):
+    """One of three in 7 steps; every step where there are none."""
+    entry = {"sensitivity": 1.0, "noise_std": 2.0, "times": 7, **batches}
+    mu = np.sqrt(uses) / 2.0
+    report = SimpleNamespace(guarantee="DP", mu=mu, delta=1e-5, releases=(entry, entry))
+    for part, found in ((1.0, 0), (0.99, 1)):
+        report.epsilon = part * gdp_epsilon(mu, 1e-5)
+        assert len(list(_book_failures({"report": report}, 1e-5))) == found
 
 
 def test_the_end_of_a_sample_is_a_threshold():
