@@ -118,6 +118,15 @@ def test_a_direction_that_stands_out_is_shrunk_as_the_spiked_model_says():
     assert level[-1] - level[0] == pytest.approx(height, rel=1e-9)
 
 
+def test_directions_that_nobody_has_share_a_thousandth():
+    """Without noise their eigenvalues are 0 but for rounding, which is not what tasks say."""
+    A = np.random.default_rng(6).normal(size=(6, 3))
+    S, tilt = 1e3 * (A @ A.T), 0.5
+    trace = np.trace(S)
+    level = np.linalg.eigvalsh(moments.shrink_matrix(S, 0.0, trace, tilt, 1e3))
+    np.testing.assert_allclose(level[:3], 1e-3 * trace / (3 + 3 * (1 + tilt)), rtol=0.01)
+
+
 def test_diagonals_have_sum_one_and_follow_what_noise_allows():
     d, trace = 10, 100.0
     s = np.full(d, 2.0)
@@ -132,6 +141,9 @@ def test_diagonals_have_sum_one_and_follow_what_noise_allows():
     wide = moments.shrink_diagonal(s, 0.3, (trace, 3 * trace))
     np.testing.assert_allclose(wide, s / trace, atol=0.02)
     assert moments.shrink_diagonal(np.array([-3.0]), 1.0, 5.0).tolist() == [1.0]
+    # Traces whose likelihoods are apart by e^1000: three levels are no two.
+    far = moments.shrink_diagonal(np.array([0.0, 1.0, 3.0]), 1e-4, (3.9, 5.0))
+    assert far.sum() == pytest.approx(1.0) and far[2] > far[0] > 0
 
 
 @pytest.mark.parametrize(("std", "sampling"), [(2.0, 0.0), (1.2, 1.6), (0.0, 2.0)])
