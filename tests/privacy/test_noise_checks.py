@@ -85,6 +85,7 @@ EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
         (scaled((ALL, 2), 0.7), "that of release 3"),
         (scaled((ALL, ALL, ALL, ALL), 1.25), "that of all releases"),
         (mixed((..., EVEN), (..., ODD)), "that of entries of one release"),
+        (mixed((..., slice(1, 18, 2)), (..., slice(2, 19, 2))), "that of entries of one release"),
         (mixed((..., slice(0, 10)), (..., slice(10, 20))), "that of entries of one release"),
         (mixed((ALL, ALL, slice(0, None, 2)), (ALL, ALL, slice(1, None, 2))),
          "that of releases of one fit"),
@@ -159,7 +160,7 @@ def test_all_tests_together():
     [
         VectorGaussian(40, 1.0, 0.5),
         SymmetricGaussian(8, 2.0, 0.5),
-        DiagonalLaplace(40, 1.0, 0.5),
+        DiagonalLaplace(40, 0.1, 0.5),  # a std below 1
         VectorGamma(40, 1.0, 0.5),
         VectorGamma(40, 1.0, 0.5, n_vectors=4),
         SymmetrizedWishart(8, 2.0, 0.5),
@@ -187,6 +188,15 @@ def test_noise_of_each_mechanism_becomes_standard_normal(mechanism):
     off = [Release(r.entry, r.reply + (k == 2) * step / 3, r.values)
            for k, r in enumerate(releases[:4])]  # fmt: skip
     assert [*noise_checks.off_grid(SimpleNamespace(releases=off))] == [2]
+
+
+def test_the_room_for_rounding_is_no_noise():
+    """Of a large value that is released without noise half a step is left at most."""
+    mechanism, value = VectorGaussian(4, 1.0, 0.5), np.full(4, 1000.0)
+    quiet = SimpleNamespace(exact=False, normal=np.zeros)
+    release = Release(mechanism.describe(), mechanism.release(value, quiet), value[None])
+    (noise,) = noise_checks.noise_of(SimpleNamespace(releases=[release]), 0)
+    assert np.abs(noise.z).max() <= 0.51 * mechanism.step / mechanism.noise_std
 
 
 def test_the_law_of_a_wishart_matrix_of_one_row_is_that_of_laplace():
@@ -223,7 +233,11 @@ def test_noise_of_tasks_and_what_shows_half_of_it():
     assert [noise.task for noise in found] == [7, 3, 5]
     for noise, std, part in zip(found, stds, reply.reshape(3, 2, 5), strict=True):
         np.testing.assert_allclose(noise.z * std, part)
+    assert [*noise_checks.off_grid(tape)] == [0]  # once, however many of its parts are
     assert noise_checks.fits_needed(tape) == math.ceil(220 / 30)
+    one = {**entry, "tasks": entry["tasks"][:1], "noise_std": stds[:1]}
+    few = SimpleNamespace(releases=[Release(one, {"update": reply[:2]}, values[:2])])
+    assert noise_checks.fits_needed(few) == 22
     more = Release(
         {**entry, "mechanism": "another Gaussian"}, {"sums": reply, "update": reply[:3]}, values
     )
@@ -233,6 +247,10 @@ def test_noise_of_tasks_and_what_shows_half_of_it():
     # Noise that the value's own rounding swallows tells nothing.
     lost = Release(entry, {"update": reply + 1e20}, values + 1e20)
     assert noise_checks.noise_of(SimpleNamespace(releases=[lost]), 0) == []
+    large = np.repeat([1e20, 0.0, 0.0], 2)[:, None]
+    lost = Release(entry, {"update": reply + large}, values + large)
+    found = noise_checks.noise_of(SimpleNamespace(releases=[lost]), 0)
+    assert [noise.task for noise in found] == [3, 5]
     no_noise = {"mechanism": "vector Gaussian", "noise_std": 0.0, "norm": "l2", "sensitivity": 1.0}
     silent = [Release(no_noise, np.zeros(2), np.zeros((1, 2))),
               Release({"mechanism": "draw"}, np.zeros(2), np.empty(0))]  # fmt: skip

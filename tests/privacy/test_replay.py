@@ -21,9 +21,11 @@ from skpmtl.meta.plan import MetaPlan
 from skpmtl.model_protected import tasks
 from skpmtl.privacy import audit, moments, noise_source
 from skpmtl.privacy.replay import (
+    _budget_shares,
     _more_noise,
     _noise,
     _queries,
+    _rows_of,
     _sensitivities,
     changed_tasks,
     differing,
@@ -57,6 +59,12 @@ def test_rows_that_differ_are_counted_by_task():
     for keep, rows in ((short, N_ROWS), (absent, N_ROWS)):  # of the longer one
         pair = [data, (X[keep], y[keep], task[keep])]
         assert changed_tasks(est, *pair) == changed_tasks(est, *pair[::-1]) == ([1], rows, [1])
+    one = absent.copy()
+    one[np.flatnonzero(task == 1)[0]] = True
+    pair = [(X[keep], y[keep], task[keep]) for keep in (one, absent)]
+    assert changed_tasks(est, *pair) == changed_tasks(est, *pair[::-1]) == ([1], 1, [1])
+    empty = _rows_of(SimpleNamespace(tasks=TASKS[:1], X=X, y=y), 77)
+    assert [len(part) for part in empty] == [0, 0, 0]
     with pytest.raises(ValueError, match="other tasks"):
         changed_tasks(MPMTLLowRank(), data, (X[absent], y[absent], task[absent]))
 
@@ -360,6 +368,7 @@ def test_further_fits_are_of_either_data_set_and_have_noise_of_their_own(seed):
     seeds = [seed for _, seed in Fitted.fits]
     assert set(seeds) == {None} if seed is None else len({seed, *seeds}) == 8
     assert _noise(tapes)[0] == []
+    assert list(_more_noise(est, (other, data), Tape(), None)) == []  # there is no noise to show
 
 
 # ---------------------------------------------------------------- values that are compared
@@ -473,9 +482,26 @@ def test_the_release_that_is_nearest_to_its_bound_is_returned():
     assert worst == (5.0, 4.0) and "but 4 is twice what is stated" in failures[0]
     failures, worst = _sensitivities(first, tape([[0.0]], [], [[1.0, 2.0]]), "replace-one")
     assert failures == ["Sensitivity: release 1 is of other shape."] and worst == (1.0, 2.0)
+    later = tape([[0.6, 0.8]], [], [[1.0, 1.5]])  # nearer to its bound in the first release
+    assert _sensitivities(first, later, "replace-one") == ([], (1.0, 2.0))
     # Of the vectors that one release adds noise to, the farthest counts.
     several = tape([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]), tape([[0.0, 1.0], [1.0, 6.0], [2.0, 2.5]])
     assert _sensitivities(*several, "replace-one")[1] == (5.0, 2.0)
+
+
+def test_budget_shares_are_the_planned_ones_and_keep_the_budget():
+    made = [{"name": "vote", "sensitivity": 1.0, "noise_std": 2.0}]  # mu = 1/2
+
+    def texts(root=1.0, **shares):
+        planned = SimpleNamespace(releases=[{"name": n, "mu": mu} for n, mu in shares.items()])
+        model = SimpleNamespace(_population_=None, _planned_report=lambda population: planned)
+        return list(_budget_shares(SimpleNamespace(releases=made, mu=1.0), model, root))
+
+    assert texts(vote=0.5, main=0.8) == []
+    assert texts(vote=0.5, main=1.2) == ["Cost: the budget shares have mu = 1.3 together, of 1."]
+    cost = "Cost: releases of the budget share 'vote' cost mu = "
+    assert texts(main=0.8) == [f"{cost}0.5, of 0 that were planned."]
+    assert texts(1.1, vote=0.5) == [f"{cost}0.55, of 0.5 that were planned."]
 
 
 def test_numbers_that_tasks_lack_are_the_same_and_others_are_not():
