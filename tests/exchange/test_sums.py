@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from numbers import Integral, Real
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -76,6 +77,19 @@ def test_updates_and_counts_of_rounds():
     # Means over all tasks become means over those of each centre.
     assert curator.gains(to).tolist() == [6 / 4, 6 / 2]
     assert curator.gains(np.ones((6, 3))).tolist() == [6.0] * 3
+
+
+def test_updates_of_two_to_the_22_numbers_are_kept():
+    rounds = SimpleNamespace(n_rounds=4)
+    for size, kept in ((2**20 - 1, True), (2**20 + 1, False)):
+        assert curator.kept(rounds, SimpleNamespace(size=size)) == kept
+
+
+def test_a_task_adds_as_much_to_the_bins_of_lengths_as_is_stated():
+    relation = SimpleNamespace(rank=2, weights=lambda tasks: np.ones((len(tasks), 2)))
+    total = curator.query_specs_of_rounds(relation, Population(np.arange(3), 5))["length"].total
+    added = total.add({"bins": np.full((1, total.size), 7.0)}, {}, np.array([1]))
+    assert np.linalg.norm(added) == pytest.approx(total.reach({}))
 
 
 def test_updates_of_meta_learning_are_held_to_their_longest():

@@ -122,6 +122,7 @@ def test_ratio_and_noise_over_the_way(adjacency):
     assert plan.ratio == pytest.approx(ratio)
     # All of the noise together is 2 / ratio times as long as the way, so one round's is less.
     assert plan.noise_over_path == pytest.approx(2.0 / ratio / math.sqrt(T))
+    assert plan.total_noise_over_path == pytest.approx(2.0 / ratio)
     if adjacency == "zero-out":
         assert plan.noise_over_path == pytest.approx(math.sqrt(d / T) / (m * mu))
     # With clusters that of the smallest one, which has its part of the numbers.
@@ -131,6 +132,7 @@ def test_ratio_and_noise_over_the_way(adjacency):
     assert parts.noise_over_path == pytest.approx(3 * plan.noise_over_path)
     for nothing in (RoundsPlan(m, d, None, T), RoundsPlan(m, d, BUDGET, 0)):
         assert nothing.noise_over_path == 0.0 and nothing.ratio == math.inf
+        assert nothing.total_noise_over_path == 0.0
         assert nothing.entries(nothing.bounds() if nothing.n_rounds else []) == []
     # Servers: P of them have mu / sqrt(P).
     servers = RoundsPlan(m, d, BUDGET, T, clip_norm=0.2, noise_parties=NoiseParties(4))
@@ -216,8 +218,10 @@ def test_noise_is_added_piece_by_piece(monkeypatch):
     assert noise.std() == pytest.approx(1.0, abs=5 / math.sqrt(4000))
     steps = found / mechanism.step
     assert (steps == np.rint(steps)).all() and len(np.unique(steps)) > 1990
-    with pytest.raises(ValueError, match="not finite"):
-        mechanism.release(np.array([[np.nan] * 2000]), SeededSource(np.random.default_rng(1)))
+    for bad in (np.nan, np.inf):
+        value[3, 1] = bad  # one of many
+        with pytest.raises(ValueError, match="not finite"):
+            mechanism.release(value, SeededSource(np.random.default_rng(1)))
 
 
 # ------------------------------------------------------------------------ of estimators

@@ -62,6 +62,8 @@ def test_fixed_size_calibration(adjacency, expected):
     delta = 0.5 * fixed_size_delta(2.0, 1, 0.1, 0.0, adjacency)
     epsilon = fixed_size_epsilon(2.0, 1, 0.1, delta, adjacency)
     assert fixed_size_delta(2.0, 1, 0.1, epsilon, adjacency) == pytest.approx(delta, rel=1e-9)
+    tiny = fixed_size_epsilon(1e7, 4, 0.5, 1e-9, adjacency)
+    assert fixed_size_delta(1e7, 4, 0.5, tiny, adjacency) == pytest.approx(1e-9, rel=1e-6)
     z = fixed_size_noise(1.0, 0.09, 1, 0.1, adjacency)  # 0.1 is the probability
     assert fixed_size_delta(z, 1, 0.1, 1.0, adjacency) == pytest.approx(0.09, rel=1e-9)
     z = fixed_size_noise(1.0, 1e-8, 100, rate, adjacency)
@@ -105,13 +107,13 @@ def test_poisson(dp, adjacency, expected):
     assert "dp-accounting 0." in accountant_name()
 
 
-@pytest.mark.parametrize("group_size", [1, 2])
-def test_poisson_one_round_has_a_closed_form(dp, group_size):
+@pytest.mark.parametrize(("group_size", "z"), [(1, 0.8), (2, 0.8), (1, 20.0)])
+def test_poisson_one_round_has_a_closed_form(dp, group_size, z):
     """One round, zero-out: as many of a group as are drawn against none, both orders."""
-    p, z, delta = 0.3, 0.8, 1e-3
+    p, delta = 0.3, 1e-3
     epsilon = poisson_epsilon(z, 1, p, delta, "zero-out", group_size=group_size)
 
-    x = np.linspace(-8.0, 9.0, 200_001)
+    x = np.linspace(-10.0 * z, 10.0 * z + group_size, 200_001)
     alone = np.exp(-0.5 * (x / z) ** 2) / (z * math.sqrt(2.0 * math.pi))
     chances = [math.comb(group_size, k) * p**k * (1 - p) ** (group_size - k)
                for k in range(group_size + 1)]  # fmt: skip

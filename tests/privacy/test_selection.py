@@ -152,7 +152,9 @@ def test_against_dp_accounting():
 
 
 @pytest.mark.parametrize(("distribution", "n_orders"), [("poisson", 4000), ("logarithmic", 160)])
-@pytest.mark.parametrize(("mu", "n", "delta"), [(0.3, 5.0, 1e-5), (1.5, 1.3, 0.2)])
+@pytest.mark.parametrize(
+    ("mu", "n", "delta"), [(0.3, 5.0, 1e-5), (1.5, 1.3, 0.2), (0.3, 5.0, 1e-15)]
+)
 def test_epsilon_is_that_of_the_best_order(distribution, n_orders, mu, n, delta):
     """Proposition 12 of Canonne, Kamath and Steinke (2020), over a fine grid of orders."""
     centre = math.sqrt(2.0 * math.log(n / delta)) / mu
