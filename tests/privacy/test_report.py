@@ -90,8 +90,11 @@ def test_paragraph_states_everything(adjacency):
         "symmetric Gaussian", "sensitivity 1.41421", "noise std 5.27", "Public shift",
         "mu = 0.26805", "operating system", "clip_norm = 1", "n_tasks = 139",
         "the task list is public", "all tasks in every release", "2^-24", "joint",
+        "Releases: 1 with symmetric Gaussian noise, sensitivity 1.41421, noise std 5.27",
     ]:  # fmt: skip
         assert words in text, words
+    alone = pair(1.0, 1e-5).text(None)  # its releases are not listed one by one
+    assert "Mechanism: Poisson, sensitivity 1.41421, noise std 5.27" in alone
     assert "\n" not in text
     assert "NO differential privacy" not in text
 
