@@ -244,6 +244,7 @@ def add_on_grid(value, noise_steps, step):
     """
     steps = np.rint(value / step)
     if np.abs(steps).max(initial=0.0) + np.abs(noise_steps).max(initial=0.0) < 2.0**53:
-        return (steps + noise_steps) * step  # floats are exact integers here
+        # Floats are exact integers here. No zero has a sign: it would tell that of the value.
+        return (steps + noise_steps + 0.0) * step
     total = np.vectorize(lambda a, b: float(int(a) + int(b)), otypes=[float])
     return total(steps, noise_steps) * step

@@ -178,6 +178,8 @@ def test_grid():
     out = add_on_grid(value, noise, step)
     assert (out / step == np.rint(out / step)).all()
     assert (out / step - noise == np.rint(value / step)).all()  # exact integer arithmetic
+    zeros = add_on_grid(np.array([-0.3, 0.3, -2.0, 2.0]), np.array([-0.0, -0.0, 2.0, -2.0]), 1.0)
+    assert not np.signbit(zeros).any()  # a zero has one sign, whatever it was made of
     # Beyond 2^53 steps floats would round: the exact sum is taken and rounded once.
     huge = add_on_grid(np.array([2.0**60]), np.array([1.0]), 1.0)
     assert huge[0] == float(2**60 + 1)
