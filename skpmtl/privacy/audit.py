@@ -595,7 +595,7 @@ def _statistics(draws, known, values, half):
 def _events(scores, delta, risk):
     """Best threshold of every direction: (bound, threshold, above, swapped)."""
     pooled = np.sort(np.concatenate(scores))
-    thresholds = np.unique(np.append(pooled[:: max(1, len(pooled) // 400)], [pooled[-1], 0.0]))
+    thresholds = np.unique(np.append(pooled[:: max(1, len(pooled) // 400)], 0.0))
     # The extremes of each sample matter for one-sided noise.
     thresholds = np.union1d(thresholds, [f(s) for s in scores for f in (np.min, np.max)])
     n = len(scores[0])

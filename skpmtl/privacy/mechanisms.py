@@ -300,8 +300,7 @@ class SymmetricGaussian(_Mechanism):
         steps = np.zeros(self.shape)
         lower = np.tril_indices(d, -1)
         if source.exact:
-            if d > 1:
-                steps[lower] = source.discrete_normal(scale / math.sqrt(2.0), len(lower[0]))
+            steps[lower] = source.discrete_normal(scale / math.sqrt(2.0), len(lower[0]))
             diagonal = source.discrete_normal(scale, d)
         else:
             z = source.normal(d + len(lower[0]))
