@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .strength import squares
+from .strength import squares_of
 
 
 @dataclass
@@ -118,5 +118,5 @@ def steepness(loss):
     moves the level of feature j by at most the root of this times ||delta||, as no two tasks share
     a residual.
     """
-    by_task = squares(loss.table, loss.fit_intercept) * loss.scale[:, None]
+    by_task = squares_of(loss) * loss.scale[:, None]
     return loss.steepest * by_task.max(axis=0) + loss.ridge

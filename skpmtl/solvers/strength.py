@@ -17,6 +17,7 @@ from scipy import sparse
 from ..local.grams import row_blocks
 from ..local.prior import SNR, LocalModels, even_root
 from ..tables.datafits import events
+from ..tables.table import table_of
 from .losses import power_iteration
 
 SHARE = 0.25  # of the dual norm of the noise
@@ -32,16 +33,15 @@ def auto_alpha(loss, penalty):
     it and half for others. `SHARE` was chosen on the tables of the role "tuning" in
     ``benchmarks/unseen``.
     """
-    table, scale = loss.table, loss.scale
-    weight = scale * _noise(loss)
-    variances = squares(table, loss.fit_intercept) * (scale * weight)[:, None]
+    weight = loss.scale * _noise(loss)
+    variances = squares_of(loss) * (loss.scale * weight)[:, None]
     largest = _largest(loss, weight) if not penalty.by_columns else 0.0
     return SHARE * float(penalty.noise_level(variances, largest)) or 1.0
 
 
 def mean_curvature(loss):
     """Of the losses along single features, in the mean over tasks and features, at most."""
-    whole = squares(loss.table, loss.fit_intercept)
+    whole = squares_of(loss)
     scale = loss.scale.reshape(len(whole), -1)[:, :1]
     return float(loss.steepest * np.mean(whole * scale))
 
@@ -63,6 +63,12 @@ def _noise(loss):
     models = LocalModels(table, fit_intercept=loss.fit_intercept)
     criterion, _ = models.criteria(even_root(table.n_features))
     return variance / (1.0 + SNR[criterion.argmin(axis=1)])
+
+
+def squares_of(loss):
+    """`squares` of the rows of a loss, (m, d); (1, d) where all tasks have the same rows."""
+    table = table_of(loss.table, np.arange(1)) if loss.alike else loss.table
+    return squares(table, loss.fit_intercept)
 
 
 def squares(table, centre):

@@ -12,7 +12,7 @@ from scipy.special import softmax
 import skpmtl.local.grams
 from skpmtl.local.grams import NARROW, grams, invert, products
 from skpmtl.solvers import losses, resolvents
-from skpmtl.solvers.certificate import dual_gap
+from skpmtl.solvers.certificate import dual_gap, steepness
 from skpmtl.solvers.factored import FullBasis
 from skpmtl.solvers.losses import (
     GramLoss,
@@ -146,13 +146,14 @@ def test_representations_agree(kind, missing, logistic, intercept, weight, ridge
             np.testing.assert_allclose(V, slope, atol=1e-11, err_msg=name)
             np.testing.assert_allclose(loss.intercepts(W), b, atol=1e-9, err_msg=name)
     D = rng.standard_normal(full.shape)
-    curvature = np.empty_like(D)
+    curvature, steepest = np.empty_like(D), np.zeros(full.shape[1])
     for k in range(len(D)):
         x = X[task == k]
         if intercept:
             x = x - x.mean(axis=0)
         H = scale[k] * x.T @ x * (0.25 if logistic else 1.0) + ridge * np.eye(x.shape[1])
         curvature[k] = H @ D[k]
+        steepest = np.maximum(steepest, np.diag(H))
         top = np.linalg.eigvalsh(H)[-1]
         for name, loss in made.items():
             assert loss.curvatures(400)[k] == pytest.approx(top, rel=1e-6), name
@@ -163,6 +164,7 @@ def test_representations_agree(kind, missing, logistic, intercept, weight, ridge
         first_curvatures = steps if first_curvatures is None else first_curvatures
         np.testing.assert_allclose(steps, first_curvatures, rtol=1e-10, err_msg=name)
         np.testing.assert_allclose(loss.curvature_bound(D), curvature, atol=1e-11, err_msg=name)
+        np.testing.assert_allclose(steepness(loss), steepest, rtol=1e-11, err_msg=name)
 
 
 @pytest.mark.parametrize("logistic", [False, True], ids=["squared", "logistic"])
