@@ -182,7 +182,7 @@ class LocalModels:
             run_blocks(run, [(tasks,) for tasks in even_blocks(table.sizes, width, _BLOCK)])
 
     def _run_squares(self, function, root, several=None):
-        """function(block, targets) for blocks of all tasks, for squared loss; -> nothing.
+        """function(block, targets) for blocks of all tasks, for squared loss; -> triangular root.
 
         Targets are those of `several` models (n_models, n_rows) where they are given.
         """
@@ -212,6 +212,7 @@ class LocalModels:
 
         with single_blas_thread():
             run_blocks(run, list(enumerate(forms.tasks)))
+        return L
 
     def criteria(self, root):
         """How well every scale of `SNR` explains every task. -> criterion, level
@@ -348,8 +349,8 @@ class LocalModels:
             found = block.average(y, *given, proper, trust)
             W[k], b[k], evidence[k], energies[k] = found
 
-        self._run_squares(averages_of_squares, root)
-        return self._back(W, _triangular(root)), b, evidence, energies
+        triangular = self._run_squares(averages_of_squares, root)
+        return self._back(W, triangular), b, evidence, energies
 
     def spiked(self, basis, mix, ends, floors, snr, prior):
         """Log evidence of squared loss under priors N(0, kappa (f_j I + V_j V_j')).
