@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy import sparse
 
 from .._kernels.grams import (
     build_grams,
@@ -168,6 +169,30 @@ def row_blocks(table):
         if not table.is_sparse:
             X = read_only(X.astype(np.float64, copy=False))
         yield first, last, rows, X
+
+
+def squares(table, centre):
+    """Squares of every feature, centred by its task, summed over the rows. (m, d)
+
+    Weights count once, although the noise in a gradient has their squares: sums of both agree in
+    the units of `skpmtl.tables.weights`.
+    """
+    out, support = np.empty((table.n_tasks, table.n_features)), table.support
+    for first, last, rows, X in row_blocks(table):
+        ends = table.offsets[first : last + 1] - rows.start
+        if table.is_sparse:
+            w = np.ones(ends[-1]) if table.weights is None else table.weights[rows]
+            add = sparse.csr_matrix((w, np.arange(ends[-1]), ends), (last - first, ends[-1]))
+            out[first:last] = (add @ X.multiply(X)).toarray()
+            if centre:
+                out[first:last] -= (add @ X).toarray() ** 2 / support[first:last, None]
+            continue
+        w = None if table.weights is None else table.weights[rows, None]
+        if centre:
+            total = np.add.reduceat(X if w is None else w * X, ends[:-1])
+            X = X - np.repeat(total / support[first:last, None], np.diff(ends), axis=0)
+        out[first:last] = np.add.reduceat(X * X if w is None else w * X * X, ends[:-1])
+    return np.maximum(out, 0.0)
 
 
 def long_tasks(table, least):

@@ -32,8 +32,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .strength import squares_of
-
 
 @dataclass
 class Gap:
@@ -118,5 +116,4 @@ def steepness(loss):
     moves the level of feature j by at most the root of this times ||delta||, as no two tasks share
     a residual.
     """
-    by_task = squares_of(loss) * loss.scale[:, None]
-    return loss.steepest * by_task.max(axis=0) + loss.ridge
+    return loss.steepest * loss.diagonals().max(axis=0) + loss.ridge

@@ -14,7 +14,7 @@ from scipy.special import entr
 
 from .._kernels import passes
 from .._runtime.threads import run_blocks, task_blocks
-from ..local.grams import NARROW, SMALL, RowGrams, grams, invert, products
+from ..local.grams import NARROW, SMALL, RowGrams, grams, invert, products, squares
 from ..local.prior import LocalModels
 from ..tables.datafits import events, sides, with_events
 from ..tables.table import table_of
@@ -258,6 +258,10 @@ class Loss:
             self._sizes = np.sqrt(self.scale * sums)
         return self._sizes
 
+    def diagonals(self):
+        """Of the matrices scale_k X_k' C X_k, (m, d); (1, d) where they are the same."""
+        return squares(self.table, self.fit_intercept) * self.scale[:, None]
+
     def _score_sizes(self):
         """What scores of rows are up to, but for the weights: targets."""
         return self.y
@@ -443,6 +447,9 @@ class GramLoss(SquaredLoss):
             table.X, table.y, table.offsets, scale, fit_intercept, table.weights
         )
 
+    def diagonals(self):
+        return np.einsum("kjj->kj", self.G)
+
     def _product(self, W):
         out = np.empty(self.shape)
         products(self.G, np.ascontiguousarray(W), out)
@@ -463,7 +470,7 @@ class GramLoss(SquaredLoss):
         c s_k tr(G_k)^1/2. Means that are subtracted are wrong by c times their size, which comes
         in squared, with the b of rows."""
         c, (X, y, centred) = self.unit, self.sizes()
-        diagonals = np.einsum("...jj->...j", self.G)
+        diagonals = self.diagonals()
         size = np.sqrt(centred**2 + (W * W * diagonals).sum(axis=1))
         big = y + X * np.sqrt(np.einsum("kj,kj->k", W, W))
         error = 2.0 * c * (size @ size) + 0.5 * c * c * (big @ big)
@@ -556,6 +563,11 @@ class SharedGramLoss(SquaredLoss):
         part = super().restricted(columns)
         part._X, part._G, part.g = self._X[:, columns], None, self.g[:, columns]
         return part
+
+    def diagonals(self):
+        if self._G is not None:
+            return np.diag(self._G)[None]
+        return np.einsum("ij,ij->j", self._X, self._X, dtype=np.float64)[None] * self.scale[0]
 
     def intercepts(self, W):
         return self._means[1] - W @ self._means[0]

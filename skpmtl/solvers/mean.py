@@ -23,12 +23,11 @@ from .._kernels.newton import (
 from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..local.centred import CentredTasks, share_of_centre
-from ..local.grams import RowGrams, grams, row_blocks, task_grams
+from ..local.grams import RowGrams, grams, row_blocks, squares, task_grams
 from ..local.updates import ProximalModels, ProximalUpdates, is_exact, lengths
 from ..tables.datafits import levels_of, with_events
 from ..tables.table import common_scores, read_only
 from .losses import SquaredLoss
-from .strength import squares
 
 _FAR = 1e3  # unit of the features from which on they are scaled, for which rows are copied
 _DIRECT = 600  # features up to which tasks are factorised

@@ -12,12 +12,9 @@ Both have the unit of y and that of X, as `alpha` has: other units give the same
 """
 
 import numpy as np
-from scipy import sparse
 
-from ..local.grams import row_blocks
 from ..local.prior import SNR, LocalModels, even_root
 from ..tables.datafits import events
-from ..tables.table import table_of
 from .losses import power_iteration
 
 SHARE = 0.25  # of the dual norm of the noise
@@ -34,16 +31,14 @@ def auto_alpha(loss, penalty):
     ``benchmarks/unseen``.
     """
     weight = loss.scale * _noise(loss)
-    variances = squares_of(loss) * (loss.scale * weight)[:, None]
+    variances = loss.diagonals() * weight[:, None]
     largest = _largest(loss, weight) if not penalty.by_columns else 0.0
     return SHARE * float(penalty.noise_level(variances, largest)) or 1.0
 
 
 def mean_curvature(loss):
     """Of the losses along single features, in the mean over tasks and features, at most."""
-    whole = squares_of(loss)
-    scale = loss.scale.reshape(len(whole), -1)[:, :1]
-    return float(loss.steepest * np.mean(whole * scale))
+    return float(loss.steepest * np.mean(loss.diagonals()))
 
 
 def _noise(loss):
@@ -63,36 +58,6 @@ def _noise(loss):
     models = LocalModels(table, fit_intercept=loss.fit_intercept)
     criterion, _ = models.criteria(even_root(table.n_features))
     return variance / (1.0 + SNR[criterion.argmin(axis=1)])
-
-
-def squares_of(loss):
-    """`squares` of the rows of a loss, (m, d); (1, d) where all tasks have the same rows."""
-    table = table_of(loss.table, np.arange(1)) if loss.alike else loss.table
-    return squares(table, loss.fit_intercept)
-
-
-def squares(table, centre):
-    """Squares of every feature, centred by its task, summed over the rows. (m, d)
-
-    Weights count once, although the noise in a gradient has their squares: sums of both agree in
-    the units of `skpmtl.tables.weights`.
-    """
-    out, support = np.empty((table.n_tasks, table.n_features)), table.support
-    for first, last, rows, X in row_blocks(table):
-        ends = table.offsets[first : last + 1] - rows.start
-        if table.is_sparse:
-            w = np.ones(ends[-1]) if table.weights is None else table.weights[rows]
-            add = sparse.csr_matrix((w, np.arange(ends[-1]), ends), (last - first, ends[-1]))
-            out[first:last] = (add @ X.multiply(X)).toarray()
-            if centre:
-                out[first:last] -= (add @ X).toarray() ** 2 / support[first:last, None]
-            continue
-        w = None if table.weights is None else table.weights[rows, None]
-        if centre:
-            total = np.add.reduceat(X if w is None else w * X, ends[:-1])
-            X = X - np.repeat(total / support[first:last, None], np.diff(ends), axis=0)
-        out[first:last] = np.add.reduceat(X * X if w is None else w * X * X, ends[:-1])
-    return np.maximum(out, 0.0)
 
 
 def _largest(loss, weight):
