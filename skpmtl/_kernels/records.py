@@ -9,10 +9,8 @@ record is ever stored. Models are (n_outputs, n_features + 1) with the intercept
 import numpy as np
 
 from .._runtime.jit import njit
+from .clip import MARGIN
 from .rows import residuals
-
-# Rounding may leave a row a few ulp above the bound it was scaled to; this margin covers it.
-MARGIN = 1e-12
 
 
 @njit

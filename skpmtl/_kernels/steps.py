@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .._runtime.jit import njit
+from .clip import MARGIN
 from .linalg import mass_of
 from .losses import LOGISTIC, SQUARED
 from .rows import feature_means, gather, place_columns, residuals, scores
@@ -453,7 +454,7 @@ def add_clipped(D, columns, ends, n_outputs, pick, centres, which, share, clip_n
             below[a] = False
             continue
         below[a] = norm <= clip_norm
-        limit = clip_norm * (1.0 - 1e-12)
+        limit = clip_norm * (1.0 - MARGIN)
         shrink = 1.0 if norm <= limit else limit / norm
         for p in range(ends[a], ends[a + 1]):
             total[g, columns[p // C] * C + p % C] += shrink * D[p]

@@ -140,5 +140,5 @@ def sum_of_blocks(contributions, positions=None):
     sensitivity sqrt(2) for replace-one, 1 for zero-out, in Frobenius norm.
     """
     U = np.array(contributions["block"], dtype=float)
-    clip_rows(U, 1.0, 2, U)
+    clip_rows(U, 1.0)
     return {"block": U.T @ U}

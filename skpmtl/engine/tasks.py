@@ -193,7 +193,7 @@ class StructureTaskSide(CommonAnswers, TaskSide):
         self.evidence.own_units = public["own_units"]
         D = self.evidence.updates(public["centre"])
         D = D.reshape(len(D), -1)
-        clip_rows(D, public["clip_norm"], 2, D)
+        clip_rows(D, public["clip_norm"])
         return D
 
     def _residuals(self, public):
@@ -243,7 +243,7 @@ class StructureTaskSide(CommonAnswers, TaskSide):
         theta = np.ascontiguousarray(theta)
         units = (public[name] for name in ("middle", "unit", "scale", "offset"))
         D = self.pooled.at(theta, *units)
-        clip_rows(D, public["clip_norm"], 2, D)
+        clip_rows(D, public["clip_norm"])
         return D
 
     def _comparison(self, public):

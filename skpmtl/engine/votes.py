@@ -28,7 +28,7 @@ def sum_of_differences(name):
     def combine(contributions, positions=None):
         found = np.nan_to_num(np.array(contributions[name], dtype=float), posinf=0.0, neginf=0.0)
         np.clip(found, -0.5 * CLIP, 0.5 * CLIP, out=found)
-        clip_rows(found, CLIP, 2, found)
+        clip_rows(found, CLIP)
         return {name: found.sum(axis=0)}
 
     return combine

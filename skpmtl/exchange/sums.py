@@ -14,7 +14,7 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
     row (n, p), of length 1 at most, by which it is multiplied. None: all at one place.
     """
     D = np.array(vectors, dtype=float)
-    clip_rows(D, float(bound), 2, D)
+    clip_rows(D, bound)
     if to is None:
         return D.sum(axis=0)
     if to.ndim == 2:

@@ -158,11 +158,11 @@ def add_to(total, to, D):
 
 def add_clipped_rows(D, to, clip_norm, total):
     """Clip the rows of D in place and add them to the total; -> rows inside the bound."""
-    norms = np.sqrt(np.einsum("kj,kj->k", D, D))
+    inside = len(D)
     if np.isfinite(clip_norm):
-        clip_rows(D, clip_norm, 2, D)
+        inside = int((clip_rows(D, clip_norm) <= clip_norm).sum())
     add_to(total, to, D)
-    return int((norms <= clip_norm).sum())
+    return inside
 
 
 def in_units(D, unit, tasks):

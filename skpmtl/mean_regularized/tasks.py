@@ -40,7 +40,7 @@ class MeanTaskSide(RoundsTaskSide):
         b = self.models(billboard).intercept - query.public["middle"]
         if billboard.init is not None:
             b -= billboard.init.intercept
-        clip_rows(b, query.public["clip_norm"], 2, b)
+        clip_rows(b, query.public["clip_norm"])
         return {"intercept": b if query.pick is None else b[query.pick]}
 
     def own_models(self, billboard):

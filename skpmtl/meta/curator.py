@@ -65,12 +65,12 @@ def sum_of_updates(plan, contributions, positions):
     if plan.holds:
         bound = _HELD * np.median(np.linalg.norm(flat, axis=1))
         if bound > 0.0 and np.isfinite(flat).all():
-            clip_rows(flat, bound, 2, flat)
+            clip_rows(flat, bound)
     else:
         bounds = plan.longest_updates()[positions]
         for bound in np.unique(bounds):
             some = flat[bounds == bound]
-            clip_rows(some, bound, 2, some)
+            clip_rows(some, bound)
             flat[bounds == bound] = some
     if plan.to is not None:
         return {"update": np.tensordot(plan.to[positions], sent, axes=(0, 0))}

@@ -142,7 +142,7 @@ class MetaTaskSide(TaskSide):
     def _clipped(self, sent):
         """Updates of privacy="local", flat, clipped in place."""
         flat = sent.reshape(len(sent), -1)
-        clip_rows(flat, self.plan.clip_norm, 2, flat)
+        clip_rows(flat, self.plan.clip_norm)
         return flat
 
     def _exact_sums(self, block, init, begun, reply):

@@ -207,7 +207,7 @@ class WithMeanModel(TaskSide):
         if query.statistic not in ("mean", "intercept"):
             return self.task_side.contributions(query)
         models = self._with_intercepts(query)
-        clip_rows(models, query.public["clip_norm"], 2, models)
+        clip_rows(models, query.public["clip_norm"])
         return {query.statistic: models}
 
     def answer(self, query):

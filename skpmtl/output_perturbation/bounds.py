@@ -38,8 +38,8 @@ class Bounds:
 
     def clip(self, X, y):
         """Rows and targets inside the bounds."""
-        clipped = np.empty_like(X)
-        clip_rows(X, self.max_row_norm, 2, clipped)
+        clipped = X.copy()
+        clip_rows(clipped, self.max_row_norm)
         if self.max_target is not None:
             y = np.clip(y, -self.max_target, self.max_target)
         return clipped, y
@@ -74,6 +74,6 @@ class Reach:
 def bounded(updates, limit):
     """Updates w - v (n, width), none of them longer than its `limit` (n,); a new array."""
     U = np.array(updates, dtype=float) / limit[:, None]
-    clip_rows(U, 1.0, 2, U)
+    clip_rows(U, 1.0)
     U *= limit[:, None]
     return U

@@ -44,7 +44,7 @@ def release_rounds(billboard, plan, log=None):
         billboard.models = billboard.columns + unit * noisy.reshape(shape)
         with single_blas_thread():
             billboard.columns = smooth(billboard.models, billboard.alpha / billboard.lam)
-        clip_rows(billboard.columns, longest, 2, billboard.columns)
+        clip_rows(billboard.columns, longest)
         billboard.releases.append(noisy)
         billboard.sensitivity.append(reach.sensitivity)
         if log is not None:

@@ -146,7 +146,7 @@ def release_projections(billboard, mechanisms, *, alpha, clip_norm, noise_shift,
     def sum_of_moments(contributions, positions=None):
         C = np.array(contributions["moment"], dtype=float)
         whole = C.reshape(len(C), -1)  # of all classes
-        clip_rows(whole, clip_norm, 2, whole)
+        clip_rows(whole, clip_norm)
         return {"moment": second_moment(C.reshape(-1, C.shape[-1]), billboard.diagonal)}
 
     for t, mechanism in enumerate(mechanisms):
@@ -224,8 +224,8 @@ class ProjectionTaskSide(TaskSide):
     def contributions(self, query):
         """ "moment": the clipped model of each task, (m, d), or (m, C, d) of C classes."""
         W = self._current(query)
-        C = np.empty((len(W), W[0].size))
-        clip_rows(W.reshape(C.shape), query.public["clip_norm"], 2, C)
+        C = W.reshape(len(W), -1).copy()
+        clip_rows(C, query.public["clip_norm"])
         return {"moment": C.reshape(W.shape)}
 
     def answer(self, query):

@@ -51,7 +51,7 @@ def sum_of_bins(contributions, positions):
     """
     sent = np.nan_to_num(np.asarray(contributions["bins"], dtype=float), nan=0.0)
     sent = np.clip(sent, 0.0, 1.0)
-    clip_rows(sent, 1.0, 2, sent)
+    clip_rows(sent, 1.0)
     return {"bins": sent.sum(axis=0)}
 
 

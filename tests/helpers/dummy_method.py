@@ -72,7 +72,7 @@ class RidgeTaskSide(TaskSide):
 
     def contributions(self, query):
         models = ridges(self.table, np.zeros(self.table.n_features), self.alpha)
-        clip_rows(models, query.public["clip_norm"], 2, models)
+        clip_rows(models, query.public["clip_norm"])
         return {"model": models if query.pick is None else models[query.pick]}
 
 

@@ -54,7 +54,7 @@ class Toy(BaseEstimator):
         tasks, d = np.unique(task), X.shape[1]
         W = np.array([X[task == t].mean(axis=0) for t in tasks])
         if self.fault != "no clip":
-            clip_rows(W, 1.0, 2, W)
+            clip_rows(W, 1.0)
         mus = release_mus(gdp_mu(self.epsilon, self.delta), 2, 0.5)
         moment = SymmetricGaussian(
             d, second_moment_sensitivity(1.0, "zero-out", dimension=d), mus[0]

@@ -143,7 +143,7 @@ class UnclippedProjections(MPMTLGroupSparse):
 
     def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(published, "clip_rows", lambda W, K, order, out: np.copyto(out, W))
+            patch.setattr(published, "clip_rows", lambda W, K: None)
             return super()._fit_table(table)
 
 

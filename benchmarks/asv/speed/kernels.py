@@ -34,7 +34,7 @@ LOOPS = {
             "passes.scores", "passes.combine", "grams.build_grams", "grams.gram_product",
             "linalg.spd_inverse_narrow",
         ),
-        "PrivateMeanRegMTL": ("local.sums_of_rows",),
+        "PrivateMeanRegMTL": ("clip.clip", "local.sums_of_rows"),
         "PrivateMeanRegMTLClassifier": (
             "steps.local_steps", "newton.loss_gradient", "newton.hessian_product",
             "average.class_averages", "predict.row_scores",
