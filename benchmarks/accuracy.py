@@ -1,4 +1,4 @@
-"""Accuracy of two commits side by side, on a frozen set of 48 cells.
+"""Accuracy of two commits side by side, on a frozen set of 51 cells.
 
     python -m benchmarks.accuracy REV [--new REV] [--only TEXT] [--draws D]
 
@@ -114,6 +114,12 @@ def _cells():
         for epsilon in epsilons:
             yield Cell(table, estimator, {"epsilon": epsilon})
     yield Cell("mean, 300 tasks", "PrivateMeanRegMTL", {"epsilon": 1.0, "levels": "free"})
+    for table, estimator in (
+        ("low rank", "MPMTLLowRank"),
+        ("group-sparse", "MPMTLGroupSparse"),
+        ("logistic, low rank", "MPMTLLowRankClassifier"),
+    ):
+        yield Cell(table, estimator, {"epsilon": None, "algorithm": "proximal"})
     # Settings of the papers.
     proximal = {"algorithm": "proximal", "mechanism": "wishart"}
     rounds = {"n_rounds": 20, "clip_norm": 0.5}

@@ -1,4 +1,4 @@
-"""Exact fits at a tenth of the largest alpha, and private fits of all estimators."""
+"""Exact fits at shares of the largest alpha, and fits of all estimators, private and not."""
 
 import warnings
 
@@ -24,14 +24,24 @@ WIDE = {
 }  # fmt: skip
 
 
+UNBOUNDED = {
+    "PrivateMTL": {}, "PrivateMTLClassifier": {}, "PrivateMeanRegMTL": {"lam": 1.0},
+    "PrivateMeanRegMTLClassifier": {"lam": 1.0}, "MPMTLLowRank": {"loss": "poisson"},
+}  # fmt: skip
+ROUNDS = {
+    "PPSGD": ("60x20x10", {}), "PrivateMeanRegMTLClassifier": ("60x20x10", {}),
+    "PrivateMeanRegMTL": ("400x10x20", {"lam": 1.0}),
+}  # fmt: skip
+
+
 class _Fit:
     timer = staticmethod(cpu_seconds)
     sample_time = 0.05
 
-    def exact(self, penalty, X, y, task):
+    def exact(self, penalty, X, y, task, share=0.1, kind=""):
         warnings.simplefilter("ignore")
-        alpha = 0.1 * largest_alpha(X, y, task, penalty)
-        self.model = getattr(skpmtl, EXACT[penalty])(alpha, epsilon=None)
+        alpha = share * largest_alpha(X, y, task, penalty)
+        self.model = getattr(skpmtl, EXACT[penalty] + kind)(alpha, epsilon=None)
         self.given = (X, y) if task is None else (X, y, task)
 
     def private(self, name, size, **given):
@@ -62,6 +72,33 @@ class Generated(_Fit):
         self.exact(penalty, *generated(table, 320, 30, 30))
 
 
+class Weak(_Fit):
+    """A hundredth of the largest alpha: many iterations."""
+
+    params, param_names = [list(EXACT), ["numbers", "classes"]], ["penalty", "targets"]
+
+    def setup(self, penalty, targets):
+        X, y, task = generated("lowrank", 500, 30, 20)
+        if targets == "classes":
+            self.exact(penalty, X, (y > 0).astype(int), task, 0.01, "Classifier")
+        else:
+            self.exact(penalty, X, y, task, 0.01)
+
+
+class WithoutBudget(_Fit):
+    params, param_names = [list(UNBOUNDED)], ["estimator"]
+
+    def setup(self, name):
+        warnings.simplefilter("ignore")
+        X, y, task = generated("lowrank", *SIZES["400x10x20"])
+        if name.endswith("Classifier"):
+            y = (y > 0).astype(int)
+        elif "loss" in UNBOUNDED[name]:
+            y = np.round(np.abs(y))
+        self.model = getattr(skpmtl, name)(epsilon=None, **UNBOUNDED[name])
+        self.given = X, y, task
+
+
 class Wide(_Fit):
     params, param_names = [list(WIDE)], ["table"]
 
@@ -75,10 +112,11 @@ class Wide(_Fit):
 class Rounds(_Fit):
     """Many rounds of few rows: what a round costs whatever the tasks do in it."""
 
-    params, param_names = [["PPSGD", "PrivateMeanRegMTLClassifier"]], ["estimator"]
+    params, param_names = [list(ROUNDS)], ["estimator"]
 
     def setup(self, name):
-        self.private(name, SIZES["60x20x10"], n_rounds=60, clip_norm=0.5)
+        size, given = ROUNDS[name]
+        self.private(name, SIZES[size], n_rounds=60, clip_norm=0.5, **given)
 
 
 class Private(_Fit):

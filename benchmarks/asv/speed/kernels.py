@@ -18,7 +18,7 @@ FITS = {
     "MPMTLLowRankClassifier": {"epsilon": 1.0},
     "MPMTLGroupSparseClassifier": {"epsilon": None, "alpha": 0.01},
     "PrivateMeanRegMTL": {"epsilon": 1.0},
-    "PrivateMeanRegMTLClassifier": {"epsilon": None},
+    "PrivateMeanRegMTLClassifier": {"epsilon": None, "levels": "free"},
     "DPMetaInitClassifier": {"epsilon": 1.0},
 }
 # The fit whose largest call of a loop is repeated.
