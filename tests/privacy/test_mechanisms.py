@@ -127,15 +127,15 @@ def test_clip(kernel):
     W = rng.standard_normal((60, 6)) * 10.0 ** rng.uniform(-3, 3, size=(60, 1))
     W[0] = 0.0
     W[1, 2], W[2, 3], W[3, 0] = np.nan, np.inf, -np.inf
-    W[4] = 1e308  # finite, but its square is not
-    W[5] = 1e-310
+    W[4] = 1e308 * np.linspace(-1.0, 0.5, 6)  # finite, but its square is not
+    W[5] = 1e-310 * np.linspace(-1.0, 0.5, 6)
     out, before, tiny = W.copy(), np.empty(len(W)), W.copy()
     with np.errstate(all="ignore"):
         kernel(tiny, 1e-220, before)
         kernel(out, 2.0, before)
     assert np.isfinite(out).all() and (out[:4] == 0).all()
     assert (before[:4] == [0.0, np.inf, np.inf, np.inf]).all()
-    assert before[5] == pytest.approx(6**0.5 * 1e-310)
+    assert before[5] / 1e-310 == pytest.approx(np.linalg.norm(np.linspace(-1.0, 0.5, 6)))
     norms = np.linalg.norm(out, axis=1)
     assert (norms <= 2.0).all()
     assert norms[4] == pytest.approx(2.0, rel=1e-11)
