@@ -11,7 +11,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .._runtime.registers import load, splat, store, total
-from .linalg import gram, mass_of, pack, packed_product, spd_inverse
+from .linalg import gram, mass_of, pack, packed_product, spd_inverse, unpack
 
 
 @njit
@@ -155,13 +155,14 @@ def short_prox(
 @njit
 def short_steps(
     X, rows, y, offsets, pick, centres, which, share, strength, scale, curvature, weights, n_steps,
-    tol, D,
+    tol, starts, K, D,
 ):  # fmt: skip
     """D[a] = where accelerated steps of `skpmtl._kernels.steps.local_steps` take task pick[a].
 
     For its quadratic penalty, without intercepts, from the centre. Steps stay in the space of the
     n < d rows, D = Z' u, where their lengths follow from Z Z': of d numbers there is one pass
-    before the steps and one behind them.
+    before the steps and one behind them. K keeps the lower triangle of Z Z' of task k from
+    starts[k] on, for later calls, and holds NaN there before; an empty K keeps none.
     """
     d, longest = X.shape[1], 0
     R = (d + 7) // 8 * 8
@@ -175,7 +176,14 @@ def short_steps(
         k = pick[a]
         lo, n = offsets[k], offsets[k + 1] - offsets[k]
         _centred(X, rows, True, lo, n, False, Z, w, weights, 1.0)
-        gram(Z, n, R, A)
+        at = starts[k]
+        if K.shape[0] == 0:
+            gram(Z, n, R, A)
+        elif np.isnan(K[at]):
+            gram(Z, n, R, A)
+            pack(A, n, K, at)
+        else:
+            unpack(K, at, n, A)
         for j in range(d):
             w[j] = share[k] * centres[which[k], j]
         for p in range(n):

@@ -25,6 +25,7 @@ from ..tables.table import kernel_rows, table_of
 from .grams import NARROW, largest_eigenvalues, long_tasks
 from .prior import LocalModels
 
+KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
 _MODELS = 1 << 18  # numbers of models that a thread holds at once while a round runs over the tasks
 # lam="auto" by loss: this fraction of a task's own smoothness, less of it in proximal updates, and
@@ -108,6 +109,7 @@ class CentredTasks:
         if problem.fit_intercept:
             np.maximum(self.curvature, self._rounding(), out=self.curvature)
         bound = _BOUND[problem.loss] if problem.loss in _BOUND else events(table) / table.sizes
+        self.grams = np.zeros(m, dtype=np.int64), np.empty(0)  # see `keep_grams`
         self.bends = bound * self.scale * table.support  # of a row, in the mean loss of the task
         self.smoothness = self.curvature * self.scale * bound
         self._single = self._has_missing_class()
@@ -137,6 +139,14 @@ class CentredTasks:
         if hasattr(self, "long"):
             other.long = long_tasks(other.table, self.least)
         return other
+
+    def keep_grams(self):
+        """Keep products of the rows of tasks of few rows from round to round, in memory."""
+        table = self.table
+        sizes = np.where(table.sizes < table.n_features, table.sizes, 0)
+        starts = np.cumsum(np.append(0, sizes * (sizes + 1) // 2))
+        if starts[-1] <= (KEPT if table.on_disk else max(KEPT, table.X.size)):
+            self.grams = starts, np.full(starts[-1], np.nan)
 
     # Not kept: a pickle would hold X twice, and give back arrays that can be written, for which
     # numba compiles every loop again.
@@ -227,7 +237,7 @@ class CentredTasks:
             short_steps(
                 X, rows, self.table.y, self.table.offsets, pick[short], centres, self.which,
                 around.share, around.strength, self.scale, self.curvature, self.table.counts,
-                n_steps, float(tol), D,
+                n_steps, float(tol), *self.grams, D,
             )  # fmt: skip
             found.D.reshape(len(pick), -1)[short], found.b[short] = D, 0.0
             if short.all():

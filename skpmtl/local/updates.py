@@ -8,10 +8,8 @@ from .._kernels.steps import add_clipped
 from .._runtime.threads import in_order, run_blocks
 from ..privacy.mechanisms import clip_rows
 from ..tables.table import array_in_file
-from .centred import share_of_centre
+from .centred import KEPT, share_of_centre
 from .grams import NARROW, are_few, packed_task_inverses, task_inverses
-
-_KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 
 
 def is_squared(centred):
@@ -75,9 +73,9 @@ class ProximalModels:
             matrices, size, triangles = None, d * (d + 1) // 2, self._triangles()
             n_long = len(tasks) * size
             numbers = n_long + int(triangles.sum())
-            if numbers <= max(_KEPT, table.X.size):
+            if numbers <= max(KEPT, table.X.size):
                 parts = [(*ends, None) for ends in ranges]
-                if table.on_disk and numbers > _KEPT:
+                if table.on_disk and numbers > KEPT:
                     room = array_in_file(numbers)
                     blocks = _moved(blocks, room[:n_long].reshape(-1, size))
                     starts = n_long + np.cumsum(triangles) - triangles
@@ -198,6 +196,8 @@ class ProximalUpdates:
     def __init__(self, centred, *, n_steps, tol):
         self.centred, self.n_steps, self.tol = centred, n_steps, tol
         self.exact = ProximalModels(centred) if is_exact(centred) else None
+        if self.exact is None and is_squared(centred) and not centred.problem.fit_intercept:
+            centred.keep_grams()
 
     def at(self, centres):
         """Updates of all tasks, before they are clipped, (n_tasks, size)."""

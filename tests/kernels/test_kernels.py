@@ -830,3 +830,22 @@ def test_steps_in_the_space_of_the_rows_are_those_of_the_features(monkeypatch, r
             monkeypatch.setattr(CentredTasks, "_in_row_space", lambda *settings: False)
         results.append(tasks.steps(pick, centre, strength, hold=0.1, n_steps=n_steps, tol=tol).D)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-10 * np.abs(expected[0]).max())
+
+
+def test_steps_keep_products_of_rows_for_later_ones(monkeypatch, run):
+    sizes, d = [3, 7, 12, 1, 30], 12
+    table = plain.long_table(*plain.make_rows(sizes, d, 6))
+    kept, made_anew = (CentredTasks(table, Problem("squared", 1, False)) for _ in range(2))
+    monkeypatch.setattr(centred, "short_steps", run(centred.short_steps))
+    kept.keep_grams()
+    assert len(kept.grams[1]) == 3 * 4 // 2 + 7 * 8 // 2 + 1
+    for seed, pick in enumerate(([1, 4], [0, 1, 2, 3], [3, 2, 0])):
+        centre = np.random.default_rng(seed).standard_normal((1, d))
+        found, expected = (
+            tasks.steps(np.array(pick), centre, 0.05 * tasks.smoothness, n_steps=5).D
+            for tasks in (kept, made_anew)
+        )
+        np.testing.assert_array_equal(found, expected)
+    X = [table.X[slice(*ends)] for ends in zip(table.offsets, table.offsets[1:], strict=False)]
+    products = [(x @ x.T)[np.tril_indices(len(x))] for x in X if len(x) < d]
+    np.testing.assert_allclose(kept.grams[1], np.concatenate(products), rtol=1e-13, atol=1e-13)
