@@ -18,7 +18,8 @@ FIELDS = (
     "commit", "suite", "estimator", "tasks", "rows", "features", "threads", "fit_seconds",
     "predict_seconds", "cpu_seconds", "memory", "exponent",
 )  # fmt: skip
-SHAPES = ((10_000, 50, 100), (100_000, 20, 50), (1_000_000, 5, 20))
+SHAPES = ((10_000, 50, 100), (100_000, 20, 50))
+MOST = (1_000_000, 5, 20)  # of the estimators `WITH_MOST`
 QUICK = ((200, 50, 20),)
 GROWTH_FEATURES, GROWTH_TASKS = (10, 20, 40, 80, 160), (500, 1_000, 2_000, 4_000, 8_000)
 RESULTS = Path(__file__).parent / "results"
@@ -29,19 +30,19 @@ _LEAST = 0.02  # CPU seconds below which an exponent would be one of overheads
 ESTIMATORS = tuple(
     (name + twin, settings)
     for name, variants in {
+        "PrivateMTL": ({"epsilon": 1.0},),
         "MPMTLLowRank": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
         "PublishedMPMTLLowRank": ({"epsilon": 1.0, "algorithm": "proximal"},),
         "MPMTLGroupSparse": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
         "PrivateMeanRegMTL": ({"epsilon": 1.0}, {"epsilon": None}),
         "PrivateFedAvg": ({"epsilon": 1.0},),
-        "PrivateFedProx": ({"epsilon": 1.0},),
-        "PPSGD": ({"epsilon": 1.0},),
         "LocalOnly": ({},),
         "DPMetaInit": ({"epsilon": 1.0},),
     }.items()
     for twin in ("", "Classifier")
     for settings in variants
 )
+WITH_MOST = ("PrivateMTL", "MPMTLLowRank", "PrivateMeanRegMTL", "DPMetaInit")
 
 
 def text_of(name, settings):
@@ -161,6 +162,11 @@ def measure(quick, only="", shapes=None):
             if only in text_of(name, settings):
                 for row in _in_process(name, settings, shape):
                     yield {"suite": "scale", **row}
+    for name in () if quick or shapes else WITH_MOST:
+        settings = {"epsilon": 1.0}
+        if only in text_of(name, settings):
+            for row in _in_process(name, settings, MOST):
+                yield {"suite": "scale", **row}
 
 
 def measure_growth(quick, only=""):
