@@ -217,7 +217,7 @@ def test_cells_that_cannot_be_compared_are_named():
 
 
 def test_48_cells_whose_draws_repeat():
-    assert len(accuracy.CELLS) == 48
+    assert len(accuracy.CELLS) == 51
     cell = accuracy.CELLS["low rank | MPMTLLowRank(epsilon=1.0)"]
     found = accuracy.errors(cell, 2)
     assert found == accuracy.errors(cell, 2) and len(set(found["errors"])) == 2
