@@ -216,7 +216,7 @@ def test_cells_that_cannot_be_compared_are_named():
     assert "table" in text and not loss
 
 
-def test_48_cells_whose_draws_repeat():
+def test_51_cells_whose_draws_repeat():
     assert len(accuracy.CELLS) == 51
     cell = accuracy.CELLS["low rank | MPMTLLowRank(epsilon=1.0)"]
     found = accuracy.errors(cell, 2)
