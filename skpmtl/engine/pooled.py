@@ -90,12 +90,11 @@ class PooledUpdates:
 
     def within(self, middle, unit, scale, offset=None):
         """`ProximalUpdates` of targets and features in these units."""
-        units, updates = self._made
         asked = middle, unit, scale, None if offset is None else offset.tobytes()
-        if units != asked:
-            updates = self._updates(middle, unit, scale, offset)
-            self._made = asked, updates
-        return updates
+        if self._made[0] != asked:
+            self._made = None, None  # one copy of the rows at a time
+            self._made = asked, self._updates(middle, unit, scale, offset)
+        return self._made[1]
 
     def _updates(self, middle, unit, scale, offset):
         table = self.table
