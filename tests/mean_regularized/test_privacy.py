@@ -200,6 +200,25 @@ def test_denominator_is_constant_when_nobody_takes_part():
     assert_allclose(anchor[0], np.sum(releases, axis=0))
 
 
+def test_sums_that_grow_are_an_error_without_noise_alone():
+    """With noise it would tell about rows."""
+
+    def course(multiplier):
+        plan, sums = MeanPlan(_Settings(), M, 3), iter(100.0 ** np.arange(5))
+        plan.noise_multiplier = multiplier
+
+        def contribute(pick, anchor, clip_norm, total):
+            total += next(sums)
+            return len(pick)
+
+        curator = release_centre(plan, np.zeros(M, dtype=int), np.zeros((1, 3)))
+        return run(curator, _Tasks(contribute), SeededSource(np.random.default_rng(0)))
+
+    with pytest.raises(ValueError, match="The rounds diverged"):
+        course(None)
+    assert len(course(1.0)[0]) == 5
+
+
 def test_everybody_counts_the_same_and_the_sum_is_divided_by_q():
     plan = MeanPlan(_Settings(), M, 3)
     assert plan.denominator == 3.0

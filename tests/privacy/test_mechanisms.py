@@ -459,6 +459,8 @@ def test_shift_formulas():
     assert diagonal_gaussian_shift(2.0, 27, 50, 1.5) == pytest.approx(1.5 * edge)
     assert laplace_shift(3.0, 27, 50) == pytest.approx(3.0 * math.log(27 * 50 / 0.02))
     for d, of in ((1, 2), (2, 2), (3, 3)):  # one number has the edge of two, which is not 0
+        edge = 2.0 * math.sqrt(2 * math.log(of))
+        assert diagonal_gaussian_shift(2.0, d, 50, 1.5) == pytest.approx(1.5 * edge)
         assert laplace_shift(3.0, d, 50, 1.5) == pytest.approx(4.5 * math.log(of))
     for shift in (gaussian_shift, diagonal_gaussian_shift, laplace_shift, wishart_shift):
         assert shift(1.0, 5, 3, 0) == 0.0
@@ -490,6 +492,13 @@ def test_diagonal_gaussian_shift_is_sharp():
     source, c = seeded(0), diagonal_gaussian_shift(1.0, 10, 1, beta=0.2)
     fails = np.mean([(mechanism.sample(source) < -c).any() for _ in range(3000)])
     assert 0.15 < fails < 0.22
+
+
+def test_published_wishart_adds_its_noise_to_the_value_as_it_is():
+    """The paper leaves no room for rounding: what is on the grid stays what it is."""
+    mechanism, value = PublishedWishart(2, 1.0, 1.0), np.array([[0.75, 0.25], [0.25, 0.5]])
+    found, noise = (mechanism.release(v, seeded(3)) for v in (value, np.zeros((2, 2))))
+    np.testing.assert_array_equal(found - noise, value)
 
 
 def test_published_wishart_needs_no_shift():

@@ -92,6 +92,7 @@ EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
         (mixed((ALL, 0), (ALL, 1)), "that of releases of one fit"),
         (mixed((ALL, 1), (ALL, 2)), "that of releases of one fit"),
         (mixed((EVEN,), (ODD,)), "that of two fits"),
+        (mixed((2,), (3,)), "that of two fits"),
     ],
 )  # fmt: skip
 def test_the_check_of_a_fault_finds_it_and_names_it(change, text):
@@ -188,6 +189,16 @@ def test_noise_of_each_mechanism_becomes_standard_normal(mechanism):
     off = [Release(r.entry, r.reply + (k == 2) * step / 3, r.values)
            for k, r in enumerate(releases[:4])]  # fmt: skip
     assert [*noise_checks.off_grid(SimpleNamespace(releases=off))] == [2]
+
+
+@pytest.mark.parametrize("std", [np.nextafter(1.0, 0.0), 1.0, np.nextafter(1.0, 2.0)])
+def test_noise_around_a_power_of_two_is_on_its_grid(std):
+    """Below it the step is half of that above."""
+    mechanism, value = VectorGaussian(40, std, 1.0), np.zeros(40)
+    assert mechanism.noise_std == std and mechanism.step == 2.0 ** (-24 - (std < 1.0))
+    reply = mechanism.release(value, SeededSource(np.random.default_rng(7)))
+    release = Release(mechanism.describe(), reply, value[None])
+    assert not [*noise_checks.off_grid(SimpleNamespace(releases=[release]))]
 
 
 def test_the_room_for_rounding_is_no_noise():

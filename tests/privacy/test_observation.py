@@ -10,6 +10,7 @@ import weakref
 
 import numpy as np
 
+from skpmtl.privacy import rng
 from skpmtl.privacy.observation import lasting, observing
 
 
@@ -41,6 +42,7 @@ def test_text_logs_warnings_and_files_are_recorded(tmp_path):
         (tmp_path / "gone").write_text("x")
         (tmp_path / "gone").unlink()
         old.read_text()  # what is only read is no trace
+        os.close(os.open(old, os.O_RDONLY))
     assert said["printed text"] == ("printed\ncomplained\n", b"raw too")
     assert said["warnings"] == [("RuntimeWarning", "warned")] * 2
     assert said["log lines"] == [
@@ -63,7 +65,8 @@ def state():
     )  # fmt: skip
 
 
-def test_everything_is_put_back_after_an_error_too():
+def test_everything_is_put_back_after_an_error_too(capfd):  # two files
+    assert os.fstat(1).st_ino != os.fstat(2).st_ino
     own, handler = logging.getLogger("skpmtl_test.own"), logging.StreamHandler(io.StringIO())
     own.addHandler(handler)
     own.setLevel(logging.CRITICAL)
@@ -115,6 +118,12 @@ def test_what_stays_in_classes_and_defaults_is_seen():
         assert lasting(Keeps()) == before  # looking changes nothing
         change()
         assert lasting(Keeps()) != before
+
+
+def test_what_stays_anywhere_in_the_package_is_seen(monkeypatch):
+    before = lasting(Keeps())
+    monkeypatch.setattr(rng, "kept", [1], raising=False)  # whose module is of no class of it
+    assert lasting(Keeps()).keys() - before.keys() == {"skpmtl.privacy.rng.kept"}
 
 
 class Rows:

@@ -21,9 +21,11 @@ from skpmtl.meta.plan import MetaPlan
 from skpmtl.model_protected import tasks
 from skpmtl.privacy import audit, moments, noise_source
 from skpmtl.privacy.replay import (
+    _are_neighbours,
     _budget_shares,
     _more_noise,
     _noise,
+    _public_differences,
     _queries,
     _rows_of,
     _sensitivities,
@@ -31,7 +33,7 @@ from skpmtl.privacy.replay import (
     differing,
     observed_fit,
 )
-from skpmtl.privacy.tape import Tape
+from skpmtl.privacy.tape import Tape, distance
 from tests.helpers.cases import (
     CASES,
     CHANGED,
@@ -67,6 +69,25 @@ def test_rows_that_differ_are_counted_by_task():
     assert [len(part) for part in empty] == [0, 0, 0]
     with pytest.raises(ValueError, match="other tasks"):
         changed_tasks(MPMTLLowRank(), data, (X[absent], y[absent], task[absent]))
+
+
+def test_rows_of_weight_zero_differ_where_rows_are_counted():
+    X, y, task = long_data()
+    Z, w = X.copy(), np.ones(len(y))
+    row = np.flatnonzero(task == 4)[2]
+    Z[row], w[row] = Z[row] + 1.0, 0.0
+    pair = (X, y, task, w), (Z, y, task, w)
+    assert changed_tasks(MPMTLLowRank(), *pair) == ([], 0, [])
+    assert changed_tasks(DPMetaInit(), *[(X, y, task, None, w) for X, y, task, w in pair])[1] == 1
+
+
+def test_neighbours_differ_in_what_the_unit_says():
+    def most(unit, **public):
+        report = SimpleNamespace(unit=unit, public_inputs=public)
+        assert not _are_neighbours(report, 2, 99)
+        return max(n for n in range(1, 50) if _are_neighbours(report, 1, n))
+
+    assert [most(unit) for unit in ("record", "3 records", "task")] == [1, 3, 49]
 
 
 # ---------------------------------------------------------------- planted faults
@@ -453,6 +474,27 @@ def test_each_part_that_differs_is_named(a, b, names):
         assert list(differing(value, copy.deepcopy(value), "v")) == []
 
 
+class Half(MPMTLLowRank):
+    """Has a property of fits that are of one kind."""
+
+    @property
+    def of_kind(self):
+        return self.kind_.real
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_properties_of_one_kind_of_fit_are_not_compared(order):
+    pair = [Half(), Half()]
+    pair[0].kind_, pair[1].kind_ = 1.0, "none"
+    assert list(_public_differences(*pair[::order], [], False, "")) == ["kind_"]
+
+
+def test_an_estimator_in_the_place_of_something_else_is_named():
+    a, b = Half(), Half()
+    a.base_, b.base_ = None, MPMTLLowRank()
+    assert list(_public_differences(a, b, [], False, "")) == ["base_"]
+
+
 def test_what_pickle_would_write_is_compared_and_circles_end():
     assert list(differing(Hides(1), Hides(1), "v")) == []
     assert list(differing(Hides(1), Hides(2), "v")) == ["v[1][0]"]
@@ -469,6 +511,28 @@ def tape(*values):
     entry = {"sensitivity": 2.0, "norm": "l2", "mechanism": "Gaussian"}
     made = [SimpleNamespace(entry=entry, values=np.array(v, dtype=float)) for v in values]
     return SimpleNamespace(releases=made)
+
+
+def test_distances_are_the_norms_that_mechanisms_name():
+    ones = np.ones((2, 2))  # eigenvalues 2 and 0
+    found = [distance(ones, kind) for kind in ("nuclear", "frobenius", "l1")]
+    assert found == pytest.approx([2.0, 2.0, 4.0])
+    vector = np.array([3.0, -4.0])  # a diagonal
+    found = [distance(vector, kind) for kind in ("nuclear", "l2", "l1")]
+    assert found == pytest.approx([7.0, 5.0, 7.0])
+
+
+def test_a_query_on_the_tape_is_what_was_asked():
+    """Curators go on with the same arrays in place."""
+    centres, tape = np.zeros(2), Tape(with_queries=True)
+    tape.query(SimpleNamespace(public={"centre": centres}, combine=max), lambda: (np.arange(1), {}))
+    centres += 1.0
+    (query,) = tape.queries
+    assert query.public["public"]["centre"].tolist() == [0.0, 0.0]
+    assert query.public["combine"] is max
+    without = Tape()
+    without.query(query, None)  # nobody has to answer it once more
+    assert without.queries == []
 
 
 def test_the_release_that_is_nearest_to_its_bound_is_returned():

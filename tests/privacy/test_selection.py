@@ -119,6 +119,27 @@ def test_bound_is_the_lemma(distribution):
         assert ours == pytest.approx(lemma(mu, n, distribution, order), rel=2e-5)
 
 
+def test_bound_is_never_below_the_largest_tilt():
+    """Whose place is searched for on a grid: on one of a hundredth of its steps."""
+    mu, n, orders = 2.0, 1000.0, np.linspace(1.01, 1.5, 40)[:, None]
+    g = trials_parameter(n, "logarithmic")
+    r = (1.0 - g) / g
+
+    def tilt(z):
+        own, other = np.log1p(r * norm.sf(z)), np.log1p(r * norm.sf(z - mu))
+        return (orders - 1.0) * (other - own) - own
+
+    z = np.linspace(-10.0, 40.0, 5001)[None]
+    for step in (1e-4, 1e-6):
+        best = np.take_along_axis(np.broadcast_to(z, tilt(z).shape), tilt(z).argmax(1)[:, None], 1)
+        z = best + step * np.arange(-150, 151)
+    largest = np.maximum(tilt(z).max(axis=1), 0.0)
+    a = orders[:, 0]
+    bound = selection_rdp(mu, n, "logarithmic", a)
+    excess = bound - (a * mu**2 / 2 + (math.log(n) + largest) / (a - 1.0))
+    assert (excess > -1e-11).all() and (excess < 1.01e-9).all()
+
+
 def test_published_theorem_is_looser():
     """Theorem 2 for logarithmic, Theorem 6 for Poisson (the latter up to E K, exact)."""
     mu, n = 0.3, 8.0
