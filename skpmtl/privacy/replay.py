@@ -348,7 +348,7 @@ def _public_differences(a, b, changed, all_public, prefix):
     values = [{**vars(model), **_properties(model)} for model in (a, b)]
     for name in sorted((set(values[0]) & set(values[1])) - _OWN):
         pair = [found[name] for found in values]
-        if isinstance(pair[0], BaseEstimator):
+        if all(isinstance(value, BaseEstimator) for value in pair):
             yield from _public_differences(*pair, changed, all_public, f"{prefix}{name}.")
             continue
         if name in _ROWS and np.shape(pair[0]) == np.shape(pair[1]):

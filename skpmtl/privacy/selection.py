@@ -78,7 +78,7 @@ def _largest_tilt(mu, g, orders):
     """sup over z of -a log(1 + r Phi(-z)) + (a-1) log(1 + r Phi(mu-z)), r = (1-g)/g.
 
     Two grids: the second, around the best point of the first for each order, has steps of
-    2e-5, whose error is below 1e-9 (a - 1).
+    2e-5, whose error is below 1e-8 (a - 1), up to millions of trials.
     """
     log_r = math.log1p(-g) - math.log(g)
 
@@ -92,7 +92,7 @@ def _largest_tilt(mu, g, orders):
     step = _Z[1] - _Z[0]
     fine = best[:, None] + np.linspace(-step, step, 2001)
     # z -> infinity gives 0
-    return np.maximum(tilt(fine, a).max(axis=1), 0.0) + 1e-9 * (a[:, 0] - 1.0)
+    return np.maximum(tilt(fine, a).max(axis=1), 0.0) + 1e-8 * (a[:, 0] - 1.0)
 
 
 def selection_epsilon(mu, n_trials, distribution, delta):

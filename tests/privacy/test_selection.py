@@ -119,9 +119,10 @@ def test_bound_is_the_lemma(distribution):
         assert ours == pytest.approx(lemma(mu, n, distribution, order), rel=2e-5)
 
 
-def test_bound_is_never_below_the_largest_tilt():
+@pytest.mark.parametrize("n", [1e3, 1e6])
+def test_bound_is_never_below_the_largest_tilt(n):
     """Whose place is searched for on a grid: on one of a hundredth of its steps."""
-    mu, n, orders = 2.0, 1000.0, np.linspace(1.01, 1.5, 40)[:, None]
+    mu, orders = 2.0, np.linspace(1.01, 1.5, 40)[:, None]
     g = trials_parameter(n, "logarithmic")
     r = (1.0 - g) / g
 
@@ -137,7 +138,7 @@ def test_bound_is_never_below_the_largest_tilt():
     a = orders[:, 0]
     bound = selection_rdp(mu, n, "logarithmic", a)
     excess = bound - (a * mu**2 / 2 + (math.log(n) + largest) / (a - 1.0))
-    assert (excess > -1e-11).all() and (excess < 1.01e-9).all()
+    assert (excess > 0.0).all() and (excess < 1.01e-8).all()
 
 
 def test_published_theorem_is_looser():
