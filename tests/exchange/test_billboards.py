@@ -229,6 +229,9 @@ def test_no_prediction_before_the_first_task(tmp_path):
     with pytest.raises(NotFittedError, match="personalize"):
         there.predict(X)  # which tasks?
     assert there.predict(X, task=task).shape == y.shape
+    by_mean = there.predict({"new": X})["new"]
+    with pytest.warns(UserWarning, match="X has no feature names"):
+        assert_same(there.predict({"new": sparse.csr_matrix(X)})["new"], by_mean)
     # the exact billboard has no mean model, whatever unseen_task says
     there, X, y, task = device(tmp_path, unseen_task="mean", epsilon=None)
     assert "NO differential privacy guarantee" in there.privacy_.text(None)
@@ -386,6 +389,8 @@ def test_no_class_of_the_same_name_takes_the_place_of_another(tmp_path):
     other = type("PriorBillboard", (PriorBillboard,), {"__module__": "elsewhere"})
     with pytest.raises(ValueError, match="which is not part of any billboard"):
         pack(other(**vars(est.billboard_)))
+    with pytest.raises(TypeError, match="board must be a billboard, not PriorBillboard"):
+        MPMTLLowRank.from_billboard(other(**vars(est.billboard_)))
 
 
 def test_values_that_do_not_go_into_a_message():

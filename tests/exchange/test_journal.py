@@ -2,6 +2,7 @@
 
 import os
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -188,6 +189,8 @@ def test_fingerprints_tell_rows_apart_and_say_nothing_without_the_key(tmp_path):
     assert fingerprint(table(np.load(tmp_path / "X.npy", mmap_mode="r")), b"key") == code
     other = X.copy()
     other[4, 2] = np.nextafter(other[4, 2], 9.0)
+    first, numbers, same = X.copy(), np.array([65, 66]), np.arange(5)
+    first[0, 0] = np.nextafter(first[0, 0], 9.0)
     thin = sparse.csr_matrix(X)
     moved = sparse.csr_matrix((thin.data, thin.indices[::-1].copy(), thin.indptr), thin.shape)
     codes = [
@@ -199,6 +202,11 @@ def test_fingerprints_tell_rows_apart_and_say_nothing_without_the_key(tmp_path):
         fingerprint(table(X, task=np.array([3, 5])), b"key"),
         fingerprint(table(X, task=np.array(["3", "4"])), b"key"),
         fingerprint(table(X, rows=np.arange(5)[::-1].copy()), b"key"),
+        fingerprint(table(first), b"key"),
+        fingerprint(table(X, task=numbers), b"key"),
+        fingerprint(table(X, task=numbers.view("U2")), b"key"),  # "A" and "B", of the same bytes
+        fingerprint(table(X, y=same), b"key"),
+        fingerprint(replace(table(X, rows=same), y=None), b"key"),
         fingerprint(table(thin), b"key"),
         fingerprint(table(sparse.csr_matrix(X.shape)), b"key"),  # without a number
         fingerprint(table(moved), b"key"),
@@ -281,6 +289,15 @@ def test_a_full_disk_leaves_what_was_there(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert path.read_bytes() == b"good" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_be_made_says_why(tmp_path, monkeypatch):
+    def refused(*args):
+        raise PermissionError("not in this folder")
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(PermissionError, match="not in this folder"):
+        write_file(tmp_path / "file", b"1")
 
 
 def test_what_a_killed_process_was_writing_is_cleared(tmp_path):
