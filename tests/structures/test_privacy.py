@@ -52,6 +52,15 @@ def answered(steps, *releases):
     raise AssertionError("there are more queries")
 
 
+def asked_first(steps, answers):
+    """Queries of a part of a course, up to the first that has no answer."""
+    queries = [next(steps)]
+    while (name := queries[-1].statistic) in answers:
+        shape = queries[-1].mechanisms[name].shape
+        queries.append(steps.send({name: np.full(shape, answers[name])}))
+    return queries
+
+
 def vote(p, q):
     return sum_of_votes({"vote": np.concatenate([p, q])[None]})["vote"]
 
@@ -230,6 +239,7 @@ def test_the_report_says_why_columns_are_as_they_come():
         notes = _Course(Population(np.arange(2000), 5), plan, None).notes()
         assert notes["scales of columns"] == f"as they come: not looked at with {why}"
         assert plan.public_inputs().get("loss") == ("poisson" if plan is counts else None)
+        assert "n_classes" not in plan.public_inputs()
 
 
 @pytest.mark.parametrize("total, asked", [(-0.5, False), (0.0, False), (0.5, True)])
@@ -304,6 +314,50 @@ def test_groups_are_looked_for_with_the_moment_so_far():
     np.testing.assert_allclose(found["low-rank"].moment, expected, atol=1e-12)
     np.testing.assert_array_equal(found["low-rank"].centre, np.zeros(d))
     assert found["low-rank"].weight == 0.7 and found["low-rank"].snr_centre == 0.4
+
+
+@pytest.mark.parametrize("about", [True, False])
+def test_groups_are_looked_for_about_the_pooled_slopes_or_in_refined_directions(about):
+    """Moments show the last direction, about the slopes the second, block rounds the first."""
+    m, d = 4000, 4
+    structures = ("low-rank", "mean", "groups")
+    plan = plan_of(m, d, structures, levels="auto", epsilon=10.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    course.window, course.theta = (0.0, 5.0), np.zeros((1, d + 1))
+    course.centre, course.level_of_all = np.arange(4.0), 0.0
+    planted = [DriftingAverage(m * np.diag(0.1 + 0.6 * np.eye(d)[j]), 1.0) for j in (0, 1, 3)]
+    course.refined.spectrum = course.spectrum_of(planted[0])
+    course.about, course.average = planted[1:]
+    *_, query = asked_first(course.groups([], True, about), {"noise": 0.0, "spread": 0.0})
+    assert query.statistic == "reach"
+    place = 1 if about else 0
+    np.testing.assert_allclose(np.abs(query.public["basis"]), np.eye(d)[:, [place]], atol=1e-12)
+    np.testing.assert_array_equal(query.public["centre"], course.centre if about else np.zeros(d))
+    assert np.diag(query.public["moment"]).argmax() == place
+
+
+def test_a_second_moment_is_held_against_its_rival_as_the_first():
+    """The first one shows nothing; with the second, votes find a rank and its lowest floor."""
+    m, d = 4000, 12
+    plan = plan_of(m, d, levels="auto", epsilon=10.0, target_range=(-5, 5))
+    course = _Course(Population(np.arange(m), d), plan, None)
+    course.window, course.theta = (0.0, 5.0), np.zeros((1, d + 1))
+    course.centre, course.level_of_all = np.zeros(d), 0.0
+    course.rebuild()
+    steps = course.moments_with_levels()
+    query = next(steps)
+    while "rival" not in course.spent and query.statistic != "block":
+        name = query.statistic
+        released = np.zeros(query.mechanisms[name].shape)
+        if name == "moment":
+            of = [0.4, 0.02] if "main" in course.spent else [1.0 / d] * 2
+            released = m * np.diag(np.repeat(of, [2, 10]))
+        if name == "evidence":
+            released = 0.5 * m * (np.ones(12) if "floor" in course.spent else np.eye(12)[0])
+        query = steps.send({name: released})
+    assert [share for share in course.spent if share in ("main", "rank", "floor", "rival")] == [
+        "main", "rank", "floor", "rival"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
@@ -445,6 +499,22 @@ def test_a_first_centre_is_a_clear_direction_of_typical_length(factor):
         assert course.centre is None
 
 
+@pytest.mark.parametrize("factor", [0.99, 1.01])
+def test_a_first_centre_of_four_classes_is_clear_of_the_noise_of_three(factor):
+    """What classes have in common is not counted: a span of 5 leaves 15 numbers of noise."""
+    m, d, C = 3000, 6, 4
+    population = Population(np.arange(m), d, C)
+    plan = StructurePlan(PrivateMTLClassifier(epsilon=10.0), population, STRUCTURES)
+    course = _Course(population, plan, None)
+    variance = plan.direction("direction").noise_std ** 2
+    c = np.random.default_rng(0).normal(size=(C, 5))
+    c -= c.mean(axis=0)
+    c *= math.sqrt(factor * variance * (15.0 + 2.0 * math.sqrt(30.0))) / np.linalg.norm(c)
+    counts = m * np.eye(SIZE_BINS)[20]
+    queries, clear = answered(course.direction(np.diag(np.arange(6.0))), c.ravel(), counts)
+    assert clear == (factor > 1.0) and len(queries) == 1 + clear
+
+
 @pytest.mark.parametrize("pooled", [True, False])
 def test_structures_are_those_that_releases_show(pooled):
     m, d = 300, 4
@@ -561,6 +631,8 @@ def test_public_rules_of_a_plan(adjacency):
             plan = StructurePlan(est, Population(np.arange(m), d), structures)
             mu = plan.mu * (1.0 if adjacency == "replace-one" else math.sqrt(2.0))
             z, shares = m * mu, plan.budget_shares
+            std = 2.0 / (z * math.sqrt(0.06))  # of a vote, whose largest share is that
+            assert plan.silent == (plan.ratio < rules._HOPELESS or std > 1.0)
             assert plan.ratio == pytest.approx(z / (math.sqrt(2.0) * math.sqrt(2.0 * d)))
             able = m * plan.mu >= (150.0 if adjacency == "replace-one" else 75.0)
             assert (plan.public_window is None) == (m != 200)
