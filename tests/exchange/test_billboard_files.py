@@ -471,6 +471,8 @@ def test_arrays_of_a_message_are_held_against_their_size():
             from_npy(other, "x")
     with pytest.raises(ValueError, match=r"has the shape \(2, 3\), not \(3, 2\)"):
         from_npy(data, "x", shape=(3, 2))
+    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+        to_npy(np.array([object()]))
 
 
 # --------------------------------------------------------------------------------- writing

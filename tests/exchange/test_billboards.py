@@ -4,6 +4,7 @@ import json
 import math
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -32,7 +33,14 @@ from skpmtl import (
     save_billboard,
 )
 from skpmtl.exchange.files import estimators
-from skpmtl.exchange.wire import pack, unpack
+from skpmtl.exchange.wire import (
+    LARGEST,
+    _check_field,
+    check_arrays,
+    check_billboard,
+    pack,
+    unpack,
+)
 from skpmtl.model_protected.billboard import PriorBillboard
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.cases import EXACT, FIRST
@@ -422,6 +430,33 @@ def test_who_has_no_billboard(tmp_path):
 
 
 # ------------------------------------------------------------------------------ damaged files
+def test_arrays_may_hold_what_is_below_the_largest_number():
+    """And a model may have one feature."""
+    for sign in (1.0, -1.0):
+        below = np.array([sign * np.nextafter(LARGEST, 0.0)])
+        check_arrays([("it", below, [(1,)])])
+        with pytest.raises(ValueError, match=r"1e\+100 and above"):
+            check_arrays([("it", np.array([sign * LARGEST]), [(1,)])])
+    board = SimpleNamespace(report=None, declared=list)
+    for board.n_features in (1, 2):
+        check_billboard(board)
+    board.n_features = 0
+    with pytest.raises(ValueError, match="no features"):
+        check_billboard(board)
+
+
+@pytest.mark.parametrize("hint", [int, float, int | None, float | None])
+def test_fields_of_numbers_hold_numbers(hint):
+    """Whether or not their class says more about them."""
+    Thing = type("Thing", (), {})
+    for value in ("3", b"3", [3], True, np.ones(1), {}):
+        with pytest.raises(ValueError, match="size of Thing cannot be"):
+            _check_field(Thing, "size", value, hint)
+    _check_field(Thing, "size", 3, hint)
+    if float in (hint, *getattr(hint, "__args__", ())):
+        _check_field(Thing, "size", 0.5, hint)
+
+
 @pytest.fixture
 def written(tmp_path):
     with warnings.catch_warnings():

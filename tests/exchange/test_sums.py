@@ -109,6 +109,18 @@ def test_updates_of_meta_learning_are_held_to_their_longest():
         assert np.linalg.norm(found) == pytest.approx(bound[k])
 
 
+def test_updates_with_a_relation_are_multiplied_by_the_rows_of_their_tasks():
+    rng = np.random.default_rng(0)
+    to, sent = rng.normal(size=(7, 3)), rng.normal(size=(4, 2, 5))
+    positions = np.array([0, 2, 5, 6])
+    meta = SimpleNamespace(
+        n_outputs=2, size=5, holds=False, to=to, longest_updates=lambda: np.full(7, 1e3)
+    )
+    found = sum_of_meta(meta, {"update": sent}, positions)["update"]
+    expected = sum(np.multiply.outer(to[k], one) for k, one in zip(positions, sent, strict=True))
+    np.testing.assert_allclose(found, expected)
+
+
 def test_lengths_of_models_in_bins():
     """A task fills one of 81 bins, that of the rounded binary logarithm; silence is nothing."""
     filled = plan.bins(np.array([1.0, 2**0.49, 2**0.51, 2.0**-60, 2.0**90, np.inf, 0.0]))
