@@ -133,7 +133,16 @@ def test_a_billboard_follows_from_its_releases(cls, options, common):
         rate = options.get("server_learning_rate", 1.0)
         left = found.noise_left(np.array(noise), board.clip_norms, rate)
         assert_allclose(board.errors.noise_std**2, transform**2 @ left**2)
-        assert (board.errors.std > board.errors.noise_std).all()
+        # of the mean over the tasks of each centre, or of the sums of a relation
+        of_one = np.diag(1.0 / np.bincount(to)) if to.ndim == 1 else to.T @ to
+        own = np.multiply.outer(
+            np.diag(transform @ of_one @ transform.T),
+            found.differences(board.clip_norms[-1]) ** 2,
+        )
+        way = found.way_left(board.clip_norms, rate)
+        ahead = board.errors.estimate * way / np.maximum(1.0 - way, 0.1)
+        assert_allclose(board.errors.std**2, own + board.errors.noise_std**2 + ahead**2)
+        assert (own > 0.0).all()
     else:
         assert board.errors is None or board.errors.std is None
 

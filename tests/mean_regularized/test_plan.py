@@ -323,6 +323,14 @@ def test_who_may_have_standard_errors():
     assert plan_of(n_rounds=30, clip_norm=0.5).no_errors == "not asked for"
 
 
+def test_the_constant_of_a_pooled_model_is_not_shrunk():
+    """Where all is noise, covariates lose everything and the constant nothing."""
+    plan = PooledPlan(PrivateMeanRegMTL(), Population(np.arange(50), 2))
+    theta = np.random.default_rng(0).normal(size=(3, 2))
+    found = plan.shrunk(np.array([theta]), theta, np.full((1, 3), 1e6))
+    np.testing.assert_array_equal(found, theta * [[1.0], [0.0], [0.0]])
+
+
 def test_standard_errors_take_no_share_without_a_budget():
     given = Population(np.arange(60), 4)
     plans = [

@@ -148,6 +148,14 @@ def test_full_batches_of_equal_tasks_have_noise_of_their_number_over_the_way():
         assert plan.noise_over_path == pytest.approx(expected, rel=1e-6)
 
 
+def test_updates_that_tasks_send_once_have_noise_of_their_number_over_the_way():
+    """2 sqrt(d / m) / mu: of any two updates, whatever the number of rows."""
+    for sizes in ([20] * 9, [3, 1000, 7]):
+        plan = plan_of(sizes=sizes, privacy="local", delta=1e-5)
+        expected = 2.0 * math.sqrt(4 / len(sizes)) / gdp_mu(1.0, 1e-5)
+        assert plan.noise_over_path == pytest.approx(expected, rel=1e-6)
+
+
 def test_without_a_budget_there_is_no_noise():
     plan = plan_of(epsilon=None)
     assert plan.noise_of_init() == 0.0 and plan.noise_over_path == 0.0 and plan.mode is None

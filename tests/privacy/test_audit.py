@@ -151,6 +151,24 @@ def test_vote_that_stays_equal_does_not_hide_the_next_release():
     assert any("release 2 differs" in text for text in result.failures)
 
 
+class Unrepeated(Toy):
+    """Publishes first noise that no seed gives again."""
+
+    def fit(self, X, y, task):
+        super().fit(X, y, task)
+        fresh = VectorGaussian(50, 1.0, 1.0)
+        self.billboard_.releases.insert(0, fresh.sample(noise_source(None)))
+        entries = (fresh.describe("fresh"), *self.privacy_.releases)
+        self.privacy_ = dataclasses.replace(self.privacy_, releases=entries)
+        return self
+
+
+def test_noise_that_cannot_be_played_again_shows_no_sensitivity():
+    result = audit(Unrepeated(), *neighbours(), n_draws=20, random_state=0)
+    assert np.isnan(result.sensitivity_observed)
+    assert not [text for text in result.failures if text.startswith("Sensitivity")]
+
+
 @pytest.mark.parametrize(
     "fault, words", [("missing entry", "in step"), ("counts", "depends on private rows")]
 )
@@ -341,6 +359,14 @@ def test_a_record_pays_for_the_batches_that_it_is_in(batches, uses):
     for part, found in ((1.0, 0), (0.99, 1)):
         report.epsilon = part * gdp_epsilon(mu, 1e-5)
         assert len(list(_book_failures({"report": report}, 1e-5))) == found
+
+
+def test_pure_releases_cost_the_sum_of_their_epsilons():
+    releases = ({"epsilon": 1.0}, {"epsilon": 2.0})
+    report = SimpleNamespace(guarantee="DP", mu=None, delta=0.0, releases=releases, notes={})
+    report.public_inputs = {}
+    for report.epsilon, found in ((3.0, 0), (2.97, 1)):
+        assert len(list(_book_failures({"report": report}, 0.0))) == found
 
 
 def test_the_end_of_a_sample_is_a_threshold():

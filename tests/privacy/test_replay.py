@@ -265,6 +265,7 @@ def test_planted_faults_are_found(cls, text):
     assert not result.passed
     assert any(failure.startswith(text) for failure in result.failures), str(result)
     assert not any(map(len, result.scores))  # nothing is drawn here
+    assert result.epsilon_lower == 0.0
     # The same data are no neighbour: nothing is left to find but what the report leaves out.
     if not issubclass(cls, Hidden | Unnoised):
         assert audit(cls(tasks=TASKS, **known), data, data, replay=True, n_draws=0).passed

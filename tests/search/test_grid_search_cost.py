@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.pipeline import make_pipeline
@@ -321,10 +322,19 @@ def test_candidates_that_cannot_be_fitted_publish_nothing():
         grid_search_cost(search)
 
 
+@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
+@pytest.mark.filterwarnings("ignore:\\s*2 fits failed")
+def test_settings_that_are_refused_publish_nothing():
+    search, _, _ = searched(MPMTLLowRank(), {"tol": [-1.0, 1e-3]})
+    assert grid_search_cost(search).notes["fits"] == 3
+
+
 def test_search_without_refit_or_plan():
     search, table, y = searched(MPMTLLowRank(), {"alpha": [1]}, refit=False)
     with pytest.raises(ValueError, match="refit=False"):
         grid_search_cost(search)
+    with pytest.raises(NotFittedError):
+        grid_search_cost(GridSearchCV(MPMTLLowRank(), {"alpha": [1]}))
     search = GridSearchCV(PCA(), {"n_components": [1]}, scoring=lambda *_: 0.0).fit(table)
     with pytest.raises(TypeError, match="PCA does not say beforehand"):
         grid_search_cost(search)
