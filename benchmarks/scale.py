@@ -157,15 +157,14 @@ def _in_process(name, settings, shape, parts=_PARTS, threads=None):
 
 def measure(quick, only="", shapes=None):
     """Yield rows of the estimators whose text contains `only`, at all shapes."""
-    for shape in shapes or (QUICK if quick else SHAPES):
-        for name, settings in ESTIMATORS:
-            if only in text_of(name, settings):
-                for row in _in_process(name, settings, shape):
-                    yield {"suite": "scale", **row}
-    for name in () if quick or shapes else WITH_MOST:
-        settings = {"epsilon": 1.0}
+    cases = [
+        (*one, shape) for shape in shapes or (QUICK if quick else SHAPES) for one in ESTIMATORS
+    ]
+    if not (quick or shapes):
+        cases += [(name, {"epsilon": 1.0}, MOST) for name in WITH_MOST]
+    for name, settings, shape in cases:
         if only in text_of(name, settings):
-            for row in _in_process(name, settings, MOST):
+            for row in _in_process(name, settings, shape):
                 yield {"suite": "scale", **row}
 
 

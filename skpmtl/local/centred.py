@@ -140,8 +140,19 @@ class CentredTasks:
             other.long = long_tasks(other.table, self.least)
         return other
 
+    @property
+    def _has_row_steps(self):
+        """Whether steps of tasks of few rows may stay in the space of these rows."""
+        return (
+            self.problem.loss == "squared"
+            and not self.problem.fit_intercept
+            and not self.table.is_sparse
+        )
+
     def keep_grams(self):
         """Keep products of the rows of tasks of few rows from round to round, in memory."""
+        if not self._has_row_steps:
+            return
         table = self.table
         sizes = np.where(table.sizes < table.n_features, table.sizes, 0)
         starts = np.cumsum(np.append(0, sizes * (sizes + 1) // 2))
@@ -257,9 +268,8 @@ class CentredTasks:
 
     def _in_row_space(self, accelerate, rate, penalty, start, trace):
         """Whether tasks of fewer rows than features take the steps of `short_steps`."""
-        plain = self.problem.loss == "squared" and not self.problem.fit_intercept
         usual = accelerate and rate == 1.0 and penalty == "quadratic" and start is None
-        return plain and usual and not trace and not self.table.is_sparse
+        return self._has_row_steps and usual and not trace
 
     def _models_of_counts(self, pick, centres, strength, hold, unit, penalty):
         """`steps` to the minimum, by Newton's method: no length of a step suits all counts."""

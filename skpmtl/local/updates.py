@@ -196,7 +196,7 @@ class ProximalUpdates:
     def __init__(self, centred, *, n_steps, tol):
         self.centred, self.n_steps, self.tol = centred, n_steps, tol
         self.exact = ProximalModels(centred) if is_exact(centred) else None
-        if self.exact is None and is_squared(centred) and not centred.problem.fit_intercept:
+        if self.exact is None:
             centred.keep_grams()
 
     def at(self, centres):

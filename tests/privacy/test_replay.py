@@ -533,7 +533,7 @@ def test_a_query_on_the_tape_is_what_was_asked():
     assert query.public["public"]["centre"].tolist() == [0.0, 0.0]
     assert query.public["combine"] is max
     without = Tape()
-    without.query(query, None)  # nobody has to answer it once more
+    without.query(query, None)  # keeps no queries, and asks for no answer
     assert without.queries == []
 
 
