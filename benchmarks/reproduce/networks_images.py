@@ -477,4 +477,6 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    from . import networks_images  # by whose name other processes find what is cached
+
+    networks_images.main()

@@ -324,4 +324,6 @@ def main(arguments=None):
 
 
 if __name__ == "__main__":
-    main()
+    from . import networks_text  # by whose name other processes find what is cached
+
+    networks_text.main()
