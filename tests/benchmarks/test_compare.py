@@ -60,6 +60,33 @@ def test_pairing_removes_what_both_sides_share():
     assert found.low == pytest.approx(1.12) and found.high == pytest.approx(1.12) and found.alarm
 
 
+def test_what_many_benchmarks_lose_is_seen_where_none_is_an_alarm(monkeypatch, capsys, tmp_path):
+    rng = np.random.default_rng(0)
+
+    def found(slower=()):
+        ratios = {}
+        for name in compare.benchmarks():
+            ratio = np.exp(0.02 * rng.standard_normal()) * (1.08 if any(
+                word in name for word in slower) else 1.0)  # fmt: skip
+            ratios[name] = compare.Ratio(ratio, 0.98 * ratio, 1.02 * ratio, ratio, 1.0, 4)
+        return ratios
+
+    assert compare.shared(found()) == {}
+    seen = compare.shared(found(["counts"]))
+    assert "counts" in seen and 1.05 < seen["counts"][0] < 1.11 and "classes" not in seen
+    whole = compare.shared(found(["DPMetaInit"]))  # the classifier as well
+    assert {"DPMetaInit", "DPMetaInitClassifier"} >= set(whole) and "DPMetaInit" in whole
+    monkeypatch.setattr(compare, "checkout", lambda revision: (revision, tmp_path))
+    monkeypatch.setattr(compare, "git", lambda *_: "")
+    names = [name for name in compare.benchmarks() if "Classifier" in name]
+    monkeypatch.setattr(
+        compare, "measure", lambda *_, **__: ({name: [[(1.07, 1.0)]] * 4 for name in names}, {})
+    )
+    assert compare.main(["before"]) == 1
+    out = capsys.readouterr().out
+    assert "in common" in out and "SLOWER" not in out
+
+
 def test_few_pairs_give_their_range():
     found = compare.compared([[(1.0, 1.0)], [(3.0, 1.0)], [(2.0, 1.0)]])
     assert (found.ratio, found.low, found.high) == pytest.approx((2.0, 1.0, 3.0))
