@@ -380,7 +380,7 @@ def _saved(model):
 
 def differing(a, b, name, seen=None):
     """Yield the names of the parts in which two values differ in a bit."""
-    seen = set() if seen is None else seen
+    seen = {} if seen is None else seen
     if type(a) is not type(b):
         yield name
     elif isinstance(a, np.ndarray):
@@ -409,7 +409,7 @@ def differing(a, b, name, seen=None):
         if a is not b:
             yield name
     elif (id(a), id(b)) not in seen:
-        seen.add((id(a), id(b)))
+        seen[id(a), id(b)] = a, b  # kept: others would get the ids of parts that are made for us
         parts = [_parts(value) for value in (a, b)]
         if None not in parts:
             yield from differing(*parts, name, seen)

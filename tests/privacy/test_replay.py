@@ -410,6 +410,14 @@ class Both(Slotted):
     """Has attributes beside the slots."""
 
 
+class MadeAnew:
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return MadeAnew, (Plain(self.value),)
+
+
 class Hides:
     """What it holds is in a variable of a function, and in what pickle would write."""
 
@@ -466,6 +474,14 @@ DIFFERENT = [  # two values, and the parts that are named
     (function(1, keyword=2), function(1, keyword=4), ["v['given'][1]['y']"]),
     (Plain(1).__init__, Plain(2).__init__, ["v[1]['inner']"]),
 ]
+
+
+def test_parts_that_are_made_for_the_comparison_are_all_compared():
+    """Each is gone after it, and the next one may lie in its place."""
+    for k in range(8):
+        a, b = ([MadeAnew(0) for _ in range(8)] for _ in range(2))
+        b[k].value = 1
+        assert list(differing(a, b, "v")) == [f"v[{k}][1][0]['inner']"]
 
 
 @pytest.mark.parametrize(("a", "b", "names"), DIFFERENT)
