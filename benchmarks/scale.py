@@ -1,6 +1,6 @@
 """Seconds and memory of fit and predict against the number of rows, and growth in d and m.
 
-Every estimator and shape runs in a process of its own, on a quarter, half and all of the tasks.
+Every estimator and shape runs in a process of its own, on a quarter and on all of the tasks.
 `memory` is the peak of the process above what it held before the data, over the size of X, y
 and the task ids; `exponent` is the slope of log CPU seconds against log rows.
 """
@@ -23,7 +23,7 @@ MOST = (1_000_000, 5, 20)  # of the estimators `WITH_MOST`
 QUICK = ((200, 50, 20),)
 GROWTH_FEATURES, GROWTH_TASKS = (10, 20, 40, 80, 160), (500, 1_000, 2_000, 4_000, 8_000)
 RESULTS = Path(__file__).parent / "results"
-_PARTS = (4, 2, 1)
+_PARTS = (4, 1)
 _LEAST = 0.02  # CPU seconds below which an exponent would be one of overheads
 
 # Without privacy and with; estimators of several methods appear once per method.

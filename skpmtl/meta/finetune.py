@@ -321,16 +321,20 @@ def tuned(
         found, models, tuner = _alone_with_classes(table, loss, places[-1], fit_intercept)
         kinds.append((found + shy, models))
         tuners.append(tuner)
-    found, models = (np.stack(part) for part in zip(*kinds, strict=True))
     # Where rows overflow all kinds may: then the first, which is finite, stays.
-    good = np.isfinite(found) & np.isfinite(models).all(axis=(2, 3))
-    found, models = np.where(good, found, -np.inf), np.where(good[..., None, None], models, 0.0)
-    models[0], found[0] = kinds[0][1], np.where(good.any(axis=0), found[0], 0.0)
+    good = np.stack([np.isfinite(e) & np.isfinite(W).all(axis=(1, 2)) for e, W in kinds])
+    found = np.where(good, [e for e, _ in kinds], -np.inf)
+    found[0] = np.where(good.any(axis=0), found[0], 0.0)
     share = np.exp(found - found.max(axis=0))
     share /= share.sum(axis=0)
     if priors is not None and loss != "squared":
         priors += [tuner.priors(part) for tuner, part in zip(tuners, share, strict=True)]
-    return np.einsum("sk,skcj->kcj", share, models)
+    (_, out), *others = kinds
+    out *= share[0, :, None, None]
+    for (_, models), part, usable in zip(others, share[1:], good[1:], strict=True):
+        models[~usable] = 0.0
+        out += np.multiply(models, part[:, None, None], out=models)
+    return out
 
 
 def posterior_moments(
