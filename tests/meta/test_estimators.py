@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -610,6 +611,22 @@ def test_a_model_knows_nothing_of_other_tasks(kind):
         )  # fmt: skip
         assert_array_equal(np.delete(other, 4, 0), np.delete(W, 4, 0))
         assert (other[4] != W[4]).any() and np.isfinite(other[4]).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fine_tuning_holds_few_models_of_a_task(kind):
+    """Models of four kinds, and what blocks of tasks work on; not copies of all kinds."""
+    X, y, task = problem(kind, m=800, d=200, rows=(2, 4))
+    init = np.zeros((outputs(kind), 201))
+    given = table_of(kind, X, y, task), LOSSES[kind], init, True, [np.zeros_like(init)]
+    finetune.tuned(*given)  # loads the compiled loops
+    tracemalloc.start()
+    try:
+        models = finetune.tuned(*given)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8.0 * models.nbytes
 
 
 @pytest.mark.parametrize("d", [4, 17])

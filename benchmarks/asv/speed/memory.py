@@ -10,7 +10,7 @@ TASKS, ROWS, FEATURES = 4000, 40, 50
 
 
 class Memory:
-    params = [["MPMTLLowRank", "PrivateMeanRegMTL"]]
+    params = [["DPMetaInit", "MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"]]
     param_names = ["estimator"]
     process_pairs = 3  # varies little
 
