@@ -37,8 +37,8 @@ class Bounds:
         return cls(float(est.max_row_norm), target, clip_norm, float(est.lam), est.fit_intercept)
 
     def clip(self, X, y):
-        """Rows and targets inside the bounds."""
-        clipped = X.copy()
+        """Rows and targets inside the bounds; float32 would round rows to outside of them."""
+        clipped = np.array(X, dtype=float)
         clip_rows(clipped, self.max_row_norm)
         if self.max_target is not None:
             y = np.clip(y, -self.max_target, self.max_target)

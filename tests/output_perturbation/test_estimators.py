@@ -258,6 +258,22 @@ def bounds_of(logistic, lam=0.4, clip_norm=None):
     return Bounds(R, None if logistic else Y, clip_norm, lam, False)
 
 
+@pytest.mark.filterwarnings(SEEDED)
+def test_sparse_rows_of_float32_stay_within_the_bounds():
+    rows = np.random.default_rng(0).normal(size=(200, 30)).astype("float32") * np.float32(10.0)
+    clipped, _ = bounds_of(True).clip(rows, np.ones(200))
+    assert np.linalg.norm(clipped.astype(float), axis=1).max() <= R
+    # and so do the models, which are those of the same rows in float64
+    task, y = np.repeat(np.arange(20), 10), (rows[:, 0] > 0).astype(int)
+    found = [
+        DPAggregationClassifier(epsilon=1.0, group="direct", max_row_norm=R, classes=[0, 1],
+                                tasks=range(20), random_state=0)
+        .fit(sparse.csr_matrix(X), y, task=task).coef_
+        for X in (rows, rows.astype(float))
+    ]  # fmt: skip
+    assert_array_equal(*found)
+
+
 def solve_one(bounds, Z, y, centre, logistic):
     """The exact model of clipped rows, by other means."""
     length = np.linalg.norm(Z, axis=1, keepdims=True)
