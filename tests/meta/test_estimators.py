@@ -613,6 +613,7 @@ def test_a_model_knows_nothing_of_other_tasks(kind):
         assert (other[4] != W[4]).any() and np.isfinite(other[4]).all()
 
 
+@pytest.mark.exact_bits("memory is measured")
 @pytest.mark.parametrize("kind", KINDS)
 def test_fine_tuning_holds_few_models_of_a_task(kind):
     """Models of four kinds, and what blocks of tasks work on; not copies of all kinds."""
