@@ -84,6 +84,10 @@ FITS = (
     ("FedMTLClassifier", {"n_rounds": 5}, "clients"),
     ("FedMTLClassifier", {"n_rounds": 5, "aggregation": "fedamp"}, "clients"),
     ("FedMTLRegressor", {"n_rounds": 5}, "numbers of clients"),
+    ("PrivateMTL", {}, "long tasks"), ("MPMTLLowRank", {}, "long tasks"),
+    ("PrivateMeanRegMTL", {**EXACT, "lam": 1.0}, "long tasks"), ("DPMetaInit", {}, "long tasks"),
+    ("DPAggregation", EXACT, "long tasks"), ("DPRelationship", EXACT, "long tasks"),
+    ("ClusteredMTL", {**EXACT, "n_clusters": 4}, "long tasks"),
 )  # fmt: skip
 
 
@@ -91,7 +95,8 @@ def table(kind):
     """-> X, y, task; what else `fit` gets is in `arguments`"""
     if kind == "wide":
         return *shared_rows(TASKS // 2, 2 * ROWS, 2 * FEATURES), None
-    X, y, task = generated("lowrank", TASKS, ROWS, FEATURES)
+    sizes = (ROWS, FEATURES) if kind != "long tasks" else (4 * ROWS, 3 * FEATURES)
+    X, y, task = generated("lowrank", TASKS, *sizes)
     if kind == "sparse":
         X = sparse.csr_matrix(np.where(np.abs(X) > 0.3, X, 0.0))
     elif kind == "mapping":
