@@ -92,7 +92,7 @@ FITS = (
 
 
 def table(kind):
-    """-> X, y, task; what else `fit` gets is in `arguments`"""
+    """-> X, y, task; no ids of tasks where X is a mapping, or y has a column for each task"""
     if kind == "wide":
         return *shared_rows(TASKS // 2, 2 * ROWS, 2 * FEATURES), None
     sizes = (ROWS, FEATURES) if kind != "long tasks" else (4 * ROWS, 3 * FEATURES)
