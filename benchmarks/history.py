@@ -2,8 +2,8 @@
 
     python -m benchmarks.history [--input FILE.csv] [--output FILE.png]
 
-A point is the ratio of a benchmark, new over old, with its interval; those that are off 1 by more
-than 10 % have their names.
+A point is the ratio of a benchmark, new over old, with its interval; those that became slower by
+more than 10 % have their names.
 """
 
 import argparse
@@ -39,11 +39,10 @@ def draw(pairs):
         for k, row in enumerate(rows):
             at = column + 0.6 * (k / max(len(rows) - 1, 1) - 0.5)
             ratio, low, high = (float(row[name]) for name in ("ratio", "low", "high"))
-            off = not 1.0 / LIMIT <= ratio <= LIMIT
-            color = "C3" if ratio > LIMIT else "C2" if off else "C0"
+            color = "C3" if ratio > LIMIT else "C2" if ratio < 1.0 / LIMIT else "C0"
             axes.plot([at, at], [low, high], color=color, linewidth=0.7)
             axes.plot(at, ratio, "o", color=color, markersize=2.5)
-            if off:
+            if ratio > LIMIT:
                 name = row["benchmark"].partition("(")[2].rstrip(")") or row["benchmark"]
                 axes.annotate(name, (at, ratio), fontsize=5, rotation=30)
     axes.set_yscale("log")
