@@ -22,10 +22,6 @@ WIDE = {
     "50x20x200": (50, 20, 200), "10x30x300": (10, 30, 300), "one X, 60x200x300": (60, 200, 300),
     "one X, 100x500x500": (100, 500, 500),
 }  # fmt: skip
-WITHOUT_BUDGET = {
-    "PrivateMTL": {}, "PrivateMTLClassifier": {}, "PrivateMeanRegMTL": {"lam": 1.0},
-    "PrivateMeanRegMTLClassifier": {"lam": 1.0}, "MPMTLLowRank": {"loss": "poisson"},
-}  # fmt: skip
 ROUNDS = {
     "PPSGD": ("60x20x10", {}), "PrivateMeanRegMTLClassifier": ("60x20x10", {}),
     "PrivateMeanRegMTL": ("400x10x20", {"lam": 1.0}),
@@ -81,20 +77,6 @@ class Weak(_Fit):
             self.exact(penalty, X, (y > 0).astype(int), task, 0.01, "Classifier")
         else:
             self.exact(penalty, X, y, task, 0.01)
-
-
-class WithoutBudget(_Fit):
-    params, param_names = [list(WITHOUT_BUDGET)], ["estimator"]
-
-    def setup(self, name):
-        warnings.simplefilter("ignore")
-        X, y, task = generated("lowrank", *SIZES["400x10x20"])
-        if name.endswith("Classifier"):
-            y = (y > 0).astype(int)
-        elif "loss" in WITHOUT_BUDGET[name]:
-            y = np.round(np.abs(y))
-        self.model = getattr(skpmtl, name)(epsilon=None, **WITHOUT_BUDGET[name])
-        self.given = X, y, task
 
 
 class Wide(_Fit):

@@ -29,7 +29,7 @@ EXACT = {"epsilon": None}
 WEAK = {"epsilon": None, "alpha": 0.01}  # an objective with a penalty
 BOUNDS = {"group": "direct", "max_row_norm": 1.0}
 PAPER = {"algorithm": "proximal", "mechanism": "wishart"}
-# Estimator, settings beside epsilon=3, and the table, of numbers if it has no name.
+# Estimator, settings in addition to epsilon=3, and the kind of table ("numbers" by default).
 FITS = (
     ("PrivateMTL", {"loss": "poisson"}, "counts"),
     ("PrivateMTL", {"loss": "huber"}, "outlying rows"),
@@ -39,7 +39,9 @@ FITS = (
     ("PrivateMTL", {}, "mapping"), ("PrivateMTL", UNSEEN), ("MPMTLLowRank", UNSEEN),
     ("PrivateMTLClassifier", {}, "classes"), ("PrivateMTLClassifier", {}, "three classes"),
     ("PrivateMTLClassifier", {"class_weight": "balanced"}, "classes"),
+    ("PrivateMTL", EXACT), ("PrivateMTLClassifier", EXACT, "classes"),
     ("MPMTLLowRank", {"loss": "poisson"}, "counts"), ("MPMTLLowRank", {"levels": "free"}),
+    ("MPMTLLowRank", {**EXACT, "loss": "poisson"}, "counts"),
     ("MPMTLLowRank", RELATED), ("MPMTLLowRank", EXACT),
     ("MPMTLLowRank", {**WEAK, **RELATED}), ("MPMTLLowRank", WEAK, "sparse"),
     ("MPMTLLowRank", {**WEAK, "outliers": "tasks"}), ("MPMTLLowRank", {**EXACT, "loss": "huber"}),
@@ -60,9 +62,11 @@ FITS = (
     ("PrivateMeanRegMTL", {"uncertainty": True}), ("PrivateMeanRegMTL", UNSEEN),
     ("PrivateMeanRegMTL", {**EXACT, **GRAPH}), ("PrivateMeanRegMTL", EXACT),
     ("PrivateMeanRegMTL", {**EXACT, **RELATED, "lam": 1.0}),
+    ("PrivateMeanRegMTL", {**EXACT, "lam": 1.0}),
     ("PrivateMeanRegMTL", {**EXACT, "lam": 1.0}, "sparse"),
     ("PrivateMeanRegMTL", {**EXACT, "lam": 1.0}, "wide"),
     ("PrivateMeanRegMTL", {**EXACT, "lam": 1.0}, "weights"),
+    ("PrivateMeanRegMTLClassifier", {**EXACT, "lam": 1.0}, "classes"),
     ("PrivateMeanRegMTLClassifier", {}, "three classes"),
     ("PrivateMeanRegMTLClassifier", {**EXACT, "lam": 1.0}, "three classes"),
     ("PrivateMeanRegMTLClassifier", {**EXACT, **GRAPH}, "classes"),
@@ -76,8 +80,8 @@ FITS = (
     ("DPMetaInit", {"refine": "sgd"}), ("DPMetaInit", {"batches": "disjoint", "batch_size": 5}),
     ("DPMetaInitClassifier", {}, "classes"),
     ("DPMetaInitClassifier", {}, "three classes"), ("DPAggregation", EXACT),
-    ("DPAggregationClassifier", BOUNDS, "classes"), ("DPRelationship", EXACT),
-    ("DPRelationshipClassifier", BOUNDS, "classes"),
+    ("DPAggregationClassifier", {}, "classes"), ("DPRelationship", EXACT),
+    ("DPRelationshipClassifier", {}, "classes"),
     ("DPRelationshipClassifier", EXACT, "classes"), ("ClusteredMTL", {**EXACT, "n_clusters": 4}),
     ("ClusteredMTL", {**EXACT, "n_clusters": 4, "alpha": 1.0}), ("ClusteredMTL", {}),
     ("ClusteredMTLClassifier", {**EXACT, "n_clusters": 3}, "classes"),
@@ -132,8 +136,10 @@ def _estimator(name, settings, kind):
 
 
 def _label(name, settings, kind="numbers"):
-    words = [kind, *(key if isinstance(value, (dict, list)) or key == "relation" else
-                     f"{key}={value}" for key, value in settings.items())]  # fmt: skip
+    words = [kind] + [
+        key if isinstance(value, (dict, list)) or sparse.issparse(value) else f"{key}={value}"
+        for key, value in settings.items()
+    ]
     return f"{name}: {' '.join(words)}"
 
 
@@ -241,7 +247,6 @@ CALLS = {
     "personalize an initialisation": partial(_personalize, "DPMetaInit"),
     "personalize an exact prior": partial(_personalize, "MPMTLLowRank", epsilon=None, alpha=0.01),
     "personalize with intervals": partial(_personalize, "PrivateMTL", uncertainty=True),
-    "personalize a mean": partial(_personalize, "PrivateMeanRegMTL"),
     "personalize a client": partial(_of_clients, "personalize"),
     "predict of clients": partial(_of_clients, "predict"),
     "score of clients": partial(_of_clients, "score"),
