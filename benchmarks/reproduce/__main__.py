@@ -9,12 +9,14 @@ commit, date, command and seconds of every file.
 ``--stale`` runs nothing and lists the files that were made before code of the package was changed,
 with the parts of ``skpmtl/`` that were; comments, docstrings and stubs make nothing stale. A
 command that fails, for want of an extra or of data, is named at the end, and its files stay as they
-are.
+are. Writers of FEMNIST are read from the folder that the environment variable ``FEMNIST`` names,
+and fonts from ``FONTS``.
 """
 
 import argparse
 import ast
 import csv
+import os
 import subprocess
 import sys
 import time
@@ -60,6 +62,8 @@ def _commands():
         prefix = script.removesuffix("_figures")
         names = [f"{prefix}_{figure}" for figure in _FIGURES.get(script, ())] or [script]
         yield f"benchmarks.reproduce.{script}", names
+    writers = f"--leaf $FEMNIST --fonts $FONTS --output {RESULTS / 'networks_femnist.csv'}"
+    yield f"benchmarks.reproduce.networks_images {writers}", ["networks_femnist"]
     secure = "benchmarks.reproduce.fedmtl_secure --engine spu"
     yield f"{secure} --output {RESULTS / 'fedmtl_secure_spu.csv'}", ["fedmtl_secure_spu"]
 
@@ -184,7 +188,8 @@ def main(arguments=None):
         # Results change while this runs; only a changed package makes a + of the commit.
         changed = "+" if git("status", "--porcelain", "skpmtl") else ""
         name, start = git("rev-parse", "--short", "HEAD") + changed, time.perf_counter()
-        if subprocess.run([sys.executable, "-m", *command.split()], cwd=ROOT).returncode:
+        given = [os.path.expandvars(word) for word in command.split()]
+        if subprocess.run([sys.executable, "-m", *given], cwd=ROOT).returncode:
             failed.append(command)
             continue
         for file in files:

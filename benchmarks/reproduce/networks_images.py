@@ -53,6 +53,7 @@ from skpmtl.privacy.accounting import gdp_mu
 
 from ..run import write_rows
 from . import RESULTS, computed, script
+from .networks_plots import draw
 
 FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mean", "sd", "repeats")
 EPSILONS = (0.1, 0.4, 2.0, None)
@@ -475,7 +476,9 @@ def main(arguments=None):
     data = "FEMNIST" if options.leaf else "made writers"
     repeats = options.repeats or (1 if options.quick else 3)
     rows = computed(measure(read, data, options.quick, repeats), options.jobs)
-    return write_rows(rows, FIELDS, options.output)
+    done = write_rows(rows, FIELDS, options.output)
+    draw(done).savefig(options.output.with_suffix(".png"), dpi=110)
+    return done
 
 
 if __name__ == "__main__":

@@ -1,17 +1,10 @@
 """Picture of `networks_images`: linear models of public features beside networks, over the budget.
 
-    python -m benchmarks.reproduce.networks_plots [TABLE.csv ...] [--output FILE.png]
-
-A panel for each data set of the tables. Personal networks are those of
+A panel for each data set of the table. Personal networks are those of
 ``personalization="mean-reg"``, as the linear models are; points at the right end have no budget,
 dotted lines release nothing. Of starts and budgets that a table lacks nothing is drawn.
 """
 
-import argparse
-import csv
-from pathlib import Path
-
-from . import RESULTS
 from .model_protected_plots import legend, panels, unique
 
 # (method, personalization) -> label, colour
@@ -60,22 +53,3 @@ def draw(rows):
         ax.minorticks_off()
     legend(figure, axes)
     return figure
-
-
-def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reproduce.networks_plots", description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
-    parser.add_argument("tables", nargs="*", type=Path, default=[RESULTS / "networks_images.csv"])
-    parser.add_argument("--output", type=Path, default=RESULTS / "networks_images.png")
-    options = parser.parse_args(arguments)
-    rows = []
-    for path in options.tables:
-        with path.open(newline="") as file:
-            rows += csv.DictReader(file)
-    draw(rows).savefig(options.output, dpi=110)
-
-
-if __name__ == "__main__":
-    main()

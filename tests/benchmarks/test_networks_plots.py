@@ -1,13 +1,11 @@
 """The picture of networks beside linear models, from a table of images."""
 
-import csv
-
 from benchmarks.reproduce import networks_plots
 
 FIELDS = ("data", "method", "personalization", "epsilon", "noise over way", "mean", "sd", "repeats")
 
 
-def test_every_method_has_its_curve(tmp_path):
+def test_every_method_has_its_curve():
     rows = [(name, "none", "", 0.5) for name in networks_plots.LEVELS]
     budgets = "0.1", "2.0", ""
     rows += [(*key, e, 0.7) for key in networks_plots.CURVES for e in budgets]
@@ -19,9 +17,3 @@ def test_every_method_has_its_curve(tmp_path):
     known = {**networks_plots.CURVES, **networks_plots.LEVELS}.values()
     assert set(ax.get_legend_handles_labels()[1]) == {label for label, _ in known}
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0.1", "2", "none"]
-    with (tmp_path / "table.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(table)
-    networks_plots.main([str(tmp_path / "table.csv"), "--output", str(tmp_path / "picture.png")])
-    assert (tmp_path / "picture.png").stat().st_size > 1000
