@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logsumexp
 
+from .._runtime.threads import cost_blocks, run_blocks
 from ..local.grams import largest_eigenvalues
 from ..local.laplace import ClassPriors, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
@@ -42,6 +43,7 @@ from ..tables.datafits import events
 _AROUND = {False: -1.0, True: -2.0}
 # Penalty on the distance of an update from its centre, as a part of a task's own curvature.
 _STRENGTH, _STRENGTH_OF_CLASSES = 0.05, 0.005
+_BLOCK = 1 << 16  # numbers of criteria that a thread sums at a time
 _LOOSE = 1e-3  # Newton steps of models of which only the direction counts
 
 
@@ -139,13 +141,14 @@ class Evidence:
     def short(self, structures):
         """Log evidence of models alone with the prior of the scales of "mean", (n_tasks,)."""
         named = {s.name: s for s in structures}
-        criterion = self._measured(named["alone"]).criterion
-        return logsumexp(-0.5 * (criterion + self._penalty(named["mean"])), axis=1)
+        return _log_sums(self._measured(named["alone"]).criterion, self._penalty(named["mean"]))
 
     def _logs(self, structures):
         self._measure(structures)
-        L = [np.log(s.weight) + logsumexp(-0.5 * self._penalised(s), axis=1) for s in structures]
-        L = np.stack(L, axis=1)
+        L = np.stack([
+            np.log(s.weight) + _log_sums(self._measured(s).criterion, self._penalty(s))
+            for s in structures
+        ], axis=1)  # fmt: skip
         L[np.isnan(L)] = -np.inf
         return L
 
@@ -312,6 +315,21 @@ class Evidence:
                     criterion += 0.5 * local.excess()[:, None]
                 scores = local._scores.copy()
                 self._known[key] = Measured(local, root, scores, criterion, level)
+
+
+def _log_sums(criterion, penalty):
+    """log sum_i exp(-(criterion + penalty)_ki / 2), (n_tasks,).
+
+    For some tasks at a time: new arrays of all would take longer to come by than to fill.
+    """
+    penalty, out = np.broadcast_to(penalty, criterion.shape), np.empty(len(criterion))
+
+    def block(first, last):
+        some = slice(first, last)
+        out[some] = logsumexp(-0.5 * (criterion[some] + penalty[some]), axis=1)
+
+    run_blocks(block, cost_blocks(np.full(len(out), criterion.shape[1]), _BLOCK))
+    return out
 
 
 def averaged(found, others, odds):

@@ -234,17 +234,13 @@ def are_few(table, width):
 
     All listed tasks count: whether one of them has rows must not move the last bits of the others.
     """
-    return _listed(table) * width**2 <= FEW
-
-
-def _listed(table):
-    return table.n_tasks + len(table.absent)
+    return table.n_listed * width**2 <= FEW
 
 
 def largest_eigenvalues(table, centre):
     """Of X_k' X_k (with weights) of all tasks, from below; `centre`: of rows less their mean."""
     d, out = table.n_features, np.empty(table.n_tasks)
-    if d <= NARROW and not table.is_sparse and _listed(table) <= _CALLS:
+    if d <= NARROW and not table.is_sparse and table.n_listed <= _CALLS:
         with np.errstate(all="ignore"):
             for first, last, rows, X in row_blocks(table):
                 ends, weights = table.offsets[first : last + 1], table.counts[rows]

@@ -54,6 +54,8 @@ class TaskTable:
     loss : str, default="squared"
         Of real targets, see `skpmtl.tables.datafits`. Counts have the logarithms of their exposures
         in `base`, and sums of exposures as `masses`, without `weights`.
+    n_left_out : int, default=0
+        Of a part: how many tasks of the whole table it lacks, see `table_of`.
     """
 
     X: object
@@ -68,6 +70,7 @@ class TaskTable:
     masses: np.ndarray | None = None
     base: np.ndarray | None = None
     loss: str = "squared"
+    n_left_out: int = 0
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from
@@ -129,6 +132,11 @@ class TaskTable:
         return both(self.absent, self.tasks)
 
     @property
+    def n_listed(self):
+        """How many tasks there are, with those without rows, and those of which this is a part."""
+        return self.n_tasks + len(self.absent) + self.n_left_out
+
+    @property
     def n_rows(self):
         return int(self.offsets[-1])
 
@@ -136,12 +144,12 @@ class TaskTable:
     def n_features(self):
         return self.X.shape[1]
 
-    @property
+    @cached_property
     def sizes(self):
         """Rows of each task, (m,)."""
         return np.diff(self.offsets)
 
-    @property
+    @cached_property
     def support(self):
         """Rows of each task as far as they count, (m,): `sizes`, or the sums of the weights."""
         if self.weights is None:
@@ -217,13 +225,17 @@ def padded(sizes, multiple):
 
 def rows_of(offsets, tasks):
     """Rows of the tasks at these positions, task after task. -> rows, their own offsets"""
-    sizes = np.diff(offsets)[tasks]
+    starts = offsets[tasks]
+    sizes = offsets[tasks + 1] - starts  # of these alone: they may be few of very many
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    return np.repeat(offsets[tasks] - ends[:-1], sizes) + np.arange(ends[-1]), ends
+    return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1]), ends
 
 
 def table_of(table, tasks):
-    """The table of the tasks at these positions, with their rows alone; the others are absent."""
+    """The table of the tasks at these positions, with their rows alone.
+
+    It counts the others, but does not list them: there may be very many parts.
+    """
     rows, ends = rows_of(table.offsets, tasks)
     labels = table.tasks[tasks]
     if len(rows) and (np.diff(rows) == 1).all():
@@ -237,7 +249,7 @@ def table_of(table, tasks):
         own["base"] = table.base[rows]
     return replace(
         table, y=table.y[rows], offsets=ends, tasks=labels, order=None,
-        absent=both(table.absent, np.delete(table.tasks, tasks)), **own,
+        n_left_out=table.n_left_out + table.n_tasks - len(tasks), **own,
     )  # fmt: skip
 
 

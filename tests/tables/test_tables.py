@@ -21,7 +21,7 @@ from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.grams import are_few
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
-from skpmtl.tables.table import SingleTaskWarning, TaskTable, table_of
+from skpmtl.tables.table import SingleTaskWarning, TaskTable, rows_of, table_of
 from tests.helpers.tiny_ridge import TinyRidge
 
 
@@ -550,5 +550,25 @@ def test_tasks_of_a_part_are_worked_on_as_in_the_whole():
     table = TaskTable(X, X[:, 0], ends, ends[:600], absent=np.array([700]))
     part = table_of(table, np.array([3, 590]))
     assert part.tasks.tolist() == [3, 590]
-    assert_array_equal(part.everybody, table.everybody)
+    assert table_of(part, np.array([1])).n_listed == part.n_listed == table.n_listed == 601
     assert are_few(part, 64) == are_few(table, 64) is False
+
+
+def test_rows_of_some_tasks_do_not_pass_over_all_others():
+    """Else many blocks of few tasks would take time that is quadratic in the tasks."""
+
+    class Counting:
+        def __init__(self, ends):
+            self.ends, self.read = ends, 0
+
+        def __getitem__(self, positions):
+            found = self.ends[positions]
+            self.read += found.size
+            return found
+
+    offsets = Counting(np.arange(0, 3001, 3))
+    rows, ends = rows_of(offsets, np.array([7, 2]))
+    assert rows.tolist() == [21, 22, 23, 6, 7, 8] and ends.tolist() == [0, 3, 6]
+    assert offsets.read == 4
+    table = TaskTable(np.zeros((3, 1)), np.zeros(3), np.array([0, 1, 3]), np.arange(2))
+    assert table.sizes is table.sizes and table.support is table.support
