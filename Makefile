@@ -39,6 +39,7 @@ test: export PYTHONDONTWRITEBYTECODE :=  # the many processes that tests start r
 test: $(VENV)/with-test
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal -rs $(ARGS)
 
+# Two hours of one process; ARGS="-n 2 --part 3/40": every 40th case, by two processes.
 test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
