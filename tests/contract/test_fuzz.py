@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -190,7 +191,10 @@ KINDS = [
 
 def parameters(draw, est):
     """One to three parameters with values of their kind, or any."""
-    known = sorted(set(est.get_params(deep=False)) - {"verbose", "random_state", "estimator"})
+    left_out = {"verbose", "random_state", "estimator"}
+    if find_spec("opendp") is None:
+        left_out.add("secure")
+    known = sorted(set(est.get_params(deep=False)) - left_out)
     constraints = getattr(est, "_parameter_constraints", {})
     chosen = {}
     for name in draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)):

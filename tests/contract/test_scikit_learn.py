@@ -113,8 +113,8 @@ _ABOVE_ONE = (
 )
 # Classifiers whose tasks choose a scale by rows that they leave out.
 _LEAVES_OUT = (
-    skpmtl.MPMTLGroupSparseClassifier, skpmtl.MPMTLLowRankClassifier, skpmtl.PrivateMTL,
-    skpmtl.PrivateMTLClassifier,
+    skpmtl.ClusteredMTLClassifier, skpmtl.MPMTLGroupSparseClassifier,
+    skpmtl.MPMTLLowRankClassifier, skpmtl.PrivateMTL, skpmtl.PrivateMTLClassifier,
 )  # fmt: skip
 _ALONE = (skpmtl.LocalOnly, skpmtl.LocalOnlyClassifier)
 _PENALISED = (skpmtl.DPAggregationClassifier, skpmtl.DPRelationshipClassifier)
@@ -134,9 +134,11 @@ def failures(est):
         found = dict.fromkeys(_REPEATS, "batches of repeated rows are others")
     elif isinstance(est, _LEAVES_OUT) and not isinstance(getattr(est, "alpha", None), float):
         found = dict.fromkeys(_REPEATS, "folds of repeated rows are others")
+    elif isinstance(est, skpmtl.PrivateMeanRegMTLClassifier) and est.lam == "auto":
+        found = dict.fromkeys(_REPEATS, "models are found to about 1e-8")
     elif isinstance(est, _PENALISED):
         found = {"check_class_weight_classifiers": "intercepts are penalised"}
-    if getattr(est, "uncertainty", False) == "auto":
+    if getattr(getattr(est, "estimator", est), "uncertainty", False) == "auto":
         reason = "probabilities are nearer to each other in rows of which a task knows less"
         found |= dict.fromkeys(
             ("check_decision_proba_consistency", "check_classifier_multioutput"), reason
@@ -157,7 +159,14 @@ def failures(est):
 
 @parametrize_with_checks(QUICK, expected_failed_checks=failures)
 def test_checks(estimator, check, request):
-    """What is expected to fail is not run: of weights, those are a third of all the time."""
+    _run(estimator, check, request)
+
+
+def _run(estimator, check, request):
+    """What is expected to fail is not run: of weights, those are a third of all the time.
+
+    Some of it passes by chance, or on some processors.
+    """
     expected = request.node.get_closest_marker("xfail")
     if expected:
         pytest.xfail(expected.kwargs["reason"])
@@ -192,8 +201,8 @@ def test_weights_repeat_rows(est, check):
 
 @pytest.mark.slow
 @parametrize_with_checks(SLOW, expected_failed_checks=failures)
-def test_checks_of_more_settings(estimator, check):
-    check(estimator)
+def test_checks_of_more_settings(estimator, check, request):
+    _run(estimator, check, request)
 
 
 def test_every_public_estimator_is_here():
