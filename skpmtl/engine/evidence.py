@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit, logsumexp
 
-from .._runtime.threads import cost_blocks, run_blocks
+from .._runtime.threads import run_blocks
 from ..local.grams import largest_eigenvalues
 from ..local.laplace import ClassPriors, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
@@ -320,7 +320,7 @@ class Evidence:
 def _log_sums(criterion, penalty):
     """log sum_i exp(-(criterion + penalty)_ki / 2), (n_tasks,).
 
-    For some tasks at a time: new arrays of all would take longer to come by than to fill.
+    For some tasks at a time: allocating arrays for all of them takes longer than filling them.
     """
     penalty, out = np.broadcast_to(penalty, criterion.shape), np.empty(len(criterion))
 
@@ -328,7 +328,8 @@ def _log_sums(criterion, penalty):
         some = slice(first, last)
         out[some] = logsumexp(-0.5 * (criterion[some] + penalty[some]), axis=1)
 
-    run_blocks(block, cost_blocks(np.full(len(out), criterion.shape[1]), _BLOCK))
+    step = _BLOCK // criterion.shape[1]
+    run_blocks(block, [(first, first + step) for first in range(0, len(out), step)])
     return out
 
 

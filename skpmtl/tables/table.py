@@ -133,7 +133,7 @@ class TaskTable:
 
     @property
     def n_listed(self):
-        """How many tasks there are, with those without rows, and those of which this is a part."""
+        """Number of tasks of the whole table, with those without rows and those left out here."""
         return self.n_tasks + len(self.absent) + self.n_left_out
 
     @property
@@ -234,7 +234,8 @@ def rows_of(offsets, tasks):
 def table_of(table, tasks):
     """The table of the tasks at these positions, with their rows alone.
 
-    It counts the others, but does not list them: there may be very many parts.
+    The others are counted in `n_left_out`, not listed: listing them would cost every part a pass
+    over all tasks.
     """
     rows, ends = rows_of(table.offsets, tasks)
     labels = table.tasks[tasks]

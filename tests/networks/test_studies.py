@@ -127,3 +127,4 @@ def test_quick_modes(study, tmp_path):
     with path.open(newline="") as file:
         rows = [*csv.DictReader(file)]
     assert len(rows) > 5 and all(0 <= float(row["mean"]) <= 1 for row in rows)
+    assert path.with_suffix(".png").exists() == (study is networks_images)
