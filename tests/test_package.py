@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 
 import skpmtl
-from skpmtl._runtime.compat import callback_management_context
-
-from . import stubs
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(skpmtl.__file__).parent
@@ -174,11 +171,3 @@ def test_supported_versions_of_python_are_listed():
     listed = re.findall(r"Python :: 3\.(\d+)", " ".join(project["classifiers"]))
     assert f">=3.{listed[0]}" == project["requires-python"]
     assert [int(k) for k in listed] == list(range(int(listed[0]), int(listed[-1]) + 1))
-
-
-@pytest.mark.skipif(callback_management_context is None, reason="hints have set_callbacks")
-def test_type_hints_are_those_of_constraints_and_docstrings():
-    for module in stubs.MODULES:
-        written = stubs.path(module)
-        assert written.read_text() == stubs.stub(module), "run python -m tests.stubs"
-    assert (Path(skpmtl.__file__).parent / "py.typed").exists()

@@ -7,7 +7,7 @@ is left out if ``skpmtl/`` is unchanged since its last run, so that an interrupt
 where it stopped; ``--again`` runs it nevertheless. ``benchmarks/results/commits.csv`` holds the
 commit, date, command and seconds of every file.
 ``--stale`` runs nothing and lists the files that were made before code of the package was changed,
-with the parts of ``skpmtl/`` that were; comments, docstrings and stubs make nothing stale. A
+with the parts of ``skpmtl/`` that were; comments and docstrings make nothing stale. A
 command that fails, for want of an extra or of data, is named at the end, and its files stay as they
 are. Writers of FEMNIST are read from the folder that the environment variable ``FEMNIST`` names,
 and fonts from ``FONTS``.
@@ -103,7 +103,7 @@ def from_history(path):
 def changes(name):
     """Parts of the package that were changed since a commit. -> dict: part -> lines, or None
 
-    Empty where nothing but comments, docstrings and stubs was changed. None: the commit is not
+    Empty where nothing but comments and docstrings was changed. None: the commit is not
     known here, or files were changed when the result was made.
     """
     if subprocess.run(
@@ -127,7 +127,7 @@ def changes(name):
 def _runs_alike(name, file):
     """Whether a file of a commit is the present one but for comments and docstrings."""
     if not file.endswith(".py"):
-        return file.endswith(".pyi")
+        return False
     at_commit = git("ls-tree", "--name-only", name, "--", file)
     if not at_commit or not (ROOT / file).exists():
         return False

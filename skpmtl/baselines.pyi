@@ -1,7 +1,0 @@
-"""Type hints of `skpmtl.baselines`; written by ``python -m tests.stubs``."""
-
-from skpmtl import PerTask as PerTask
-
-__all__ = [
-    "PerTask",
-]
