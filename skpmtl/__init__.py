@@ -1,6 +1,7 @@
 """Private multi-task learning for people who think in scikit-learn."""
 
 from . import networks as networks  # its billboards can be read from files
+from . import reproduction as reproduction  # and these
 from ._runtime.names import name_methods as _name_methods
 from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
@@ -25,32 +26,10 @@ from .model_protected.paths import (
     mtl_path,
 )
 from .model_selection import LeaveTasksOut, TaskStratifiedKFold
-from .output_perturbation.estimators import (
-    DPAggregation,
-    DPAggregationClassifier,
-    DPRelationship,
-    DPRelationshipClassifier,
-)
 from .pipeline import export_task, personalize
 from .planning import BudgetPlan, plan
 from .preprocessing import TaskImputer, TaskScaler
 from .privacy import PrivacyLeakWarning
-from .reproduction import (
-    PPSGD,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PPSGDClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
-    PublishedMPMTLGroupSparse,
-    PublishedMPMTLGroupSparseClassifier,
-    PublishedMPMTLLowRank,
-    PublishedMPMTLLowRankClassifier,
-)
 from .search.private import PrivateSearch
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
 from .tables.convert import stack_tasks, wide_to_long
@@ -62,15 +41,9 @@ __all__ = [
     "ClusteredMTLClassifier",
     "FedMTLClassifier",
     "FedMTLRegressor",
-    "DPAggregation",
-    "DPAggregationClassifier",
     "DPMetaInit",
     "DPMetaInitClassifier",
-    "DPRelationship",
-    "DPRelationshipClassifier",
     "LeaveTasksOut",
-    "LocalOnly",
-    "LocalOnlyClassifier",
     "MPMTLGroupSparse",
     "MPMTLGroupSparseCV",
     "MPMTLGroupSparseClassifier",
@@ -80,25 +53,13 @@ __all__ = [
     "MPMTLLowRankClassifier",
     "MPMTLLowRankClassifierCV",
     "MTLPath",
-    "PPSGD",
-    "PPSGDClassifier",
     "PerTask",
     "PrivacyLeakWarning",
-    "PrivateFedAvg",
-    "PrivateFedAvgClassifier",
-    "PrivateFedProx",
-    "PrivateFedProxClassifier",
     "PrivateMTL",
     "PrivateMTLClassifier",
     "PrivateMeanRegMTL",
     "PrivateMeanRegMTLClassifier",
     "PrivateSearch",
-    "PublishedMPMTLGroupSparse",
-    "PublishedMPMTLGroupSparseClassifier",
-    "PublishedMPMTLLowRank",
-    "PublishedMPMTLLowRankClassifier",
-    "PublishedMeanRegMTL",
-    "PublishedMeanRegMTLClassifier",
     "SingleTaskWarning",
     "TaskImputer",
     "TaskScaler",
@@ -116,4 +77,23 @@ __all__ = [
     "wide_to_long",
 ]
 
-_name_methods(*(globals()[name] for name in __all__ if hasattr(globals()[name], "fit")))
+_MODULES = (
+    "baselines", "callbacks", "datasets", "exchange", "inspection", "metrics", "model_selection",
+    "networks", "pipeline", "planning", "preprocessing", "privacy", "reproduction", "search",
+)  # fmt: skip
+
+
+def __dir__():
+    return sorted([*__all__, *_MODULES])
+
+
+def __getattr__(name):
+    if name in reproduction.__all__:
+        raise AttributeError(f"{name} is in skpmtl.reproduction, as all methods of papers are.")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_name_methods(
+    *(globals()[name] for name in __all__ if hasattr(globals()[name], "fit")),
+    *(getattr(reproduction, name) for name in reproduction.__all__),
+)

@@ -17,6 +17,10 @@ from .tables.targets import encode_labels
 __all__ = ["PerTask"]
 
 
+def __dir__():
+    return __all__
+
+
 class PerTask(Scored, TaskIndexed):
     """One clone of a scikit-learn estimator per task, each fitted on the rows of its task.
 

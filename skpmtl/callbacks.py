@@ -14,6 +14,12 @@ from ._runtime.compat import CALLBACK_ATTRIBUTES, CallbackSupportMixin, callback
 from ._runtime.stack import users_line
 
 __all__ = ["RoundCallbacks", "following"]
+
+
+def __dir__():
+    return __all__
+
+
 _WITHHELD = ("X", "y", "metadata", "fitted_estimator")
 
 

@@ -27,6 +27,10 @@ __all__ = [
 ]
 
 
+def __dir__():
+    return __all__
+
+
 class _Display:
     """A display that draws curves or points on one or several axes."""
 

@@ -21,6 +21,10 @@ from .tables.targets import pair_known
 __all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]
 
 
+def __dir__():
+    return __all__
+
+
 def nmse(y_true, y_pred, sample_weight=None):
     """Normalised mean squared error: mean squared error over the variance of the targets.
 

@@ -15,6 +15,12 @@ from .tables.ids import encode_ids
 from .tables.sparse import checked
 
 __all__ = ["LeaveTasksOut", "TaskStratifiedKFold"]
+
+
+def __dir__():
+    return __all__
+
+
 _CLASSES = ("binary", "multiclass")  # of `type_of_target`
 
 

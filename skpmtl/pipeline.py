@@ -8,6 +8,10 @@ from sklearn.utils.validation import check_is_fitted
 __all__ = ["export_task", "personalize"]
 
 
+def __dir__():
+    return __all__
+
+
 def personalize(model, X, y, **params):
     """Add tasks to a fitted pipeline, from rows of their own and at no privacy cost.
 

@@ -18,6 +18,11 @@ from .structures.estimators import PrivateMTL, PrivateMTLClassifier
 
 __all__ = ["BudgetPlan", "plan"]
 
+
+def __dir__():
+    return __all__
+
+
 SHARED = {
     "nothing": "each task has a model of its own",
     "a mean": "models lie around a common model; 10 % of their variance is their own",

@@ -34,6 +34,12 @@ from .tables.ids import encode_ids, factorize, listed, locate
 from .tables.table import SingleTaskWarning, both
 
 __all__ = ["TaskImputer", "TaskScaler"]
+
+
+def __dir__():
+    return __all__
+
+
 # Spread of the logarithms of variances around the public ones, at least; rows from which a task
 # estimates its own; and how many times the noise of a logarithm counts.
 _SPREAD, _FEW, _DOUBT = 0.25, 5, 3.0

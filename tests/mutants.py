@@ -48,7 +48,8 @@ ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 RECORD = ROOT / "build" / "mutants.json"
 METHODS = [
-    "engine", "model_protected", "mean_regularized", "meta", "output_perturbation", "rounds",
+    "engine", "model_protected", "mean_regularized", "meta", "rounds",
+    "reproduction/output_perturbation",
 ]  # fmt: skip
 FILES = [
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/privacy/*.py")),

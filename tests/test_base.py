@@ -27,14 +27,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-import skpmtl
-from skpmtl import DPAggregation, DPAggregationClassifier, MPMTLLowRank
+from skpmtl import MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
+from skpmtl.reproduction import DPAggregation, DPAggregationClassifier
 from skpmtl.tables.table import TaskTable, read_only
 from skpmtl.tables.targets import class_targets
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
+
+from .helpers.public import public
 
 
 # ------------------------------------------------------------------------------ tools
@@ -128,7 +130,7 @@ def test_three_classes_name_who_takes_them(school_like):
     with pytest.raises(ValueError, match="TinyRidgeClassifier takes two; .*PrivateMTL") as error:
         TinyRidgeClassifier(task_feature="school").fit(frame, np.digitize(y, [-1, 1]))
     for name in re.findall(r"\w+Classifier", str(error.value).split(";")[1]):
-        assert get_tags(getattr(skpmtl, name)()).classifier_tags.multi_class
+        assert get_tags(public(name)()).classifier_tags.multi_class
 
 
 def test_metadata_routing_needs_no_requests(school_like):

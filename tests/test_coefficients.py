@@ -11,6 +11,8 @@ from sklearn.linear_model import LogisticRegression, Ridge
 import skpmtl
 from skpmtl.networks import TorchMeanRegRegressor
 
+from .helpers.public import public
+
 pd = pytest.importorskip("pandas")
 
 
@@ -73,7 +75,7 @@ def test_wide_targets_and_new_tasks():
 def test_tables_of_covariates(cls):
     X, y = clinics(3 if cls.endswith("Classifier") else 0)
     covariates = pd.DataFrame({"beds": [1.0, 2.0, 4.0]}, index=["a", "b", "c"])
-    est = getattr(skpmtl, cls)(epsilon=None, task_feature="clinic", relation=covariates).fit(X, y)
+    est = public(cls)(epsilon=None, task_feature="clinic", relation=covariates).fit(X, y)
     frame = est.coef_frame("relation")
     several = est.relation_coef_.ndim == 3
     beds = frame.loc["beds"] if several else frame.loc[["beds"]]
@@ -139,7 +141,7 @@ def test_logarithms_of_probabilities(n_classes):
 
 @pytest.mark.parametrize("cls", ["PrivateMTL", "MPMTLLowRankCV", "FedMTLRegressor", "PerTask"])
 def test_errors_of_python_name_the_class(cls):
-    cls = getattr(skpmtl, cls)
+    cls = public(cls)
     with pytest.raises(TypeError, match=rf"^{cls.__name__}\.__init__\(\) .* 'eps1lon'"):
         cls(eps1lon=1.0)
     est = cls(None) if cls is skpmtl.PerTask else cls()

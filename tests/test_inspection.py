@@ -12,17 +12,12 @@ from sklearn.dummy import DummyRegressor
 from sklearn.metrics import mean_squared_error
 
 from skpmtl import (
-    DPAggregation,
-    LocalOnly,
     MPMTLGroupSparseClassifierCV,
     MPMTLLowRank,
     MPMTLLowRankCV,
     PrivacyLeakWarning,
-    PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMTLClassifier,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
     mtl_path,
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
@@ -35,6 +30,13 @@ from skpmtl.inspection import (
     RelationDisplay,
     TaskIntervalDisplay,
     TaskRelatednessDisplay,
+)
+from skpmtl.reproduction import (
+    DPAggregation,
+    LocalOnly,
+    PrivateFedAvg,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
 )
 
 EPSILONS = [10.0, 0.1, 1.0]

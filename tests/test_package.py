@@ -1,6 +1,7 @@
 """What the package imports is what pyproject.toml declares, and files it names exist."""
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -171,3 +172,24 @@ def test_supported_versions_of_python_are_listed():
     listed = re.findall(r"Python :: 3\.(\d+)", " ".join(project["classifiers"]))
     assert f">=3.{listed[0]}" == project["requires-python"]
     assert [int(k) for k in listed] == list(range(int(listed[0]), int(listed[-1]) + 1))
+
+
+PUBLIC = [
+    "baselines", "callbacks", "datasets", "exchange", "federated", "fedmtl", "inspection",
+    "metrics", "model_selection", "networks", "pipeline", "planning", "preprocessing", "privacy",
+    "reproduction", "search", "shards",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_modules_show_their_public_names_alone(name):
+    module = importlib.import_module(f"skpmtl.{name}")
+    assert set(dir(module)) == set(module.__all__)
+    assert all(hasattr(module, public) for public in module.__all__)
+
+
+def test_the_front_door_has_no_method_of_a_paper():
+    assert not set(skpmtl.reproduction.__all__) & set(skpmtl.__all__)
+    with pytest.raises(AttributeError, match="skpmtl.reproduction"):
+        skpmtl.LocalOnly  # noqa: B018
+    assert set(skpmtl.__all__) < set(dir(skpmtl)) <= {*skpmtl.__all__, *PUBLIC}

@@ -8,8 +8,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, polygamma
 from sklearn.pipeline import make_pipeline
 
-from skpmtl import LocalOnly, PrivateMTL
+from skpmtl import PrivateMTL
 from skpmtl.preprocessing import TaskImputer, TaskScaler
+from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.tiny_ridge import TinyRidge
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import skpmtl
 from skpmtl import warm
 from tests.helpers.plain_reference import listed_classes
+
+from .helpers.public import public
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -123,11 +124,11 @@ def test_sparse_text_features_are_not_densified(monkeypatch):
             monkeypatch.setattr(cls, method, refuse)
     for name in ("PrivateMeanRegMTL", "PrivateFedAvg", "PrivateFedProx"):
         for twin in ("", "Classifier"):
-            model = getattr(skpmtl, name + twin)(tasks=range(12), random_state=0, n_rounds=2)
+            model = public(name + twin)(tasks=range(12), random_state=0, n_rounds=2)
             model.set_params(**listed_classes(model, y))
             assert model.fit(X, y, task=task).predict(X, task=task).shape == (240,)
     for name in ("MPMTLGroupSparse", "MPMTLGroupSparseClassifier"):
-        model = getattr(skpmtl, name)(epsilon=None, max_iter=20)
+        model = public(name)(epsilon=None, max_iter=20)
         assert model.fit(X, y, task=task).predict(X, task=task).shape == (240,)
 
 

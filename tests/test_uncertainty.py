@@ -15,18 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skpmtl
-from skpmtl import (
-    ClusteredMTL,
-    DPMetaInit,
-    LocalOnly,
-    MPMTLLowRank,
-    PrivateMeanRegMTL,
-    PrivateMTL,
-    PublishedMeanRegMTL,
-    PublishedMPMTLLowRank,
-)
+from skpmtl import ClusteredMTL, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.local.posterior import Moments, Priors, TaskSums, mixed_moments, moments, own_noise
 from skpmtl.local.prior import SNR
+from skpmtl.reproduction import LocalOnly, PublishedMeanRegMTL, PublishedMPMTLLowRank
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

@@ -35,6 +35,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import skpmtl
+from benchmarks.names import public
 
 from ..checkouts import ROOT, git
 from ..unseen.__main__ import epsilon_of
@@ -78,7 +79,7 @@ def named(text):
             given = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
             if call.args or None in given:
                 raise ValueError
-        getattr(skpmtl, name)
+        public(name)
     except (SyntaxError, ValueError, AttributeError):
         raise ValueError(
             f"{text!r} is not an estimator of skpmtl; write NAME or NAME(parameter=value), with "

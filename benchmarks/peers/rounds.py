@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from skpmtl import PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
+from skpmtl.reproduction import PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
 
 STEPS, LAM, CLIP = 12, 0.1, 0.3
 

@@ -26,17 +26,19 @@ from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from skpmtl import (
-    DPAggregationClassifier,
-    DPRelationshipClassifier,
     MPMTLGroupSparseClassifier,
     MPMTLLowRankClassifier,
     PerTask,
     PrivateMeanRegMTLClassifier,
-    PublishedMPMTLLowRankClassifier,
 )
 from skpmtl.datasets.generators import make_lsoa_like
 from skpmtl.metrics import task_scores
 from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.reproduction import (
+    DPAggregationClassifier,
+    DPRelationshipClassifier,
+    PublishedMPMTLLowRankClassifier,
+)
 
 from ..run import write_rows
 from . import computed, script

@@ -8,12 +8,17 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
-from skpmtl import DPAggregation, DPRelationship, MPMTLGroupSparse, MPMTLLowRank, PerTask
+from skpmtl import MPMTLGroupSparse, MPMTLLowRank, PerTask
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 from skpmtl.datasets.school import load_school
 from skpmtl.metrics import nmse
 from skpmtl.privacy import PrivacyLeakWarning
-from skpmtl.reproduction import PublishedMPMTLGroupSparse, PublishedMPMTLLowRank
+from skpmtl.reproduction import (
+    DPAggregation,
+    DPRelationship,
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLLowRank,
+)
 
 FIELDS = (
     "data", "method", "guarantee", "epsilon", "delta", "delta_at_least", "parameter", "value",

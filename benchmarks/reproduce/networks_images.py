@@ -46,10 +46,11 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 
-from skpmtl import LocalOnlyClassifier, PrivacyLeakWarning, PrivateMeanRegMTLClassifier
+from skpmtl import PrivacyLeakWarning, PrivateMeanRegMTLClassifier
 from skpmtl.datasets import load_leaf
 from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier
 from skpmtl.privacy.accounting import gdp_mu
+from skpmtl.reproduction import LocalOnlyClassifier
 
 from ..run import write_rows
 from . import RESULTS, computed, script

@@ -14,8 +14,9 @@ import warnings
 import numpy as np
 from sklearn.base import clone
 
-from skpmtl import LocalOnly, MPMTLLowRank
+from skpmtl import MPMTLLowRank
 from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.reproduction import LocalOnly
 
 from ..run import write_rows
 from . import computed, script

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import skpmtl
+from benchmarks.names import HOMES, public
 
 # The one list of what is compared. Those of the last line need public bounds and get them.
 ESTIMATORS = (
@@ -26,7 +26,8 @@ _LEAST = 1e-6  # bound on probabilities, so that no single row decides
 
 def known(names=None):
     """The names of `ESTIMATORS` that this version of the package has, and `POOLED`."""
-    found = [name for name in ESTIMATORS if hasattr(skpmtl, name)] + [POOLED]
+    found = [name for name in ESTIMATORS if any(hasattr(home, name) for home in HOMES)]
+    found.append(POOLED)
     return [name for name in found if names is None or name in names]
 
 
@@ -37,7 +38,7 @@ def made(name, classes, sample, epsilon, seed):
         given["epsilon"] = epsilon
     if classes:
         given["classes"] = np.arange(float(classes))
-    estimator = getattr(skpmtl, name + ("Classifier" if classes else ""))
+    estimator = public(name + ("Classifier" if classes else ""))
     if name in ("DPAggregation", "DPRelationship"):
         # Stand-ins for bounds that somebody would know: powers of two above all test rows.
         given["group"] = "direct"

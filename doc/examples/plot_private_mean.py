@@ -13,8 +13,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import RidgeCV
 
-from skpmtl import PerTask, PrivateFedAvg, PrivateMeanRegMTL
+from skpmtl import PerTask, PrivateMeanRegMTL
 from skpmtl.metrics import task_scores
+from skpmtl.reproduction import PrivateFedAvg
 
 rng = np.random.default_rng(0)
 n_tasks, d = 200, 10

@@ -11,9 +11,10 @@ noise. ``PrivateSearch`` keeps everything within one budget: the fits, the score
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skpmtl import MPMTLLowRank, PrivateSearch, PublishedMPMTLLowRank, TaskStratifiedKFold
+from skpmtl import MPMTLLowRank, PrivateSearch, TaskStratifiedKFold
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.metrics import nmse
+from skpmtl.reproduction import PublishedMPMTLLowRank
 
 drawn = make_low_rank_tasks(400, 20, 8, noise=8.0, n_test=60, random_state=0)
 X, y, task, X_test, y_test, task_test = drawn

@@ -15,8 +15,6 @@ from pathlib import Path
 import numpy as np
 
 from .. import (
-    LocalOnly,
-    LocalOnlyClassifier,
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
@@ -32,6 +30,7 @@ from .. import (
 from .._runtime.stack import users_line
 from ..metrics import nmse, task_scores
 from ..privacy import PrivacyLeakWarning
+from ..reproduction import LocalOnly, LocalOnlyClassifier
 from ..tables.ids import listed
 from .columns import MOST_CATEGORIES, Columns, read_public, read_table
 from .models import predict_rows, read_models, write_models

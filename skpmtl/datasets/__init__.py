@@ -20,3 +20,7 @@ __all__ = [
     "make_lsoa_like",
     "make_survey",
 ]
+
+
+def __dir__():
+    return __all__

@@ -13,3 +13,7 @@ __all__ = [
     "Billboard", "Plan", "Population", "PublicDraw", "Query", "QuerySpec", "TaskSide", "Total",
     "clipped_sum", "run",
 ]  # fmt: skip
+
+
+def __dir__():
+    return __all__

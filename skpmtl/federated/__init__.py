@@ -10,3 +10,7 @@ from ..exchange.models import load_models
 from .study import Study
 
 __all__ = ["Study", "load_models"]
+
+
+def __dir__():
+    return __all__

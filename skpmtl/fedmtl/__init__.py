@@ -5,3 +5,7 @@ from .datasets import make_fedmtl_clients
 from .estimators import FedMTLClassifier, FedMTLRegressor
 
 __all__ = ["FedMTLClassifier", "FedMTLRegressor", "fedmtl_aggregate", "make_fedmtl_clients"]
+
+
+def __dir__():
+    return __all__

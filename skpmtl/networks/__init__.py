@@ -19,4 +19,9 @@ __all__ = [
     "TorchMetaInitRegressor",
 ]
 
+
+def __dir__():
+    return __all__
+
+
 _name_methods(*(globals()[name] for name in __all__ if hasattr(globals()[name], "fit")))

@@ -83,3 +83,7 @@ __all__ = [
     "wishart_delta",
     "wishart_shift",
 ]
+
+
+def __dir__():
+    return __all__

@@ -21,8 +21,18 @@ from .model_protected import (
     PublishedMPMTLLowRank,
     PublishedMPMTLLowRankClassifier,
 )
+from .output_perturbation import (
+    DPAggregation,
+    DPAggregationClassifier,
+    DPRelationship,
+    DPRelationshipClassifier,
+)
 
 __all__ = [
+    "DPAggregation",
+    "DPAggregationClassifier",
+    "DPRelationship",
+    "DPRelationshipClassifier",
     "LocalOnly",
     "LocalOnlyClassifier",
     "PPSGD",
@@ -38,3 +48,7 @@ __all__ = [
     "PublishedMeanRegMTL",
     "PublishedMeanRegMTLClassifier",
 ]
+
+
+def __dir__():
+    return __all__

@@ -3,3 +3,7 @@
 from .private import PrivateSearch
 
 __all__ = ["PrivateSearch"]
+
+
+def __dir__():
+    return __all__

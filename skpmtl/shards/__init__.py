@@ -4,3 +4,7 @@ from ..exchange.models import load_models
 from .fit import fit_shards
 
 __all__ = ["fit_shards", "load_models"]
+
+
+def __dir__():
+    return __all__

@@ -24,6 +24,8 @@ from benchmarks.walk import walk
 from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.local.prior import SNR, LocalModels
 
+from ..helpers.public import public
+
 QUICK = [problem for problem, _ in instances(quick=True)]
 
 
@@ -441,13 +443,13 @@ def test_lsoa_quick(tmp_path):
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")  # a fixed seed
 def test_private_fits_enter_few_files(name, most):
     X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)[:3]
-    found = walk(getattr(skpmtl, name)(tasks=range(12), random_state=0), X, y, task)
+    found = walk(public(name)(tasks=range(12), random_state=0), X, y, task)
     assert len(found) <= most + 1  # one more reads seeds
 
 
 def test_the_walk_of_a_fit_names_the_files_it_enters():
     rng = np.random.default_rng(0)
     X, task = rng.normal(size=(40, 3)), np.repeat(np.arange(4), 10)
-    found = walk(skpmtl.LocalOnly(tasks=range(4)), X, X[:, 0], task)
+    found = walk(skpmtl.reproduction.LocalOnly(tasks=range(4)), X, X[:, 0], task)
     assert "fit" in found["base.py"] and "tables/forms.py" in found
     assert not any(name.startswith(("federated", "shards", "structures")) for name in found)

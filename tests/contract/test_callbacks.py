@@ -7,14 +7,11 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skpmtl import (
-    DPMetaInit,
+from skpmtl import DPMetaInit, FedMTLRegressor, MPMTLLowRank, PrivateMeanRegMTL
+from skpmtl.reproduction import (
     DPRelationship,
-    FedMTLRegressor,
     LocalOnly,
-    MPMTLLowRank,
     PrivateFedAvgClassifier,
-    PrivateMeanRegMTL,
     PublishedMPMTLLowRank,
 )
 from tests.helpers.data import about_one_model

@@ -20,6 +20,8 @@ from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.table import LARGEST, TaskTable, bound_values, finite_models
 from tests.helpers.data import about_one_model
 
+from ..helpers.public import public
+
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 BAD = 3  # the task with the extreme rows
@@ -63,7 +65,7 @@ def make(name, classify, epsilon, **more):
         parameters["tasks"] = range(M)
     if classify:
         parameters["classes"] = [0, 1]
-    kind = getattr(skpmtl, kind + ("Classifier" if classify else ""))
+    kind = public(kind + ("Classifier" if classify else ""))
     return kind(epsilon=epsilon, random_state=0, **parameters)
 
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-import skpmtl
 from skpmtl import _kernels
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.tables.forms import read_training
+
+from ..helpers.public import public
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
@@ -32,7 +33,7 @@ def rows():
 
 def made(name, **settings):
     settings = {"tasks": range(_TASKS), "random_state": 0, **settings}
-    return getattr(skpmtl, name)(**settings)
+    return public(name)(**settings)
 
 
 # ------------------------------------------------------------------------------ the table
@@ -122,7 +123,7 @@ def test_no_second_table_in_float64(name, settings):
     peaks = []
     for dtype in ("float32", "float64"):
         X = X.astype(dtype, copy=False)  # used in place
-        estimator = getattr(skpmtl, name)(dtype=dtype, random_state=0, **settings)
+        estimator = public(name)(dtype=dtype, random_state=0, **settings)
         for some in (4, m):  # once to load what is compiled
             part = slice(some * n)
             tracemalloc.start()

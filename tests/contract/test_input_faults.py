@@ -17,8 +17,6 @@ from skpmtl import (
     FedMTLClassifier,
     FedMTLRegressor,
     LeaveTasksOut,
-    LocalOnly,
-    LocalOnlyClassifier,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
@@ -33,6 +31,7 @@ from skpmtl import (
     wide_to_long,
 )
 from skpmtl.metrics import task_scores
+from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier
 from skpmtl.tables.sparse import checked
 from tests.helpers.apart import apart
 

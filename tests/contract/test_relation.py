@@ -11,7 +11,6 @@ from skpmtl import (
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
-    PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     load_billboard,
@@ -19,6 +18,7 @@ from skpmtl import (
 )
 from skpmtl.exchange.protocol import Population
 from skpmtl.model_protected.plan import rounds_of
+from skpmtl.reproduction import PrivateFedAvg
 from skpmtl.rounds.curator import shrinkage
 from skpmtl.rounds.plan import common_length
 from skpmtl.tables.relation import read_relation

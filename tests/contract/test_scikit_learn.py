@@ -18,6 +18,8 @@ from sklearn.utils.estimator_checks import (
 
 import skpmtl
 
+from ..helpers.public import NAMES, public
+
 BOUNDS = {"lam": 1e3, "max_row_norm": 10.0, "group": "direct"}
 STEPS = {"learning_rate": 0.1, "batch_size": 16}
 QUICK = [
@@ -29,7 +31,7 @@ QUICK = [
     skpmtl.PrivateMeanRegMTLClassifier(),
     skpmtl.DPMetaInit(),
     skpmtl.DPMetaInitClassifier(),
-    skpmtl.DPAggregation(max_target=10.0, **BOUNDS),
+    skpmtl.reproduction.DPAggregation(max_target=10.0, **BOUNDS),
     skpmtl.FedMTLClassifier(n_rounds=5, **STEPS),
     skpmtl.PerTask(Ridge()),
     skpmtl.TaskScaler(),
@@ -42,14 +44,14 @@ SLOW = [
     skpmtl.MPMTLGroupSparse(),
     skpmtl.MPMTLGroupSparseClassifier(0.1, epsilon=None),
     skpmtl.PrivateMeanRegMTLClassifier(epsilon=None),
-    skpmtl.DPRelationship(max_target=10.0, **BOUNDS),
+    skpmtl.reproduction.DPRelationship(max_target=10.0, **BOUNDS),
     skpmtl.FedMTLRegressor(n_rounds=5, **STEPS),
     skpmtl.PrivateSearch(skpmtl.MPMTLLowRankClassifier(), {"n_releases": [1, 2]}, n_trials=1.5),
     skpmtl.MPMTLGroupSparseClassifier(),
     skpmtl.ClusteredMTLClassifier(),
     skpmtl.DPMetaInit(task_feature=0, epsilon=None),
-    skpmtl.DPAggregationClassifier(1e3, max_row_norm=10.0, max_task_rows=1000),
-    skpmtl.DPRelationshipClassifier(epsilon=None),
+    skpmtl.reproduction.DPAggregationClassifier(1e3, max_row_norm=10.0, max_task_rows=1000),
+    skpmtl.reproduction.DPRelationshipClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparseClassifierCV(n_alphas=3, eps=0.1, cv=2, tol=1e-12),
     skpmtl.MPMTLLowRankClassifierCV(n_alphas=5, eps=0.1, tol=1e-12),
     skpmtl.MPMTLGroupSparseCV(n_alphas=10),
@@ -57,30 +59,30 @@ SLOW = [
     skpmtl.MPMTLLowRankClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparse(epsilon=None),
     skpmtl.PrivateMeanRegMTL(epsilon=None),
-    skpmtl.PublishedMPMTLLowRank(algorithm="proximal"),
-    skpmtl.PublishedMPMTLLowRankClassifier(),
-    skpmtl.PublishedMPMTLGroupSparse(),
-    skpmtl.PublishedMPMTLGroupSparseClassifier(algorithm="proximal"),
-    skpmtl.PublishedMeanRegMTL(clip_norm=1.0, clip_quantile=0.5),
-    skpmtl.PublishedMeanRegMTLClassifier(epsilon=None, n_rounds=10, update="stateful"),
-    skpmtl.PrivateFedAvg(),
-    skpmtl.PrivateFedAvgClassifier(),
-    skpmtl.PrivateFedAvgClassifier(epsilon=None, n_rounds=10),
-    skpmtl.PrivateFedProx(),
-    skpmtl.PrivateFedProxClassifier(),
-    skpmtl.PPSGD(),
-    skpmtl.PPSGDClassifier(),
-    skpmtl.LocalOnly(),
-    skpmtl.LocalOnly(loss="huber"),
-    skpmtl.LocalOnly(0.1, loss="poisson"),
-    skpmtl.LocalOnlyClassifier(),
+    skpmtl.reproduction.PublishedMPMTLLowRank(algorithm="proximal"),
+    skpmtl.reproduction.PublishedMPMTLLowRankClassifier(),
+    skpmtl.reproduction.PublishedMPMTLGroupSparse(),
+    skpmtl.reproduction.PublishedMPMTLGroupSparseClassifier(algorithm="proximal"),
+    skpmtl.reproduction.PublishedMeanRegMTL(clip_norm=1.0, clip_quantile=0.5),
+    skpmtl.reproduction.PublishedMeanRegMTLClassifier(epsilon=None, n_rounds=10, update="stateful"),
+    skpmtl.reproduction.PrivateFedAvg(),
+    skpmtl.reproduction.PrivateFedAvgClassifier(),
+    skpmtl.reproduction.PrivateFedAvgClassifier(epsilon=None, n_rounds=10),
+    skpmtl.reproduction.PrivateFedProx(),
+    skpmtl.reproduction.PrivateFedProxClassifier(),
+    skpmtl.reproduction.PPSGD(),
+    skpmtl.reproduction.PPSGDClassifier(),
+    skpmtl.reproduction.LocalOnly(),
+    skpmtl.reproduction.LocalOnly(loss="huber"),
+    skpmtl.reproduction.LocalOnly(0.1, loss="poisson"),
+    skpmtl.reproduction.LocalOnlyClassifier(),
     skpmtl.DPMetaInit(epsilon=None),
     skpmtl.DPMetaInitClassifier(epsilon=None),
     skpmtl.DPMetaInitClassifier(privacy="local", refine="sgd"),
-    skpmtl.DPAggregation(epsilon=None),
-    skpmtl.DPAggregationClassifier(epsilon=None),
-    skpmtl.DPRelationship(epsilon=None),
-    skpmtl.DPRelationshipClassifier(**BOUNDS),
+    skpmtl.reproduction.DPAggregation(epsilon=None),
+    skpmtl.reproduction.DPAggregationClassifier(epsilon=None),
+    skpmtl.reproduction.DPRelationship(epsilon=None),
+    skpmtl.reproduction.DPRelationshipClassifier(**BOUNDS),
     skpmtl.FedMTLRegressor((), n_rounds=10, solver="sgd", learning_rate=0.02),
     skpmtl.PerTask(DecisionTreeClassifier(random_state=0)),
     skpmtl.PrivateSearch(skpmtl.MPMTLLowRank(), {"n_releases": [1, 2]}, n_trials=1.5),
@@ -116,8 +118,11 @@ _LEAVES_OUT = (
     skpmtl.ClusteredMTLClassifier, skpmtl.MPMTLGroupSparseClassifier,
     skpmtl.MPMTLLowRankClassifier, skpmtl.PrivateMTL, skpmtl.PrivateMTLClassifier,
 )  # fmt: skip
-_ALONE = (skpmtl.LocalOnly, skpmtl.LocalOnlyClassifier)
-_PENALISED = (skpmtl.DPAggregationClassifier, skpmtl.DPRelationshipClassifier)
+_ALONE = (skpmtl.reproduction.LocalOnly, skpmtl.reproduction.LocalOnlyClassifier)
+_PENALISED = (
+    skpmtl.reproduction.DPAggregationClassifier,
+    skpmtl.reproduction.DPRelationshipClassifier,
+)
 
 
 def failures(est):
@@ -183,10 +188,10 @@ def _run(estimator, check, request):
         skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, tol=1e-12), marks=pytest.mark.slow
     ),
     skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
-    skpmtl.DPAggregation(0.1, epsilon=None),
-    skpmtl.DPRelationshipClassifier(0.1, epsilon=None),
+    skpmtl.reproduction.DPAggregation(0.1, epsilon=None),
+    skpmtl.reproduction.DPRelationshipClassifier(0.1, epsilon=None),
     skpmtl.DPMetaInitClassifier(epsilon=None),
-    skpmtl.PPSGDClassifier(epsilon=None),
+    skpmtl.reproduction.PPSGDClassifier(epsilon=None),
 ], ids=lambda est: type(est).__name__)  # fmt: skip
 @pytest.mark.spread(10)
 def test_weights_repeat_rows(est, check):
@@ -206,8 +211,8 @@ def test_checks_of_more_settings(estimator, check, request):
 
 
 def test_every_public_estimator_is_here():
-    public = {getattr(skpmtl, name) for name in skpmtl.__all__}
-    assert {type(est) for est in QUICK + SLOW} == {cls for cls in public if hasattr(cls, "fit")}
+    classes = {public(name) for name in NAMES}
+    assert {type(est) for est in QUICK + SLOW} == {cls for cls in classes if hasattr(cls, "fit")}
 
 
 def _named_classes(n_classes):

@@ -9,21 +9,23 @@ from sklearn.base import clone
 from skpmtl import (
     DPMetaInit,
     DPMetaInitClassifier,
-    LocalOnly,
     MPMTLGroupSparse,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
-    PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMTL,
     PrivateMTLClassifier,
-    PublishedMeanRegMTL,
-    PublishedMPMTLGroupSparse,
-    PublishedMPMTLLowRank,
     load_billboard,
     save_billboard,
 )
 from skpmtl.metrics import task_scores
+from skpmtl.reproduction import (
+    LocalOnly,
+    PrivateFedAvg,
+    PublishedMeanRegMTL,
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLLowRank,
+)
 from tests.helpers.data import rows_of
 from tests.helpers.exact_fits import apart, squared_curvature
 

@@ -21,9 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 from skpmtl import (
     DPMetaInit,
-    DPRelationship,
     LeaveTasksOut,
-    LocalOnly,
     MPMTLGroupSparse,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
@@ -35,6 +33,7 @@ from skpmtl import (
     TaskStratifiedKFold,
 )
 from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
+from skpmtl.reproduction import DPRelationship, LocalOnly
 from skpmtl.shards import fit_shards
 from tests.helpers.cases import (
     CASES,

@@ -30,6 +30,8 @@ from tests.helpers.cases import EXACT, FIRST, TASKS, arguments, labels, long_dat
 from tests.helpers.federated_cases import PARTS, rows_of, study_of
 from tests.helpers.sites import assert_same_fit, write_parts
 
+from ..helpers.public import public
+
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
@@ -73,7 +75,7 @@ def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
         (skpmtl.MPMTLGroupSparse, 0.1, {"tol": 1e-11}),
         (skpmtl.PrivateMeanRegMTL, 0.3, {}),
     ):
-        cls = getattr(skpmtl, cls.__name__ + "Classifier") if n_classes else cls
+        cls = public(cls.__name__ + "Classifier") if n_classes else cls
         settings = {"epsilon": None, "fit_intercept": intercept, "task_weight": weight, **tight}
         # A sum of losses counts whole rows: the weight 1 stands for three of them here.
         times_3 = 3.0 if weight == "samples" else 1.0
@@ -90,7 +92,7 @@ def test_whole_weights_without_a_guarantee_count_rows(cls, weight):
     """Also where rules ask for the number of rows of a task."""
     X, y, task, times = tables()
     again = np.repeat(np.arange(len(y)), times)
-    est = getattr(skpmtl, cls)(epsilon=None, task_weight=weight)
+    est = public(cls)(epsilon=None, task_weight=weight)
     if cls == "PrivateMeanRegMTL":  # with pooled levels evidence leaves out single rows
         est.set_params(levels="free")
     repeated = clone(est).fit(X[again], y[again], task=task[again])
@@ -126,7 +128,7 @@ def test_many_features_or_many_rows(n, d):
     for est in (
         skpmtl.MPMTLLowRank(0.05, epsilon=None, tol=1e-11),
         skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
-        skpmtl.DPRelationship(0.1, 0.01, epsilon=None),
+        skpmtl.reproduction.DPRelationship(0.1, 0.01, epsilon=None),
     ):
         repeated = clone(est).fit(X[again], y[again], task=task[again])
         close(est.fit(X, y, task=task, sample_weight=times / 3.0), repeated, 1e-6)
@@ -362,10 +364,10 @@ RECORDS = {
     "disjoint": skpmtl.DPMetaInit(
         inner_steps=3, batches="disjoint", batch_size=4, tasks=TASKS, adjacency="zero-out"
     ),
-    "aggregation": skpmtl.DPAggregation(
+    "aggregation": skpmtl.reproduction.DPAggregation(
         guarantee="record", max_row_norm=1.0, max_target=2.0, tasks=TASKS
     ),
-    "relationship": skpmtl.DPRelationship(
+    "relationship": skpmtl.reproduction.DPRelationship(
         guarantee="record", max_row_norm=1.0, max_target=2.0, tasks=TASKS
     ),
 }
@@ -389,7 +391,7 @@ def test_replay_of_records_with_weights(name):
 @pytest.mark.parametrize("cls", ["MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"])
 def test_replay_of_tasks_with_weights(cls):
     """Where tasks are protected weights are theirs: other ones are one more way to differ."""
-    est = getattr(skpmtl, cls)(tasks=TASKS, epsilon=20.0)
+    est = public(cls)(tasks=TASKS, epsilon=20.0)
     data, rng = long_data(), np.random.default_rng(4)
     other = replaced(data, 3, 20.0 * rng.normal(size=(9, 3)), 30.0 * rng.normal(size=9))
     w = rng.random(len(data[1])) ** 4

@@ -14,17 +14,19 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import (
-    DPAggregation,
     DPMetaInitClassifier,
-    DPRelationship,
     MPMTLLowRank,
     PrivateMeanRegMTL,
-    PublishedMeanRegMTL,
-    PublishedMPMTLLowRank,
     load_billboard,
     save_billboard,
 )
 from skpmtl.exchange.wire import from_npy, to_npy
+from skpmtl.reproduction import (
+    DPAggregation,
+    DPRelationship,
+    PublishedMeanRegMTL,
+    PublishedMPMTLLowRank,
+)
 from tests.helpers.apart import apart
 from tests.helpers.cases import CASES, EXACT, FIRST, fitted, long_data
 

@@ -23,11 +23,8 @@ from skpmtl import (
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     PerTask,
-    PrivateFedAvg,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
     load_billboard,
     networks,
     save_billboard,
@@ -42,10 +39,13 @@ from skpmtl.exchange.wire import (
     unpack,
 )
 from skpmtl.model_protected.billboard import PriorBillboard
+from skpmtl.reproduction import PrivateFedAvg, PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.cases import EXACT, FIRST
 from tests.helpers.data import about_one_model
 from tests.helpers.tiny_ridge import TinyRidge
+
+from ..helpers.public import NAMES, public
 
 SEED = {"random_state": 0}
 LOW_RANK = MPMTLLowRank(2.0, **SEED)
@@ -371,7 +371,7 @@ def test_from_billboard():
 
 
 def test_every_estimator_with_a_billboard_is_covered():
-    found = {name for name in skpmtl.__all__ if getattr(getattr(skpmtl, name), "_billboards", ())}
+    found = {name for name in NAMES if getattr(public(name), "_billboards", ())}
     known = {n for n, cls in estimators().items() if cls.__module__.startswith("skpmtl.")}
     assert found == known - set(networks.__all__)  # tests/networks has those
     covered = {*FIRST, *(type(case.estimator) for case in EXACT)}

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier, PublishedMeanRegMTL
+from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import PublicDraw, Query, release, run
 from skpmtl.privacy import VectorGaussian
 from skpmtl.privacy.rng import SeededSource
+from skpmtl.reproduction import PublishedMeanRegMTL
 from tests.helpers.cases import CASES, N_TASKS, TASKS, every, long_data, seeded
 from tests.helpers.sites import Sites
 

@@ -7,14 +7,7 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 
-from skpmtl import (
-    DPAggregation,
-    DPMetaInit,
-    MPMTLLowRank,
-    PrivateMeanRegMTL,
-    PrivateMTL,
-    PublishedMeanRegMTL,
-)
+from skpmtl import DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.exchange import servers
 from skpmtl.exchange.plan import NoiseParties, noise_parties_of, stated
 from skpmtl.exchange.protocol import Query, release
@@ -22,6 +15,7 @@ from skpmtl.privacy import PrivacyReport, gdp_mu
 from skpmtl.privacy.mechanisms import SymmetricGaussian, VectorGaussian
 from skpmtl.privacy.report import TRUSTED_CURATOR
 from skpmtl.privacy.rng import SeededSource, noise_source
+from skpmtl.reproduction import DPAggregation, PublishedMeanRegMTL
 from skpmtl.search import PrivateSearch
 from tests.helpers.cases import long_data
 

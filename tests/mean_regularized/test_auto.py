@@ -10,14 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 from sklearn.datasets import load_digits
 
-from skpmtl import (
-    LocalOnly,
-    LocalOnlyClassifier,
-    MPMTLLowRank,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-)
+from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.exchange.protocol import Population
 from skpmtl.local.average import (
     CLASS_STRENGTHS,
@@ -31,6 +24,7 @@ from skpmtl.local.average import (
 )
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_epsilon, gdp_mu
+from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier, PublishedMeanRegMTL
 from skpmtl.rounds.curator import shrinkage
 from skpmtl.rounds.plan import bins, common_length, histogram, path, speeds, sum_of_bins
 from skpmtl.tables.public_init import PublicInit

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import PrivateMeanRegMTL, PublishedMeanRegMTL
+from skpmtl import PrivateMeanRegMTL
 from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized import errors as standard_errors
+from skpmtl.reproduction import PublishedMeanRegMTL
 from skpmtl.rounds.plan import BINS
 from tests.helpers.data import covariates
 from tests.helpers.noisy_rounds import kept_part

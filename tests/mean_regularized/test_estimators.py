@@ -13,23 +13,22 @@ from scipy.special import logsumexp
 from sklearn.metrics import log_loss
 
 from benchmarks.reproduce import mean_regularized as reproduce
-from skpmtl import (
-    PPSGD,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PrivateFedAvg,
-    PrivateFedProx,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
-)
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl._kernels import steps as kernels
 from skpmtl._kernels.losses import NUMBER
 from skpmtl._kernels.newton import hessian_product, loss_gradient
 from skpmtl.local import centred, grams, updates
 from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.updates import ProximalModels, ProximalUpdates
+from skpmtl.reproduction import (
+    PPSGD,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PrivateFedAvg,
+    PrivateFedProx,
+    PublishedMeanRegMTL,
+    PublishedMeanRegMTLClassifier,
+)
 from skpmtl.solvers import mean as exact_mean
 from skpmtl.solvers.mean import fixed_point
 from skpmtl.tables.table import TaskTable, is_mapped

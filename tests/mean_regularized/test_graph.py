@@ -6,12 +6,8 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from skpmtl import (
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
-)
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl.reproduction import PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
 from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
 
 M, D = 8, X.shape[1]

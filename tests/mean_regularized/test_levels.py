@@ -7,17 +7,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from skpmtl import (
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-    load_billboard,
-    save_billboard,
-)
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, load_billboard, save_billboard
 from skpmtl.engine.levels import TaskLevels
 from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.billboard import MeanBillboard, PooledBillboard
 from skpmtl.privacy import gdp_mu
+from skpmtl.reproduction import PublishedMeanRegMTL
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

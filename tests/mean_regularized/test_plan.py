@@ -5,12 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from skpmtl import (
-    PrivateFedAvg,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-)
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.exchange.plan import NoiseParties
 from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.errors import LEAST_ROUNDS, share
@@ -24,6 +19,7 @@ from skpmtl.mean_regularized.plan import (
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
 from skpmtl.privacy.sampling import fixed_size_noise, poisson_noise
+from skpmtl.reproduction import PrivateFedAvg, PublishedMeanRegMTL
 from skpmtl.rounds import plan as rounds
 from skpmtl.rounds.plan import BlockGaussian, RoundsPlan, epsilon_of_rounds, histogram
 

@@ -8,16 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import binom
 
-from skpmtl import (
-    PPSGD,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PrivateFedAvg,
-    PrivateFedProx,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-)
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl._kernels.losses import NUMBER
 from skpmtl.exchange.plan import TRUSTED
 from skpmtl.exchange.protocol import run
@@ -27,6 +18,14 @@ from skpmtl.local.updates import ProximalModels, ProximalUpdates
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
+from skpmtl.reproduction import (
+    PPSGD,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PrivateFedAvg,
+    PrivateFedProx,
+    PublishedMeanRegMTL,
+)
 from skpmtl.reproduction.mean_regularized import RunningModels
 from skpmtl.rounds.curator import release_centre
 from skpmtl.rounds.plan import BlockGaussian, epsilon_of_rounds

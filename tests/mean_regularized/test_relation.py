@@ -6,14 +6,10 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from skpmtl import (
-    LocalOnly,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
-)
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import audit
+from skpmtl.reproduction import LocalOnly, PublishedMeanRegMTL
 from skpmtl.rounds.curator import sum_of_updates
 from skpmtl.tables.relation import Relation, read_relation
 from tests.helpers import data

@@ -11,15 +11,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skpmtl import (
-    LocalOnly,
-    LocalOnlyClassifier,
-    MPMTLLowRank,
-    PrivateFedAvg,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
-)
+from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.privacy.accounting import gdp_mu
+from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier, PrivateFedAvg
 from skpmtl.tables.public_init import read_public_init
 
 M, N, D = 30, 12, 4

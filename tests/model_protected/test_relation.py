@@ -10,12 +10,12 @@ from skpmtl import (
     MPMTLGroupSparse,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
-    PublishedMPMTLLowRank,
     load_billboard,
     save_billboard,
 )
 from skpmtl.local.prior import LocalModels
 from skpmtl.privacy import gdp_mu
+from skpmtl.reproduction import PublishedMPMTLLowRank
 from skpmtl.tables.table import TaskTable
 from tests.helpers import data
 from tests.helpers.data import covariates

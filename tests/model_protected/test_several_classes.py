@@ -7,11 +7,12 @@ from scipy import optimize
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
-from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
+from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl._kernels.passes import multinomial_residuals
 from skpmtl.local.prior import LocalModels
 from skpmtl.model_protected.plan import moment_sensitivity
 from skpmtl.privacy.moments import directions, squared_directions, sum_of_directions
+from skpmtl.reproduction import LocalOnlyClassifier
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
 

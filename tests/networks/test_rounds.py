@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
-from skpmtl import PrivateFedAvg, PrivateFedAvgClassifier
 from skpmtl.exchange import Population
 from skpmtl.networks import (
     TorchMeanRegClassifier,
@@ -21,6 +20,7 @@ from skpmtl.networks import (
     steps,
 )
 from skpmtl.privacy.accounting import gdp_mu
+from skpmtl.reproduction import PrivateFedAvg, PrivateFedAvgClassifier
 from tests.helpers.cases import labels, long_data
 from tests.networks import nets
 

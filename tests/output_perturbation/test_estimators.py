@@ -10,19 +10,19 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 from scipy.stats import norm
 
-from skpmtl import (
+from skpmtl.exchange.plan import TRUSTED
+from skpmtl.exchange.protocol import Population
+from skpmtl.privacy import audit, compose, gdp_mu, group_privacy
+from skpmtl.reproduction import (
     DPAggregation,
     DPAggregationClassifier,
     DPRelationship,
     DPRelationshipClassifier,
 )
-from skpmtl.exchange.plan import TRUSTED
-from skpmtl.exchange.protocol import Population
-from skpmtl.output_perturbation.bounds import Bounds, bounded
-from skpmtl.output_perturbation.plan import PerturbationPlan
-from skpmtl.output_perturbation.relationship import smooth
-from skpmtl.output_perturbation.tasks import NewtonModels
-from skpmtl.privacy import audit, compose, gdp_mu, group_privacy
+from skpmtl.reproduction.output_perturbation.bounds import Bounds, bounded
+from skpmtl.reproduction.output_perturbation.plan import PerturbationPlan
+from skpmtl.reproduction.output_perturbation.relationship import smooth
+from skpmtl.reproduction.output_perturbation.tasks import NewtonModels
 from tests.helpers import plain_reference as plain
 
 AGGREGATION = [DPAggregation, DPAggregationClassifier]
@@ -535,7 +535,8 @@ def test_audit_finds_rows_that_are_not_clipped(cls, monkeypatch):
     data = record_neighbours(cls)
     assert audit(est, *data, n_draws=60, random_state=1).passed
     monkeypatch.setattr(Bounds, "clip", lambda self, X, y: (np.ascontiguousarray(X), y))
-    monkeypatch.setattr("skpmtl.output_perturbation.bounds.clip_rows", lambda *args: None)
+    bounds = "skpmtl.reproduction.output_perturbation.bounds"
+    monkeypatch.setattr(f"{bounds}.clip_rows", lambda *args: None)
     result = audit(est, *data, n_draws=60, random_state=1)
     assert not result.passed
     assert any("Sensitivity" in text for text in result.failures)

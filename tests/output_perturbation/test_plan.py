@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from skpmtl import DPAggregation, DPAggregationClassifier, DPRelationship
 from skpmtl.exchange import Population
 from skpmtl.exchange.plan import NoiseParties
-from skpmtl.output_perturbation.plan import AggregationPlan, RelationshipPlan
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.accounting import group_privacy, pure_epsilon, record_budget
+from skpmtl.reproduction import DPAggregation, DPAggregationClassifier, DPRelationship
+from skpmtl.reproduction.output_perturbation.plan import AggregationPlan, RelationshipPlan
 
 REACH = {"replace-one": 2.0, "zero-out": 1.0}
 BOUNDS = {"max_row_norm": 1.0, "max_target": 2.0, "lam": 0.5}

@@ -7,20 +7,12 @@ import sys
 import numpy as np
 import pytest
 
-from skpmtl import (
-    DPAggregation,
-    DPMetaInit,
-    DPRelationship,
-    MPMTLGroupSparse,
-    MPMTLLowRank,
-    PrivateMeanRegMTL,
-    PrivateMTL,
-    PublishedMeanRegMTL,
-)
+from skpmtl import DPMetaInit, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.engine.plan import StructurePlan
 from skpmtl.meta.tasks import MetaTaskSide
 from skpmtl.privacy import audit, mechanisms
 from skpmtl.privacy.rng import SeededSource, SystemSource
+from skpmtl.reproduction import DPAggregation, DPRelationship, PublishedMeanRegMTL
 from skpmtl.rounds.plan import BlockGaussian
 from tests.helpers.cases import CHANGED, N_ROWS, TASKS, long_data, replaced
 

@@ -14,9 +14,10 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.model_selection import KFold
 
-import skpmtl
 from skpmtl._runtime import compat, constraints
 from skpmtl._runtime.public import Public
+
+from ..helpers.public import NAMES, public
 
 HIDE = """
 import builtins
@@ -101,8 +102,8 @@ VALUES = [
 
 def declared():
     """Constraints of all estimators and of all that is written, as pairs (name, constraint)."""
-    for name in skpmtl.__all__:
-        rules = getattr(getattr(skpmtl, name), "_parameter_constraints", {})
+    for name in NAMES:
+        rules = getattr(public(name), "_parameter_constraints", {})
         for parameter, rule in rules.items():
             for item in [] if rule == "no_validation" else rule:
                 yield f"{name}.{parameter}", item

@@ -14,36 +14,38 @@ from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, Randomize
 from sklearn.pipeline import make_pipeline
 
 from skpmtl import (
-    PPSGD,
-    DPAggregation,
-    DPAggregationClassifier,
     DPMetaInit,
     DPMetaInitClassifier,
-    DPRelationship,
-    DPRelationshipClassifier,
-    LocalOnly,
-    LocalOnlyClassifier,
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
-    PPSGDClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
-    PublishedMeanRegMTL,
-    PublishedMPMTLGroupSparse,
-    PublishedMPMTLLowRank,
     TaskImputer,
     TaskScaler,
 )
 from skpmtl.model_selection import TaskStratifiedKFold
 from skpmtl.privacy import compose, gdp_epsilon, gdp_mu, grid_search_cost, optimal_pure_epsilon
 from skpmtl.privacy.report import PrivacyLeakWarning
+from skpmtl.reproduction import (
+    PPSGD,
+    DPAggregation,
+    DPAggregationClassifier,
+    DPRelationship,
+    DPRelationshipClassifier,
+    LocalOnly,
+    LocalOnlyClassifier,
+    PPSGDClassifier,
+    PrivateFedAvg,
+    PrivateFedAvgClassifier,
+    PrivateFedProx,
+    PrivateFedProxClassifier,
+    PublishedMeanRegMTL,
+    PublishedMPMTLGroupSparse,
+    PublishedMPMTLLowRank,
+)
 
 M, N, D = 6, 8, 3
 TASKS = range(M)

@@ -26,8 +26,6 @@ from skpmtl import (
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateSearch,
-    PublishedMeanRegMTL,
-    PublishedMPMTLLowRank,
     TaskStratifiedKFold,
     load_billboard,
     save_billboard,
@@ -42,6 +40,7 @@ from skpmtl.privacy import (
     grid_search_cost,
     selection_mu,
 )
+from skpmtl.reproduction import PublishedMeanRegMTL, PublishedMPMTLLowRank
 from skpmtl.search.rows import SplitRows
 from skpmtl.tables.table import TaskTable
 

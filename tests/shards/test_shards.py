@@ -15,17 +15,16 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
 from skpmtl import (
-    PPSGD,
     DPMetaInit,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PerTask,
     PrivacyLeakWarning,
     PrivateMeanRegMTLClassifier,
-    PublishedMeanRegMTL,
 )
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import run
+from skpmtl.reproduction import PPSGD, PublishedMeanRegMTL
 from skpmtl.shards import fit as shards
 from skpmtl.shards import load_models
 from skpmtl.shards.fit import Shard, fit_shards

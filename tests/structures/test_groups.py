@@ -17,8 +17,6 @@ from sklearn.metrics import log_loss, mean_poisson_deviance
 from skpmtl import (
     ClusteredMTL,
     ClusteredMTLClassifier,
-    LocalOnly,
-    LocalOnlyClassifier,
     PrivateMTL,
     PrivateMTLClassifier,
     load_billboard,
@@ -45,6 +43,7 @@ from skpmtl.exchange.wire import pack, unpack
 from skpmtl.local.laplace import Expansion
 from skpmtl.local.prior import SNR, LocalModels, even_root
 from skpmtl.privacy.audit import audit
+from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier
 from skpmtl.tables.datafits import LOGISTIC, POISSON
 from skpmtl.tables.table import TaskTable
 from tests.helpers.sites import Sites

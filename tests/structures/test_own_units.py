@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import (
-    LocalOnly,
     PrivateMeanRegMTL,
     PrivateMTL,
     PrivateMTLClassifier,
@@ -15,6 +14,7 @@ from skpmtl import (
 from skpmtl.engine.billboard import Structure
 from skpmtl.engine.curator import _size
 from skpmtl.engine.evidence import Evidence
+from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import TaskTable
 from tests.helpers.data import rows_of
 from tests.helpers.sites import Sites

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-import skpmtl
+from benchmarks.names import public
 
 from .tables import cpu_seconds, generated
 
@@ -20,7 +20,7 @@ def _fitted(name):
     given = {"epsilon": 1.0, "tasks": np.arange(TASKS), "random_state": 0}
     if name.endswith("Classifier"):
         given["classes"], y = [0, 1], (y > 0).astype(int)
-    return getattr(skpmtl, name)(**given).fit(X, y, task=task), X, y, task
+    return public(name)(**given).fit(X, y, task=task), X, y, task
 
 
 class Calls:

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-import skpmtl
+from benchmarks.names import public
 
 from .tables import cpu_seconds, generated, largest_alpha, school, shared_rows
 
@@ -35,7 +35,7 @@ class _Fit:
     def exact(self, penalty, X, y, task, share=0.1, kind=""):
         warnings.simplefilter("ignore")
         alpha = share * largest_alpha(X, y, task, penalty)
-        self.model = getattr(skpmtl, EXACT[penalty] + kind)(alpha, epsilon=None)
+        self.model = public(EXACT[penalty] + kind)(alpha, epsilon=None)
         self.given = (X, y) if task is None else (X, y, task)
 
     def private(self, name, size, **given):
@@ -44,7 +44,7 @@ class _Fit:
         given.update(epsilon=1.0, tasks=np.arange(task[-1] + 1), random_state=0)
         if name.endswith("Classifier"):
             given["classes"], y = [0, 1], (y > 0).astype(int)
-        self.model = getattr(skpmtl, name)(**given)
+        self.model = public(name)(**given)
         self.given = X, y, task
 
     def time_fit(self, *_):

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-import skpmtl
+from benchmarks.names import public
 
 from .tables import cpu_seconds, generated
 
@@ -109,7 +109,7 @@ def _calls(fit):
         settings["classes"], y = [0, 1], (y > 0).astype(int)
     if settings["epsilon"] is not None:
         settings["random_state"] = 0
-    model = getattr(skpmtl, fit)(**settings)
+    model = public(fit)(**settings)
     calls, changed = {}, []
     for module in [module for name, module in sys.modules.items() if name.startswith("skpmtl.")]:
         for key, value in () if module.__name__.startswith(ROOM) else [*vars(module).items()]:

@@ -14,6 +14,7 @@ from scipy import sparse
 from sklearn.linear_model import Ridge
 
 import skpmtl
+from benchmarks.names import public
 
 from .tables import cpu_seconds, generated, shared_rows
 
@@ -120,9 +121,9 @@ def table(kind):
 def _estimator(name, settings, kind):
     given = {**settings}
     if name.endswith("CV"):
-        return getattr(skpmtl, name)(**given)
+        return public(name)(**given)
     if name.startswith("FedMTL"):
-        return getattr(skpmtl, name)(**given, random_state=0)
+        return public(name)(**given, random_state=0)
     given.setdefault("epsilon", None if name.startswith("LocalOnly") else 3.0)
     if name.startswith("DP") and given["epsilon"] and not name.startswith("DPMeta"):
         given.update(BOUNDS, **({} if name.endswith("Classifier") else {"max_target": 64.0}))
@@ -132,7 +133,7 @@ def _estimator(name, settings, kind):
             given["tasks"] = NAMES
         if name.endswith("Classifier"):
             given["classes"] = range(3 if kind == "three classes" else 2)
-    return getattr(skpmtl, name)(**given)
+    return public(name)(**given)
 
 
 def _label(name, settings, kind="numbers"):
@@ -193,7 +194,7 @@ def _with_task(gaps=False):
 
 
 def _transform(name, gaps=False):
-    return partial(getattr(skpmtl, name)(task_feature=-1).fit_transform, _with_task(gaps))
+    return partial(public(name)(task_feature=-1).fit_transform, _with_task(gaps))
 
 
 def _path(penalty):

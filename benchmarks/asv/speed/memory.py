@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-import skpmtl
+from benchmarks.names import public
 
 TASKS, ROWS, FEATURES = 4000, 40, 50
 
@@ -19,7 +19,7 @@ class Memory:
         rng = np.random.default_rng(0)  # no arrays but those that the fit gets
         self.X = rng.standard_normal((TASKS * ROWS, FEATURES))
         self.y, self.task = rng.standard_normal(len(self.X)), np.repeat(np.arange(TASKS), ROWS)
-        self.model = getattr(skpmtl, name)(epsilon=1.0, tasks=np.arange(TASKS), random_state=0)
+        self.model = public(name)(epsilon=1.0, tasks=np.arange(TASKS), random_state=0)
 
     def peakmem_fit(self, name):
         self.model.fit(self.X, self.y, task=self.task)

@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from .._runtime.stack import users_line
-from .._runtime.threads import single_blas_thread
-from ..privacy.report import exact_report
+from ..._runtime.stack import users_line
+from ..._runtime.threads import single_blas_thread
+from ...privacy.report import exact_report
 from .billboard import AggregationBillboard
 from .relationship import smooth
 from .tasks import coefficients

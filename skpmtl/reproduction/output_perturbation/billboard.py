@@ -6,9 +6,9 @@ from numbers import Real
 import numpy as np
 from scipy import sparse
 
-from .._runtime.compat import Interval
-from ..exchange.billboard import Billboard
-from ..local.prior import LocalModels
+from ..._runtime.compat import Interval
+from ...exchange.billboard import Billboard
+from ...local.prior import LocalModels
 from .relationship import prior_root, root_of_trace_one
 from .tasks import coefficients
 

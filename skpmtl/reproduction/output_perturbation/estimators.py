@@ -8,11 +8,11 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from .._docstrings import fill_docstring
-from .._runtime.compat import Interval, StrOptions
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
-from ..exchange.protocol import QuerySpec
-from ..privacy.report import exact_report
+from ..._docstrings import fill_docstring
+from ..._runtime.compat import Interval, StrOptions
+from ...base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ...exchange.protocol import QuerySpec
+from ...privacy.report import exact_report
 from . import exact
 from .billboard import AggregationBillboard, RelationshipBillboard
 from .curator import release_average, release_rounds
@@ -263,7 +263,7 @@ _AGGREGATION = """{summary}
 
     Examples
     --------
-    >>> from skpmtl import {name}
+    >>> from skpmtl.reproduction import {name}
     >>> from skpmtl.datasets import make_low_rank_tasks
     >>> X, y, task = make_low_rank_tasks(n_tasks=50, n_samples=20, n_features=3, random_state=0)
     >>> est = {name}(group="direct", max_row_norm=1, {bound}tasks=range(50))
@@ -501,7 +501,7 @@ _RELATIONSHIP = """{summary}
 
     Examples
     --------
-    >>> from skpmtl import {name}
+    >>> from skpmtl.reproduction import {name}
     >>> from skpmtl.datasets import make_low_rank_tasks
     >>> X, y, task = make_low_rank_tasks(n_tasks=20, n_samples=20, n_features=3, random_state=0)
     >>> exact = {name}(lam=0.1, alpha=0.01, epsilon=None).fit(X, {y}, task=task)

@@ -6,9 +6,9 @@ for all, (width,), or one for each of them, (n_tasks, width).
 
 import numpy as np
 
-from .._runtime.threads import single_blas_thread
-from ..exchange.protocol import Query
-from ..privacy.mechanisms import clip_rows
+from ..._runtime.threads import single_blas_thread
+from ...exchange.protocol import Query
+from ...privacy.mechanisms import clip_rows
 from .bounds import bounded
 from .relationship import smooth
 

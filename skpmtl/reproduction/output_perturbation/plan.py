@@ -6,11 +6,11 @@ public bounds and numbers of rows.
 
 import numpy as np
 
-from ..exchange.plan import Plan, check_gaussian
-from ..privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
-from ..privacy.mechanisms import VectorGamma, VectorGaussian, mean_sensitivity
-from ..privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR
-from ..tables.ids import listed
+from ...exchange.plan import Plan, check_gaussian
+from ...privacy.accounting import check_budget, gdp_epsilon, gdp_mu, pure_epsilons, record_budget
+from ...privacy.mechanisms import VectorGamma, VectorGaussian, mean_sensitivity
+from ...privacy.report import ALWAYS, PUBLIC_LISTS, TRUSTED_CURATOR
+from ...tables.ids import listed
 from .bounds import Bounds, Reach
 
 # Newton steps end within this fraction of a record's influence L / (n lam) of the minimiser, and

@@ -4,20 +4,20 @@ Model of task k around a public centre v_k, with Z the clipped rows (and a const
 
     w_k = argmin  1/n_k sum_i loss(z_i'w, y_i) + lam / 2 ||w - v_k||^2.
 
-How far a record moves it is in `skpmtl.output_perturbation.bounds`. Weights w_i in [0, 1] multiply
-the losses. Where numbers of rows are public (records, or groups of them, are protected) n_k is that
-number, whatever the weights are: a record then moves the gradient no further than without them.
-Elsewhere the sum of losses is divided by that of the weights.
+How far a record moves it is in ``bounds.py``. Weights w_i in [0, 1] multiply the losses. Where
+numbers of rows are public (records, or groups of them, are protected) n_k is that number,
+whatever the weights are: a record then moves the gradient no further than without them. Elsewhere
+the sum of losses is divided by that of the weights.
 """
 
 import numpy as np
 
-from .._runtime.threads import single_blas_thread
-from ..exchange.protocol import TaskSide
-from ..local.grams import grams, row_blocks
-from ..solvers.losses import LogisticLoss, SquaredLoss
-from ..tables.ids import listed
-from ..tables.table import TaskTable
+from ..._runtime.threads import single_blas_thread
+from ...exchange.protocol import TaskSide
+from ...local.grams import grams, row_blocks
+from ...solvers.losses import LogisticLoss, SquaredLoss
+from ...tables.ids import listed
+from ...tables.table import TaskTable
 from .bounds import bounded
 
 _STEPS, _HALVINGS = 200, 40

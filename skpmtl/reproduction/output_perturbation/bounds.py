@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, wrightomega
 
-from ..privacy.mechanisms import clip_rows
+from ...privacy.mechanisms import clip_rows
 
 
 class Bounds:
