@@ -14,13 +14,12 @@ import numpy as np
 
 from .._version import __version__
 from ..exchange.wire import unpack
-from . import records, secure_sum
+from . import records
 from ._flower import ClientApp, Message, flower_version
 from .refusals import Lacking, Refusal
 from .secret_shares import ShareServer
 from .signing import check_signature
 from .site_config import SiteConfig
-from .site_noise import grid_of
 
 logger = logging.getLogger("skpmtl")
 app = ClientApp()
@@ -90,9 +89,6 @@ def enrol(site, settings, arrays):
     reply = {"versions": versions}
     if isinstance(site, ShareServer):
         return {**reply, "server": site.name}, {}
-    if site.study.secure_sum is not None:
-        number, nodes = site.opened
-        reply["opened"] = [number, *nodes]
     return {**reply, "tasks": site.table.tasks.tolist()}, {}
 
 
@@ -100,8 +96,6 @@ def enrol(site, settings, arrays):
 @_answered
 def answer(site, settings, arrays):
     """Bounded contributions of its tasks to one query."""
-    if site.study.secure_sum is not None:
-        raise Refusal("the study has secure sums")
     if site.study.servers is not None:
         raise Refusal("the study has servers")
     positions = np.array(settings["positions"], dtype=np.int64)
@@ -112,7 +106,7 @@ def answer(site, settings, arrays):
 def _compared(site, settings, arrays, positions):
     """A query of the curator, which the site makes from the releases, too, if there are any.
 
-    -> arguments of ``Site.answer`` and ``Site.total``
+    -> arguments of ``Site.answer``
     """
     number, statistic, run = (settings[name] for name in ("number", "statistic", "run"))
     sent, transcript = unpack(settings["public"], arrays), None
@@ -164,46 +158,6 @@ def total(site, settings, arrays):
     """Of a server: the sum of its shares, with its noise."""
     found = site.total(*_sealed(site, settings, arrays))
     return {"number": settings["number"]}, found
-
-
-def _guarded(mod):
-    """Flower sends the text of an error; this one sends that of a refusal only, which is public."""
-
-    def guarded(message, context, call_next):
-        try:
-            return mod(message, context, call_next)
-        except Refusal as refusal:
-            logger.error("Secure sum refused: %s", refusal)
-            raise
-        except Exception:
-            logger.exception("No part in a secure sum")
-            raise RuntimeError("no answer") from None
-
-    return guarded
-
-
-def _remembered(context, digest):
-    return SiteConfig.of(context.node_config["site"]).site(digest)[0]
-
-
-@app.train(mods=[_guarded(secure_sum.protocol(_remembered))])
-def add(message, context):
-    """The sum of the contributions of its tasks, to be masked before it leaves."""
-    settings, arrays = records.read(message.content)
-    site, _ = _site(context, settings, arrays)
-    number, run = settings["number"], settings["run"]
-    pick = arrays.pop("pick", None)
-    if site.study.noise_sites is None:
-        query = _, statistic, public, *_ = _compared(site, settings, arrays, pick)
-        secure_sum.check_protocol(context, site.study.sum_range(statistic, public))
-        total = site.total(*query)
-    else:
-        transcript = _transcript(site, settings, arrays)
-        grid = grid_of(site.study, transcript.query(number))
-        secure_sum.check_protocol(context, grid.range, grid.least, grid.sites)
-        total = site.noisy_total(transcript, number, grid)
-    secure_sum.remember(context, settings["study"], number, run)
-    return Message(secure_sum.write_sum(total), reply_to=message)
 
 
 @app.evaluate()

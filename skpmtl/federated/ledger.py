@@ -1,10 +1,10 @@
 """The books of a site: an append-only ledger of its answers.
 
-One line of JSON for each answer, and for each masked sum that was opened, with the SHA-256 of the
-line before, so that no line can be changed or left out unnoticed but the last ones; and those are
-in the states of the studies. The state of a study, with the line in it, is written first, then the
-ledger, then the message is sent: a process that is killed in between leaves a state that the
-ledger is completed from, and never an answer that is not in the books.
+One line of JSON for each answer, with the SHA-256 of the line before, so that no line can be
+changed or left out unnoticed but the last ones; and those are in the states of the studies. The
+state of a study, with the line in it, is written first, then the ledger, then the message is sent:
+a process that is killed in between leaves a state that the ledger is completed from, and never an
+answer that is not in the books.
 
 All of it may have been put back from a backup. So every message carries a `Mark`, how many lines
 the study has and the code of the last one; the curator stores it, and sends it with its next
@@ -229,14 +229,10 @@ class Account:
         """Write the state after an answer and a line of the ledger, before anything is sent."""
         kept.update(number=np.array(number), run=np.array(run))
         kept["walk"] = np.array("" if transcript is None else transcript.codes[number])
-        return self._write(kept, number, statistic=statistic, **entry)
-
-    def _write(self, kept, number, **entry):
-        """Write the state and a line of the ledger. -> state"""
         est = self.study.build()
         entry = {
             "study": self.study.name, "digest": self.study.digest, "curator": self.curator,
-            "run": str(kept["run"]), "question": number, **entry,
+            "run": run, "question": number, "statistic": statistic, **entry,
             "epsilon": float(est.epsilon), "delta": getattr(est, "delta", None),
         }  # fmt: skip
 

@@ -35,11 +35,11 @@ class PollingGrid:
         else:
             self.bells.replies.wait(self._heard, seconds)
 
-    def exchange(self, messages, timeout, again=False):
+    def exchange(self, messages, timeout):
         """Replies in the order of the messages; None where there is none within `timeout` seconds.
 
-        `again`: send a message once more after a third of the time, and after two: it may have been
-        lost on the way. Only for messages that get the same answer each time.
+        A message is sent once more after a third of the time, and after two: it may have been lost
+        on the way. Only for messages that get the same answer each time.
         """
         messages = list(messages)
         replies = [None] * len(messages)
@@ -47,7 +47,7 @@ class PollingGrid:
         waiting, tries = {}, 0
         while any(reply is None for reply in replies):
             now = time.monotonic() - start
-            due = again and tries < _TRIES and timeout * tries / _TRIES <= now < timeout
+            due = tries < _TRIES and timeout * tries / _TRIES <= now < timeout
             if tries == 0 or due:  # Flower refuses a message whose time is over
                 left = [i for i, reply in enumerate(replies) if reply is None]
                 if tries:
@@ -59,28 +59,21 @@ class PollingGrid:
                 tries += 1
             for reply in self._pull(list(waiting)):
                 place = waiting.pop(reply.metadata.reply_to_message_id, None)
-                if place is None or again and reply.has_error():  # its node is away just now
+                if place is None or reply.has_error():  # its node is away just now
                     continue
                 replies[place] = reply if replies[place] is None else replies[place]
-            if now >= timeout or not (waiting or again):
+            if now >= timeout:
                 break
             if any(reply is None for reply in replies):
                 pause = _RARE if self.bells else min(max(_POLL, now / 10), _LATE)
-                step = tries if again and tries < _TRIES else _TRIES  # what has to be done next
-                self.rest(min(pause, max(timeout * step / _TRIES - now, _POLL)))
+                self.rest(min(pause, max(timeout * tries / _TRIES - now, _POLL)))
         for i, message in enumerate(messages):
             node, reply = message.metadata.dst_node_id, replies[i]
             if reply is None:
                 self.silent[node] = f"no reply in {timeout:g} s"
-            elif reply.has_error():
-                self.silent[node] = str(reply.error.reason)[:500]
             elif self.accept is not None and not self.accept(node, reply.content):
                 self.silent[node], replies[i] = "its reply must not be used", None
         return replies
-
-    def send_and_receive(self, messages, *, timeout=None):
-        """As of a grid of Flower; `timeout` is needed."""
-        return [reply for reply in self.exchange(messages, timeout) if reply is not None]
 
     def push(self, messages):
         """Send messages without waiting. -> {number: node}"""

@@ -129,12 +129,6 @@ def make_kit(studies, sites, address, folder, task="task", target="y", cap=None)
             raise ValueError(f'The name {name!r} of a site must be of letters, digits, "-", "_".')
     if len(set(sites)) < len(sites):
         raise ValueError(f"Sites of one name: {sites}.")
-    for study in loaded:
-        if study.noise_sites is not None and study.noise_sites[0] != len(sites):
-            raise ValueError(
-                f"noise_sites={study.noise_sites!r} of the study {study.name} is for "
-                f"{study.noise_sites[0]} sites, and here are {len(sites)}."
-            )
     host, port = _split(address)
     epsilon = sum(float(study.build().epsilon) for study in loaded)
     if cap is not None and epsilon > cap * (1 + 1e-12):

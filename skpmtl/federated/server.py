@@ -21,7 +21,7 @@ from .._runtime.stack import users_line
 from .._version import __version__
 from ..exchange.files import save_billboard
 from ..exchange.journal import Journal, write_file
-from ..exchange.plan import ONE_PROCESS, NoiseParties
+from ..exchange.plan import ONE_PROCESS
 from ..exchange.protocol import run
 from ..exchange.wire import pack
 from ..tables.ids import listed
@@ -33,9 +33,7 @@ from .marks import Marks
 from .polling import PollingGrid
 from .runlog import RunLog, Spent, line, may_pass, missing, questions, read_log
 from .secret_shares import longest, opened
-from .secure_sum import SecureSums
 from .signing import read_key, signed
-from .site_noise import grid_of
 from .study import Study
 from .transcript import recorded
 
@@ -70,22 +68,21 @@ def main(grid, context):
     nodes = {int(node): name for node, name in json.loads(Path(path).read_text())} if path else {}
     bells = Bells(config["bells"]) if config.get("bells") else None
     study = Study.load(config["study"])
-    print(curate(grid, study, config["folder"], context, key, nodes, bells).report)
+    print(curate(grid, study, config["folder"], key, nodes, bells).report)
 
 
-def curate(grid, study, folder, context=None, key=None, nodes=None, bells=None):
+def curate(grid, study, folder, key=None, nodes=None, bells=None):
     """Run a study, or go on with one that was cut off. -> billboard
 
-    `grid` is that of the ServerApp and `context` its flwr.app.Context, for secure sums; `folder` is
-    the curator's. `key` signs the queries, `nodes` has the names of the expected sites by node, and
-    `bells` ring when there are replies.
+    `grid` is that of the ServerApp; `folder` is the curator's. `key` signs the queries, `nodes` has
+    the names of the expected sites by node, and `bells` ring when there are replies.
     """
     folder = private_folder(Path(folder))
     log = RunLog(folder)
     with Journal(folder / "journal", {"study": study.text}) as journal:
         log.write("start", study=study.name, digest=study.digest, skpmtl=__version__)
         try:
-            billboard = _curate(grid, study, folder, context, journal, log, key, nodes, bells)
+            billboard = _curate(grid, study, folder, journal, log, key, nodes, bells)
         except Exception as error:  # whoever ends the process may start it again
             text = f"{type(error).__name__}: {error}"[:500]
             log.write("end", error=text, passes=may_pass(error))
@@ -94,12 +91,11 @@ def curate(grid, study, folder, context=None, key=None, nodes=None, bells=None):
     return billboard
 
 
-def _curate(grid, study, folder, context, journal, log, key, nodes, bells):
+def _curate(grid, study, folder, journal, log, key, nodes, bells):
     est = study.build()
     source = est._source()
-    servers = ServedSites if study.servers is not None else Sites
-    kind = NoisySites if study.noise_sites is not None else servers
-    sites = kind(PollingGrid(grid, bells), study, journal, context, log, key, nodes)
+    kind = ServedSites if study.servers is not None else Sites
+    sites = kind(PollingGrid(grid, bells), study, journal, log, key, nodes)
     sites.enrol()
     curator = est._curator(sites.population, source)
     if sites.informs:
@@ -131,34 +127,9 @@ def describe(billboard, study, events=(), n_questions=0):
         notes["servers"] = notes["servers"].replace(ONE_PROCESS, "")
     elif transport is not None:
         text = f"Flower; {transport}"
-        if study.secure_sum is not None:
-            text += (
-                "; with secure aggregation (SecAgg+), by which a curator that follows the "
-                "protocol sees sums over the sites that take part in a round only"
-            )
-    elif study.noise_sites is not None:
-        parties = NoiseParties(*study.noise_sites)
-        text = (
-            f"Flower with secure aggregation (SecAgg+), noise of {parties.count} sites of which "
-            f"that of {parties.honest} suffices: nobody adds noise but the sites, and a curator "
-            "that does not replace the keys of the sites, which pass through it, sees one sum for "
-            f"each query, over {parties.least} sites or more, with the noise of all of them; "
-            "sites bound what their tasks add, and are trusted to do so: one that does not voids "
-            "the guarantee of its own tasks only"
-        )
-        notes["servers"] = notes["servers"].replace(ONE_PROCESS, "")
-    elif study.secure_sum is not None:
-        least = min(map(study.room, (q.total for q in study.questions.values())))
-        text = (
-            "Flower with secure aggregation (SecAgg+): a curator that follows the protocol sees "
-            "only sums over the sites that take part in a round, more than half of them; sites "
-            f"bound what their tasks add, times {least:.9g} or more, so that the "
-            "rounding of the sums stays within the bound, and are trusted to do so: one that does "
-            "not voids the guarantee of all tasks"
-        )
     else:
         text = (
-            "Flower without secure aggregation, trusted curator: it sees the clipped contribution "
+            "Flower, trusted curator: it sees the clipped contribution "
             "of every single task, from which, over the rounds, personal models can be rebuilt; "
             "so can whoever runs or reads the SuperLink"
         )
@@ -196,15 +167,14 @@ class Sites:
     asked, and waited for, again before it shows itself.
 
     Sites that have to compare queries with what was released before (`.schedule`), or to make them
-    (`InformedSites`), are each sent what is new since their last answer; one that was started again
+    (`ServedSites`), are each sent what is new since their last answer; one that was started again
     lacks the rest, and says so, and is sent all of it.
     """
 
-    def __init__(self, grid, study, journal, context, log, key=None, nodes=None):
+    def __init__(self, grid, study, journal, log, key=None, nodes=None):
         self.grid, self.study, self.journal = grid, study, journal
         grid.accept = self._accept
         self.log, self.key = log, key
-        self.secure_sums = SecureSums(grid, context, study.timeout, key)
         self.expected = dict(nodes or {})  # names by node, as the keys of the sites have them
         self.population = study.population()
         self.questions = study.questions
@@ -219,7 +189,6 @@ class Sites:
         self.informs = self._informs()  # whether sites are sent what was released
         self.replies = []  # all that was released and drawn, as `recorded` keeps it
         self.delivered = {}  # how many of them a node has, as far as is known
-        self.opened = {}  # of nodes: the last query whose sum was opened there, over which ones
         self._bytes = [0, 0]  # sent and received for the present query
         self._knocks, self._knocked = {}, {}  # number of a message: node, time; node: last time
         self._pauses = {}  # seconds until a node that refused is tried again
@@ -251,8 +220,7 @@ class Sites:
     def enrol(self):
         """Wait until every task is held by one site, or the time is over.
 
-        Raises ValueError when two sites name the same task, or one a task that is not in the study,
-        or more tasks than the study's `secure_sum`.
+        Raises ValueError when two sites name the same task, or one a task that is not in the study.
         """
         end = time.monotonic() + self.study.enrolment
         while True:
@@ -327,9 +295,6 @@ class Sites:
             if self._is_server(node, settings):
                 return
             tasks = list(settings["tasks"])
-            if self.study.secure_sum is not None:
-                number, *nodes = settings["opened"]
-                self.opened[node] = number, frozenset(nodes)
         except Exception as error:
             self._trouble(node, f"it did not say which tasks it has: {error}")
             self._try_later(node)
@@ -357,23 +322,22 @@ class Sites:
     def _accept(self, node, content):
         """Whether the books of a node go as far as they did; their mark is remembered."""
         name = self._name(node)
-        for record in content.config_records.values():
-            if "mark" not in record:
-                continue
-            try:
-                if self.marks.take(name, record["mark"]):
-                    continue
-                lines, seen = json.loads(record["mark"])[0], self.marks.of(name)[0]
-                why = (
-                    f"its books end at line {lines} of this study, and ended at line {seen} "
-                    "before: older books were restored, or books were removed. It is not queried, "
-                    "because it would answer a second time. Restore the newer books"
-                )
-            except (ValueError, TypeError):
-                why = "it sent no mark of its books, and is not queried"
-            self._trouble(node, why)
-            return False
-        return True
+        mark = content.config_records.get("settings", {}).get("mark")
+        if mark is None:
+            return True
+        try:
+            if self.marks.take(name, mark):
+                return True
+            lines, seen = json.loads(mark)[0], self.marks.of(name)[0]
+            why = (
+                f"its books end at line {lines} of this study, and ended at line {seen} "
+                "before: older books were restored, or books were removed. It is not queried, "
+                "because it would answer a second time. Restore the newer books"
+            )
+        except (ValueError, TypeError):
+            why = "it sent no mark of its books, and is not queried"
+        self._trouble(node, why)
+        return False
 
     def _is_server(self, node, settings):
         """Whether a node has no tasks, but is one of the servers of the study."""
@@ -393,12 +357,6 @@ class Sites:
         if (positions < 0).any() or len(set(names)) < len(names):
             raise ValueError(
                 f"Site {self._name(node)} names tasks that the study does not have, or twice."
-            )
-        most = self.study.secure_sum
-        if most is not None and len(names) > most:
-            raise ValueError(
-                f"Site {self._name(node)} has {len(names)} tasks, more than secure_sum={most}, the "
-                "most that one site may have. Make a study with a larger secure_sum."
             )
         holders = self.node_of[positions]
         taken = positions[~np.isin(holders, np.array([0, node, *lost], dtype=np.uint64))]
@@ -461,9 +419,6 @@ class Sites:
 
     def _gather(self, query, nodes):
         """-> {name: sum}, event fields"""
-        return (self._secure_sum if self.study.secure_sum else self._sum)(query, nodes)
-
-    def _sum(self, query, nodes):
         m = self.population.n_tasks
         asked = np.arange(m) if query.pick is None else np.asarray(query.pick)
         place = {node: np.flatnonzero(self.node_of[asked] == node) for node in nodes}
@@ -525,69 +480,6 @@ class Sites:
         self._bytes = [0, 0]
         logger.log(logging.WARNING if fields["zeroed"] else logging.INFO, line(event))
 
-    def _secure_sum(self, query, nodes):
-        """The same where only the sum over the sites can be read; they have clipped it."""
-        nodes = self._openable(nodes, 3)
-        settings, arrays = self._query(query, self._common(nodes))
-        if query.pick is not None:
-            arrays = {**arrays, "pick": query.pick}
-        (name,) = query.mechanisms
-        vector, fields = self._masked(
-            query, nodes, arrays, settings, self.study.sum_range(query.statistic, query.public)
-        )
-        self._delivered_to(fields["answered"])
-        total = self.questions[query.statistic].total
-        return {name: vector if total.whole is None else total.whole(vector)}, fields
-
-    def _openable(self, nodes, least):
-        """Those of the nodes over whom the sum can be opened that is asked for next.
-
-        Where one of them has opened it already, before this process was started or in a try that
-        was cut off, it is opened over the same sites, or not at all.
-        """
-        found = [self.opened[node] for node in nodes if node in self.opened]
-        found = [mine for number, mine in found if number == self.journal.place]
-        if found:
-            pinned = max(found, key=found.count)
-            away = sorted(map(self._name, pinned.difference(nodes)))
-            if away:
-                raise NoAnswer(
-                    f"The sum of query {self.journal.place} was to be opened over "
-                    f"{len(pinned)} sites, and over others it must not be: {listed(away)} have to "
-                    "be back."
-                )
-            return sorted(pinned)
-        if not least <= len(nodes) <= 1000:
-            raise NoAnswer(
-                f"Secure sums need {least} to 1000 sites here, not {len(nodes)}. {self._reasons()}"
-            )
-        return nodes
-
-    def _masked(self, query, nodes, arrays, settings, sum_range, least=0):
-        """The sum over the nodes as one vector, and event fields."""
-        least = max(least, min(self.study.least[0], len(nodes)))
-        total = self.questions[query.statistic].total
-        self.grid.silent = {}
-        vector, answered = self.secure_sums.sum(
-            arrays, {n: self._settings(n, settings) for n in nodes}, sum_range, least
-        )
-        self.marks.save()
-        lost = [f"{self._name(n)}: {why}" for n, why in sorted(self.grid.silent.items())]
-        for node, why in sorted(self.grid.silent.items()):
-            self._trouble(node, f"lost in the secure sum of query {self.journal.place}: {why}")
-        self._lose(self.grid.silent)
-        if vector is None or vector.size != total.size:
-            self._lose(nodes)  # also those who took part: they say anew what they have opened
-            raise NoAnswer(
-                f"Too few sites took part in the secure sum of query {self.journal.place} "
-                f"({'; '.join(lost)}). Start the curator again when they are back: it goes on "
-                "from its journal."
-            )
-        holders = self.node_of if query.pick is None else self.node_of[query.pick]
-        got, m = int(np.isin(holders, answered).sum()), len(holders)
-        fields = {"asked": nodes, "answered": answered, "tasks": m, "missing": m - got, "zeroed": 0}
-        return vector.ravel(), fields
-
     def publish(self, billboard):
         """Send the billboard to all sites; those that are silent have the time of the enrolment."""
         text, arrays = pack(billboard)
@@ -597,7 +489,7 @@ class Sites:
             self._listen(min(_GRACE, self.study.timeout / 10))
             nodes = left - self.silent
             content = {n: self._write(n, arrays, public=text) for n in nodes}
-            for node, reply in self._send(content, MessageType.EVALUATE, again=True).items():
+            for node, reply in self._send(content, MessageType.EVALUATE).items():
                 left.discard(node)
                 try:
                     self._answered(node, records.read(reply, {})[0])
@@ -660,20 +552,14 @@ class Sites:
                     asked[first] = self._query(query, first)
                 known, new = asked[first]
                 content[node] = self._write(node, {**new, **arrays}, **known, **settings)
-            found |= self._send(content, f"{MessageType.TRAIN}.{kind}", again=True)
+            found |= self._send(content, f"{MessageType.TRAIN}.{kind}")
             left = {n: one for n, one in left.items() if _lacks(found.get(n))}
-            self._delivered_to(found.keys() & content.keys() - left.keys())
+            informed = found.keys() & content.keys() - left.keys()
+            self.delivered.update(dict.fromkeys(informed, len(self.replies)))
             self.delivered.update(dict.fromkeys(left, 0))
             if not left:
                 break
         return found
-
-    def _common(self, nodes):
-        """How many of the replies all of the nodes have."""
-        return min((self.delivered.get(node, 0) for node in nodes), default=0)
-
-    def _delivered_to(self, nodes):
-        self.delivered.update(dict.fromkeys(nodes, len(self.replies)))
 
     # ----------------------------------------------------------------------- messages
     def _settings(self, node, settings):
@@ -694,15 +580,15 @@ class Sites:
             for node, records_ in content.items()
         ]
 
-    def _send(self, content, kind, again=False):
+    def _send(self, content, kind):
         """Messages {node: content} and their replies within the time. -> {node: content}
 
         Nodes that send none are silent.
         """
-        found = self.grid.exchange(self._messages(content, kind), self.study.timeout, again)
+        found = self.grid.exchange(self._messages(content, kind), self.study.timeout)
         self.marks.save()
         replies = dict(zip(content, found, strict=True))
-        lost = [node for node, reply in replies.items() if reply is None or reply.has_error()]
+        lost = [node for node, reply in replies.items() if reply is None]
         if lost:
             online = set(self.grid.grid.get_node_ids())
             for node in lost:
@@ -716,8 +602,24 @@ class Sites:
         return got
 
 
-class InformedSites(Sites):
-    """Sites that make every query themselves, from what was released before."""
+def _lacks(content):
+    record = None if content is None else content.config_records.get("settings")
+    return record is not None and record.get("status") == "lacking"
+
+
+class ServedSites(Sites):
+    """Sites that send sealed shares, and the servers who open and add them; see `.secret_shares`.
+
+    All of them make every query themselves, from what was released before.
+
+    First the servers say which shares open. Those that do at all of them are on disk before any
+    server is asked for a total: these answer a query once, about one set of shares, which a
+    curator that was started again has to send as it was.
+    """
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.servers = {}  # {name: node}
 
     def _informs(self):
         return True
@@ -729,41 +631,6 @@ class InformedSites(Sites):
     def _query(self, query, first):
         text, arrays = pack(self.replies[first:])
         return self._head(first, public=text), arrays
-
-
-def _lacks(content):
-    record = None if content is None else content.config_records.get("settings")
-    return record is not None and record.get("status") == "lacking"
-
-
-class NoisySites(InformedSites):
-    """Sites that add the noise to what they mask; see `.site_noise`."""
-
-    def _gather(self, query, nodes):
-        """-> {name: released}, event fields"""
-        grid = grid_of(self.study, query)
-        nodes = self._openable(nodes, max(3, grid.least))
-        settings, arrays = self._query(query, self._common(nodes))
-        vector, fields = self._masked(query, nodes, arrays, settings, grid.range, grid.least)
-        self._delivered_to(fields["answered"])
-        vector = np.rint(vector / grid.step) * grid.step  # whole numbers, which the mean has lost
-        total = self.questions[query.statistic].total
-        (name,) = query.mechanisms
-        whole = vector if total.whole is None else total.whole(vector)
-        return {name: whole / query.divide}, fields
-
-
-class ServedSites(InformedSites):
-    """Sites that send sealed shares, and the servers who open and add them; see `.secret_shares`.
-
-    First the servers say which shares open. Those that do at all of them are on disk before any
-    server is asked for a total: these answer a query once, about one set of shares, which a
-    curator that was started again has to send as it was.
-    """
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        self.servers = {}  # {name: node}
 
     @property
     def _kept(self):

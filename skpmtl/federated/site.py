@@ -87,7 +87,7 @@ class Site(Account):
             unknown = self.table.tasks[self.positions < 0]
             raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
         self.last()
-        if study.servers is None and study.noise_sites is None:
+        if study.servers is None:
             study.schedule  # noqa: B018  (takes longer than an answer, and is kept)
 
     def _task_side(self, state):
@@ -97,7 +97,7 @@ class Site(Account):
         return task_side
 
     # ---------------------------------------------------------------------- queries
-    def answer(self, number, statistic, public, positions, run="", transcript=None, drawn=None):
+    def answer(self, number, statistic, public, positions, run="", transcript=None):
         """What the tasks at `positions` (sorted) contribute. -> {name: array (n, ...)}
 
         A query that was answered already gets the same answer, from the file: neither is noise
@@ -105,8 +105,7 @@ class Site(Account):
         increase; `statistic` and `public` are those of `skpmtl.exchange.Query`. `run` is the token
         of the curator's journal: only the run that asked first is answered, since the noise of a
         second one would be new. `transcript` is there where the site made the query itself, or
-        compared it, and ``drawn() -> {name: ndarray}`` makes what is kept with the answer. Raises
-        Refusal.
+        compared it. Raises Refusal.
         """
         with locked(self.folder):
             state, last = self._begin(number, run, transcript)
@@ -116,92 +115,10 @@ class Site(Account):
                     "second run answers, under another name"
                 )
             if number > last:
-                state = self._compute(
-                    state, number, statistic, public, positions, run, transcript, drawn
-                )
+                state = self._compute(state, number, statistic, public, positions, run, transcript)
             elif not np.array_equal(state["positions"], positions):
                 raise Refusal(f"query {number} was about other tasks when it was answered")
         return _part(state, "row.")
-
-    def total(self, number, statistic, public, pick=None, run="", transcript=None):
-        """Sum over the tasks here, or those at `pick` in the population, of what they contribute.
-
-        As one vector, for sums over the sites that nobody can take apart; see
-        `skpmtl.federated.secure_sum`.
-        """
-        self._check_secure_sum()
-        if self.study.noise_sites is not None:
-            raise Refusal("in this study sites add the noise")
-        total = self.study.questions[statistic].total
-        if pick is not None and not total.is_noisy:  # the sum of few would show what they sent
-            raise Refusal("secure sums of this study are over all tasks")
-        positions = self.positions if pick is None else np.intersect1d(self.positions, pick)
-        if not len(positions):
-            return np.zeros(total.size)
-        contributions = self.answer(number, statistic, public, positions, run, transcript)
-        return np.ravel(total.add(contributions, public, positions)) * self.study.room(total)
-
-    def noisy_total(self, transcript, number, grid):
-        """The same with noise of this site, in whole steps of a grid, for a query of `transcript`.
-
-        The noise is drawn once for a query, and kept with the answer.
-        """
-        self._check_secure_sum()
-        query = transcript.query(number)
-        total = self.study.questions[query.statistic].total
-        source = self.est._source().stream(int(self.positions[0])).stream(number)
-        found = self.answer(
-            number, query.statistic, query.public, self.positions, transcript.run, transcript,
-            lambda: {"noise": grid.noise(source, total.size)},
-        )  # fmt: skip
-        vector = np.ravel(total.add(found, query.public, self.positions))
-        return grid.sent(vector, self._state()["noise"])
-
-    def _check_secure_sum(self):
-        if self.study.secure_sum is None:
-            raise Refusal("the study has no secure sums")
-        if len(self.positions) > self.study.secure_sum:
-            raise Refusal(f"more than the {self.study.secure_sum} tasks of secure_sum")
-
-    def open_sum(self, number, nodes, run):
-        """Let the sum of a query be opened over `nodes`: over others never again.
-
-        The set is written down, with a line in the ledger, before any share of a mask is sent.
-        Two sums of one query over other sites would differ by what the sites in between sent.
-        Over the same nodes it may be opened again: it is the same sum under other masks.
-
-        Raises Refusal.
-        """
-        mine = [number, sorted(nodes)]
-        with locked(self.folder):
-            state, _ = self._begin(number, run)
-            known = _opened(state)
-            if number < known[0]:
-                raise Refusal(f"the sum of query {known[0]} was opened since")
-            if number == known[0] and mine != known:
-                raise Refusal(
-                    f"the sum of query {number} was opened over other sites, the nodes "
-                    f"{known[1]}: over these it may be opened again, and over no others"
-                )
-            if mine == known:
-                return
-            if not state:  # none of its tasks was drawn up to now
-                state = self._fresh({}, np.zeros(0, np.int64))
-                state.update(number=np.array(-1), run=np.array(run), transcript=np.array(""))
-            state["opened"] = np.array(json.dumps(mine))
-            self._write(state, number, opened=mine[1])
-
-    @property
-    def opened(self):
-        """The last query whose sum was opened here, or -1, and over which nodes."""
-        return _opened(self._state())
-
-    def _fresh(self, state, positions):
-        """What a state has of the rows here, and keeps of the state before."""
-        key = state.get("key", np.frombuffer(os.urandom(32), np.uint8))
-        kept = {"positions": positions, "key": key}
-        kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
-        return kept | {name: state[name] for name in ("opened",) if name in state}
 
     def sealed(self, number, transcript):
         """The sum of what the tasks here contribute, in shares that servers alone can read.
@@ -220,7 +137,7 @@ class Site(Account):
         with np.errstate(all="ignore"):
             return seal(transcript, query, query.combine(found, positions), mark)
 
-    def _compute(self, state, number, statistic, public, positions, run, transcript, drawn):
+    def _compute(self, state, number, statistic, public, positions, run, transcript):
         if not np.isin(positions, self.positions).all() or not len(positions):
             raise Refusal("asked for tasks that are not here")
         if (np.diff(positions) <= 0).any():  # every answer would be one more visit
@@ -243,10 +160,11 @@ class Site(Account):
         for name, shape in question.shapes.items():
             if contributions[name].shape != (len(mine), *shape):
                 raise Refusal(f"public numbers of another shape than in the study ({name})")
-        kept = self._fresh(state, positions)
+        key = state.get("key", np.frombuffer(os.urandom(32), np.uint8))
+        kept = {"positions": positions, "key": key}
+        kept["rows"] = np.array(fingerprint(self.table, key.tobytes()))
         kept.update({f"memory.{name}": value for name, value in task_side.state.items()})
         kept.update({f"row.{k}": np.ascontiguousarray(v) for k, v in contributions.items()})
-        kept.update({} if drawn is None else drawn())
         tasks = self.population.tasks[positions].tolist()
         return self._enter(kept, number, run, statistic, transcript, tasks=tasks)
 
@@ -299,10 +217,6 @@ class Site(Account):
         text = json.dumps(models, default=lambda array: array.tolist(), indent=1)
         write_file(self.folder / "models.json", text.encode())
         return est
-
-
-def _opened(state):
-    return json.loads(str(state["opened"])) if "opened" in state else [-1, []]
 
 
 def _part(arrays, prefix):

@@ -15,7 +15,6 @@ import ssl
 import threading
 import time
 from base64 import b64encode
-from collections import OrderedDict
 from contextlib import contextmanager
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
@@ -24,7 +23,6 @@ from .._version import __version__
 from ..exchange.journal import write_file
 from ._flower import Message, RecordDict, flower_version
 from .client import app
-from .refusals import Refusal
 from .studies import write_studies
 from .study import Study
 
@@ -95,7 +93,7 @@ def serve(config, until=None):
             "runs with: install the extra anew with  pip install skpmtl[flower]"
         )
     until = threading.Event() if until is None else until
-    link, runs = _Link(config), OrderedDict()
+    link = _Link(config)
     threading.Thread(target=_rehearse, args=(config,), daemon=True, name="rehearsal").start()
     with link.alive(until):
         last = time.monotonic()
@@ -106,7 +104,7 @@ def serve(config, until=None):
                     link.rest(time.monotonic() - last)
                     continue
                 start = time.monotonic()
-                reply = _answer(link, config, runs, found)
+                reply = _answer(link, config, found)
                 link.send(found, reply)
                 last = time.monotonic()
                 logger.info(
@@ -136,20 +134,13 @@ def _rehearse(config):
     logger.info("Compiled the code for queries in %.1f s", time.monotonic() - start)
 
 
-def _answer(link, config, runs, question):
+def _answer(link, config, question):
     """What the ClientApp answers; the text of an error stays here."""
     run = question.metadata.run_id
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run, link.node.node_id, 1
-    if run not in runs:
-        settings = {"site": str(config.path), "clock": 0.0}
-        runs[run] = Context(run, link.node.node_id, settings, RecordDict(), {})
-        while len(runs) > 8:  # the state of secure sums; those of earlier runs are over
-            runs.popitem(last=False)
-    runs[run].node_config["clock"] = -round(link.clock.ahead, 1)
+    settings = {"site": str(config.path), "clock": -round(link.clock.ahead, 1)}
     try:
-        return app(question, runs[run])
-    except Refusal as refusal:  # its text is public
-        error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(refusal))
+        return app(question, Context(run, link.node.node_id, settings, RecordDict(), {}))
     except Exception:
         logger.exception("No answer to a %s message", question.metadata.message_type)
         error = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, "no answer")

@@ -107,7 +107,7 @@ def _of_site(folder):
     last = {entry["digest"]: entry for entry in entries}  # the last one of each study
     lines = []
     for digest, entry in last.items():
-        count = sum(e["digest"] == digest and "opened" not in e for e in entries)
+        count = sum(e["digest"] == digest for e in entries)
         place = settings.folder / f"{entry['study']}-{digest[:12]}"
         done = (place / "models.json").exists()
         state = "finished" if done else f"answered last at {entry['at'][:19].replace('T', ' ')}"

@@ -22,8 +22,6 @@ from .schedule import PlannedQueries
 
 __all__ = ["Study"]
 
-LEVELS = 2**22  # to which numbers of secure sums are rounded
-
 # Parameters of the estimators that a study does not set this way, and what does.
 _ELSEWHERE = {
     "class_weight": "every site weighs its own rows",
@@ -71,13 +69,6 @@ class Study:
         Seconds that the curator waits for the answers to one query.
     enrolment : float, default=300.0
         Seconds that the curator waits at the start until all tasks are held by a site.
-    secure_sum : int, default=None
-        With a number, which is the most tasks that one site has, the curator sees sums over all
-        sites only (SecAgg+): where nothing but sums of bounded contributions of all tasks is asked
-        for.
-    noise_sites : list of two int, default=None
-        With [n, h], and `secure_sum`: nobody adds noise to the sums but the n sites there are,
-        each so much that the noise of h of them suffices; 2 <= h < n.
     servers : dict of str to str, default=None
         Names and public keys of 2 to 16 servers that take the place of a trusted curator, see
         `skpmtl.federated.secret_shares`; each has made its key itself.
@@ -103,8 +94,6 @@ class Study:
     n_rows: int | None = None
     timeout: float = 60.0
     enrolment: float = 300.0
-    secure_sum: int | None = None
-    noise_sites: list | None = None
     servers: dict | None = None
     seed: int | None = None
     min_sites: int | None = None
@@ -132,8 +121,6 @@ class Study:
                 )
         if self.servers is not None:
             self._check_servers()
-        if self.noise_sites is not None:
-            self._check_noise_sites()
         self._check_estimator(self.build())
         self.population()
 
@@ -152,6 +139,12 @@ class Study:
         else:
             given = json.loads(path.read_text())
         known = [item.name for item in fields(cls)]
+        if {"secure_sum", "noise_sites"} & set(given):
+            raise ValueError(
+                f"{path} has secure_sum or noise_sites, which are not supported any more. Where "
+                "the curator must not see the contributions of a site, name at least two servers "
+                'in the table "servers" instead.'
+            )
         odd = sorted(set(given) - set(known))
         if odd:
             raise ValueError(f"{path} has the keys {listed(odd)}; a study has {listed(known, 20)}.")
@@ -182,8 +175,6 @@ class Study:
         est._check_study()
         if self.servers is not None:
             next(est._curator(self.population(), est._source()))  # refuses what servers cannot do
-        if self.secure_sum is not None:
-            self._check_secure_sum()
 
     def _check_servers(self):
         names, keys = list(self.servers), list(self.servers.values())
@@ -202,41 +193,6 @@ class Study:
                 )
         if "curator" not in federated()[self.estimator]().get_params(deep=False):
             raise ValueError(f"{self.estimator} has a trusted curator: leave servers out.")
-        if self.secure_sum is not None:
-            raise ValueError(
-                "secure_sum is for one curator: servers, who see no sum of a single site either, "
-                "need none."
-            )
-
-    def _check_noise_sites(self):
-        if self.secure_sum is None:
-            raise ValueError(
-                "noise_sites is for sums that nobody sees the parts of: name secure_sum, too."
-            )
-        if not isinstance(self.noise_sites, list | tuple) or len(self.noise_sites) != 2:
-            raise ValueError(
-                f"noise_sites={self.noise_sites!r} must be two numbers: how many sites there are, "
-                "and of how many of them the noise suffices."
-            )
-        if "curator" not in federated()[self.estimator]().get_params(deep=False):
-            raise ValueError(f"{self.estimator} has a trusted curator: leave noise_sites out.")
-
-    def _check_secure_sum(self):
-        plain = [name for name, question in self.questions.items() if question.total is None]
-        if plain:
-            raise ValueError(
-                f"secure_sum={self.secure_sum!r} is for sums of bounded contributions of all "
-                f"tasks, and {self.estimator} asks for more with these parameters "
-                f"({listed(plain)}): leave secure_sum out, or sampling, clip_quantile, mechanism "
-                "and algorithm at their defaults where there are such."
-            )
-        size = max(question.total.size for question in self.questions.values())
-        if self.secure_sum < 1 or self.secure_sum * math.sqrt(size) > 1e4:
-            raise ValueError(
-                f"secure_sum={self.secure_sum!r} must be the most tasks of one site; times the "
-                f"root of the {size} numbers in a sum at most 10,000, or rounding would cost too "
-                "much."
-            )
 
     # ------------------------------------------------------------------- what follows
     @cached_property
@@ -248,21 +204,6 @@ class Study:
     def schedule(self):
         """The queries that are planned. -> PlannedQueries"""
         return PlannedQueries(self)
-
-    def sum_range(self, statistic, public):
-        """Bound on the numbers that a site adds to a secure sum, for a query."""
-        return self.questions[statistic].total.reach(public) * self.secure_sum
-
-    def room(self, total):
-        """Factor on the contribution of a site to a secure sum, which leaves room for rounding.
-
-        That moves neighbouring sums apart by 2 sqrt(size) steps at most, a step being 2 / 2^22
-        times the most tasks of a site, times the bound of a contribution. The sensitivity is that
-        bound at least. What is noisy already may be rounded as it is.
-        """
-        if total.is_noisy:
-            return 1.0
-        return 1.0 - 4.0 * math.sqrt(total.size) * self.secure_sum / LEVELS
 
     @cached_property
     def digest(self):
@@ -326,8 +267,6 @@ class Study:
         est = cls(**given, random_state=self.seed)
         if self.servers is not None:
             est.set_params(curator=("servers", len(self.servers)))
-        if self.noise_sites is not None:
-            est.set_params(curator=("sites", *self.noise_sites))
         if est._classification and self.classes is not None:
             est.set_params(classes=list(self.classes))
         return est

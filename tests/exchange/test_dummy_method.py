@@ -112,5 +112,3 @@ def test_sites(rows, tmp_path):
         ):
             with pytest.raises(Refusal, match=message):
                 early.answer(0, name, public, early.positions, "run")
-    with pytest.raises(ValueError, match="asks for more with these parameters"):
-        Study("dummy", "PrivateRidge", list(range(M)), D, settings, secure_sum=3)

@@ -665,7 +665,7 @@ def test_query_is_not_sent_again_after_its_time():
     slow = SimpleNamespace(push_messages=push, pull_messages=lambda _: time.sleep(0.3) or [])
     message = Message(records.write(), dst_node_id=7, message_type="train", ttl=0.2)
     grid = PollingGrid(slow)
-    assert grid.exchange([message], timeout=0.2, again=True) == [None]
+    assert grid.exchange([message], timeout=0.2) == [None]
     assert all(one.metadata.ttl > 0 for one in sent) and len(sent) == 1
     assert grid.silent == {7: "no reply in 0.2 s"}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn.preprocessing import normalize
 
 pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
@@ -24,9 +24,7 @@ from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.datasets.school import load_school
 from skpmtl.federated import Study, load_models
 from skpmtl.federated.runlog import FINISHED, WAITING, standing
-from skpmtl.federated.site_noise import grid_of
 from skpmtl.federated.supervisor import ENVIRONMENT, write_app
-from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy import PrivacyReport
 from tests.helpers.relay import Relay, free_port, reachable, wait_for
 
@@ -268,35 +266,3 @@ def test_curator_is_killed_and_started_again(tmp_path):
     for k in range(3):
         est = load_models(federation.site(k))
         assert_allclose(est.coef_, whole.coef_[est.tasks_], rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("noise_sites", [None, [3, 2]])
-def test_secure_sums_over_plain_sockets(tmp_path, noise_sites):
-    """SecAgg+: no contribution of a site is on the wire, and the sum is that of one process, or of
-    what the sites made noisy."""
-    rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
-    rounds = 2 if noise_sites is None else 1  # the files of sites have their last answer
-    study = Study(
-        "masked", "PrivateMeanRegMTL", list(range(9)), 4, {"n_rounds": rounds}, timeout=120.0,
-        enrolment=120.0, seed=5, secure_sum=3, noise_sites=noise_sites,
-    )  # fmt: skip
-    parts = np.array_split(np.arange(9), 3)
-    with Federation(tmp_path, study, rows, parts) as federation:
-        federation.run()
-        up = b"\n".join(map(bytes, federation.relay.up))
-    public, whole = load_billboard(tmp_path / "curator" / "billboard.npz"), in_process(study, rows)
-    if noise_sites is None:
-        assert_allclose(public.billboard_.centres, whole.billboard_.centres, atol=1e-5)
-    else:
-        query, sums = Transcript(study, "", []).steps[0], 0.0
-        grid = grid_of(study, query)
-        for k in range(3):
-            with np.load(federation.site(k) / "state.npz") as kept:
-                sums += grid.sent(kept["row.update"].sum(axis=0), kept["noise"])
-        assert_array_equal(np.ravel(public.billboard_.releases[0]), sums / query.divide)
-    assert all(array.dtype.kind == "i" for array in arrays_in(up))
-    for k, part in enumerate(parts):
-        with np.load(federation.site(k) / "state.npz") as kept:
-            for update in kept["row.update"]:
-                assert update.tobytes() not in up
-        assert load_models(federation.site(k)).tasks_.tolist() == part.tolist()

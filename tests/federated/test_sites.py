@@ -90,6 +90,14 @@ def test_study_refuses_unknown_keys(tmp_path):
         Study.load(tmp_path / "a.json")
 
 
+@pytest.mark.parametrize("key", ["secure_sum", "noise_sites"])
+def test_removed_keys_of_a_study_name_the_remedy(tmp_path, key):
+    given = {**json.loads(study_of("rounds").to_json()), key: 3}
+    (tmp_path / "a.json").write_text(json.dumps(given))
+    with pytest.raises(ValueError, match='in the table "servers"'):
+        Study.load(tmp_path / "a.json")
+
+
 def test_estimators_that_can_be_federated():
     found = {name for name, cls in federated().items() if hasattr(skpmtl, name)}
     names = {estimator for estimator, _ in CASES.values()}
@@ -323,16 +331,6 @@ def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, chang
     with pytest.raises(Refusal, match=message):
         site.answer(number, "update", public, np.array(PARTS[0]))
     assert not (site.folder / "state.npz").exists()
-
-
-def test_secure_sums_are_not_of_tasks_that_a_curator_chooses(tmp_path):
-    study = study_of("rounds", secure_sum=3)
-    site, one = site_of(study, tmp_path), np.array(PARTS[0][:1])
-    query = 0, "update", {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False}
-    with pytest.raises(Refusal, match="over all tasks"):
-        site.total(*query, one, "run")
-    assert site.last() == -1
-    assert site.total(*query, run="run").any()
 
 
 @pytest.mark.parametrize(
