@@ -6,11 +6,11 @@ noise is added.
 
 from .billboard import Billboard
 from .plan import Plan
-from .protocol import Population, PublicDraw, Query, QuerySpec, TaskSide, Total, run
+from .protocol import Population, PublicDraw, Query, QuerySpec, TaskSide, run
 from .sums import clipped_sum
 
 __all__ = [
-    "Billboard", "Plan", "Population", "PublicDraw", "Query", "QuerySpec", "TaskSide", "Total",
+    "Billboard", "Plan", "Population", "PublicDraw", "Query", "QuerySpec", "TaskSide",
     "clipped_sum", "run",
 ]  # fmt: skip
 

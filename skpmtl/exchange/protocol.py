@@ -22,7 +22,7 @@ from . import servers
 from .plan import TRUSTED
 from .wire import check_arrays
 
-__all__ = ["Query", "PublicDraw", "Population", "QuerySpec", "Total", "run"]
+__all__ = ["Query", "PublicDraw", "Population", "QuerySpec", "run"]
 
 
 @dataclass(frozen=True)
@@ -116,62 +116,6 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Total:
-    """A sum of bounded contributions as one vector, for sites that add up by themselves.
-
-    Parameters
-    ----------
-    size : int
-        Numbers in it.
-    bound : float or str
-        Length of what one task adds to it at most; a name: that public number of the query.
-    add : callable
-        ``add(contributions, public, positions) -> ndarray`` of `size` numbers in all, for the tasks
-        at `positions` of the population. It bounds every contribution, as ``combine`` of a `Query`.
-    whole : callable, default=None
-        From the vector to the sum that is asked for; None: they are the same.
-    is_noisy : bool, default=False
-        Whether tasks have added their noise already, so that rounding costs no privacy.
-    """
-
-    size: int
-    bound: object
-    add: object
-    whole: object = None
-    is_noisy: bool = False
-
-    def reach(self, public):
-        """The bound, with the public numbers of a query."""
-        return float(public[self.bound] if isinstance(self.bound, str) else self.bound)
-
-    @classmethod
-    def of(cls, combine, name, size, bound):
-        """Of the sum `name` that a ``combine`` makes for itself."""
-        return cls(
-            size,
-            bound,
-            lambda contributions, public, positions: combine(contributions, positions)[name],
-        )
-
-    @classmethod
-    def of_moment(cls, combine, d, name="moment"):
-        """Of a symmetric sum (d, d): the triangle, with off-diagonal entries times sqrt(2), has
-        the length of the whole."""
-        rows, columns = np.tril_indices(d)
-        scale = np.where(rows == columns, 1.0, np.sqrt(2.0))
-
-        def add(contributions, public, positions):
-            return combine(contributions, positions)[name][rows, columns] * scale
-
-        def whole(vector):
-            S = np.empty((d, d))
-            S[rows, columns] = S[columns, rows] = vector / scale
-            return S
-
-        return cls(len(scale), 1.0, add, whole)
-
-
-@dataclass(frozen=True)
 class QuerySpec:
     """What may be asked by one name, settled before the fit: sites answer nothing else.
 
@@ -185,14 +129,10 @@ class QuerySpec:
         vector of them, bool, a kind of billboard), or a list of the shapes that an array of finite
         numbers of float64 may have, or a tuple of that list for a list of such arrays, or of a
         kind of `Public` and what its ``declared`` takes for a list of these.
-    total : Total, default=None
-        Where one sum is all that is released of the answers, over all tasks and with a norm of
-        Euclid's behind its noise: that sum, for sites whose answers nobody shall see alone.
     """
 
     shapes: dict
     public: dict = field(default_factory=dict)
-    total: Total | None = None
 
     def check(self, public):
         """The public numbers that the study names; a task side does not see others.

@@ -32,7 +32,7 @@ from scipy.special import logsumexp, ndtr, polygamma, stdtrit
 from .._runtime.compat import Interval
 from .._runtime.public import Public
 from .._runtime.stack import users_line
-from ..exchange.protocol import QuerySpec, Total
+from ..exchange.protocol import QuerySpec
 from ..local.centred import dense_copy
 from ..local.grams import task_inverses
 from ..local.softmax import softmax
@@ -143,8 +143,7 @@ def sum_of_deviations(size):
 
 def query_spec(size, public):
     """What sites answer: `public` numbers of the query, by name."""
-    total = Total.of(sum_of_deviations(size), "deviation", n_numbers(size), 1.5)
-    return QuerySpec({"deviation": (n_numbers(size),)}, public, total)
+    return QuerySpec({"deviation": (n_numbers(size),)}, public)
 
 
 def deviations(updates, centres):

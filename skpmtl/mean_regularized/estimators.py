@@ -17,11 +17,10 @@ from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.curator import PLAIN, release_structures
 from ..engine.plan import LOGITS
 from ..engine.queries import query_specs
-from ..exchange.protocol import Population, QuerySpec, Total, run, task_side_of
-from ..exchange.sums import sum_of_clipped
+from ..exchange.protocol import Population, QuerySpec, run, task_side_of
 from ..local.centred import Problem, dense_copy
 from ..privacy.report import exact_report
-from ..rounds.plan import BINS, sum_of_bins
+from ..rounds.plan import BINS
 from ..solvers.mean import cluster_means
 from ..tables.relation import read_relation
 from ..tables.targets import class_codes, class_targets
@@ -218,24 +217,10 @@ class MeanFamily(HasCovariates, BaseMTL):
             "clip_norm": Real if follows else float(self.clip_norm),
             "own_units": bool,
         }
-
-        whole = self.sampling == "all" and self.clip_quantile is None
-        of_round = self._total("update", size, population) if whole else None
-        found = {"update": QuerySpec({"update": (size,), "inside": ()}, public, of_round)}
+        found = {"update": QuerySpec({"update": (size,), "inside": ()}, public)}
         if auto:
-            of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
-            found["length"] = QuerySpec({"bins": BINS.shape}, total=of_bins)
+            found["length"] = QuerySpec({"bins": BINS.shape})
         return found
-
-    def _total(self, name, size, population):
-        """Sum of the clipped vectors `name` of so many numbers, by shared model."""
-        shape = self._groups(population), size
-
-        def add(contributions, public, positions):
-            to, bound = self._to(population, True)[positions], public["clip_norm"]
-            return sum_of_clipped(contributions[name], bound, to, shape)
-
-        return Total(math.prod(shape), "clip_norm", add)
 
     def _planned_report(self, population):
         plan = self._plan(population, self._relation(population, quiet=True))

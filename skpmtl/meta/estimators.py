@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
@@ -14,7 +13,7 @@ from .._runtime.compat import Interval, StrOptions
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.billboard import Personal
-from ..exchange.protocol import QuerySpec, Total
+from ..exchange.protocol import QuerySpec
 from ..local.posterior import Posterior
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
@@ -23,7 +22,7 @@ from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
 from .billboard import MetaBillboard, scaled_table, split_models, unscaled
-from .curator import release_init, sum_of_updates
+from .curator import release_init
 from .plan import MetaPlan
 from .tasks import MetaTaskSide
 
@@ -334,15 +333,7 @@ class _MetaInit(HasCovariates, BaseMTL):
         public = {"init": [plan.begin.shape], "round": Integral}
         if self.random_state is not None:  # who else takes part, for reproducible noise only
             public["everybody"] = np.int64
-        length = 1.0 if plan.to is None else float(np.linalg.norm(plan.to, axis=1).max())
-        size = plan.n_outputs * plan.size * (1 if plan.to is None else plan.to.shape[1])
-        combine = partial(sum_of_updates, plan)
-        whole = shape if plan.to is None else (-1, *shape)
-        total = replace(
-            Total.of(combine, "update", size, length * plan.longest),
-            whole=lambda vector: vector.reshape(whole), is_noisy=True,
-        )  # fmt: skip
-        return {"update": QuerySpec({"update": shape}, public, total)}
+        return {"update": QuerySpec({"update": shape}, public)}
 
     def _transport(self, population):
         longest = self._plan(population).longest

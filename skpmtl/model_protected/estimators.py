@@ -10,16 +10,12 @@ from .._runtime.compat import Interval, StrOptions
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import Level
 from ..engine.queries import specified, specs_of_window
-from ..engine.residuals import BINS, sum_of_shares
-from ..engine.spectrum import sum_of_blocks
-from ..engine.votes import CLIP, N_DIFFERENCES, sum_of_differences
+from ..engine.residuals import BINS
+from ..engine.votes import N_DIFFERENCES
 from ..exchange.billboard import Billboard, Personal
-from ..exchange.protocol import QuerySpec, Total
-from ..exchange.sums import clipped_sum
+from ..exchange.protocol import QuerySpec
 from ..local.centred import Problem
-from ..local.prior import VOTE_RANGE, LocalModels, tempered
-from ..privacy.mechanisms import DiagonalGaussian
-from ..privacy.moments import sum_of_directions
+from ..local.prior import LocalModels, tempered
 from ..privacy.report import exact_report
 from ..rounds.curator import query_specs_of_rounds
 from ..rounds.plan import columns_within
@@ -38,7 +34,6 @@ from .curator import (
     release_mean,
     release_prior,
     release_residuals,
-    votes_of,
 )
 from .plan import LevelPlan, MomentPlan, is_refined, rounds_of
 from .tasks import LevelTaskSide, RelatedTaskSide, WithMeanModel
@@ -378,28 +373,21 @@ class _ModelProtected(HasCovariates, BaseMTL):
         model = {"moment": (d,) if C == 1 else (C, d)}
         root = {"root": [(d,), (d, d)]}
         scale = {"snr_centre": Real, "snr_spread": Real}
-        low, high = VOTE_RANGE[self._log_loss]
-        votes = Total.of(votes_of(self._log_loss), "vote", 1, 0.5 * (high - low))
-        of_moment = self._total_moment(d)
         relation = self._relation(population, quiet=True)
         rounds, specs = self._rounds(population, relation), {}
         if rounds is not None:
             shape = [(relation.rank, C * d)]
             specs |= query_specs_of_rounds(relation, population)
             root |= {"centres": shape, "own_units": bool}
-        specs["vote"] = QuerySpec({"vote": ()}, root, votes)
-        specs["moment"] = QuerySpec(model, root | scale, of_moment)
+        specs["vote"] = QuerySpec({"vote": ()}, root)
+        specs["moment"] = QuerySpec(model, root | scale)
         specs |= self._query_specs_of_levels(population, scale)
         if self.uncertainty == "unseen":
             known = {"billboard": PriorBillboard}
-            specs |= specified("residuals", len(BINS), 1.0, sum_of_shares, **known)
+            specs |= specified("residuals", BINS.shape, **known)
         if self.unseen_task != "mean" or rounds is None:
             return specs | self._query_specs_of_mean(population)
-        to, shape = relation.weights(population.tasks), (relation.rank, C)
-        combine = clipped_sum("intercept", self.clip_norm, to, shape)
-        total = Total.of(combine, "intercept", relation.rank * C, self.clip_norm)
-        specs["intercept"] = QuerySpec({"intercept": (C,)}, self._public_of_mean(), total)
-        return specs
+        return specs | specified("intercept", (C,), **self._public_of_mean())
 
     def _public_of_mean(self):
         middle, unit = self._mean_unit()
@@ -410,8 +398,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if self.unseen_task != "mean":
             return {}
         size = population.n_outputs * (population.n_features + 1)
-        mean = Total.of(clipped_sum("mean", self.clip_norm), "mean", size, self.clip_norm)
-        return {"mean": QuerySpec({"mean": (size,)}, self._public_of_mean(), mean)}
+        return specified("mean", (size,), **self._public_of_mean())
 
     def _query_specs_of_levels(self, population, scale):
         """Of votes on evidence, blocks and levels, where the plan has them."""
@@ -425,39 +412,19 @@ class _ModelProtected(HasCovariates, BaseMTL):
         levels = plan.levels if plan else self._plain_levels(population)
 
         if refine is not None:
-            centre = {"snr_centre": Real, "priors": ([(d, d)],)}
-            combine = sum_of_differences("evidence")
-            specs |= specified("evidence", N_DIFFERENCES, CLIP, combine, **centre)
+            specs |= specified(
+                "evidence", (N_DIFFERENCES,), snr_centre=Real, priors=([(d, d)],)
+            )
             public = {**scale, "moment": [(d, d)], "basis": [(d, d)], "rank": Integral}
-            total = Total.of_moment(sum_of_blocks, d, "block")
-            specs["block"] = QuerySpec({"block": (d,)}, public, total)
+            specs |= specified("block", (d,), **public)
         if levels is not None:
             known = {"billboard": PriorBillboard, "level": Level}
-            spread = 1, 0.5
-            if self._log_loss:
-                spread = N_DIFFERENCES, CLIP, sum_of_differences("spread")
+            spread = (N_DIFFERENCES if self._log_loss else 1,)
             specs |= specs_of_window(self._log_loss)
-            specs |= specified("noise", 1, 0.5, **known) | specified("spread", *spread, **known)
+            specs |= specified("noise", (1,), **known) | specified("spread", spread, **known)
             known = {"billboard": PriorBillboard, "middle": Real, "unit": Real}
-
-            def add(contributions, public, positions):
-                return clipped_sum("level", public["unit"])(contributions)["level"]
-
-            specs["level"] = QuerySpec({"level": (1,)}, known, Total(1, "unit", add))
+            specs |= specified("level", (1,), **known)
         return specs
-
-    def _total_moment(self, d):
-        """Sum of the second moments as a vector; None where the noise is for another norm."""
-        if self.mechanism not in ("auto", "gaussian"):
-            return None
-
-        def combine(contributions, positions=None):
-            unit = DiagonalGaussian(d, 1.0, 1.0) if self._diagonal else None
-            return {"moment": sum_of_directions(contributions["moment"], self._diagonal, unit)}
-
-        if self._diagonal:
-            return Total.of(combine, "moment", d, 1.0)
-        return Total.of_moment(combine, d)
 
     @classmethod
     def _goes_on(cls, billboard):

@@ -21,9 +21,9 @@ from numbers import Real
 
 import numpy as np
 
-from ..exchange.protocol import PublicDraw, Query, QuerySpec, Total, run_away
+from ..exchange.protocol import PublicDraw, Query, QuerySpec, run_away
 from ..exchange.sums import sum_of_clipped
-from .plan import BINS, sum_of_bins
+from .plan import BINS
 
 _KEPT = 1 << 22  # numbers of all updates of a fit, up to which they are kept
 
@@ -121,19 +121,10 @@ def sum_of_updates(to, clip_norm, shape):
 def query_specs_of_rounds(relation, population):
     """Queries of rounds around a relation with bounds by rule. -> {name: QuerySpec}"""
     size = population.n_outputs * population.n_features
-    shape, weights = (relation.rank, size), relation.weights(population.tasks)
-
-    def add(contributions, public, positions):
-        return sum_of_clipped(
-            contributions["update"], public["clip_norm"], weights[positions], shape
-        )
-
-    public = {"centre": [shape], "clip_norm": Real, "own_units": bool}
-    of_bins = Total.of(sum_of_bins, "bins", len(BINS), 1.0)
-    total = Total(relation.rank * size, "clip_norm", add)
+    public = {"centre": [(relation.rank, size)], "clip_norm": Real, "own_units": bool}
     return {
-        "update": QuerySpec({"update": (size,), "inside": ()}, public, total),
-        "length": QuerySpec({"bins": BINS.shape}, total=of_bins),
+        "update": QuerySpec({"update": (size,), "inside": ()}, public),
+        "length": QuerySpec({"bins": BINS.shape}),
     }
 
 

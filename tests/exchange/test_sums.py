@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from skpmtl import DPMetaInit
-from skpmtl.engine.curator import sum_of_moments
-from skpmtl.exchange import Population, TaskSide, Total
+from skpmtl.exchange import Population, TaskSide
 from skpmtl.exchange.protocol import (
     PartialTaskSide,
     Query,
@@ -28,16 +27,6 @@ from skpmtl.tables.table import TaskTable
 SENT = np.array([[3.0] * 4, [-0.1] * 4, [np.nan, 0, 0, 0], [0.0, np.inf, 0, 0], [0, -9.0, 0, 0]])
 # Each within a length of 1; what is not finite is zero.
 WITHIN = np.array([[0.5] * 4, [-0.1] * 4, [0.0] * 4, [0.0] * 4, [0, -1.0, 0, 0]])
-
-
-def test_triangle_of_a_second_moment_is_as_long_as_the_whole():
-    total = Total.of_moment(sum_of_moments, 5)
-    W = np.random.default_rng(0).normal(size=(4, 5))
-    vector = total.add({"moment": W}, {}, np.arange(4))
-    S = total.whole(vector)
-    np.testing.assert_allclose(S, sum_of_moments({"moment": W})["moment"], atol=1e-14)
-    assert len(vector) == total.size == 15
-    np.testing.assert_allclose(np.linalg.norm(vector), np.linalg.norm(S))
 
 
 def test_vectors_are_scaled_to_the_bound():
@@ -86,10 +75,10 @@ def test_updates_of_two_to_the_22_numbers_are_kept():
 
 
 def test_a_task_adds_as_much_to_the_bins_of_lengths_as_is_stated():
-    relation = SimpleNamespace(rank=2, weights=lambda tasks: np.ones((len(tasks), 2)))
-    total = curator.query_specs_of_rounds(relation, Population(np.arange(3), 5))["length"].total
-    added = total.add({"bins": np.full((1, total.size), 7.0)}, {}, np.array([1]))
-    assert np.linalg.norm(added) == pytest.approx(total.reach({}))
+    """As the sensitivity of the histogram has it, whatever the task sends."""
+    for sent in (np.full((1, 81), 7.0), -np.eye(81)[:1], np.full((1, 81), np.nan)):
+        added = plan.sum_of_bins({"bins": sent}, np.array([1]))["bins"]
+        assert np.linalg.norm(added) <= plan.histogram("zero-out", 1.0).sensitivity * (1 + 1e-12)
 
 
 def test_updates_of_meta_learning_are_held_to_their_longest():

@@ -8,11 +8,11 @@ from numpy.testing import assert_allclose
 
 from skpmtl import PrivateMeanRegMTL
 from skpmtl.engine import plan as rules
-from skpmtl.engine.queries import query_specs
 from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.billboard import MeanBillboard, PooledBillboard
 from skpmtl.privacy import gdp_mu
 from tests.helpers.data import covariates
+from tests.helpers.sites import play
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, D = 200, 3
@@ -38,23 +38,21 @@ def made(Z, **parameters):
 
 @pytest.mark.parametrize("adjacency, factor", [("replace-one", 1.0), ("zero-out", 0.0)])
 def test_sensitivities_of_rounds_are_reached_and_not_passed(adjacency, factor):
-    """Of updates times the public row of a task, as sites in place of the curator sum them."""
-    Z = rows()[3]
+    """Of updates times the public row of a task."""
+    Z, rng = rows()[3], np.random.default_rng(0)
     est, population = made(Z, adjacency=adjacency), Population(np.arange(M), D)
-    plan, _ = est._course(population)
-    spec, bound = query_specs(plan, population)["pooled"], 0.3
-    reach = plan.pooled("pooled", bound, 30).sensitivity * M
-    assert reach == pytest.approx(2.0 * bound if factor else bound)
-    rng = np.random.default_rng(0)
+    queries = play(est, population, lambda query, name, noise: rng.normal(size=noise.shape))[1]
+    query = next(query for query in queries if query.statistic == "pooled")
+    reach, bound = query.mechanisms["pooled"].sensitivity * M, query.public["clip_norm"]
+    assert query.divide == M and reach == pytest.approx(2.0 * bound if factor else bound)
 
     def total(sent, position):
-        given = {"pooled": np.array([sent])}, {"clip_norm": bound}, np.array([position])
-        return spec.total.add(*given)
+        return query.combine({"pooled": np.array([sent])}, np.array([position]))["pooled"]
 
-    assert spec.total.size == total(np.ones(D + 1), 0).size == 3 * (D + 1)
+    assert total(np.ones(D + 1), 0).size == 3 * (D + 1)
     for position in range(0, M, 20):
-        far = total(9.0 * np.eye(D + 1)[0], position)
-        moved = far - factor * total(-7.0 * np.eye(D + 1)[0], position)
+        far = total(9e9 * np.eye(D + 1)[0], position)
+        moved = far - factor * total(-7e9 * np.eye(D + 1)[0], position)
         assert np.linalg.norm(moved) == pytest.approx(reach, rel=1e-9)
         for _ in range(10):
             one, other = rng.normal(size=(2, D + 1)) * 10.0 ** rng.uniform(-3, 4, size=(2, 1))

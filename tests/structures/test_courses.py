@@ -19,7 +19,8 @@ from skpmtl.privacy.moments import (
     shrink_matrix,
 )
 from skpmtl.privacy.rng import noise_source
-from tests.helpers.sites import drive, play
+from tests.helpers.courses import course_of, released
+from tests.helpers.sites import play
 
 SUBSETS = [STRUCTURES, STRUCTURES, ("low-rank",), ("mean",), ("low-rank", "mean"), ("sparse",),
            ("sparse", "mean")]  # fmt: skip
@@ -48,7 +49,7 @@ def drawn_estimator(rng):
         "levels": ["auto", "auto", "auto", "free", "pooled"][rng.integers(5)],
         "epsilon": float(rng.choice([0.05, 0.3, 1.0, 3.0, 10.0, 30.0])),
         "adjacency": ["replace-one", "zero-out"][rng.integers(2)],
-        "curator": ["trusted", "trusted", ("servers", 3), ("sites", 4, 3)][rng.integers(4)],
+        "curator": ["trusted", "trusted", "servers", ("servers", 3)][rng.integers(4)],
         "unseen_task": ["error", "mean"][rng.integers(2)],
         "fit_intercept": bool(rng.uniform() < 0.85),
     }
@@ -64,42 +65,6 @@ def drawn_estimator(rng):
 ONE_HOT = (
     "moment", "block", "size", "window", "zoom", "scale", "residuals", "reach", "cells", "groups"
 )  # fmt: skip
-
-
-def released(query, mechanism, rng, m):
-    """A release of chance, of a kind that curators make something of."""
-    name, shape = query.statistic, mechanism.shape
-    big = rng.uniform() < 0.5
-    if name in ("window", "zoom", "scale", "size", "reach"):
-        counts = rng.normal(size=shape)
-        if big:
-            first = rng.integers(shape[0] - 2)
-            counts[first : first + rng.integers(1, 3)] += m / 2.0
-        return counts
-    if name in ("moment", "block"):
-        d = shape[0]
-        A = rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-2, 0)
-        top = rng.normal(size=(max(d // 4, 1), d)) * (np.sqrt(m / d) if big else 0.0)
-        return 0.1 * m / d * (A + A.T) + top.T @ top + m / d * np.eye(d)
-    if name == "inside":
-        return m * rng.choice([-0.5, 0.5, 0.5], size=2)
-    if name == "columns":
-        return m * rng.choice([-0.5, -0.5, -0.5, 0.5], size=1)
-    if name == "octaves":  # of columns, of which some are clear
-        counts = rng.normal(size=(shape[0] // 80, 80))
-        counts[::2, rng.integers(80)] += m if big else 0.0
-        return counts.ravel()
-    if name in ("cells", "groups"):
-        x = rng.uniform(size=(shape[0] // 10, 10)) if name == "cells" else rng.normal(size=shape)
-        return (m / 5.0 if big else 1.0) * x.ravel()
-    if name == "mixtures" and big:
-        return m * rng.uniform(-0.2, 1.0, size=shape) * np.repeat([1.0, -1.0], [4, shape[0] - 4])
-    if name in ("comparison", "evidence", "mixtures", "noise"):
-        return rng.normal(size=shape) * (m if big else 1.0)
-    if name == "vote":
-        p = rng.dirichlet(np.ones(shape[0] // 2))
-        return np.concatenate([p, p * rng.uniform(-1, 1, size=len(p))])
-    return rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 1)
 
 
 def sensitivity(query, est, m, d, reach):
@@ -122,21 +87,6 @@ def sensitivity(query, est, m, d, reach):
     if bound is not None:
         pair |= dict.fromkeys(("update", "pooled"), (2.0 * bound / m, bound / m))
     return pair[query.statistic][0 if one else 1]
-
-
-def course_of(est, population, rng):
-    """Drive a course to its end. -> plan, course, queries"""
-    plan = StructurePlan(est, population, est._structures())
-    course, queries = _Course(population, plan, None), []
-
-    def release(query, name, mechanism):
-        assert name == query.statistic and len(query.mechanisms) == 1
-        queries.append((query, mechanism))
-        return released(query, mechanism, rng, population.n_tasks)
-
-    if plan.budget_shares:
-        drive(course.run(), release)
-    return plan, course, queries
 
 
 def branches(plan, course, queries):
