@@ -15,13 +15,11 @@ adjacency : {"replace-one", "zero-out"}, default="replace-one"
         How neighbouring inputs differ: the data of one task are replaced by any other data, or its
         contribution is 0.""",
     "curator": """\
-curator : "trusted", "servers", ("servers", P) or ("sites", n, h), default="trusted"
+curator : "trusted", "servers" or ("servers", P), default="trusted"
         Who adds up contributions and adds the noise: a trusted curator, or P servers (two for
         "servers") that hold additive shares of the sums and each add noise that suffices alone. At
         least one of them has to be honest; the noise is sqrt(P) times as large and must be
-        Gaussian.
-        ("sites", n, h): n sites add noise to what they send, h of them have to be honest, and the
-        noise is sqrt(n / h) times as large. In `fit` all of these are part of one process.""",
+        Gaussian. In `fit` they are part of one process.""",
     "task_feature": """\
 task_feature : str, int or None, default=None
         Name or position of the column of X with the task ids, or a list with it alone. None: ids

@@ -41,7 +41,7 @@ from ._uncertainty import (
 from .callbacks import RoundCallbacks, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
-from .exchange.plan import noise_parties_of
+from .exchange.plan import n_servers_of
 from .exchange.protocol import Population, run, task_side_of
 from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning
@@ -377,7 +377,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
             raise InvalidParameterError(
                 f"epsilon={epsilon!r} must be positive. A fit without privacy is epsilon=None."
             )
-        if self._noise_parties.count > 1 and not self._is_private():
+        if self._n_servers > 1 and not self._is_private():
             raise ValueError(
                 f"curator={self.curator!r} adds up contributions of a private fit: pass a finite "
                 'epsilon, or leave it at "trusted".'
@@ -399,9 +399,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         return DATAFITS[self.loss].range_of_scores(self.target_range)
 
     @property
-    def _noise_parties(self):
-        """`NoiseParties` of the noise, servers or sites; one is a curator that is trusted."""
-        return noise_parties_of(getattr(self, "curator", "trusted"))
+    def _n_servers(self):
+        """Servers that add up and add the noise; one is a curator that is trusted."""
+        return n_servers_of(getattr(self, "curator", "trusted"))
 
     def _is_private(self):
         """Whether the budget is finite."""
@@ -434,7 +434,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         tasks = task_side_of(task_side, table, population)
         curator = self._curator(population, source)
         with self._journal(table, population) as journal:
-            billboard = run(curator, tasks, source, journal, self._noise_parties)
+            billboard = run(curator, tasks, source, journal, self._n_servers)
         self.billboard_ = billboard
         personal = Personal(
             *task_side.final_models(billboard, lambda: self._personalize_table(table))

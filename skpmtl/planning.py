@@ -338,7 +338,7 @@ class _Sample:
 def _stand_in(estimator, epsilon, delta, m, simulated):
     """The estimator with a budget with which that many tasks have the noise of m."""
     if epsilon is not None and simulated < m:
-        mu = divided_mu(epsilon, delta, estimator._noise_parties) * m / simulated
+        mu = divided_mu(epsilon, delta, estimator._n_servers) * m / simulated
         epsilon = float(gdp_epsilon(mu, delta))
     return clone(estimator).set_params(epsilon=epsilon, delta=delta)
 
@@ -347,7 +347,7 @@ def _mean_noise(estimator, epsilon, delta, m):
     if epsilon is None:
         return 0.0
     reach = 1.0 if estimator.adjacency == "replace-one" else 0.5
-    return reach / (m * divided_mu(epsilon, delta, estimator._noise_parties))
+    return reach / (m * divided_mu(epsilon, delta, estimator._n_servers))
 
 
 def _smallest(estimator, delta, m, d):

@@ -204,10 +204,10 @@ class StructurePlan(Plan):
         self.structures, self.log_loss, self.loss = structures, est._log_loss, est.loss
         self.private = est._is_private()
         self.epsilon = self.delta = None
-        self.mu, self.noise_parties = math.inf, est._noise_parties
+        self.mu, self.n_servers = math.inf, est._n_servers
         if self.private:
             self.epsilon, self.delta = check_budget(est.epsilon, est.delta, m)
-            self.mu = divided_mu(self.epsilon, self.delta, self.noise_parties)
+            self.mu = divided_mu(self.epsilon, self.delta, self.n_servers)
         self.mean = est.unseen_task == "mean"
         self.target_range = est._sent_range()
         self.ratio = m * self.mu / (self._reach(math.sqrt(2.0), 1.0) * math.sqrt(2.0 * d))

@@ -19,7 +19,6 @@ import numpy as np
 
 from ..privacy.rng import TAPE, replied
 from . import servers
-from .plan import TRUSTED
 from .wire import check_arrays
 
 __all__ = ["Query", "PublicDraw", "Population", "QuerySpec", "run"]
@@ -313,7 +312,7 @@ class NoJournal:
         pass
 
 
-def run(curator, tasks, source, journal=None, noise_parties=TRUSTED):
+def run(curator, tasks, source, journal=None, n_servers=1):
     """Run a curator to its end. -> what it returns
 
     Parameters
@@ -328,7 +327,7 @@ def run(curator, tasks, source, journal=None, noise_parties=TRUSTED):
         ``recall(source)`` gives the next reply of an earlier run, or None when there is none;
         ``keep(reply, source)`` is called with every new one before the curator sees it. A run that
         was cut off then goes on where it stopped and draws no noise twice.
-    noise_parties : NoiseParties, default=TRUSTED
+    n_servers : int, default=1
         More than one: in place of a trusted curator, that many servers add shares of the sums and
         noise; see `skpmtl.exchange.servers`.
     """
@@ -350,8 +349,8 @@ def run(curator, tasks, source, journal=None, noise_parties=TRUSTED):
             reply = {"drawn": drawn(step.draw, source)}
         elif hasattr(tasks, "released"):
             reply = tasks.released(step)
-        elif noise_parties.count > 1:
-            reply = servers.release(step, tasks.answer(step), source, noise_parties)
+        elif n_servers > 1:
+            reply = servers.release(step, tasks.answer(step), source, n_servers)
         else:
             reply = release(step, tasks.answer(step), source)
         journal.keep(reply, source)

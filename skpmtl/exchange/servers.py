@@ -16,18 +16,6 @@ that of all servers, the public is better protected than the report says.
 sites each rounds its own sum, by half a step of the grid at most, 2^-24 of the noise: neighbours
 differ in the sum of one site, so that the sensitivity is that of one rounding.
 
-**Sites that add the noise.** Where sums are masked in place of shared
-(`skpmtl.federated.site_noise`), each of n sites adds noise of standard deviation s / sqrt(n) to its
-sum before it is masked, and h of them suffice. A plan has mu sqrt(h / n) of the budget, which makes
-s = sqrt(n / h) sensitivity / mu: the noise of h sites together has the standard deviation
-sensitivity / mu. P servers are P such parties of whom one suffices (`NoiseParties`).
-
-**One sum.** Each honest site agrees to one set of sites for a query, and t sites that agree can
-open its sum. A curator that lies about which sites are lost, with n - h sites on its side, needs t
-- (n - h) honest ones for each of two sets, and there are h: with t > n - h / 2
-(`NoiseParties.least`) it opens one sum only, and no difference of two, in which there is the noise
-of fewer sites.
-
 **What is not checked.** Shares are uniform numbers, and servers cannot see whether a sum is within
 its bounds: a site that does not bound its contributions, or sends anything else, changes the
 release by as much as it likes. It does not weaken the guarantee of others, whose bounded
@@ -124,15 +112,15 @@ def opened(query, published):
     return sums
 
 
-def release(query, sums, source, noise_parties):
-    """The release of an answer by servers, `NoiseParties`, that are all here. -> {name: ndarray}"""
-    released, count = {}, noise_parties.count
+def release(query, sums, source, n_servers):
+    """The release of an answer by servers that are all here. -> {name: ndarray}"""
+    released = {}
     for name, mechanism in query.mechanisms.items():
         part = replace(query, mechanisms={name: mechanism})
 
         def draw(part=part, name=name):
-            servers = [SumServer(part, count) for _ in range(count)]
-            for server, share in zip(servers, shares(part, sums, count), strict=True):
+            servers = [SumServer(part, n_servers) for _ in range(n_servers)]
+            for server, share in zip(servers, shares(part, sums, n_servers), strict=True):
                 server.receive(share)
             return opened(part, [server.publish(source) for server in servers])[name]
 

@@ -222,7 +222,7 @@ class Spent:
 
     def __init__(self, est, n_tasks):
         self.mus, self.epsilons, self.known = [], [], True
-        self.root = math.sqrt(est._noise_parties.variance)  # against all servers but one
+        self.root = math.sqrt(est._n_servers)  # against all servers but one
         self.delta = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks, pure=True)[1]
         self.default = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks)[1]
 

@@ -85,7 +85,7 @@ class MeanPlan(Plan, RoundsPlan):
             n_tasks, size, budget, n_rounds, aside=aside, adjacency=est.adjacency,
             clip_norm=est.clip_norm, quantile=est.clip_quantile,
             server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
-            groups=groups, noise_parties=est._noise_parties,
+            groups=groups, n_servers=est._n_servers,
             far=est._log_loss or (relation is not None and len(groups) > 1),
             n_started=1 if public_init is None else len(public_init.coef),
         )  # fmt: skip

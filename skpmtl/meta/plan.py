@@ -115,12 +115,7 @@ class MetaPlan(Plan):
         self.scaling = est._feature_scaling(population.n_features)
         self.public_init = est._public_init(population)
         self.begin = self._begin(est.fit_intercept)
-        self.noise_parties = est._noise_parties
-        if self.noise_parties.honest > 1:
-            raise ValueError(
-                f"curator={est.curator!r}: tasks add their noise themselves here, so that there is "
-                'none for sites to divide. Leave it at "trusted".'
-            )
+        self.n_servers = est._n_servers
         self._check(est)
         self.batch_size = float(est.batch_size or 1)
         self._divide(np.maximum(sizes, 1))
@@ -514,7 +509,7 @@ class MetaPlan(Plan):
             f"{self.batch_size:.6g}"
         )
 
-    def with_noise_parties(self, report):
+    def with_servers(self, report):
         """As it is: every task adds its noise itself, and servers only hold shares."""
         return report
 
@@ -538,9 +533,9 @@ class MetaPlan(Plan):
         if self.people:
             most = f"one person has up to {self.group} row(s) in a task and {self.max_rows} in all"
             notes["composition"] = f"{most}; the budgets of these tasks add up"
-        if self.noise_parties.count > 1:
+        if self.n_servers > 1:
             notes["servers"] = (
-                f"{self.noise_parties.count} servers hold additive shares of the updates: "
+                f"{self.n_servers} servers hold additive shares of the updates: "
                 "unless all of them pool what they were sent, nobody sees the update of one task, "
                 "noisy as it is." + ONE_PROCESS
             )

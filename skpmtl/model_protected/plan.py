@@ -9,7 +9,7 @@ from ..engine.levels import CORNER, LEVEL_BINS, OF_VOTE, PLACES, REACH, parts_of
 from ..engine.plan import is_able
 from ..engine.votes import N_DIFFERENCES
 from ..engine.votes import sensitivity as sensitivity_of_votes
-from ..exchange.plan import TRUSTED, Plan, check_gaussian, divided_mu
+from ..exchange.plan import Plan, check_gaussian, divided_mu
 from ..local.prior import VOTE_RANGE, VOTE_SPREAD
 from ..privacy.accounting import check_budget, pure_epsilons
 from ..privacy.mechanisms import (
@@ -111,7 +111,7 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
 
 
 def shared_budget(
-    kind, epsilon, delta, weights, *, extra=(), noise_parties=TRUSTED, method="best"
+    kind, epsilon, delta, weights, *, extra=(), n_servers=1, method="best"
 ):  # fmt: skip
     """Budgets of the moment releases and of the `extra` ones.
 
@@ -121,7 +121,7 @@ def shared_budget(
     """
     extra = np.asarray(extra, dtype=float)
     if kind == "gaussian":
-        mu = divided_mu(epsilon, delta, noise_parties)
+        mu = divided_mu(epsilon, delta, n_servers)
         moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
         return moment, mu * np.sqrt(extra)
     shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
@@ -138,7 +138,7 @@ def rounds_of(est, population, rank):
     budget = check_budget(est.epsilon, est.delta, m)
     plan = RoundsPlan(
         m, rank * size, budget, None, share=_RELATION_SHARE, adjacency=est.adjacency,
-        groups=groups, far=True, noise_parties=est._noise_parties,
+        groups=groups, far=True, n_servers=est._n_servers,
     )  # fmt: skip
     return plan if plan.n_rounds else None
 
@@ -293,7 +293,7 @@ class MomentPlan(Plan):
         level += [_VOTE_SHARE] * (3 * n_releases if refined else 0)
         weights = est._release_weights(n_releases)
         budgets, extra = shared_budget(
-            self.kind, self.epsilon, self.delta, weights, noise_parties=self.noise_parties,
+            self.kind, self.epsilon, self.delta, weights, n_servers=self.n_servers,
             extra=[share] * votes + mean + unseen + centres + level,
         )  # fmt: skip
         if refined:
@@ -333,11 +333,11 @@ class MomentPlan(Plan):
         self.epsilon, self.delta = check_budget(
             est.epsilon, est.delta, self.n_tasks, pure=self.kind in ("laplace", "wishart")
         )
-        self.noise_parties, self.mu = est._noise_parties, None
+        self.n_servers, self.mu = est._n_servers, None
         if self.kind == "gaussian":
-            self.mu = divided_mu(self.epsilon, self.delta, self.noise_parties)
+            self.mu = divided_mu(self.epsilon, self.delta, self.n_servers)
         else:
-            check_gaussian(self.noise_parties, f"mechanism={est.mechanism!r} is not")
+            check_gaussian(self.n_servers, f"mechanism={est.mechanism!r} is not")
 
     def _mean(self, numbers, budget):
         """Mechanism of the mean of clipped models, or of intercepts, of so many numbers a class."""

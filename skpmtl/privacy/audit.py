@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from . import noise_checks
 from .accounting import gdp_epsilon
-from .costs import epsilon_of_pure, gaussian_cost, is_gaussian, parties
+from .costs import epsilon_of_pure, gaussian_cost, is_gaussian, n_servers
 from .report import PrivacyLeakWarning
 from .rng import SeededSource, SystemSource
 from .tape import Tape, TapeError, distance
@@ -482,7 +482,7 @@ def _book_failures(book, delta):
         return
     entries = report.releases
     if report.mu is not None:
-        mu = np.sqrt(parties(report)) * gaussian_cost(entries)
+        mu = np.sqrt(n_servers(report)) * gaussian_cost(entries)
         if "times" in entries[0]:  # tasks compose in parallel; a batch has every n-th record
             times = [-(-entry["times"] // entry.get("n_batches", 1)) for entry in entries]
             mu = max(np.sqrt(t) * gaussian_cost([e]) for t, e in zip(times, entries, strict=True))

@@ -52,11 +52,9 @@ def gaussian_cost(entries):
     return compose_gdp([entry["sensitivity"] / entry["noise_std"] for entry in entries])
 
 
-def parties(report):
-    """Variance of the noise of all parties over that of the honest ones; 1 for a curator."""
-    entry = next((entry for entry in report.releases if {"servers", "sites"} & set(entry)), {})
-    count, honest = entry.get("sites", (entry.get("servers", 1), 1))
-    return count / honest
+def n_servers(report):
+    """Servers that added the noise of a fit; 1 for a trusted curator."""
+    return next((entry["servers"] for entry in report.releases if "servers" in entry), 1)
 
 
 def epsilon_of_pure(report, epsilons):
@@ -90,7 +88,7 @@ def epsilon_of_tape(report, tape, fitted):
         found = [pure_cost(*pair) for pair in zip(entries, shapes, strict=True)]
         return None if None in found else epsilon_of_pure(report, found)
     if report.mu is not None:
-        mu = math.sqrt(parties(report)) * gaussian_cost(entries)
+        mu = math.sqrt(n_servers(report)) * gaussian_cost(entries)
         return float(gdp_epsilon(mu, report.delta))
     if "mu_trial" in report.notes:
         return _of_search(report, entries)

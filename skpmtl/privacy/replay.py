@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, clone
 
 from ..tables.forms import read_training
 from . import noise_checks
-from .costs import epsilon_of_tape, gaussian_cost, parties
+from .costs import epsilon_of_tape, gaussian_cost, n_servers
 from .observation import closure, lasting, observing
 from .tape import Tape, TapeError, distance
 
@@ -160,7 +160,7 @@ def _costs(first):
         )
     model = getattr(fitted, "best_estimator_", fitted)
     if "budget shares" in report.public_inputs and model is fitted:
-        yield from _budget_shares(report, model, math.sqrt(parties(report)))
+        yield from _budget_shares(report, model, math.sqrt(n_servers(report)))
 
 
 def _budget_shares(report, model, root):

@@ -318,6 +318,11 @@ class PrivacyReport:
         unknown = sorted(set(values) - names)
         if unknown:
             raise ValueError(f"not fields of a privacy report: {unknown}.")
+        if any(isinstance(e, dict) and "sites" in e for e in values.get("releases", ())):
+            raise ValueError(
+                "The sites of this fit added its noise, which is not supported any more: read it "
+                'with the version of skpmtl that wrote it, or fit again with curator="servers".'
+            )
         return cls(**values)
 
     def to_json(self, indent: int | None = None) -> str:

@@ -251,7 +251,7 @@ class ProjectionPlan(MomentPlan):
         n_releases = _RELEASES if est.n_releases == "auto" else est.n_releases
         budgets, extra = shared_budget(
             self.kind, self.epsilon, self.delta, est._release_weights(n_releases),
-            extra=[MEAN_SHARE] * (est.unseen_task == "mean"), noise_parties=self.noise_parties,
+            extra=[MEAN_SHARE] * (est.unseen_task == "mean"), n_servers=self.n_servers,
             # The paper divides the budget of its mechanism by its own composition bound.
             method="cb" if self.published else "best",
         )  # fmt: skip

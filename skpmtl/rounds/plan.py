@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from ..exchange.plan import TRUSTED, divided_mu
+from ..exchange.plan import divided_mu
 from ..privacy.accounting import gdp_epsilon
 from ..privacy.mechanisms import VectorGaussian, clip_rows, mean_sensitivity
 from ..privacy.rng import add_on_grid, replied
@@ -189,8 +189,8 @@ class RoundsPlan:
         columns, r times the part n_tasks / r.
     far, n_started
         See `path`.
-    noise_parties : NoiseParties, default=TRUSTED
-        More than one: servers or sites add the noise (`skpmtl.exchange.servers`).
+    n_servers : int, default=1
+        Servers that add the noise (`skpmtl.exchange.servers`); 1 is a trusted curator.
 
     Attributes
     ----------
@@ -225,14 +225,14 @@ class RoundsPlan:
     def __init__(
         self, n_tasks, size, budget, n_rounds, *, share=1.0, aside=0.0, adjacency="replace-one",
         clip_norm="auto", quantile=None, server_rate=1.0, sampling="all", rate=1.0, groups=None,
-        far=False, n_started=1, noise_parties=TRUSTED,
+        far=False, n_started=1, n_servers=1,
     ):  # fmt: skip
         self.n_tasks, self.size, self.adjacency, self.share = n_tasks, size, adjacency, share
         self.auto, self.quantile = isinstance(clip_norm, str), quantile
         self.clip_norm = 1.0 if self.auto else float(clip_norm)
         self.server_rate, self.sampling, self.rate = server_rate, sampling, float(rate)
-        self.noise_parties = noise_parties
-        if noise_parties.count > 1 and sampling != "all":
+        self.n_servers = n_servers
+        if n_servers > 1 and sampling != "all":
             raise ValueError(
                 f'sampling={sampling!r} with curator="servers": servers see who takes part. Take '
                 'sampling="all".'
@@ -277,7 +277,7 @@ class RoundsPlan:
         self.noise_multiplier = reach * math.sqrt(self.n_rounds) / rounds
 
     def _mu(self):
-        return divided_mu(self.epsilon, self.delta, self.noise_parties) * math.sqrt(self.share)
+        return divided_mu(self.epsilon, self.delta, self.n_servers) * math.sqrt(self.share)
 
     def _sampled_noise(self, epsilon, delta, n_rounds):
         find = poisson_noise if self.sampling == "poisson" else fixed_size_noise

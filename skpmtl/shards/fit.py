@@ -141,7 +141,7 @@ def fit_shards(
             names = [f"Part {part}" for part in parts]
             journal.same_rows(list(zip(names, prints, strict=True)))
         curator = est._curator(population, source)
-        billboard = run(curator, workers, source, journal, est._noise_parties)
+        billboard = run(curator, workers, source, journal, est._n_servers)
         billboard.report = billboard.report.disclosing(inferred)
         public = est._public_attributes(billboard, population)
         if models is None:

@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from skpmtl import DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.exchange import servers
-from skpmtl.exchange.plan import NoiseParties, noise_parties_of, stated
+from skpmtl.exchange.plan import n_servers_of, stated
 from skpmtl.exchange.protocol import Query, release
 from skpmtl.privacy import PrivacyReport, gdp_mu
 from skpmtl.privacy.mechanisms import SymmetricGaussian, VectorGaussian
@@ -42,7 +42,7 @@ def test_equals_the_trusted_curator_at_the_same_noise(n_servers):
     mechanism, value = VectorGaussian(40, 0.3, 0.7), rng.normal(size=40)
     query = query_for(mechanism, divide=8.0)
     parts = rng.normal(size=(n_servers, 40))
-    found = servers.release(query, {"x": value}, Given(*parts), NoiseParties(n_servers))["x"]
+    found = servers.release(query, {"x": value}, Given(*parts), n_servers)["x"]
     # The noise that all of them added, as one curator would: whole numbers of steps each.
     scale = mechanism.noise_std / math.sqrt(n_servers) / mechanism.step
     noise = np.rint(parts * scale).sum(axis=0) * mechanism.step / mechanism.noise_std
@@ -93,8 +93,8 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
     assert report.noise_std[0] == mechanism.noise_std
     one = np.concatenate([mechanism.noise_of_one(source, 3) for _ in range(3000)]) * mechanism.step
     zero = query_for(mechanism)
-    three, nothing = NoiseParties(3), {"x": np.zeros(3)}
-    public = [servers.release(zero, nothing, source, three)["x"] for _ in range(3000)]
+    nothing = {"x": np.zeros(3)}
+    public = [servers.release(zero, nothing, source, 3)["x"] for _ in range(3000)]
     # 9000 normals: their std is known within 0.75 %, 4.4 sigma here.
     alone = report.sensitivity[0] * math.sqrt(4) / gdp_mu(2.0, report.delta)
     assert np.std(one) == pytest.approx(alone, rel=0.033)
@@ -107,32 +107,27 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
     assert "curator is trusted" not in str(report)
 
 
-def test_two_sets_of_sites_cannot_both_be_opened():
-    """t sites for each of two sums, and all but h lie: fewer than t is not enough, h at least."""
-    for n in range(3, 12):
-        for h in range(2, n):
-            t = NoiseParties(n, h).least
-            assert 2 * (t - (n - h)) > h
-            assert t == h or 2 * (t - 1 - (n - h)) <= h
-
-
-def test_a_report_on_sites_states_the_budget_of_the_honest_ones():
+def test_a_report_on_servers_states_the_budget_of_the_honest_one():
     entries = [VectorGaussian(3, 1.0, mu).describe("x") for mu in (0.3, 0.4)]
     report = PrivacyReport(
         "joint DP per task", epsilon=1.0, delta=1e-5, mu=0.5, releases=entries,
         assumptions=[TRUSTED_CURATOR, "the task list is public"],
     )  # fmt: skip
-    found = stated(report, NoiseParties(5, 3))
-    assert found.mu == pytest.approx(0.5 * math.sqrt(5 / 3))
+    found = stated(report, 3)
+    assert found.mu == pytest.approx(0.5 * math.sqrt(3))
     mus = [entry["mu"] for entry in found.releases]
-    assert mus == pytest.approx([0.3 * math.sqrt(5 / 3), 0.4 * math.sqrt(5 / 3)])
-    assert [entry["sites"] for entry in found.releases] == [(5, 3)] * 2
+    assert mus == pytest.approx([0.3 * math.sqrt(3), 0.4 * math.sqrt(3)])
+    assert [entry["servers"] for entry in found.releases] == [3, 3]
     assert [entry["noise_std"] for entry in found.releases] == [e["noise_std"] for e in entries]
     text = found.text(None)
-    assert "1.291 times the noise" in text and "the task list is public" in text
-    # 4 of 5 are needed: 2 who lie and 2 of the 3 honest ones.
-    assert "4 of the 5 sites are needed, 2 honest ones remain" in text and "1.225 times" in text
-    assert TRUSTED_CURATOR not in text and stated(report, NoiseParties(1)) is report
+    assert "1.732 times the noise" in text and "the task list is public" in text
+    assert TRUSTED_CURATOR not in text and stated(report, 1) is report
+
+
+def test_a_report_on_noise_by_sites_is_refused():
+    report = PrivacyReport("joint DP per task", releases=[{"name": "x", "sites": (3, 2)}])
+    with pytest.raises(ValueError, match='fit again with curator="servers"'):
+        PrivacyReport.from_json(report.to_json())
 
 
 def test_sums_without_noise_have_forty_bits_below_their_bound():
@@ -176,12 +171,10 @@ def test_exact_noise():
         (PrivateMTL(curator="server"), "'curator' parameter"),
         (PrivateMTL(curator=("servers", 1)), "P from 2 to 16"),
         (PrivateMTL(curator=("servers", 17)), "P from 2 to 16"),
-        (PrivateMTL(curator=("sites", 1001, 2)), "h from 2 to n - 1"),
         (PrivateMTL(curator=("servers", 2.5)), "P from 2 to 16"),
         (PrivateMTL(curator=("servers",)), "P from 2 to 16"),
-        (PrivateMTL(curator=("sites", 3, 3)), "h from 2 to n - 1"),
-        (PrivateMTL(curator=("sites", 3, 1)), "h from 2 to n - 1"),
-        (DPMetaInit(curator=("sites", 3, 2)), "none for sites to divide"),
+        (PrivateMTL(curator=("sites", 3, 2)), "divided among sites is not supported"),
+        (DPMetaInit(curator=["sites", 3, 2]), "divided among sites is not supported"),
         (PrivateMTL(curator=3), "'curator' parameter"),
         (MPMTLLowRank(curator="servers", epsilon=None), "pass a finite epsilon"),
         (MPMTLLowRank(curator="servers", mechanism="wishart"), "needs Gaussian noise"),
@@ -201,14 +194,9 @@ def test_refusals(est, message):
     assert not hasattr(est, "billboard_")
 
 
-def test_the_most_parties():
-    for curator, count, honest in (
-        ("trusted", 1, 1), ("servers", 2, 1), (("servers", 16), 16, 1),
-        (("sites", 1000, 999), 1000, 999), (("sites", 3, 2), 3, 2),
-    ):  # fmt: skip
-        noise_parties = noise_parties_of(curator)
-        assert noise_parties == NoiseParties(count, honest)
-        assert noise_parties.variance == count / honest
+def test_two_to_sixteen_servers():
+    for curator, found in (("trusted", 1), ("servers", 2), (("servers", 16), 16)):
+        assert n_servers_of(curator) == found
 
 
 def test_a_study_across_sites_has_one_curator():

@@ -427,7 +427,7 @@ def _losses():
 
 def _servers():
     three = ("servers", 3)
-    yield _case(PrivateMTL, curator=("sites", 3, 2), epsilon=60.0)
+    yield _case(PrivateMTL, curator="servers", epsilon=60.0)
     yield _case(PrivateMTL, curator=three, epsilon=1e3, marks=(pytest.mark.slow,))
     yield _case(
         PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5

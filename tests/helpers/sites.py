@@ -40,7 +40,7 @@ class Sites:
         """-> the billboard of a fit with these sites"""
         source = noise_source(self.est.random_state)
         curator = self.est._curator(self.population, source)
-        return run(curator, self, source, journal, self.est._noise_parties)
+        return run(curator, self, source, journal, self.est._n_servers)
 
     def answer(self, query):
         self.asked.append(query)

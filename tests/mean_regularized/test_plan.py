@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.exchange.plan import NoiseParties
 from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.errors import LEAST_ROUNDS, share
 from skpmtl.mean_regularized.plan import (
@@ -94,7 +93,7 @@ def test_sampled_rounds_have_the_noise_of_their_share(sampling, adjacency):
 def test_few_tasks_of_a_draw():
     assert RoundsPlan(10, 1, None, 3, sampling="fixed", rate=0.01).denominator == 1.0
     with pytest.raises(ValueError, match="servers see who takes part"):
-        RoundsPlan(10, 1, None, 3, sampling="fixed", rate=0.5, noise_parties=NoiseParties(2))
+        RoundsPlan(10, 1, None, 3, sampling="fixed", rate=0.5, n_servers=2)
     source = SeededSource(np.random.default_rng(0))
     fixed = RoundsPlan(40, 1, None, 3, sampling="fixed", rate=0.3)
     draws = [fixed.draw(source) for _ in range(200)]
@@ -131,7 +130,7 @@ def test_ratio_and_noise_over_the_way(adjacency):
         assert nothing.total_noise_over_path == 0.0
         assert nothing.entries(nothing.bounds() if nothing.n_rounds else []) == []
     # Servers: P of them have mu / sqrt(P).
-    servers = RoundsPlan(m, d, BUDGET, T, clip_norm=0.2, noise_parties=NoiseParties(4))
+    servers = RoundsPlan(m, d, BUDGET, T, clip_norm=0.2, n_servers=4)
     assert servers.mu == pytest.approx(mu / 2.0)
 
 

@@ -10,7 +10,6 @@ from scipy.stats import binom
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl._kernels.losses import NUMBER
-from skpmtl.exchange.plan import TRUSTED
 from skpmtl.exchange.protocol import run
 from skpmtl.exchange.wire import pack
 from skpmtl.local.centred import CentredTasks, Problem
@@ -167,7 +166,7 @@ class _Settings:
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
     clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
     sampling, sampling_rate, clusters, update = "fixed", 0.5, None, "prox"
-    _log_loss, _noise_parties, standard_errors = False, TRUSTED, False
+    _log_loss, _n_servers, standard_errors = False, 1, False
 
     def _is_private(self):
         return True

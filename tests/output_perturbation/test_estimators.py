@@ -10,7 +10,6 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit
 from scipy.stats import norm
 
-from skpmtl.exchange.plan import TRUSTED
 from skpmtl.exchange.protocol import Population
 from skpmtl.privacy import audit, compose, gdp_mu, group_privacy
 from skpmtl.reproduction import (
@@ -323,7 +322,7 @@ class Settings:
     """What PerturbationPlan reads of an estimator."""
 
     def __init__(self, logistic=False, lam=0.4, **settings):
-        self._classification, self._noise_parties = logistic, TRUSTED
+        self._classification, self._n_servers = logistic, 1
         self.__dict__.update(
             {"guarantee": "record", "group": "published", "mechanism": "auto", "epsilon": 1.0,
              "delta": None, "adjacency": "replace-one", "max_task_rows": None,

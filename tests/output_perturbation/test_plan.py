@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from skpmtl.exchange import Population
-from skpmtl.exchange.plan import NoiseParties
 from skpmtl.privacy import compose_gdp, gdp_epsilon, gdp_mu
 from skpmtl.privacy.accounting import group_privacy, pure_epsilon, record_budget
 from skpmtl.reproduction import DPAggregation, DPAggregationClassifier, DPRelationship
@@ -87,7 +86,7 @@ def test_gaussian_noise_of_records_and_of_groups():
     servers = DPAggregation(mechanism="gaussian", guarantee="record", epsilon=1.0, delta=1e-5,
                             curator="servers", **BOUNDS)  # fmt: skip
     servers = AggregationPlan(servers, Population(np.arange(3), 3, 0, SIZES))
-    assert servers.noise_parties == NoiseParties(2)
+    assert servers.n_servers == 2
     assert servers.mu == pytest.approx(mu / math.sqrt(2.0))
     assert servers.notes()["epsilon_exact"] == pytest.approx(1.0)
     assert all("average" in name for name in servers.names)

@@ -16,7 +16,7 @@ from skpmtl.privacy import (
     gdp_epsilon,
 )
 from skpmtl.privacy.accounting import pure_epsilon
-from skpmtl.privacy.costs import epsilon_of_pure, epsilon_of_tape, parties, pure_cost
+from skpmtl.privacy.costs import epsilon_of_pure, epsilon_of_tape, n_servers, pure_cost
 from skpmtl.privacy.mechanisms import VectorGamma
 from skpmtl.privacy.sampling import fixed_size_epsilon, poisson_epsilon
 from skpmtl.privacy.selection import selection_epsilon
@@ -69,11 +69,10 @@ def test_a_release_that_costs_nothing_adds_nothing():
         compose_gdp([0.3, -0.1])
 
 
-def test_noise_of_several_parties():
-    """P servers, of which one is honest, or n sites with h honest ones, divide the variance."""
-    assert parties(report()) == 1
-    assert parties(report(releases=({"name": "a"}, {"servers": 4}))) == 4
-    assert parties(report(releases=({"sites": (5, 3)},))) == pytest.approx(5 / 3)
+def test_noise_of_several_servers():
+    """P servers, one of which is honest, divide the variance."""
+    assert n_servers(report()) == 1
+    assert n_servers(report(releases=({"name": "a"}, {"servers": 4}))) == 4
     entries = [gaussian(2.0, 4.0, servers=4), gaussian(3.0, 4.0, servers=4)]
     mu = math.hypot(2 / 4, 3 / 4)
     found = epsilon_of_tape(report(mu, entries), tape(*entries), None)

@@ -346,10 +346,10 @@ def test_two_hundred_courses_spend_what_their_plans_say():
         assert not shares or sum(shares) == pytest.approx(1.0, abs=1e-12)
         total = sum(spent.values())
         assert total <= plan.mu**2 * (1.0 + 1e-9)
-        # Those who hold the noise of all dishonest servers, or sites, see less of it.
-        parties = est._noise_parties.count / est._noise_parties.honest
+        # Those who hold the noise of all dishonest servers see less of it.
+        P = est._n_servers
         if total:
-            mu, epsilon = math.sqrt(total * parties), est.epsilon
+            mu, epsilon = math.sqrt(total * P), est.epsilon
             delta = norm.cdf(mu / 2 - epsilon / mu)
             delta -= math.exp(epsilon) * norm.cdf(-epsilon / mu - mu / 2)
             assert delta <= plan.delta * (1.0 + 1e-6)
@@ -357,7 +357,7 @@ def test_two_hundred_courses_spend_what_their_plans_say():
         listed = defaultdict(float)
         for entry in report.releases:
             listed[entry["name"]] += entry["mu"] ** 2
-        assert {s: pytest.approx(v / parties) for s, v in listed.items()} == dict(spent)
+        assert {s: pytest.approx(v / P) for s, v in listed.items()} == dict(spent)
         assert len(report.releases) == len(course.billboard.releases) == len(queries)
         seen |= branches(plan, course, queries)
         if queries:

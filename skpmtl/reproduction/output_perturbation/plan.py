@@ -77,10 +77,10 @@ class PerturbationPlan(Plan):
         elif self.group == "gaussian":
             mu = gdp_mu(self.epsilon, self.delta) / self.size
             self.record = float(gdp_epsilon(mu, self.delta)), self.delta
-        even, self.noise_parties = np.ones(n_releases), est._noise_parties
+        even, self.n_servers = np.ones(n_releases), est._n_servers
         if pure:
             check_gaussian(
-                self.noise_parties,
+                self.n_servers,
                 f"group={est.group!r} with mechanism={est.mechanism!r} has other",
             )
             method = "cb" if self.group == "published" else "best"
@@ -88,7 +88,7 @@ class PerturbationPlan(Plan):
         else:
             lemma = self.group in ("published", "tight")
             mu = self.size * gdp_mu(*self.record) if lemma else gdp_mu(self.epsilon, self.delta)
-            self.mu = float(mu / np.sqrt(self.noise_parties.variance))
+            self.mu = float(mu / np.sqrt(self.n_servers))
             self.shares = self.mu / np.sqrt(n_releases) * even
 
     def _set_rows(self, est, population):
@@ -207,7 +207,7 @@ class PerturbationPlan(Plan):
             )
         if self.mu is not None:
             # The lemma is loose for Gaussian noise; this is what was really spent.
-            mu = self.mu * np.sqrt(self.noise_parties.variance)
+            mu = self.mu * np.sqrt(self.n_servers)
             notes["epsilon_exact"] = float(gdp_epsilon(mu, self.delta))
         return notes
 
@@ -219,7 +219,7 @@ class PerturbationPlan(Plan):
                 "a record is one row of one task: with a 2-D y, a row with labels in several "
                 "tasks is protected for each of them alone",
             )
-        trusted = (self.trusted,) if self.noise_parties.count == 1 else ()
+        trusted = (self.trusted,) if self.n_servers == 1 else ()
         return *trusted, *rows, _BOUNDED, PUBLIC_LISTS, *ALWAYS
 
 
