@@ -319,6 +319,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         clip_norm=0.5,
         clip_quantile=None,
         n_rounds=10,
@@ -352,6 +353,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
+        self.curator = curator
         self.clip_norm = clip_norm
         self.clip_quantile = clip_quantile
         self.n_rounds = n_rounds
@@ -488,6 +490,7 @@ _DOC = """{summary}
     delta : float or None, default=None
         Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
+    {curator}
     clip_norm : float, default=0.5
         Public bound on the norm of an update: about the distance from the start to a good network,
         divided by a few rounds.
@@ -609,6 +612,7 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         clip_norm=0.5,
         clip_quantile=None,
         n_rounds=10,
@@ -639,9 +643,9 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
         **arguments,
     ):
         super().__init__(
-            module, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency, clip_norm=clip_norm,
-            clip_quantile=clip_quantile, n_rounds=n_rounds, update=update, local=local,
-            local_steps=local_steps, learning_rate=learning_rate, momentum=momentum,
+            module, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds, update=update,
+            local=local, local_steps=local_steps, learning_rate=learning_rate, momentum=momentum,
             batch_size=batch_size, server_learning_rate=server_learning_rate, sampling=sampling,
             sampling_rate=sampling_rate, personalization=personalization,
             personal_steps=personal_steps, personal_folds=personal_folds, clusters=clusters,

@@ -255,6 +255,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         privacy="task-global",
         clip_norm=0.5,
         inner_steps=5,
@@ -282,6 +283,7 @@ class _TorchMetaInit(OfModule, _MetaInit):
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
+        self.curator = curator
         self.privacy = privacy
         self.clip_norm = clip_norm
         self.inner_steps = inner_steps
@@ -388,7 +390,7 @@ _DOC = """{summary}
         by ``x.long()``. Its parameters as it is built are where phi starts: a public input, drawn
         from `random_state` if that is an int, else from 0, unless they are loaded. Layers that
         normalise by several rows are an error.
-    epsilon, delta, adjacency, privacy, batch_size, batches, \
+    epsilon, delta, adjacency, curator, privacy, batch_size, batches, \
 tasks_per_round, visits, group_size, max_rows_per_unit, task_feature, tasks, {class_list}secure, \
 random_state, verbose
         As in `DPMetaInit{twin}`.
@@ -467,6 +469,7 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
         epsilon=1.0,
         delta=None,
         adjacency="replace-one",
+        curator="trusted",
         privacy="task-global",
         clip_norm=0.5,
         inner_steps=5,
@@ -492,8 +495,9 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
         **arguments,
     ):
         super().__init__(
-            module, epsilon=epsilon, delta=delta, adjacency=adjacency, privacy=privacy,
-            clip_norm=clip_norm, inner_steps=inner_steps, inner_learning_rate=inner_learning_rate,
+            module, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            privacy=privacy, clip_norm=clip_norm, inner_steps=inner_steps,
+            inner_learning_rate=inner_learning_rate,
             batch_size=batch_size, batches=batches, meta_learning_rate=meta_learning_rate,
             tasks_per_round=tasks_per_round, visits=visits, group_size=group_size,
             max_rows_per_unit=max_rows_per_unit, refine_steps=refine_steps,

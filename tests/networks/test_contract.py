@@ -43,11 +43,12 @@ def _cases():
         yield _case(TorchMeanRegClassifier, 3, name=f"classes {variant}", **options)
     options = {"module": nets.dropout, "module__outputs": 2}
     yield _case(TorchMeanRegClassifier, 2, name="two classes", **{**few, **options})
+    yield _case(cls, name="servers", curator="servers", clip_quantile=0.5, **few)
 
 
 CASES = list(_cases())
 REMEMBER = ("local", "algorithm-1", "stateful", "fixed", "statistics")
-FIRST = [CASES[0], CASES[4], CASES[8], CASES[9]]
+FIRST = [CASES[0], CASES[4], CASES[8], CASES[9], CASES[-1]]
 
 
 @every(CASES)

@@ -35,6 +35,7 @@ def _cases():
     yield _case(cls, name="local", privacy="local", visits=2, **task)
     options = {"module__outputs": 3, "inner_steps": 2}
     yield _case(TorchMetaInitClassifier, 3, name="classes", **options, **record)
+    yield _case(cls, name="servers", curator="servers", inner_steps=2, **record)
 
 
 CASES = list(_cases())
