@@ -25,7 +25,7 @@ from .model_protected.paths import (
     MTLPath,
     mtl_path,
 )
-from .model_selection import LeaveTasksOut, TaskStratifiedKFold
+from .model_selection import LeaveTasksOut, TaskStratifiedKFold, task_train_test_split
 from .pipeline import export_task, personalize
 from .planning import BudgetPlan, plan
 from .preprocessing import TaskImputer, TaskScaler
@@ -74,6 +74,7 @@ __all__ = [
     "save_billboard",
     "set_num_threads",
     "stack_tasks",
+    "task_train_test_split",
     "wide_to_long",
 ]
 

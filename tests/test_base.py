@@ -116,7 +116,8 @@ def test_tasks_left_out_meet_the_mean_model(school_like):
     frame, y = school_like()
     est = TinyRidge(task_feature="school", unseen_task="mean")
     result = cross_validate(
-        est, frame, y, cv=LeaveTasksOut(4, task_feature="school", random_state=0),
+        est, frame, y,
+        cv=LeaveTasksOut(4, task_feature="school", tasks=frame["school"].unique(), random_state=0),
         return_estimator=True, return_indices=True,
     )  # fmt: skip
     for model, test in zip(result["estimator"], result["indices"]["test"], strict=True):

@@ -12,9 +12,9 @@ methods have been compared for twenty years. Each school is a task.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 
+from skpmtl import task_train_test_split
 from skpmtl.datasets.school import load_school
 
 school = load_school(scale="public")
@@ -25,7 +25,7 @@ print(f"{len(y)} pupils, {len(schools)} schools, {X.shape[1]} features")
 # %%
 # 30 % of the pupils of each school are for training and the others for the test, in three splits.
 splits = [
-    train_test_split(X, y, task, train_size=0.3, stratify=task, random_state=repeat)
+    task_train_test_split(X, y, task=task, train_size=0.3, random_state=repeat)
     for repeat in range(3)
 ]
 y_test = [split[3] for split in splits]

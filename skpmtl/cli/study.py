@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from sklearn.base import clone
 from sklearn.linear_model import RidgeCV
-from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import normalize
 from threadpoolctl import threadpool_limits
 
@@ -21,6 +20,7 @@ from ..baselines import PerTask
 from ..datasets.school import load_school
 from ..inspection import PrivacyUtilityDisplay
 from ..metrics import nmse
+from ..model_selection import task_train_test_split
 from ..reproduction import PublishedMPMTLLowRank
 
 ALONE = "each school alone"
@@ -80,7 +80,9 @@ def main(arguments=None):
     # Matrices this small are slower on several threads, much slower on a busy machine.
     with threadpool_limits(1):
         for repeat in range(options.repeats):
-            parts = train_test_split(X, y, task, train_size=0.3, stratify=task, random_state=repeat)
+            parts = task_train_test_split(
+                X, y, task=task, train_size=0.3, random_state=repeat
+            )
             train, test = parts[::2], parts[1::2]
             for name in scores:
                 done += 1
@@ -188,7 +190,8 @@ def published(train, **public):
 
 def tuned(estimator, train, candidates):
     """`estimator` with the parameters that are best on a quarter of every task's rows."""
-    parts = train_test_split(*train, test_size=0.25, stratify=train[2], random_state=0)
+    X, y, task = train
+    parts = task_train_test_split(X, y, task=task, random_state=0)
     (X, y, task), (X_val, y_val, task_val) = parts[::2], parts[1::2]
     errors = []
     for parameters in candidates:

@@ -166,8 +166,10 @@ def grid_search_cost(search):
     Parameters
     ----------
     search : fitted GridSearchCV, RandomizedSearchCV or a successive-halving search
-        Its estimator, or the last step of its pipeline, is an estimator of this package.
-        Needs ``refit``: the refitted estimator knows the tasks and the features.
+        Its estimator, or the last step of its pipeline, is an estimator of this package. Its
+        ``cv`` is a splitter of `skpmtl.model_selection`: the folds of others depend on the rows of
+        all tasks together, so that one task can change all contributions to a fit. Needs
+        ``refit``: the refitted estimator knows the tasks and the features.
 
     Returns
     -------
@@ -177,8 +179,8 @@ def grid_search_cost(search):
     Raises
     ------
     ValueError
-        If candidates differ in guarantee, unit or adjacency, or the search was run with
-        ``refit=False``.
+        If candidates differ in guarantee, unit or adjacency, the search was run with
+        ``refit=False``, or its folds or samples of rows are those of another package.
     TypeError
         If the estimator is none of this package with a report.
     """
@@ -193,6 +195,14 @@ def grid_search_cost(search):
         raise TypeError(
             f"{type(fitted).__name__} does not say beforehand what a fit spends: add up the "
             "privacy_ of your own fits with compose."
+        )
+    sampled = getattr(search, "resource", None) == "n_samples"
+    if sampled or not getattr(search.cv, "_splits_by_task", False):
+        name = "resource='n_samples'" if sampled else f"cv={type(search.cv).__name__}"
+        raise ValueError(
+            f"{name} chooses the rows of all tasks together, so that a row of one task changes "
+            "what others contribute, and no cost can be stated. Set cv= to TaskStratifiedKFold or "
+            "LeaveTasksOut, and resource= of a halving search to a parameter."
         )
     population = fitted._population_
     population = replace(population, sizes=np.ones(population.n_tasks, dtype=np.int64))

@@ -7,31 +7,11 @@ from numbers import Integral
 import numpy as np
 from sklearn.model_selection import check_cv
 
+from .assignment import deal
 from .targets import class_codes, class_targets
 from .weights import in_rows
 
-__all__ = ["deal", "folds_of", "some_rows"]
-
-
-def deal(codes, n_splits, labels=None, order=None):
-    """Fold (N,) of every row, so that each fold has a share of every task.
-
-    The rows are dealt out task after task (`codes`), one to each fold in turn; with labels class
-    after class within a task, beginning with another fold in every task that adds as much to every
-    fold, or all of these would deal their last class to the same. `order` (N,) has keys by which
-    the rows of a task (of a class) are dealt; None: as they come.
-    """
-    keys, place = [codes], np.arange(len(codes))
-    if labels is not None:
-        keys.insert(0, np.unique(labels, return_inverse=True)[1])
-        sizes = np.bincount(codes)
-        even = sizes % n_splits == 0
-        place += np.repeat(np.where(even, np.cumsum(even) - 1, 0), sizes)
-    if order is not None:
-        keys.insert(0, order)
-    fold = np.empty(len(codes), dtype=np.int64)
-    fold[np.lexsort(keys)] = place % n_splits
-    return fold
+__all__ = ["folds_of", "some_rows"]
 
 
 def folds_of(table, cv):
@@ -57,13 +37,15 @@ def folds_of(table, cv):
                 f"n_samples={table.n_rows}."
             )
         complete = wide and table.n_rows == n_rows * table.n_tasks
-        fold = place % cv if complete else deal(table.codes, cv, codes)
+        labels = table.y if codes is None else codes
+        fold = place % cv if complete else deal(table.codes, table.tasks, cv, labels=labels)
         folds = [(fold != k, fold == k) for k in range(cv)]
     else:
         y = groups = None
         if not wide and not listed:
-            y, groups = np.empty(n_rows), np.empty(n_rows, dtype=np.int64)
-            y[place], groups[place] = table.y if codes is None else codes, table.codes
+            y, groups = np.empty(n_rows), np.empty(n_rows, dtype=table.tasks.dtype)
+            y[place] = table.y if codes is None else codes
+            groups[place] = table.tasks[table.codes]  # ids: splitters draw by them
         with warnings.catch_warnings():  # of splitters that do not ask for groups
             warnings.filterwarnings("ignore", "The groups parameter is ignored")
             splits = list(check_cv(cv).split(np.zeros((n_rows, 1)), y, groups))

@@ -19,7 +19,7 @@ def tasks_left_out(kind, m, n, d, seed, shots=10):
     """One fold of LeaveTasksOut: the other tasks with all rows, `shots` rows of each left-out
     task to adapt to, and the rest of them to score. -> (X, y, task) of each."""
     (X, y, task), *_ = synthetic(seed, kind == "logistic", m, n, d)
-    cv = LeaveTasksOut(m // min(200, m // 5), random_state=seed)
+    cv = LeaveTasksOut(m // min(200, m // 5), tasks=range(m), random_state=seed)
     known, left_out = next(cv.split(X, y, groups=task))
     place = np.tile(np.arange(n), m)  # rows of a task are independent and lie together
     adapt, test = (left_out[part] for part in (place[left_out] < shots, place[left_out] >= shots))

@@ -10,7 +10,13 @@ from sklearn.base import clone, is_classifier
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
-from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
+from sklearn.model_selection import (
+    GridSearchCV,
+    HalvingGridSearchCV,
+    KFold,
+    RandomizedSearchCV,
+    StratifiedKFold,
+)
 from sklearn.pipeline import make_pipeline
 
 from skpmtl import (
@@ -235,6 +241,20 @@ def test_a_plan_is_the_report_of_the_fit(estimator, grid):
 def test_searches_that_mix_statements_are_refused(estimator, grid, words):
     search, _, _ = searched(estimator, grid)
     with pytest.raises(ValueError, match=f"{words}.*search with one at a time"):
+        grid_search_cost(search)
+
+
+@pytest.mark.parametrize(
+    "cls, settings",
+    [
+        (GridSearchCV, {"cv": KFold(2, shuffle=True, random_state=0)}),
+        (GridSearchCV, {"cv": StratifiedKFold(2, shuffle=True, random_state=0)}),
+        (HalvingGridSearchCV, {"resource": "n_samples", "min_resources": 32}),
+    ],
+)
+def test_folds_and_samples_of_all_rows_have_no_stated_cost(cls, settings):
+    search, _, _ = searched(MPMTLLowRankClassifier(), {"n_releases": [1, 2]}, cls, **settings)
+    with pytest.raises(ValueError, match="no cost can be stated. Set cv= to TaskStratifiedKFold"):
         grid_search_cost(search)
 
 

@@ -1,0 +1,181 @@
+"""One task's rows never change which rows of another task are trained on."""
+
+import json
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+
+from skpmtl import LeaveTasksOut, MPMTLLowRank, TaskStratifiedKFold, task_train_test_split
+from skpmtl.cli import table as cli
+from skpmtl.privacy.tape import Tape, distance
+from skpmtl.tables.folds import folds_of
+from skpmtl.tables.forms import read_training
+
+hypothesis = pytest.importorskip("hypothesis", reason="extra test")
+from hypothesis import strategies as st  # noqa: E402
+
+LISTED = [*(f"t{k}" for k in range(15))]
+
+
+def folds(splitter, y, task):
+    """Fold of each row."""
+    fold = np.empty(len(task), dtype=int)
+    for k, (_, test) in enumerate(splitter.split(task, y, groups=task)):
+        fold[test] = k
+    return fold
+
+
+def held_out(y, task):
+    rows = np.arange(len(task))
+    _, test, *_ = task_train_test_split(rows, task=task, test_size=0.4, random_state=3)
+    return np.isin(rows, test)
+
+
+def command_line(y, task):
+    return np.isin(np.arange(len(task)), cli.split(pd.Series(task), 0.4)[1])
+
+
+def internal(y, task, cv=2):
+    """Folds of the estimators that select a strength."""
+    table, _ = read_training(MPMTLLowRank(epsilon=None), np.zeros((len(task), 1)), y, task)
+    order = np.arange(len(task)) if table.order is None else table.order
+    fold = np.empty(len(task), dtype=int)
+    for k, (_, test) in enumerate(folds_of(table, cv)):
+        fold[order[test]] = k
+    return fold
+
+
+SPLITS = {
+    "folds": lambda y, task: folds(TaskStratifiedKFold(2), y, task),
+    "shuffled": lambda y, task: folds(
+        TaskStratifiedKFold(3, shuffle=True, random_state=0), y, task
+    ),
+    "tasks left out": lambda y, task: folds(LeaveTasksOut(2, random_state=0), y, task),
+    "listed tasks left out": lambda y, task: folds(
+        LeaveTasksOut(3, tasks=LISTED, random_state=0), y, task
+    ),
+    "held out": held_out,
+    "command line": command_line,
+    "internal": internal,
+    "internal, of a splitter": lambda y, task: internal(y, task, TaskStratifiedKFold(2)),
+}
+
+
+@st.composite
+def neighbours(draw):
+    """Targets and ids of rows in any order, and of a table in which one task has other rows."""
+    sizes = draw(st.lists(st.integers(0, 4), min_size=15, max_size=15))
+    task = np.array(draw(st.permutations(np.repeat(LISTED, sizes).tolist())), dtype="U3")
+    values = st.sampled_from([0.0, 1.0, 2.0, 0.5])
+    y = np.array(draw(st.lists(values, min_size=len(task), max_size=len(task))))
+    changed = draw(st.sampled_from(LISTED))
+    kept = task != changed
+    hypothesis.assume(kept.sum() > 9)
+    more = draw(st.integers(0, 5))
+    places = draw(st.lists(st.integers(0, int(kept.sum())), min_size=more, max_size=more))
+    new_y = draw(st.lists(values, min_size=more, max_size=more))
+    other = np.insert(y[kept], places, new_y), np.insert(task[kept], places, changed)
+    return (y, task), other, changed
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_rows_of_one_task_move_no_row_of_another(name):
+    split = SPLITS[name]
+
+    @hypothesis.settings(
+        max_examples=40, deadline=None, database=None, derandomize=True,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )  # fmt: skip
+    @hypothesis.given(neighbours())
+    def check(pair):
+        first, second, changed = pair
+        try:
+            found = [split(*rows) for rows in (first, second)]
+        except ValueError as error:  # few rows: a fold is empty
+            hypothesis.assume("rows" not in str(error) and "tasks" not in str(error))
+            raise
+        found = [
+            part[rows[1] != changed] for part, rows in zip(found, (first, second), strict=True)
+        ]
+        np.testing.assert_array_equal(*found)
+
+    check()
+
+
+# ---------------------------------------------------------------- fits, before noise
+M, N, D = 60, 4, 3
+
+
+def tables(more):
+    """Two tables that differ in the number of rows of task 0.
+
+    The first row of any other task decides what it sends: another split of it would change that.
+    """
+    rng = np.random.default_rng(0)
+    X = 0.01 * rng.normal(size=(M, N, D))
+    X[..., 1] += [1, -1, 1, -1]
+    y = 0.3 * X[..., 1]
+    X[:, 0], y[:, 0] = [30, 0, 0], 300
+    X, y, task = X.reshape(-1, D), y.ravel(), np.repeat(np.arange(M), N)
+    rows = np.concatenate([np.zeros(more, dtype=int), np.arange(len(y))])
+    return X[rows], y[rows], task[rows]
+
+
+def distances(fit):
+    """Distances of the two tables before noise, over the stated sensitivities."""
+    first, second = Tape(), None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with first.running():
+            fit(*tables(0))
+        second = Tape(first)
+        with second.running():
+            fit(*tables(1))
+    return [
+        distance(a.values[0] - b.values[0], a.entry["norm"]) / a.entry["sensitivity"]
+        for a, b in zip(first.releases, second.releases, strict=True)
+        if len(a.values)
+    ]
+
+
+TRAINING = {
+    "folds": lambda X, y, task: next(TaskStratifiedKFold(4).split(X, y, groups=task))[0],
+    "shuffled": lambda X, y, task: next(
+        TaskStratifiedKFold(4, shuffle=True, random_state=0).split(X, y, groups=task)
+    )[0],
+    "held out": lambda X, y, task: task_train_test_split(
+        np.arange(len(y)), task=task, train_size=0.5, random_state=0
+    )[0],
+}
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_fits_to_a_part_of_the_rows_keep_their_sensitivity(name):
+    est = MPMTLLowRank(epsilon=1.0, n_releases=1, tasks=range(M))
+
+    def fit(X, y, task):
+        rows = TRAINING[name](X, y, task)
+        clone(est).fit(X[rows], y[rows], task=task[rows])
+
+    found = distances(fit)
+    assert found and max(found) <= 1 + 1e-9
+
+
+def test_the_command_line_keeps_its_sensitivity(tmp_path):
+    names = [f"x{j}" for j in range(D)]
+    pd.DataFrame({"task": [f"t{k}" for k in range(M)]}).to_csv(tmp_path / "tasks.csv", index=False)
+    (tmp_path / "public.json").write_text(json.dumps({"scale": dict.fromkeys(names, 1)}))
+
+    def fit(X, y, task):
+        frame = pd.DataFrame(X, columns=names).assign(task=[f"t{k}" for k in task], y=y)
+        data, output = tmp_path / f"{len(y)}.csv", tmp_path / f"{len(y)}"
+        frame.to_csv(data, index=False)
+        options = ["--regress", "--epsilon", "1", "--method", "low-rank", "--output", str(output)]
+        public = ["--tasks", str(tmp_path / "tasks.csv"), "--public", str(tmp_path / "public.json")]
+        cli.main(["fit", str(data), "--task", "task", "--target", "y", *options, *public])
+
+    found = distances(fit)
+    assert found and max(found) <= 1 + 1e-9
