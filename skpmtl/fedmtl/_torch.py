@@ -4,11 +4,10 @@ Clients are trained one after the other: on CPUs that is as fast as `torch.func.
 convolutions, or faster. Losses, heads and aggregation are those of the built-in network.
 """
 
-from copy import deepcopy
-
 import numpy as np
 
-from .._runtime.torch_modules import build, drawing, import_torch
+from .._runtime.torch_modules import build, drawing, import_torch, sow
+from ..tables.assignment import random_words, shuffled
 from .network import BatchLoss, Network
 
 
@@ -75,19 +74,26 @@ class TorchNetwork(Network):
         import torch
 
         total = count = 0.0
-        # For dropout; from a copy, so that batches are those of the built-in network.
-        with drawing(torch, int(deepcopy(rng).integers(2**31))):
+        seed = int(rng.integers(2**63))  # batches are those of the built-in network
+        codes, ends = np.repeat(np.arange(table.n_clients), table.sizes), table.offsets
+        epochs = [
+            shuffled(codes, table.clients, seed, f"epoch {epoch}")
+            for epoch in range(optimizer.epochs)
+        ]
+        words = random_words(seed, "module", table.clients) >> np.uint64(1)
+        with drawing(torch):
             for i in range(table.n_clients):
-                rows = np.arange(table.offsets[i], table.offsets[i + 1])
+                sow(torch, int(words[i]))  # for dropout
+                rows = [order[ends[i] : ends[i + 1]] for order in epochs]
                 fixed = None if centre is None else centre[i]
                 loss = BatchLoss(heads.take([i]))
                 value, known = self._train_client(
-                    theta[i], table, rows, loss, optimizer, rng, fixed
+                    theta[i], table, rows, loss, optimizer, fixed
                 )
                 total, count = total + value, count + known
         return total / count
 
-    def _train_client(self, theta, table, rows, loss, optimizer, rng, centre):
+    def _train_client(self, theta, table, epochs, loss, optimizer, centre):
         import torch
 
         fixed = None
@@ -109,11 +115,11 @@ class TorchNetwork(Network):
         else:
             step = torch.optim.SGD(groups, lr=optimizer.learning_rate, momentum=optimizer.momentum)
         self.trunk.train()
-        for _ in range(optimizer.epochs):
+        for rows in epochs:
             total = count = 0.0
             n_batches = -(-len(rows) // optimizer.batch_size)
             ends = np.arange(1, n_batches) * len(rows) // n_batches
-            for batch in np.split(rng.permutation(rows), ends):
+            for batch in np.split(rows, ends):
                 X = torch.from_numpy(table.X[batch].astype(np.float32))
                 scores = self.trunk(X) @ weight + bias
                 counts = None if table.weights is None else table.weights[batch][None]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..tables.assignment import shuffled
 from .network import BatchLoss
 
 __all__ = ["BASELINES", "PERSONAL", "WHOLE_MODELS", "attention", "coupled", "first_order_weights"]
@@ -71,16 +72,16 @@ def coupled(W):
     return W - (U * inverse) @ (U.T @ W)
 
 
-def split_rows(table, fraction, rng):
+def split_rows(table, fraction, seed):
     """Training and validation rows of every client, of which it keeps one each. -> two tables
 
     A client with one row has it in both.
     """
-    held = np.zeros(len(table.X), dtype=bool)
-    for first, last in zip(table.offsets, table.offsets[1:], strict=False):
-        n = last - first
-        count = min(max(round(fraction * n), 1), max(n - 1, 1))
-        held[first + rng.permutation(n)[:count]] = True
+    codes, sizes = np.repeat(np.arange(table.n_clients), table.sizes), table.sizes
+    count = np.clip(np.round(fraction * sizes), 1, np.maximum(sizes - 1, 1))
+    place = np.arange(len(codes)) - np.repeat(table.offsets[:-1], sizes)
+    held = np.zeros(len(codes), dtype=bool)
+    held[shuffled(codes, table.clients, seed)] = place < np.repeat(count, sizes)
     single = np.repeat(table.sizes == 1, table.sizes)
     return _rows(table, ~held | single), _rows(table, held)
 

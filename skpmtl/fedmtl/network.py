@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..tables.assignment import shuffled
+
 ACTIVATIONS = ("identity", "logistic", "tanh", "relu")
 _EPS, _BETA1, _BETA2 = 1e-8, 0.9, 0.999  # Adam
 
@@ -157,8 +159,9 @@ class Network:
         starts, sizes = table.offsets[order], table.sizes[order]
         n_batches = -(-sizes // optimizer.batch_size)
         codes = np.repeat(np.arange(table.n_clients), table.sizes)
-        for _ in range(optimizer.epochs):
-            shuffled = np.lexsort((rng.random(len(codes)), codes))
+        seed = int(rng.integers(2**63))
+        for epoch in range(optimizer.epochs):
+            dealt = shuffled(codes, table.clients, seed, f"epoch {epoch}")
             total = count = 0.0
             for number in range(n_batches[0]):
                 active = int(np.searchsorted(-n_batches, -number))
@@ -168,7 +171,7 @@ class Network:
                 )
                 place = first[:, None] + np.arange((last - first).max())
                 valid = place < last[:, None]
-                rows = shuffled[np.where(valid, starts[:active, None] + place, 0)]
+                rows = dealt[np.where(valid, starts[:active, None] + place, 0)]
                 X, hidden = table.X[rows], []
                 scores = self.scores(local[:active], X, hidden)
                 Y = np.where(valid[..., None], table.Y[rows], np.nan)

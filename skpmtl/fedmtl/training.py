@@ -108,7 +108,7 @@ def run_rounds(
         arrays, values = found
         first = rng.bit_generator.state = values["first"]
     if fomo:
-        rows, held = split_rows(table, schedule.validation_fraction, rng)
+        rows, held = split_rows(table, schedule.validation_fraction, int(rng.integers(2**63)))
     if found is not None:
         done, rng.bit_generator.state = values["round"], values["rng"]
         history |= values["history"]

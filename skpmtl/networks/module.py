@@ -62,6 +62,8 @@ class FlatModule:
         normalisation layers. Other buffers are constants; parameters that need no gradient are too.
     trained : list of tensor
         The parameters that are trained, the shared ones first.
+    draws : bool
+        Whether the module draws random numbers in training.
     start : torch tensor (n_shared + n_kept,)
         Public numbers that everything starts from.
 
@@ -88,6 +90,7 @@ class FlatModule:
         if not bool(torch.isfinite(self.start).all()):
             raise ValueError("The module starts from numbers that are not finite.")
         self._constants = [(b, b.clone()) for b in self.module.buffers()]
+        self.draws = self._draws_in_training()
 
     def __deepcopy__(self, memo):
         """Itself: it is set to the numbers of a task before each use."""
@@ -176,6 +179,24 @@ class FlatModule:
                 f"The module maps rows (2, {self.n_features}) to {found}; it must give {wanted} a "
                 f"row, {' or '.join(map(str, fits))} here."
             )
+
+    def _draws_in_training(self):
+        """Whether the module draws random numbers in training, as dropout does."""
+        torch = self.torch
+        cuda = self.device.type == "cuda"
+
+        def states():
+            found = [torch.random.get_rng_state()]
+            return [*found, torch.cuda.get_rng_state(self.device)] if cuda else found
+
+        rows = torch.zeros(2, self.n_features, dtype=self.dtype, device=self.device)
+        with torch.no_grad(), drawing(torch, 0, self.device):
+            before = states()
+            self.module.train()
+            self.module(rows)
+            draws = not all(map(torch.equal, before, states()))
+        self.write(self.start)
+        return draws
 
     def is_drawn(self, est):
         """Whether most of its numbers are random as it is built: another seed draws others."""

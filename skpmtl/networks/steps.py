@@ -5,12 +5,12 @@ convolutions; elsewhere many at a time (`torch.func.vmap`), because launching a 
 task costs as much as one of hundreds. Both take the same batches and the same steps.
 """
 
-import zlib
 from typing import NamedTuple
 
 import numpy as np
 
 from .._runtime.torch_modules import drawing, sow
+from ..tables.assignment import random_words
 from .module import plain_numbers
 
 _BLOCK = 1 << 27  # numbers that tasks trained together may hold
@@ -33,7 +33,6 @@ class LocalSteps:
         self.X, self.y = network.rows(table.X), network.targets(table.y)
         given = np.ones(table.n_rows) if table.weights is None else table.weights
         self.weights = network.tensor(given)
-        self.seeds = [zlib.crc32(str(task).encode()) for task in table.tasks.tolist()]
 
     def walk(
         self, pick, starts, centres, steps, *, strength=0.0, penalty="quadratic", salt=0,
@@ -50,7 +49,10 @@ class LocalSteps:
         more.
         """
         network = self.network
-        apart = network.device.type == "cpu" or network.one_by_one or network.recurrent
+        # What is random in a module is drawn for all tasks of a block at once, and must not depend
+        # on which they are.
+        apart = network.one_by_one or network.recurrent or network.draws
+        apart = apart or network.device.type == "cpu"
         for places in self._blocks(pick, steps, not apart and penalty != "fisher"):
             at = network.torch.as_tensor(places, device=network.device)
             given = pick[places], starts[at], centres[at], steps, strength, penalty, salt, without
@@ -87,8 +89,12 @@ class LocalSteps:
 
     def fold(self, k, f, n_folds):
         """Rows of the table in the f-th of so many equal parts of those of task k."""
-        first, n = int(self.table.offsets[k]), int(self.table.sizes[k])
-        return first + np.random.default_rng(self.seeds[k]).permutation(n)[f::n_folds]
+        order = np.argsort(self._words(k, "fold", self.table.sizes[k]))
+        return self.table.offsets[k] + order[f::n_folds]
+
+    def _words(self, k, purpose, count, seed=0):
+        """Random words of task k, see `random_words`."""
+        return random_words(seed, purpose, self.table.tasks[k : k + 1], [int(count)])
 
     def rows_of(self, k, without=None):
         """Rows of the table of task k, without those of a `fold`."""
@@ -103,9 +109,9 @@ class LocalSteps:
         if size == n:
             batches = np.broadcast_to(np.arange(n), (steps.count, n))
         else:
-            rng = np.random.default_rng([self.seeds[k], salt])
             dealt = -(-steps.count * size // n)
-            batches = np.concatenate([rng.permutation(n) for _ in range(dealt)])
+            words = self._words(k, "batch", dealt * n, salt).reshape(dealt, n)
+            batches = np.argsort(words, axis=1).ravel()
             batches = batches[: steps.count * size].reshape(steps.count, size)
         return own[batches]
 
@@ -144,7 +150,7 @@ class LocalSteps:
         elif penalty == "fisher":
             fisher = self._fisher(self.rows_of(k, without))
         network.train(batches.shape[1])
-        sow(torch, self.seeds[k] + salt, network.device)
+        sow(torch, int(self._words(k, "module", 1, salt)[0] >> np.uint64(1)), network.device)
         velocity = [torch.zeros_like(p) for p in parts]
         quadratic = 0.0 if penalty == "predictions" else strength
         for t, rows in enumerate(batches):
@@ -181,12 +187,11 @@ class LocalSteps:
                 each = torch.func.vmap(lambda parts, X: network.call(parts, X))
                 before = self._all_scores(each, parts, pick)
         network.train(longest)
-        sow(torch, salt, network.device)
         slope = torch.func.vmap(
             torch.func.grad(
                 lambda p, X, y, w, b: self._objective(network.call(p, X), y, w, b, strength)
             ),
-            in_dims=(0, 0, 0, 0, None if before is None else 0), randomness="different",
+            in_dims=(0, 0, 0, 0, None if before is None else 0),
         )  # fmt: skip
         velocity = [torch.zeros_like(p) for p in parts]
         quadratic = 0.0 if penalty == "predictions" else strength

@@ -11,6 +11,7 @@ import skpmtl.fedmtl.network as network_module
 from skpmtl.fedmtl.clients import ClientTable
 from skpmtl.fedmtl.network import Heads, Network, Optimizer
 from skpmtl.fedmtl.training import Schedule, run_rounds
+from skpmtl.tables.assignment import random_words
 from tests.fedmtl.test_aggregation import reference
 
 ACTIVATION = {  # function, derivative from the output
@@ -120,13 +121,14 @@ class PlainStep:
 
 
 def plain_training(clients, table, o, rng, activation, classification, anchors=None):
-    """Epochs of every client for itself; one draw for every row and epoch orders its rows."""
+    """Epochs of every client for itself, in orders that follow from its id and the seed."""
+    seed = int(rng.integers(2**63))
     steps = [PlainStep(client, o) for client in clients]
-    for _ in range(o.epochs):
-        draws = rng.random(len(table.X))
+    for epoch in range(o.epochs):
         for i, client in enumerate(clients):
             own = slice(table.offsets[i], table.offsets[i + 1])
-            order = np.argsort(draws[own])
+            one = table.clients[i : i + 1], table.sizes[i : i + 1]
+            order = np.argsort(random_words(seed, f"epoch {epoch}", *one))
             X, Y = table.X[own][order], table.Y[own][order]
             extra = (o.strength, anchors[i]) if anchors else ()
             count = -(-len(X) // o.batch_size)  # batches of equal size, up to one row
@@ -249,7 +251,9 @@ def test_rows_and_heads_of_others_have_no_influence():
     X, Y = table.X.copy(), table.Y.copy()
     own = slice(table.offsets[1], table.offsets[2])
     X[own], Y[own] = 1e3 - X[own], np.where(np.isnan(Y[own]), np.nan, 0.0)
-    other = ClientTable(X, Y, table.offsets, table.clients, table.slots)
+    kept = np.delete(np.arange(len(X)), own.stop - 1)  # a row less, too
+    offsets = table.offsets - (np.arange(5) > 1)
+    other = ClientTable(X[kept], Y[kept], offsets, table.clients, table.slots)
     network.train(second, other, heads, o, np.random.default_rng(2))
     assert not np.allclose(first[1], second[1])
     assert_allclose(first[[0, 2, 3]], second[[0, 2, 3]], rtol=0, atol=1e-13)

@@ -4,7 +4,6 @@ import pickle
 import subprocess
 import sys
 import warnings
-from zlib import crc32
 
 import numpy as np
 import pytest
@@ -21,6 +20,7 @@ from skpmtl.networks import (
 )
 from skpmtl.privacy.accounting import gdp_mu
 from skpmtl.reproduction import PrivateFedAvg, PrivateFedAvgClassifier
+from skpmtl.tables.assignment import random_words
 from tests.helpers.cases import labels, long_data
 from tests.networks import nets
 
@@ -132,7 +132,7 @@ def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
     lam, ids, folds = 0.3, np.array(["a", "b", "c", "d", "e", "f"]), 4
     est = TorchMeanRegRegressor(
         nets.linear, lam=lam, epsilon=0.4, n_rounds=2, personal_steps=200, personal_folds=folds,
-        learning_rate=2.0, momentum=0.0, random_state=0, tasks=ids.tolist(),
+        learning_rate=1.0, momentum=0.0, random_state=0, tasks=ids.tolist(),
     )  # fmt: skip
     given = None if weight is None else np.full(len(y), weight)
     est.fit(X, y, task=ids[task], sample_weight=given)
@@ -147,7 +147,7 @@ def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
         errors = np.array([((target - rows @ w) ** 2).sum() for w in (shared, public)])
         backs.append(likely(errors, len(rows)))
         begin = backs[-1] @ [shared, public]
-        dealt = np.random.default_rng(crc32(ids[k].encode())).permutation(len(rows))
+        dealt = np.argsort(random_words(0, "fold", ids[k : k + 1], [len(rows)]))
         errors = np.zeros(5)
         for f in range(folds):
             out = np.isin(np.arange(len(rows)), dealt[f::folds])
@@ -220,7 +220,8 @@ def test_personal_networks_of_tasks_that_differ_by_chance_stay_at_the_released_o
     est.personalize(X, y, task=task)
     all_the_way = np.mean([loss(coef) for coef in est.coef_])
     assert all_the_way > 1.5 * released
-    assert guarded - released < 0.2 * (all_the_way - released)
+    # Over other deals of rows to folds the share is .21, with a deviation of .03.
+    assert guarded - released < 0.35 * (all_the_way - released)
 
 
 def test_a_task_of_one_row_stays_at_the_released_network():
@@ -344,6 +345,23 @@ def test_a_buffer_carries_nothing_from_task_to_task():
     est.personalize(X[some], y[some], task=task[some])
     assert_array_equal(est.coef_, whole)
     assert "seen" not in est.export_task(0)["parameters"]
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+@pytest.mark.parametrize("module", [nets.dropout, nets.normalised, nets.mlp])
+def test_rows_of_one_task_move_no_batch_or_draw_of_another(module, device):
+    """Folds, batches and dropout: another task has one row more, or none."""
+    X, y, task = long_data(sizes=(7, 9, 8, 5, 6, 9))
+    local = ("1.*",) if module is nets.normalised else ()
+    est = TorchMeanRegRegressor(
+        module, n_rounds=1, epsilon=None, batch_size=3, local=local, personal_steps=5, tasks=TASKS,
+        random_state=0, device=device,
+    ).fit(X, y, task=task)  # fmt: skip
+    coef = est.personalize(X, y, task=task).coef_.copy()
+    for rows in (np.r_[0, np.arange(len(y))], np.flatnonzero(task != 0)):
+        other = est.personalize(X[rows], y[rows], task=task[rows])
+        assert_allclose(other.coef_[1:], coef[1:], rtol=0, atol=0 if device == "cpu" else 1e-5)
+    assert est._of_billboard().draws == (module is nets.dropout)
 
 
 def test_dropout_and_starts_leave_the_generator_alone():
