@@ -1,6 +1,6 @@
 """Task ids and class labels of any type -> integer codes."""
 
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
@@ -64,8 +64,9 @@ def _is_missing(value):
 def encode_ids(ids, name="Task"):
     """Ids -> (codes, tasks) with `tasks` sorted, of int64 or str; `name` is for messages.
 
-    Raises ValueError for missing ids and for numbers that are not whole or do not fit into 64 bits,
-    and TypeError for ids of several types, or of another type than str and int.
+    Raises ValueError for missing ids and for numbers that are not whole, do not fit into 64 bits,
+    or are floats so large that their type does not hold every integer (from 2^24 on in float32,
+    2^53 in float64), and TypeError for ids of several types, or of another type than str and int.
     """
     codes, uniques = factorize(ids)
     missing = np.flatnonzero(codes < 0)
@@ -92,14 +93,17 @@ def _clean(uniques, name):
                 f"{name} ids {problem} {', '.join(names)}; use strings only or integers only, "
                 "for example with .astype(str)."
             )
-        uniques = np.array(uniques.tolist())
+        values = uniques.tolist()
+        if any(_is_inexact(value) for value in values):
+            raise ValueError(_inexact(name))
+        uniques = np.array(values)
         kind = uniques.dtype.kind
     if kind in "UT":
         return uniques.astype(str)
     if kind == "f":
         if np.isinf(uniques).any():
             raise ValueError(f"{name} ids contain infinity (inf); use strings or integers.")
-        whole = (uniques == np.round(uniques)) & (abs(uniques) < 2.0**63)
+        whole = uniques == np.round(uniques)
         if not whole.all():
             raise ValueError(
                 f"{name} ids must be whole numbers or strings, but {np.sum(~whole)} of "
@@ -107,6 +111,10 @@ def _clean(uniques, name):
                 "earlier step of a pipeline? Let it pass: "
                 "ColumnTransformer(..., remainder='passthrough')."
             )
+        # Two tasks may be one number by now, and the task is what a guarantee protects. The error
+        # depends on rows, as all errors of ids do; it ends a fit before anything is released.
+        if (abs(uniques) >= _exact_below(uniques.dtype)).any():
+            raise ValueError(_inexact(name))
         return uniques.astype(np.int64)
     if kind == "u" and uniques.max(initial=0) > np.iinfo(np.int64).max:
         raise ValueError(f"A {name.lower()} id exceeds 2**63 - 1; use strings: .astype(str).")
@@ -115,6 +123,28 @@ def _clean(uniques, name):
     raise TypeError(
         f"{name} ids have the type {uniques.dtype}; use strings or integers, for example with "
         ".astype(str)."
+    )
+
+
+def _exact_below(dtype):
+    """Power of two from which on a type of floats, or int64, no longer holds every integer."""
+    return 2.0 ** min(np.finfo(dtype).nmant + 1, 63)
+
+
+def _is_inexact(value):
+    """Whether an id is a float that may be the rounding of another id; see `encode_ids`."""
+    if isinstance(value, (Integral, np.bool_)) or value - value != 0:  # infinity has its own error
+        return False
+    return abs(value) >= _exact_below(getattr(value, "dtype", np.float64))
+
+
+def _inexact(name):
+    return (
+        f"{name} ids are floats too large to tell neighbouring integers apart (2**53 and more, in "
+        "float32 2**24), so that tasks may have been merged. Pass ids as integers or as strings: "
+        f"in a column of a DataFrame that is not joined with floats, or as {name.lower()}=. A "
+        "ColumnTransformer keeps such a column with set_output(transform='pandas'); a column with "
+        'gaps, with .astype("Int64") before it becomes one of floats.'
     )
 
 

@@ -13,7 +13,9 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skpmtl import PrivateMeanRegMTL
@@ -21,6 +23,7 @@ from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.grams import are_few
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
+from skpmtl.tables.ids import encode_ids
 from skpmtl.tables.table import SingleTaskWarning, TaskTable, rows_of, table_of
 from tests.helpers.tiny_ridge import TinyRidge
 
@@ -251,6 +254,52 @@ def test_bad_ids_are_named(ids, error, message):
     with pytest.raises(error, match=message):
         est.fit(X, y, task=ids)
     assert not hasattr(est, "tasks_") and not hasattr(est, "n_features_in_")
+
+
+INEXACT = "floats too large.*Pass ids as integers or as strings"
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize(
+    "form",
+    [np.array, list, pl.Series, pd.Series, lambda ids: pd.Series(ids).astype("category"),
+     lambda ids: np.array([*ids], dtype=object), lambda ids: [*ids, 3]],
+    ids=["array", "list", "polars", "pandas", "category", "objects", "mixed"],
+)  # fmt: skip
+def test_floats_that_may_have_merged_ids_are_refused(bits, sign, form):
+    dtype = np.dtype(f"float{bits}")
+    first = next(2**k for k in range(64) if dtype.type(2**k) == dtype.type(2**k + 1))
+    ids = np.array([1, sign * first], dtype)
+    with pytest.raises(ValueError, match=INEXACT):
+        encode_ids(form(ids))
+    ids[1] = sign * (first - 1)
+    assert sign * (first - 1) in encode_ids(form(ids))[1]
+    codes, tasks = encode_ids([first, first + 1, 2**63 - 1])  # integers are exact
+    assert tasks[codes].tolist() == [first, first + 1, 2**63 - 1]
+
+
+def test_merged_ids_are_refused_in_every_form_of_input():
+    task, X = 2**53 + np.repeat(np.arange(4), 3), np.arange(24.0).reshape(12, 2) % 5
+    y, frame = X[:, 0], pd.DataFrame(X, columns=["a", "b"]).assign(g=task)
+    assert len(TinyRidge(task_feature="g").fit(frame, y).tasks_) == 4
+    joined = np.column_stack([task, X])
+    columns = make_column_transformer((StandardScaler(), ["a", "b"]), remainder="passthrough")
+    fits = [
+        lambda: TinyRidge(task_feature=0).fit(joined, y),
+        lambda: TinyRidge(task_feature=0).fit(joined.tolist(), y),
+        lambda: TinyRidge(task_feature=0).fit(sparse.csr_matrix(joined), y),
+        lambda: TinyRidge(task_feature=0).fit(joined.astype(np.float32), y),
+        lambda: TinyRidge(task_feature="g").fit(frame.astype(float), y),
+        lambda: make_pipeline(columns, TinyRidge(task_feature=-1)).fit(frame, y),
+        lambda: TinyRidge().fit(X, y, task=task.astype(float)),
+        lambda: TinyRidge(tasks=[2.0**53]).fit(X, y, task=task),
+        lambda: TinyRidge().fit({2.0**53: X}, {2.0**53: y}),
+        lambda: TinyRidge(task_feature="g").fit(frame, y).predict(frame.astype(float)),
+    ]
+    for fit in fits:
+        with pytest.raises(ValueError, match=INEXACT):
+            fit()
 
 
 def test_ids_at_predict():
