@@ -7,15 +7,23 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import load_billboard
 from skpmtl.__main__ import main
 from skpmtl.cli.columns import Columns
+from skpmtl.cli.models import file_name, read_models
 from skpmtl.datasets import make_clinics
 from skpmtl.privacy import PrivacyReport
+from skpmtl.tables.files import TableFile
 
 NAMES = ["age", "weight", "visits", "sex", "smoker", "referral"]
+
+
+# The kinds of the clinics' columns, which nothing guesses.
+KINDS = "--category sex smoker referral"
 
 
 @pytest.fixture
@@ -32,8 +40,9 @@ def folder(tmp_path, monkeypatch):
     public = {"categories": clinics.categories}
     public["scale"] = {"age": 15.0, "weight": 15.0, "visits": 2.0}
     public["default"] = {"weight": 80.0}
-    public["classes"] = ["fair", "high", "low"]
     (tmp_path / "public.json").write_text(json.dumps(public))
+    public["classes"] = ["fair", "high", "low"]
+    (tmp_path / "classes.json").write_text(json.dumps(public))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -48,14 +57,14 @@ def no_picture(monkeypatch):
     monkeypatch.setattr("skpmtl.cli.table.picture", lambda *given: False)
 
 
-def at_home(folder, target):
-    """Models of the late clinics by the estimators themselves; their predictions."""
+def at_home(folder):
+    """Models of the late clinics by the estimators themselves; a pipeline, their rows, targets."""
     settings = json.loads((folder / "out/public/settings.json").read_text())
-    assert settings.pop("target") == target
-    columns, late = Columns.from_dict(settings), pd.read_csv(folder / "late.csv")
+    columns = Columns.from_dict(settings)
+    table, y = columns.read(TableFile(folder / "late.csv"))
     model = columns.pipeline(load_billboard(folder / "out/public/billboard.npz"))
-    rows = model[:-1].fit_transform(columns.of_table(late))
-    return model[-1].personalize(rows, late[target]).predict(rows)
+    rows = model[:-1].fit_transform(table)
+    return model[-1].personalize(rows, y), rows
 
 
 @pytest.mark.parametrize(("module", "file"), [("pandas", "data.csv"), ("pyarrow", "data.parquet")])
@@ -63,11 +72,11 @@ def test_what_tables_need_is_named(folder, module, file, monkeypatch):
     (folder / "data.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SystemExit, match=r'pip install "skpmtl\[tables\]"'):
-        run(f"fit {file} --task clinic --target pressure --epsilon 1 --output out")
+        run(f"fit {file} --task clinic --target pressure --regress --epsilon 1 --output out")
 
 
 def test_regression(folder, capsys):
-    run("fit data.csv --task clinic --target pressure --epsilon 4 --tasks tasks.csv "
+    run("fit data.csv --task clinic --target pressure --regress --epsilon 4 --tasks tasks.csv "
         "--public public.json --drop level --method low-rank --output out")  # fmt: skip
     printed = capsys.readouterr()
     assert "Warning" not in printed.err
@@ -82,7 +91,8 @@ def test_regression(folder, capsys):
     settings = json.loads((public / "settings.json").read_text())
     given = json.loads((folder / "public.json").read_text())
     assert settings == {
-        "task": "clinic", "numbers": NAMES[:3], "target": "pressure", **given
+        "task": "clinic", "numbers": NAMES[:3], "target": "pressure", "classes": None,
+        "covariates": {}, **given,
     }  # fmt: skip
     assert not any(b"clinic 0" in path.read_bytes() for path in public.iterdir())
     errors = pd.read_csv(private / "errors.csv")
@@ -93,22 +103,28 @@ def test_regression(folder, capsys):
     run("personalize out/public late.csv --output more")
     run("predict more late.csv --output more/predictions.csv")
     found = pd.read_csv(folder / "more/predictions.csv")["prediction"]
-    assert_allclose(found, at_home(folder, "pressure"))
-    # One model is enough for its own task, also with gaps and words that nobody has heard of.
+    model, rows = at_home(folder)
+    assert_allclose(found, model.predict(rows))
+    # One model is enough for its own task, also with gaps and words that are not public.
     own = pd.read_csv(folder / "late.csv").query("clinic == 'clinic 065'")
     own.assign(smoker="pipe", weight=np.nan).to_csv(folder / "own.csv", index=False)
+    capsys.readouterr()
     main(["predict", "more/clinic 065.json", "own.csv", "--output", "own_out.csv"])
     assert pd.read_csv(folder / "own_out.csv")["prediction"].notna().all()
+    said = capsys.readouterr().out
+    assert f"{len(own)} of {len(own)} values of 'smoker' are not among its cat" in said
+    assert "pipe" not in said
 
 
 def test_classes(folder, capsys):
     run("fit data.csv --task clinic --target level --epsilon 4 --tasks tasks.csv "
-        "--public public.json --drop pressure --method low-rank --output out")  # fmt: skip
+        "--public classes.json --drop pressure --method low-rank --output out")  # fmt: skip
     assert "error rate" in capsys.readouterr().out
     run("personalize out/public late.csv --output more")
     run("predict more late.csv --output predictions.csv")
     found = pd.read_csv(folder / "predictions.csv")["prediction"]
-    assert_array_equal(found, at_home(folder, "level"))
+    model, rows = at_home(folder)
+    assert_array_equal(found, model.predict(rows))
     model = json.loads((folder / "more/clinic 065.json").read_text())
     assert len(model["intercept"]) == len(model["numbers"]["age"]["coef"]) == 3
 
@@ -116,8 +132,11 @@ def test_classes(folder, capsys):
 def test_public_covariates_about_tasks(folder, capsys):
     covariates = make_clinics(70, (8, 30), random_state=0).tasks
     covariates[60:].to_csv(folder / "late_tasks.csv")
-    command = ("fit data.csv --task clinic --target pressure --epsilon 9 --tasks tasks.csv "
-               "--public public.json --drop level --method covariates --output out")  # fmt: skip
+    command = ("fit data.csv --task clinic --target pressure --target-range 80 220 --epsilon 9 "
+               "--tasks tasks.csv --public public.json --drop level --method covariates "
+               "--output out --category region teaching")  # fmt: skip
+    with pytest.raises(SystemExit, match=r"tasks.csv .*'teaching' \(line 2\).*--category NAME"):
+        run(command.replace(" teaching", ""))
     run(command)
     report = PrivacyReport.from_json((folder / "out/public/privacy.json").read_text())
     assert "teaching" in report.public_inputs["relation"]
@@ -131,8 +150,8 @@ def test_public_covariates_about_tasks(folder, capsys):
 
 
 def test_what_is_read_from_rows_is_said(folder, capsys):
-    run("fit data.csv --task clinic --target pressure --epsilon 4 --drop level --method low-rank "
-        "--output out")  # fmt: skip
+    run("fit data.csv --task clinic --target pressure --regress --epsilon 4 --drop level "
+        f"--method low-rank --output out {KINDS}")  # fmt: skip
     printed, warned = capsys.readouterr()
     assert "--tasks FILE" in warned
     assert "No scale is known of ['age', 'weight', 'visits']" in printed
@@ -150,7 +169,8 @@ def test_what_is_read_from_rows_is_said(folder, capsys):
 def test_a_fit_that_releases_nothing_says_why(folder, capsys):
     rows = pd.read_csv(folder / "data.csv").query("clinic < 'clinic 005'")
     rows.to_csv(folder / "data.csv", index=False)
-    run("fit data.csv --task clinic --target pressure --epsilon 1 --drop level --output out")
+    run("fit data.csv --task clinic --target pressure --regress --epsilon 1 --drop level "
+        f"--output out {KINDS}")  # fmt: skip
     line = next(x for x in capsys.readouterr().out.splitlines() if "epsilon = 0" in x)
     assert "nothing is released, because there are too few tasks for this budget" in line
     stated = (folder / "out/public/privacy.txt").read_text()
@@ -161,7 +181,8 @@ def test_a_fit_that_releases_nothing_says_why(folder, capsys):
 def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, n_tasks):
     rows = pd.read_csv(folder / "data.csv").query(f"clinic < 'clinic {n_tasks:03d}'")
     rows.to_csv(folder / "data.csv", index=False)
-    run("fit data.csv --task clinic --target pressure --epsilon 1 --drop level --output out")
+    run("fit data.csv --task clinic --target pressure --regress --epsilon 1 --drop level "
+        f"--output out {KINDS}")  # fmt: skip
     printed = capsys.readouterr().out
     assert f"rows of {n_tasks} task" in printed and "nothing is released, because" in printed
     if n_tasks == 1:
@@ -173,35 +194,33 @@ def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, n_tasks):
 
 
 def test_without_a_budget_nothing_is_promised(folder, capsys):
-    run("fit data.csv --task clinic --target pressure --epsilon none --drop level --output out")
+    run("fit data.csv --task clinic --target pressure --regress --epsilon none --drop level "
+        f"--output out {KINDS}")  # fmt: skip
     printed = capsys.readouterr()
     assert "NO differential privacy guarantee" in printed.out and "Warning" not in printed.err
     assert "no privacy guarantee" in (folder / "out/public/privacy.html").read_text()
 
 
+def two_values(low, high):
+    table = pd.read_csv("data.csv").query("clinic < 'clinic 008'")
+    table["target"] = np.where(table["pressure"] < 131, low, high)
+    table.drop(columns=["pressure", "level"]).to_csv("two.csv", index=False)
+    return "fit two.csv --task clinic --target target --epsilon none --public public.json "
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ("0.0 1.0", "the classes [0, 1]"),
-        pytest.param("0 1", "the classes [0, 1] (as numbers: --regress)", marks=pytest.mark.slow),
-        pytest.param("True False", "the classes [False, True]", marks=pytest.mark.slow),
-        ("yes no", "the classes ['no', 'yes']"),
-        pytest.param("1 2", "numbers", marks=pytest.mark.slow),
-        pytest.param("0 1 --regress", "numbers", marks=pytest.mark.slow),
-        ("3 4 --classify", "the classes [3, 4]"),
-        ("True False --regress", "numbers"),
+        ("0 1 --classify", "the classes ['0', '1']"),
+        pytest.param("0.0 1.0 --classify", "the classes ['0.0', '1.0']", marks=pytest.mark.slow),
+        pytest.param("yes no --classify", "the classes ['no', 'yes']", marks=pytest.mark.slow),
+        ("0 1 --regress", "numbers"),
+        ("0 1 --target-range 0 1", "numbers"),
     ],
 )
 def test_targets_of_two_values(folder, values, said, capsys, no_picture):
     low, high, *more = values.split()
-    table = pd.read_csv("data.csv").query("clinic < 'clinic 008'")
-    table["target"] = np.where(table["pressure"] < 131, low, high)
-    table.drop(columns=["pressure", "level"]).to_csv("two.csv", index=False)
-    command = "fit two.csv --task clinic --target target --epsilon none --public public.json "
-    public = json.loads((folder / "public.json").read_text())
-    del public["classes"]
-    (folder / "public.json").write_text(json.dumps(public))
-    run(command + " ".join(["--output out", *more]))
+    run(two_values(low, high) + " ".join(["--output out", *more]))
     printed = capsys.readouterr().out
     assert f"The target 'target' holds {said}" in printed
     assert ("error rate" in printed) == said.startswith("the classes")
@@ -211,6 +230,28 @@ def test_targets_of_two_values(folder, values, said, capsys, no_picture):
     assert (
         np.mean(found == y) > 0.6 if "error rate" in printed else np.corrcoef(found, y)[0, 1] > 0.3
     )
+
+
+@pytest.mark.parametrize("odd", ["0", "1", "0.5", "2", "maybe"])
+def test_no_row_decides_the_kind_of_target(folder, odd, capsys):
+    """Without a declaration nothing is fitted; with one a row of another kind is refused."""
+    command = two_values("0", "1") + "--output out"
+    table = pd.read_csv("two.csv", dtype=str)
+    table.loc[7, "target"] = odd
+    table.to_csv("two.csv", index=False)
+    with pytest.raises(SystemExit, match=r"--regress for numbers, --classify for classes.*public"):
+        run(command)
+    given = json.loads((folder / "public.json").read_text())
+    (folder / "public.json").write_text(json.dumps({**given, "classes": [0, 1]}))
+    if odd in "01":
+        return
+    with pytest.raises(SystemExit, match=r"in line 9, column 'target', that is not among"):
+        run(command)
+    if odd == "maybe":
+        (folder / "public.json").write_text(json.dumps({**given, "target_range": [0, 1]}))
+        with pytest.raises(SystemExit, match=r"not finite numbers .*'target' \(line 9\)"):
+            run(command)
+    assert not (folder / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -230,8 +271,8 @@ def test_files_that_are_written_otherwise(folder, written, options, capsys, no_p
     table.to_csv("same.csv", index=False)
     printed = []
     for name, more in (("same", ""), ("other", options)):
-        run(f"fit {name}.csv --task clinic --target pressure --epsilon none --drop level "
-            f"--output {name} {more}")  # fmt: skip
+        run(f"fit {name}.csv --task clinic --target pressure --regress --epsilon none "
+            f"--drop level --output {name} {KINDS} {more}")  # fmt: skip
         run(f"personalize {name}/public {name}.csv --output {name}/models {more}")
         run(f"predict {name}/models {name}.csv --output {name}.out {more}")
         printed.append(capsys.readouterr().out.replace(name, ""))
@@ -239,7 +280,7 @@ def test_files_that_are_written_otherwise(folder, written, options, capsys, no_p
     assert (folder / "same.out").read_text() == (folder / "other.out").read_text()
 
 
-_GIVEN = "--task clinic --target pressure --epsilon 4 --tasks tasks.csv --public public.json"
+_GIVEN = "--task clinic --target pressure --regress --epsilon 4 --public public.json"
 
 
 @pytest.mark.parametrize(
@@ -253,27 +294,22 @@ _GIVEN = "--task clinic --target pressure --epsilon 4 --tasks tasks.csv --public
         (("public.json", "data.csv"), "is not JSON"),
         (("public.json", "other.json"), "some of the keys"),
         (("public.json", "wrong.json"), r"scale has \['height'\]"),
+        (("public.json", "words.json"), "must be a list of different words"),
+        (("public.json", "default.json"), "default of 'sex' is not among its categories"),
+        (("public.json", "range.json"), '"target_range" must be two numbers'),
+        (("public.json", "scale.json"), "scale has 'sex', which is a category"),
+        (("public.json", "classes.json"), "as classes .* and as numbers"),
+        (("--drop level", "--category levels"), r"--category has \['levels'\], which are not"),
         (("--output out", "--output ."), "is there already"),
-        (("data.csv", "names.csv"), "text of more than 50 kinds"),
-        (("data.csv", "gaps.csv"), "The target 'pressure' has gaps"),
-        (("data.csv", "inf.csv"), "The target 'pressure' has infinite values"),
-        (("data.csv", "nobody.csv"), "The task column 'clinic' has gaps"),
-        (("data.csv", "empty.csv"), "empty.csv is empty"),
-        (("data.csv", "header.csv"), "has a header and no rows"),
-        (("data.csv", "ragged.csv"), "has 4 fields in line 3, but 3 before it"),
-        (("data.csv", "latin.csv"), "is not written in utf-8: .* --encoding cp1252"),
-        (("data.csv", "semicolons.csv"), "seem to be separated by ';': --sep \";\""),
+        (("data.csv", "names.csv --category name"), "text of more than 50 kinds"),
+        (("data.csv", "names.csv"), r"'name' \(line 2\).*--category NAME.*--missing.*--drop"),
+        (("data.csv", "gaps.csv"), r"no target in line 5, column 'pressure'.*--drop-missing"),
+        (("data.csv", "inf.csv"), r"not finite numbers in column\(s\) 'pressure' \(line 5\)"),
+        (("data.csv", "nobody.csv"), "no task in line 5, column 'clinic'"),
         (("data.csv", "data.csv --encoding lattin"), "lattin is not the name of an encoding"),
         (("data.csv", "fake.parquet"), "fake.parquet is not a Parquet file"),
-        (
-            (f"data.csv {_GIVEN}", "names.csv --task clinic --target name --epsilon 4"),
-            "holds more than 50 kinds of text",
-        ),
-        (("--public public.json", "--classify"), "50 kinds of numbers: leave out --classify"),
-        (
-            (f"{_GIVEN} --drop level", "--task clinic --target level --regress --epsilon 4"),
-            "holds text, which --regress cannot take",
-        ),
+        (("--regress", "--classify"), "'pressure' is text of more than 50 kinds.*as numbers"),
+        (("pressure --regress", "level --regress"), r"'level' \(line 2\)"),
     ],
     ids=lambda value: str(value[1]),
 )
@@ -281,22 +317,142 @@ def test_errors_say_what_to_do(folder, change, message):
     pd.DataFrame({"clinic": ["clinic 000"]}).to_csv("few.csv", index=False)
     (folder / "other.json").write_text('{"ranges": {}}')
     (folder / "wrong.json").write_text('{"scale": {"height": 1}}')
+    public = json.loads((folder / "public.json").read_text())
+    words = {"words": {"categories": {"sex": [1.0, 2.0]}}, "default": {"default": {"sex": "x"}},
+             "scale": {"scale": {"sex": 1}}, "range": {"target_range": 7}}  # fmt: skip
+    for name, part in words.items():
+        (folder / f"{name}.json").write_text(json.dumps({**public, **part}))
     table = pd.read_csv("data.csv")
     table.assign(name=[f"n{k}" for k in range(len(table))]).to_csv("names.csv", index=False)
     table.loc[3, "pressure"] = np.nan
     table.to_csv("gaps.csv", index=False)
     table.assign(pressure=table["age"].where(table.index != 3, np.inf)).to_csv("inf.csv")
     table.assign(clinic=table["clinic"].where(table.index != 3)).to_csv("nobody.csv")
-    table.to_csv("semicolons.csv", sep=";", index=False)
-    (folder / "empty.csv").write_text("")
-    (folder / "header.csv").write_text("clinic,age,pressure\n")
-    (folder / "ragged.csv").write_text("clinic,age,pressure\na,1,2\na,2,3,4\n")
-    (folder / "latin.csv").write_bytes("clinic,age,pressure\né,1,2\n".encode("latin-1"))
     (folder / "fake.parquet").write_bytes(b"PAR1")
-    command = f"fit data.csv {_GIVEN} --drop level --output out"
+    command = f"fit data.csv {_GIVEN} --tasks tasks.csv --drop level --output out"
+    if change[1].startswith("level"):
+        command = command.replace("--drop level ", "")
     with pytest.raises(SystemExit, match=f"Error: .*{message}"):
         run(command.replace(*change))
     assert not (folder / "out").exists()
+
+
+def small(rows, name="t.csv", **columns):
+    """A table of tasks of ten rows each, of which a few columns are given."""
+    rng, n = np.random.default_rng(0), 10 * len(rows)
+    table = pd.DataFrame({"s": np.repeat(rows, 10), "x": rng.normal(size=n)})
+    table["y"] = table["x"] + rng.normal(size=n)
+    table.assign(**columns).to_csv(name, index=False)
+    return table
+
+
+FIT = "fit t.csv --task s --target y --regress --epsilon none"
+IDS = ["01", "1", "001", "1E2", "100", "1.0", "NA", "None", "null", "nan", "True", " a", "a", "A",
+       "a/b", "..", ".", "a%2Fb", "\ufeffb", "🏥", "Städtisches Krankenhaus Köln", "国立病院" * 7,
+       "国立病院" * 8, "https://example.org/" + "a" * 260, "https://example.org/" + "a" * 261,
+       'say "x", \n', "a~b"]  # fmt: skip
+
+
+def test_every_id_is_a_task_of_its_own(tmp_path, monkeypatch, no_picture):
+    """Also in a file that has this task alone, and in the public list."""
+    monkeypatch.chdir(tmp_path)
+    table = small(IDS, grade=np.tile(["NA", "1", "01", "None", ""], 2 * len(IDS)))
+    pd.DataFrame({"s": IDS}).to_csv("tasks.csv", index=False)
+    run(f"{FIT} --tasks tasks.csv --category grade --output out")
+    models, _ = read_models(tmp_path / "out/private/models")
+    assert sorted(models) == sorted(IDS)
+    files = {path.name: path for path in (tmp_path / "out/private/models").iterdir()}
+    assert max(len(name.encode()) for name in files) <= 143
+    assert {file_name(task) for task in IDS} == set(files)
+    settings = json.loads((tmp_path / "out/public/settings.json").read_text())
+    assert settings["categories"] == {"grade": ["01", "1", "NA", "None"]}
+    run("predict out/private/models t.csv --output all.csv")
+    found = pd.read_csv("all.csv", dtype={"s": str}, keep_default_na=False)
+    assert found["s"].tolist() == table["s"].tolist()
+    written = pd.read_csv("t.csv", dtype=str, keep_default_na=False)
+    for task in ("100", "NA", IDS[-1]):
+        here = (table["s"] == task).to_numpy()
+        written[here].to_csv("one.csv", index=False)
+        main(["predict", str(files[file_name(task)]), "one.csv", "--output", "one.out"])
+        assert_array_equal(pd.read_csv("one.out")["prediction"], found["prediction"][here])
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, unique=True))
+def test_names_of_files_differ_and_are_bounded(ids):
+    names = [file_name(task) for task in ids]
+    assert len(set(names)) == len(ids)
+    assert all(len(name.encode()) <= 143 and not set(name) & set('/\\:*?"<>|\0') for name in names)
+
+
+@pytest.mark.parametrize("change", ["gap", "stray", "unlisted"])
+def test_a_cell_changes_the_kind_of_no_column(tmp_path, monkeypatch, change, no_picture, capsys):
+    """One cell of one task: the settings, and predictions of all other rows, are as before."""
+    monkeypatch.chdir(tmp_path)
+    codes = np.tile(["1", "2", "3", "2", "1"], 16).astype(object)
+    ages = np.tile(["20", "30"], 40).astype(object)
+    small([f"s{k}" for k in range(8)], grade=codes, age=ages)
+    public = {"categories": {"grade": [1, 2, 3]}, "scale": {"x": 1, "age": 10}}
+    (tmp_path / "public.json").write_text(json.dumps(public))
+    run(f"{FIT} --public public.json --output clean")
+    settings = (tmp_path / "clean/public/settings.json").read_text()
+    assert json.loads(settings)["numbers"] == ["x", "age"]
+    run("predict clean/private/models t.csv --output clean.csv")
+    (ages if change == "stray" else codes)[7] = {"gap": "", "stray": "Jane Doe", "unlisted": "4"}[
+        change
+    ]
+    small([f"s{k}" for k in range(8)], grade=codes, age=ages)
+    commands = [
+        f"{FIT} --public public.json --output other",
+        "predict clean/private/models t.csv --output other.csv",
+        "personalize clean/public t.csv --output more",
+    ]
+    if change == "stray":
+        for command in commands:
+            with pytest.raises(SystemExit, match=r"'age' \(line 9\)") as stop:
+                run(command)
+            assert "Jane" not in str(stop.value) + "".join(capsys.readouterr())
+        assert not (tmp_path / "other").exists() and not (tmp_path / "more").exists()
+        return
+    for command in commands:
+        run(command)
+    assert (tmp_path / "other/public/settings.json").read_text() == settings
+    before, after = (pd.read_csv(name)["prediction"] for name in ("clean.csv", "other.csv"))
+    assert np.flatnonzero(before != after).tolist() == [7]
+
+
+def test_nothing_is_published_before_all_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small([f"s{k}" for k in range(12)])
+
+    def full(*given):
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("skpmtl.cli.table.picture", full)
+        with pytest.raises(SystemExit, match="No space left"):
+            run(f"{FIT} --output out")
+    assert not any((tmp_path / "out").iterdir())
+    run(f"{FIT} --output out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["private", "public"]
+
+
+def test_rows_without_a_target_can_be_left_out(tmp_path, monkeypatch, capsys, no_picture):
+    monkeypatch.chdir(tmp_path)
+    table = small([f"s{k}" for k in range(12)])
+    table["y"] = table["y"].astype(str)
+    table.loc[[3, 47], "y"] = ["", "unknown"]
+    table.to_csv("t.csv", index=False)
+    table.drop(index=[3, 47]).to_csv("rest.csv", index=False)
+    run(f"{FIT} --missing unknown --drop-missing-target --output out")
+    assert "2 rows without a target were left out" in capsys.readouterr().out
+    run(f"{FIT.replace('t.csv', 'rest.csv')} --output rest")
+    for name in ("out", "rest"):
+        run(f"predict {name}/private/models t.csv --output {name}.csv")
+    assert (tmp_path / "out.csv").read_text() == (tmp_path / "rest.csv").read_text()
+    run("personalize out/public t.csv --missing unknown --drop-missing-target --output more")
+    table.assign(y="").to_csv("t.csv", index=False)
+    with pytest.raises(SystemExit, match="no target at all"):
+        run("personalize out/public t.csv --drop-missing-target --output none")
 
 
 def test_errors_of_models(folder):

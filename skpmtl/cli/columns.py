@@ -1,8 +1,7 @@
-"""Columns of a table, and what is public of them."""
+"""Columns of a table: their kinds, which are declared, and what is public of them."""
 
 import json
 import math
-import re
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,144 +15,211 @@ from ..preprocessing import TaskImputer, TaskScaler
 from ..privacy import PrivacyLeakWarning
 from ..tables.ids import listed
 
-PUBLIC = ("categories", "classes", "default", "scale")
+PUBLIC = ("categories", "classes", "default", "scale", "target_range")
 MOST_CATEGORIES = 50
-
-
-def read_table(path, needed, form=None):
-    """A CSV or Parquet file as a DataFrame with the columns `needed`.
-
-    `form` says how a CSV file is written: ``sep``, ``encoding`` and ``decimal``, as pandas takes
-    them. Raises ValueError for files that cannot be read, have no rows, or lack a needed column.
-    """
-    path, form = Path(path), form or {}
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file.")
-    try:
-        table, problem = _read(path, form), None
-    except ImportError:
-        problem = (
-            "Tables are read by pandas, and Parquet with pyarrow: install the extra with  "
-            'pip install "skpmtl[tables]"'
-        )
-    except LookupError:
-        problem = f"--encoding {form['encoding']} is not the name of an encoding."
-    except ValueError as error:
-        problem = f"{path} {_fault(path, error, form.get('encoding', 'utf-8'))}"
-    if problem is not None:  # not inside of except: the first error may show values
-        raise ValueError(problem)
-    missing = [name for name in needed if name not in table.columns]
-    if missing:
-        mark = next((m for m in ";\t|" if len(table.columns) == 1 and m in table.columns[0]), None)
-        name = {"\t": "tab"}.get(mark, mark)
-        raise ValueError(
-            f"{path} has no column {listed(missing, 20)}; its columns are "
-            f"{listed(table.columns, 20)}."
-            + (f' They seem to be separated by {name!r}: --sep "{name}".' if mark else "")
-        )
-    if not len(table):
-        raise ValueError(f"{path} has a header and no rows.")
-    return table
-
-
-def _read(path, form):
-    import pandas as pd
-
-    table = pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path, **form)
-    # Numbers of rows, which R writes in front of a table.
-    first = table.columns[0] if len(table.columns) else None
-    return table.drop(columns=first) if first == "Unnamed: 0" else table
-
-
-def _fault(path, error, encoding):
-    """What is wrong with a file, in words that show no value."""
-    if isinstance(error, UnicodeError):
-        return (
-            f"is not written in {encoding}: name its encoding, such as --encoding cp1252 (Excel in "
-            "Western Europe), latin-1 or utf-16."
-        )
-    if type(error).__name__ == "EmptyDataError":
-        return "is empty."
-    line = re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", str(error))
-    if line:
-        return (
-            f"has {line[3]} fields in line {line[2]}, but {line[1]} before it: quote fields that "
-            "hold the separator, or name another one (--sep)."
-        )
-    if path.suffix == ".parquet":
-        return "is not a Parquet file."
-    return "could not be read as a table with one row per record."
+_KIND_OF_TARGET = (
+    "Say what the target is: --regress for numbers, --classify for classes. In the file of "
+    '--public, "target_range" and "classes" say so, too. It is not read from the rows, since a '
+    "single one would decide for all tasks."
+)
 
 
 def read_public(path):
-    """What is public of the columns: a JSON file, or nothing."""
+    """What is public of the columns: a JSON file, or nothing.
+
+    Categories and classes are text, as they are in files; whole numbers are turned into it.
+    """
     if path is None:
         return {}
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        public = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict) or set(found) - set(PUBLIC):
+    if not isinstance(public, dict) or set(public) - set(PUBLIC):
         raise ValueError(f"{path} must be an object with some of the keys {list(PUBLIC)}.")
-    return found
+    for key in set(public) & {"categories", "default", "scale"}:
+        if not isinstance(public[key], dict):
+            raise ValueError(f'{path}: "{key}" must be an object, from columns to values.')
+    if "categories" in public:
+        public["categories"] = {
+            name: _words(words, f'"categories" of {name!r}')
+            for name, words in public["categories"].items()
+        }
+    if "classes" in public:
+        public["classes"] = _words(public["classes"], '"classes"')
+    ends = public.get("target_range", [0, 1])
+    if not (isinstance(ends, list) and len(ends) == 2 and all(map(_is_number, ends))):
+        raise ValueError(f'{path}: "target_range" must be two numbers, such as [0, 70].')
+    return public
+
+
+def _is_number(value):
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _words(values, what):
+    """Distinct words of a list in JSON, or ValueError."""
+    fine = isinstance(values, list) and all(type(value) in (str, int) for value in values)
+    words = [str(value) for value in values] if fine else []
+    if not words or len(set(words)) < len(words):
+        raise ValueError(
+            f"{what} in the file of --public must be a list of different words, each as the table "
+            'has it, such as ["no", "yes"] or [0, 1].'
+        )
+    return words
 
 
 @dataclass
 class Columns:
-    """Features by kind, with the public values of categories, scales, defaults and classes."""
+    """Kinds of the columns of all files of a fit, and the public values of each.
+
+    Nothing here depends on a file but the names in its header, and, where that is asked for, words
+    that no list has.
+
+    Parameters
+    ----------
+    task, target : str
+        Columns of the task, which is text, and of the target.
+    numbers : list of str
+        Features that are numbers.
+    categories : dict of str to list of str
+        Features that are categories, and their words; None until `complete` reads them from rows.
+    scale, default : dict
+        Public standard deviations of numbers, and values of features of which a task has none.
+    classes : list of str or None
+        Classes of the target, which may be empty until `complete` reads them from rows; None: it is
+        a number.
+    covariates : dict of str to str
+        Task covariates and their kinds, "category" or "number".
+    """
 
     task: str
+    target: str
     numbers: list
     categories: dict
     scale: dict = field(default_factory=dict)
     default: dict = field(default_factory=dict)
     classes: list | None = None
+    covariates: dict = field(default_factory=dict)
 
     @classmethod
-    def of(cls, table, task, public):
-        """Kinds of the columns of a table.
+    def declared(cls, names, public, options, covariates=()):
+        """The kinds that options and public values declare, of columns with these names.
 
-        Raises ValueError for public values of columns that are not there, and for text that looks
-        like names or dates rather than categories.
+        A feature is a category if `public` lists its words or ``--category`` names it, otherwise a
+        number. Raises ValueError for declarations of columns that are not there or of another kind,
+        and if nothing declares the kind of the target.
         """
-        features = [name for name in table.columns if name != task]
+        task, target = options.task, options.target
+        features = [name for name in names if name not in (task, target, *options.drop)]
+        for name in options.drop:
+            if name not in names or name in (task, target):
+                raise ValueError(f"--drop {name} is not a feature of {options.data}.")
         given = public.get("categories", {})
-        for key in ("categories", "default", "scale"):
-            unknown = [name for name in public.get(key, {}) if name not in features]
+        declared = {"--category": options.category, **public}
+        for key in ("--category", "categories", "default", "scale"):
+            known = features if key in ("default", "scale") else [*features, *covariates]
+            unknown = [name for name in declared.get(key, ()) if name not in known]
             if unknown:
                 raise ValueError(f"{key} has {listed(unknown)}, which are not features.")
-        numbers = [n for n in features if n not in given and table[n].dtype.kind in "iuf"]
-        categories = {}
-        for name in features:
-            if name in given:
-                categories[name] = [str(value) for value in given[name]]
-            elif name not in numbers:
-                categories[name] = _read_categories(table[name])
-        read = [repr(name) for name in categories if name not in given]
-        if read:
-            which = " and ".join(filter(None, (", ".join(read[:-1]), read[-1])))
-            warnings.warn(
-                f"The categories of {which} are read from private rows, so that the result "
-                "discloses which exist. List them in the file of --public.",
-                PrivacyLeakWarning,
-                stacklevel=users_line(),
+        words = {n: given.get(n) for n in [*features, *covariates]
+                 if n in given or n in options.category}  # fmt: skip
+        numbers = [name for name in features if name not in words]
+        categories = {name: words[name] for name in features if name in words}
+        for name in public.get("scale", {}):
+            if name in words:
+                raise ValueError(f"scale has {name!r}, which is a category.")
+        for name, value in public.get("default", {}).items():
+            if name not in words and not _is_number(value):
+                raise ValueError(f"default of {name!r}, a number, is not one.")
+            if given.get(name) is not None and str(value) not in given[name]:
+                raise ValueError(f"default of {name!r} is not among its categories.")
+        default = {
+            name: str(value) if name in words else float(value)
+            for name, value in public.get("default", {}).items()
+        }
+        kinds = {name: "category" if name in words else "number" for name in covariates}
+        return cls(
+            task, target, numbers, categories, public.get("scale", {}), default,
+            _classes(public, options), kinds,
+        )  # fmt: skip
+
+    def read(self, file, with_target=True):
+        """Task and features of a `TableFile`, and its target, which may have gaps. -> table, y
+
+        y is None if `with_target` is False. Raises ValueError for rows without a task, with line.
+        """
+        gaps = {name: set(file.missing) - set(words or ())
+                for name, words in self.categories.items()}  # fmt: skip
+        text, numbers = {self.task: (), **gaps}, list(self.numbers)
+        if with_target and self.classes is None:
+            numbers.append(self.target)
+        elif with_target:
+            text[self.target] = set(file.missing) - set(self.classes)
+        table = file.read(
+            numbers, text,
+            "A column of text is declared by --category NAME, or by its words in the file of "
+            "--public; a word for a gap by --missing WORD; --drop NAME leaves a column out; "
+            '--decimal "," reads numbers with a comma.',
+        )  # fmt: skip
+        gap = table[self.task].isna().to_numpy()
+        if gap.any():
+            raise ValueError(
+                f"{file.path} has no task in {file.place(gap.argmax())}, column {self.task!r}, and "
+                f"{gap.sum() - 1} more: drop these rows, or give them a task of their own."
             )
-        rest = {key: public[key] for key in ("classes", "default", "scale") if key in public}
-        return cls(task, numbers, categories, **rest)
+        y = table.pop(self.target) if with_target else None
+        if with_target and self.classes:
+            other = (y.notna() & ~y.isin(self.classes)).to_numpy()
+            if other.any():
+                raise ValueError(
+                    f"{file.path} has a target in {file.place(other.argmax())}, column "
+                    f"{self.target!r}, that is not among the classes {listed(self.classes, 20)}."
+                )
+        return table, y
 
-    @property
-    def features(self):
-        return [*self.numbers, *self.categories]
+    def unlisted(self, table):
+        """What to say of words that are not among the categories: a list of sentences."""
+        counts = {
+            name: int((table[name].notna() & ~table[name].isin(words)).sum())
+            for name, words in self.categories.items()
+        }
+        return [
+            f"{count} of {len(table)} values of {name!r} are not among its categories, and count "
+            "as none of them."
+            for name, count in counts.items()
+            if count
+        ]
 
-    def of_table(self, table):
-        """The columns that a model takes: task, numbers as floats, categories as text."""
-        try:
-            numbers = table[self.numbers].astype(float)
-        except (TypeError, ValueError):
-            text = [n for n in self.numbers if table[n].dtype.kind not in "biuf"]
-            raise ValueError(f"The column(s) {listed(text)} must hold numbers.") from None
-        words = {name: table[name].map(str, na_action="ignore") for name in self.categories}
-        return table[[self.task]].join(numbers).assign(**words)
+    def complete(self, table, y):
+        """Read the words that no list has from private rows. -> what was read, in words
+
+        Warns of it, and raises ValueError for what looks like names or dates.
+        """
+        read = [name for name, words in self.categories.items() if words is None]
+        for name in read:
+            self.categories[name] = _read_words(table[name], "list its categories")
+        lists = [f"the categories of {name!r}" for name in read]
+        if read:
+            which = " and ".join(filter(None, (", ".join(map(repr, read[:-1])), repr(read[-1]))))
+            _warn(f"The categories of {which}", "List them in the file of --public.")
+        if self.classes == []:
+            self.classes = _read_words(y, "list its classes")
+            lists.append("the classes")
+            what = f"The classes of {self.target!r}"
+            _warn(what, 'List them as "classes" in the file of --public.')
+        return lists
+
+    def read_covariates(self, file):
+        """Task covariates of a `TableFile`, whose names are the index."""
+        kinds = self.covariates
+        text = {self.task: (), **{name: () for name in kinds if kinds[name] == "category"}}
+        numbers = [name for name in kinds if kinds[name] == "number"]
+        table = file.read(
+            numbers, text,
+            "A covariate of text is declared by --category NAME; --drop NAME leaves a column out.",
+        )  # fmt: skip
+        return table.set_index(self.task)[list(kinds)]
 
     def pipeline(self, estimator):
         """Fill gaps, encode and scale: by public values and the task's own rows."""
@@ -193,13 +259,34 @@ class Columns:
         return text
 
 
-def _read_categories(column):
-    values = sorted({str(value) for value in column.dropna()})
-    if len(values) > MOST_CATEGORIES:
+def _classes(public, options):
+    """Classes of the target: public ones, [] if they are to be read, None if it is a number."""
+    classify = options.classify or "classes" in public
+    ranged = options.target_range is not None or "target_range" in public
+    if classify and (options.regress or ranged):
+        raise ValueError(
+            "The target is declared as classes (--classify, or classes in the file of --public) "
+            "and as numbers (--regress, or a target range): leave one of them out."
+        )
+    if not (classify or options.regress or ranged):
+        raise ValueError(_KIND_OF_TARGET)
+    return public.get("classes", []) if classify else None
+
+
+def _read_words(column, remedy):
+    words = sorted(set(column.dropna()))
+    if len(words) > MOST_CATEGORIES:
         raise ValueError(
             f"The column {column.name!r} is text of more than {MOST_CATEGORIES} kinds, such as "
-            f"names or dates: leave it out (--drop {column.name}), turn it into a number "
-            '(--decimal "," reads those with a comma), or list its categories in the file of '
-            "--public."
+            f"names, dates or numbers: leave it out (--drop NAME), declare it as numbers, or "
+            f"{remedy} in the file of --public."
         )
-    return values
+    return words
+
+
+def _warn(what, remedy):
+    warnings.warn(
+        f"{what} are read from private rows, so that the result discloses which exist. {remedy}",
+        PrivacyLeakWarning,
+        stacklevel=users_line(),
+    )

@@ -8,6 +8,7 @@ with ``fill`` in the place of what is missing. A task's medians, means and scale
 numbers, so that a file belongs to its task alone.
 """
 
+import hashlib
 import json
 from pathlib import Path
 from urllib.parse import quote
@@ -15,13 +16,32 @@ from urllib.parse import quote
 import numpy as np
 
 from ..tables.ids import encode_ids, listed, locate
+from .columns import Columns
 
 _KEYS = {"task", "task_column", "target", "classes", "intercept", "numbers", "categories"}
+# Bytes of a file name without its ending: eCryptfs, the narrowest in use, has 143 with it.
+_LONGEST = 120
 
 
-def write_models(folder, model, columns, tasks, target):
-    """One JSON file for each of the tasks, from a fitted `Columns.pipeline`."""
-    folder.mkdir(parents=True, exist_ok=True)
+def file_name(task):
+    """Name of the file of a task, different for different tasks, for any text.
+
+    Letters and digits of any script, spaces and ``-_.`` are as in the id, and all else
+    percent-encoded. A name of more than 120 bytes is cut, and a digest of the id put at its end.
+    """
+    name = "".join(c if c.isalnum() or c in " -_." else quote(c, safe="") for c in task)
+    if len(name.encode()) > _LONGEST:
+        digest = hashlib.sha256(task.encode()).hexdigest()[:32]
+        name = name.encode()[: _LONGEST - len(digest) - 1].decode(errors="ignore")
+        name = f"{name}~{digest}"  # no short name has a tilde
+    return f"{name}.json"
+
+
+def write_models(folder, model, columns, tasks):
+    """One JSON file for each of the tasks, from a fitted `Columns.pipeline`.
+
+    Raises FileExistsError where there is one already.
+    """
     imputer, _, scaler, estimator = (step for _, step in model.steps)
     tasks = encode_ids(tasks)[1]
     here, known = locate(tasks, estimator.tasks_), locate(tasks, scaler.tasks_)
@@ -31,11 +51,12 @@ def write_models(folder, model, columns, tasks, target):
         formula = _formula(coef, columns, imputer, j)
         classes = estimator.classes_.tolist() if hasattr(estimator, "classes_") else None
         about = {
-            "task": task, "task_column": columns.task, "target": target, "classes": classes,
+            "task": task, "task_column": columns.task, "target": columns.target, "classes": classes,
             "intercept": np.asarray(intercept).tolist(), **formula,
         }  # fmt: skip
-        path = folder / f"{quote(str(task), safe=' ')}.json"
-        path.write_text(json.dumps(about, indent=1), encoding="utf-8")
+        # Not over another one, where a file system takes "a" and "A" for the same.
+        with (folder / file_name(task)).open("x", encoding="utf-8") as file:
+            file.write(json.dumps(about, indent=1))
 
 
 def _formula(coef, columns, imputer, j):
@@ -53,13 +74,13 @@ def _formula(coef, columns, imputer, j):
 
 
 def read_models(path):
-    """Models by task, of a folder or of one file.
+    """Models by task, of a folder or of one file, and the columns that they take.
 
-    Raises ValueError if there is none, or a file is not a model.
+    Raises ValueError if there is none, a file is not a model, or they are of several fits.
     """
     path = Path(path)
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    models = {}
+    models, columns = {}, None
     for file in files:
         try:
             model = json.loads(file.read_text(encoding="utf-8"))
@@ -67,44 +88,49 @@ def read_models(path):
             model = None
         if not isinstance(model, dict) or set(model) != _KEYS:
             raise ValueError(f"{file} is not a model that fit or personalize wrote.")
-        models[model["task"]] = model
+        words = {name: list(term["coef"]) for name, term in model["categories"].items()}
+        found = Columns(
+            model["task_column"], model["target"], list(model["numbers"]), words,
+            classes=model["classes"],
+        )  # fmt: skip
+        if columns not in (None, found):
+            raise ValueError(f"{path} holds models of several fits, with other columns.")
+        models[model["task"]], columns = model, found
     if not models:
         raise ValueError(f"{path} holds no models (files that end in .json).")
-    return models
+    return models, columns
 
 
-def predict_rows(models, table):
+def predict_rows(models, columns, table):
     """Predictions (n_rows,) of a DataFrame with the task column and all features.
 
-    Each row has the model of its task, of `read_models`. Raises ValueError for tasks without a
-    model.
+    Each row has the model of its task; `models` and `columns` are of `read_models`. Raises
+    ValueError for tasks without a model.
     """
-    first = next(iter(models.values()))
-    codes, tasks = encode_ids(table[first["task_column"]])
+    codes, tasks = encode_ids(table[columns.task])
     unknown = [task for task in tasks.tolist() if task not in models]
     if unknown:
         raise ValueError(
             f"There is no model for {listed(unknown)}: make one with python -m skpmtl personalize."
         )
-    classes = first["classes"]
-    out = np.empty(len(table), dtype=float if classes is None else object)
+    shape = np.shape(models[tasks[0]]["intercept"])
+    score = np.empty((len(table), *shape))
     for k, task in enumerate(tasks.tolist()):
         rows = np.flatnonzero(codes == k)
-        score = _scores(models[task], table.iloc[rows])
-        if classes is not None:
-            best = score.argmax(axis=1) if score.ndim == 2 else (score > 0).astype(int)
-            score = np.array(classes, dtype=object)[best]
-        out[rows] = score
-    return out
+        score[rows] = _scores(models[task], table.iloc[rows])
+    if columns.classes is None:
+        return score
+    best = score.argmax(axis=1) if score.ndim == 2 else (score > 0).astype(int)
+    return np.array(columns.classes, dtype=object)[best]
 
 
 def _scores(model, rows):
     score = np.zeros((len(rows), *np.shape(model["intercept"]))) + np.asarray(model["intercept"])
     for name, term in model["numbers"].items():
-        x = rows[name].astype(float).fillna(term["fill"]).to_numpy()
+        x = rows[name].fillna(term["fill"]).to_numpy()
         score += np.multiply.outer(x, np.asarray(term["coef"]))
     for name, term in model["categories"].items():
         nothing = np.zeros(np.shape(model["intercept"]))
-        words = rows[name].map(str, na_action="ignore").fillna(term["fill"])
+        words = rows[name].fillna(term["fill"])
         score += np.array([term["coef"].get(word, nothing) for word in words])
     return score

@@ -1,5 +1,7 @@
-"""A table of your own: ``python -m skpmtl fit data.csv --task school --target score --epsilon 1``.
+"""A table of your own: ``python -m skpmtl fit data.csv --task school --target score --regress
+--epsilon 1 --output result``.
 
+Columns are numbers, unless ``--category`` or the file of ``--public`` declares them as categories.
 ``fit`` writes a folder with two parts. ``public`` has what the fit released and may go to anybody;
 ``private`` holds the held-out errors and one model per task, for that task alone.
 ``personalize`` makes models of further tasks from ``public`` and their own rows, which is free, and
@@ -10,7 +12,9 @@ import argparse
 import json
 import sys
 import warnings
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -27,13 +31,13 @@ from .. import (
     personalize,
     save_billboard,
 )
-from .._runtime.stack import users_line
 from ..metrics import nmse, task_scores
 from ..privacy import PrivacyLeakWarning
 from ..reproduction import LocalOnly, LocalOnlyClassifier
 from ..tables.assignment import hold_out
+from ..tables.files import TableFile
 from ..tables.ids import encode_ids, listed
-from .columns import MOST_CATEGORIES, Columns, read_public, read_table
+from .columns import Columns, read_public
 from .models import predict_rows, read_models, write_models
 
 METHODS = {
@@ -45,10 +49,6 @@ METHODS = {
 }
 # What parameters are called here.
 _HERE = {"Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE."}
-_READ = (
-    "are read from private rows, so that the result discloses which exist. List them as "
-    '"classes" in the file of --public.'
-)
 SETTINGS, BILLBOARD = "settings.json", "billboard.npz"
 
 
@@ -84,13 +84,21 @@ def parse(arguments):
         "--public",
         type=Path,
         help="JSON file with what is public of the columns: categories (of text columns), scale "
-        "and default (of numbers), classes",
+        "and default (of numbers), classes or target_range (of the target)",
     )
+    one.add_argument(
+        "--category", nargs="+", default=[], metavar="COLUMN",
+        help="that is text, or codes; all others are numbers, but those with public categories",
+    )  # fmt: skip
     one.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="to leave out")
     one.add_argument("--method", choices=METHODS, default="auto")
     kind = one.add_mutually_exclusive_group()
     kind.add_argument("--classify", action="store_true", help="targets are classes")
     kind.add_argument("--regress", action="store_true", help="targets are numbers, also 0 and 1")
+    one.add_argument(
+        "--target-range", nargs=2, type=float, metavar=("LOW", "HIGH"),
+        help="public range of a target of numbers",
+    )  # fmt: skip
     one.add_argument("--held-out", type=float, default=0.25, help="share of every task's rows")
     one.add_argument("--output", type=Path, required=True, help="new folder")
     two = commands.add_parser("personalize", help="models of further tasks, at no cost")
@@ -102,13 +110,22 @@ def parse(arguments):
     three.add_argument("models", type=Path, help="folder of models, or the file of one")
     three.add_argument("data", type=Path, help="rows of these tasks")
     three.add_argument("--output", type=Path, required=True, help="CSV file to write")
+    for command in (one, two):
+        command.add_argument(
+            "--drop-missing-target", action="store_true", help="leave out rows without a target"
+        )
     for command in (one, two, three):
         command.add_argument("--sep", default=",", help='of CSV files: ";", "tab", ...')
         command.add_argument("--encoding", default="utf-8", help="of CSV files: cp1252, ...")
         command.add_argument("--decimal", default=".", help='of CSV files: "," in much of Europe')
+        command.add_argument(
+            "--missing", nargs="+", default=[], metavar="WORD",
+            help="for a gap, in addition to empty cells: NA, -99, ...",
+        )  # fmt: skip
     options = parser.parse_args(arguments)
     sep = {"tab": "\t", "\\t": "\t"}.get(options.sep, options.sep)
     options.form = {"sep": sep, "encoding": options.encoding, "decimal": options.decimal}
+    options.form["missing"] = tuple(options.missing)
     for name in ("sep", "decimal"):
         if len(options.form[name]) != 1:
             parser.error(f"--{name} must be one character")
@@ -138,58 +155,58 @@ def fit(options):
     output = options.output
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ValueError(f"--output {output} is there already; name a new folder.")
-    table = read_table(options.data, (options.task, options.target), options.form)
-    table = table.drop(columns=check_drop(table, options))
-    if table[options.task].isna().any():
-        raise ValueError(f"The task column {options.task!r} has gaps: drop these rows.")
     public_values = read_public(options.public)
-    y, classify, kind = read_target(table.pop(options.target), options, public_values)
-    columns = Columns.of(table, options.task, public_values)
-    table = columns.of_table(table)
-    estimator = METHODS[options.method][classify]
-    params = {"epsilon": options.epsilon, "delta": options.delta, "task_feature": options.task}
-    covariates = None if options.tasks is None else read_covariates(options.tasks, options)
-    if covariates is not None:
-        params["tasks"] = covariates.index.tolist()
+    file = TableFile(options.data, **options.form)
+    file.check([options.task, options.target])
+    list_of_tasks, names = None, []
+    if options.tasks is not None:
+        list_of_tasks = TableFile(options.tasks, **options.form)
+        list_of_tasks.check([options.task])
     if options.method == "covariates":
-        if covariates is None or not covariates.shape[1]:
+        names = [] if list_of_tasks is None else list_of_tasks.names
+        names = [name for name in names if name != options.task]
+        if not names:
             raise ValueError(
                 "--method covariates needs --tasks FILE with columns of covariates in addition to "
                 f"{options.task!r}."
             )
-        params["relation"] = covariates
+    columns = Columns.declared(file.names, public_values, options, names)
+    table, y = rows_with_target(columns, file, options)
+    read = columns.complete(table, y)
+    for line in columns.unlisted(table):
+        print(line)
+    classify = columns.classes is not None
+    estimator = METHODS[options.method][classify]
+    params = {"epsilon": options.epsilon, "delta": options.delta, "task_feature": options.task}
+    if list_of_tasks is not None:
+        covariates = columns.read_covariates(list_of_tasks)
+        params["tasks"] = covariates.index.tolist()
+        if names:
+            params["relation"] = covariates
     if classify:  # also those that are only among the rows that are held out
-        listed_ones = columns.classes is not None
-        params["classes"] = columns.classes if listed_ones else np.unique(y).tolist()
-        if not listed_ones:
-            text = f"The classes of {options.target!r} {_READ}"
-            warnings.warn(text, PrivacyLeakWarning, stacklevel=users_line())
+        params["classes"] = columns.classes
+    elif options.target_range is not None or "target_range" in public_values:
+        target_range = options.target_range or public_values["target_range"]
+        params["target_range"] = tuple(target_range)
     model = columns.pipeline(estimator(**params))
     train, test = split(table[options.task], options.held_out)
     model.fit(table.iloc[train], y.iloc[train])
     judged = judge(model, columns, table, y, train, test, classify)
-    # The billboard stays as it is: with the held-out rows only the tasks' own halves are better.
+    # The billboard stays as it is: the held-out rows improve only the own models of the tasks.
     personalize(model, table, y)
 
-    public, private = output / "public", output / "private"
-    public.mkdir(parents=True)
-    listed_ones = public_values.get("categories", {})
-    read = [f"the categories of {n!r}" for n in columns.categories if n not in listed_ones]
-    read += ["the classes"] if classify and columns.classes is None else []
     report = model[-1].privacy_.disclosing(read)
     model[-1].billboard_.report = model[-1].privacy_ = report
-    save_billboard(model[-1], public / BILLBOARD)
-    settings = {**columns.to_dict(), "target": options.target}
-    (public / SETTINGS).write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    (public / "privacy.txt").write_text(f"{report}\n", encoding="utf-8")
-    (public / "privacy.json").write_text(report.to_json(indent=1), encoding="utf-8")
-    (public / "privacy.html").write_text(page(report), encoding="utf-8")
-    tasks = table[options.task].unique()
-    write_models(private / "models", model, columns, tasks, options.target)
-    judged["tasks"].to_csv(private / "errors.csv", index=False)
-    drawn = ", a picture" if picture(judged, private / "errors.png") else ""
+    with written_at_once(output) as folder:
+        private = folder / "private"
+        (private / "models").mkdir(parents=True)
+        write_models(private / "models", model, columns, table[options.task].unique())
+        judged["tasks"].to_csv(private / "errors.csv", index=False)
+        drawn = ", a picture" if picture(judged, private / "errors.png") else ""
+        publish(folder / "public", model[-1], columns)
     n_tasks = len(model[-1].tasks_)
     print(f"{len(table)} rows of {n_tasks} task{'s' if n_tasks > 1 else ''}; {columns}")
+    kind = f"the classes {listed(columns.classes, 20)}" if classify else "numbers"
     print(f"The target {options.target!r} holds {kind}.")
     print(f"{report.summary()}\n")
     if n_tasks == 1:
@@ -204,58 +221,51 @@ def fit(options):
     print(f"{title} {judged['joint']:.4g}")
     print(f"{'every task alone:':<{len(title)}} {judged['alone']:.4g}")
     print(
-        f"\n{public}: what was released, for everybody: billboard, settings, privacy report\n"
-        f"{private}: errors by task{drawn}; models, each for its task only"
+        f"\n{output / 'public'}: what was released, for everybody: billboard, settings, privacy "
+        f"report\n{output / 'private'}: errors by task{drawn}; models, each for its task only"
     )
 
 
-def read_covariates(path, options, task=None):
-    """Task covariates, whose names are the index."""
-    task = options.task if task is None else task
-    return read_table(path, (task,), options.form).set_index(task)
-
-
-def read_target(y, options, public):
-    """Targets, whether they are classes, and what to say of that.
-
-    Text, truth values and 0 and 1 are classes, unless --regress says otherwise.
-    """
-    name = options.target
-    if y.isna().any():
-        raise ValueError(f"The target {name!r} has gaps: drop these rows.")
-    numeric, found = y.dtype.kind in "biuf", y.unique()
-    if numeric and not np.isfinite(found.astype(float)).all():
-        raise ValueError(f"The target {name!r} has infinite values: drop these rows.")
-    if options.regress:
-        if not numeric:
-            raise ValueError(
-                f"The target {name!r} holds text, which --regress cannot take: write numbers with "
-                'a point, or name the decimal mark, --decimal ",".'
-            )
-        return y.astype(float), False, "numbers"
-    binary = numeric and len(found) == 2 and set(found) == {0, 1}
-    if numeric and not (binary or options.classify):
-        return y, False, "numbers"
-    if binary and y.dtype.kind == "f":
-        y = y.astype(int)
-    if len(found) > MOST_CATEGORIES and "classes" not in public:
+def rows_with_target(columns, file, options):
+    """Rows of a file, and targets without gaps. -> table, y"""
+    table, y = columns.read(file)
+    gap = y.isna().to_numpy()
+    if gap.any() and not options.drop_missing_target:
         raise ValueError(
-            f"The target {name!r} holds more than {MOST_CATEGORIES} kinds of "
-            + ("numbers: leave out --classify" if numeric else "text")
-            + '. For numbers with a comma name it, --decimal ","; for classes list them as '
-            '"classes" in the file of --public.'
+            f"{file.path} has no target in {file.place(gap.argmax())}, column {columns.target!r}, "
+            f"and {gap.sum() - 1} more: drop these rows, for example with --drop-missing-target."
         )
-    said = f"the classes {listed(sorted(y.unique().tolist()), 20)}"
-    return y, True, said + (" (as numbers: --regress)" if binary else "")
+    if gap.all():
+        raise ValueError(f"{file.path} has no target at all in column {columns.target!r}.")
+    if gap.any():
+        print(f"{gap.sum()} rows without a target were left out.")
+    return table[~gap].reset_index(drop=True), y[~gap].reset_index(drop=True)
 
 
-def check_drop(table, options):
-    """Columns to leave out, which must be there and not be needed."""
-    needed = {options.task, options.target}
-    for name in options.drop:
-        if name not in table.columns or name in needed:
-            raise ValueError(f"--drop {name} is not a feature of {options.data}.")
-    return options.drop
+@contextmanager
+def written_at_once(folder):
+    """A temporary folder whose content moves to `folder` at the end, in the order of the names.
+
+    After an error nothing has moved. What is private comes before what is public, so that nothing
+    is published, and no budget spent, by a run that cannot write all of its files.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".unfinished-") as held:
+        yield Path(held)
+        for path in sorted(Path(held).iterdir()):
+            path.replace(folder / path.name)
+
+
+def publish(folder, estimator, columns):
+    """Write what everybody may see, in a new folder."""
+    folder.mkdir()
+    report = estimator.privacy_
+    save_billboard(estimator, folder / BILLBOARD)
+    settings = json.dumps(columns.to_dict(), indent=1)
+    (folder / SETTINGS).write_text(settings, encoding="utf-8")
+    (folder / "privacy.txt").write_text(f"{report}\n", encoding="utf-8")
+    (folder / "privacy.json").write_text(report.to_json(indent=1), encoding="utf-8")
+    (folder / "privacy.html").write_text(page(report), encoding="utf-8")
 
 
 def split(task, share):
@@ -329,31 +339,33 @@ def page(report):
 
 def add(options):
     """Models of further tasks from what was released and their own rows."""
-    settings = json.loads((options.public / SETTINGS).read_text(encoding="utf-8"))
-    target = settings.pop("target")
-    columns = Columns.from_dict(settings)
-    table = read_table(options.data, (columns.task, target, *columns.features), options.form)
+    columns = Columns.from_dict(
+        json.loads((options.public / SETTINGS).read_text(encoding="utf-8"))
+    )
     model = columns.pipeline(load_billboard(options.public / BILLBOARD))
+    table, y = rows_with_target(columns, TableFile(options.data, **options.form), options)
+    for line in columns.unlisted(table):
+        print(line)
     if options.tasks is not None:
         if not hasattr(model[-1], "relate"):
             raise ValueError("--tasks is for fits with --method covariates.")
-        model[-1].relate(read_covariates(options.tasks, options, columns.task))
-    y, table = table[target], columns.of_table(table)
+        model[-1].relate(columns.read_covariates(TableFile(options.tasks, **options.form)))
     rows = model[:-1].fit_transform(table)
     model[-1].personalize(rows, y)
     tasks = table[columns.task].unique()
-    write_models(options.output, model, columns, tasks, target)
+    with written_at_once(options.output) as folder:
+        write_models(folder, model, columns, tasks)
     print(f"{len(tasks)} models in {options.output}; nothing more was spent.")
     print(model[-1].privacy_.summary())
 
 
 def predict(options):
     """Predictions of rows, each with the model of its task."""
-    models = read_models(options.models)
-    first = next(iter(models.values()))
-    task = first["task_column"]
-    table = read_table(options.data, (task, *first["numbers"], *first["categories"]), options.form)
-    table["prediction"] = predict_rows(models, table)
+    models, columns = read_models(options.models)
+    table, _ = columns.read(TableFile(options.data, **options.form), with_target=False)
+    for line in columns.unlisted(table):
+        print(line)
+    found = table[[columns.task]].assign(prediction=predict_rows(models, columns, table))
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    table[[task, "prediction"]].to_csv(options.output, index=False)
+    found.to_csv(options.output, index=False)
     print(f"{len(table)} predictions in {options.output}")

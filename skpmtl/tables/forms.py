@@ -166,6 +166,9 @@ def numeric(
 ):
     """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
     _refuse_times(X)
+    decimals = _columns_of_type(X, ("decimal",))
+    if decimals and hasattr(X, "astype"):  # of Arrow in pandas, which it would turn into objects
+        X = X.astype(dict.fromkeys(decimals, "float64"))
     found = problem = None
     try:
         found = read_array(X, accept_sparse=accept_sparse, estimator=estimator, input_name="X")

@@ -5,6 +5,7 @@ import re
 import sys
 import tracemalloc
 from copy import deepcopy
+from decimal import Decimal
 
 import numba
 import numpy as np
@@ -21,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from skpmtl import PrivateMeanRegMTL
 from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.grams import are_few
+from skpmtl.preprocessing import TaskImputer
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
 from skpmtl.tables.ids import encode_ids
@@ -379,6 +381,18 @@ def test_numeric_columns_next_to_strings_stay_numeric(school_like):
 
 
 # --------------------------------------------------------------------- public task list
+def test_decimals_of_arrow_are_numbers():
+    pa = pytest.importorskip("pyarrow")
+    values = [Decimal("1.5"), None, Decimal("-2.25")]
+    decimals = pd.Series(values, dtype=pd.ArrowDtype(pa.decimal128(5, 2)))
+    frame, y = pd.DataFrame({"x": decimals, "z": 1.0, "g": 0}), decimals.fillna(Decimal(3))
+    filled = TaskImputer(task_feature="g").fit_transform(frame)
+    table, _ = read_training(TinyRidge(task_feature="g"), filled, y)
+    assert table.X[:, 0].tolist() == [1.5, -0.375, -2.25]
+    direct, _ = read_training(TinyRidge(task_feature="g"), frame.assign(x=y), y)
+    assert direct.X[:, 0].tolist() == [1.5, 3.0, -2.25]
+
+
 def test_public_list_of_tasks():
     X, y = np.arange(8.0).reshape(4, 2), np.arange(4.0)
     ids = np.array([3, 1, 3, 2])
