@@ -59,7 +59,7 @@ def main(arguments=None):
         warnings.simplefilter("always", PrivacyLeakWarning)
         try:
             {"fit": fit, "personalize": add, "predict": predict}[options.command](options)
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, OSError, ImportError) as error:
             raise SystemExit(f"Error: {error}") from None
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in said):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ..tables.files import TableFile
 from ..tables.ids import encode_ids, listed
 from .provisioning import make_kit
 from .runlog import FINISHED, line, read_log, standing, trouble_lines
@@ -126,19 +127,11 @@ def _school():
 
 
 def _table(path, task, target):
-    import pandas as pd
-
-    table = pd.read_csv(path)
-    missing = [name for name in (task, target) if name not in table.columns]
-    if missing:
-        raise ValueError(f"{path} has no column {listed(missing)}: name --task and --target.")
-    features = table.drop(columns=[task, target])
-    words = [name for name in features if not pd.api.types.is_numeric_dtype(features[name])]
-    if words:
-        raise ValueError(f"{path}: the columns {listed(words)} are not numbers. Leave them out.")
-    X = features.to_numpy(dtype=float)
-    codes, ids = encode_ids(table[task].tolist())
-    return X, table[target].to_numpy(dtype=float), ids[codes], list(features.columns)
+    file = TableFile(Path(path))
+    names = [name for name in file.names if name not in (task, target)]
+    table = file.read([*names, target], {task: ()}, "Leave columns of text out.")
+    codes, ids = encode_ids(table[task])
+    return table[names].to_numpy(), table[target].to_numpy(), ids[codes], names
 
 
 def _free_port():

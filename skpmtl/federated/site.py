@@ -17,6 +17,7 @@ from ..exchange.files import save_billboard
 from ..exchange.journal import fingerprint, locked, write_file
 from ..exchange.models import models_file
 from ..exchange.protocol import Query
+from ..tables.files import TableFile
 from ..tables.forms import read_training
 from ..tables.ids import listed
 from ..tables.table import bound_values
@@ -29,10 +30,13 @@ __all__ = ["Refusal", "Site", "read_rows"]
 def read_rows(path, study, task="task", target="y", weight=None):
     """Rows of a site from a file. -> X, y, task, and their weights if there are any
 
-    The file is .csv or .parquet with a header (needs pandas; features that the study names are
-    taken by name, else all other columns in their order); .npz with the arrays X, `task` and
-    `target`; or .npy with a table of numbers, in which `task` and `target` are positions. `weight`,
-    the column of the site's own weights, is as these two; None: all rows weigh the same.
+    The file is .csv or .parquet with a header (needs pandas and pyarrow; features that the study
+    names are taken by name, else all other columns in their order); .npz with the arrays X, `task`
+    and `target`; or .npy with a table of numbers, in which `task` and `target` are positions.
+    `weight`, the column of the site's own weights, is as these two; None: all rows weigh the same.
+
+    The study declares the types of tables: its tasks and classes are text or whole numbers, all
+    other columns are numbers. Raises ValueError where a cell is not as declared.
     """
     path, known = Path(path), [task, target, *([] if weight is None else [weight])]
     as_text = isinstance(study.tasks[0], str)  # "007" must not become 7
@@ -43,23 +47,32 @@ def read_rows(path, study, task="task", target="y", weight=None):
         table = np.load(path, allow_pickle=False)
         X, (ids, y, *weights) = np.delete(table, known, axis=1), table[:, known].T
     elif path.suffix in (".csv", ".parquet"):
-        try:
-            import pandas as pd
-
-            if path.suffix == ".csv":
-                table = pd.read_csv(path, dtype={task: str} if as_text else None)
-            else:
-                table = pd.read_parquet(path)
-        except ImportError:
-            raise ImportError(
-                f"{path} is read by pandas, and Parquet with pyarrow: install the extra with  "
-                'pip install "skpmtl[tables]"'
-            ) from None
-        names = study.feature_names or [c for c in table.columns if c not in known]
+        file = TableFile(path)
+        names = study.feature_names or [name for name in file.names if name not in known]
+        labels = study.class_labels
+        declared = {task: study.tasks}
+        if labels is not None:
+            declared[target] = labels.tolist()
+        numbers = [name for name in (*names, *known) if name not in declared]
+        table = file.read(numbers, dict.fromkeys(declared, ()))
+        for name, values in declared.items():
+            table[name] = _as_declared(table[name], values, file)
         X, (ids, y, *weights) = table[names], (table[name].to_numpy() for name in known)
     else:
         raise ValueError(f"rows={str(path)!r} must end in .csv, .parquet, .npz or .npy.")
     return X, y, ids.astype(str) if as_text else ids, *weights
+
+
+def _as_declared(column, values, file):
+    """Text as one of the `values` that is written so, which are text or numbers."""
+    known = {str(value): value for value in values}
+    row = next((k for k, word in enumerate(column) if word not in known), None)
+    if row is not None:
+        raise ValueError(
+            f"{file.path} has something else in {file.place(row)}, column {column.name!r}, than "
+            f"the study lists, which is {listed(values)}."
+        )
+    return column.map(known)
 
 
 class Site(Account):

@@ -39,6 +39,8 @@ class TableFile:
     ------
     ValueError
         From all methods: if the file cannot be read. No message shows a value of a row.
+    ImportError
+        From all methods: without pandas or pyarrow.
     """
 
     path: Path
@@ -80,10 +82,11 @@ class TableFile:
         """
         text = {} if text is None else text
         self.check([*text, *numbers])
-        pd = self._attempt(lambda: import_module("pandas"))
         table = self._attempt(lambda: self._table([*text, *numbers]))
         if not table.num_rows:
             raise ValueError(f"{self.path} has a header and no rows.")
+        import pandas as pd
+
         columns, wrong = {}, {}
         for name, gaps in text.items():
             columns[name] = _without(self._text(table, name), gaps).to_pandas()
@@ -180,13 +183,16 @@ class TableFile:
 
     def _attempt(self, read):
         """What `read` returns, or a ValueError in words that show no value."""
+        for library in ("pandas", "pyarrow"):
+            try:
+                import_module(library)
+            except ImportError:
+                raise ImportError(
+                    f"{self.path} is read by pandas and pyarrow: install the extra with  "
+                    'pip install "skpmtl[tables]"'
+                ) from None
         try:
             return read()
-        except ImportError:
-            problem = (
-                "Tables are read by pandas and pyarrow: install the extra with  "
-                'pip install "skpmtl[tables]"'
-            )
         except LookupError:
             problem = f"--encoding {self.encoding} is not the name of an encoding."
         except _Ragged as error:

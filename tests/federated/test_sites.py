@@ -133,11 +133,30 @@ def test_rows_from_files(tmp_path, ending):
     assert len(read_rows(path, study, **columns)) == 3
 
 
-def test_ids_of_text_keep_their_zeros(tmp_path):
-    pytest.importorskip("pandas")
-    (tmp_path / "rows.csv").write_text("task,x,y\n007,1.0,2.0\n")
-    study = study_of("rounds", tasks=["007", "8"], features=1)
-    assert read_rows(tmp_path / "rows.csv", study)[2].tolist() == ["007"]
+@pytest.mark.parametrize("tasks", [["007", "NA", "8"], [7, 8, 2**60 + 1]])
+def test_tasks_of_files_are_those_of_the_study(tmp_path, tasks):
+    lines = [f"{task},1.0,2.0\n" for task in tasks]
+    study = study_of("rounds", tasks=tasks, features=1)
+    path = tmp_path / "rows.csv"
+    for some in (lines, lines[:1], lines[1:2]):
+        path.write_text("task,x,y\n" + "".join(some))
+        assert read_rows(path, study)[2].tolist() == tasks[lines.index(some[0]) :][: len(some)]
+    path.write_text("task,x,y\n" + lines[0] + "07,1.0,2.0\n")
+    with pytest.raises(ValueError, match=r"in line 3, column 'task', than the study lists"):
+        read_rows(path, study)
+
+
+def test_columns_of_files_are_as_the_study_declares(tmp_path):
+    study = study_of("labels", features=1, tasks=["a", "b"], classes=["NA", "1"])
+    path = tmp_path / "rows.csv"
+    path.write_text("task,x,y\na,1.5,NA\nb,2,1\n")
+    X, y, _ = read_rows(path, study)
+    assert (X["x"].tolist(), y.tolist()) == ([1.5, 2.0], ["NA", "1"])
+    for line, column in (("b,secret,1", "x"), ("b,2,secret", "y"), ("b,2,", "y"), (",2,1", "task")):
+        path.write_text(f"task,x,y\na,1.5,NA\n{line}\n")
+        with pytest.raises(ValueError, match=rf"(?=.*line 3)(?=.*'{column}')") as error:
+            read_rows(path, study)
+        assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(("module", "ending"), [("pandas", "csv"), ("pyarrow", "parquet")])
