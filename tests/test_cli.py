@@ -120,7 +120,8 @@ def test_classes(folder, capsys):
     run("fit data.csv --task clinic --target level --epsilon 4 --tasks tasks.csv "
         "--public classes.json --drop pressure --method low-rank --output out")  # fmt: skip
     assert "error rate" in capsys.readouterr().out
-    run("personalize out/public late.csv --output more")
+    for _ in range(2):  # models of the same tasks are replaced
+        run("personalize out/public late.csv --output more")
     run("predict more late.csv --output predictions.csv")
     found = pd.read_csv(folder / "predictions.csv")["prediction"]
     model, rows = at_home(folder)
@@ -216,6 +217,7 @@ def two_values(low, high):
         pytest.param("yes no --classify", "the classes ['no', 'yes']", marks=pytest.mark.slow),
         ("0 1 --regress", "numbers"),
         ("0 1 --target-range 0 1", "numbers"),
+        ("0 1", "numbers (for classes: --classify)"),  # without a budget
     ],
 )
 def test_targets_of_two_values(folder, values, said, capsys, no_picture):
@@ -235,7 +237,7 @@ def test_targets_of_two_values(folder, values, said, capsys, no_picture):
 @pytest.mark.parametrize("odd", ["0", "1", "0.5", "2", "maybe"])
 def test_no_row_decides_the_kind_of_target(folder, odd, capsys):
     """Without a declaration nothing is fitted; with one a row of another kind is refused."""
-    command = two_values("0", "1") + "--output out"
+    command = two_values("0", "1").replace("none", "3") + "--output out"
     table = pd.read_csv("two.csv", dtype=str)
     table.loc[7, "target"] = odd
     table.to_csv("two.csv", index=False)
@@ -302,6 +304,7 @@ _GIVEN = "--task clinic --target pressure --regress --epsilon 4 --public public.
         (("--drop level", "--category levels"), r"--category has \['levels'\], which are not"),
         (("--output out", "--output ."), "is there already"),
         (("data.csv", "names.csv --category name"), "text of more than 50 kinds"),
+        (("data.csv", "blank.csv --category blank"), "'blank' has gaps only"),
         (("data.csv", "names.csv"), r"'name' \(line 2\).*--category NAME.*--missing.*--drop"),
         (("data.csv", "gaps.csv"), r"no target in line 5, column 'pressure'.*--drop-missing"),
         (("data.csv", "inf.csv"), r"not finite numbers in column\(s\) 'pressure' \(line 5\)"),
@@ -324,6 +327,7 @@ def test_errors_say_what_to_do(folder, change, message):
         (folder / f"{name}.json").write_text(json.dumps({**public, **part}))
     table = pd.read_csv("data.csv")
     table.assign(name=[f"n{k}" for k in range(len(table))]).to_csv("names.csv", index=False)
+    table.assign(blank="").to_csv("blank.csv", index=False)
     table.loc[3, "pressure"] = np.nan
     table.to_csv("gaps.csv", index=False)
     table.assign(pressure=table["age"].where(table.index != 3, np.inf)).to_csv("inf.csv")

@@ -108,7 +108,7 @@ class Columns:
 
         A feature is a category if `public` lists its words or ``--category`` names it, otherwise a
         number. Raises ValueError for declarations of columns that are not there or of another kind,
-        and if nothing declares the kind of the target.
+        and if nothing declares the kind of the target although there is a budget.
         """
         task, target = options.task, options.target
         features = [name for name in names if name not in (task, target, *options.drop)]
@@ -159,8 +159,8 @@ class Columns:
         table = file.read(
             numbers, text,
             "A column of text is declared by --category NAME, or by its words in the file of "
-            "--public; a word for a gap by --missing WORD; --drop NAME leaves a column out; "
-            '--decimal "," reads numbers with a comma.',
+            "--public, a target of classes by --classify, and a word for a gap by --missing WORD; "
+            '--drop NAME leaves a column out; --decimal "," reads numbers with a comma.',
         )  # fmt: skip
         gap = table[self.task].isna().to_numpy()
         if gap.any():
@@ -174,7 +174,8 @@ class Columns:
             if other.any():
                 raise ValueError(
                     f"{file.path} has a target in {file.place(other.argmax())}, column "
-                    f"{self.target!r}, that is not among the classes {listed(self.classes, 20)}."
+                    f"{self.target!r}, that is not among the classes {listed(self.classes, 20)}, "
+                    "which are text, exactly as written: list it, or drop the row."
                 )
         return table, y
 
@@ -268,13 +269,16 @@ def _classes(public, options):
             "The target is declared as classes (--classify, or classes in the file of --public) "
             "and as numbers (--regress, or a target range): leave one of them out."
         )
-    if not (classify or options.regress or ranged):
+    # Without a budget it is a number, as all columns are by default: also no guess.
+    if not (classify or options.regress or ranged or options.epsilon is None):
         raise ValueError(_KIND_OF_TARGET)
     return public.get("classes", []) if classify else None
 
 
 def _read_words(column, remedy):
     words = sorted(set(column.dropna()))
+    if not words:
+        raise ValueError(f"The column {column.name!r} has gaps only: leave it out (--drop NAME).")
     if len(words) > MOST_CATEGORIES:
         raise ValueError(
             f"The column {column.name!r} is text of more than {MOST_CATEGORIES} kinds, such as "

@@ -127,7 +127,11 @@ class TableFile:
             return f"row {row + 1}"
         with self.path.open(encoding=self.encoding, newline="") as file:
             reader = csv.reader(file, delimiter=self.sep)
-            cells = next(islice(filter(None, reader), row + 1, None))  # empty lines are no rows
+            rows = islice(filter(None, reader), row + 1, None)  # empty lines are no rows
+            try:
+                cells = next(rows, ())
+            except csv.Error:  # a cell of more than 128 KiB
+                return f"row {row + 1}"
             breaks = len(re.findall("\r\n|\r|\n", " ".join(cells)))
             return f"line {reader.line_num - breaks}"
 

@@ -2,7 +2,9 @@
 
 import csv
 import datetime
+import re
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+import skpmtl
 from skpmtl.tables.files import TableFile
 
 few = settings(
@@ -192,3 +195,17 @@ def test_only_columns_that_are_read_must_be_as_declared(tmp_path):
     file = write(tmp_path / "t.csv", ["", "t", "x", "x2"], [[1, "a", 2, "oops"], [2, "b", 3, ""]])
     assert file.names == ["t", "x", "x2"]  # R writes numbers of rows, without a name
     assert file.read(["x"], {"t": ()}).to_dict("list") == {"t": ["a", "b"], "x": [2, 3]}
+
+
+def test_no_other_module_reads_types_from_rows():
+    """Readers and conversions that guess; Parquet parts have a schema."""
+    guess = re.compile(
+        r"\b(read_csv|read_table|read_excel|genfromtxt|loadtxt|infer_objects|convert_dtypes"
+        r"|to_numeric|read_parquet)\("
+    )
+    package = Path(skpmtl.__file__).parent
+    found = {
+        path.relative_to(package).as_posix(): guess.findall(path.read_text(encoding="utf-8"))
+        for path in package.rglob("*.py")
+    }
+    assert {path: names for path, names in found.items() if names} == {}
