@@ -4,21 +4,26 @@
 
     score = intercept + sum of coef * x over numbers + sum of coef[value] over categories
 
-with ``fill`` in the place of what is missing. A task's medians, means and scales are in these
-numbers, so that a file belongs to its task alone.
+with ``fill`` in the place of what is missing. ``posterior`` of a classifier is for probabilities:
+mean minus model, and covariance, of all coefficients in the order of the file (values of
+categories, numbers, intercept). A task's medians, means and scales are in these numbers, so that a
+file belongs to its task alone.
 """
 
 import hashlib
 import json
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
+from scipy.special import softmax
 
+from ..local.laplace import averaged_scores
 from ..tables.ids import encode_ids, listed, locate
 from .columns import Columns
 
-_KEYS = {"task", "task_column", "target", "classes", "intercept", "numbers", "categories"}
+_KEYS = {
+    "task", "task_column", "target", "classes", "intercept", "numbers", "categories", "posterior"
+}  # fmt: skip
 # Bytes of a file name without its ending: eCryptfs, the narrowest in use, has 143 with it.
 _LONGEST = 120
 
@@ -29,7 +34,10 @@ def file_name(task):
     Letters and digits of any script, spaces and ``-_.`` are as in the id, and all else
     percent-encoded. A name of more than 120 bytes is cut, and a digest of the id put at its end.
     """
-    name = "".join(c if c.isalnum() or c in " -_." else quote(c, safe="") for c in task)
+    name = "".join(
+        c if c.isalnum() or c in " -_." else "".join(f"%{byte:02X}" for byte in c.encode())
+        for c in task
+    )
     if len(name.encode()) > _LONGEST:
         digest = hashlib.sha256(task.encode()).hexdigest()[:32]
         name = name.encode()[: _LONGEST - len(digest) - 1].decode(errors="ignore")
@@ -53,6 +61,7 @@ def write_models(folder, model, columns, tasks):
         about = {
             "task": task, "task_column": columns.task, "target": columns.target, "classes": classes,
             "intercept": np.asarray(intercept).tolist(), **formula,
+            "posterior": _posterior(estimator, k, scaler.mean_[j], scaler.scale_[j]),
         }  # fmt: skip
         # Not over another one, where a file system takes "a" and "A" for the same.
         with (folder / file_name(task)).open("x", encoding="utf-8") as file:
@@ -71,6 +80,20 @@ def _formula(coef, columns, imputer, j):
         for name in columns.numbers
     }
     return {"numbers": numbers, "categories": categories}
+
+
+def _posterior(estimator, k, mean, scale):
+    """Of a classifier that keeps it, in units of the table; otherwise None."""
+    if not (hasattr(estimator, "classes_") and "covariance_" in vars(estimator)):
+        return None
+    shift, covariance = estimator.posterior_shift_[k], estimator.covariance_[k]
+    if not (np.isfinite(shift).all() and np.isfinite(covariance).all()):
+        return None
+    units = np.diag([*1 / scale, 1.0])  # (x - mean) / scale and 1, from x and 1
+    units[:-1, -1] = -mean / scale
+    return {
+        "shift": (shift @ units).tolist(), "covariance": (units.T @ covariance @ units).tolist()
+    }  # fmt: skip
 
 
 def read_models(path):
@@ -102,10 +125,12 @@ def read_models(path):
 
 
 def predict_rows(models, columns, table):
-    """Predictions (n_rows,) of a DataFrame with the task column and all features.
+    """Predictions of a DataFrame with the task column and all features. -> (n_rows,), probabilities
 
-    Each row has the model of its task; `models` and `columns` are of `read_models`. Raises
-    ValueError for tasks without a model.
+    Each row has the model of its task; `models` and `columns` are of `read_models`. Probabilities
+    are of the classes, (n_rows, n_classes), averaged over the posterior of the task's model, see
+    ``predict_proba`` of the estimators; None for numbers. Raises ValueError for tasks without a
+    model.
     """
     codes, tasks = encode_ids(table[columns.task])
     unknown = [task for task in tasks.tolist() if task not in models]
@@ -114,23 +139,32 @@ def predict_rows(models, columns, table):
             f"There is no model for {listed(unknown)}: make one with python -m skpmtl personalize."
         )
     shape = np.shape(models[tasks[0]]["intercept"])
-    score = np.empty((len(table), *shape))
+    score, average = np.empty((len(table), *shape)), np.empty((len(table), *shape))
     for k, task in enumerate(tasks.tolist()):
         rows = np.flatnonzero(codes == k)
-        score[rows] = _scores(models[task], table.iloc[rows])
+        score[rows], average[rows] = _scores(models[task], table.iloc[rows])
     if columns.classes is None:
-        return score
+        return score, None
     best = score.argmax(axis=1) if score.ndim == 2 else (score > 0).astype(int)
-    return np.array(columns.classes, dtype=object)[best]
+    average = average if score.ndim == 2 else np.column_stack([np.zeros(len(table)), average])
+    return np.array(columns.classes, dtype=object)[best], softmax(average, axis=1)
 
 
 def _scores(model, rows):
-    score = np.zeros((len(rows), *np.shape(model["intercept"]))) + np.asarray(model["intercept"])
-    for name, term in model["numbers"].items():
-        x = rows[name].fillna(term["fill"]).to_numpy()
-        score += np.multiply.outer(x, np.asarray(term["coef"]))
+    """Scores, and those of averaged probabilities, of rows of one task."""
+    X, coef = [], []
     for name, term in model["categories"].items():
-        nothing = np.zeros(np.shape(model["intercept"]))
         words = rows[name].fillna(term["fill"])
-        score += np.array([term["coef"].get(word, nothing) for word in words])
-    return score
+        X += [words == word for word in term["coef"]]
+        coef += term["coef"].values()
+    for name, term in model["numbers"].items():
+        X.append(rows[name].fillna(term["fill"]))
+        coef.append(term["coef"])
+    X = np.column_stack([*X, np.ones(len(rows))]).astype(float)
+    coef = np.array([*coef, model["intercept"]])
+    score, posterior = X @ coef, model["posterior"]
+    if posterior is None:
+        return score, score
+    mean = score + X @ np.array(posterior["shift"]).T
+    variance = ((X @ np.array(posterior["covariance"])) * X).sum(axis=-1).T
+    return score, averaged_scores(mean, variance, score, len(model["classes"]))

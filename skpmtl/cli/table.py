@@ -110,6 +110,7 @@ def parse(arguments):
     three.add_argument("models", type=Path, help="folder of models, or the file of one")
     three.add_argument("data", type=Path, help="rows of these tasks")
     three.add_argument("--output", type=Path, required=True, help="CSV file to write")
+    three.add_argument("--probabilities", action="store_true", help="of all classes, too")
     for command in (one, two):
         command.add_argument(
             "--drop-missing-target", action="store_true", help="leave out rows without a target"
@@ -366,7 +367,12 @@ def predict(options):
     table, _ = columns.read(TableFile(options.data, **options.form), with_target=False)
     for line in columns.unlisted(table):
         print(line)
-    found = table[[columns.task]].assign(prediction=predict_rows(models, columns, table))
+    predictions, probabilities = predict_rows(models, columns, table)
+    found = table[[columns.task]].assign(prediction=predictions)
+    if options.probabilities:
+        if probabilities is None:
+            raise ValueError("--probabilities is for classes; these models predict numbers.")
+        found[[f"probability of {label}" for label in columns.classes]] = probabilities
     options.output.parent.mkdir(parents=True, exist_ok=True)
     found.to_csv(options.output, index=False)
     print(f"{len(table)} predictions in {options.output}")
