@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -266,30 +267,44 @@ def test_no_row_decides_the_kind_of_target(folder, odd, capsys):
     assert not (folder / "out").exists()
 
 
+def as_parquet(table, name):
+    """Typed as programs do it: codes are floats where one is missing, words a dictionary."""
+    types = {"visits": pd.ArrowDtype(pa.decimal128(5, 1)), "sex": "category", "ward": "float64"}
+    table.astype(types).to_parquet(name)
+
+
 @pytest.mark.parametrize(
-    ("written", "options"),
+    ("name", "write", "options"),
     [
-        ({"sep": "\t", "encoding": "utf-16"}, "--sep tab --encoding utf-16"),
-        (
-            {"sep": ";", "decimal": ",", "encoding": "cp1252", "index": True},
-            "--sep ; --decimal , --encoding cp1252",
-        ),
+        ("other.csv", {"sep": "\t", "encoding": "utf-16", "index": False},
+         "--sep tab --encoding utf-16"),
+        ("other.csv", {"sep": ";", "decimal": ",", "encoding": "cp1252"},
+         "--sep ; --decimal , --encoding cp1252"),
+        ("other.parquet", None, ""),
     ],
-)
-def test_files_that_are_written_otherwise(folder, written, options, capsys, no_picture):
-    table = pd.read_csv("data.csv").query("clinic < 'clinic 008'")
+    ids=["tabs", "Excel", "Parquet"],
+)  # fmt: skip
+def test_files_that_are_written_otherwise(folder, name, write, options, capsys, no_picture):
+    table = pd.read_csv("data.csv").query("clinic < 'clinic 008'").reset_index(drop=True)
     table = table.replace({"sex": {"female": "fémale"}})
-    table.to_csv("other.csv", **{"index": False, **written})
+    table["ward"] = pd.array([1, 2, pd.NA, 3] * (len(table) // 4 + 1), "Int64")[: len(table)]
+    table["clinic"] = table["clinic"].str[-3:]  # "007"
     table.to_csv("same.csv", index=False)
+    if write is None:
+        as_parquet(table, name)
+    else:
+        table.to_csv(name, **write)
     printed = []
-    for name, more in (("same", ""), ("other", options)):
-        run(f"fit {name}.csv --task clinic --target pressure --regress --epsilon none "
-            f"--drop level --output {name} {KINDS} {more}")  # fmt: skip
-        run(f"personalize {name}/public {name}.csv --output {name}/models {more}")
-        run(f"predict {name}/models {name}.csv --output {name}.out {more}")
-        printed.append(capsys.readouterr().out.replace(name, ""))
+    for file, out, more in (("same.csv", "same", ""), (name, "other", options)):
+        run(f"fit {file} --task clinic --target pressure --regress --epsilon none --drop level "
+            f"--output {out} {KINDS} ward {more}")  # fmt: skip
+        run(f"personalize {out}/public {file} --output {out}/models {more}")
+        run(f"predict {out}/models {file} --output {out}.out {more}")
+        printed.append(capsys.readouterr().out.replace(out, ""))
     assert printed[0] == printed[1]
     assert (folder / "same.out").read_text() == (folder / "other.out").read_text()
+    settings = json.loads((folder / "other/public/settings.json").read_text())
+    assert settings["categories"]["ward"] == ["1", "2", "3"]
 
 
 _GIVEN = "--task clinic --target pressure --regress --epsilon 4 --public public.json"
