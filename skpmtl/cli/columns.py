@@ -165,8 +165,9 @@ class Columns:
         gap = table[self.task].isna().to_numpy()
         if gap.any():
             raise ValueError(
-                f"{file.path} has no task in {file.place(gap.argmax())}, column {self.task!r}, and "
-                f"{gap.sum() - 1} more: drop these rows, or give them a task of their own."
+                f"{file.path} has no task in {gap.sum()} row(s), first in "
+                f"{file.place(gap.argmax())}, column {self.task!r}: drop them, or give them a task "
+                "of their own."
             )
         y = table.pop(self.target) if with_target else None
         if with_target and self.classes:

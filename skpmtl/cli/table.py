@@ -93,8 +93,12 @@ def parse(arguments):
     one.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="to leave out")
     one.add_argument("--method", choices=METHODS, default="auto")
     kind = one.add_mutually_exclusive_group()
-    kind.add_argument("--classify", action="store_true", help="targets are classes")
-    kind.add_argument("--regress", action="store_true", help="targets are numbers, also 0 and 1")
+    kind.add_argument("--classify", action="store_true", help="the target is a class, as text")
+    kind.add_argument(
+        "--regress", action="store_true",
+        help="the target is a number; with a budget say one of the two, or give its classes or "
+        "range in the file of --public",
+    )  # fmt: skip
     one.add_argument(
         "--target-range", nargs=2, type=float, metavar=("LOW", "HIGH"),
         help="public range of a target of numbers",
@@ -234,8 +238,9 @@ def rows_with_target(columns, file, options):
     gap = y.isna().to_numpy()
     if gap.any() and not options.drop_missing_target:
         raise ValueError(
-            f"{file.path} has no target in {file.place(gap.argmax())}, column {columns.target!r}, "
-            f"and {gap.sum() - 1} more: drop these rows, for example with --drop-missing-target."
+            f"{file.path} has no target in {gap.sum()} row(s), first in "
+            f"{file.place(gap.argmax())}, column {columns.target!r}: leave them out with "
+            "--drop-missing-target."
         )
     if gap.all():
         raise ValueError(f"{file.path} has no target at all in column {columns.target!r}.")
