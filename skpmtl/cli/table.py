@@ -212,7 +212,8 @@ def fit(options):
     n_tasks = len(model[-1].tasks_)
     print(f"{len(table)} rows of {n_tasks} task{'s' if n_tasks > 1 else ''}; {columns}")
     kind = f"the classes {listed(columns.classes, 20)}" if classify else "numbers"
-    other = "" if classify or options.regress else " (for classes: --classify)"
+    said = classify or options.regress or "target_range" in params
+    other = "" if said else " (for classes: --classify)"
     print(f"The target {options.target!r} holds {kind}{other}.")
     print(f"{report.summary()}\n")
     if n_tasks == 1:

@@ -18,7 +18,7 @@ import skpmtl
 from skpmtl.tables.files import TableFile
 
 few = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
