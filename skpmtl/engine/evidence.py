@@ -230,7 +230,7 @@ class Evidence:
         good = np.stack([np.isfinite(part.evidence) for part in found])
         shares = np.where(good, np.nan_to_num(self.shares(structures)).T, 0.0)
         with np.errstate(invalid="ignore"):
-            return mixed_moments(found, shares / shares.sum(axis=0))
+            return mixed_moments(found, shares / sum(shares))
 
     def class_priors(self, structures):
         """Priors of models of classes, of these structures at two scales each."""
@@ -328,7 +328,7 @@ def _log_sums(criterion, penalty):
         some = slice(first, last)
         out[some] = logsumexp(-0.5 * (criterion[some] + penalty[some]), axis=1)
 
-    step = _BLOCK // criterion.shape[1]
+    step = max(_BLOCK // criterion.shape[1], 1)
     run_blocks(block, [(first, first + step) for first in range(0, len(out), step)])
     return out
 

@@ -37,6 +37,7 @@ from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..local.prior import SNR
 from ..privacy.mechanisms import std_of
+from ..tables.table import row_products
 from .levels import OCTAVES, octaves_of
 from .votes import Tally, sum_of_differences
 
@@ -227,7 +228,7 @@ def cells_of(Z, size, away):
     length = np.linalg.norm(u, axis=1)
     away = np.clip(away, -1.0, 1.0)
     if k:
-        out[:, 0] = np.where(length < _CENTRE, 0, 1 + (u @ P[1:].T).argmax(axis=1))
+        out[:, 0] = np.where(length < _CENTRE, 0, 1 + row_products(u, P[1:].T).argmax(axis=1))
     else:
         out[:, 0] = np.rint(0.5 * (_LINE - 1) * (away + 1.0))
     out[:, 1 : 1 + k] = math.sqrt(1.0 - w * w) * u / np.maximum(length, 1.0)[:, None]

@@ -40,7 +40,7 @@ from ..local.posterior import LEAST_DOF, mixed_noise, own_noise, with_intercept
 from ..privacy.mechanisms import std_of
 from ..tables import datafits
 from ..tables.datafits import levels_of
-from ..tables.table import common_scores
+from ..tables.table import common_scores, row_products
 from .votes import Tally, differences_of, sum_of_differences
 
 OCTAVES = 80  # from 2^-40 to 2^40, for either sign
@@ -461,7 +461,7 @@ class TaskLevels:
         """m_k, (n_tasks,)."""
         if self.related is not None:
             return self.related[:, -1] + np.einsum("kj,kj->k", self.rows, self.related[:, :-1])
-        return level.intercept + self.rows @ level.coef
+        return level.intercept + row_products(self.rows, level.coef)
 
     def noises(self, energies, level):
         """What tasks say of the noise of a row, in -1/2 ... 1/2.

@@ -13,6 +13,7 @@ from ..local.laplace import ClassPriors, Expansion, two_scales
 from ..local.posterior import Priors, mixed_moments, moments
 from ..local.prior import LocalModels, VotedScale, best_scale, even_root
 from ..privacy.moments import directions, root_of
+from ..tables.table import row_products
 from .groups import IN_GROUPS, MOST_GROUPS, cells_of, parts_of_vector, scales
 from .levels import TaskLevels
 
@@ -50,7 +51,7 @@ class Members:
 
     def coordinates(self, public):
         """Models less a centre in a public basis, (n_tasks, k)."""
-        return self._less_shrunk(public) @ public["basis"]
+        return row_products(self._less_shrunk(public), public["basis"])
 
     def _less_shrunk(self, public):
         """Models less a centre, (n_tasks, d)."""
@@ -78,7 +79,8 @@ class Members:
             D = self._less_shrunk(public)
         W = None if D is None else D + public["centre"]
         away = self.levels.own(W) - self.levels.pooled(public["level"])
-        Z = D @ public["basis"] if public["basis"].size else np.zeros((len(away), 0))
+        k = public["basis"].size
+        Z = row_products(D, public["basis"]) if k else np.zeros((len(away), 0))
         return cells_of(Z, public["size"], away / public["reach"])
 
     def bare(self, structures):

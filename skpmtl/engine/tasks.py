@@ -7,7 +7,7 @@ from ..exchange.sums import sum_of_clipped
 from ..local.prior import LocalModels, VotedScale, tempered, weak_penalty
 from ..privacy.mechanisms import clip_rows
 from ..privacy.moments import directions, root_of
-from ..tables.table import differences, scaled
+from ..tables.table import differences, row_products, scaled
 from .billboard import FAMILIES
 from .columns import octaves_of_columns, votes_on_columns
 from .evidence import Evidence
@@ -38,7 +38,7 @@ class CommonAnswers:
         prior = np.tile(-0.5 * penalty, (self.table.n_tasks, 1))
         local = LocalModels(self.table, fit_intercept=self.fit_intercept)
         W = local.average(root_of(public["moment"]), None, prior)[1]
-        return in_blocks(W @ public["basis"], public["rank"])
+        return in_blocks(row_products(W, public["basis"]), public["rank"])
 
     def _window(self, public):
         return octave_of(self.levels.targets)
@@ -98,7 +98,7 @@ class StructureTaskSide(CommonAnswers, TaskSide):
             self.evidence.own_units = billboard.own_units
         if billboard is None or billboard.related is None:
             return
-        related = self.relation_rows @ billboard.related
+        related = row_products(self.relation_rows, billboard.related)
         if not np.array_equal(related, self.related):
             self.related, self._levels, self._personal = related, None, None
             own_centres = np.ascontiguousarray(related[:, :-1])
@@ -177,7 +177,7 @@ class StructureTaskSide(CommonAnswers, TaskSide):
         return directions(self._models(public["billboard"]))
 
     def _direction(self, public):
-        U = self._moment(public) @ public["basis"]
+        U = row_products(self._moment(public), public["basis"])
         return U.reshape(len(U), -1)
 
     def _size(self, public):
@@ -239,7 +239,7 @@ class StructureTaskSide(CommonAnswers, TaskSide):
     def _pooled(self, public):
         theta = public["theta"]
         if self.plan.relation is not None:
-            theta = self.relation_rows @ theta
+            theta = row_products(self.relation_rows, theta)
         theta = np.ascontiguousarray(theta)
         units = (public[name] for name in ("middle", "unit", "scale", "offset"))
         D = self.pooled.at(theta, *units)

@@ -261,13 +261,12 @@ def _power_steps(X, offsets, centre, weights):
     """What `curvatures` finds, by Gram matrices of BLAS calls."""
     m, d = len(offsets) - 1, X.shape[1]
     G, V, places = np.empty((m, d, d)), np.empty((m, d, 1)), np.arange(d)
-    even = (weights == 1.0).all()
     for k in range(m):
         rows = slice(offsets[k], offsets[k + 1])
         x, w = X[rows], weights[rows]
         if centre:
             x = x - w @ x / w.sum()
-        if not even:
+        if not (w == 1.0).all():
             x = np.sqrt(w)[:, None] * x
         np.matmul(x.T, x, out=G[k])
     V[:, :, 0] = (0.5 + 0.6180339887498949 * (places + 1) % 1.0) * np.where(places % 2, -1, 1)

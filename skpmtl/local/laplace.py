@@ -27,7 +27,7 @@ from scipy.special import expit
 
 from .._runtime.threads import single_blas_thread
 from ..tables.datafits import LOGISTIC, POISSON
-from ..tables.table import common_scores, rows_of, table_of
+from ..tables.table import common_scores, row_products, rows_of, table_of
 from ..tables.targets import class_shares
 from .posterior import CAP, TaskSums
 from .prior import SNR, LocalModels
@@ -214,8 +214,8 @@ def _slopes(sums, W, priors, c, part, C):
         values, Q = np.linalg.eigh(M)
         inverse = (Q / np.maximum(values, least)) @ Q.T
         # No prior adds more to a score at a row of mean size than `CAP`.
-        size = np.einsum("kij,ij->k", gram, M) / sums.n[part]
-        size += np.einsum("ki,ij,kj->k", mean, M, mean)
+        size = np.einsum("kij,ij->ki", gram, M).sum(axis=1) / sums.n[part]
+        size += np.einsum("ki,ki->k", row_products(mean, M), mean)
         centre = prior.centre
         if centre is not None:
             centre = centre if C == 1 else centre[..., c, :]

@@ -30,8 +30,9 @@ from typing import NamedTuple
 import numpy as np
 
 from .._runtime.threads import single_blas_thread
+from ..tables.table import row_products
 from .grams import row_blocks
-from .prior import SNR, row_products
+from .prior import SNR
 
 _OFF = 0.03  # part of the squared length of the mean row that the distance of rows from it counts
 # Most that a prior may add to the variance of a score: in units of the noise, or in those of the
@@ -247,7 +248,7 @@ def by_evidence(found):
     evidence = np.stack([part.evidence for part in found])
     evidence[0] = np.where(np.isfinite(evidence).any(axis=0), evidence[0], 0.0)
     share = np.exp(evidence - evidence.max(axis=0))
-    return share / share.sum(axis=0)
+    return share / sum(share)
 
 
 def mixed_moments(found, shares):

@@ -21,7 +21,7 @@ from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
 from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
-from ..tables.table import common_scores, padded, read_only, rows_of
+from ..tables.table import common_scores, padded, read_only, row_products, rows_of, weighted_sum
 from .grams import largest_eigenvalues
 from .softmax import softmax_criteria, softmax_excess, softmax_modes
 
@@ -534,11 +534,6 @@ def _triangular(root):
     return root if root.ndim == 1 else np.linalg.qr(root.T, mode="r").T
 
 
-def row_products(A, B):
-    """A @ B, whose rows do not depend on how many there are, as those of one BLAS product do."""
-    return (A[:, None] @ B)[:, 0]
-
-
 def _panels(root):
     """Columns of a triangular root in eights, for `triangular_products`; None of a diagonal."""
     if root.ndim == 1:
@@ -1008,11 +1003,9 @@ def mixed(found):
     good[0] |= ~good.any(axis=0)
     evidence = np.where(good, np.nan_to_num(evidence), -np.inf)
     share = np.exp(evidence - evidence.max(axis=0))
-    share /= share.sum(axis=0)
+    share /= sum(share)  # not in the order of `share.sum`, which one task alone changes
     return tuple(
-        np.einsum("sk,skj->kj", share, np.where(good[..., None], part, 0.0)).reshape(
-            whole.shape[1:]
-        )
+        weighted_sum(share, np.where(good[..., None], part, 0.0)).reshape(whole.shape[1:])
         for part, whole in zip(flat, parts, strict=True)
     )
 

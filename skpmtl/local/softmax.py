@@ -10,6 +10,7 @@ classes are alike, and for two.
 
 import numpy as np
 
+from ..tables.table import weighted_sum
 from ..tables.targets import class_shares
 
 _STEPS = 100
@@ -50,7 +51,7 @@ def softmax_criteria(block, label, score, weak, shift=0.0, counts=None):
         found = found + 2.0 * one
     left += np.transpose(np.broadcast_to(shift, score.shape))[..., None]
     top = left.max(axis=0)
-    deviance = np.log(np.exp(left - top).sum(axis=0)) + top - np.einsum("ic,cis->is", T, left)
+    deviance = np.log(sum(np.exp(left - top))) + top - weighted_sum(T.T, left)
     if counts is not None:
         deviance *= counts[:, None]
     found += 2.0 * np.add.reduceat(deviance, block.offsets[:-1])

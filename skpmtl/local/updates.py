@@ -140,7 +140,10 @@ def lengths(centred, n_steps=12, tol=1e-3, centres=None):
             return centred.steps(block, centres, strength, hold=ridge, n_steps=n_steps, tol=tol)
 
         for local in in_order(solve, centred.blocks(np.arange(len(found)))):
-            found[local.pick] = np.sqrt(np.add.reduceat(local.D**2, local.ends[:-1]))
+            some = np.diff(local.ends) > 0  # others have no column that is not zero
+            found[local.pick] = 0.0
+            squares = np.add.reduceat(local.D**2, local.ends[:-1][some])
+            found[local.pick[some]] = np.sqrt(squares)
     return np.where(np.isfinite(found), found, 0.0)
 
 

@@ -276,13 +276,13 @@ class MeanBillboard(Billboard):
             For tasks without a cluster, or without covariates in the relation.
         """
         if self.relation is not None:
-            return np.arange(len(tasks)), self.relation.rows(tasks) @ self.centres
+            return np.arange(len(tasks)), self.relation.centres(tasks, self.centres)
         return cluster_rows(tasks, self.cluster_of), self.centres
 
     def intercepts(self, tasks):
         """Mean intercepts (n, n_outputs) of the centres that `around` gives."""
         if self.relation is not None:
-            return self.relation.rows(tasks) @ self.mean_intercept
+            return self.relation.centres(tasks, self.mean_intercept)
         return np.atleast_2d(self.mean_intercept)
 
     @property
@@ -473,7 +473,7 @@ class PooledBillboard(StructureBillboard):
 
     def models_of_relation(self, tasks):
         """v G of these tasks, (n_tasks, d + 1); None without a relation."""
-        return None if self.relation is None else self.relation.rows(tasks) @ self.related
+        return None if self.relation is None else self.relation.centres(tasks, self.related)
 
     def without_rows(self, tasks):
         """The models of the relation, or the pooled one."""

@@ -39,7 +39,7 @@ from ..local.posterior import (
 from ..local.prior import mixed, tempered
 from ..local.robust import huber_models
 from ..local.updates import is_squared, lengths
-from ..tables.table import differences, padded
+from ..tables.table import differences, padded, weighted_sum
 
 _NO_INIT = 2.0  # prior weight of going without a public initial model, against about as much for it
 _AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
@@ -75,7 +75,7 @@ class PersonalModels:
         self.centred, self._given = centred, table
         self.shape = billboard.shape
         self.intercept = np.empty((table.n_tasks, billboard.problem.n_outputs))
-        size = table.n_tasks * self.centres.shape[1]
+        size = table.n_listed * self.centres.shape[1]
         self.dense = not table.is_sparse or size <= DENSE_LIMIT if dense is None else dense
         everybody = np.arange(table.n_tasks)
         # Tasks of their own units multiply the centre by them.
@@ -290,10 +290,8 @@ class PersonalModels:
         whole = weight.sum(axis=1, keepdims=True)
         weight /= whole
         each = np.repeat(weight, np.diff(first.ends), axis=0)
-        local = Local(
-            block, first.columns, first.ends, np.einsum("js,sj->j", each, D),
-            np.einsum("ks,skc->kc", weight, b), None,
-        )  # fmt: skip
+        D, b = weighted_sum(each.T, D), weighted_sum(weight.T, b)
+        local = Local(block, first.columns, first.ends, D, b, None)
         if not squared:
             key = found is not self._candidates
             self._shares.setdefault(key, np.zeros(found.prior.shape))[block] = weight

@@ -12,6 +12,7 @@ from ..local.laplace import class_posterior
 from ..local.posterior import own_noise, posterior
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
+from ..tables.table import row_products
 from .finetune import FineTuner, posterior_moments, tuned
 from .rules import LEFT
 
@@ -181,15 +182,15 @@ class MetaBillboard(Billboard):
         V, G, r = self.relation.rows(tasks), scaled(self.init, self.scaling), self.relation.rank
         for columns in (r, 1) if r > 1 else (1,):
             some, G, noise = V[:, :columns], G[:columns], self.row_noise[:columns]
-            starts = np.tensordot(some, G, axes=1)
+            starts = row_products(some, G)
             way = starts - self.places[0]
             square = np.maximum(np.einsum("kcj,kcj->k", way, way), 1e-300)
-            noisy = np.minimum(some**2 @ noise / square, 1.0)
+            noisy = np.minimum(row_products(some**2, noise) / square, 1.0)
             yield starts, np.maximum(self.init_error * columns / r, noisy)
 
     def without_rows(self, tasks):
         if self.relation is not None and not self.lost:
-            found = np.tensordot(self.relation.rows(tasks), self.init, axes=1)
+            found = self.relation.centres(tasks, self.init)
             return split_models(found, self.fit_intercept)
         models = super().without_rows(tasks)
         if self.lost:
@@ -255,7 +256,7 @@ class MetaBillboard(Billboard):
         if self.scaling is not None:  # of features as they are
             back = self._back()
             spread = [back @ part @ back.T for part in (found.unit, found.between)]
-            mean = found.mean @ back.T
+            mean = row_products(found.mean, back.T)
             found = found._replace(mean=mean, unit=spread[0], between=spread[1])
         return posterior(found, *own_noise(found, sums, width, 0.0))
 
@@ -283,7 +284,7 @@ def _moved(W, times, shift):
     d, moved = len(times), W.copy()
     moved[..., :d] *= times
     if W.shape[-1] > d:
-        moved[..., d] += W[..., :d] @ shift
+        moved[..., d] += np.einsum("...j,j->...", W[..., :d], shift)
     return moved
 
 

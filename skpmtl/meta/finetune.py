@@ -112,7 +112,7 @@ class FineTuner:
         base = self._at_init(tasks, pick, ends)
         D, root = _counted(*derivatives(base, y, loss), counts)
         D /= -root
-        squares = np.add.reduceat((D * D).sum(axis=0), ends[:-1])
+        squares = np.add.reduceat(sum(D * D), ends[:-1])
         F, K, q, T, whole = self._grams(pick, ends, root, D)
         level = _levels(T, support)
         out = np.zeros((m, C, size))
@@ -271,7 +271,7 @@ def derivatives(base, y, loss):
     """Of the losses of classes at scores (n_outputs, N), and roots of the weights of the rows."""
     D = np.empty_like(base)
     losses(base, y, 0, len(y), loss, D, np.empty(len(y)), np.ones(len(y)))
-    weight = (np.abs(D) * (1.0 - np.abs(D))).sum(axis=0) / max(len(D) - 1, 1)
+    weight = sum(np.abs(D) * (1.0 - np.abs(D))) / max(len(D) - 1, 1)
     return D, np.sqrt(np.maximum(weight, 1e-6))
 
 
@@ -284,7 +284,9 @@ def row_losses(base, y, loss):
     """Losses of classes, row by row, at scores (n_outputs, N)."""
     if loss == LOGISTIC:
         return np.logaddexp(0.0, -y * base[0])
-    return logsumexp(base, axis=0) - base[y.astype(int), np.arange(len(y))]
+    top = base.max(axis=0)
+    whole = top + np.log(sum(np.exp(base - top)))
+    return whole - base[y.astype(int), np.arange(len(y))]
 
 
 def _products(K, T, sizes, size, q, scales):
@@ -326,7 +328,7 @@ def tuned(
     found = np.where(good, [e for e, _ in kinds], -np.inf)
     found[0] = np.where(good.any(axis=0), found[0], 0.0)
     share = np.exp(found - found.max(axis=0))
-    share /= share.sum(axis=0)
+    share /= sum(share)
     if priors is not None and loss != "squared":
         priors += [tuner.priors(part) for tuner, part in zip(tuners, share, strict=True)]
     (_, out), *others = kinds

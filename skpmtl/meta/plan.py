@@ -24,6 +24,7 @@ from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, exact_report
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
+from ..tables.table import row_products
 from .billboard import scaled
 from .rules import LEFT, course, task_weights
 
@@ -345,7 +346,7 @@ class MetaPlan(Plan):
 
     def starts(self, init, block):
         """Initialisations of some of the tasks: one for all, or (n, n_outputs, size) of them."""
-        return init if self.rows is None else np.tensordot(self.rows[block], init, axes=1)
+        return init if self.rows is None else row_products(self.rows[block], init)
 
     def longest_updates(self):
         """Bound that the weighted updates of each task keep, as good as always; (n_tasks,).

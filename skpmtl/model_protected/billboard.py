@@ -123,18 +123,18 @@ class AboutCovariates:
     def without_rows(self, tasks):
         if self.centres is None:
             return super().without_rows(tasks)
-        V, centres, shape = self.relation.rows(tasks), self.centres, self.model_shape
+        relation, centres, shape = self.relation, self.centres, self.model_shape
         W, b = np.zeros((len(tasks), *shape)), np.zeros((len(tasks), *shape[:-1]))
         if not centres.own_units:
-            W = (V @ centres.coef).reshape(W.shape)
+            W = relation.centres(tasks, centres.coef).reshape(W.shape)
         if centres.intercept is not None:
-            b = (V @ centres.intercept).reshape(b.shape)
+            b = relation.centres(tasks, centres.intercept).reshape(b.shape)
         return self.add_init(W, b)
 
 
 def about(coef, relation, own_units, table, fit_intercept):
     """Centres of the tasks of a table. -> (m, d), or (m, C, d) of C classes"""
-    centres, C = relation.rows(table.tasks) @ coef, coef.shape[1] // table.n_features
+    centres, C = relation.centres(table.tasks, coef), coef.shape[1] // table.n_features
     if own_units:
         loss = {0: table.loss, 2: "logistic"}.get(table.n_classes, "multinomial")
         centres *= lengths(CentredTasks(table, Problem(loss, C, fit_intercept)))[:, None]
@@ -418,6 +418,6 @@ class RelatedPenaltyBillboard(AboutCovariates, PenaltyBillboard):
 
     def personalize(self, table, *, fit_intercept):
         """Models of the tasks of `table`, from their rows and this billboard alone."""
-        W = (self.relation.rows(table.tasks) @ self.centres.coef).reshape(-1, *self.model_shape)
+        W = self.relation.centres(table.tasks, self.centres.coef).reshape(-1, *self.model_shape)
         D, b = super().personalize(differences_to(table, W), fit_intercept=fit_intercept)
         return D + W, b

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..exchange.protocol import TaskSide
+from ..tables.table import row_products
 from .steps import LocalSteps, Pace
 
 KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task
@@ -114,7 +115,10 @@ class NetworkTaskSide(TaskSide):
     def _own(self, centres, pick):
         """Shared parameters around which each of the tasks lies, as a tensor (n, n_shared)."""
         network = self.network
-        mine = centres[self.to[pick]] if self._rows is None else self._rows[pick] @ centres
+        if self._rows is None:
+            mine = centres[self.to[pick]]
+        else:
+            mine = row_products(self._rows[pick], centres)
         first = network.start[: network.n_shared].double().cpu().numpy()
         return network.tensor(first + mine)
 
@@ -180,7 +184,8 @@ def personal_networks(billboard, network, local, kept=None):
         coef[places] = ends.double().cpu().numpy()
     begin = starts.double().cpu().numpy()
     if billboard.personal_folds is not None:
-        way = _held_out(billboard.personal_folds, local, starts, centres, steps, given) @ _WAYS
+        likely = _held_out(billboard.personal_folds, local, starts, centres, steps, given)
+        way = row_products(likely, _WAYS)
         coef = begin + way[:, None] * (coef - begin)
     # Steps that ran away: the task stays where it began.
     lost = ~np.isfinite(coef).all(axis=1)

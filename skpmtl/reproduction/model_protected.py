@@ -37,7 +37,7 @@ from ..privacy.allocation import allocation_weights
 from ..privacy.mechanisms import PublishedWishart, clip_rows
 from ..solvers.losses import LogisticLoss, MultinomialLoss, SquaredLoss
 from ..tables.public_init import PublicInit
-from ..tables.table import differences
+from ..tables.table import differences, row_products
 
 __all__ = [
     "PublishedMPMTLGroupSparse",
@@ -196,7 +196,10 @@ class ProjectedModels:
         """One iteration with the projection of a release."""
         self.t += 1
         with single_blas_thread():
-            projected = self.W * projection if projection.ndim == 1 else self.W @ projection
+            if projection.ndim == 1:
+                projected = self.W * projection
+            else:
+                projected = row_products(self.W, projection)
             if not self.acceleration:
                 momentum = 0.0
             elif self.loss.ridge:

@@ -5,7 +5,7 @@ import numpy as np
 from ..exchange.protocol import TaskSide
 from ..local.centred import CentredTasks, dense_copy
 from ..local.updates import ProximalUpdates, lengths
-from ..tables.table import differences
+from ..tables.table import differences, row_products
 from .plan import bins, sum_of_bins
 
 _PROX_STEPS, _PROX_TOL = 12, 1e-3  # of the accelerated steps of one round
@@ -65,4 +65,4 @@ class RoundsTaskSide(TaskSide):
 
     def around(self, centres):
         """Centres of `centred.which`, from those that are common to all."""
-        return centres if self._rows is None else self._rows @ centres
+        return centres if self._rows is None else row_products(self._rows, centres)

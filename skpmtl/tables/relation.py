@@ -29,7 +29,7 @@ from scipy import sparse
 from .._runtime.public import Public
 from .._runtime.stack import users_line
 from .ids import listed, locate
-from .table import distinct_ids
+from .table import distinct_ids, row_products
 
 __all__ = ["Relation", "laplacian", "read_relation"]
 
@@ -98,7 +98,11 @@ class Relation(Public):
 
         Raises ValueError for tasks without covariates.
         """
-        return self._covariates_of(tasks) @ self.transform
+        return row_products(self._covariates_of(tasks), self.transform)
+
+    def centres(self, tasks, coef):
+        """v G (n, ...) of task ids for G (r, ...); raises as `rows`."""
+        return row_products(self.rows(tasks), coef)
 
     def weights(self, tasks):
         """Rows b (n, r), of length 1, by which tasks of the fit multiply what they send."""

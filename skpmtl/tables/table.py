@@ -1,5 +1,6 @@
 """Tasks as data: one table of rows sorted by task, and converters to the long form."""
 
+import math
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from tempfile import TemporaryFile
@@ -55,7 +56,7 @@ class TaskTable:
         Of real targets, see `skpmtl.tables.datafits`. Counts have the logarithms of their exposures
         in `base`, and sums of exposures as `masses`, without `weights`.
     n_left_out : int, default=0
-        Of a part: how many tasks of the whole table it lacks, see `table_of`.
+        Of a part: how many tasks of the whole table it lacks, see `table_of` and `among`.
     """
 
     X: object
@@ -133,8 +134,15 @@ class TaskTable:
 
     @property
     def n_listed(self):
-        """Number of tasks of the whole table, with those without rows and those left out here."""
+        """Number of tasks of the whole table, with those without rows and those left out here.
+
+        It alone may choose how the tasks are computed: how many have rows is not public.
+        """
         return self.n_tasks + len(self.absent) + self.n_left_out
+
+    def among(self, n_tasks):
+        """The table as a part of one that lists so many tasks."""
+        return replace(self, n_left_out=n_tasks - self.n_tasks - len(self.absent))
 
     @property
     def n_rows(self):
@@ -300,6 +308,26 @@ def common_scores(table, W):
         else:
             scores(table.X, *places)
     return out.T
+
+
+def row_products(A, B):
+    """A @ B, (m, ..., d) by (d, ...): of each of m tasks by a product of its own.
+
+    In one BLAS product the order of a row's sums depends on its place and on how many there are,
+    and so on which other tasks have rows.
+    """
+    own = A.reshape(len(A), math.prod(A.shape[1:-1]), A.shape[-1])
+    return (own @ B.reshape(len(B), -1)).reshape(*A.shape[:-1], *B.shape[1:])
+
+
+def weighted_sum(weights, parts):
+    """sum_s w_s a_s for w_s (m,) and a_s (m, ...) of m tasks, one part after the other.
+
+    numpy's reductions add up one task alone in another order than several.
+    """
+    return sum(
+        w.reshape(-1, *[1] * (part.ndim - 1)) * part for w, part in zip(weights, parts, strict=True)
+    )
 
 
 def differences(table, public_init):

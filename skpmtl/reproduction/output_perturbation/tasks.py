@@ -21,6 +21,7 @@ from ...tables.table import TaskTable
 from .bounds import bounded
 
 _STEPS, _HALVINGS = 200, 40
+_KEPT = 1 << 20  # numbers of inverse Hessians that are kept in memory however few rows there are
 _EXACT = 1e-11  # the same without privacy: gradient over its size at zero
 
 
@@ -39,7 +40,7 @@ class NewtonModels:
         keep = table.rows is None and not table.is_sparse
         self._kept = list(self._build()) if keep else None
         size = table.n_tasks * self.width**2
-        small = keep and size <= max(1 << 20, table.X.size)
+        small = keep and size <= max(_KEPT, table.X.size)
         self._inverses = {} if small and not table.has_log_loss else None
 
     def _build(self):
