@@ -66,21 +66,22 @@ def keeps_class_posterior(est, table):
     if est.uncertainty is True:
         _check_covariances(table)
         return True
-    few = table.n_classes <= _AUTO_CLASSES
-    return few and est._no_posterior() is None and _n_covariances(table) <= _AUTO_COVARIANCE
+    few = table.n_classes <= _AUTO_CLASSES and est._no_posterior() is None
+    return few and _covariance_size(table) * table.n_listed <= _AUTO_COVARIANCE
 
 
-def _n_covariances(table):
-    """Numbers in the covariances of all tasks of a table."""
+def _covariance_size(table):
+    """Numbers in the covariances of a task."""
     several = table.n_classes if table.n_classes > 2 else 1
-    return table.n_tasks * several * (table.n_features + 1) ** 2
+    return several * (table.n_features + 1) ** 2
 
 
 def _check_covariances(table):
-    if _n_covariances(table) > _LARGEST_COVARIANCE:
+    n_tasks = len(table.everybody)
+    if _covariance_size(table) * n_tasks > _LARGEST_COVARIANCE:
         raise ValueError(
             f"uncertainty=True keeps a covariance of {table.n_features + 1} numbers squared "
-            f"for each of {table.n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
+            f"for each of {n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
             "numbers: take fewer features, or personalise fewer tasks at a time."
         )
 

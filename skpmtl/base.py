@@ -189,10 +189,15 @@ class TaskIndexed(Documented, BaseEstimator):
         )
 
     def _read_new_tasks(self, X, y, task, sample_weight):
-        """The table of personalize, with encoded targets."""
+        """The table of personalize, with encoded targets, as a part of all tasks.
+
+        Tasks of the fit are so computed as in the fit, whichever of them have rows.
+        """
         check_is_fitted(self)
         table, _ = read_training(self, X, y, task, sample_weight, form=self._form_)
-        locate(table.tasks, self.tasks_)  # strings among integers are refused here
+        tasks = table.everybody
+        known = locate(tasks, self.tasks_) >= 0  # strings among integers are refused
+        table = table.among(len(self.tasks_) + len(tasks) - int(known.sum()))
         return self._encoded(table, getattr(self, "classes_", None), new=True)[0]
 
     @np.errstate(all="ignore")  # products of weights may overflow, which depends on rows, too

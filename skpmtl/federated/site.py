@@ -94,6 +94,7 @@ class Site(Account):
             raise ValueError(
                 f"The rows have {table.n_features} features, the study {study.n_features}."
             )
+        table = table.among(self.population.n_tasks)
         self.table = bound_values(self.est._encoded(table, study.class_labels)[0])
         self.positions = study.positions(self.table.tasks)
         if (self.positions < 0).any():

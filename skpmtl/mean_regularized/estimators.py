@@ -668,9 +668,10 @@ class MeanRegularized(WideSparse, MeanFamily):
         return None
 
     def _table_posterior(self, table, billboard, width):
-        if table.is_sparse and table.n_tasks * table.n_features > DENSE_LIMIT:
+        n_tasks = len(table.everybody)
+        if table.is_sparse and n_tasks * table.n_features > DENSE_LIMIT:
             raise ValueError(
-                f"uncertainty=True needs models that are an array, and sparse X of {table.n_tasks} "
+                f"uncertainty=True needs models that are an array, and sparse X of {n_tasks} "
                 f"tasks and {table.n_features} features has differences to the shared model only: "
                 "take fewer features, or personalise fewer tasks at a time."
             )

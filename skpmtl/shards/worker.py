@@ -78,7 +78,7 @@ class Shard:
         """-> whether answers may depend on earlier questions"""
         with self._named(), warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyLeakWarning)  # said by the curator
-            table, _ = self._read()
+            table = self._read()[0].among(population.n_tasks)
             self.table = bound_values(self.est._encoded(table, classes)[0])
             with np.errstate(all="ignore"):
                 self.task_side = self.est._task_side(self.table, population)
