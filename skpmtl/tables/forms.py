@@ -222,12 +222,33 @@ def _read_mapping(estimator, X, y, task, reset):
             "A mapping {task: X_t} names the tasks by its keys; it needs task_feature=None and "
             "no task=."
         )
+    if y is not None:
+        _check_one_form(X.values())
     matrix, y, ids = stack_tasks(X, y)
     matrix = numeric(estimator, matrix)
     first = next(iter(X.values()))
     named = first if hasattr(first, "columns") else matrix
     validate_data(estimator, named, skip_check_array=True, reset=reset)
     return matrix, y, ids, {name: np.shape(x)[0] for name, x in X.items()}
+
+
+def _check_one_form(tables):
+    """ValueError unless the tables with rows are all dense or all sparse, and these of one type.
+
+    The form chooses how all tasks are computed, which no task may do alone.
+    """
+    # The type of dense tables is that of the estimator.
+    kinds = {
+        (sparse.issparse(x), sparse.issparse(x) and x.dtype == np.float32)
+        for x in tables
+        if np.shape(x)[:1] != (0,)
+    }
+    if len(kinds) > 1:
+        raise ValueError(
+            "The tables of some tasks are sparse and those of others dense, or they are of float32 "
+            "and of other types: give all tasks one form, such as scipy.sparse.csr_array(X_t) or "
+            "X_t.toarray(), and one type, such as X_t.astype(float)."
+        )
 
 
 def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
