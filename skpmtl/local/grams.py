@@ -22,6 +22,7 @@ from ..tables.table import kernel_rows, padded, read_only, rows_of
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
 FEW = 1 << 20  # numbers in matrices of all tasks up to which no loop is compiled for them
+_ABREAST = 100  # width up to which eight matrices are inverted side by side
 _CALLS = 128  # tasks up to which BLAS calls, one after the other, take a millisecond
 _POWER_STEPS = 15
 _NEAR = 1 << 15  # numbers of a task that stay in the cache while it is worked on
@@ -82,7 +83,7 @@ def invert(A):
     def narrow(A):
         return spd_inverse_narrow(A, np.empty((R, R, LANES)), np.empty((4, R, LANES)))
 
-    if not all(_each_block(narrow if r <= 100 and len(A) > LANES else spd_inverse, A)):
+    if not all(_each_block(narrow if r <= _ABREAST and len(A) > LANES else spd_inverse, A)):
         raise np.linalg.LinAlgError(_NOT_FINITE)
 
 

@@ -23,7 +23,7 @@ from .._kernels.newton import (
 from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..local.centred import CentredTasks, share_of_centre
-from ..local.grams import RowGrams, grams, row_blocks, squares, task_grams
+from ..local.grams import SMALL, RowGrams, grams, row_blocks, squares, task_grams
 from ..local.updates import ProximalModels, ProximalUpdates, is_exact, lengths
 from ..tables.datafits import levels_of, with_events
 from ..tables.table import common_scores, read_only
@@ -118,7 +118,7 @@ def _least_squares(centred, lam):
     d, count = table.n_features, np.bincount(which)
     diagonal = np.arange(d)
     A, r = np.zeros((len(count), d, d)), np.zeros((len(count), d))
-    small = table.n_tasks * d * d < 1 << 22  # then the matrices are built once
+    small = table.n_tasks * d * d < SMALL  # then the matrices are built once
     settings = table, problem, centred.scale
     blocks = list(task_grams(*settings)) if small else None
     for first, last, G, g in blocks or task_grams(*settings):

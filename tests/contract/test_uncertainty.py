@@ -19,7 +19,6 @@ from skpmtl.federated.site import Site
 from skpmtl.mean_regularized import personal
 from skpmtl.meta import billboard as meta
 from skpmtl.model_protected import billboard as model_protected
-from skpmtl.privacy import audit
 from skpmtl.shards import fit_shards
 from tests.helpers import posteriors
 from tests.helpers.cases import (
@@ -30,7 +29,6 @@ from tests.helpers.cases import (
     fit,
     fitted,
     long_data,
-    neighbour,
     seeded,
 )
 from tests.helpers.federated_cases import PARTS, rows_of, study_of
@@ -144,15 +142,6 @@ def test_sites_write_it_next_to_their_models(tmp_path):
     assert_allclose(first["covariance"], local.covariance_[0])
     published = load_billboard(site.folder / "billboard.npz")
     assert not set(POSTERIOR) & set(vars(published))
-
-
-@every(PLAIN)
-@pytest.mark.spread(2)
-def test_posteriors_of_others_depend_on_releases_only(case):
-    data = long_data()
-    pair = arguments(case, data), arguments(case, neighbour(case, data))
-    result = audit(certain(case), *pair, replay=True)
-    assert result.passed, str(result)
 
 
 @every(PLAIN)
