@@ -416,6 +416,11 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
     def _fit_finite(self, table):
         private = self._is_private()
         if not private:
+            # Without a budget nothing hides who has rows: sums are divided by their number. Graphs,
+            # covariates and clusters are of the listed tasks.
+            linked = (getattr(self, name, None) for name in ("relation", "clusters"))
+            if len(table.absent) and all(given is None for given in linked):
+                table = replace(table, absent=())
             check_values(table)
             try:
                 fitted = self._fit_exact(table)

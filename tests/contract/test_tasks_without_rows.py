@@ -1,5 +1,7 @@
 """Listed tasks without rows contribute nothing and receive what was released."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -38,6 +40,7 @@ from skpmtl.shards import fit_shards
 from tests.helpers.cases import (
     CASES,
     EXACT,
+    FIRST,
     N_TASKS,
     TASKS,
     arguments,
@@ -52,7 +55,6 @@ from tests.helpers.sites import write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 ABSENT = [2, 5]
-WITHOUT_NOISE = {"epsilon": None}
 
 
 def thinned(data):
@@ -110,30 +112,53 @@ def test_every_fit_has_a_model_for_every_listed_task(case):
             assert_allclose(there.coef_, est.personalize(X, y, task=task).coef_[ABSENT], atol=1e-9)
 
 
-@pytest.mark.parametrize("est", [
-    MPMTLLowRank(0.05, epsilon=None), MPMTLGroupSparse(0.05, epsilon=None, ridge=0.1),
-    MPMTLLowRank(epsilon=None, algorithm="empirical-bayes"),
-    PrivateMeanRegMTL(0.3, epsilon=None), DPRelationship(0.3, 0.1, epsilon=None),
-    DPMetaInit(epsilon=None), LocalOnly(),
-], ids=repr)  # fmt: skip
-def test_without_noise_the_others_are_as_without_them(est):
-    """Nothing is contributed: the fit is that of the tasks with rows."""
-    X, y, task = thinned(long_data())
+def _unlinked(case):
+    """Whether no public structure over the listed tasks links those without rows to others."""
+    return all(getattr(case.estimator, name, None) is None for name in ("relation", "clusters"))
+
+
+WITHOUT_A_BUDGET = [
+    replace(case, name=f"{case.name}-no budget", estimator=seeded(case).set_params(epsilon=None))
+    for cls, case in FIRST.items()
+    if "epsilon" in case.estimator.get_params() and ".reproduction." not in cls.__module__
+]
+UNLINKED = [
+    case
+    for case in EXACT + WITHOUT_A_BUDGET
+    if case.form in ("long", "csr") and not case.unit and _unlinked(case)
+]
+
+
+@every(UNLINKED)
+def test_without_a_budget_absent_tasks_change_nobody_else(case):
+    """Nothing is contributed: the fit is that of the tasks with rows, to the last bit."""
+    data = arguments(case, thinned(long_data(case.n_classes)))
     present = np.setdiff1d(TASKS, ABSENT)
-    alone = clone(est).set_params(tasks=present).fit(X, y, task=task)
+    alone = fit(seeded(case).set_params(tasks=present), *data)
+    listed = fit(seeded(case).set_params(tasks=range(3 * N_TASKS)), *data)
+    assert_array_equal(listed.coef_[present], alone.coef_)
+    assert_array_equal(listed.intercept_[present], alone.intercept_)
+    assert len(listed.coef_) == 3 * N_TASKS and np.isfinite(listed.coef_).all()
+    # Two listed tasks without rows are alike, and as one that was not listed.
+    assert_array_equal(*listed.coef_[ABSENT])
+    if hasattr(alone, "mean_coef_") and listed.unseen_task == "mean":
+        assert_array_equal(listed.coef_[ABSENT[0]], alone.mean_coef_)
+
+
+@pytest.mark.parametrize("est", [
+    MPMTLLowRank(0.05, epsilon=None), PrivateMeanRegMTL(0.3, epsilon=None),
+    DPRelationship(0.3, 0.1, epsilon=None), DPMetaInit(epsilon=None), LocalOnly(),
+], ids=repr)  # fmt: skip
+def test_without_a_budget_absent_tasks_have_the_shared_model(est):
+    X, y, task = thinned(long_data())
     listed = clone(est).set_params(tasks=TASKS).fit(X, y, task=task)
-    if isinstance(est, DPMetaInit):  # who is asked when is drawn, and differs
-        assert_allclose(listed.coef_[ABSENT], np.tile(listed.init_coef_, (2, 1)))
-        return
-    # A prior counts by how many tasks it is of, and the public number is that of the list.
-    of_list = est.get_params().get("algorithm") == "empirical-bayes"
-    close = {"atol": 0.01, "rtol": 0.01} if of_list else {"rtol": 1e-7}
-    assert_allclose(listed.coef_[present], alone.coef_, **close)
-    assert_allclose(listed.intercept_[present], alone.intercept_, **close)
-    expected = alone.mean_coef_ if isinstance(est, PrivateMeanRegMTL) else np.zeros(3)
+    if isinstance(est, DPMetaInit):
+        expected, shift = listed.init_coef_, listed.init_intercept_
+    else:
+        expected = listed.mean_coef_ if isinstance(est, PrivateMeanRegMTL) else np.zeros(3)
+        shift = 0.0 if isinstance(est, (DPRelationship, LocalOnly)) else listed.mean_intercept_
     assert_allclose(listed.coef_[ABSENT], np.tile(expected, (2, 1)), atol=1e-12)
-    shift = 0.0 if isinstance(est, (DPRelationship, LocalOnly)) else alone.mean_intercept_
-    assert_allclose(listed.intercept_[ABSENT], shift, **close)
+    assert_allclose(listed.intercept_[ABSENT], shift)
 
 
 def test_columns_without_labels_are_tasks_without_rows():
