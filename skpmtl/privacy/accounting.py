@@ -392,8 +392,11 @@ def group_privacy(epsilon, delta, size):
         raise ValueError(f"epsilon={epsilon!r} must be non-negative and finite.")
     check_delta(delta, zero=True)
     check_count(size=size)
-    log_factor = _log_geometric_sum(epsilon, size)
-    return size * epsilon, min(1.0, delta * math.exp(min(log_factor, 700.0)))
+    if delta == 0:
+        return size * epsilon, 0.0
+    # The factor alone may exceed the largest float where the product does not.
+    log_delta = math.log(delta) + _log_geometric_sum(epsilon, size)
+    return size * epsilon, math.exp(min(log_delta, 0.0))
 
 
 def record_budget(epsilon, delta, size, method="tight"):

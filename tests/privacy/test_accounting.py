@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from decimal import MAX_EMAX, MIN_EMIN, Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -307,6 +308,19 @@ def test_published_wishart_has_no_epsilon():
         assert delta == pytest.approx(PAPER_DELTA, rel=2e-3)
     with pytest.raises(ValueError, match="degrees=27"):
         wishart_delta(1.0, 27, 27, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 100, 5000])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-300, 1e-9, 0.1, 10.0, 710.0, 1e5])
+@pytest.mark.parametrize("delta", [0.0, 5e-324, 1e-310, 1e-200, 1e-8, 0.9])
+def test_group_privacy_of_any_finite_budget(epsilon, delta, size):
+    """delta (1 + e^epsilon + ... + e^((size - 1) epsilon)) in decimal numbers, 1 at most."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 60, MAX_EMAX, MIN_EMIN
+        ratio = Decimal(epsilon).exp()
+        factor = (ratio**size - 1) / (ratio - 1) if ratio != 1 else Decimal(size)
+        expected = float(min(Decimal(delta) * factor, Decimal(1)))
+    assert group_privacy(epsilon, delta, size) == (size * epsilon, pytest.approx(expected, 1e-10))
 
 
 def test_group_privacy():
