@@ -32,8 +32,9 @@ SEEDED_ARITHMETIC = (
 )
 EXACT_ARITHMETIC = (
     "exact: values are rounded to a public grid of 2^-24 of the noise scale, discrete noise is "
-    "drawn exactly on that grid and added as integers; the noise is calibrated to the sensitivity "
-    "after rounding"
+    "drawn exactly on that grid and added as integers, but for noise beyond 2^28 noise scales, of "
+    "a probability below exp(-2^28), which a float rounds; the noise is calibrated to the "
+    "sensitivity after rounding"
 )
 
 
@@ -218,8 +219,9 @@ class ExactSource(SystemSource):
         self._dp = dp
 
     def _draw(self, make, distance, distance_type, scale, size):
+        # Of 64 bits: OpenDP takes int for 32, which saturate at 64 to 128 scales of the grid.
         dp, count = self._dp, int(np.prod(size))
-        domain = dp.vector_domain(dp.atom_domain(T=int), size=count)
+        domain = dp.vector_domain(dp.atom_domain(T=dp.i64), size=count)
         sampler = make(domain, distance(T=distance_type), scale)
         return np.array(sampler([0] * count), dtype=float).reshape(size)
 
@@ -229,7 +231,7 @@ class ExactSource(SystemSource):
 
     def discrete_laplace(self, scale, size):
         """Integers with probability proportional to exp(-|k| / scale)."""
-        return self._draw(self._dp.m.make_laplace, self._dp.l1_distance, int, scale, size)
+        return self._draw(self._dp.m.make_laplace, self._dp.l1_distance, self._dp.i64, scale, size)
 
 
 def grid_step(scale):

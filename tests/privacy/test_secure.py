@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from scipy.stats import kstest, laplace, norm
 
 from skpmtl import (
     MPMTLGroupSparse,
@@ -14,8 +15,10 @@ from skpmtl import (
     PrivateSearch,
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
+from skpmtl.privacy.rng import ExactSource
 
 M = 20
+RARE = 1e-7  # noise of the operating system cannot be seeded: false alarms
 X, y, TASK = make_low_rank_tasks(n_tasks=M, n_samples=20, n_features=3, random_state=0)
 MODELS = [MPMTLLowRank, MPMTLGroupSparse, MPMTLLowRankClassifier, MPMTLGroupSparseClassifier]
 
@@ -65,6 +68,21 @@ def test_releases_lie_on_the_grid_and_have_the_stated_noise(opendp):
     diagonal = S[:, range(3), range(3)] - S[:, range(3), range(3)].mean(axis=0)
     # Of 180 numbers: the standard error is 0.053.
     assert diagonal.std() / entry["noise_std"] == pytest.approx(1.0, abs=0.35)
+
+
+@pytest.mark.parametrize("bits", [25, 45, 60])
+def test_exact_noise_does_not_saturate_at_any_scale(opendp, bits):
+    """At 2^60 steps nothing of 64 bits is left beyond 8 scales; of 32 bits nothing at 2^45."""
+    source, scale = ExactSource(), 2.0**bits
+    assert kstest(source.discrete_normal(scale, (50, 40)).ravel() / scale, norm.cdf).pvalue > RARE
+    laplace_noise = source.discrete_laplace(scale, 2000) / scale
+    near = laplace_noise[abs(laplace_noise) < 7]
+    assert len(near) > 1900 and kstest(near, of_laplace).pvalue > RARE
+
+
+def of_laplace(x):
+    """Distribution function of a Laplace number that is within 7 scales."""
+    return (laplace.cdf(x) - laplace.cdf(-7)) / (laplace.cdf(7) - laplace.cdf(-7))
 
 
 def test_wishart_noise_has_no_exact_sampler(opendp):
