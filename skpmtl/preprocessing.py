@@ -146,6 +146,11 @@ class TaskScaler(_TaskTransformer):
     inflate all other rows of the task. A scale is therefore shrunk towards a public one or, if none
     is known, enlarged so that this does not happen; see Notes.
 
+    A feature that is constant within a task of two rows or more, such as the size of a school,
+    describes the task: it is not centred, which would make it 0 in all tasks, and is divided by the
+    public scale, so that models can use how it differs between tasks. Each task decides so by its
+    own rows. In a task of one row nothing varies, and all features are centred.
+
     A listed task without rows in `fit`, such as one whose only row is held out in cross-validation,
     has no mean: all its features are 0, so that an estimator predicts the level that it has for
     such a task.
@@ -160,8 +165,8 @@ class TaskScaler(_TaskTransformer):
         Column of X that holds the task id, by name or position. None: all rows are one task,
         and a `SingleTaskWarning` says so.
     with_mean, with_std : bool, default=True
-        Whether to subtract the mean, and to divide by the scale. Features that are constant in a
-        task are divided by the public scale.
+        Whether to subtract the mean, and to divide by the scale. From features that are constant in
+        a task of two rows or more no mean is subtracted; they are divided by the public scale.
     scale : float or array-like of shape (n_features,), default=None
         Public scale of the features, without the task column, in their units: a rough standard
         deviation, or NaN if unknown. Tasks of few rows depend on it: without it a feature is 0 in
@@ -175,7 +180,7 @@ class TaskScaler(_TaskTransformer):
         Task ids, sorted.
     mean_, scale_ : ndarray of shape (n_tasks, n_features)
         Without the task column. A feature is ``(x - mean_) / scale_``; infinite scales make it 0,
-        and so do means of NaN, of tasks without rows.
+        and so do means of NaN, of tasks without rows. `mean_` is 0 where no mean is subtracted.
     n_features_in_, feature_names_in_
         Of X as given, so that a task column counts.
 
@@ -256,6 +261,7 @@ class TaskScaler(_TaskTransformer):
         scale = _predictive(squares, varies, sizes)
         shrunk = _shrunk(squares[:, known] / public[known] ** 2, varies[:, known], sizes)
         scale[:, known] = public[known] * shrunk
+        mean[~varies & (sizes > 1)] = 0.0  # a constant that describes the task
         self.tasks_ = both(absent, labels)
         rows = np.searchsorted(self.tasks_, labels), np.searchsorted(self.tasks_, absent)
         self.mean_ = merge_rows(len(self.tasks_), rows[0], mean, rows[1], np.nan)

@@ -6,9 +6,11 @@ import polars as pl
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, polygamma
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
 from skpmtl import PrivateMTL
+from skpmtl.metrics import nmse
 from skpmtl.preprocessing import TaskImputer, TaskScaler
 from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import SingleTaskWarning
@@ -48,10 +50,41 @@ def test_same_as_a_scaler_per_task(school_like, with_mean, with_std):
         own = frame.loc[ids == t, names]
         scale = plain_scale(own.to_numpy(), public)
         assert_allclose(scaler.scale_[k], scale)
-        expected = (own - own.mean() * with_mean) / (scale if with_std else 1.0)
+        mean = own.mean() if len(own) == 1 else own.mean().where(np.ptp(own, axis=0) > 0, 0.0)
+        expected = (own - mean * with_mean) / (scale if with_std else 1.0)
         assert_allclose(out.loc[ids == t, names], expected, atol=1e-12)
-        assert_allclose(scaler.mean_[k], own.mean())
+        assert_allclose(scaler.mean_[k], mean, atol=1e-12)
     assert scaler.tasks_.tolist() == sorted(set(ids))
+
+
+def test_covariates_of_tasks_are_kept_by_the_pipeline():
+    """The same as scaling the other columns only; without the covariate errors are larger."""
+    rng, m, n = np.random.default_rng(0), 200, 5
+    task, rank = np.repeat(np.arange(m), n), np.tile(np.arange(n), m)
+    z, x = rng.normal(size=m)[task], rng.normal(size=m * n)
+    y = 2 * z + x + 0.3 * rng.normal(size=m)[task] + rng.normal(size=m * n)
+    train = rank < n - 3
+
+    def error(columns, *scaled):
+        X = np.column_stack([task, *columns])
+        scaler = TaskScaler(task_feature=0, scale=1.0).fit(X[train])
+        X = np.column_stack([scaler.transform(X), *scaled])
+        model = PrivateMTL(epsilon=None, task_feature=0).fit(X[train], y[train])
+        return nmse(y[~train], model.predict(X[~train]))
+
+    assert error([x, z]) == error([x], z)
+    assert error([x, z]) < error([x])
+
+
+def test_a_task_alone_decides_what_describes_it():
+    """Rows of others, of which the feature varies within a task or does not, change nothing."""
+    X = np.array([[0, 7.0], [0, 7.0], [1, 7.0], [1, 7.0], [2, 3.0]])
+    other = X.copy()
+    other[2, 1] = 900.0
+    scaler = TaskScaler(task_feature=0, scale=2.0)
+    first, second = (clone(scaler).fit_transform(rows) for rows in (X, other))
+    assert_array_equal(first[:, 1], [3.5, 3.5, 3.5, 3.5, 0.0])
+    assert_array_equal(first[[0, 1, 4]], second[[0, 1, 4]])
 
 
 def test_many_rows_have_variance_one():
