@@ -1,7 +1,9 @@
 """Preprocessing separately for each task."""
 
+import sys
 import warnings
 from dataclasses import dataclass
+from decimal import Decimal
 from numbers import Integral, Real
 
 import numpy as np
@@ -344,13 +346,16 @@ class TaskScaler(_TaskTransformer):
 
 
 class TaskImputer(_TaskTransformer):
-    """Fill missing values from the task's own rows: medians of numbers, modes of other types.
+    """Fill missing values from the task's own rows: medians of numbers, modes of other values.
 
     The values of a task come from its own rows and are used for its own rows, so that nothing
     passes between tasks and no privacy budget is spent, as long as `statistics_` stay with the
     tasks; where records are protected instead of tasks, see `TaskScaler`, fill in public values.
     `SimpleImputer` over all rows fills in statistics of all tasks. If a task has no value of a
     feature, or was not in `fit`, a public default is used.
+
+    In a column of objects, which one value of any task makes of a column of numbers, each task
+    looks at its own values: a median if all of them are numbers, otherwise a mode.
 
     A DataFrame may have columns of any type and gives a DataFrame; an array must be numeric.
 
@@ -361,7 +366,9 @@ class TaskImputer(_TaskTransformer):
         and a `SingleTaskWarning` says so.
     default : dict or None, default=None
         Public value by feature, named as in X (by position in X for arrays), where a task has
-        none of its own. Features without an entry have 0 if they are numeric, else "missing".
+        none of its own. Features without an entry have 0 if their column in `fit` has a type of
+        numbers, which is taken as public, else "missing": give an entry where one row could change
+        the type.
 
     Attributes
     ----------
@@ -421,7 +428,7 @@ class TaskImputer(_TaskTransformer):
         defaults = self._defaults(columns)
         codes, tasks = encode_rows(ids, len(ids))
         return tasks, {
-            name: (_medians if column.numeric else _modes)(
+            name: (_medians if column.numeric else _medians_or_modes)(
                 column, codes, len(tasks), defaults[name]
             )
             for name, column in columns.items()
@@ -552,14 +559,40 @@ class _Column:
 def _medians(column, codes, n_tasks, default):
     """Median of the known values of each task, or the default."""
     known = ~column.missing
-    values, codes = column.values[known], codes[known]
+    return _medians_of(column.values[known], codes[known], n_tasks, float(default))
+
+
+def _medians_of(values, codes, n_tasks, default=np.nan):
     values = values[np.lexsort((values, codes))]
     sizes = np.bincount(codes, minlength=n_tasks)
     some, starts = sizes > 0, np.cumsum(sizes) - sizes
-    found = np.full(n_tasks, float(default))
+    found = np.full(n_tasks, default)
     low, high = starts + (sizes - 1) // 2, starts + sizes // 2
-    found[some] = (values[low[some]] + values[high[some]]) / 2
+    found[some] = values[low[some]] / 2 + values[high[some]] / 2  # the sum might overflow
     return found
+
+
+def _medians_or_modes(column, codes, n_tasks, default):
+    """Of objects: the median of each task that has numbers only, the mode of each other task."""
+    found = _modes(column, codes, n_tasks, default)
+    known = np.flatnonzero(~column.missing)
+    number = np.array([isinstance(value, (Real, Decimal)) for value in column.values[known]], bool)
+    others = np.bincount(codes[known[~number]], minlength=n_tasks) > 0
+    rows = known[number]
+    rows = rows[~others[codes[rows]]]
+    values = np.array([_as_float(value) for value in column.values[rows]])
+    medians = _medians_of(values, codes[rows], n_tasks)
+    some = ~np.isnan(medians)
+    found[some] = medians[some]
+    return found
+
+
+def _as_float(value):
+    """The nearest finite float of an integer of any length; floats as they are."""
+    try:
+        return float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max
 
 
 def _modes(column, codes, n_tasks, default):

@@ -1,5 +1,7 @@
 """What every task does alone: scaling as far as its rows tell a scale, and filling gaps."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -332,6 +334,28 @@ def test_other_tables():
     pd.testing.assert_frame_equal(out, expected, check_dtype=False)
     whole = frame.fillna({"age": 1.0, "ward": "w"})
     pd.testing.assert_frame_equal(TaskImputer(task_feature="clinic").fit_transform(whole), whole)
+
+
+ODD = [10**20, -(10**400), 2**63, 1.5, True, None, "word", Decimal("2.5"), np.float32(3.0), 7]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("column", ["number", "whole", "word"])
+def test_no_value_of_one_task_changes_what_others_fill_in(column, odd):
+    """Whatever type it gives to the column."""
+    frame = pd.DataFrame({"task": list("aaaabbbbcc")})
+    frame["number"] = [1.0, 2.0, 6.0, np.nan, 3.0, 3.0, 9.0, np.nan, np.nan, np.nan]
+    frame["whole"] = pd.Series([1, 2, 7, None, 3, 3, 9, None, None, None], dtype="Int64")
+    frame["word"] = ["x", "y", "y", None, "z", "z", "x", None, None, None]
+    changed = frame.astype({column: object})
+    changed.loc[4, column] = odd  # of task b
+    default = {"number": 5.0, "whole": 5.0, "word": "none"}
+    imputer = TaskImputer(task_feature="task", default=default)
+    filled = [clone(imputer).fit_transform(table)[column] for table in (frame, changed)]
+    others = frame["task"] != "b"
+    assert filled[0][others].tolist() == filled[1][others].tolist()
+    assert filled[0][3] == (2.0 if column != "word" else "y")
+    assert not filled[1].isna().any()
 
 
 def test_errors_of_the_imputer():
