@@ -24,7 +24,6 @@ from sklearn.pipeline import make_pipeline
 from skpmtl import (
     DPMetaInit,
     LeaveTasksOut,
-    MPMTLGroupSparse,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PerTask,
