@@ -574,9 +574,8 @@ class MeanRegularized(WideSparse, MeanFamily):
         if self.unseen_task == "mean":
             middle, bound = self._intercept_range(population)
             public = {"billboard": MeanBillboard, "clip_norm": bound, "middle": middle}
-            of_mean = self._total("intercept", population.n_outputs, population)
             shapes = {"intercept": (population.n_outputs,)}
-            found["intercept"] = QuerySpec(shapes, public, of_mean)
+            found["intercept"] = QuerySpec(shapes, public)
         return found
 
     def _pooled_errors_spec(self, plan):
