@@ -332,7 +332,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         ``billboard_.personalize`` takes more than the table.
     ``_planned_report(population) -> PrivacyReport``
         What a fit states, from the parameters and public numbers alone (`Population`); where
-        bounds follow the releases, as in adaptive clipping, with the bounds of the first round.
+        bounds follow the releases, with the bounds of the first round.
 
     What else a method may declare has defaults here: `_public_attributes`,
     `_models_without_rows`, and for federated fits

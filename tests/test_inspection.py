@@ -266,14 +266,14 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     cls = PublishedMeanRegMTLClassifier if labels else PublishedMeanRegMTL
     listed = {"classes": [False, True]} if labels else {}
     est = cls(
-        epsilon=50.0, n_rounds=3, clip_norm=1.0, clip_quantile=0.5, fit_intercept=False,
+        epsilon=50.0, n_rounds=3, clip_norm=1.0, fit_intercept=False,
         server_learning_rate=0.5, unseen_task="mean", tasks=range(6), **listed,
     ).fit(X, y, task=task)  # fmt: skip
     coef, billboard = est.coef_.copy(), est.billboard_
     with pytest.warns(PrivacyLeakWarning, match="score of every round"):
         display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
     expected, mean = [], np.zeros(4)
-    for update in billboard.releases[::2]:
+    for update in billboard.releases[:3]:
         mean = mean + 0.5 * update
         z = X @ mean
         error = np.mean((z > 0) == y) if labels else 1 - np.mean((z - y) ** 2) / np.var(y)

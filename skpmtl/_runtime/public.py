@@ -19,9 +19,11 @@ class Public:
         Fields that files of earlier versions do not have; they then have their defaults.
     renamed : dict of str to str
         Fields by their names in files of earlier versions.
+    removed : dict
+        Fields that files of earlier versions have besides, and the value that these must have.
     """
 
-    constraints, added, renamed = {}, (), {}
+    constraints, added, renamed, removed = {}, (), {}, {}
     known = {}  # name -> class
 
     def __init_subclass__(cls, **kwargs):

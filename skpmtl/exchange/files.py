@@ -208,6 +208,8 @@ def _loaded(stream, name):
         cls = estimators().get(header["estimator"])
         if cls is None:
             raise ValueError(f"estimator {header['estimator']!r} is not known")
+        if params.get("clip_quantile", 0.0) is None:  # of earlier versions, and not used
+            del params["clip_quantile"]
         cls = cls._with_options(billboard, {**billboard.parameters(), **params})
         return estimator_of(
             cls, billboard, classes, header["n_features"], header["feature_names"], params

@@ -257,7 +257,10 @@ def _decode_object(name, content, arrays):
     kind = written_type(name)
     if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
-    content = {kind.renamed.get(key, key): item for key, item in content.items()}
+    content = {
+        kind.renamed.get(key, key): item for key, item in content.items()
+        if key not in kind.removed or item is not kind.removed[key]
+    }  # fmt: skip
     odd = set(content) ^ {item.name for item in fields(kind)}
     odd = sorted(odd - (set(kind.added) - set(content)))
     if odd:

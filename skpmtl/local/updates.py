@@ -158,12 +158,10 @@ def add_to(total, to, D):
 
 
 def add_clipped_rows(D, to, clip_norm, total):
-    """Clip the rows of D in place and add them to the total; -> rows inside the bound."""
-    inside = len(D)
+    """Clip the rows of D in place and add them to the total."""
     if np.isfinite(clip_norm):
-        inside = int((clip_rows(D, clip_norm) <= clip_norm).sum())
+        clip_rows(D, clip_norm)
     add_to(total, to, D)
-    return inside
 
 
 def in_units(D, unit, tasks):
@@ -179,12 +177,11 @@ def add_clipped_columns(local, centred, centres, share, clip_norm, total):
 
     They add to one centre each: with a relation rows are dense.
     """
-    below = np.empty(len(local.pick), dtype=bool)
+    below = np.empty(len(local.pick), dtype=bool)  # which the loop fills
     add_clipped(
         local.D, local.columns, local.ends, centred.problem.n_outputs, local.pick, centres,
         centred.which, share, clip_norm, total, below,
     )  # fmt: skip
-    return int(below.sum())
 
 
 class ProximalUpdates:
@@ -234,8 +231,7 @@ class ProximalUpdates:
 
         `centres` are those of `CentredTasks.which`. `unit` (n_tasks,): in units of the tasks, which
         take the centre to be in theirs; 0: such a task sends zeros. `to` (n_tasks, ...): as for
-        `skpmtl.rounds.curator.release_centre`; None: to the centres of the tasks. Returns how
-        many were inside the bound.
+        `skpmtl.rounds.curator.release_centre`; None: to the centres of the tasks.
         """
         centred, ridge = self.centred, self.centred.problem.ridge
         share, which = share_of_centre(centred.prox_strength, ridge), centred.which
@@ -246,8 +242,8 @@ class ProximalUpdates:
             in_units(D, unit, pick)
             if ridge:
                 D += (share[pick] - 1.0)[:, None] * centres[which[pick]]
-            return add_clipped_rows(D, to[pick], clip_norm, total)
-        inside = 0
+            add_clipped_rows(D, to[pick], clip_norm, total)
+            return
 
         def solve(block):
             return centred.steps(
@@ -258,11 +254,10 @@ class ProximalUpdates:
         for local in in_order(solve, centred.blocks(pick)):
             if centred.table.is_sparse:
                 in_units(local.D, unit, np.repeat(local.pick, np.diff(local.ends)))
-                inside += add_clipped_columns(local, centred, centres, share, clip_norm, total)
+                add_clipped_columns(local, centred, centres, share, clip_norm, total)
                 continue
             block, D = local.pick, local.D.reshape(len(local.pick), -1)
             in_units(D, unit, block)
             if ridge:
                 D += (share[block] - 1.0)[:, None] * centres[which[block]]
-            inside += add_clipped_rows(D, to[block], clip_norm, total)
-        return inside
+            add_clipped_rows(D, to[block], clip_norm, total)

@@ -30,10 +30,9 @@ class MeanBillboard(Billboard):
         Shared models after the last round, less the public initial model; see `mean` for their
         usual shape.
     releases : list of ndarray
-        Noisy centres of the clipped updates in the order of publication; with adaptive clipping
-        each is followed by the noisy share of updates inside the bound, minus 1/2; the mean
-        intercept, if released, comes last. Where the updates of all rounds have more than 2^22
-        numbers together, they are missing: only their sum, in `centres`, is kept.
+        Noisy centres of the clipped updates in the order of publication; the mean intercept, if
+        released, comes last. Where the updates of all rounds have more than 2^22 numbers together,
+        they are missing: only their sum, in `centres`, is kept.
     clip_norms : list of float
         Bound in every round.
     alone_weight : ndarray (n_clusters,)
@@ -63,8 +62,6 @@ class MeanBillboard(Billboard):
     round_delta : float or None
         delta at which the rounds are accounted; None where they are part of something larger,
         which is published with all of its budget spent.
-    adaptive : bool
-        Whether noisy shares follow the updates among the releases.
     scale_mu : float or None
         mu of the histogram of lengths, which is then the first release.
     shrinkage : ndarray (n_clusters,) or None
@@ -103,7 +100,6 @@ class MeanBillboard(Billboard):
     sampling_rate: float = 1.0
     noise_multiplier: float | None = None
     round_delta: float | None = None
-    adaptive: bool = False
     scale_mu: float | None = None
     shrinkage: np.ndarray | None = None
     own_units: bool = False
@@ -128,6 +124,7 @@ class MeanBillboard(Billboard):
     }
     renamed = {"doubt": "alone_weight"}
     added = ("errors", "loss")
+    removed = {"adaptive": False}
     settings = ("personalization", "local_steps")
 
     @property
@@ -362,8 +359,8 @@ class MeanBillboard(Billboard):
 
     def moves(self):
         """What the rounds added to the shared models, as `replay`."""
-        every, first = 1 + self.adaptive, int(self.scale_mu is not None)
-        updates = self.releases[first : first + len(self.clip_norms) * every : every]
+        first = int(self.scale_mu is not None)
+        updates = self.releases[first : first + len(self.clip_norms)]
         if len(updates) < len(self.clip_norms) or updates[0].size != self.centres.size:
             raise ValueError(
                 "The updates of this fit were not kept: they have more than 2^22 numbers. Use "

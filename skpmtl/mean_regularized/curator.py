@@ -36,7 +36,7 @@ def publish(plan, billboard, population, to, source, log=None):
     billboard.alone_weight[:] = plan.alone_weight
     yield from _standard_errors(plan, billboard, to)
     if plan.noise_multiplier is not None:
-        noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
+        noise = [plan.update_mechanism(bound).noise_std for bound in bounds]
         updates = billboard.moves() if kept(plan, billboard.centres) else None
         chance = 0.0
         if plan.measures and billboard.relation is not None and len(reach) > 1:
@@ -83,7 +83,7 @@ def _standard_errors(plan, billboard, to):
     released = (yield query)["deviation"]
     billboard.releases.append(released)
     found = read(released, plan.deviation.noise_std, len(to), size, bounds[0])
-    noise = [plan.mechanisms(bound)[0].noise_std for bound in bounds]
+    noise = [plan.update_mechanism(bound).noise_std for bound in bounds]
     related = billboard.relation is not None
     transform = billboard.relation.transform if related else np.eye(len(centres))
     billboard.errors = released_errors(

@@ -49,7 +49,6 @@ class MeanFamily(HasCovariates, BaseMTL):
         **BaseMTL._parameter_constraints,
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "clip_norm": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-        "clip_quantile": [None, Interval(Real, 0, 1, closed="neither")],
         "n_rounds": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "sampling": [StrOptions({"all", "poisson", "fixed"})],
         "sampling_rate": [Interval(Real, 0, 1, closed="right")],
@@ -69,12 +68,12 @@ class MeanFamily(HasCovariates, BaseMTL):
     _billboards = (MeanBillboard,)
     _federates = True
     standard_errors = False
-    update, clip_quantile, sampling, sampling_rate = "prox", None, "all", 1.0
+    update, sampling, sampling_rate = "prox", "all", 1.0
     local_steps, local_learning_rate, server_learning_rate = "auto", 1.0, 1.0
     personalization = "mean-reg"
     _fixed = (
-        "update", "clip_quantile", "sampling", "sampling_rate", "local_steps",
-        "local_learning_rate", "server_learning_rate", "personalization",
+        "update", "sampling", "sampling_rate", "local_steps", "local_learning_rate",
+        "server_learning_rate", "personalization",
     )  # fmt: skip
 
     def _n_rounds(self, epsilon):
@@ -96,7 +95,6 @@ class MeanFamily(HasCovariates, BaseMTL):
             plan.server_rate, plan.sampling, plan.rate
         )  # fmt: skip
         billboard.noise_multiplier, billboard.round_delta = plan.noise_multiplier, plan.round_delta
-        billboard.adaptive = plan.quantile is not None and plan.noise_multiplier is not None
         message = f"round %d: noise std %.3g ({plan.noise_over_path:.3g} of the longest path)"
         log = self._progress(message, plan.n_rounds)
         self._warn_of_noise(plan, population)
@@ -211,13 +209,12 @@ class MeanFamily(HasCovariates, BaseMTL):
     def _query_specs(self, population):
         n_groups, auto = self._groups(population), isinstance(self.clip_norm, str)
         size = self._size(population)
-        follows = auto or self.clip_quantile is not None
         public = {
             "centre": [(n_groups, size)],
-            "clip_norm": Real if follows else float(self.clip_norm),
+            "clip_norm": Real if auto else float(self.clip_norm),
             "own_units": bool,
         }
-        found = {"update": QuerySpec({"update": (size,), "inside": ()}, public)}
+        found = {"update": QuerySpec({"update": (size,)}, public)}
         if auto:
             found["length"] = QuerySpec({"bins": BINS.shape})
         return found

@@ -9,7 +9,7 @@ from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, exact_report
 from ..privacy.sampling import accountant_name
 from ..rounds.curator import shrinkage
-from ..rounds.plan import COUNT_SHARE, SCALE_SHARE, RoundsPlan, columns_within
+from ..rounds.plan import SCALE_SHARE, RoundsPlan, columns_within
 from . import errors
 
 _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
@@ -68,11 +68,6 @@ class MeanPlan(Plan, RoundsPlan):
                 f'sampling_rate={float(est.sampling_rate)!r} with sampling="all" has no meaning: '
                 'set sampling="poisson" or "fixed", or leave the rate at 1.'
             )
-        if auto and est.clip_quantile is not None:
-            raise ValueError(
-                f"clip_quantile={est.clip_quantile!r} moves a bound that has a start: set "
-                'clip_norm to a number, or leave clip_quantile at None for clip_norm="auto".'
-            )
         private = est._is_private()
         n_rounds = est._n_rounds(est.epsilon if private else None)
         budget = None
@@ -83,9 +78,8 @@ class MeanPlan(Plan, RoundsPlan):
         aside, self.deviation = _INTERCEPT_SHARE if intercepts else 0.0, None
         super().__init__(
             n_tasks, size, budget, n_rounds, aside=aside, adjacency=est.adjacency,
-            clip_norm=est.clip_norm, quantile=est.clip_quantile,
-            server_rate=est.server_learning_rate, sampling=est.sampling, rate=est.sampling_rate,
-            groups=groups, n_servers=est._n_servers,
+            clip_norm=est.clip_norm, server_rate=est.server_learning_rate, sampling=est.sampling,
+            rate=est.sampling_rate, groups=groups, n_servers=est._n_servers,
             far=est._log_loss or (relation is not None and len(groups) > 1),
             n_started=1 if public_init is None else len(public_init.coef),
         )  # fmt: skip
@@ -164,7 +158,6 @@ class MeanPlan(Plan, RoundsPlan):
             "n_numbers": self.size,
             "n_rounds": self.n_rounds,
             "clip_norm": "auto" if self.auto else self.clip_norm,
-            "clip_quantile": self.quantile,
             "server_learning_rate": self.server_rate,
             "denominator": self.denominator,
             "update": self.update,
@@ -189,11 +182,6 @@ class MeanPlan(Plan, RoundsPlan):
                 if self.scale is None
                 else f"a histogram of lengths, which {SCALE_SHARE:.0%} of the squared budget pays "
                 "for; every task's own where it shows no common one"
-            )
-        if self.quantile is not None:
-            notes["adaptive clipping"] = (
-                f"{COUNT_SHARE:.0%} of the squared budget pays for the counts, which raises the "
-                f"noise of the updates by {1 / math.sqrt(1 - COUNT_SHARE) - 1:.1%}"
             )
         if self.intercept is not None:
             notes["mean intercept"] = f"{_INTERCEPT_SHARE:.0%} of " + (

@@ -76,7 +76,7 @@ def release_centres(plan, relation, population, log=None):
     updates, bounds = yield from release_centre(plan, to, G, length, log)
     if plan.measures:
         step = gains(to)
-        noise = np.outer([plan.mechanisms(bound)[0].noise_std for bound in bounds], step)
+        noise = np.outer([plan.update_mechanism(bound).noise_std for bound in bounds], step)
         moves = np.stack(updates).reshape(-1, *G.shape) if updates else None
         chance = CHANCE * (length or 1.0) ** 2 * np.sum(to**2, axis=0)
         factors, left = shrinkage(moves, G, noise, chance)

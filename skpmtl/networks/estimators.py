@@ -321,7 +321,6 @@ class _TorchMeanReg(OfModule, MeanFamily):
         adjacency="replace-one",
         curator="trusted",
         clip_norm=0.5,
-        clip_quantile=None,
         n_rounds=10,
         update="prox",
         local=(),
@@ -355,7 +354,6 @@ class _TorchMeanReg(OfModule, MeanFamily):
         self.adjacency = adjacency
         self.curator = curator
         self.clip_norm = clip_norm
-        self.clip_quantile = clip_quantile
         self.n_rounds = n_rounds
         self.update = update
         self.local = local
@@ -494,8 +492,6 @@ _DOC = """{summary}
     clip_norm : float, default=0.5
         Public bound on the norm of an update: about the distance from the start to a good network,
         divided by a few rounds.
-    clip_quantile : float or None, default=None
-        The bound moves towards this quantile of the norms of the updates, by noisy counts.
     n_rounds : int, default=10
     update : {{"prox", "fedavg", "algorithm-1", "stateful"}}, default="prox"
         What a task sends. "prox": `local_steps` steps from w~ with the penalty of `lam` (FedProx);
@@ -614,7 +610,6 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
         adjacency="replace-one",
         curator="trusted",
         clip_norm=0.5,
-        clip_quantile=None,
         n_rounds=10,
         update="prox",
         local=(),
@@ -644,7 +639,7 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
     ):
         super().__init__(
             module, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds, update=update,
+            clip_norm=clip_norm, n_rounds=n_rounds, update=update,
             local=local, local_steps=local_steps, learning_rate=learning_rate, momentum=momentum,
             batch_size=batch_size, server_learning_rate=server_learning_rate, sampling=sampling,
             sampling_rate=sampling_rate, personalization=personalization,

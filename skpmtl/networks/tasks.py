@@ -54,27 +54,24 @@ class NetworkTaskSide(TaskSide):
         return self.running is not None or self.network.n_kept > 0
 
     def contributions(self, query):
-        """Of each task asked: "update" (n, size), clipped, and "inside" (n,), 1/2 or -1/2."""
+        """Of each task asked: "update" (n, size), clipped."""
         pick = self._asked(query)
-        sent, inside = np.empty((len(pick), self.network.n_shared)), np.empty(len(pick))
-        for places, D, below in self._clipped(pick, query.public):
-            sent[places], inside[places] = D.cpu().numpy(), below.cpu().numpy() - 0.5
-        return {"update": sent, "inside": inside}
+        sent = np.empty((len(pick), self.network.n_shared))
+        for places, D in self._clipped(pick, query.public):
+            sent[places] = D.cpu().numpy()
+        return {"update": sent}
 
     def answer(self, query):
         torch, pick = self.network.torch, self._asked(query)
         shape = query.public["centre"].shape
         total = torch.zeros(shape, dtype=torch.float64, device=self.network.device)
-        count = 0
-        for places, D, below in self._clipped(pick, query.public):
-            count += int(below.sum())
+        for places, D in self._clipped(pick, query.public):
             to = self.to[pick[places]]
             if to.ndim == 1:
                 to = to[:, None] == np.arange(shape[0])
             to = torch.as_tensor(to.astype(float), device=self.network.device)
             total += to.T @ D
-        inside = np.array([count - 0.5 * len(pick)])
-        return {"update": total.cpu().numpy(), "inside": inside}
+        return {"update": total.cpu().numpy()}
 
     def recalled(self, query):
         if self._keeps:
@@ -86,7 +83,7 @@ class NetworkTaskSide(TaskSide):
         return np.arange(self.table.n_tasks) if query.pick is None else query.pick
 
     def _clipped(self, pick, public):
-        """Clipped updates of the tasks, some at a time: places, float64 (n, size), inside (n,)."""
+        """Clipped updates of the tasks, some at a time: places, float64 (n, size)."""
         network, torch = self.network, self.network.torch
         clip_norm = public["clip_norm"]
         centres = self._own(public["centre"], pick)
@@ -110,7 +107,7 @@ class NetworkTaskSide(TaskSide):
             self.kept[tasks[good]] = own[good]
             if self.running is not None:
                 self.running[tasks[good]] = new[good]
-            yield places, D, good & (norms <= clip_norm)
+            yield places, D
 
     def _own(self, centres, pick):
         """Shared parameters around which each of the tasks lies, as a tensor (n, n_shared)."""

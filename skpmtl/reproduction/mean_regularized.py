@@ -67,7 +67,7 @@ class RunningModels:
 
     def sum_of_updates(self, pick, centres, clip_norm, total, unit=None, to=None):
         """As `ProximalUpdates.sum_of_updates`; moves the running models of the tasks `pick`."""
-        centred, inside, to = self.centred, 0, self.centred.which if to is None else to
+        centred, to = self.centred, self.centred.which if to is None else to
 
         def shared(block):
             mine = centres[centred.which[block]]
@@ -86,7 +86,7 @@ class RunningModels:
             if centred.table.is_sparse:
                 in_units(local.D, unit, np.repeat(local.pick, np.diff(local.ends)))
                 whole = np.ones(len(centred.which))
-                inside += add_clipped_columns(local, centred, centres, whole, clip_norm, total)
+                add_clipped_columns(local, centred, centres, whole, clip_norm, total)
                 continue
             block, D = local.pick, local.D.reshape(len(local.pick), -1)
             if self.update == "ppsgd":
@@ -99,8 +99,7 @@ class RunningModels:
             elif self.update == "stateful":
                 self.W[block] = shared(block) + D
             in_units(D, unit, block)
-            inside += add_clipped_rows(D, to[block], clip_norm, total)
-        return inside
+            add_clipped_rows(D, to[block], clip_norm, total)
 
     def models(self, centres, unit):
         """Personal models that the rounds left, (n_tasks, size), or None."""
@@ -191,9 +190,6 @@ _OPTIONS = """{summary}
     lam, epsilon, delta, adjacency, curator, clip_norm
         As in `{main}`. Without a budget and with another `update` than "prox" the rounds run
         without noise and clipping.
-    clip_quantile : float or None, default=None
-        With a number the bound starts at `clip_norm`, a number too, and moves towards this quantile
-        of the norms of the updates, by noisy counts; the report states their cost.
     n_rounds
         As in `{main}`.
     update : {{"prox", "algorithm-1", "stateful"}}, default="prox"
@@ -258,7 +254,7 @@ class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
 
     def __init__(
         self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", clip_quantile=None, n_rounds="auto", update="prox", sampling="all",
+        clip_norm="auto", n_rounds="auto", update="prox", sampling="all",
         sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
         personalization="mean-reg", init=None, ridge=0.0, l1=0.0, task_weight="equal",
         clusters=None, relation=None, relation_rank=None, fit_intercept=True, task_feature=None,
@@ -274,7 +270,6 @@ class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
             uncertainty=uncertainty, max_iter=max_iter, tol=tol, secure=secure,
             random_state=random_state, verbose=verbose, dtype=dtype,
         )  # fmt: skip
-        self.clip_quantile = clip_quantile
         self.update = update
         self.sampling = sampling
         self.sampling_rate = sampling_rate
@@ -291,7 +286,7 @@ class PublishedMeanRegMTLClassifier(Published, PrivateMeanRegMTLClassifier):
 
     def __init__(
         self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", clip_quantile=None, n_rounds="auto", update="prox", sampling="all",
+        clip_norm="auto", n_rounds="auto", update="prox", sampling="all",
         sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
         personalization="mean-reg", init=None, ridge=0.0, l1=0.0, task_weight="equal",
         clusters=None, relation=None, relation_rank=None, fit_intercept=True, task_feature=None,
@@ -309,7 +304,6 @@ class PublishedMeanRegMTLClassifier(Published, PrivateMeanRegMTLClassifier):
         )  # fmt: skip
         self.classes = classes
         self.class_weight = class_weight
-        self.clip_quantile = clip_quantile
         self.update = update
         self.sampling = sampling
         self.sampling_rate = sampling_rate
@@ -350,7 +344,7 @@ class _LocalOnly:
 class _Regressor(Published, MTLRegressorMixin, MeanRegularized):
     def __init__(
         self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", clip_quantile=None, n_rounds="auto", sampling="all", sampling_rate=1.0,
+        clip_norm="auto", n_rounds="auto", sampling="all", sampling_rate=1.0,
         local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
         personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
         relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
@@ -366,7 +360,6 @@ class _Regressor(Published, MTLRegressorMixin, MeanRegularized):
             max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
             dtype=dtype,
         )  # fmt: skip
-        self.clip_quantile = clip_quantile
         self.sampling = sampling
         self.sampling_rate = sampling_rate
         self.local_steps = local_steps
@@ -381,7 +374,7 @@ class _Classifier(Published, MTLClassifierMixin, MeanRegularized):
 
     def __init__(
         self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", clip_quantile=None, n_rounds="auto", sampling="all", sampling_rate=1.0,
+        clip_norm="auto", n_rounds="auto", sampling="all", sampling_rate=1.0,
         local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
         personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
         relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
@@ -398,7 +391,6 @@ class _Classifier(Published, MTLClassifierMixin, MeanRegularized):
         )  # fmt: skip
         self.classes = classes
         self.class_weight = class_weight
-        self.clip_quantile = clip_quantile
         self.sampling = sampling
         self.sampling_rate = sampling_rate
         self.local_steps = local_steps
@@ -415,7 +407,7 @@ _DOC = """{summary}
     ----------
     lam : float or "auto", default="auto"
         {lam}{of_rows}
-    epsilon, delta, adjacency, curator, clip_norm, clip_quantile, n_rounds, sampling, \
+    epsilon, delta, adjacency, curator, clip_norm, n_rounds, sampling, \
 sampling_rate, local_steps, local_learning_rate, server_learning_rate, personalization, init, \
 ridge, task_weight, clusters, relation, relation_rank, fit_intercept, task_feature, tasks, \
 {class_list}unseen_task, \
@@ -510,7 +502,7 @@ class LocalOnly(_LocalOnly, _Regressor):
 
     def __init__(
         self, lam="auto", *, loss="squared", epsilon=1.0, delta=None, adjacency="replace-one",
-        curator="trusted", clip_norm="auto", clip_quantile=None, n_rounds="auto", sampling="all",
+        curator="trusted", clip_norm="auto", n_rounds="auto", sampling="all",
         sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
         personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
         relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
@@ -519,7 +511,7 @@ class LocalOnly(_LocalOnly, _Regressor):
     ):  # fmt: skip
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, clip_quantile=clip_quantile, n_rounds=n_rounds,
+            clip_norm=clip_norm, n_rounds=n_rounds,
             sampling=sampling, sampling_rate=sampling_rate, local_steps=local_steps,
             local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
             personalization=personalization, init=init, ridge=ridge, task_weight=task_weight,

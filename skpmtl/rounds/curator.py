@@ -42,9 +42,8 @@ def release_centre(plan, to, centres, length=None, log=None):
     the plan follows it; None: updates are in units of their tasks.
 
     Yields a PublicDraw of the participants, where they are sampled, and a Query for "update", the
-    sum of the clipped updates (n_centres, size), and "inside": how many were inside the bound,
-    minus one half each. -> releases, clip norms. Raises ValueError when rounds without noise
-    diverge.
+    sum of the clipped updates (n_centres, size). -> releases, clip norms. Raises ValueError when
+    rounds without noise diverge.
     """
     releases, bounds, lengths = [], [], []
     private = plan.noise_multiplier is not None
@@ -56,18 +55,15 @@ def release_centre(plan, to, centres, length=None, log=None):
         pick = None
         if plan.sampling != "all":
             pick = (yield PublicDraw(plan.draw))["drawn"]
-        update, counter = plan.mechanisms(clip_norm) if private else (None, None)
-        mechanisms = {"update": update}
-        if counter is not None:
-            mechanisms["inside"] = counter
+        update = plan.update_mechanism(clip_norm) if private else None
         released = yield Query(
             "update", {"centre": centres, "clip_norm": clip_norm, "own_units": own_units},
-            mechanisms, sum_of_updates(to, clip_norm, centres.shape), plan.denominator, pick,
-            task_side_adds=True,
+            {"update": update}, sum_of_updates(to, clip_norm, centres.shape), plan.denominator,
+            pick, task_side_adds=True,
         )  # fmt: skip
         total = released.pop("update").reshape(centres.shape)
         bounds.append(clip_norm)
-        if private and counter is None:
+        if private:
             clip_norm = limits[min(t + 1, plan.n_rounds - 1)]
         if not private:
             lengths.append(np.linalg.norm(total))
@@ -78,10 +74,6 @@ def release_centre(plan, to, centres, length=None, log=None):
             total *= step
             centres += total
         del total
-        if counter is not None:
-            inside = released["inside"]
-            releases.append(inside)
-            clip_norm = plan.next_bound(clip_norm, inside[0] + 0.5)
         if log is not None:
             log(t + 1, update.noise_std if private else 0.0)
     if run_away(lengths, everybody=plan.sampling == "all"):  # clipped updates cannot
@@ -102,18 +94,13 @@ def gains(to):
 def sum_of_updates(to, clip_norm, shape):
     """``combine`` of the updates that remote tasks sent; each is clipped here as well.
 
-    A task that is silent (NaN) adds 0 to both sums, which is what "zero-out" means; a count of one
-    that answered is at most 1/2 from that, whatever it sent. `to` is as for `release_centre`,
-    `shape` the (n_centres, size) of the sum.
+    A task that is silent (NaN) adds 0, which is what "zero-out" means. `to` is as for
+    `release_centre`, `shape` the (n_centres, size) of the sum.
     """
 
     def combine(contributions, positions):
-        inside = np.nan_to_num(np.asarray(contributions["inside"], dtype=float), nan=0.0)
         total = sum_of_clipped(contributions["update"], clip_norm, to[positions], shape)
-        return {
-            "update": total.reshape(shape),
-            "inside": np.array([np.clip(inside, -0.5, 0.5).sum()]),
-        }
+        return {"update": total.reshape(shape)}
 
     return combine
 
@@ -123,7 +110,7 @@ def query_specs_of_rounds(relation, population):
     size = population.n_outputs * population.n_features
     public = {"centre": [(relation.rank, size)], "clip_norm": Real, "own_units": bool}
     return {
-        "update": QuerySpec({"update": (size,), "inside": ()}, public),
+        "update": QuerySpec({"update": (size,)}, public),
         "length": QuerySpec({"bins": BINS.shape}),
     }
 

@@ -71,9 +71,7 @@ def common_length(counts, noise_std, n_tasks):
     return float(2.0 ** (weight @ BINS[near] / weight.sum()))
 
 
-COUNT_SHARE = 0.1  # of mu^2, for the counts that adapt the clipping bound
 SCALE_SHARE = 0.04  # of mu^2, for the histogram of lengths
-_CLIP_RATE = 0.5  # log of the bound moves by this times the distance to the quantile
 _BLOCK = 1 << 16  # noise is drawn and added in pieces
 # Of clip_norm="auto": rounds below these ratios, and the ratio from which there is more than one.
 _ROUNDS, _MOST_ROUNDS, _ONE_ROUND = ((1.5, 0), (4.0, 1), (6.0, 10), (12.0, 30)), 100, 4.0
@@ -179,8 +177,6 @@ class RoundsPlan:
         are sampled, which has no mu (basic composition).
     adjacency : {"replace-one", "zero-out"}, default="replace-one"
     clip_norm : "auto" or float, default="auto"
-    quantile : float or None, default=None
-        Of the norms of the updates, towards which noisy counts move the bound.
     server_rate : float, default=1.0
     sampling : {"all", "poisson", "fixed"}, default="all"
     rate : float, default=1.0
@@ -224,11 +220,11 @@ class RoundsPlan:
 
     def __init__(
         self, n_tasks, size, budget, n_rounds, *, share=1.0, aside=0.0, adjacency="replace-one",
-        clip_norm="auto", quantile=None, server_rate=1.0, sampling="all", rate=1.0, groups=None,
+        clip_norm="auto", server_rate=1.0, sampling="all", rate=1.0, groups=None,
         far=False, n_started=1, n_servers=1,
     ):  # fmt: skip
         self.n_tasks, self.size, self.adjacency, self.share = n_tasks, size, adjacency, share
-        self.auto, self.quantile = isinstance(clip_norm, str), quantile
+        self.auto = isinstance(clip_norm, str)
         self.clip_norm = 1.0 if self.auto else float(clip_norm)
         self.server_rate, self.sampling, self.rate = server_rate, sampling, float(rate)
         self.n_servers = n_servers
@@ -329,21 +325,12 @@ class RoundsPlan:
         return math.sqrt(self.n_rounds) * self.noise_over_path if self.n_rounds else 0.0
 
     # ---------------------------------------------------------------------- mechanisms
-    def mechanisms(self, clip_norm):
-        """-> mechanism of the mean update, mechanism of the count or None, for one round.
-
-        Updates over the clip norm and centred counts (inside - 1/2) times 2 have norm at most
-        1 each; together they are one Gaussian release of the planned noise multiplier.
-        """
+    def update_mechanism(self, clip_norm):
+        """Of the mean update of one round."""
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         mu = reach / self.noise_multiplier
-        share = 0.0 if self.quantile is None else COUNT_SHARE
         sensitivity = mean_sensitivity(clip_norm, self.denominator, self.adjacency)
-        update = BlockGaussian(self.size, sensitivity, mu * math.sqrt(1.0 - share))
-        if not share:
-            return update, None
-        half = mean_sensitivity(0.5, self.denominator, self.adjacency)
-        return update, VectorGaussian(1, half, mu * math.sqrt(share))
+        return BlockGaussian(self.size, sensitivity, mu)
 
     def draw(self, source):
         """Positions of the tasks of one round; the draw is secret randomness like the noise."""
@@ -354,10 +341,6 @@ class RoundsPlan:
             return np.flatnonzero(source.uniform(m) < self.rate)
         return np.sort(source.permutation(m)[: round(self.denominator)])
 
-    def next_bound(self, clip_norm, inside):
-        """The bound of the next round, from the released share of updates inside it."""
-        return clip_norm * math.exp(_CLIP_RATE * (self.quantile - min(max(inside, 0.0), 1.0)))
-
     def entries(self, bounds):
         """Descriptions of the releases of rounds with these bounds on the updates."""
         if self.noise_multiplier is None:
@@ -366,12 +349,8 @@ class RoundsPlan:
         if self.scale is not None:
             entries.append({"name": "lengths, counts", **self.scale.describe("histogram")})
         for t, clip_norm in enumerate(bounds):
-            update, counter = self.mechanisms(clip_norm)
-            name = f"round {t + 1}"
-            entries.append({"name": name, **update.describe("mean of clipped updates")})
-            if counter is not None:
-                name = f"{name}, count"
-                entries.append({"name": name, **counter.describe("share inside the bound")})
+            update = self.update_mechanism(clip_norm).describe("mean of clipped updates")
+            entries.append({"name": f"round {t + 1}", **update})
         if self.mu is None:  # sampling: the rounds are accounted together
             entries = [
                 {"mu if drawn" if key == "mu" else key: value for key, value in entry.items()}

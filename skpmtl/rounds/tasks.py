@@ -42,26 +42,25 @@ class RoundsTaskSide(TaskSide):
         pick = np.arange(self.table.n_tasks) if query.pick is None else query.pick
         unit = self.unit() if query.public["own_units"] else None
         centres = self.around(query.public["centre"])
-        count = self.updates.sum_of_updates(pick, centres, clip_norm, total, unit, self.to)
-        return {"update": total, "inside": np.array([count - 0.5 * len(pick)])}
+        self.updates.sum_of_updates(pick, centres, clip_norm, total, unit, self.to)
+        return {"update": total}
 
     def contributions(self, query):
-        """What each task contributes: "update" (n, size) and "inside" (n,), 1/2 or -1/2, or
-        "bins" (n, 81)."""
+        """What each task contributes: "update" (n, size) or "bins" (n, 81)."""
         if query.statistic == "length":
             sent = bins(self.unit())
             return {"bins": sent if query.pick is None else sent[query.pick]}
         clip_norm, centres = query.public["clip_norm"], self.around(query.public["centre"])
         pick = np.arange(self.table.n_tasks) if query.pick is None else query.pick
-        sent, inside = np.empty((len(pick), centres.shape[1])), np.empty(len(pick))
+        sent = np.empty((len(pick), centres.shape[1]))
         unit, related = self.unit() if query.public["own_units"] else None, self._rows is not None
         to = np.zeros(self.table.n_tasks, dtype=np.int64) if related else self.to
         for i, k in enumerate(pick):
             total = np.zeros((1, centres.shape[1]) if related else centres.shape)
             one = pick[i : i + 1]
-            count = self.updates.sum_of_updates(one, centres, clip_norm, total, unit, to)
-            sent[i], inside[i] = total[to[k]], count - 0.5
-        return {"update": sent, "inside": inside}
+            self.updates.sum_of_updates(one, centres, clip_norm, total, unit, to)
+            sent[i] = total[to[k]]
+        return {"update": sent}
 
     def around(self, centres):
         """Centres of `centred.which`, from those that are common to all."""

@@ -63,7 +63,7 @@ SLOW = [
     skpmtl.reproduction.PublishedMPMTLLowRankClassifier(),
     skpmtl.reproduction.PublishedMPMTLGroupSparse(),
     skpmtl.reproduction.PublishedMPMTLGroupSparseClassifier(algorithm="proximal"),
-    skpmtl.reproduction.PublishedMeanRegMTL(clip_norm=1.0, clip_quantile=0.5),
+    skpmtl.reproduction.PublishedMeanRegMTL(clip_norm=1.0),
     skpmtl.reproduction.PublishedMeanRegMTLClassifier(epsilon=None, n_rounds=10, update="stateful"),
     skpmtl.reproduction.PrivateFedAvg(),
     skpmtl.reproduction.PrivateFedAvgClassifier(),

@@ -42,8 +42,8 @@ QUICK = (
     PRIOR, MEAN, META, AGGREGATION, EXACT[0].name,
     "PublishedMPMTLGroupSparse-mechanism=laplace-algorithm=proximal-unseen_task=mean",
     "PublishedMPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
-    "PublishedMeanRegMTL-clusters-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
-    "PublishedMeanRegMTLClassifier-unseen_task=mean-clip_quantile=0.5-n_rounds=3-clip_norm=1.0",
+    "PublishedMeanRegMTL-clusters-unseen_task=mean-n_rounds=3-clip_norm=1.0",
+    "PublishedMeanRegMTLClassifier-unseen_task=mean-n_rounds=3-clip_norm=1.0",
     "PublishedMeanRegMTLClassifier-3 classes-personalization=ewc-n_rounds=3-clip_norm=1.0",
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
     "PrivateMTL-epsilon=1000.0-unseen_task=mean",
@@ -272,7 +272,8 @@ def survivors_of(name, files, folder, most=None):
             path.unlink()
         else:
             passed.append(path)
-    assert 0 < len(passed) < 0.5 * len(contents)
+    assert len(passed) < 0.5 * len(contents)
+    assert passed or most is not None  # of a few, all may be refused
     return passed
 
 

@@ -540,7 +540,7 @@ BOARD = ("board", "fields")
         ((*BOARD, "problem", "fields", "ridge"), 1e300, r"ridge of .* be 1e\+300"),
         ((*BOARD, "step"), 1.0, "step of MeanBillboard cannot be 1.0"),
         ((*BOARD, "server_rate"), 0, "server_rate of MeanBillboard cannot be 0"),
-        ((*BOARD, "adaptive"), 1, "adaptive of MeanBillboard cannot be 1"),
+        ((*BOARD, "adaptive"), True, "fields .*adaptive.* of MeanBillboard are unknown"),
         ((*BOARD, "noise_multiplier"), -1.0, "noise_multiplier of MeanBillboard cannot be -1.0"),
         ((*BOARD, "report", "report", "adjacency"), "next", "adjacency='next'"),
         ((*BOARD, "report"), {"report": {"secret": 1}}, "not fields of a privacy report"),

@@ -88,7 +88,7 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
     est = PrivateMeanRegMTL(curator=("servers", 3), random_state=0, **settings)
     with pytest.warns(Warning, match="reproducible"):
         plan = est._plan(est.fit(X, y, task=task)._population_, None)
-    mechanism = plan.mechanisms(1.0)[0]
+    mechanism = plan.update_mechanism(1.0)
     report, source = est.privacy_, SeededSource(np.random.default_rng(0))
     assert report.noise_std[0] == mechanism.noise_std
     one = np.concatenate([mechanism.noise_of_one(source, 3) for _ in range(3000)]) * mechanism.step

@@ -107,7 +107,7 @@ GARBAGE = {
     "inf": lambda a: {**a, "update": Array(np.full(a["update"].shape, -np.inf))},
     "shape": lambda a: {k: Array(np.zeros((7, 7))) for k in a},
     "scalar": lambda a: {k: Array(np.array(1.0)) for k in a},
-    "missing name": lambda a: {"update": a["update"]},
+    "missing name": lambda a: {},
     "other name": lambda a: {**a, "rows": a["update"]},
     "single precision": lambda a: {k: Array(v.numpy().astype("f4")) for k, v in a.items()},
     "text": lambda a: {k: Array("float64", tuple(v.shape), "x", b"no") for k, v in a.items()},
@@ -115,7 +115,7 @@ GARBAGE = {
         k: Array("float64", tuple(v.shape), "numpy.ndarray", b"no") for k, v in a.items()
     },
     "lie": lambda a: {k: lying(v) for k, v in a.items()},
-    "huge": lambda a: {**a, "update": Array(np.zeros((len(a["inside"].numpy()), 1 << 18)))},
+    "huge": lambda a: {**a, "update": Array(np.zeros((len(a["update"].numpy()), 1 << 18)))},
     "silence": lambda a: None,
     "error": lambda a: lambda message: Message(Error(code=2, reason="?"), reply_to=message),
     "nothing": lambda a: lambda message: Message(RecordDict(), reply_to=message),
@@ -190,8 +190,8 @@ def test_garbage_counts_as_nothing(tmp_path, kind, caplog, two_sites):
 @pytest.mark.parametrize(
     "name, kind",
     and_slow(
-        [("adaptive", "nan"), ("meta", "nan"), ("labels", "silence"), ("mean model", "silence")],
-        [("labels", "nan"), ("mean model", "nan"), ("adaptive", "silence"), ("meta", "silence"),
+        [("lengths", "nan"), ("meta", "nan"), ("labels", "silence"), ("mean model", "silence")],
+        [("labels", "nan"), ("mean model", "nan"), ("lengths", "silence"), ("meta", "silence"),
          *product(("prior", "intercept"), ("nan", "silence"))],
     ),
 )  # fmt: skip
@@ -241,28 +241,6 @@ def test_one_site_moves_an_initialisation_within_the_bound(tmp_path, privacy, va
     longest = float(honest.report.notes["transport"].split("longer than ")[1])
     rate = honest.report.public_inputs["meta_learning_rate"]
     assert 0 < moved <= rate * len(PARTS[1]) * 2.0 * longest / M * (1 + 1e-5)
-
-
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-def test_silent_site_moves_the_count_by_half_a_task(tmp_path, adjacency):
-    """Whether its update is inside the bound or not: 1/2 is what the report states."""
-    parameters = {"clip_norm": 1.0, "clip_quantile": 0.5, "n_rounds": 2, "adjacency": adjacency}
-    study = study_of("adaptive", parameters=parameters, timeout=0.2)
-    parts = ([2], [0, 1, 3, 4], [5, 6, 7, 8])
-
-    def silent(node, message, reply):
-        return None if node == 1000 and "train" in message.metadata.message_type else reply
-
-    def fit(folder, broken=None):
-        return curate(InProcessGrid(study, folder, parts, broken), study, folder / "curator")
-
-    whole, without = fit(tmp_path / "a"), fit(tmp_path / "b", silent)
-    update, count = whole.report.releases[:2]
-    assert np.linalg.norm(whole.releases[0] - without.releases[0]) <= update["sensitivity"]
-    moved = abs(whole.releases[1] - without.releases[1]).item()
-    assert_allclose(moved, 0.5 / M, rtol=1e-6)
-    if adjacency == "zero-out":
-        assert moved <= count["sensitivity"]
 
 
 def test_no_answer_at_all_releases_nothing(tmp_path):
@@ -709,7 +687,7 @@ def test_run_waits_until_some_site_is_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", and_slow(["lengths", "adaptive", "average"], ["rounds", "prior", "diagonal"])
+    "name", and_slow(["lengths", "published", "average"], ["rounds", "prior", "diagonal"])
 )
 def test_epsilon_so_far_ends_at_that_of_the_report(tmp_path, name):
     study = study_of(name)

@@ -40,8 +40,8 @@ def served(folder, case="rounds", names=("north", "south"), **settings):
     return study_of(case, servers=keys, **settings)
 
 
-FEW = ("rounds", "adaptive", "meta")
-MORE = ("structures", "prior", "prior about covariates", "lengths", "clusters", "algorithm 1",
+FEW = ("rounds", "lengths", "meta")
+MORE = ("structures", "prior", "prior about covariates", "clusters", "algorithm 1",
         "classes", "averaging", "average", "relationship", "meta, local")  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_no_process_holds_a_plain_contribution(tmp_path):
     for k in range(3):
         (path,) = (tmp_path / f"site{k}").glob("*/state.npz")
         with np.load(path) as state:
-            sites += [state[name].tobytes() for name in ("row.update", "row.inside")]
+            sites += [state["row.update"].tobytes()]
             sites += [row.tobytes() for row in state["row.update"]]
     everything = []
     for message in [*grid.sent, *grid.received]:

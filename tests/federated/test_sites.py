@@ -357,7 +357,7 @@ def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, chang
     [
         ("rounds", False), ("own units", False), ("meta", False),  # parameters settle them
         ("sampled", False),  # who takes part is secret
-        ("adaptive", True), ("lengths", True), ("structures", True), ("pooled", True),
+        ("lengths", True), ("structures", True), ("pooled", True),
     ],
 )  # fmt: skip
 def test_releases_are_sent_where_they_decide_about_queries(case, replayed):

@@ -269,7 +269,7 @@ def _rounds():
         yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=1e4, form="csr", **options)
     for update in ("algorithm-1", "stateful"):
         yield _case(published, update=update, personalization="none", **few)
-        yield _case(published, update=update, clip_quantile=0.5, adjacency="zero-out", **few)
+        yield _case(published, update=update, adjacency="zero-out", **few)
     for personalization in ("finetune", "symmetrized-kl", "ewc", "none"):
         yield _case(published, personalization=personalization, unseen_task="mean", **few)
         slow = {} if personalization == "ewc" else {"marks": (pytest.mark.slow,)}
@@ -279,11 +279,11 @@ def _rounds():
     for rate in (0.35, 0.5):
         fixed = {"sampling": "fixed", "sampling_rate": rate}
         fixed |= {} if rate == 0.5 else {"marks": (pytest.mark.slow,)}
-        yield _case(published, unseen_task="mean", clip_quantile=0.3, **fixed, **few)
+        yield _case(published, unseen_task="mean", **fixed, **few)
         yield _case(published, update="stateful", personalization="none", **fixed, **few)
     poisson = {"sampling": "poisson", "sampling_rate": 0.5, "needs": "dp_accounting"}
     yield _case(published, **poisson, **few)
-    yield _case(published, clusters=CLUSTERS, unseen_task="mean", clip_quantile=0.5, **few)
+    yield _case(published, clusters=CLUSTERS, unseen_task="mean", **few)
     yield _case(cls, clusters=CLUSTERS, lam=0.3, ridge=0.1, fit_intercept=False, **few)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
@@ -308,7 +308,7 @@ def _rounds():
     yield _case(cls, form="wide", tasks=False, **few)
     yield _case(cls, form="mapping", epsilon=0.05, **few)
     yield _case(cls, form="column", task_feature=0, dtype="float32", **few)
-    yield _case(published, unseen_task="mean", clip_quantile=0.5, sampling="fixed", **SECURE, **few)
+    yield _case(published, unseen_task="mean", sampling="fixed", **SECURE, **few)
     for cls in (PrivateFedAvg, PrivateFedProx, PPSGD, LocalOnly):
         yield _case(cls, unseen_task="mean", **({} if cls is LocalOnly else few))
         yield _case(cls, personalization="none", adjacency="zero-out", clusters=CLUSTERS, **few)
@@ -320,7 +320,7 @@ def _rounds():
         LocalOnlyClassifier,
     ):
         for n_classes in (2, 3):
-            yield _case(cls, n_classes, unseen_task="mean", clip_quantile=0.5, **few)
+            yield _case(cls, n_classes, unseen_task="mean", **few)
             sampled = {"sampling": "fixed", "sampling_rate": 0.5, "fit_intercept": False}
             yield _case(cls, n_classes, **sampled, **few)
     for n_classes in (2, 3):
@@ -430,7 +430,7 @@ def _servers():
     yield _case(PrivateMTL, curator="servers", epsilon=60.0)
     yield _case(PrivateMTL, curator=three, epsilon=1e3, marks=(pytest.mark.slow,))
     yield _case(
-        PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0, clip_quantile=0.5
+        PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0
     )
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
     yield _case(PublishedMPMTLLowRank, curator=three, algorithm="proximal", **SECURE)

@@ -37,7 +37,7 @@ CASES = {
     "lengths": ("PrivateMeanRegMTL", {"epsilon": 1e4, "n_rounds": 3}),
     "own units": ("PrivateMeanRegMTL", {"epsilon": 5.0, "n_rounds": 3}),
     "pooled": ("PrivateMeanRegMTL", {"epsilon": 1e3, "unseen_task": "mean"}),
-    "adaptive": ("PublishedMeanRegMTL", {"clip_norm": 1.0, "clip_quantile": 0.5, "n_rounds": 4}),
+    "published": ("PublishedMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 4}),
     "intercept": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "unseen_task": "mean", "n_rounds": 3}),
     "clusters": (
         "PrivateMeanRegMTL",

@@ -731,7 +731,6 @@ def test_errors():
         ({"lam": 0.0}, "'lam'"),
         ({"lam": "best"}, "'lam'"),
         ({"clip_norm": 0}, "'clip_norm'"),
-        ({"clip_quantile": 1.0}, "'clip_quantile'"),
         ({"n_rounds": 0}, "'n_rounds'"),
         ({"update": "fedavg"}, "'update'"),
         ({"sampling": "shuffle"}, "'sampling'"),

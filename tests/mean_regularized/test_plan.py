@@ -28,32 +28,23 @@ MU = gdp_mu(*BUDGET)
 
 
 @pytest.mark.parametrize("adjacency", REACH)
-@pytest.mark.parametrize("quantile", [None, 0.6])
 @pytest.mark.parametrize(("share", "aside"), [(1.0, 0.0), (0.5, 0.1)])
-def test_releases_of_rounds_cost_the_budget(adjacency, quantile, share, aside):
+def test_releases_of_rounds_cost_the_budget(adjacency, share, aside):
     """Fixed bounds: mu of all rounds is sqrt(share (1 - aside)) of the budget."""
     m, d, T, clip = 50, 7, 6, 0.3
     plan = RoundsPlan(
-        m, d, BUDGET, T, share=share, aside=aside, adjacency=adjacency, clip_norm=clip,
-        quantile=quantile,
-    )  # fmt: skip
+        m, d, BUDGET, T, share=share, aside=aside, adjacency=adjacency, clip_norm=clip
+    )
     assert plan.mu == pytest.approx(MU * math.sqrt(share)) and plan.round_delta == 1e-5
     mu = plan.mu * math.sqrt(1.0 - aside)
     assert plan.noise_multiplier == pytest.approx(REACH[adjacency] * math.sqrt(T) / mu)
     entries = plan.entries(plan.bounds())
     assert compose_gdp([entry["mu"] for entry in entries]) == pytest.approx(mu)
-    assert len(entries) == T * (1 if quantile is None else 2)
-    updates = [entry for entry in entries if "count" not in entry["name"]]
-    part = 1.0 if quantile is None else math.sqrt(0.9)
-    for t, entry in enumerate(updates):
+    assert len(entries) == T
+    for t, entry in enumerate(entries):
         assert entry["name"] == f"round {t + 1}"
         assert entry["sensitivity"] == pytest.approx(REACH[adjacency] * clip / m)
-        stated = plan.noise_multiplier * clip / m / part
-        assert entry["noise_std"] == pytest.approx(stated, rel=1e-6)
-    for entry in entries[1::2] if quantile else ():
-        # Counts are centred: half of one task, times 2, is as much as an update over its bound.
-        assert entry["sensitivity"] == pytest.approx(REACH[adjacency] * 0.5 / m)
-        stated = plan.noise_multiplier * 0.5 / m / math.sqrt(0.1)
+        stated = plan.noise_multiplier * clip / m
         assert entry["noise_std"] == pytest.approx(stated, rel=1e-6)
     spent = epsilon_of_rounds(plan.noise_multiplier, T, "all", 1.0, 1e-5, adjacency)
     assert spent == pytest.approx(gdp_epsilon(mu, 1e-5))
@@ -195,12 +186,6 @@ def test_columns_that_a_budget_carries():
     assert found == [1, 1, 2, 10, None]
 
 
-def test_bounds_follow_a_quantile():
-    plan = RoundsPlan(50, 3, BUDGET, 4, clip_norm=0.5, quantile=0.7)
-    for inside, at in ((0.2, 0.2), (0.7, 0.7), (1.3, 1.0), (-0.2, 0.0)):
-        assert plan.next_bound(2.0, inside) == pytest.approx(2.0 * math.exp(0.5 * (0.7 - at)))
-
-
 def test_noise_is_added_piece_by_piece(monkeypatch):
     """The pieces have the grid, the spread and the shrinkage of the whole."""
     monkeypatch.setattr(rounds, "_BLOCK", 7)
@@ -277,9 +262,6 @@ def test_what_a_plan_says():
     few = plan_of(n_tasks=20, size=2)
     assert few.scale is None and few.n_rounds
     assert few.notes()["unit of the updates"].startswith("every task's own, which")
-    moved = plan_of(clip_norm=0.5, clip_quantile=0.5, n_rounds=7)
-    text = moved.notes()["adaptive clipping"]
-    assert text.startswith("10% of") and text.endswith("5.4%")
     assert plan_of(n_rounds=0).silence == "n_rounds=0 leaves no round"
     assert "too few tasks" in plan_of(n_tasks=3, size=500).silence
     clusters = plan_of(PrivateMeanRegMTL(clusters={0: 0}))
@@ -289,8 +271,6 @@ def test_what_a_plan_says():
     assert "no amplification" in fixed.accounting
     with pytest.raises(ValueError, match="sampling_rate=0.5"):
         plan_of(sampling_rate=0.5)
-    with pytest.raises(ValueError, match="clip_quantile=0.5"):
-        plan_of(clip_quantile=0.5)
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     poisson = plan_of(sampling="poisson", sampling_rate=0.25, n_rounds=3, clip_norm=0.5)
     assert "probability 0.25 in every round" in poisson.scheme()

@@ -13,7 +13,7 @@ from skpmtl._kernels.losses import NUMBER
 from skpmtl.exchange.protocol import run
 from skpmtl.exchange.wire import pack
 from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.updates import ProximalModels, ProximalUpdates
+from skpmtl.local.updates import ProximalUpdates
 from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import SeededSource
@@ -147,24 +147,22 @@ def test_poisson_sampling(adjacency):
 
 
 class _Tasks:
-    """A task side: `contribute` adds to the sum of updates and counts those inside the bound."""
+    """A task side: `contribute` adds to the sum of updates."""
 
     def __init__(self, contribute):
         self.contribute = contribute
 
     def answer(self, query):
         total = np.zeros(query.public["centre"].shape)
-        count = self.contribute(
-            query.pick, query.public["centre"], query.public["clip_norm"], total
-        )
-        return {"update": total, "inside": np.array([count - 0.5 * len(query.pick)])}
+        self.contribute(query.pick, query.public["centre"], query.public["clip_norm"], total)
+        return {"update": total}
 
 
 class _Settings:
     """The parameters that `MeanPlan` reads."""
 
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
-    clip_norm, clip_quantile, server_learning_rate = 1.0, None, 1.0
+    clip_norm, server_learning_rate = 1.0, 1.0
     sampling, sampling_rate, clusters, update = "fixed", 0.5, None, "prox"
     _log_loss, _n_servers, standard_errors = False, 1, False
 
@@ -293,39 +291,6 @@ def test_copies_of_rows_do_not_change_a_contribution():
 
 
 # ----------------------------------------------------------------------------- options
-@pytest.mark.parametrize("adjacency, c", [("zero-out", 1), ("replace-one", 2)])
-def test_adaptive_clipping_is_paid_for(adjacency, c):
-    est = fit(adjacency=adjacency, clip_quantile=0.5, clip_norm=0.3, n_rounds=6)
-    entries = est.privacy_.releases
-    assert len(entries) == len(est.billboard_.releases) == 12
-    mus = [entry["sensitivity"] / entry["noise_std"] for entry in entries]
-    assert math.sqrt(np.sum(np.square(mus))) == pytest.approx(gdp_mu(1.0, 1e-3), rel=1e-5)
-    bounds = est.billboard_.clip_norms
-    for t in range(6):
-        assert entries[2 * t]["sensitivity"] == pytest.approx(c * bounds[t] / M)
-        assert entries[2 * t + 1]["sensitivity"] == pytest.approx(c * 0.5 / M)
-    for t in range(5):  # the bound is a function of the releases alone
-        inside = min(max(est.billboard_.releases[2 * t + 1][0] + 0.5, 0), 1)
-        assert bounds[t + 1] == pytest.approx(bounds[t] * math.exp(0.5 * (0.5 - inside)))
-    assert "10% of the squared budget" in est.privacy_.text(None)
-    assert "adaptive clipping" in est.privacy_.notes
-
-
-def test_adaptive_bound_moves_to_the_quantile():
-    rng = np.random.default_rng(0)
-    m = 400
-    X, task = rng.normal(size=(m * 10, 3)), np.repeat(np.arange(m), 10)
-    y = X @ [3.0, 0, 0] + rng.normal(size=len(X))
-    est = PublishedMeanRegMTL(
-        epsilon=20.0, clip_quantile=0.5, clip_norm=0.1, n_rounds=40, tasks=list(range(m)),
-        server_learning_rate=1e-9,
-    ).fit(X, y, task=task)  # fmt: skip
-    table = TaskTable(X, y, np.arange(m + 1) * 10, np.arange(m))
-    local_tasks = CentredTasks(table, Problem("squared", 1, True))
-    norms = np.linalg.norm(ProximalModels(local_tasks).differences(np.zeros((1, 3))), axis=1)
-    assert est.billboard_.clip_norms[-1] == pytest.approx(np.median(norms), rel=0.1)
-
-
 def test_clusters_cost_nothing():
     one = fit(n_rounds=4)
     two = fit(n_rounds=4, clusters={k: k % 2 for k in TASKS})
@@ -406,16 +371,14 @@ def test_updates_of_large_models_are_not_kept(monkeypatch):
 
     settings = {"n_rounds": 3, "random_state": 0, "server_learning_rate": 0.5}
     with pytest.warns(UserWarning, match="reproducible"):
-        kept = fit(clip_quantile=0.5, unseen_task="mean", **settings)
+        kept = fit(unseen_task="mean", **settings)
     monkeypatch.setattr(curator, "_KEPT", 3 * 5 - 1)
     with pytest.warns(UserWarning, match="reproducible"):
-        est = fit(clip_quantile=0.5, unseen_task="mean", **settings)
+        est = fit(unseen_task="mean", **settings)
     assert_allclose(est.mean_coef_, kept.mean_coef_, rtol=1e-12)
     assert_allclose(est.coef_, kept.coef_, rtol=1e-9)
-    # Counts and the intercept stay; so do the noise levels.
-    assert [len(r) for r in est.billboard_.releases] == [1] * 4
-    assert_array_equal(est.billboard_.releases, [*kept.billboard_.releases[1::2], [
-        kept.mean_intercept_]])  # fmt: skip
+    # The intercept stays; so do the noise levels.
+    assert_array_equal(est.billboard_.releases, [[kept.mean_intercept_]])
     assert est.privacy_ == kept.privacy_
     assert est.billboard_.history() == kept.billboard_.history()
     assert_allclose(kept.billboard_.replay()[-1, 0], kept.mean_coef_, rtol=1e-12)

@@ -28,7 +28,7 @@ def _cases():
     cls = TorchMeanRegRegressor
     yield _case(cls, name="plain", unseen_task="mean", **few)
     yield _case(cls, name="zero-out", adjacency="zero-out", clusters=CLUSTERS, **few)
-    yield _case(cls, name="batches", batch_size=5, clip_quantile=0.5, **few)
+    yield _case(cls, name="batches", batch_size=5, **few)
     yield _case(cls, name="relation", relation=RELATION, **few)
     yield _case(cls, name="local", local=("2.*",), update="fedavg", **few)
     for update in ("algorithm-1", "stateful"):
@@ -43,7 +43,7 @@ def _cases():
         yield _case(TorchMeanRegClassifier, 3, name=f"classes {variant}", **options)
     options = {"module": nets.dropout, "module__outputs": 2}
     yield _case(TorchMeanRegClassifier, 2, name="two classes", **{**few, **options})
-    yield _case(cls, name="servers", curator="servers", clip_quantile=0.5, **few)
+    yield _case(cls, name="servers", curator="servers", **few)
 
 
 CASES = list(_cases())

@@ -201,7 +201,7 @@ class Hidden(Planted):
     """One more noisy release, which the report leaves out."""
 
     def _spoil(self, fitted, table):
-        mechanism = self._plan(Population.of(table)).mechanisms(1.0)[0]
+        mechanism = self._plan(Population.of(table)).update_mechanism(1.0)
         value = np.clip(table.X.mean(axis=0), -1e-3, 1e-3)
         fitted["extra_"] = mechanism.release(value, noise_source(None))
 

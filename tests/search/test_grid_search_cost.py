@@ -138,7 +138,7 @@ GRIDS = [
     (MPMTLGroupSparseClassifier(), {"mechanism": ["laplace", "wishart"]}),
     (
         PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0),
-        {"epsilon": [0.1, 1.0], "clip_quantile": [None, 0.5]},
+        {"epsilon": [0.1, 1.0], "update": ["prox", "stateful"]},
     ),
     (PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0), {"sampling": ["all", "fixed"]}),
     (

@@ -71,7 +71,7 @@ FITS = (
     ("PrivateMeanRegMTLClassifier", {}, "three classes"),
     ("PrivateMeanRegMTLClassifier", {**EXACT, "lam": 1.0}, "three classes"),
     ("PrivateMeanRegMTLClassifier", {**EXACT, **GRAPH}, "classes"),
-    ("PublishedMeanRegMTL", {"clip_quantile": 0.5, "clip_norm": 1.0, "n_rounds": 20}),
+    ("PublishedMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 20}),
     ("PublishedMeanRegMTL", {"update": "stateful", "personalization": "none"}),
     ("PublishedMeanRegMTLClassifier", {"personalization": "finetune"}, "classes"),
     ("PrivateFedAvgClassifier", {}, "classes"), ("PrivateFedProxClassifier", {}, "three classes"),
