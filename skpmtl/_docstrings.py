@@ -105,8 +105,9 @@ LOSS = """
         logarithm of the mean as linear score. Predictions are then means, and `score` is the
         fraction of the deviance that they explain. For rates, pass counts divided by exposures,
         with the exposures as `sample_weight`, as for `PoissonRegressor` of scikit-learn; these
-        weights are not rescaled in private fits. A task without any event counts as one with half
-        an event."""
+        weights are not rescaled in private fits. Negative counts are an error; with a budget, where
+        an error would reveal them, they are 0. A task without any event counts as one with half an
+        event."""
 
 # Of regressors only; follows `unseen_task`.
 TARGET_RANGE = """

@@ -799,7 +799,7 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
     _weighs_rows = True
 
     def _encode_target(self, table, classes=None):
-        return DATAFITS[self.loss].targets(table), None
+        return DATAFITS[self.loss].targets(table, bounded=self._is_private()), None
 
     def _with_targets(self, table):
         table = super()._with_targets(table)

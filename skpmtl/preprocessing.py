@@ -1,6 +1,5 @@
 """Preprocessing separately for each task."""
 
-import sys
 import warnings
 from dataclasses import dataclass
 from decimal import Decimal
@@ -17,6 +16,7 @@ from ._diagram import Documented
 from ._runtime.compat import safe_indexing
 from ._runtime.stack import users_line
 from .base import merge_rows
+from .tables.floats import floats
 from .tables.forms import (
     InputForm,
     check_finite,
@@ -33,7 +33,7 @@ from .tables.forms import (
     without_rows,
 )
 from .tables.ids import encode_ids, factorize, listed, locate
-from .tables.table import SingleTaskWarning, both
+from .tables.table import SingleTaskWarning, both, bounded
 
 __all__ = ["TaskImputer", "TaskScaler"]
 
@@ -144,6 +144,8 @@ class TaskScaler(_TaskTransformer):
     output perturbation at record level), a record that changes the scale changes all other rows of
     its task, which the accounting does not cover: then scale by public numbers.
 
+    Numbers beyond 1e30 are taken as 1e30, as in private fits: the rows of one task raise no error.
+
     Few rows determine a standard deviation poorly, and one that is too small by chance would
     inflate all other rows of the task. A scale is therefore shrunk towards a public one or, if none
     is known, enlarged so that this does not happen; see Notes.
@@ -250,7 +252,7 @@ class TaskScaler(_TaskTransformer):
         absent = without_rows(labels, self.tasks)
         check_finite(self, matrix, form.columns, codes, labels)
         order, offsets = sort_rows(codes, len(labels))
-        table = table_matrix(matrix, order, kept_columns(self, matrix, form.columns))
+        table = bounded(table_matrix(matrix, order, kept_columns(self, matrix, form.columns)))
         public = self._public_scale(table.shape[1])
         sizes = np.diff(offsets)[:, None]
         mean = np.add.reduceat(table, offsets[:-1], axis=0) / sizes
@@ -303,7 +305,7 @@ class TaskScaler(_TaskTransformer):
             )
         check_finite(self, matrix, form.columns, codes, labels)
         codes = position[codes]
-        scaled = table_matrix(matrix, None, kept_columns(self, matrix, form.columns))
+        scaled = bounded(table_matrix(matrix, None, kept_columns(self, matrix, form.columns)))
         if self.with_mean:
             scaled = scaled - self.mean_[codes]
             scaled[np.isnan(self.mean_[codes, 0])] = 0.0  # of tasks without rows
@@ -580,19 +582,10 @@ def _medians_or_modes(column, codes, n_tasks, default):
     others = np.bincount(codes[known[~number]], minlength=n_tasks) > 0
     rows = known[number]
     rows = rows[~others[codes[rows]]]
-    values = np.array([_as_float(value) for value in column.values[rows]])
-    medians = _medians_of(values, codes[rows], n_tasks)
+    medians = _medians_of(floats(column.values[rows]), codes[rows], n_tasks)
     some = ~np.isnan(medians)
     found[some] = medians[some]
     return found
-
-
-def _as_float(value):
-    """The nearest finite float of an integer of any length; floats as they are."""
-    try:
-        return float(value)
-    except OverflowError:
-        return sys.float_info.max if value > 0 else -sys.float_info.max
 
 
 def _modes(column, codes, n_tasks, default):

@@ -215,10 +215,8 @@ def test_sparse_rows_of_few_rows_a_task_are_rows(cls):
 def test_targets_below_zero_are_refused_with_a_remedy():
     X, y, task, _ = counts()
     y[30] = -1.0
-    for est in (
-        LocalOnly(loss="poisson", tasks=range(6)),
-        PrivateMTL(loss="poisson", tasks=range(6)),
-    ):
+    for cls in (PrivateMTL, PrivateMeanRegMTL):
+        est = cls(loss="poisson", tasks=range(6), epsilon=None)
         with pytest.raises(ValueError, match="first in row 30 .*squared") as error:
             est.fit(X, y, task=task)
         assert "-1" not in str(error.value) and not hasattr(est, "coef_")

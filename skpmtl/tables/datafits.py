@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.metrics import d2_tweedie_score, r2_score
 
+from .floats import floats
 from .targets import public_range, refuse_target
 from .weights import in_rows, without_weightless
 
@@ -25,7 +26,7 @@ def real_target(table):
     y, numbers = np.asarray(table.y), None
     if y.dtype.kind not in "mMc":  # spans and points of time would become counts
         try:
-            numbers = y.astype(np.float64, copy=False)
+            numbers = floats(y)
         except (TypeError, ValueError):
             pass
     if numbers is None:  # not inside of except: the first error shows a value
@@ -52,10 +53,12 @@ class Datafit:
 
     reach, searched, has_exposures = 4.0, False, False
 
-    def targets(self, table):
+    def targets(self, table, bounded=False):
         """Targets of a table as finite float64.
 
-        Raises ValueError for those that the loss does not take; it names the first row.
+        Raises ValueError for those that the loss does not take; it names the first row. `bounded`,
+        under a budget, where an error would show what the rows of one task are: the nearest ones
+        that it takes stand in for them.
         """
         return real_target(table)
 
@@ -126,8 +129,10 @@ class Poisson(Datafit):
 
     searched = has_exposures = True
 
-    def targets(self, table):
+    def targets(self, table, bounded=False):
         y = super().targets(table)
+        if bounded:
+            return np.maximum(y, 0.0)
         bad = np.flatnonzero(y < 0)
         if len(bad):
             remedy = 'loss="poisson" is for counts, or rates: drop them, or take loss="squared".'

@@ -26,6 +26,7 @@ from sklearn.utils.validation import (
 
 from .._runtime.compat import safe_indexing
 from .convert import stack_tasks
+from .floats import floats
 from .ids import encode_ids, listed, locate, refuse_trailing_nul
 from .sparse import checked
 from .table import TaskTable, both, column_labels, distinct_ids, known_labels
@@ -132,11 +133,20 @@ def read_array(values, **options):
     Raises TypeError or ValueError, of the same type, and without the first error, which would be
     printed with it.
     """
-    values = checked(values) if sparse.issparse(values) else values
+    values, kind = checked(values) if sparse.issparse(values) else values, None
     try:
-        return check_array(values, ensure_all_finite=False, **options)
+        try:
+            found = check_array(values, ensure_all_finite=False, **options)
+        except OverflowError:  # integers that float64 cannot hold
+            values = floats(np.asarray(values, dtype=object))
+            found = check_array(values, ensure_all_finite=False, **options)
+        as_numbers = options.get("dtype", "numeric") == "numeric" and found.dtype.kind == "O"
+        if as_numbers or (found.dtype.kind == "f" and found.dtype.itemsize > 8):
+            found = floats(found)
     except (TypeError, ValueError) as error:
         kind, text = type(error), str(error)
+    if kind is None:
+        return found
     name = options.get("input_name") or "X"
     if text.startswith("Expected unique column names"):
         raise ValueError(text)

@@ -398,16 +398,20 @@ def _within(values):
 
 def bound_values(table):
     """A table whose features and targets are within the public bound; itself if they are."""
-    values = table.X.data if sparse.issparse(table.X) else table.X
-    if not _within(values):
-        values = np.clip(values, -LARGEST, LARGEST)
-        if sparse.issparse(table.X):
-            X = table.X
-            values = type(X)((values, X.indices, X.indptr), shape=X.shape)
-        table = replace(table, X=values)
-    if not _within(table.y):
-        table = replace(table, y=np.clip(table.y, -LARGEST, LARGEST))
-    return table
+    X = table.X
+    values = X.data if sparse.issparse(X) else X
+    near = bounded(values)
+    if near is not values:
+        if sparse.issparse(X):
+            near = type(X)((near, X.indices, X.indptr), shape=X.shape)
+        table = replace(table, X=near)
+    y = bounded(table.y)
+    return table if y is table.y else replace(table, y=y)
+
+
+def bounded(values):
+    """Values within the public bound; the same object where they are within it already."""
+    return values if _within(values) else np.clip(values, -LARGEST, LARGEST)
 
 
 def check_values(table):

@@ -28,6 +28,7 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
+from .floats import floats
 from .ids import factorize, listed
 from .table import both
 
@@ -63,7 +64,7 @@ def _numbers(given, n_rows, limit, where=""):
         raise ValueError(f"sample_weight{where} is sparse; give an array: w.toarray().ravel().")
     found = None
     try:
-        found = np.asarray(given, dtype=np.float64)
+        found = floats(given)
     except (TypeError, ValueError):
         pass
     if found is None:  # not inside of except: the first error shows a value

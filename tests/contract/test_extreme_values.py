@@ -8,9 +8,11 @@ import warnings
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import skpmtl
@@ -268,6 +270,73 @@ def test_weights_and_exposures_of_one_task_raise_no_warning(options, value):
         est = make("mean", classify, 1.0, **options).fit(X, y, task=task, sample_weight=weights)
         est.personalize(X, y, task=task + 100, sample_weight=weights)
     assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
+
+
+HUGE = {"integer of 400 digits": 10**400, "negative one": -(10**400), "integer": 10**30}
+if np.finfo(np.longdouble).max > np.finfo(np.float64).max:
+    HUGE["long double"] = np.longdouble("1e400")
+PLACES = ["array", "list", "frame", "task column", "mapping", "wide", "y", "list of y", "weights"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("value", HUGE.values(), ids=HUGE)
+def test_numbers_that_no_float_holds_are_bounded(value, place):
+    """As the largest floats are, in every form of input."""
+    X, y, task = rows_of_tasks()
+    found = []
+    for number in (value, np.copysign(1.7e308, np.sign(value)) if abs(value) > 10**300 else 1e30):
+        dtype = np.longdouble if isinstance(number, np.longdouble) else object
+        rows, targets, weights = X.astype(dtype), y.astype(dtype), np.ones(len(y)).astype(dtype)
+        whole = {"y": targets, "list of y": targets, "weights": weights}.get(place, rows[:, 1])
+        whole[BAD * N + 2] = abs(number) if place == "weights" else number
+        est = make("mean", False, 1.0)
+        frame = pd.DataFrame(rows, columns=["a", "b", "c"])
+        given = {
+            "list": (rows.tolist(), y, task),
+            "frame": (frame, y, task),
+            "task column": (frame.assign(task=task), y),
+            "mapping": [{t: part[task == t] for t in range(M)} for part in (rows, y)],
+            "wide": (rows, np.column_stack([y, -y])),
+            "list of y": (X, targets.tolist(), task),
+            "weights": (X, y, task, weights),
+        }.get(place, (rows, targets, task))
+        if place == "wide":
+            est.set_params(tasks=[0, 1])
+        if place == "task column":
+            est.set_params(task_feature="task")
+        with strict():
+            found.append(est.fit(*given).coef_)
+    assert np.isfinite(found[0]).all()
+    assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", ["low rank", "group sparse", "mean", "pooled"])
+def test_negative_counts_of_one_task_are_zeros_under_a_budget(name):
+    X, y, task = rows_of_tasks()
+    counts = np.floor(3 * np.exp(y / np.abs(y).max()))
+    options = {"loss": "poisson", "tasks": range(M), "random_state": 0}
+    kind = {"low rank": "MPMTLLowRank", "group sparse": "MPMTLGroupSparse", "pooled": "PrivateMTL"}
+    est = getattr(skpmtl, kind.get(name, "PrivateMeanRegMTL"))(epsilon=1.0, **options)
+    negative, zero = counts.copy(), counts.copy()
+    negative[task == BAD], zero[task == BAD] = -2.0, 0.0
+    with strict():
+        found = [clone(est).fit(X, target, task=task).coef_ for target in (negative, zero)]
+    assert_array_equal(*found)
+    again = est.fit(X, counts, task=task).personalize(X, negative, task=task)
+    assert np.isfinite(again.coef_).all()
+    with pytest.raises(ValueError, match="negative numbers"):
+        est.set_params(epsilon=None).fit(X, negative, task=task)
+
+
+def test_scaling_within_tasks_has_no_warning_for_any_finite_number():
+    X, _, task = rows_of_tasks()
+    for value in (1.7e308, -1e200, 10**400, 5e-324):
+        rows = np.column_stack([task, X]).astype(object)
+        rows[BAD * N + 2, 2] = value
+        scaler = skpmtl.TaskScaler(task_feature=0, scale=1.0)
+        with strict():
+            out = scaler.fit_transform(rows)
+        assert np.isfinite(out.astype(float)).all()
 
 
 @pytest.mark.parametrize("name", ["low rank", "mean", "meta"])
