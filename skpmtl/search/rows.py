@@ -5,6 +5,7 @@ from sklearn.base import is_classifier
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from .._runtime.compat import safe_indexing
+from ..tables.assignment import shuffled
 from ..tables.forms import is_mapping_of_tasks, read_array, take_column, task_position
 from ..tables.ids import encode_ids, factorize
 from ..tables.weights import row_weights
@@ -74,7 +75,7 @@ class SplitRows:
             ids = np.zeros(len(y), dtype=np.int64) if task is None else task
         codes, tasks = encode_ids(ids)
         labels = factorize(y)[0] if is_classifier(estimator) else np.zeros(len(y), np.int64)
-        held_out = _held_out(codes, labels, test_size)
+        held_out = _held_out(codes, tasks, labels, test_size)
         parts = self.kept, self.tested = np.flatnonzero(~held_out), np.flatnonzero(held_out)
         listed = getattr(estimator, "tasks", "auto")
         self.n_tasks = len(tasks) if isinstance(listed, str) else len(listed)
@@ -97,20 +98,13 @@ def _pick(values, rows):
     return None if values is None else safe_indexing(values, rows)
 
 
-def _held_out(codes, labels, test_size):
-    """Mask of the rows that are kept for the score.
-
-    A row's fate depends on its place among the rows of its task and class, and on their number:
-    other tasks must not be split differently when one task changes. Places are scattered
-    by the golden ratio, since rows often come in the order of time.
-    """
+def _held_out(codes, tasks, labels, test_size):
+    """Mask of the rows that are kept for the score: a share of each class of each task."""
     group = np.unique(np.column_stack([codes, labels]), axis=0, return_inverse=True)[1].ravel()
     sizes = np.bincount(group)
     start = np.cumsum(sizes) - sizes
-    place = np.empty(len(group), dtype=np.int64)
-    order = np.argsort(group, kind="stable")
-    place[order] = np.arange(len(group)) - start[group[order]]
-    order = np.lexsort(((place * 0.6180339887498949) % 1.0, group))
+    order = shuffled(codes, tasks, seed=0)
+    order = order[np.argsort(group[order], kind="stable")]
     rank = np.empty(len(group), dtype=np.int64)
     rank[order] = np.arange(len(group)) - start[group[order]]
     wanted = np.where(sizes > 1, np.maximum(np.floor(test_size * sizes + 0.5), 1), 0)

@@ -8,9 +8,16 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from skpmtl import LeaveTasksOut, MPMTLLowRank, TaskStratifiedKFold, task_train_test_split
+from skpmtl import (
+    LeaveTasksOut,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    TaskStratifiedKFold,
+    task_train_test_split,
+)
 from skpmtl.cli import table as cli
 from skpmtl.privacy.tape import Tape, distance
+from skpmtl.search.rows import SplitRows
 from skpmtl.tables.folds import folds_of
 from skpmtl.tables.forms import read_training
 
@@ -48,6 +55,11 @@ def internal(y, task, cv=2):
     return fold
 
 
+def private_search(y, task):
+    rows = SplitRows(MPMTLLowRankClassifier(), np.zeros((len(task), 1)), y, task, 0.4)
+    return np.isin(np.arange(len(task)), rows.tested)
+
+
 SPLITS = {
     "folds": lambda y, task: folds(TaskStratifiedKFold(2), y, task),
     "shuffled": lambda y, task: folds(
@@ -59,6 +71,7 @@ SPLITS = {
     ),
     "held out": held_out,
     "command line": command_line,
+    "private search": private_search,
     "internal": internal,
     "internal, of a splitter": lambda y, task: internal(y, task, TaskStratifiedKFold(2)),
 }
