@@ -29,8 +29,10 @@ def test_school(capsys, tmp_path):
     assert "4934 pupils of 40 schools" in printed.out and "[28/28]" in printed.err
     alone, tuned, pooled, exact = (rows(printed.out, name)[0] for name in study.BASELINES)
     private = {name: rows(printed.out, name) for name in study.METHODS}
-    # 40 schools are alike: what is shared helps, and more of it with more budget.
-    assert 0.6 < exact < pooled < alone < 0.8 and exact < tuned
+    # 40 schools are alike: what is shared helps, and one model does as well as a joint fit (over
+    # eight splits .662 and .665, with deviations of .005 and .010).
+    assert 0.6 < exact < alone < 0.8 and 0.6 < pooled < alone and abs(exact - pooled) < 0.03
+    assert exact < tuned
     for name in (study.FRONT, "MPMTLLowRank", "PrivateMeanRegMTL"):
         assert exact - 0.05 < private[name][1] < alone, name
     report = printed.out.split("Privacy report")[1]
