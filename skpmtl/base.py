@@ -47,6 +47,7 @@ from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.datafits import DATAFITS
+from .tables.floats import named_floats
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
@@ -730,7 +731,7 @@ class Scored:
         )
         if is_classifier(self):
             return float(np.average(known == predicted, weights=weight))
-        return DATAFITS[self.loss].score(known.astype(np.float64), predicted, weight)
+        return DATAFITS[self.loss].score(named_floats(known, "y"), predicted, weight)
 
 
 class HasCovariates:

@@ -12,6 +12,7 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
+from .tables.floats import named_floats
 from .tables.forms import is_mapping_of_tasks, take_column, task_position
 from .tables.ids import encode_ids, factorize
 from .tables.sparse import checked
@@ -50,9 +51,9 @@ def nmse(y_true, y_pred, sample_weight=None):
     >>> nmse([1.0, 2.0, 3.0], [1.0, 2.0, 5.0])
     2.0
     """
-    given = y_true, np.asarray(y_pred, dtype=np.float64), None, sample_weight
+    given = y_true, named_floats(y_pred, "y_pred"), None, sample_weight
     y_true, y_pred, weights = pair_known(*given)
-    y_true = y_true.astype(np.float64)
+    y_true = named_floats(y_true, "y_true")
     mean = np.average(y_true, weights=weights)
     variance = np.average((y_true - mean) ** 2, weights=weights)
     if variance == 0:
@@ -89,7 +90,7 @@ def average_auc(y_true, y_score, task=None, sample_weight=None):
     >>> average_auc([0, 1, 0, 1, 1], [0.1, 0.9, 0.8, 0.2, 0.5], task=[1, 1, 2, 2, 2])
     0.5
     """
-    y_true, y_score = np.asarray(y_true), np.asarray(y_score, dtype=np.float64)
+    y_true, y_score = np.asarray(y_true), named_floats(y_score, "y_score")
     if y_true.shape != y_score.shape:
         raise ValueError(
             f"y_true has the shape {y_true.shape}, y_score {y_score.shape}. For probabilities "
@@ -173,6 +174,7 @@ def task_scores(estimator, X, y, task=None, *, scoring=None, sample_weight=None)
     keywords, y, codes, tasks = _split_tasks(estimator, X, y, task)
     view = _Predicted(estimator, X, y, keywords)
     known, _, weights = pair_known(y, view.full("predict"), None, sample_weight)
+    known = known if is_classifier(estimator) else named_floats(known, "y")
     weights = None if weights is None else np.asarray(weights, dtype=float)
     order = np.argsort(codes, kind="stable")
     sizes = np.bincount(codes, minlength=len(tasks))
@@ -234,7 +236,7 @@ class _TaskScorer:
         self.scorer = scorer
 
     def __call__(self, estimator, X, y, task=None, sample_weight=None):
-        y = np.asarray(y)
+        y = np.asarray(y) if is_classifier(estimator) else named_floats(y, "y")
         view = _Predicted(estimator, X, y, {} if task is None else {"task": task})
         weights = {} if sample_weight is None else {"sample_weight": sample_weight}
         return self.scorer(view, np.arange(len(y))[:, None], y, **weights)

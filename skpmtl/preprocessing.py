@@ -33,7 +33,7 @@ from .tables.forms import (
     without_rows,
 )
 from .tables.ids import encode_ids, factorize, listed, locate
-from .tables.table import SingleTaskWarning, both, bounded
+from .tables.table import SingleTaskWarning, both, bounded, column_labels
 
 __all__ = ["TaskImputer", "TaskScaler"]
 
@@ -473,6 +473,11 @@ class TaskImputer(_TaskTransformer):
                 int(j): _Column(values, values, np.isnan(values), True)
                 for j, values in zip(kept, table.T, strict=True)
             }
+        elif not hasattr(X, "dtypes"):
+            raise TypeError(
+                f"{type(X).__name__} does not show the types of its columns: pass a DataFrame of "
+                "pandas or polars, such as X.to_pandas()."
+            )
         else:
             validate_data(self, X, skip_check_array=True, reset=fitted is None)
             ids, form, n_rows = None, InputForm("single"), X.shape[0]
@@ -633,5 +638,7 @@ def _beside_task(X, columns, ids, position):
         columns.insert(position, ids)
     if not hasattr(X, "columns"):
         return np.column_stack(columns)
-    named = dict(zip(X.columns, columns, strict=True))
+    named = dict(zip(column_labels(X), columns, strict=True))
+    if hasattr(X, "from_pydict"):  # an Arrow table
+        return type(X).from_pydict(named)
     return type(X)(named, index=X.index) if hasattr(X, "index") else type(X)(named)

@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._diagram import Documented
 from .._runtime.torch_modules import build, drawing, import_torch
 from ..tables.forms import InputForm, check_finite, kept_columns, read_features, table_matrix
+from ..tables.table import column_labels
 from .module import device_of, plain_numbers
 
 __all__ = ["TorchFeatures"]
@@ -173,7 +174,8 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
     def _name_of(self, X, position):
         if position is None:
             return None
-        return str(X.columns[position]) if hasattr(X, "columns") else "task"
+        names = column_labels(X)
+        return "task" if names is None else str(names[position])
 
     def _values(self, torch, module, rows, device):
         """Output of the layer for some rows, float32 (n, n_features_out)."""

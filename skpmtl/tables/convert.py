@@ -101,7 +101,7 @@ def _check_task(label, X, first, y):
             f"X of task {label!r} has {X.shape[1]} features, but the first task has "
             f"{first.shape[1]}."
         )
-    if list(getattr(X, "columns", [])) != list(getattr(first, "columns", [])):
+    if column_labels(X) != column_labels(first):
         raise ValueError(f"X of task {label!r} has other column names than the first task.")
     if y is not None and y.shape not in [(X.shape[0],), (X.shape[0], 1)]:
         raise ValueError(f"Task {label!r} has {X.shape[0]} rows in X but y of shape {y.shape}.")

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from scipy import sparse
 
-__all__ = ["floats"]
+__all__ = ["floats", "named_floats"]
 
 _LARGEST = sys.float_info.max
 
@@ -49,6 +49,20 @@ def floats(values):
         if values.dtype.kind == "f" and values.dtype.itemsize > found.dtype.itemsize:
             lost = np.isinf(found) & np.isfinite(values)
             found[lost] = np.copysign(_LARGEST, values[lost])
+    return found
+
+
+def named_floats(values, name):
+    """`floats`, of which the error has a name and shows no value."""
+    found = None
+    try:
+        found = floats(values)
+    except (TypeError, ValueError):
+        pass
+    if found is None:  # not inside of except: the first error shows a value
+        raise ValueError(
+            f"{name} has values that are not numbers; convert them with .astype(float)."
+        )
     return found
 
 

@@ -205,7 +205,7 @@ def _columns_of_type(X, beginnings, other=False):
     """Names of the columns of a DataFrame whose type is one of these, or of all others."""
     if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
         return []
-    types = zip(X.columns, X.dtypes, strict=True)
+    types = zip(column_labels(X), X.dtypes, strict=True)
     return [name for name, t in types if str(t).lower().startswith(beginnings) != other]
 
 

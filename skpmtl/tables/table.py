@@ -279,7 +279,9 @@ def known_labels(Y):
 
 
 def column_labels(Y):
-    return list(Y.columns) if hasattr(Y, "columns") else None
+    """Names of the columns of a table, or None. In Arrow tables `columns` holds the values."""
+    names = getattr(Y, "column_names", getattr(Y, "columns", None))
+    return None if names is None else list(names)
 
 
 def distinct_ids(labels, what):
