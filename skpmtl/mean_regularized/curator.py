@@ -72,6 +72,7 @@ def _standard_errors(plan, billboard, to):
     reason, centres = plan.no_errors, billboard.centres
     if reason is None and billboard.own_units:
         reason = "lengths of the models of tasks have no common bin: tasks sent in their own units"
+        plan.deviation = None  # is not released, and the report lists what is
     if reason is not None:
         billboard.errors = StandardErrors(reason=reason)
         return

@@ -17,6 +17,7 @@ from skpmtl.mean_regularized.errors import (
     sensitivity,
     sum_of_deviations,
 )
+from skpmtl.privacy import audit
 from skpmtl.rounds.plan import BINS, bins
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
@@ -41,6 +42,24 @@ def private(m, **given):
 
 
 # ------------------------------------------------------------------------- the release
+@pytest.mark.parametrize("own_units", [True, False])
+def test_the_report_lists_the_releases_that_were_made(own_units):
+    """Also where models have no common length, so that no standard errors are released."""
+    m = 60
+    X, y, task, _ = table(m, 12, 0.4, 0)
+    if own_units:
+        y = y * 2.0 ** np.random.default_rng(0).integers(-30, 30, m)[task]
+    given = {"epsilon": 8.0, "delta": 1e-3, "levels": "free"}
+    est = private(m, **given).fit(X, y, task=task)
+    assert est.billboard_.own_units == own_units
+    assert len(est.privacy_.releases) == len(est.billboard_.releases)
+    names = [entry["name"] for entry in est.privacy_.releases]
+    assert ("standard errors, deviations" in names) != own_units
+    other = np.where(task == 3, -y, y)
+    report = audit(private(m, **given), (X, y, task), (X, other, task), replay=True, n_draws=0)
+    assert report.passed
+
+
 @pytest.mark.parametrize("size", [1, 3, 8])
 def test_the_sensitivity_bounds_what_one_task_may_do(size):
     combine, rng = sum_of_deviations(size), np.random.default_rng(0)
