@@ -12,11 +12,18 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
 
     `to`: place (n,) of every vector in the sum, of `shape` (p, size) before it is flattened; or the
     row (n, p), of length 1 at most, by which it is multiplied. None: all at one place.
+
+    Rounding moves the sums of neighbours further apart than vectors of this length can. With all at
+    one place numpy adds blocks of 128 by 8 accumulators, and these in pairs: a number of the sum is
+    off by at most (log2(n / 128) + 20) 2^-53 times the sum of its absolute values (Higham, SIAM J.
+    Sci. Comput. 14, 1993), for two million vectors 8e-9 of the bound. At several places they are
+    added in turn, which is off by up to n 2^-53 times that sum: 4e-4 of the bound at worst.
     """
     D = np.array(vectors, dtype=float)
     clip_rows(D, bound)
     if to is None:
-        return D.sum(axis=0)
+        # Along contiguous axes numpy adds in pairs; down the rows errors would add up.
+        return np.ascontiguousarray(D.T).sum(axis=1)
     if to.ndim == 2:
         return (to.T @ D).ravel()
     total = np.zeros(shape)

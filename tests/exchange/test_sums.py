@@ -216,3 +216,28 @@ def test_rounds_ran_away_where_the_last_update_is_long(everybody):
     assert not run_away([1.0, 1.0, 1.0, 1e6, 3e5], everybody)  # and comes back
     assert run_away([1.0, 1.0, 1.0, 1e6, 7e5], everybody)
     assert not run_away([], everybody)
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        None,
+        pytest.param(
+            1,
+            marks=pytest.mark.xfail(
+                strict=True, reason="sums by place: one model, one loop, one posterior"
+            ),
+        ),
+    ],
+)
+def test_rounding_does_not_add_up_over_two_million_tasks(places):
+    """Sums on either side of a power of two, where every pair of rows is rounded differently."""
+    m, half = 2**21, 2**20
+    sent = np.zeros((m, 2))
+    sent[:half, 0] = 1.0
+    sent[half::2, 0], sent[half + 1 :: 2, 0] = 0.5 + 0.6 * 2.0**-32, -0.5
+    other = sent.copy()
+    other[0, 0] = -1.0
+    given = () if places is None else (np.zeros(m, dtype=np.int64), (places, 2))
+    one, two = (sum_of_clipped(rows, 1.0, *given) for rows in (sent, other))
+    assert np.linalg.norm(one - two) < 2.0 * (1.0 + 2e-8)
