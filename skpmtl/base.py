@@ -43,6 +43,7 @@ from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import n_servers_of
 from .exchange.protocol import Population, run, task_side_of
+from .exchange.sums import allow_for_rounding
 from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
@@ -439,11 +440,15 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         return {**fitted, **self._posterior_of(table, fitted["billboard_"])}
 
     # ------------------------------------------------------------------ curator and task side
+    def _queries(self, population, source):
+        """The curator, for `skpmtl.exchange.run` and whatever else sends its queries to tasks."""
+        return allow_for_rounding(self._curator(population, source), population.n_tasks)
+
     def _fit_table(self, table):
         population, source = Population.of(table), self._source()
         task_side = self._task_side(table, population)
         tasks = task_side_of(task_side, table, population)
-        curator = self._curator(population, source)
+        curator = self._queries(population, source)
         with self._journal(table, population) as journal:
             billboard = run(curator, tasks, source, journal, self._n_servers)
         self.billboard_ = billboard

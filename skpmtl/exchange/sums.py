@@ -1,10 +1,29 @@
 """Sums of clipped contributions, to which noise is added."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from ..privacy.mechanisms import clip_rows
+from ..privacy.mechanisms import clip_rows, rounding_factor
 
-__all__ = ["clipped_sum", "sum_of_clipped"]
+__all__ = ["allow_for_rounding", "clipped_sum", "sum_of_clipped"]
+
+
+def allow_for_rounding(curator, n_tasks):
+    """The queries of a curator, their sums divided by `rounding_factor` before noise is added.
+
+    A generator as `curator` is. After the division float sums of neighbours are within the stated
+    sensitivity. The price is a public factor: 1 + 1e-10 for 1,000 tasks, 1.001 for two million.
+    """
+    factor, reply = rounding_factor(n_tasks), None
+    while True:
+        try:
+            step = curator.send(reply)
+        except StopIteration as end:
+            return end.value
+        if any(mechanism is not None for mechanism in getattr(step, "mechanisms", {}).values()):
+            step = replace(step, divide=step.divide * factor)
+        reply = yield step
 
 
 def sum_of_clipped(vectors, bound, to=None, shape=None):
@@ -13,17 +32,13 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
     `to`: place (n,) of every vector in the sum, of `shape` (p, size) before it is flattened; or the
     row (n, p), of length 1 at most, by which it is multiplied. None: all at one place.
 
-    Rounding moves the sums of neighbours further apart than vectors of this length can. With all at
-    one place numpy adds blocks of 128 by 8 accumulators, and these in pairs: a number of the sum is
-    off by at most (log2(n / 128) + 20) 2^-53 times the sum of its absolute values (Higham, SIAM J.
-    Sci. Comput. 14, 1993), for two million vectors 8e-9 of the bound. At several places they are
-    added in turn, which is off by up to n 2^-53 times that sum: 4e-4 of the bound at worst.
+    Rounding can move the sums of neighbours further apart than vectors of this length can:
+    `allow_for_rounding` takes that in.
     """
     D = np.array(vectors, dtype=float)
     clip_rows(D, bound)
     if to is None:
-        # Along contiguous axes numpy adds in pairs; down the rows errors would add up.
-        return np.ascontiguousarray(D.T).sum(axis=1)
+        return D.sum(axis=0)
     if to.ndim == 2:
         return (to.T @ D).ravel()
     total = np.zeros(shape)

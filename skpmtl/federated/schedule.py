@@ -96,7 +96,7 @@ def _made_up(study, shift, scale):
     """
     est, population, rng = study.build(), study.population(), np.random.default_rng(0)
     source, questions = est._source(), study.questions
-    curator = est._curator(population, source)
+    curator = est._queries(population, source)
     steps, examples, reply, size = [], {}, None, 0
     while True:
         try:

@@ -97,7 +97,7 @@ def _curate(grid, study, folder, journal, log, key, nodes, bells):
     kind = ServedSites if study.servers is not None else Sites
     sites = kind(PollingGrid(grid, bells), study, journal, log, key, nodes)
     sites.enrol()
-    curator = est._curator(sites.population, source)
+    curator = est._queries(sites.population, source)
     if sites.informs:
         curator = recorded(curator, sites.replies)
     billboard = run(curator, sites, source, journal)

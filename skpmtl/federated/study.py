@@ -174,7 +174,7 @@ class Study:
             )  # fmt: skip
         est._check_study()
         if self.servers is not None:
-            next(est._curator(self.population(), est._source()))  # refuses what servers cannot do
+            next(est._queries(self.population(), est._source()))  # refuses what servers cannot do
 
     def _check_servers(self):
         names, keys = list(self.servers), list(self.servers.values())

@@ -58,7 +58,7 @@ class Transcript:
         """
         if self._curator is None:
             est, self._population = self.study.build(), self.study.population()
-            self._curator = est._curator(self._population, est._source())
+            self._curator = est._queries(self._population, est._source())
             self._steps = [next(self._curator)]
         for reply in self.replies[len(self._steps) - 1 :]:
             _check(reply, self._steps[-1], self._population.n_tasks)

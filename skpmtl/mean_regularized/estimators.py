@@ -490,7 +490,7 @@ class MeanRegularized(WideSparse, MeanFamily):
         source = self._source()
         task_side = self._task_side(table, population)
         tasks = task_side_of(task_side, table, population)
-        curator = self._curator(population, source)
+        curator = self._queries(population, source)
         billboard = run(curator, tasks, source, n_servers=self._n_servers)
         models = task_side.models(billboard)
         fitted = self._fitted(billboard, models, len(billboard.clip_norms))

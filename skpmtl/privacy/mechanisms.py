@@ -18,6 +18,8 @@ from .rng import add_on_grid, grid_step, replied
 
 ADJACENCIES = ("replace-one", "zero-out")
 _LARGEST = 1e150  # norm that is squared
+_UNIT = 2.0**-53  # unit roundoff of float64
+_EACH = 16  # roundings of a number before it is added: its clipping, or a product of two
 
 
 def std_of(mechanism):
@@ -105,6 +107,23 @@ def mean_sensitivity(clip_norm, denominator, adjacency):
     """
     check_positive(clip_norm=clip_norm, denominator=denominator)
     return _replaced(adjacency, 1.0, 2.0) * clip_norm / denominator
+
+
+def rounding_factor(n_tasks):
+    """How much further apart than their sensitivity float sums of neighbours can be. -> float >= 1
+
+    Let every contribution have norm at most C, and S >= C be the sensitivity of exact sums. Added
+    in any order, n numbers x_i are off by at most g sum_i |x_i| with g = n u / (1 - n u) and
+    u = 2^-53 (Higham, Accuracy and Stability of Numerical Algorithms, 2002, section 4.2), here n C
+    at most. Float sums of neighbours are thus no further apart than S + 2 g n C <= S (1 + 2 g n).
+
+    Parameters
+    ----------
+    n_tasks : int
+        Number of listed tasks, which is public.
+    """
+    terms = n_tasks + _EACH
+    return 1.0 + 2.0 * n_tasks * terms * _UNIT / (1.0 - terms * _UNIT)
 
 
 # ---------------------------------------------------------------- public shifts

@@ -20,7 +20,7 @@ from .._version import __version__
 from ..metrics import check_scorer, task_scores
 from ..privacy.accounting import check_budget, gdp_delta, gdp_epsilon, gdp_mu
 from ..privacy.composition import per_release
-from ..privacy.mechanisms import VectorGaussian
+from ..privacy.mechanisms import VectorGaussian, rounding_factor
 from ..privacy.report import PrivacyLeakWarning
 from ..privacy.rng import noise_source
 from ..privacy.selection import draw_trials, selection_mu
@@ -267,7 +267,8 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
                 if best is None:
                     self._check_scoring(fitted)
                 gain = self._gain(fitted, rows, low, high)
-            value = score.release(np.array([gain]), source)[0] + low
+            gain = np.array([gain]) / rounding_factor(rows.n_tasks)
+            value = score.release(gain, source)[0] + low
             if best is None or value > best[0]:
                 best = value, params, fitted, caught
             if selection == "compose":

@@ -140,7 +140,7 @@ def fit_shards(
             prints = workers.each("fingerprint", journal.key, population, classes)
             names = [f"Part {part}" for part in parts]
             journal.same_rows(list(zip(names, prints, strict=True)))
-        curator = est._curator(population, source)
+        curator = est._queries(population, source)
         billboard = run(curator, workers, source, journal, est._n_servers)
         billboard.report = billboard.report.disclosing(inferred)
         public = est._public_attributes(billboard, population)
