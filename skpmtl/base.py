@@ -191,15 +191,17 @@ class TaskIndexed(Documented, BaseEstimator):
         )
 
     def _read_new_tasks(self, X, y, task, sample_weight):
-        """The table of personalize, with encoded targets, as a part of all tasks.
+        """The table of personalize, with encoded targets.
 
-        Tasks of the fit are so computed as in the fit, whichever of them have rows.
+        With tasks of the fit it is a part of all of them: these are computed as in the fit,
+        whichever of them have rows.
         """
         check_is_fitted(self)
         table, _ = read_training(self, X, y, task, sample_weight, form=self._form_)
         tasks = table.everybody
         known = locate(tasks, self.tasks_) >= 0  # strings among integers are refused
-        table = table.among(len(self.tasks_) + len(tasks) - int(known.sum()))
+        if known.any():
+            table = table.among(len(self.tasks_) + int((~known).sum()))
         return self._encoded(table, getattr(self, "classes_", None), new=True)[0]
 
     @np.errstate(all="ignore")  # products of weights may overflow, which depends on rows, too
