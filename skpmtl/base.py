@@ -42,18 +42,23 @@ from .callbacks import RoundCallbacks, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import n_servers_of
-from .exchange.protocol import Population, run, task_side_of
-from .exchange.sums import allow_for_rounding
+from .exchange.protocol import Population, allow_for_rounding, run, task_side_of
 from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning
 from .privacy.rng import SeededSource, noise_source
 from .tables.datafits import DATAFITS
-from .tables.floats import named_floats
 from .tables.forms import read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
 from .tables.scores import row_scores
-from .tables.table import SingleTaskWarning, all_finite, bound_values, check_values, finite_models
+from .tables.table import (
+    SingleTaskWarning,
+    all_finite,
+    bound_values,
+    check_values,
+    finite_models,
+    named_floats,
+)
 from .tables.targets import class_targets, encode_labels, pair_known, public_classes
 from .tables.weights import at_most_one, with_classes
 

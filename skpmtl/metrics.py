@@ -12,11 +12,10 @@ from sklearn.utils.metadata_routing import MetadataRequest
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
-from .tables.floats import named_floats
 from .tables.forms import is_mapping_of_tasks, take_column, task_position
 from .tables.ids import encode_ids, factorize
 from .tables.sparse import checked
-from .tables.table import column_labels, distinct_ids, known_labels
+from .tables.table import column_labels, distinct_ids, known_labels, named_floats
 from .tables.targets import pair_known
 
 __all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]

@@ -16,7 +16,6 @@ from ._diagram import Documented
 from ._runtime.compat import safe_indexing
 from ._runtime.stack import users_line
 from .base import merge_rows
-from .tables.floats import floats
 from .tables.forms import (
     InputForm,
     check_finite,
@@ -33,7 +32,7 @@ from .tables.forms import (
     without_rows,
 )
 from .tables.ids import encode_ids, factorize, listed, locate
-from .tables.table import SingleTaskWarning, both, bounded, column_labels
+from .tables.table import SingleTaskWarning, both, bounded, column_labels, floats
 
 __all__ = ["TaskImputer", "TaskScaler"]
 

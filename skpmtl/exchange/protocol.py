@@ -17,11 +17,12 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from ..privacy.mechanisms import rounding_factor
 from ..privacy.rng import TAPE, replied
 from . import servers
 from .wire import check_arrays
 
-__all__ = ["Query", "PublicDraw", "Population", "QuerySpec", "run"]
+__all__ = ["Query", "PublicDraw", "Population", "QuerySpec", "allow_for_rounding", "run"]
 
 
 @dataclass(frozen=True)
@@ -354,6 +355,23 @@ def run(curator, tasks, source, journal=None, n_servers=1):
         else:
             reply = release(step, tasks.answer(step), source)
         journal.keep(reply, source)
+
+
+def allow_for_rounding(curator, n_tasks):
+    """The queries of a curator, their sums divided by `rounding_factor` before noise is added.
+
+    A generator as `curator` is. After the division float sums of neighbours are within the stated
+    sensitivity. The price is a public factor: 1 + 1e-10 for 1,000 tasks, 1.001 for two million.
+    """
+    factor, reply = rounding_factor(n_tasks), None
+    while True:
+        try:
+            step = curator.send(reply)
+        except StopIteration as end:
+            return end.value
+        if any(mechanism is not None for mechanism in getattr(step, "mechanisms", {}).values()):
+            step = replace(step, divide=step.divide * factor)
+        reply = yield step
 
 
 def run_away(lengths, everybody):

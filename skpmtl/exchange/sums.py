@@ -1,29 +1,10 @@
 """Sums of clipped contributions, to which noise is added."""
 
-from dataclasses import replace
-
 import numpy as np
 
-from ..privacy.mechanisms import clip_rows, rounding_factor
+from ..privacy.mechanisms import clip_rows
 
-__all__ = ["allow_for_rounding", "clipped_sum", "sum_of_clipped"]
-
-
-def allow_for_rounding(curator, n_tasks):
-    """The queries of a curator, their sums divided by `rounding_factor` before noise is added.
-
-    A generator as `curator` is. After the division float sums of neighbours are within the stated
-    sensitivity. The price is a public factor: 1 + 1e-10 for 1,000 tasks, 1.001 for two million.
-    """
-    factor, reply = rounding_factor(n_tasks), None
-    while True:
-        try:
-            step = curator.send(reply)
-        except StopIteration as end:
-            return end.value
-        if any(mechanism is not None for mechanism in getattr(step, "mechanisms", {}).values()):
-            step = replace(step, divide=step.divide * factor)
-        reply = yield step
+__all__ = ["clipped_sum", "sum_of_clipped"]
 
 
 def sum_of_clipped(vectors, bound, to=None, shape=None):
@@ -33,7 +14,7 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
     row (n, p), of length 1 at most, by which it is multiplied. None: all at one place.
 
     Rounding can move the sums of neighbours further apart than vectors of this length can:
-    `allow_for_rounding` takes that in.
+    `skpmtl.exchange.protocol.allow_for_rounding` takes that in.
     """
     D = np.array(vectors, dtype=float)
     clip_rows(D, bound)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.metrics import d2_tweedie_score, r2_score
 
-from .floats import floats
+from .table import floats
 from .targets import public_range, refuse_target
 from .weights import in_rows, without_weightless
 

@@ -26,10 +26,9 @@ from sklearn.utils.validation import (
 
 from .._runtime.compat import safe_indexing
 from .convert import stack_tasks
-from .floats import floats
 from .ids import encode_ids, listed, locate, refuse_trailing_nul
 from .sparse import checked
-from .table import TaskTable, both, column_labels, distinct_ids, known_labels
+from .table import TaskTable, both, column_labels, distinct_ids, floats, known_labels
 from .weights import row_weights, without_weightless
 
 _BLOCK = 1 << 18  # numbers moved at a time, which bounds temporary memory

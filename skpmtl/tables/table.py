@@ -1,6 +1,7 @@
 """Tasks as data: one table of rows sorted by task, and converters to the long form."""
 
 import math
+import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from tempfile import TemporaryFile
@@ -11,8 +12,14 @@ from scipy import sparse
 from .._kernels.passes import csr_scores, scores
 from .ids import encode_ids, factorize, listed
 
-__all__ = ["SingleTaskWarning", "TaskTable"]
+__all__ = [
+    "floats",
+    "named_floats",
+    "SingleTaskWarning",
+    "TaskTable",
+]
 LARGEST = 1e30  # bound on features and targets: their powers in the solvers stay finite
+_LARGEST_FLOAT = sys.float_info.max
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
@@ -454,3 +461,66 @@ def finite_models(coef, intercept, mean=(None, None)):
     coef, intercept = coef.copy(), intercept.copy()
     coef[bad], intercept[bad] = (0.0 if part is None else part for part in mean)
     return coef, intercept
+
+
+def floats(values):
+    """Numbers as float64; finite ones beyond its range become the largest of their sign.
+
+    Whether one task has such numbers (integers of hundreds of digits, long doubles) must not end
+    the fit of all.
+
+    Parameters
+    ----------
+    values : array-like or sparse matrix
+        Of integers, floats, booleans or objects.
+
+    Returns
+    -------
+    values : ndarray or sparse matrix of float64
+        The same object where it has that type already.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is no number. The text is that of numpy, which may show a value.
+    """
+    if sparse.issparse(values):
+        if values.dtype == np.float64:
+            return values
+        values = values.copy()
+        values.data = floats(values.data)
+        return values
+    values = np.asarray(values)
+    with np.errstate(over="ignore"):
+        if values.dtype.kind == "O":
+            try:
+                return values.astype(np.float64)
+            except OverflowError:
+                flat = [_float_of(value) for value in values.ravel().tolist()]
+                return np.array(flat).reshape(values.shape)
+        found = values.astype(np.float64, copy=False)
+        if values.dtype.kind == "f" and values.dtype.itemsize > found.dtype.itemsize:
+            lost = np.isinf(found) & np.isfinite(values)
+            found[lost] = np.copysign(_LARGEST_FLOAT, values[lost])
+    return found
+
+
+def named_floats(values, name):
+    """`floats`, of which the error has a name and shows no value."""
+    found = None
+    try:
+        found = floats(values)
+    except (TypeError, ValueError):
+        pass
+    if found is None:  # not inside of except: the first error shows a value
+        raise ValueError(
+            f"{name} has values that are not numbers; convert them with .astype(float)."
+        )
+    return found
+
+
+def _float_of(value):
+    try:
+        return float(value)
+    except OverflowError:
+        return _LARGEST_FLOAT if value > 0 else -_LARGEST_FLOAT

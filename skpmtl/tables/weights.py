@@ -28,9 +28,8 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from .floats import floats
 from .ids import factorize, listed
-from .table import both
+from .table import both, floats
 
 _REMEDY = (
     "where single records are protected, divide weights by the largest that is possible (a public "

@@ -13,9 +13,10 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
-from skpmtl import MPMTLLowRank, PrivateFedAvg, PrivateMeanRegMTL, PrivateMTL, PrivateSearch
+from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL, PrivateSearch
 from skpmtl.privacy.replay import _ALL_PUBLIC, _OF_TASKS, _public_differences
 from skpmtl.privacy.tape import Tape
+from skpmtl.reproduction import PrivateFedAvg
 from skpmtl.shards import fit_shards
 from skpmtl.tables.table import TaskTable
 from tests.helpers.cases import CASES, FIRST, N_ROWS, N_TASKS, arguments, every, labels, replaced

@@ -18,11 +18,12 @@ from skpmtl.exchange.protocol import (
     PartialTaskSide,
     Query,
     QuerySpec,
+    allow_for_rounding,
     contributed,
     run_away,
     task_side_of,
 )
-from skpmtl.exchange.sums import allow_for_rounding, clipped_sum, sum_of_clipped
+from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
 from skpmtl.meta.curator import sum_of_updates as sum_of_meta
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy.mechanisms import VectorGaussian, rounding_factor

@@ -20,7 +20,6 @@ ELSEWHERE = (
 NO_SIZES = {
     "APART": "padding, compiled in",
     "LARGE": "of the rows of one task, compiled in",
-    "MOST_SITES": "of a study, public",
     "MOST_STEPS": "bound on what a file may ask for",
     "OCTAVES": "bins of a histogram",
     "SIZE_BINS": "bins of a histogram",
