@@ -13,12 +13,17 @@ from scipy.special import gammaln, log_ndtr, ndtr, ndtri_exp
 from scipy.stats import binom, chi2, gamma, kstest, norm, poisson
 
 from .costs import is_gaussian, noise_scale
-from .rng import grid_step
+from .rng import GRID_BITS, grid_step
 
 RISK = 1e-9
 _ENOUGH = 220  # numbers that show half the stated noise
 _NEAR = 2.0**-18  # numbers that differ by less are counted as repeated
 _NOTHING = 1e-5  # in standard deviations
+_EDGE = 1e-12  # relative distance from a power of two at which a scale may be either side of it
+_BITS = 16  # lowest bits of noise that are tested: far below its scale of 2^24 steps
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)  # of which noise may be a multiple
+_LAGS = 40  # up to which correlations are tested at every distance
+_WITHIN, _RELEASES, _FITS = "of entries of one release", "of releases of one fit", "of two fits"
 _RESOLVED = 2.0**-40  # noise below this fraction of a value is lost in the value's own rounding
 
 
@@ -39,19 +44,19 @@ class Noise:
 def off_grid(tape):
     """Places of releases with numbers that are not on the public grid of the stated noise."""
     for place, release in enumerate(tape.releases):
-        for _, reply, _, scale in _parts(release):
+        for _, reply, _, scale in _parts(release.own or release):
             # Scales at a power of two may be rounded to either side of it.
-            steps = reply / grid_step(scale * (1.0 - 1e-12))
+            steps = reply / grid_step(scale * (1.0 - _EDGE))
             if (steps != np.rint(steps)).any():
                 yield place
                 break
 
 
 def noise_of(tape, fit):
-    """-> list of `Noise`"""
+    """Noise of what a fit drew itself. -> list of `Noise`"""
     found = []
     for place, release in enumerate(tape.releases):
-        for task, reply, values, scale in _parts(release):
+        for task, reply, values, scale in _parts(release.own or release):
             if scale < _RESOLVED * np.abs(values).max(initial=0.0):
                 continue
             name = release.entry["mechanism"]
@@ -64,6 +69,58 @@ def noise_of(tape, fit):
             z = law((reply - values) / scale, release.entry)
             found.append(Noise(fit, place, task, kind, z))
     return found
+
+
+def differences(tapes):
+    """Differences of the noise of fits with the same exact sums, in steps of the grid.
+
+    The rounded sums cancel, so that these numbers are whole, and as random as the noise of the
+    later fits, whatever that of the first one is.
+
+    -> ndarray (n,)
+    """
+    first, found = {}, [np.empty(0)]
+    for tape in tapes:
+        for place, release in enumerate(tape.releases):
+            for task, reply, values, scale in _parts(release.own or release):
+                key = place, task, values.tobytes()
+                if key not in first:
+                    first[key] = reply
+                    continue
+                steps = _steps(reply, first[key], scale)
+                if release.entry["norm"] in ("frobenius", "nuclear") and steps.ndim == 3:
+                    i, j = np.tril_indices(steps.shape[-1])
+                    steps = steps[:, i, j]
+                found.append(steps[np.isfinite(steps)])
+    return np.concatenate([np.ravel(steps) for steps in found])
+
+
+def _steps(reply, first, scale):
+    """Whole numbers of steps between two replies; NaN where floats do not resolve them."""
+    for step in (grid_step(scale * (1.0 + _EDGE)), grid_step(scale * (1.0 - _EDGE))):
+        a, b = reply / step, first / step
+        whole = (a == np.rint(a)) & (b == np.rint(b))
+        if whole.all():
+            break
+    exact = np.maximum(np.abs(a), np.abs(b)) < 2.0**52
+    return np.where(whole & exact, a - b, np.nan)
+
+
+def unlike(release, other):
+    """Whether the noise of two releases from the same random bytes is not the same.
+
+    Rounding moves sums, and the room for it those of neighbours, by some steps of the grid.
+    """
+    for (_, reply, values, scale), (_, reply2, values2, _) in zip(
+        _parts(release), _parts(other), strict=True
+    ):
+        moved, step = np.abs(values2 - values), grid_step(scale)
+        size = values[0].size
+        room = step * (4.0 + size**1.5 * moved.max(initial=0.0) / release.entry["sensitivity"])
+        room += 2.0**-48 * np.maximum(np.abs(values), np.abs(values2)).max(initial=0.0)
+        if not (np.abs((reply2 - reply) - (values2 - values)) <= room).all():
+            return True
+    return False
 
 
 def _parts(release):
@@ -131,8 +188,11 @@ _LAWS = {"diagonal Laplace": _laplace, "L2-gamma": _gamma, "symmetrised Wishart"
 
 
 # ---------------------------------------------------------------- tests
-def failures(noises):
-    """Texts for what the noise of several fits, a list of `Noise`, is not."""
+def failures(noises, steps=()):
+    """Texts for what the noise of several fits, a list of `Noise`, is not.
+
+    `steps` (n,) are their `differences`.
+    """
     noises = [noise for noise in noises if noise.z.size]
     if not noises:
         return []
@@ -140,7 +200,7 @@ def failures(noises):
         return ["Noise: a release is not finite."]
     found = [
         *_spreads(noises), *_shape(noises), *_absent(noises), *_repeated(noises),
-        *_correlations(noises),
+        *_correlations(noises), *_coarse(np.asarray(steps)),
     ]  # fmt: skip
     limit = RISK / len(found)
     return list(dict.fromkeys(text for p, text in found if p < limit))
@@ -192,34 +252,82 @@ def _repeated(noises):
     yield p, f"Noise: {count} numbers of noise are used again, in this fit or in another one."
 
 
+def _coarse(steps):
+    """Zeros, lowest bits, and remainders of differences of noise.
+
+    No number of steps has a probability of 2^-GRID_BITS. Each bit is a fair coin, and so is its sum with the next one, which shows a bit that is missing
+    from both.
+    """
+    n, steps = len(steps), steps.astype(np.int64)
+    count = int((steps == 0).sum())
+    p = binom.sf(count - 1, n, 2.0**-GRID_BITS)
+    yield p, f"Noise: {count} numbers are the same in two fits of the same rows."
+    text = "Noise: that of one sum differs by {}: the sum's own last digits are released."
+    for kind, bits in (("bit", steps), ("bits from", steps ^ (steps >> 1))):
+        for place in range(_BITS if n else 0):
+            ones = int((bits >> place & 1).sum())
+            p = 2.0 * binom.cdf(min(ones, n - ones), n, 0.5)
+            yield p, text.format(f"steps of the grid whose {kind} {place} is no fair coin")
+    for prime in _PRIMES if n else ():
+        count = int((steps % prime == 0).sum())
+        p = binom.sf(count - 1, n, 1.0 / prime)
+        yield p, text.format(f"multiples of {prime} steps of the grid too often")
+
+
+def _pairs(z, lag):
+    """Entries along the last axis that are `lag` apart, each in one pair at most."""
+    whole = z.shape[-1] // (2 * lag) * 2 * lag
+    blocks = z[..., :whole].reshape(*z.shape[:-1], -1, 2, lag)
+    rest = z[..., whole:]  # of less than two blocks
+    n = max(rest.shape[-1] - lag, 0)
+    a, b = rest[..., :n], rest[..., lag : lag + n]
+    return (
+        np.concatenate([np.ravel(blocks[..., 0, :]), np.ravel(a)]),
+        np.concatenate([np.ravel(blocks[..., 1, :]), np.ravel(b)]),
+    )
+
+
+def _lagged(stacks):
+    """p-values of the products of entries that are some lag apart, for every lag.
+
+    `stacks` are arrays whose last axis is that of the lag; given one entry of every pair the sum
+    of the products is normal.
+    """
+    sizes = {z.shape[-1] for z in stacks}
+    longest = max(sizes, default=0)
+    lags = {*range(1, _LAGS), *(1 << k for k in range(30)), *(n // 2 for n in sizes)}
+    for lag in sorted(lag for lag in lags if 0 < lag < longest):
+        for start in (0, lag):  # pairs from an even and from an odd place
+            pairs = [_pairs(z[..., start:], lag) for z in stacks if z.shape[-1] > lag + start]
+            if pairs:
+                a, b = (np.concatenate(side) for side in zip(*pairs, strict=True))
+                size = float(np.linalg.norm(a))
+                if size > 0:
+                    yield 2.0 * norm.sf(abs(a @ b) / size)
+
+
+def _stacked(arrays, keys, axis):
+    """Arrays of equal shape and with the same key, stacked along a new axis."""
+    groups = {}
+    for key, z in zip(keys, arrays, strict=True):
+        groups.setdefault((key, z.shape), []).append(z)
+    return [np.stack(members, axis=axis) for members in groups.values()]
+
+
 def _correlations(noises):
-    """Products of numbers that should be independent: given one half, the sum is normal."""
-    pairs = {"of entries of one release": [], "of releases of one fit": [], "of two fits": []}
+    """Sums of vectors, and products of numbers some lag apart: in one vector, from vector to
+    vector of a release, from release to release, and from fit to fit."""
+    text = "Noise: that {} is correlated."
     sums = [np.square(noise.z.sum(axis=1)) / noise.z.shape[1] for noise in noises]
     total, count = float(np.concatenate(sums).sum()), sum(map(len, sums))
-    p = 2.0 * min(chi2.cdf(total, count), chi2.sf(total, count))
-    yield p, "Noise: that of entries of one release is correlated."
-    within = pairs["of entries of one release"]
-    for z in (noise.z for noise in noises):
-        half = z.shape[1] // 2
-        within.append((0, z[:, : 2 * half : 2], z[:, 1 : 2 * half : 2]))
-        odd = z[:, 1:]
-        within.append((1, odd[:, : odd.shape[1] // 2 * 2 : 2], odd[:, 1::2]))
-        within.append((2, z[:, :half], z[:, half : 2 * half]))
-        rows = len(z) // 2 * 2
-        pairs["of releases of one fit"].append((2, z[:rows:2], z[1:rows:2]))
-    for i, (a, b) in enumerate(zip(noises, noises[1:], strict=False)):
-        if a.fit == b.fit and a.z.shape == b.z.shape:
-            pairs["of releases of one fit"].append((i % 2, a.z, b.z))
-    places = {(noise.fit, noise.place, noise.task): noise.z for noise in noises}
-    for (fit, place, task), z in places.items():
-        other = places.get((fit + 1, place, task))
-        if fit % 2 == 0 and other is not None and other.shape == z.shape:
-            pairs["of two fits"].append((0, z, other))
-    for what, members in pairs.items():
-        for kind in {kind for kind, *_ in members}:
-            mine = [(np.ravel(a), np.ravel(b)) for k, a, b in members if k == kind]
-            a, b = (np.concatenate(side) for side in zip(*mine, strict=True))
-            size = float(np.linalg.norm(a))
-            if size > 0:
-                yield 2.0 * norm.sf(abs(a @ b) / size), f"Noise: that {what} is correlated."
+    yield 2.0 * min(chi2.cdf(total, count), chi2.sf(total, count)), text.format(_WITHIN)
+    z = [noise.z for noise in noises]
+    kinds = [
+        (_WITHIN, z),
+        (_RELEASES, [part.T for part in z]),
+        (_RELEASES, _stacked(z, [noise.fit for noise in noises], -1)),
+        (_FITS, _stacked(z, [(noise.place, noise.task) for noise in noises], -1)),
+    ]
+    for what, arrays in kinds:
+        for p in _lagged(_stacked(arrays, [None] * len(arrays), 0)):
+            yield p, text.format(what)

@@ -7,11 +7,14 @@ import io
 import logging
 import os
 import pickle
+import random
 import sys
 import tempfile
 import types
 import warnings
 import weakref
+
+import numpy as np
 
 _COMPILED = (".nbi", ".nbc", ".pyc")  # written when loops are compiled, not by the fit
 _MODES = frozenset("wax+")
@@ -143,6 +146,12 @@ def _content(name):
 
 
 # ---------------------------------------------------------------- what lasts in the process
+def global_chance():
+    """States of the random generators that the whole process shares. -> {name: bytes}"""
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    return {"numpy.random": pickle.dumps(numpy_state), "random": pickle.dumps(python_state)}
+
+
 def lasting(estimator):
     """Pickled containers, arrays and numbers of the modules and classes behind an estimator.
 

@@ -14,8 +14,9 @@ from sklearn.base import BaseEstimator, clone
 from ..tables.forms import read_training
 from . import noise_checks
 from .costs import epsilon_of_tape, gaussian_cost, n_servers
-from .observation import closure, lasting, observing
-from .tape import Tape, TapeError, distance
+from .observation import closure, global_chance, lasting, observing
+from .tape import Tape, TapeError, alike, distance, memory
+from .uses import OWN, new_tasks, outcomes
 
 # A row belongs to its task alone.
 _ROWS = (
@@ -25,8 +26,6 @@ _ROWS = (
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
 _OF_TASKS = ("record-level DP (task-global)", "local DP per task")  # which add the noise
-# Stays with its task, is compared elsewhere, or is how far a generator is.
-_OWN = {"models_", "_idle_", "_skl_callbacks", "random_state"}
 _TOLERANCE = 1e-9
 _COST = 1e-6  # relative, for rounding and for the noise of Poisson batches that is searched for
 _SAME = 1e-9  # relative, for what other tasks contribute: where their rows lie in memory matters
@@ -42,6 +41,7 @@ class Playback:
     tape: Tape
     said: dict  # warnings, log lines, printed text, files and calls of callbacks
     lasting: dict  # see `skpmtl.privacy.observation.lasting`
+    moved: list  # names of the random generators of the process that it drew from
     error: BaseException | None = None
 
 
@@ -74,14 +74,15 @@ def observed_fit(estimator, data, played=None):
     model, tape, listener = clone(estimator), Tape(played, with_queries=True), _Listener()
     if hasattr(model, "set_callbacks"):
         model.set_callbacks(listener)
-    said, error = {}, None
+    said, error, before = {}, None, global_chance()
     try:
         with observing(said), tape.running():
             model.fit(*data)
     except Exception as failure:
         error = failure
     said["calls of callbacks"] = listener.calls
-    return Playback(None if error else model, tape, said, lasting(estimator), error)
+    moved = [name for name, state in global_chance().items() if state != before[name]]
+    return Playback(None if error else model, tape, said, lasting(estimator), moved, error)
 
 
 # ---------------------------------------------------------------- the audit
@@ -92,7 +93,7 @@ def replay(estimator, data, neighbour, n_fits=None):
         raise first.error
     report = first.fitted.privacy_
     silent = report.guarantee in _OF_TASKS
-    changed, n_rows, positions = changed_tasks(estimator, data, neighbour, silent)
+    changed, n_rows, positions, table = changed_tasks(estimator, data, neighbour, silent)
     second = observed_fit(estimator, neighbour, first.tape)
     failures, worst = list(_unstated(report, first.tape)), (np.nan, np.nan)
     if not failures:
@@ -110,43 +111,97 @@ def replay(estimator, data, neighbour, n_fits=None):
         )
     else:
         failures += _differences(first, second, changed, report.guarantee in _ALL_PUBLIC)
+        hidden = [] if report.guarantee in _ALL_PUBLIC else changed
+        failures += _uses(first.fitted, second.fitted, table, hidden)
         failures += _queries(first.tape, second.tape, positions)
+        seeded = getattr(estimator, "random_state", None) is not None
+        failures += _own_replies(first.tape, second.tape, seeded)
     if _are_neighbours(report, len(changed), n_rows):
         found, worst = _sensitivities(first.tape, second.tape, report.adjacency)
         failures += found
     spread = np.nan
     if report.guarantee != "none":
-        tapes = [first.tape, *_more_noise(estimator, (neighbour, data), first.tape, n_fits)]
-        found, spread = _noise(tapes)
+        more = list(_more_noise(estimator, (neighbour, data), first.tape, n_fits))
+        found, spread = _noise(first.tape, second.tape, more)
         failures += found
     return failures, first, worst, spread
 
 
 # ---------------------------------------------------------------- noise and its cost
 def _more_noise(estimator, pair, tape, n_fits):
-    """Tapes of more fits, of the neighbour and of the data in turn."""
+    """Tapes of more fits, of the neighbour and of the data in turn, with noise of their own.
+
+    They are given the releases of `tape`, so that fits of the same rows add their noise to the same
+    sums. -> yield (whether of the data, tape)
+    """
     enough = min(_MOST_FITS, noise_checks.fits_needed(tape))
     seeded = getattr(estimator, "random_state", None) is not None
     for number in range(enough if n_fits is None else n_fits):
-        model, tape = clone(estimator), Tape()
+        model, own = clone(estimator), Tape(tape, fresh=True)
         if seeded:  # the same seed would give the same noise again, which is no fault
             model.set_params(random_state=1_000_003 * (number + 1))
         try:
-            with observing({}), tape.running():
+            with observing({}), own.running():
                 model.fit(*pair[number % 2])
         except Exception:
             continue  # what fails depends on rows, which the replay says
-        yield tape
+        yield number % 2 == 1, own
 
 
-def _noise(tapes):
+def _noise(first, second, more):
+    """-> failures of the noise of all fits, its spread
+
+    The noise of `second` is made of the random bytes of `first`: it is compared only with that of
+    other fits of the neighbour.
+    """
+    tapes = [first, *(tape for _, tape in more)]
     found = [
         f"Noise: release {place + 1} of fit {number + 1} is not on the public grid of its noise."
         for number, tape in enumerate(tapes)
         for place in list(noise_checks.off_grid(tape))[:1]
     ]
     noises = [noise for n, tape in enumerate(tapes) for noise in noise_checks.noise_of(tape, n)]
-    return found + noise_checks.failures(noises), noise_checks.spread(noises)
+    steps = [
+        noise_checks.differences([own, *(tape for of_data, tape in more if of_data == side)])
+        for side, own in ((True, first), (False, second))
+    ]
+    found += noise_checks.failures(noises, np.concatenate(steps))
+    return found, noise_checks.spread(noises)
+
+
+def _own_replies(first, second, seeded):
+    """What chance replies to two fits from the same random bytes, but for the rows."""
+    found = {}
+    for place, (a, b) in enumerate(zip(first.releases, second.releases, strict=True)):
+        name, kind = f"{place + 1} ({a.entry['mechanism']})", None
+        if not alike(a.reply, b.own.reply):
+            kind = "form"
+            text = f"Release: names, types or shapes of release {name} depend on the rows."
+        elif any(True for _ in differing(a.behind, b.behind, "")):
+            kind = "memory"
+            text = f"Release: {name} is a view of memory with numbers that are not released."
+        elif None in (a.bits, b.own.bits):
+            continue  # a generator that cannot be made to repeat itself
+        elif not len(a.values):
+            if any(True for _ in differing(a.reply, b.own.reply, "")):
+                kind = "draw"
+                text = (
+                    f"Draw: {name}, such as who takes part, depends on the rows, or on other "
+                    "chance than that of the noise source."
+                )
+        elif a.bits or b.own.bits or seeded:
+            same = len(a.bits) == len(b.own.bits)
+            # A task may draw batches of its own from as many bytes as it has rows.
+            own = "tasks" in a.entry and not same
+            if not own and (not same or noise_checks.unlike(a, b.own)):
+                kind = "noise"
+                text = (
+                    f"Noise: that of release {name} depends on the rows: the same random bytes "
+                    "make another one of it."
+                )
+        if kind is not None:
+            found.setdefault(kind, text)
+    yield from found.values()
 
 
 def _costs(first):
@@ -182,9 +237,10 @@ def _budget_shares(report, model, root):
 
 
 def changed_tasks(estimator, data, neighbour, silent_without_rows=False):
-    """Ids of the tasks whose rows or weights differ, in how many rows, and their positions.
+    """-> ids of the tasks whose rows or weights differ, in how many rows; their positions; table
 
-    Raises ValueError for other tasks or, with `silent_without_rows`, other tasks that have rows.
+    The table is that of `data`. Raises ValueError for other tasks or, with `silent_without_rows`,
+    other tasks that have rows.
     """
     names, tables = list(inspect.signature(estimator.fit).parameters), []
     for given in (data, neighbour):
@@ -220,7 +276,7 @@ def changed_tasks(estimator, data, neighbour, silent_without_rows=False):
             changed.append(task)
             positions.append(position)
             n_rows += n_differ
-    return changed, n_rows, positions
+    return changed, n_rows, positions, tables[0]
 
 
 def _rows_of(table, task):
@@ -298,6 +354,11 @@ def _differences(first, second, changed, all_public):
     for name in sorted(set(first.lasting) | set(second.lasting)):
         if first.lasting.get(name) != second.lasting.get(name):
             yield f"Process: {name} holds what depends on the rows."
+    for name in first.moved:
+        yield (
+            f"Process: the fit draws from {name}, from whose state anybody in the process can "
+            "compute what was drawn."
+        )
     a, b = first.fitted, second.fitted
     for name in _public_differences(a, b, changed, all_public, ""):
         yield f"Attribute: {name} depends on more than the releases."
@@ -309,6 +370,24 @@ def _differences(first, second, changed, all_public):
         return  # of a class that others cannot go on with
     for name in differing(*billboards, "array"):
         yield f"File: {name} of the saved billboard depends on more than the releases."
+
+
+def _uses(a, b, table, changed):
+    """In what the use of two fits from the same releases differs, for tasks not in `changed`."""
+    a, b = (getattr(model, "best_estimator_", model) for model in (a, b))
+    if not (hasattr(a, "tasks_") and hasattr(b, "tasks_")):
+        return
+    newcomers = new_tasks(a.tasks_)
+    (found, said), (found2, said2) = (outcomes(m, table, changed, newcomers) for m in (a, b))
+    for what, lines in said.items():
+        if lines != said2[what]:
+            yield f"Said: {what} of what is called after the fit depend on the rows."
+    names = {}
+    for key in [*found, *(key for key in found2 if key not in found)]:
+        name = key if isinstance(key, str) else key[0]
+        if any(True for _ in differing(found.get(key), found2.get(key), "")):
+            names[name] = f"Use: {name} depends on more than the releases."
+    yield from names.values()
 
 
 def _queries(first, second, changed):
@@ -340,13 +419,13 @@ def _public_differences(a, b, changed, all_public, prefix):
     keep = slice(None)
     if hasattr(a, "tasks_") and not all_public:
         keep = ~np.isin(a.tasks_, changed)
-    names = [sorted(set(vars(model)) - _OWN) for model in (a, b)]
+    names = [sorted(set(vars(model)) - OWN) for model in (a, b)]
     if names[0] != names[1]:
         for name in sorted(set(names[0]) ^ set(names[1])):
             yield f"{prefix}{name} (whether it is there)"
         return
     values = [{**vars(model), **_properties(model)} for model in (a, b)]
-    for name in sorted((set(values[0]) & set(values[1])) - _OWN):
+    for name in sorted((set(values[0]) & set(values[1])) - OWN):
         pair = [found[name] for found in values]
         if all(isinstance(value, BaseEstimator) for value in pair):
             yield from _public_differences(*pair, changed, all_public, f"{prefix}{name}.")
@@ -390,6 +469,9 @@ def differing(a, b, name, seen=None):
             yield from differing(a.tolist(), b.tolist(), name, seen)
         elif a.tobytes() != b.tobytes():
             yield name
+        elif (memory(a) is not a or memory(b) is not b) and (id(a), id(b)) not in seen:
+            seen[id(a), id(b)] = a, b
+            yield from differing(memory(a), memory(b), f"{name}.base", seen)
     elif isinstance(a, (float, complex, np.generic)):
         if np.asarray(a).tobytes() != np.asarray(b).tobytes():
             yield name

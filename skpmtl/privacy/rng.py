@@ -219,6 +219,8 @@ class ExactSource(SystemSource):
         self._dp = dp
 
     def _draw(self, make, distance, distance_type, scale, size):
+        if (tape := TAPE.get()) is not None:
+            tape.repeats = False
         # Of 64 bits: OpenDP takes int for 32, which saturate at 64 to 128 scales of the grid.
         dp, count = self._dp, int(np.prod(size))
         domain = dp.vector_domain(dp.atom_domain(T=dp.i64), size=count)

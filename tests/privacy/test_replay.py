@@ -48,27 +48,31 @@ from tests.helpers.cases import (
 )
 
 
+def differ(*given):
+    return changed_tasks(*given)[:3]
+
+
 def test_rows_that_differ_are_counted_by_task():
     X, y, task = data = long_data()
     est, (Z, z, w) = MPMTLLowRank(tasks=[*TASKS, 77]), (X.copy(), y.copy(), np.ones(len(y)))
     Z[task == 2] += np.eye(N_ROWS, 3) > 0  # three rows
     z[np.flatnonzero(task == 4)[[0, 5]]] += 1.0
-    assert changed_tasks(est, data, (Z, z, task)) == ([2, 4], 5, [2, 4])
+    assert differ(est, data, (Z, z, task)) == ([2, 4], 5, [2, 4])
     w[np.flatnonzero(task == 5)[:4]] = 0.5  # the order of fit: no persons
-    assert changed_tasks(est, (*data, np.ones(len(y))), (*data, w)) == ([5], 4, [5])
+    assert differ(est, (*data, np.ones(len(y))), (*data, w)) == ([5], 4, [5])
     short, absent = np.ones(len(y), bool), task != 1
     short[np.flatnonzero(task == 1)[0]] = False
     for keep, rows in ((short, N_ROWS), (absent, N_ROWS)):  # of the longer one
         pair = [data, (X[keep], y[keep], task[keep])]
-        assert changed_tasks(est, *pair) == changed_tasks(est, *pair[::-1]) == ([1], rows, [1])
+        assert differ(est, *pair) == differ(est, *pair[::-1]) == ([1], rows, [1])
     one = absent.copy()
     one[np.flatnonzero(task == 1)[0]] = True
     pair = [(X[keep], y[keep], task[keep]) for keep in (one, absent)]
-    assert changed_tasks(est, *pair) == changed_tasks(est, *pair[::-1]) == ([1], 1, [1])
+    assert differ(est, *pair) == differ(est, *pair[::-1]) == ([1], 1, [1])
     empty = _rows_of(SimpleNamespace(tasks=TASKS[:1], X=X, y=y), 77)
     assert [len(part) for part in empty] == [0, 0, 0]
     with pytest.raises(ValueError, match="other tasks"):
-        changed_tasks(MPMTLLowRank(), data, (X[absent], y[absent], task[absent]))
+        differ(MPMTLLowRank(), data, (X[absent], y[absent], task[absent]))
 
 
 def test_rows_of_weight_zero_differ_where_rows_are_counted():
@@ -77,8 +81,8 @@ def test_rows_of_weight_zero_differ_where_rows_are_counted():
     row = np.flatnonzero(task == 4)[2]
     Z[row], w[row] = Z[row] + 1.0, 0.0
     pair = (X, y, task, w), (Z, y, task, w)
-    assert changed_tasks(MPMTLLowRank(), *pair) == ([], 0, [])
-    assert changed_tasks(DPMetaInit(), *[(X, y, task, None, w) for X, y, task, w in pair])[1] == 1
+    assert differ(MPMTLLowRank(), *pair) == ([], 0, [])
+    assert differ(DPMetaInit(), *[(X, y, task, None, w) for X, y, task, w in pair])[1] == 1
 
 
 def test_neighbours_differ_in_what_the_unit_says():
@@ -384,12 +388,17 @@ def test_further_fits_are_of_either_data_set_and_have_noise_of_their_own(seed):
     other = replaced(data, CHANGED, 20.0 * data[0][:5], data[1][:5])
     Fitted.fits.clear()
     est = Fitted(tasks=TASKS, clip_norm=1.0, n_rounds=2, random_state=seed)
-    tapes = list(_more_noise(est, (other, data), Tape(), 7))
+    first = observed_fit(est, data).tape
+    Fitted.fits.clear()
+    more = list(_more_noise(est, (other, data), first, 7))
+    assert [of_data for of_data, _ in more] == [False, True, True, False, False]
+    tapes = [tape for _, tape in more]
     assert len(tapes) == 5 and all(len(tape.releases) == 2 for tape in tapes)
     assert [large for large, _ in Fitted.fits] == [True, False] * 3 + [True]
     seeds = [seed for _, seed in Fitted.fits]
     assert set(seeds) == {None} if seed is None else len({seed, *seeds}) == 8
-    assert _noise(tapes)[0] == []
+    second = observed_fit(est, other, first).tape
+    assert _noise(first, second, more)[0] == []
     assert list(_more_noise(est, (other, data), Tape(), None)) == []  # there is no noise to show
 
 
