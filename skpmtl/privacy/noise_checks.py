@@ -255,8 +255,8 @@ def _repeated(noises):
 def _coarse(steps):
     """Zeros, lowest bits, and remainders of differences of noise.
 
-    No number of steps has a probability of 2^-GRID_BITS. Each bit is a fair coin, and so is its sum with the next one, which shows a bit that is missing
-    from both.
+    No whole number has a probability above 2^-GRID_BITS. Each bit is a fair coin, and so is its sum
+    with the next one, which shows a bit that is missing from both.
     """
     n, steps = len(steps), steps.astype(np.int64)
     count = int((steps == 0).sum())
