@@ -2,7 +2,6 @@
 # make test    the tests                          make test-slow  the statistical ones
 # make test-flower   those of the extra "flower", in an environment of its own
 # make test-ray      the same for "ray"           make test-torch  and for "torch"
-# make test-spu      and for "spu": PYTHON of version 3.10 or 3.11
 # make test-processors   the numerical ones with the instructions of other processors
 # make test-rounding     all with other last bits in their tables, under eight seeds
 # make test-versions     what scikit-learn asks of estimators, with its older releases
@@ -25,7 +24,7 @@ BIN = $(VENV)/bin
 ARGS ?=
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-flower test-ray test-torch test-spu test-processors test-rounding \
+.PHONY: demo test test-slow test-flower test-ray test-torch test-processors test-rounding \
   test-bounds test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce \
   doc lint clean
 
@@ -47,14 +46,13 @@ test-slow: $(VENV)/with-test
 FILES_flower = -n $(WORKERS) --maxprocesses 2 -m "slow or not slow" tests/federated \
   tests/docs/test_notebooks.py
 FILES_ray = tests/shards
-FILES_spu = tests/fedmtl/test_secure_spu.py
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
   tests/fedmtl/test_network.py -k "networks or torch"
 # The newest torch without CUDA that pip finds, else the newest.
 ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \
   | grep -o '[0-9.]*+cpu' | head -n 1 | sed 's/^/torch==/')
 
-test-flower test-ray test-torch test-spu: test-%:
+test-flower test-ray test-torch: test-%:
 	$(MAKE) VENV=$(VENV)-$* $(VENV)-$*/made
 	@if $(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --editable ".[$*,test]" $(ALSO_$*); then \

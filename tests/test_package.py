@@ -20,7 +20,6 @@ else:
     tomllib = pytest.importorskip("tomli", reason="needs tomllib (Python 3.11)")
 
 MODULES = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "pillow": "PIL"}
-FOR_OTHERS = {"gmpy2"}  # mpyc is slow without it
 
 
 def declared():
@@ -72,7 +71,7 @@ def test_imports_are_declared():
                 f"{path.relative_to(PACKAGE)} imports {name}: declare it in pyproject.toml, as a "
                 "dependency, or as an extra if it is imported only when it is needed"
             )
-    assert always | extras == found | FOR_OTHERS
+    assert always | extras == found
 
 
 def test_an_import_takes_nothing_along_that_few_fits_need():

@@ -64,8 +64,6 @@ def _commands():
         yield f"benchmarks.reproduce.{script}", names
     writers = f"--leaf $FEMNIST --fonts $FONTS --output {RESULTS / 'networks_femnist.csv'}"
     yield f"benchmarks.reproduce.networks_images {writers}", ["networks_femnist"]
-    secure = "benchmarks.reproduce.fedmtl_secure --engine spu"
-    yield f"{secure} --output {RESULTS / 'fedmtl_secure_spu.csv'}", ["fedmtl_secure_spu"]
 
 
 COMMANDS = {command: [f"{name}.csv" for name in names] for command, names in _commands()}

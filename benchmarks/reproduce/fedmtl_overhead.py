@@ -9,14 +9,15 @@ core. Quantities, each with the mean over repeats and its ratio to the method in
 
 - ``server, CPU seconds``: one aggregation. "plain average" is one weighted mean of the shared
   layers and of each task's heads for everybody; the others make an average for every client.
-  "secure": similarity with three servers on this machine, the CPU seconds of all of them;
+  "secure": similarity with three servers and a dealer on this machine, the CPU seconds of
+  all of them and of what clients do for it;
 - ``round, CPU seconds``: an epoch of local training at all clients, the aggregation, and the
   training score, with `FedMTLClassifier`, its defaults and 117 rows per client;
 - ``traffic, megabytes``: from all clients and back, float64. For "secure" their shares, and what
-  the servers send each other. Similarity moves the numbers that averaging moves: every client
-  sends its layers and gets its layers.
+  servers and dealer send each other. Similarity moves the numbers that averaging moves: every
+  client sends its layers and gets its layers.
 
-The secure rows need the extra ``skpmtl[mpc]``; without it they are left out.
+The secure rows need the extra ``skpmtl[secure]``; without it they are left out.
 """
 
 import functools
@@ -103,7 +104,7 @@ def entries(quantity, n_clients, found):
 def overhead(quick=False, repeats=3):
     sizes = (4, 8) if quick else (5, 10, 20, 40, 80, 160)
     hidden = sizes[:1] if quick else sizes[:4]
-    if any(importlib.util.find_spec(name) is None for name in ("mpyc", "gmpy2", "cryptography")):
+    if importlib.util.find_spec("cryptography") is None:
         hidden = ()
     cap, least = (2, 0.02) if quick else (4, 0.3)
     for n in sizes:
@@ -113,9 +114,8 @@ def overhead(quick=False, repeats=3):
         moved = [dict.fromkeys(("plain average", "similarity"), 16e-6 * count) for count in numbers]
         if n in hidden:
             for arguments, times, megabytes in zip(draws, found, moved, strict=True):
-                *_, runs, sent = run_secure(arguments, 3, cap)
-                times["secure"] = sum(run["cpu_seconds"] for run in runs)
-                megabytes["secure"] = sent + sum(run["bytes_sent"] for run in runs) / 1e6
+                *_, costs = run_secure(arguments, 3, cap)
+                _, times["secure"], megabytes["secure"] = costs["whole round"]
         yield from entries(SERVER, n, found)
         yield from entries(TRAFFIC, n, moved)
         rounds = [of_rounds(n, seed, least) for seed in range(repeats)]

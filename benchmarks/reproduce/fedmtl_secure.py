@@ -1,60 +1,45 @@
-"""Cost of FedMTL's secure aggregation: growth in clients, heads, shared layers and servers.
+"""Cost of FedMTL's secure aggregation, part by part, for two, three and five servers.
 
-    python -m benchmarks.reproduce.fedmtl_secure [--quick] [--only PART] [--engine mpc|spu]
-        [--output FILE.csv]
+    python -m benchmarks.reproduce.fedmtl_secure [--quick] [--only CASE] [--output FILE.csv]
 
-The first row is 20 clients with 1 to 4 of 8 tasks, 4 uploaded heads of 50 parameters, 1,000 shared
-parameters, 3 servers; the others change one number. All servers and clients are processes of this
-machine, on loopback with TLS, so that cores are shared. Columns: ``seconds`` of the whole call
-(certificates, shares, starting the servers, answers), ``server_seconds`` of the protocol alone,
-``cpu_seconds`` and ``megabytes`` of all servers together, the largest difference from
-`fedmtl_aggregate` divided by the largest parameter, and the least distance of a similarity
-from its threshold, without which the difference means nothing. Needs the extra
-``skpmtl[mpc]``.
+The case "base" is 20 clients with 1 to 4 of 8 tasks, 4 uploaded heads of 50 parameters and 1,000
+shared parameters; "clients", "heads" and "shared" change one number of it. "paper" is the size of
+figure 9 of Sen and Borcea (2024): 80 clients, 8 tasks, 8 uploaded heads and 1.63 million shared
+parameters (45 s there, with three servers).
 
-``--engine spu`` is for the extra ``skpmtl[spu]`` and writes ``fedmtl_secure_spu.csv``: growth in
-the same numbers and, as the part "paper", the size of the paper (80 clients, 8 tasks, 1.63 million
-shared parameters, 45 s there). Its servers are up and have compiled: ``start_seconds`` is what that
-takes once in a fit. ``megabytes`` are those of shares and answers, which go between clients and
-servers, ``server_megabytes`` what goes between servers; ``weights_seconds`` is the part of
-``server_seconds`` that goes by before averages begin, ``peak_megabytes`` the resident memory of the
-largest server, mapped files included.
+All processes are on this machine, which plays the clients too, and share its cores. Columns of a
+part: ``seconds`` by the clock, of the slowest process; ``cpu_seconds`` and ``megabytes`` (sent) of
+all processes together. The part "whole round" has the seconds of the call, without the "start" of
+the processes, which a fit has once, the largest ``difference`` from `fedmtl_aggregate` divided by
+the largest parameter, and the ``margin``, the least distance of a similarity from its threshold.
+The first round, which also loads code, is left out but for "paper". Needs the extra
+``skpmtl[secure]``.
 """
 
-import json
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 
 from skpmtl.fedmtl import fedmtl_aggregate
-from skpmtl.fedmtl.secure import secure_aggregate
+from skpmtl.fedmtl.secure import SecureServers
 
 from ..run import write_rows
 from . import script
 
-BASE = {
-    "n_clients": 20, "n_tasks": 8, "max_heads": 4, "head_length": 50, "n_shared": 1000,
-    "n_servers": 3,
-}  # fmt: skip
-GROWTH = {
-    "n_clients": (5, 10, 40, 80),
-    "max_heads": (1, 2, 6),
-    "n_tasks": (32,),
-    "n_shared": (0, 10_000, 100_000),
-    "head_length": (500,),
-    "n_servers": (5,),
+BASE = {"n_clients": 20, "n_tasks": 8, "max_heads": 4, "head_length": 50, "n_shared": 1000}
+CASES = {
+    "base": BASE,
+    "clients": BASE | {"n_clients": 80},
+    "heads": BASE | {"max_heads": 8},
+    "shared": BASE | {"n_shared": 100_000},
+    "paper": BASE | {"n_clients": 80, "max_heads": 8, "n_shared": 1_630_000},
 }
+SERVERS = 2, 3, 5
 FIELDS = (
-    "part", *BASE, "seconds", "server_seconds", "cpu_seconds", "megabytes", "difference", "margin",
+    "case", "n_servers", *BASE, "part", "seconds", "cpu_seconds", "megabytes", "difference",
+    "margin",
 )  # fmt: skip
 THRESHOLD = 0.6
-PAPER = BASE | {"n_clients": 80, "n_shared": 1_630_000}
-SPU_GROWTH = {"n_clients": (10, 40, 80), "n_shared": (10_000, 100_000), "max_heads": (2, 6, 8)}
-SPU_FIELDS = (*FIELDS[:7], "start_seconds", "seconds", "server_seconds", "cpu_seconds",
-              "weights_seconds", "peak_megabytes", "megabytes", "server_megabytes", "difference",
-              "margin")  # fmt: skip
 
 
 def problem(n_clients, n_tasks, max_heads, head_length, n_shared, seed=0):
@@ -71,106 +56,60 @@ def problem(n_clients, n_tasks, max_heads, head_length, n_shared, seed=0):
     return shared, heads, tasks, rng.integers(20, 400, n_clients), THRESHOLD
 
 
-def cases(quick):
-    base = BASE | {"n_clients": 4, "max_heads": 2, "n_shared": 10} if quick else BASE
-    yield "base", base
-    for name, values in GROWTH.items():
-        for value in (3,) if quick else values:
-            yield name, base | {name: value}
-
-
-def run_secure(arguments, n_servers, max_heads):
-    """-> shared, heads, seconds, what every server says of its run, megabytes of the clients."""
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        shared, heads, _ = secure_aggregate(
-            *arguments, n_servers=n_servers, max_heads=max_heads, timeout=3600.0, folder=folder
-        )
-        seconds = time.perf_counter() - start
-        ends, shares = (Path(folder).glob(f"*/round-0/{n}") for n in ("out/run.json", "*/*.shares"))
-        runs = [json.loads(path.read_text()) for path in ends]
-        sent = sum(path.stat().st_size for path in shares) / 1e6
-    return shared, heads, seconds, runs, sent
-
-
-def measure(part, settings):
-    arguments = problem(**{k: v for k, v in settings.items() if k != "n_servers"})
-    plain_shared, plain_heads, similarity = fedmtl_aggregate(*arguments)
-    shared, heads, seconds, runs, _ = run_secure(
-        arguments, settings["n_servers"], settings["max_heads"]
-    )
-    ours = np.concatenate([shared.ravel(), *(own.ravel() for own in heads)])
-    theirs = np.concatenate([plain_shared.ravel(), *(own.ravel() for own in plain_heads)])
-    return {
-        "part": part,
-        **settings,
-        "seconds": round(seconds, 2),
-        "server_seconds": round(max(run["seconds"] for run in runs), 2),
-        "cpu_seconds": round(sum(run["cpu_seconds"] for run in runs), 2),
-        "megabytes": round(sum(run["bytes_sent"] for run in runs) / 1e6, 1),
-        "difference": f"{np.abs(ours - theirs).max() / np.abs(theirs).max():.1e}",
-        "margin": f"{np.abs(similarity - THRESHOLD).min():.1e}",
+def run_secure(arguments, n_servers, max_heads, warm=True):
+    """-> shared, heads; part -> (seconds, CPU seconds, megabytes) of a round, and its start"""
+    start = time.perf_counter()
+    with SecureServers(n_servers=n_servers, timeout=3600.0) as servers:
+        few = tuple(x if np.isscalar(x) else x[:2] for x in arguments)
+        servers.aggregate(few[0][:, :1], *few[1:])
+        begun = time.perf_counter() - start
+        for _ in range(1 + warm):
+            start = time.perf_counter()
+            shared, heads, _ = servers.aggregate(*arguments, max_heads=max_heads)
+            seconds = time.perf_counter() - start
+    parts = {}
+    for own in servers.costs.values():
+        for part, values in own.items():
+            parts.setdefault(part, []).append(values)
+    costs = {
+        part: (max(v[0] for v in own), sum(v[1] for v in own), sum(v[2] for v in own) / 1e6)
+        for part, own in parts.items()
     }
+    _, cpu, sent = np.sum(list(costs.values()), axis=0)
+    return shared, heads, {"start": (begun, "", ""), **costs, "whole round": (seconds, cpu, sent)}
 
 
-def spu_cases(quick):
-    if quick:
-        yield "base", BASE | {"n_clients": 4, "max_heads": 2, "n_shared": 10}
-        return
-    yield "base", BASE
-    for name, values in SPU_GROWTH.items():
-        for value in values:
-            yield name, BASE | {name: value}
-    yield "paper", PAPER
+def measure(case, n_servers, shape):
+    """Yield a row for every part."""
+    arguments = problem(**shape)
+    plain_shared, plain_heads, similarity = fedmtl_aggregate(*arguments)
+    shared, heads, costs = run_secure(arguments, n_servers, shape["max_heads"], case != "paper")
+    pairs = [(shared, plain_shared), *zip(heads, plain_heads, strict=True)]
+    largest = max(np.abs(theirs).max(initial=0.0) for _, theirs in pairs)
+    difference = max(np.abs(ours - theirs).max(initial=0.0) for ours, theirs in pairs) / largest
+    for part, values in costs.items():
+        seconds, cpu, megabytes = (x if x == "" else float(f"{x:.3g}") for x in values)
+        row = {"case": case, "n_servers": n_servers, **shape, "part": part, "seconds": seconds}
+        row |= {"cpu_seconds": cpu, "megabytes": megabytes, "difference": "", "margin": ""}
+        if part == "whole round":
+            row["difference"] = f"{difference:.1e}"
+            row["margin"] = f"{np.abs(similarity - THRESHOLD).min():.1e}"
+        yield row
 
 
-def measure_spu(part, settings):
-    from skpmtl.fedmtl.secure_spu import SpuServers
-
-    arguments = problem(**{k: v for k, v in settings.items() if k != "n_servers"})
-    shared, heads, similarity = fedmtl_aggregate(*arguments)
-    rounds = 1 if part == "paper" else 2
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        with SpuServers(timeout=3600.0, folder=folder) as servers:
-            begun = time.perf_counter() - start
-            for _ in range(rounds):  # the first one compiles
-                start = time.perf_counter()
-                own, own_heads, _ = servers.aggregate(*arguments, max_heads=settings["max_heads"])
-                seconds = time.perf_counter() - start
-        ends = Path(folder).glob(f"*/round-{rounds - 1}/out/run.json")
-        runs = [json.loads(path.read_text()) for path in ends]
-        files = Path(folder).glob(f"*/round-{rounds - 1}/*/*.shares")
-        sent = sum(path.stat().st_size for path in files) / 1e6
-    largest = max(np.abs(shared).max(initial=0.0), max(np.abs(h).max() for h in heads))
-    pairs = [(own, shared), *zip(own_heads, heads, strict=True)]
-    difference = max(np.abs(a - b).max(initial=0.0) for a, b in pairs) / largest
-    return {
-        "part": part, **settings, "start_seconds": round(begun, 1), "seconds": round(seconds, 2),
-        "server_seconds": round(max(run["seconds"] for run in runs), 2),
-        "cpu_seconds": round(sum(run["cpu_seconds"] for run in runs), 2),
-        "peak_megabytes": round(max(run["peak_megabytes"] for run in runs)),
-        "weights_seconds": round(max(run["seconds_of_weights"] for run in runs), 2),
-        "megabytes": round(sent, 1),
-        "server_megabytes": round(sum(run["bytes_sent"] for run in runs) / 1e6, 1),
-        "difference": f"{difference:.1e}",
-        "margin": f"{np.abs(similarity - THRESHOLD).min():.1e}",
-    }  # fmt: skip
+def rows(quick, only):
+    small = BASE | {"n_clients": 4, "max_heads": 2, "n_shared": 10}
+    for case, shape in ({"base": small} if quick else CASES).items():
+        if only in (None, case):
+            for n_servers in SERVERS[:1] if quick else SERVERS:
+                yield from measure(case, n_servers, shape)
 
 
 def main(arguments=None):
     parser = script("fedmtl_secure", __doc__, "small numbers", None, "fedmtl_secure.csv")
-    parser.add_argument("--only", choices=["base", *GROWTH, "paper"], help="one part of the table")
-    parser.add_argument("--engine", choices=["mpc", "spu"], default="mpc")
+    parser.add_argument("--only", choices=list(CASES), help="one case of the table")
     options = parser.parse_args(arguments)
-    if options.engine == "spu":
-        output = options.output
-        if output.name == "fedmtl_secure.csv":
-            output = output.with_name("fedmtl_secure_spu.csv")
-        chosen = (case for case in spu_cases(options.quick) if options.only in (None, case[0]))
-        return write_rows((measure_spu(*case) for case in chosen), SPU_FIELDS, output)
-    chosen = (case for case in cases(options.quick) if options.only in (None, case[0]))
-    return write_rows((measure(*case) for case in chosen), FIELDS, options.output)
+    return write_rows(rows(options.quick, options.only), FIELDS, options.output)
 
 
 if __name__ == "__main__":

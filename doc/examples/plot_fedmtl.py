@@ -5,7 +5,7 @@ Federated clients with different tasks
 Hospitals record different diagnoses. In FedMTL every client trains a network with shared layers and
 one head for each of *its* tasks, and receives averages over the clients that resemble it.
 
-**FedMTL gives no differential privacy.** The server sees all layers, or with ``secure="mpc"`` three
+**FedMTL gives no differential privacy.** The server sees all layers, or with ``secure=True``
 servers see secret shares of them; neither bounds what models disclose about rows.
 """
 

@@ -41,7 +41,8 @@ _IN_THE_CLEAR = (
 _SECRET = (
     "no noise is added, so that what a client receives and predicts with can disclose the rows "
     "of others; multi-party computation hides the uploads, similarities and numbers of rows from "
-    "the servers as long as a majority of them is honest, and nothing more"
+    "the servers while one of them is honest and the dealer of random numbers colludes with none, "
+    "and nothing more"
 )
 
 
@@ -63,7 +64,10 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         "proximal_strength": [Interval(Real, 0, None, closed="left")],
         "attention_scale": [Interval(Real, 0, None, closed="neither")],
         "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
-        "secure": [StrOptions({"mpc", "spu"}), None],
+        "secure": ["boolean"],
+        "n_servers": [Interval(Integral, 2, None, closed="left")],
+        "max_heads": [Interval(Integral, 1, 10, closed="both"), None],
+        "max_size": [Interval(Real, 0, None, closed="neither"), None],
         "module": [callable, None],
         "class_weight": [StrOptions({"balanced"}), Mapping, None],
         "client_feature": [str, Integral, list, None],
@@ -95,7 +99,10 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         proximal_strength=0.1,
         attention_scale=1.0,
         validation_fraction=0.2,
-        secure=None,
+        secure=False,
+        n_servers=3,
+        max_heads=None,
+        max_size=None,
         module=None,
         client_feature=None,
         task_feature=None,
@@ -117,6 +124,9 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         self.attention_scale = attention_scale
         self.validation_fraction = validation_fraction
         self.secure = secure
+        self.n_servers = n_servers
+        self.max_heads = max_heads
+        self.max_size = max_size
         self.module = module
         self.client_feature = client_feature
         self.task_feature = task_feature
@@ -139,9 +149,9 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
                 raise InvalidParameterError(
                     f"threshold={self.threshold!r} must be a number, or (start, end), in [0, 1]."
                 )
-        if self.secure is not None and self.aggregation != "similarity":
+        if self.secure and self.aggregation != "similarity":
             raise InvalidParameterError(
-                f"secure={self.secure!r} computes the rule of the paper: "
+                "secure=True computes the rule of the paper: "
                 f'aggregation={self.aggregation!r} must be "similarity".'
             )
 
@@ -169,7 +179,9 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         )
         thresholds = np.linspace(start, end, self.n_rounds)
         extras = float(self.attention_scale), float(self.validation_fraction)
-        return Schedule(self.aggregation, thresholds, optimizer, self.secure, *extras)
+        names = ("n_servers", "max_heads", "max_size")
+        secure = {name: getattr(self, name) for name in names} if self.secure else None
+        return Schedule(self.aggregation, thresholds, optimizer, secure, *extras)
 
     def _rng(self):
         seed = self.random_state
@@ -292,9 +304,9 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         return PrivacyReport(
             "none",
             unit="record",
-            mechanism="none" if self.secure is None else "secret sharing, no noise",
+            mechanism="secret sharing, no noise" if self.secure else "none",
             public_inputs=public,
-            notes={"reason": _IN_THE_CLEAR if self.secure is None else _SECRET},
+            notes={"reason": _SECRET if self.secure else _IN_THE_CLEAR},
         )
 
     # ------------------------------------------------------------------ new clients
@@ -334,9 +346,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             )
         if models.uploads is None:
             raise ValueError(
-                f"After a fit with secure={self.secure!r} no server has the layers of the other "
-                "clients in the clear, which a new client would be averaged with: fit again with "
-                "it."
+                "After a fit with secure=True no server has the layers of the other clients in "
+                "the clear, which a new client would be averaged with: fit again with it."
             )
         if self.aggregation in WHOLE_MODELS:
             raise ValueError(

@@ -17,7 +17,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     weights follow from similarities between clients, computed from layers alone.
     Clients may have different sets of tasks, tasks different classes.
 
-    FedMTL gives no differential privacy; `privacy_` says so. With ``secure="mpc"`` the
+    FedMTL gives no differential privacy; `privacy_` says so. With ``secure=True`` the
     averages are computed on secret shares: see Notes.
 
     Parameters
@@ -61,11 +61,19 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         sigma of "fedamp", as a fraction of the mean squared distance of the models of a group.
     validation_fraction : float, default=0.2
         Fraction of a client's rows that "fedfomo" uses to evaluate models, and not to train.
-    secure : {None, "mpc", "spu"}, default=None
-        The rule "similarity" under multi-party computation with three servers on this machine.
-        They run for all rounds of the fit. "mpc": MPyC (extra ``skpmtl[mpc]``). "spu": by
-        SPU, for many parameters (extra ``skpmtl[spu]``, in an environment of Python 3.10 or 3.11
-        with numpy below 2).
+    secure : bool, default=False
+        Compute the rule "similarity" on secret shares, by servers and a dealer that run as
+        processes on this machine for all rounds of the fit: it shows the result and the cost
+        (extra ``skpmtl[secure]``).
+    n_servers : int, default=3
+        Servers of `secure`, 2 or more; all but one of them may be curious.
+    max_heads : int, default=None
+        Heads that each client uploads with `secure`, zeros included, so that the number of its
+        tasks stays secret: a public bound, at most 10. None: the largest number of tasks of a
+        client.
+    max_size : float, default=None
+        Public bound on the number of rows of a client with `secure`, rounded up to a power of two;
+        clients may have up to 2^16 times fewer rows. None: the largest number of rows of a client.
     module : callable, default=None
         ``module() -> torch.nn.Module``, the shared layers instead of `hidden_layer_sizes` and
         `activation`: from (batch, n_features) to (batch, width), in float32. Needs the extra
@@ -97,6 +105,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     history_ : dict of ndarray of shape (n_rounds,)
         "loss" (mean over labels, during the local epochs), "accuracy" (of the averaged models,
         on the training rows) and "threshold". Computed from rows, in the clear: for simulation.
+        With `secure` also "cpu_seconds" and "megabytes" (sent), of all processes together.
     n_iter_ : int
         Number of rounds.
     privacy_ : PrivacyReport
@@ -112,9 +121,10 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
     The classes of a task are those of all clients together; a client may lack some. A task of one
     class takes those of all tasks that have it, and learns that it has no others.
 
-    ``secure="mpc"`` protects against the servers, not against disclosure by the models: the
-    uploads, the similarities and the numbers of rows stay secret from the servers while a minority
-    of them is curious (one of three). It is not differential privacy.
+    ``secure=True`` protects against the servers, not against disclosure by the models: the
+    uploads, the similarities and the numbers of rows stay secret from up to P - 1 of P curious
+    servers, provided that the dealer of random numbers colludes with none of them. It is not
+    differential privacy.
 
     References
     ----------
@@ -149,7 +159,10 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         proximal_strength=0.1,
         attention_scale=1.0,
         validation_fraction=0.2,
-        secure=None,
+        secure=False,
+        n_servers=3,
+        max_heads=None,
+        max_size=None,
         module=None,
         client_feature=None,
         task_feature=None,
@@ -162,9 +175,9 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
             local_epochs=local_epochs, batch_size=batch_size, solver=solver,
             learning_rate=learning_rate, momentum=momentum, alpha=alpha, aggregation=aggregation,
             proximal_strength=proximal_strength, attention_scale=attention_scale,
-            validation_fraction=validation_fraction, secure=secure, module=module,
-            client_feature=client_feature, task_feature=task_feature, random_state=random_state,
-            verbose=verbose,
+            validation_fraction=validation_fraction, secure=secure, n_servers=n_servers,
+            max_heads=max_heads, max_size=max_size, module=module, client_feature=client_feature,
+            task_feature=task_feature, random_state=random_state, verbose=verbose,
         )  # fmt: skip
         self.class_weight = class_weight
 
@@ -298,7 +311,7 @@ class FedMTLRegressor(RegressorMixin, BaseFedMTL):
     ----------
     hidden_layer_sizes, activation, threshold, n_rounds, local_epochs, batch_size, solver, \
 learning_rate, momentum, alpha, aggregation, proximal_strength, attention_scale, \
-validation_fraction, secure, module, client_feature, \
+validation_fraction, secure, n_servers, max_heads, max_size, module, client_feature, \
 task_feature, random_state, verbose
         As in `FedMTLClassifier`.
 

@@ -24,17 +24,18 @@ class Padded:
     """Arguments of `fedmtl_aggregate`, checked, with heads side by side by length.
 
     Heads of different length use different columns: their cosine is 0 then. Every client uploads
-    `max_heads` heads; None: the largest number there is. `max_size` is a public bound of the sizes;
-    None: the power of two at or above the largest.
+    `max_heads` heads; None: the largest number there is. `max_size` is a public bound on the sizes,
+    rounded up to a power of two; None: the largest.
     """
 
     def __init__(self, shared, heads, task_ids, sizes, thresholds, max_heads, max_size=None):
         self.uploads = uploads = _Uploads(shared, heads, task_ids, sizes, thresholds)
         self.sizes, self.task_ids = np.asarray(sizes, dtype=np.float64), task_ids
         self.max_heads = int(uploads.counts.max() if max_heads is None else max_heads)
-        if max_size is None:
-            max_size = 2.0 ** math.ceil(math.log2(self.sizes.max()))
-        self.max_size = float(max_size)
+        largest = self.sizes.max() if max_size is None else max_size
+        if not 0 < largest < math.inf:
+            raise ValueError(f"max_size={max_size!r} must be a positive number.")
+        self.max_size = 2.0 ** math.ceil(math.log2(largest))
         lengths = np.unique(uploads.lengths)
         tasks = dict.fromkeys(task for own in task_ids for task in own)
         self.columns = {task: k for k, task in enumerate(tasks)}
@@ -48,7 +49,7 @@ class Padded:
 
     @property
     def shapes(self):
-        names = ("n_clients", "n_shared", "n_tasks", "head_length", "max_heads")
+        names = ("n_clients", "n_shared", "n_tasks", "head_length", "max_heads", "max_size")
         return {name: getattr(self, name) for name in names}
 
     def client(self, i):

@@ -4,61 +4,55 @@ Who learns what
 ---------------
 - **Secrecy from the servers, not differential privacy.** A client receives the exact aggregate of
   equations 2 and 3, and whatever that says about its neighbours' models and data.
-- Up to ``(n_servers - 1) // 2`` of the servers may be curious and pool all they saw: one of three,
-  two of five. They must follow the protocol; a server that deviates is not caught, except that
-  answers that do not fit together are refused. Two servers give no secrecy here (Shamir shares
-  need an honest majority), so they are refused. The paper's "P - 1 servers may collude" needs
-  another protocol, of the kind of CHEETAH.
-- Public: the shapes (`Job`: clients, shared parameters, head length, task count, `max_heads`,
+- Up to P - 1 of the P servers may be curious and pool all they saw. Random numbers come from a
+  dealer, who sees no upload. *The dealer must not collude with any server: with one of them it
+  knows everything.* Servers and dealer must follow the protocol; wrong numbers are not noticed.
+- Public: the shapes (`Job`: clients, shared parameters, head length, tasks, `max_heads`,
   `max_size`) and who takes part. Secret: parameters, which and how many tasks a client has, sizes,
-  thresholds, similarities. The time and the messages are those of the shapes.
-- Links between servers are mutual TLS under an own authority, whose certificates only servers get.
-  A share must reach its server over a link that is authenticated and encrypted as well: who sees
-  a majority of a client's shares, as the one who runs `secure_aggregate` does, sees its model.
+  thresholds, similarities. Time and messages follow from the shapes.
 
-Servers on several machines
----------------------------
-Everybody agrees on a `Job`. Every server has a folder with ``job.json`` (`Job.save`) and its
-certificate (`make_certificates`, or openssl) and runs ``python -m skpmtl.fedmtl.mpc_server
-FOLDER``, see there. Client i calls `split_upload`, delivers share r to server r as
-``in/<i>.shares``, fetches ``out/<i>.shares`` from every server and calls `collect_answer`. Started
-with ``--attached`` a server goes on from round to round, with a folder for each.
+`SecureServers` plays all clients and runs servers and dealer as processes on this machine: it shows
+cost and result. For secrecy they belong to different owners.
 
-Every share names its job, round, client, server and split; the servers compare them before they
-begin, and a client compares those of its answer.
+`skpmtl.fedmtl.mpc.protocol` has the protocols, the argument for their secrecy, and the sources.
 """
 
-import math
+import importlib.util
+import json
+import os
 import secrets
-from dataclasses import replace
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from multiprocessing.connection import Client
+from pathlib import Path
 
 import numpy as np
 
-from .certificates import make_certificates
-from .mpc_server.job import (
-    BYTES,
-    HEADER,
-    PRIME,
-    RESULT,
+from .mpc.job import (
+    LARGEST,
+    NOISE,
     SCORE,
     SIZE,
+    SIZE_RATIO,
     VALUE,
+    WEIGHT,
     Job,
-    from_bytes,
-    to_bytes,
-    with_header,
-    without_header,
-    write_secret,
+    pack,
+    unpack,
 )
+from .mpc.ring import LENGTH, Stream
+from .mpc.server import LOST
 from .padded import Padded, directions_of
-from .processes import LocalServers, free_ports
 
-__all__ = [
-    "Job", "MpcServers", "collect_answer", "make_certificates", "secure_aggregate", "split_upload",
-]  # fmt: skip
+__all__ = ["Job", "SecureServers", "collect_answer", "secure_aggregate", "split_upload"]
 
-_LARGEST = 2.0**20  # of a parameter
-_SIZE_RATIO = 2**16  # of max_size to a size: reciprocals keep 1e-5
+_PATIENCE = 2.0  # seconds until the cause of a lost connection is known
+_PLACE = Path(__file__).parent  # where a server is started: there it imports nothing of skpmtl
 
 
 def secure_aggregate(
@@ -72,35 +66,28 @@ def secure_aggregate(
     max_heads=None,
     max_size=None,
     timeout=600.0,
-    folder=None,
 ):
     """`fedmtl_aggregate` with aggregation="similarity", computed on shares by server processes.
-
-    This function plays all clients and starts the servers on this machine: it shows the cost and
-    the result of the protocol. For secrecy, servers belong to different owners (see the module).
 
     Parameters
     ----------
     shared, heads, task_ids, sizes, thresholds
-        As in `fedmtl_aggregate`; parameters below 2^20 in absolute value. The mapping of tasks to
+        As in `fedmtl_aggregate`; parameters below 2^18 in absolute value. The mapping of tasks to
         columns is public and common, here in the order of first appearance.
     n_servers : int, default=3
-        3 or more; ``(n_servers - 1) // 2`` of them may be curious.
+        P >= 2; up to P - 1 of them may be curious. A dealer is one process more.
     max_heads : int, default=None
-        Heads that every client uploads, zero heads included: a public cap of the number of tasks
+        Heads that every client uploads, zero heads included: a public bound on the number of tasks
         per client, at most 10. None: the largest number there is.
     max_size : float, default=None
-        Public bound of the sizes; a size may be up to 2^16 times smaller. None: the power of two
-        at or above the largest.
+        Public bound on the sizes, rounded up to a power of two; a size may be up to 2^16 times
+        smaller. None: the largest size.
     timeout : float, default=600.0
-        Seconds for the whole run.
-    folder : path, default=None
-        New or empty folder that keeps what every server got and sent, ``server<r>/``, for an audit.
-        None: a temporary folder, removed at the end.
+        Seconds for the whole round.
 
     Returns
     -------
-    shared : ndarray of shape (N, P)
+    shared : ndarray of shape (N, n_shared)
     heads : list of length N, in the form of the argument, new arrays
     similarity : None; no server and no client learns it
 
@@ -109,96 +96,206 @@ def secure_aggregate(
     ValueError
         As in `fedmtl_aggregate`, and for bounds that do not hold; before any process starts.
     ImportError
-        Without the extra ``skpmtl[mpc]``.
+        Without the extra ``skpmtl[secure]``.
     RuntimeError
         A server ended early or the time is over. All processes were ended, nothing is returned.
 
     Notes
     -----
-    Cosines have 22 fractional bits and results 28. Equal to the plain result to about 1e-6 of the
-    largest parameter, provided that no S_ij is within 1e-5 of Z_i (there the threshold may fall
-    either way) and that sizes are whole numbers up to 2^24. For a client whose neighbours are all
-    as small as the bound on sizes allows, the error may reach 1e-5.
+    Weights and parameters have 22 fractional bits. With N clients, the result differs from the
+    plain one by at most about N 2^-23 times the largest parameter, plus P 2^-23, provided that no
+    S_ij is within 1e-5 of Z_i (there the threshold may fall either way) and that sizes are whole
+    numbers up to 2^24.
 
-    With N clients, R = max_heads and D parameters per head, the work is N^2 (R 2^(R-1) + R^2) / 2
-    comparisons, N^2 R D + N^2 P multiplications.
+    With N clients, R = max_heads, D parameters per head and S shared ones, the work of a server is
+    that of N^2 (R 2^(R-1) + R^2) / 2 comparisons and 2 N^2 (S + R^2 D) multiplications.
     """
-    given = shared, heads, task_ids, sizes, thresholds
-    with MpcServers(n_servers=n_servers, timeout=timeout, folder=folder) as servers:
-        return servers.aggregate(*given, max_heads=max_heads, max_size=max_size)
+    with SecureServers(n_servers=n_servers, timeout=timeout) as servers:
+        return servers.aggregate(
+            shared, heads, task_ids, sizes, thresholds, max_heads=max_heads, max_size=max_size
+        )
 
 
-class MpcServers(LocalServers):
-    """Servers on this machine for rounds of the same shapes; a context manager.
+class SecureServers:
+    """Servers and dealer as processes of this machine, for rounds; a context manager.
 
-    The first round starts them. Parameters are those of `secure_aggregate`; `timeout` is that of
-    one round.
+    The first round starts them.
+
+    Parameters
+    ----------
+    n_servers, timeout
+        As in `secure_aggregate`; `timeout` is that of one round.
+
+    Attributes
+    ----------
+    costs : dict of dict, or None
+        Of the last round: "server 0", ..., "dealer", "clients" -> part of the round -> [seconds,
+        CPU seconds, bytes sent].
     """
 
-    arguments = "-m", "mpc_server", "--attached"
-    modules = "mpyc", "gmpy2", "cryptography"
-    remedy = "install the extra with  pip install skpmtl[mpc]"
+    def __init__(self, *, n_servers=3, timeout=600.0):
+        self.n_servers, self.timeout = n_servers, timeout
+        self.processes, self.costs, self._job = [], None, None
+        self._stack, self._late, self._closed = ExitStack(), False, False
 
-    def __init__(self, *, n_servers=3, timeout=600.0, folder=None):
-        super().__init__(n_servers, timeout, folder)
-        self.job = None
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def close(self):
+        """End all processes."""
+        self._closed = True
+        self._stack.close()
 
     def aggregate(
         self, shared, heads, task_ids, sizes, thresholds, *, max_heads=None, max_size=None
     ):
         """One round; arguments and result as of `secure_aggregate`."""
+        if self._closed:
+            raise RuntimeError("These servers have ended: make new SecureServers.")
         padded = Padded(shared, heads, task_ids, sizes, thresholds, max_heads, max_size)
-        started = self.job is not None
-        job = Job(
-            addresses=(
-                self.job.addresses
-                if started
-                else [f"127.0.0.1:{port}" for port in free_ports(len(self.folders))]
-            ),
-            **padded.shapes,
-            max_size=padded.max_size,
-            timeout=float(self.timeout),
-            name=self.job.name if started else f"local-{secrets.token_hex(4)}",
-            round=self.job.round + 1 if started else 0,
+        if self._job is None:
+            name, number = f"local-{secrets.token_hex(4)}", 0
+        else:
+            name, number = self._job.name, self._job.round + 1
+        job = Job(n_servers=self.n_servers, **padded.shapes, name=name, round=number)
+        for i in range(job.n_clients):
+            _check_upload(job, i, *padded.client(i))
+        if importlib.util.find_spec("cryptography") is None:
+            raise ImportError(
+                "Secure aggregation needs cryptography: install the extra with  "
+                "pip install skpmtl[secure]"
+            )
+        timer = threading.Timer(self.timeout, self._stop_late)
+        try:
+            timer.start()
+            if not self.processes:
+                self._start()
+            self._job = job
+            return self._round(job, padded)
+        except (EOFError, OSError):
+            raise RuntimeError(self._why_ended(job)) from None
+        finally:
+            timer.cancel()
+
+    def _round(self, job, padded):
+        clock, splits, sent = _Clock(), [], 0
+        for control in self.controls:
+            control.send_bytes(json.dumps(asdict(job)).encode())
+        for i in range(job.n_clients):
+            split, shares = split_upload(job, i, *padded.client(i))
+            splits.append(split)
+            sent += sum(map(len, shares))
+            for control, share in zip(self.controls, shares, strict=True):
+                control.send_bytes(share)
+        costs = {"uploads": [*clock.spent(), sent]}
+        faults = {json.loads(control.recv_bytes())["error"] for control in self.controls}
+        if faults != {None}:
+            raise RuntimeError("; ".join(sorted(map(str, faults))))
+        new_shared, new_heads = np.empty((job.n_clients, job.n_shared)), []
+        self.controls[0].poll(None)  # until the first answer
+        clock = _Clock()
+        for i, split in enumerate(splits):
+            answers = [control.recv_bytes() for control in self.controls[:-1]]
+            new_shared[i], own = collect_answer(job, i, split, answers)
+            new_heads.append(own)
+        costs["answers"] = [*clock.spent(), 0]
+        names = [*(f"server {rank}" for rank in range(self.n_servers)), "dealer"]
+        said = [json.loads(control.recv_bytes()) for control in self.controls]
+        self.costs = dict(zip(names, said, strict=True)) | {"clients": costs}
+        return new_shared, padded.restored(new_heads), None
+
+    # ------------------------------------------------------------------ processes
+    def _start(self):
+        self._folder = Path(
+            self._stack.enter_context(tempfile.TemporaryDirectory(prefix="skpmtl-secure-"))
         )
-        if started and replace(self.job, round=job.round) != job:
-            raise ValueError("All rounds of the same servers must have the same shapes.")
-        shares = []
-        for i in range(job.n_clients):
-            try:
-                shares.append(split_upload(job, i, *padded.client(i)))
-            except ValueError as error:
-                raise ValueError(f"Client {i}: {error}") from None
-        if not started:
-            self.make_folders()
-            for rank, folder in enumerate(self.folders):
-                job.save(folder, rank)
-            self.start()
-        self.job = job
-        places = [folder / f"round-{job.round}" for folder in self.folders]
-        for rank, place in enumerate(places):
-            for new in (place, place / "in"):
-                new.mkdir(mode=0o700)
-            for i, own in enumerate(shares):
-                write_secret(place / "in" / f"{i}.shares", own[rank])
-        self.query(job.round, f"{job}")
-        found = []
-        for i in range(job.n_clients):
-            answers = [(place / "out" / f"{i}.shares").read_bytes() for place in places]
-            found.append(collect_answer(job, i, answers))
-        shared = np.array([own for own, _ in found])
-        return shared, padded.restored([own for _, own in found]), None
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        key, pipe = secrets.token_hex(32), subprocess.PIPE
+        for rank in range(self.n_servers + 1):
+            log = self._stack.enter_context(open(self._folder / f"{rank}.txt", "wb"))
+            # The pipe ends with this process, however that ends, and the server with the pipe.
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mpc.server"], cwd=_PLACE, env=environment,
+                stdin=pipe, stdout=pipe, stderr=log, text=True,
+            )  # fmt: skip
+            self.processes.append(process)
+            self._stack.callback(_end, process)
+            settings = {"rank": rank, "n_servers": self.n_servers, "key": key}
+            process.stdin.write(json.dumps(settings) + "\n")
+            process.stdin.flush()
+        addresses, self.controls = [], []
+        for process in self.processes:
+            line = process.stdout.readline()
+            if not line:
+                raise EOFError
+            addresses.append(json.loads(line))
+        for address in addresses:
+            address = tuple(address) if isinstance(address, list) else address
+            control = Client(address, authkey=bytes.fromhex(key))
+            self._stack.callback(control.close)
+            self.controls.append(control)
+            control.send_bytes(json.dumps(addresses).encode())
+
+    def _stop_late(self):
+        self._late = True
+        for process in self.processes:
+            process.kill()
+
+    def _why_ended(self, job):
+        """The message of the error, after all processes were ended."""
+        if self._late:
+            self.close()
+            return (
+                f"{job}: the servers did not finish within timeout={self.timeout:g} seconds; they "
+                "were stopped and nothing was aggregated. Give more time, or lower max_heads or "
+                "the number of clients."
+            )
+        end, failed = time.monotonic() + _PATIENCE, {}
+        while time.monotonic() < end and set(failed.values()) <= {LOST}:  # as the others end
+            failed = {r: p.returncode for r, p in enumerate(self.processes) if p.poll() is not None}
+            time.sleep(0.02)
+        who, reason = "a server", "no message"
+        if failed:
+            rank = min(failed, key=lambda r: failed[r] == LOST)
+            who = "the dealer" if rank == self.n_servers else f"server {rank}"
+            lines = (self._folder / f"{rank}.txt").read_text(errors="replace").split("\n")
+            said = next((line.strip() for line in reversed(lines) if line.strip()), reason)
+            reason = f"status {failed[rank]}, {said}"
+        self.close()
+        return (
+            f"{job}: {who} ended ({reason}); the others were stopped and nothing was aggregated. "
+            "Start the aggregation again."
+        )
+
+
+class _Clock:
+    def __init__(self):
+        self.start = time.perf_counter(), time.process_time()
+
+    def spent(self):
+        return time.perf_counter() - self.start[0], time.process_time() - self.start[1]
+
+
+def _end(process):
+    process.kill()
+    process.wait()
+    with suppress(BrokenPipeError):  # of what it did not read
+        process.stdin.close()
+    process.stdout.close()
 
 
 def split_upload(job, client, shared, heads, tasks, size, threshold):
-    """One client's upload as shares, one for every server.
+    """One client's upload as shares, one for every server and one for the dealer.
 
     Parameters
     ----------
     job : Job
     client : int
         Number of the client, 0 to ``job.n_clients - 1``.
-    shared : array-like of shape (P,)
+    shared : array-like of shape (n_shared,)
     heads : array-like of shape (K_i, D)
     tasks : sequence of K_i ints
         Column of every head's task in the common mapping, 0 to ``job.n_tasks - 1``.
@@ -207,127 +304,134 @@ def split_upload(job, client, shared, heads, tasks, size, threshold):
 
     Returns
     -------
-    shares : list of bytes
-        Share r is for server r only. Equal length for all clients. After a public header any
-        ``job.threshold`` of them together are uniform random bytes. Shares of two calls do not
-        go together, and the servers refuse them: keep the shares for a delivery that is repeated.
+    split : str
+        Number of the split, for `collect_answer`.
+    shares : list of bytearray
+        Share r is for server r only, the last for the dealer. Equal length for all clients. After
+        a public header, those of any P - 1 servers together are uniform random bytes, and so is
+        that of the dealer. Shares of two calls do not go together, and the servers refuse them.
 
-    Raises ValueError for what does not fit the job; the upload is not split then.
+    Raises
+    ------
+    ValueError
+        For what does not fit the job; the upload is not split then.
+
+    Notes
+    -----
+    Number x is e + b_0 + ... + b_(P-1) modulo 2^64, b_r a stream from a key that the client draws
+    (I. Damgard et al., Multiparty computation from somewhat homomorphic encryption, CRYPTO 2012,
+    has masked inputs). Server r gets key r and e, the dealer all keys.
     """
-    if client not in range(job.n_clients):
-        raise ValueError(f"client={client!r} must be from 0 to {job.n_clients - 1}.")
-    shared, heads = np.asarray(shared, np.float64), np.asarray(heads, np.float64)
-    tasks = np.asarray(tasks)
-    if shared.shape != (job.n_shared,) or heads.shape != (len(tasks), job.head_length):
-        raise ValueError(
-            f"shared has the shape {shared.shape} and heads {heads.shape}; the job asks for "
-            f"({job.n_shared},) and ({len(tasks)}, {job.head_length}), one head per task."
-        )
-    if not 1 <= len(tasks) <= job.max_heads:
-        raise ValueError(f"{len(tasks)} heads, but max_heads={job.max_heads}, and at least one.")
-    if len(set(tasks.tolist())) < len(tasks) or not set(tasks.tolist()) <= set(range(job.n_tasks)):
-        raise ValueError(f"tasks={tasks.tolist()} must be different columns below {job.n_tasks}.")
-    for values in (shared, heads):
-        if not (np.abs(values) < _LARGEST).all():
-            raise ValueError(
-                f"A parameter is not below {_LARGEST:g} in absolute value, where the fixed-point "
-                "numbers of the protocol end. Scale the features."
-            )
-    if not job.max_size / _SIZE_RATIO <= size <= job.max_size:
-        raise ValueError(
-            f"The size is not between max_size / {_SIZE_RATIO} and max_size="
-            f"{job.max_size:g}; choose another max_size, the same for all clients, or cap sizes."
-        )
-    if not 0 <= threshold <= 1:
-        raise ValueError("The threshold is not in [0, 1].")
+    shared, heads, tasks = _check_upload(job, client, shared, heads, tasks, size, threshold)
     rows = np.zeros((job.max_heads, job.head_length))
     rows[: len(heads)] = heads
     labels = np.zeros((job.max_heads, job.n_tasks))
     labels[np.arange(len(tasks)), tasks] = 1.0
-    parts = (
-        (shared, VALUE),
-        (rows, VALUE),
-        (directions_of(rows), SCORE),
-        (labels, 0),
-        (size / job.max_size, SIZE),
-        (threshold, SCORE),
-    )
-    upload = [np.rint(np.ravel(values) * 2.0**bits) for values, bits in parts]
-    secret = np.concatenate(upload).astype(np.int64).astype(object)
-    # Shamir: server r gets f(r + 1) of a random polynomial with f(0) the secret.
-    coefficients = [
-        np.array([secrets.randbelow(PRIME) for _ in secret], dtype=object)
-        for _ in range(job.threshold)
+    values = {
+        "directions": (directions_of(rows), SCORE),
+        "heads": (rows, VALUE),
+        "labels": (labels, 0),
+        "size": (size / job.max_size, SIZE),
+        "least": (threshold * len(tasks), SCORE),  # of H_ij for a neighbour j
+        "shared": (shared, VALUE),
+    }
+    e, place = np.empty(job.n_upload, np.int64), 0
+    for name in job.parts:
+        part, bits = values[name]
+        part = np.ravel(part)
+        e[place : place + part.size] = np.rint(part * 2.0**bits)
+        place += part.size
+    e = e.view(np.uint64)
+    keys = [secrets.token_bytes(LENGTH) for _ in range(job.n_servers)]
+    for key in keys:
+        e -= Stream(key).draw(e.shape)
+    e, split = e.astype("<u8", copy=False), secrets.token_hex(16)
+    bodies = [(np.frombuffer(key, np.uint8), e) for key in keys]
+    bodies.append((np.frombuffer(b"".join(keys), np.uint8),))
+    return split, [
+        pack(job.header("upload", int(client), rank, split), *body)
+        for rank, body in enumerate(bodies)
     ]
-    shares, split = [], secrets.token_hex(16)
-    for x in range(1, job.n_servers + 1):
-        value = sum(c * x**k for k, c in enumerate(coefficients, start=1)) + secret
-        shares.append(with_header(job, "upload", int(client), x - 1, split, to_bytes(value)))
-    return shares
 
 
-def collect_answer(job, client, answers):
+def _check_upload(job, client, shared, heads, tasks, size, threshold):
+    if client not in range(job.n_clients):
+        raise ValueError(f"client={client!r} must be from 0 to {job.n_clients - 1}.")
+    shared, heads = np.asarray(shared, np.float64), np.asarray(heads, np.float64)
+    tasks, what = np.asarray(tasks), f"Client {client}: "
+    if shared.shape != (job.n_shared,) or heads.shape != (len(tasks), job.head_length):
+        raise ValueError(
+            f"{what}shared has the shape {shared.shape} and heads {heads.shape}; the job asks for "
+            f"({job.n_shared},) and ({len(tasks)}, {job.head_length}), one head per task."
+        )
+    if not 1 <= len(tasks) <= job.max_heads:
+        raise ValueError(
+            f"{what}the number of heads must be from 1 to max_heads={job.max_heads}: raise "
+            "max_heads, or upload fewer heads."
+        )
+    if len(set(tasks.tolist())) < len(tasks) or not set(tasks.tolist()) <= set(range(job.n_tasks)):
+        raise ValueError(f"{what}tasks must be different columns from 0 to {job.n_tasks - 1}.")
+    for values in (shared, heads):
+        if not (np.abs(values) < LARGEST).all():
+            raise ValueError(
+                f"{what}a parameter is not below {LARGEST:g} in absolute value, where the "
+                "fixed-point numbers of the protocol end. Scale the features."
+            )
+    if not job.max_size / SIZE_RATIO <= size <= job.max_size:
+        raise ValueError(
+            f"{what}the size is not between max_size / {SIZE_RATIO} and max_size="
+            f"{job.max_size:g}; choose another max_size, the same for all clients, or cap sizes."
+        )
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"{what}the threshold is not in [0, 1].")
+    return shared, heads, tasks
+
+
+def collect_answer(job, client, split, answers):
     """One client's new model, from the servers' shares of its answer.
 
     Parameters
     ----------
     job : Job
     client : int
+    split : str
+        Of `split_upload`.
     answers : list of bytes, from every server, in order of their numbers
 
     Returns
     -------
-    shared : ndarray of shape (P,)
+    shared : ndarray of shape (n_shared,)
     heads : ndarray of shape (max_heads, D)
-        In the order of the upload; rows that were added to hide the number of tasks are zeros.
+        In the order of the upload; rows that were added to hide the number of tasks are zeros, up
+        to the error of the result.
 
     Raises
     ------
     RuntimeError
-        An answer is missing, damaged, of another job, round, client, server or run, or does not
-        fit the others; or a parameter is larger than any that may be uploaded.
+        An answer is missing, cut, of another job, round, client, server or split, or a parameter is
+        larger than any that may be uploaded.
     """
-    n_heads = job.max_heads * job.head_length
-    lengths = [len(answer) for answer in answers]
-    if lengths != [HEADER + (job.n_shared + n_heads) * BYTES] * job.n_servers:
+    if len(answers) != job.n_servers:
+        raise RuntimeError(f"{job}: {len(answers)} answers instead of {job.n_servers}. Fetch all.")
+    total = np.zeros(job.n_answer, np.uint64)
+    for rank, raw in enumerate(answers):
+        try:
+            own, body = unpack(job, "answer", client, rank, total.nbytes, raw)
+        except ValueError as error:
+            raise RuntimeError(str(error)) from None
+        if own != split:
+            raise RuntimeError(
+                f"{job}: the answer of server {rank} to client {client} is not to this split. "
+                "Run the aggregation again."
+            )
+        total += np.frombuffer(body, "<u8")
+    total -= np.uint64(job.n_servers * 2 ** (NOISE - 1))  # the mean of what hides the last bits
+    values = total.view(np.int64) * 2.0 ** -(WEIGHT + VALUE)
+    if not (np.abs(values) <= LARGEST).all():  # a mean of parameters below it
         raise RuntimeError(
-            f"{job}: the answers to client {client} have {lengths} bytes instead "
-            f"of {job.n_servers} times {HEADER + (job.n_shared + n_heads) * BYTES}. Ask all "
-            "servers again."
-        )
-    try:
-        opened = [
-            without_header(job, "answer", client, rank, answer)
-            for rank, answer in enumerate(answers)
-        ]
-    except ValueError as error:
-        raise RuntimeError(str(error)) from None
-    answers = [from_bytes(body) for _, body in opened]
-    known = range(1, job.threshold + 2)
-
-    def interpolated(x):
-        total = 0
-        for i in known:
-            up = math.prod(x - j for j in known if j != i)
-            down = math.prod(i - j for j in known if j != i)
-            total = total + answers[i - 1] * (up * pow(down, -1, PRIME) % PRIME)
-        return total % PRIME
-
-    fit = all(
-        (interpolated(x) == answers[x - 1]).all() for x in range(known.stop, job.n_servers + 1)
-    )
-    if not fit or len({run for run, _ in opened}) > 1:
-        raise RuntimeError(
-            f"{job}: the servers' answers to client {client} do not fit "
-            "together: one of them is damaged or not of this run. Run the aggregation again."
-        )
-    secret = interpolated(0)
-    secret = np.where(secret > PRIME // 2, secret - PRIME, secret)
-    values = (secret / 2**RESULT).astype(np.float64)
-    if not (np.abs(values) <= _LARGEST).all():  # a mean of parameters below it
-        raise RuntimeError(
-            f"{job}: the answer to client {client} has parameters above "
-            f"{_LARGEST:g}, which no mean of valid uploads has: some upload was not made by "
+            f"{job}: the answer to client {client} has parameters above {LARGEST:g}, which no mean "
+            "of valid uploads has: a message is damaged, or an upload was not made by "
             "split_upload. Do not use it."
         )
-    return values[: job.n_shared], values[job.n_shared :].reshape(job.max_heads, job.head_length)
+    n_heads = job.max_heads * job.head_length
+    return values[n_heads:], values[:n_heads].reshape(job.max_heads, job.head_length)

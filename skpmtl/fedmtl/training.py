@@ -24,7 +24,7 @@ class Schedule:
     aggregation: str  # one of the rules of `fedmtl_aggregate`, or of `skpmtl.fedmtl.baselines`
     thresholds: np.ndarray  # (n_rounds,), threshold of every round
     optimizer: Optimizer
-    secure: str | None = None
+    secure: dict | None = None  # n_servers, max_heads and max_size; None: in the clear
     attention_scale: float = 1.0  # of "fedamp"
     validation_fraction: float = 0.2  # of "fedfomo"
 
@@ -98,6 +98,8 @@ def run_rounds(
     centre = theta.copy() if optimizer.strength else None
     score = "accuracy" if heads.classification else "mse"
     history = {"threshold": schedule.thresholds, "loss": [], score: []}
+    if schedule.secure is not None:
+        history |= {"cpu_seconds": [], "megabytes": []}
     similarity = uploads = None
     alone = others is None and len(theta) == 1  # nobody's layers are averaged with these
     limit = np.finfo(np.float64).max if alone else LARGEST
@@ -147,13 +149,16 @@ def run_rounds(
             if not personal:
                 theta[:] = averaged
             history["loss"].append(loss)
+            if schedule.secure is not None:
+                for name, value in servers.cost().items():
+                    history[name].append(value)
             total, count = training_scores(network, theta, table, heads)
             history[score].append(total.sum() / count.sum())
             if journal is not None:
                 arrays = {"theta": theta, "uploads": uploads, "similarity": similarity}
                 arrays = {k: v for k, v in (arrays | {"centre": centre}).items() if v is not None}
                 values = {"round": number + 1, "first": first, "rng": rng.bit_generator.state}
-                lists = {name: history[name] for name in ("loss", score)}
+                lists = {name: own for name, own in history.items() if name != "threshold"}
                 journal.keep(arrays, values | {"history": lists})
             if progress is not None:
                 progress(number + 1, len(schedule.thresholds), loss, score, history[score][-1])
@@ -171,22 +176,27 @@ class _Servers:
     def __init__(self, schedule, stack):
         self.schedule, self.stack, self.running = schedule, stack, None
 
-    def _started(self):
-        if self.schedule.secure == "mpc":
-            from .secure import MpcServers as Servers
-        else:
-            from .secure_spu import SpuServers as Servers
-        return self.stack.enter_context(Servers())
-
     def aggregate(self, *arguments):
+        from .secure import SecureServers
+
+        bounds = dict(self.schedule.secure)
+        n_servers = bounds.pop("n_servers")
         if self.running is not None:
             try:
-                return self.running.aggregate(*arguments)
+                return self.running.aggregate(*arguments, **bounds)
             except RuntimeError as error:
                 logger.warning("The servers are started again: %s", error)
                 self.running.close()
-        self.running = self._started()
-        return self.running.aggregate(*arguments)
+        self.running = self.stack.enter_context(SecureServers(n_servers=n_servers))
+        return self.running.aggregate(*arguments, **bounds)
+
+    def cost(self):
+        """Of the last round: CPU seconds and megabytes sent, of clients, servers and dealer."""
+        parts = [part for own in self.running.costs.values() for part in own.values()]
+        return {
+            "cpu_seconds": sum(part[1] for part in parts),
+            "megabytes": sum(part[2] for part in parts) / 1e6,
+        }
 
 
 def server_round(network, uploads, heads, sizes, threshold, schedule, others=None, secure=None):

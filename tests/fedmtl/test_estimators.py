@@ -282,8 +282,8 @@ def test_heat_map_of_similarities():
     assert_allclose(ax.images[0].get_array(), est.similarity_[np.ix_([3, 0], [3, 0])])
     with pytest.raises(NotFittedError):
         ClientSimilarityDisplay.from_estimator(quick())
-    est.similarity_ = None  # as after secure="mpc"
-    with pytest.raises(ValueError, match="mpc"):
+    est.similarity_ = None  # as after secure=True
+    with pytest.raises(ValueError, match="secure=True"):
         ClientSimilarityDisplay.from_estimator(est)
     pyplot.close("all")
 
@@ -293,7 +293,7 @@ def test_optional_packages_are_not_imported(tmp_path):
         "import sys, numpy as np, skpmtl, skpmtl.fedmtl, skpmtl.inspection\n"
         "X = np.random.default_rng(0).normal(size=(20, 2))\n"
         "skpmtl.FedMTLRegressor(n_rounds=1).fit(X, X, client=[0, 1] * 10)\n"
-        "found = {'torch', 'mpyc', 'matplotlib'} & set(sys.modules)\n"
+        "found = {'torch', 'cryptography', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(f'imported {found}' if found else 0)"
     )
     apart(code, tmp_path)
@@ -303,7 +303,7 @@ def test_optional_packages_are_not_imported(tmp_path):
     ("settings", "package", "extra"),
     [
         ({"module": lambda: None}, "torch", r"\[torch\]"),
-        ({"secure": "mpc", "aggregation": "similarity"}, "mpyc", r"\[mpc\]"),
+        ({"secure": True, "aggregation": "similarity"}, "cryptography", r"\[secure\]"),
     ],
 )
 def test_missing_extras_are_named(settings, package, extra, monkeypatch):
@@ -318,7 +318,7 @@ def test_missing_extras_are_named(settings, package, extra, monkeypatch):
 
 
 def test_secure_aggregation_gives_the_same_models():
-    pytest.importorskip("mpyc", reason="needs the extra skpmtl[mpc]")
+    pytest.importorskip("cryptography", reason="needs the extra skpmtl[secure]")
     frame, Y, client = data("real")
     few = np.isin(client, ["anna", "ben", "dan"])
     given = {"client_feature": "client", "aggregation": "similarity", "threshold": 0.3,
@@ -326,12 +326,14 @@ def test_secure_aggregation_gives_the_same_models():
     plain = quick("real", **given).fit(frame[few], Y[few])
     off = ~np.eye(3, dtype=bool)
     assert abs(plain.similarity_[off] - 0.3).min() > 1e-5
-    secret = quick("real", secure="mpc", **given).fit(frame[few], Y[few])
-    assert_allclose(outputs(secret, frame[few]), outputs(plain, frame[few]), rtol=1e-3, atol=1e-3)
+    servers = {"n_servers": 2, "max_heads": 3, "max_size": 1000}
+    secret = quick("real", secure=True, **servers, **given).fit(frame[few], Y[few])
+    assert_allclose(outputs(secret, frame[few]), outputs(plain, frame[few]), rtol=1e-4, atol=1e-4)
+    assert all(secret.history_[name].shape == (1,) for name in ("cpu_seconds", "megabytes"))
     assert secret.similarity_ is None
     assert secret.privacy_.guarantee == "none"
     assert "servers" in secret.privacy_.text(None)
-    with pytest.raises(ValueError, match="mpc"):
+    with pytest.raises(ValueError, match="secure=True"):
         secret.personalize(frame[~few], Y[~few])
 
 
@@ -470,8 +472,11 @@ def test_infinite_targets_are_refused():
         ({"aggregation": "median"}, "'aggregation'.*'median'"),
         ({"proximal_strength": -1.0}, "'proximal_strength'"),
         ({"secure": "yes"}, "'secure'.*'yes'"),
-        ({"secure": "mpc"}, "secure='mpc'.*per-task"),
-        ({"secure": "mpc", "aggregation": "local"}, "secure='mpc'.*local"),
+        ({"secure": True}, "secure=True.*per-task"),
+        ({"secure": True, "aggregation": "local"}, "secure=True.*local"),
+        ({"n_servers": 1}, "'n_servers'.*1"),
+        ({"max_heads": 11}, "'max_heads'.*11"),
+        ({"max_size": 0.0}, "'max_size'.*0"),
         ({"random_state": "seed"}, "'random_state'"),
         ({"client_feature": "shop"}, "client_feature='shop' is not a column"),
         ({"client_feature": 9}, "client_feature=9 is outside"),

@@ -66,20 +66,19 @@ def test_a_journal_is_of_one_fit(tmp_path):
 
 
 def test_servers_that_ended_are_started_again(monkeypatch):
-    for module in ("mpyc", "gmpy2", "cryptography"):
-        pytest.importorskip(module)
+    pytest.importorskip("cryptography", reason="needs the extra skpmtl[secure]")
     given = {"aggregation": "similarity", "threshold": 0.4, "n_rounds": 2}
     plain = network(**given).fit(X, Y, client=CLIENT)
-    aggregate, killed = secure.MpcServers.aggregate, []
+    aggregate, killed = secure.SecureServers.aggregate, []
 
     def struck(servers, *arguments, **settings):
-        if servers.job is not None and not killed:  # in the second round
-            killed.append(servers.servers[1].pid)
+        if servers.processes and not killed:  # in the second round
+            killed.append(servers.processes[1].pid)
             os.kill(killed[0], signal.SIGTERM)
-            servers.servers[1].wait()
+            servers.processes[1].wait()
         return aggregate(servers, *arguments, **settings)
 
-    monkeypatch.setattr(secure.MpcServers, "aggregate", struck)
-    est = network(secure="mpc", **given).fit(X, Y, client=CLIENT)
+    monkeypatch.setattr(secure.SecureServers, "aggregate", struck)
+    est = network(secure=True, n_servers=2, **given).fit(X, Y, client=CLIENT)
     assert killed
     np.testing.assert_allclose(est._models_.theta, plain._models_.theta, rtol=0, atol=1e-3)

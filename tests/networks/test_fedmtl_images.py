@@ -59,13 +59,13 @@ def test_a_module_that_is_given_again_and_again_starts_every_fit_where_it_was():
 
 @pytest.mark.parametrize("shared", [tiny, pytest.param(lenet, marks=pytest.mark.slow)])
 def test_secret_shares_give_the_same_convolutions(shared):
-    pytest.importorskip("mpyc", reason="needs the extra skpmtl[mpc]")
+    pytest.importorskip("cryptography", reason="needs the extra skpmtl[secure]")
     X, Y, client = clients(3, 30)
     given = {"module": shared, "n_rounds": 1, "aggregation": "similarity", "random_state": 0}
     plain = FedMTLClassifier(threshold=0.3, **given).fit(X, Y, client=client)
     off = ~np.eye(3, dtype=bool)
     assert abs(plain.similarity_[off] - 0.3).min() > 1e-5
-    secret = FedMTLClassifier(threshold=0.3, secure="mpc", **given).fit(X, Y, client=client)
+    secret = FedMTLClassifier(threshold=0.3, secure=True, **given).fit(X, Y, client=client)
     for ours, theirs in zip(
         secret.predict_proba(X, client=client), plain.predict_proba(X, client=client), strict=True
     ):
