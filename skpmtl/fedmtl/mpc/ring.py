@@ -10,7 +10,7 @@ LENGTH = 32  # bytes of a key
 # Limbs of 22, 22 and 20 bits: sums of 2 * _INNER products of two limbs stay below 2^53 and are
 # exact in float64.
 _LIMB, _INNER = 22, 256
-_COLUMNS = 4096  # of a block of a product, which stays in the cache
+_COLUMNS = 768  # of a block of a product, which stays in the cache
 _ZEROS = memoryview(bytes(1 << 18))
 
 
