@@ -556,7 +556,7 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
         Parameters
         ----------
         estimator : FedMTLClassifier or FedMTLRegressor
-            Fitted, in the clear: with ``secure=True`` nobody knows the similarities.
+            Fitted, in the clear: with ``secure=True`` the similarities stay secret.
         ax, **kwargs
             As in :meth:`plot`.
 
@@ -570,7 +570,9 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
                 f"{type(estimator).__name__} has no similarity_ of clients: pass a fitted FedMTL."
             )
         if estimator.similarity_ is None:
-            raise ValueError("After a fit with secure=True nobody knows the similarities.")
+            raise ValueError(
+                "After a fit with secure=True the similarities are secret: fit with secure=False."
+            )
         display = cls(similarity=estimator.similarity_, clients=estimator.clients_)
         return display.plot(ax=ax, **kwargs)
 

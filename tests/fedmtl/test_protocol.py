@@ -127,7 +127,7 @@ def views_of_entries(value, n_servers, n=4000):
     ]
 
 
-def told_apart(first, second):
+def distinguished(first, second):
     """Share of held-out views that a linear rule assigns to the right input; the p-value of it."""
     half = len(first) // 2
     rule = first[:half].mean(axis=0) - second[:half].mean(axis=0)
@@ -137,7 +137,7 @@ def told_apart(first, second):
 
 
 @pytest.mark.parametrize("n_servers", [2, 3])
-def test_views_of_all_but_one_server_tell_inputs_not_apart(n_servers):
+def test_views_of_all_but_one_server_do_not_tell_the_input(n_servers):
     views = [views_of_entries(value, n_servers) for value in (5, -(2**40))]
     for honest in range(n_servers):
         first, second = (
@@ -148,14 +148,14 @@ def test_views_of_all_but_one_server_tell_inputs_not_apart(n_servers):
         for a, b in ((first, second), sums):
             z = (a.mean(axis=0) - b.mean(axis=0)) / np.sqrt(0.5 / len(a))
             assert np.abs(z).max() < stats.norm.isf(1e-9 / len(z))
-        assert told_apart(first, second) > 1e-9
-    # The rule can tell: all servers together add their shares up.
+        assert distinguished(first, second) > 1e-9
+    # The rule can distinguish: all servers together add their shares up.
     joined = []
     for one in views:
         words = [np.packbits(own[:, :64], axis=1).view(np.uint64)[:, 0] for own in one]
         total = np.sum(words, axis=0, dtype=np.uint64)
         joined.append(np.unpackbits(total[:, None].view(np.uint8), axis=1))
-    assert told_apart(*joined) < 1e-9
+    assert distinguished(*joined) < 1e-9
 
 
 JOB = Job(3, 3, 4, 3, 2, 2, 64.0, name="views", round=0)

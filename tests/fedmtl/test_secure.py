@@ -372,7 +372,7 @@ def test_a_killed_process_ends_all_and_is_named(killed, name):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="stops a process by a POSIX signal")
-def test_a_server_that_stands_still_ends_the_round():
+def test_a_server_that_hangs_ends_the_round():
     with SecureServers(n_servers=2, timeout=TIMEOUT) as servers:
         arguments = clients(0, counts=(2, 1))
         servers.aggregate(*arguments)
