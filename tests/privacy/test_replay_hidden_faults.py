@@ -8,16 +8,11 @@ import zlib
 import numpy as np
 import pytest
 
-from skpmtl import (
-    MPMTLGroupSparse,
-    MPMTLLowRank,
-    PrivateMeanRegMTL,
-    PrivateMTL,
-    PublishedMeanRegMTL,
-)
+from skpmtl import MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.exchange.protocol import PublicDraw
 from skpmtl.privacy import DiagonalLaplace, VectorGaussian, audit, mechanisms
 from skpmtl.privacy.rng import SystemSource, noise_source
+from skpmtl.reproduction import PublishedMeanRegMTL
 from skpmtl.rounds import plan as rounds_plan
 from tests.helpers.cases import CHANGED, N_ROWS, TASKS, long_data, replaced
 
