@@ -1,9 +1,7 @@
 """Every example in README, guides and docstrings runs, and the text renders without Sphinx."""
 
-import csv
 import doctest
 import importlib
-import math
 import operator
 import pkgutil
 import re
@@ -102,41 +100,6 @@ def test_readme_names_commands_and_files_that_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for name in re.findall(r"``(doc/[\w/]+(?:\.rst)?|benchmarks/[\w/]*(?:\.csv)?)``", text):
         assert (ROOT / name).exists(), name
-
-
-def test_benchmarks_at_a_glance_are_those_of_the_csv():
-    text = (ROOT / "README.rst").read_text().split("Benchmarks at a glance")[1]
-    with open(ROOT / "benchmarks" / "results" / "mean_regularized.csv") as file:
-        scores = {
-            (row["data"], float(row["epsilon"]), row["method"], row["personalization"]): row["mean"]
-            for row in csv.DictReader(file)
-        }
-    methods = {  # label -> method, personalisation, whether it has a budget
-        "each task alone": ("local only", "mean-reg", False),
-        "``PrivateFedAvg``, one model": ("fedavg", "none", True),
-        "``PPSGD``": ("ppsgd", "none", True),
-        "published algorithm, as printed": ("algorithm-1", "none", True),
-        "published algorithm, as in the authors' code": ("stateful", "none", True),
-        "``PrivateMeanRegMTL``": ("prox", "mean-reg", True),
-        "``PrivateMeanRegMTL``, nothing set": ("nothing set", "mean-reg", True),
-        "``PrivateMeanRegMTL``, not private": ("prox", "mean-reg", False),
-    }
-    number = r"     - (\d\.\d+)\n"
-    table = re.findall(rf"   \* - (.+)\n{number * 4}", text)
-    assert [row[0] for row in table] == list(methods)
-    for label, *shown in table:
-        method, personalization, private = methods[label]
-        expected = [
-            scores[data, epsilon if private else math.inf, method, personalization]
-            for data in ("School 80/20", "Synthetic(.5,.5)")
-            for epsilon in (0.4, 2.0)
-        ]
-        assert shown == [f"{float(value):.3f}" for value in expected], label
-    with open(ROOT / "benchmarks" / "results" / "fedmtl_secure.csv") as file:
-        rows = {(row["case"], row["n_servers"], row["part"]): row for row in csv.DictReader(file)}
-    base = rows["base", "3", "whole round"]
-    assert base["n_clients"] == "20"
-    assert f"takes {float(base['cpu_seconds']):.2f} CPU seconds" in text
 
 
 def test_every_public_name_has_a_page():
