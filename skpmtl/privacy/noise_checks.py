@@ -9,7 +9,7 @@ with probability `RISK`.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, log_ndtr, ndtr, ndtri_exp
+from scipy.special import bdtr, bdtrc, chdtr, chdtrc, gammaln, log_ndtr, ndtr, ndtri_exp
 from scipy.stats import binom, chi2, gamma, kstest, norm, poisson
 
 from .costs import is_gaussian, noise_scale
@@ -226,7 +226,7 @@ def _spreads(noises):
         squares = sum(float(np.square(noise.z).sum()) for noise in members)
         n = sum(noise.z.size for noise in members)
         who = kind if number is None else f"{kind} {number}"
-        p = 2.0 * min(chi2.cdf(squares, n), chi2.sf(squares, n))
+        p = 2.0 * min(chdtr(n, squares), chdtrc(n, squares))
         yield p, f"Noise: that of {who} has {np.sqrt(squares / n):.3f} times the stated std."
 
 
@@ -260,18 +260,23 @@ def _coarse(steps):
     """
     n, steps = len(steps), steps.astype(np.int64)
     count = int((steps == 0).sum())
-    p = binom.sf(count - 1, n, 2.0**-GRID_BITS)
+    p = _at_least(count, n, 2.0**-GRID_BITS)
     yield p, f"Noise: {count} numbers are the same in two fits of the same rows."
     text = "Noise: that of one sum differs by {}: the sum's own last digits are released."
     for kind, bits in (("bit", steps), ("bits from", steps ^ (steps >> 1))):
         for place in range(_BITS if n else 0):
             ones = int((bits >> place & 1).sum())
-            p = 2.0 * binom.cdf(min(ones, n - ones), n, 0.5)
+            p = 2.0 * bdtr(min(ones, n - ones), n, 0.5)
             yield p, text.format(f"steps of the grid whose {kind} {place} is no fair coin")
     for prime in _PRIMES if n else ():
         count = int((steps % prime == 0).sum())
-        p = binom.sf(count - 1, n, 1.0 / prime)
+        p = _at_least(count, n, 1.0 / prime)
         yield p, text.format(f"multiples of {prime} steps of the grid too often")
+
+
+def _at_least(count, n, p):
+    """Probability that `count` of n or more events of probability p happen."""
+    return bdtrc(count - 1, n, p) if count else 1.0
 
 
 def _pairs(z, lag):
@@ -303,7 +308,7 @@ def _lagged(stacks):
                 a, b = (np.concatenate(side) for side in zip(*pairs, strict=True))
                 size = float(np.linalg.norm(a))
                 if size > 0:
-                    yield 2.0 * norm.sf(abs(a @ b) / size)
+                    yield 2.0 * ndtr(-abs(a @ b) / size)
 
 
 def _stacked(arrays, keys, axis):
@@ -320,7 +325,7 @@ def _correlations(noises):
     text = "Noise: that {} is correlated."
     sums = [np.square(noise.z.sum(axis=1)) / noise.z.shape[1] for noise in noises]
     total, count = float(np.concatenate(sums).sum()), sum(map(len, sums))
-    yield 2.0 * min(chi2.cdf(total, count), chi2.sf(total, count)), text.format(_WITHIN)
+    yield 2.0 * min(chdtr(count, total), chdtrc(count, total)), text.format(_WITHIN)
     z = [noise.z for noise in noises]
     kinds = [
         (_WITHIN, z),

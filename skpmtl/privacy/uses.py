@@ -9,7 +9,7 @@ from scipy import sparse
 
 from .observation import observing
 
-_MOST_TASKS, _MOST_ROWS = 4, 12  # of what is predicted
+_MOST_TASKS, _MOST_ROWS = 2, 12  # of what is predicted
 # Attributes that stay with their task, are compared elsewhere, or are how far a generator is.
 OWN = {"models_", "_idle_", "_skl_callbacks", "random_state"}
 _NOT_USES = ("fit", "partial_fit", "set_", "get_", "personalize", "from_", "_")

@@ -266,3 +266,85 @@ def test_noise_of_tasks_and_what_shows_half_of_it():
     silent = [Release(no_noise, np.zeros(2), np.zeros((1, 2))),
               Release({"mechanism": "draw"}, np.zeros(2), np.empty(0))]  # fmt: skip
     assert noise_checks.noise_of(SimpleNamespace(releases=silent), 0) == []
+
+
+# ---------------------------------------------------------------- last digits
+def releases_of(mechanism, n, seed=0, value=0.25, change=lambda reply: reply):
+    source = SeededSource(np.random.default_rng(seed))
+    value = np.full(mechanism.shape, value)
+    for _ in range(n):
+        reply = change(mechanism.release(value, source))
+        yield SimpleNamespace(releases=[Release(mechanism.describe(), reply, value[None])])
+
+
+MECHANISMS = [
+    VectorGaussian(40, 1.0, 0.5), VectorGaussian(40, 0.3, 0.5), SymmetricGaussian(8, 2.0, 0.5),
+    DiagonalLaplace(40, 0.1, 0.5), VectorGamma(40, 1.0, 0.5), SymmetrizedWishart(8, 2.0, 0.5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
+def test_differences_of_equal_sums_are_whole_and_fair(mechanism):
+    steps = noise_checks.differences(releases_of(mechanism, 60))
+    numbers = 36 if len(mechanism.shape) == 2 else 40
+    assert len(steps) == 59 * numbers and (steps == np.rint(steps)).all()
+    assert min(p for p, _ in noise_checks._coarse(steps)) > 1e-6
+    size = 2.0**24 * np.sqrt(2.0)  # of 1 to 2 of such steps: entries have other spreads
+    assert 0.2 * size < steps.std() < 40 * size
+
+
+def test_only_equal_sums_are_compared():
+    tapes = [
+        *releases_of(VectorGaussian(4, 1.0, 1.0), 1), *releases_of(VectorGaussian(4, 1.0, 1.0), 2,
+        value=0.5),
+    ]  # fmt: skip
+    assert len(noise_checks.differences(tapes)) == 4
+    assert len(noise_checks.differences([])) == 0
+    assert [p for p, _ in noise_checks._coarse(np.empty(0))] == [1.0]
+
+
+def test_numbers_that_floats_do_not_resolve_have_no_last_digits():
+    """Beyond 2^52 steps, and off the grid."""
+    mechanism = VectorGaussian(4, 1.0, 1.0)
+    assert len(noise_checks.differences(releases_of(mechanism, 3, value=2.0**30))) == 0
+    off = releases_of(mechanism, 3, change=lambda reply: reply + mechanism.step / 3)
+    assert len(noise_checks.differences(off)) == 0
+
+
+def test_last_digits_are_fair_at_the_stated_level():
+    """Of 400 sets of uniform numbers, p-values below .05 are no more than that part."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(400):
+        steps = rng.integers(-(2**25), 2**25, size=60) + rng.integers(-(2**25), 2**25, size=60)
+        found.append([p for p, _ in noise_checks._coarse(steps.astype(float))])
+    below = (np.array(found) < 0.05).sum(axis=0)
+    assert below.max() <= binom.isf(1e-6, 400, 0.05)
+
+
+def test_the_same_numbers_in_two_fits():
+    steps = np.random.default_rng(0).integers(-(2**25), 2**25, size=40).astype(float)
+    steps[:3] = 0.0
+    p, text = next(noise_checks._coarse(steps))
+    assert p < 1e-15 and text == "Noise: 3 numbers are the same in two fits of the same rows."
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 7, 16, 50])
+def test_pairs_have_every_entry_once(lag):
+    a, b = noise_checks._pairs(np.arange(100.0), lag)
+    assert (b - a == lag).all() and len({*a, *b}) == 2 * len(a)
+    assert len(a) >= (100 - lag) // 3
+
+
+def test_noise_of_the_same_bytes_is_the_same_whatever_the_sum_is():
+    mechanism, rng = VectorGaussian(30, 1.0, 0.5), np.random.default_rng(0)
+    values = [rng.normal(size=30) for _ in range(2)]
+
+    def drawn(value, factor=1.0):
+        source = SeededSource(np.random.default_rng(3))
+        normal = source.normal
+        source.normal = lambda size: factor * normal(size)
+        return Release(mechanism.describe(), mechanism.release(value, source), value[None])
+
+    first = drawn(values[0])
+    assert not noise_checks.unlike(first, drawn(values[1]))
+    assert noise_checks.unlike(first, drawn(values[1], 1.0 + 1e-4))

@@ -4,6 +4,7 @@ import builtins
 import io
 import logging
 import os
+import random
 import sys
 import warnings
 import weakref
@@ -11,7 +12,7 @@ import weakref
 import numpy as np
 
 from skpmtl.privacy import rng
-from skpmtl.privacy.observation import lasting, observing
+from skpmtl.privacy.observation import global_chance, lasting, observing
 
 
 def test_text_logs_warnings_and_files_are_recorded(tmp_path):
@@ -138,6 +139,14 @@ def test_what_nobody_holds_any_more_has_not_stayed():
     assert lasting(Keeps()) != before
     del rows
     assert lasting(Keeps()) == before
+
+
+def test_draws_from_the_random_states_of_the_process_are_seen():
+    before = global_chance()
+    assert global_chance() == before
+    random.random()
+    np.random.default_rng().normal()  # has a state of its own
+    assert [name for name, state in global_chance().items() if state != before[name]] == ["random"]
 
 
 KEPT = {}

@@ -8,13 +8,22 @@ import zlib
 import numpy as np
 import pytest
 
-from skpmtl import MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import (
+    DPMetaInit,
+    MPMTLGroupSparse,
+    MPMTLLowRank,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateMTL,
+)
 from skpmtl.exchange.protocol import PublicDraw
 from skpmtl.privacy import DiagonalLaplace, VectorGaussian, audit, mechanisms
+from skpmtl.privacy.replay import changed_tasks
 from skpmtl.privacy.rng import SystemSource, noise_source
-from skpmtl.reproduction import PublishedMeanRegMTL
+from skpmtl.privacy.uses import new_tasks, outcomes
+from skpmtl.reproduction import DPAggregation, PublishedMeanRegMTL
 from skpmtl.rounds import plan as rounds_plan
-from tests.helpers.cases import CHANGED, N_ROWS, TASKS, long_data, replaced
+from tests.helpers.cases import CHANGED, FIRST, N_ROWS, TASKS, fitted, long_data, replaced
 
 ROUNDS = {"tasks": TASKS, "clip_norm": 1.0, "n_rounds": 6}
 SMALL = {"tasks": TASKS, "n_releases": 2}
@@ -397,6 +406,22 @@ def test_what_is_called_after_a_fit(cls, text):
     found = failures(cls(**ROUNDS))
     assert any(one.startswith(text) for one in found), found
     assert kinds(found) == {text.partition(":")[0]}
+
+
+@pytest.mark.parametrize(
+    "cls", [MPMTLLowRank, PrivateMeanRegMTLClassifier, DPMetaInit, DPAggregation]
+)
+def test_other_and_new_tasks_are_really_predicted(cls):
+    """What every fit refuses would be the same in all of them."""
+    est, data = fitted(FIRST[cls])
+    table = changed_tasks(est, data, data)[3]
+    found, _ = outcomes(est, table, [CHANGED], new_tasks(est.tasks_))
+    for whose in ("other tasks", "new tasks"):
+        for name in ("predict", "score", "export_task"):
+            values = [found[k] for k in found if f"{name} for {whose}" in (k, k[0])]
+            assert values and not any(isinstance(value, tuple) for value in values)
+    new = found["attributes after personalize"]["coef_"]
+    assert len(new) == 2 and np.isfinite(new).all() and len(est.tasks_) == len(TASKS)
 
 
 class Absent(PrivateMeanRegMTL):
