@@ -134,14 +134,26 @@ def audit(
     in a replay. The number, kind and noise of releases may follow from earlier releases; where
     they follow from rows the audit ends with an error.
 
+    The noise of the first runs is also tested number by number; differences of the noise that was
+    added to equal sums have last digits that are uniform, or the release shows those of the sum.
+
     With ``replay=True`` the releases of a fit of `data` are played to a fit of `neighbour`,
-    whatever its rows. It **finds**
+    whatever its rows. That fit also draws, from the same random bytes of the operating system (or
+    with the same seed), what it is not given. It **finds**
 
     - anything that others can see and that does not follow from the releases, to the last bit: the
-      models of the other tasks, every other attribute (also private ones, nested ones and variables
-      of functions), the report, the saved billboard, the public part of every query to the tasks,
-      warnings, log lines of all loggers, printed text, files that Python code writes, calls of
-      callbacks, and what modules and classes of the estimator keep after a fit;
+      models of the other tasks, every other attribute (also private ones, nested ones, variables
+      of functions, and the memory that arrays are views of), the report, the saved billboard, the
+      public part of every query to the tasks, warnings, log lines of all loggers, printed text,
+      files that Python code writes, calls of callbacks, and what modules and classes of the
+      estimator keep after a fit;
+    - the same in what follows a fit: what public methods return, raise, print and log for the other
+      tasks, for tasks that the fit does not know, and for these again after ``personalize``, with
+      rows and without any; the text of the estimator; and methods without arguments;
+    - draws, such as who takes part, that follow the rows; noise whose size, sign or need of random
+      bytes does; draws and noise of the global random states of numpy and Python;
+    - names, types and shapes of releases that follow the rows, and released arrays that are views
+      of an exact sum;
     - contributions of other tasks that depend on the rows of this one;
     - releases that are further apart, before noise, than their stated sensitivity (under
       "zero-out" twice of it, as both neighbours contribute);
@@ -150,17 +162,26 @@ def audit(
       amplification where batches are Poisson samples, in a search, and of every budget share that
       is fixed before the fit;
     - noise that is not on its public grid, is missing from some numbers, has another spread or
-      distribution than stated, is correlated, or is used again in the same or in another fit.
-      Further fits of both data sets give enough of it to find half the stated noise. All these
-      tests together raise a false alarm with probability 1e-9.
+      distribution than stated, is used again in the same or in another fit, is the same in two
+      fits of the same rows, is correlated (at every distance up to 39, and at powers of two, of
+      entries, releases and fits), or leaves last digits of the exact sum: one of the 16 lowest bits
+      of its steps of the grid, or the remainder by a prime up to 31. Further fits of both data
+      sets, which are given the same releases, show half the stated noise; last digits need some 50
+      numbers. All these tests of noise together raise a false alarm with probability 1e-9, the
+      other comparisons none.
 
     It **cannot find** a sensitivity that is too small where these neighbours do not reach it; what
-    depends on rows for other rows only; how long a fit takes and how much memory it needs; what
-    compiled extensions write to files, sockets and other processes; the state of modules other
-    than those of the package and of the estimator's classes; correlations between numbers that are
-    neither neighbours nor in the same place; off-diagonal noise of Wishart releases; the cost of
-    Poisson batches where groups of records or persons are protected; and a noise source that can
-    be predicted. No audit proves privacy.
+    depends on rows for other rows only, or on other releases; how long a fit takes and how much
+    memory it needs; what compiled extensions write to files, sockets and other processes; the state
+    of modules other than those of the package and of the estimator's classes; class methods,
+    methods that need other arguments than rows and a task, pickles, and private methods that are
+    called after a fit; new tasks for which a ``relation`` has no covariates; correlations at other
+    distances, or after other operations than changes of sign; off-diagonal noise of Wishart
+    releases but for its last digits; noise of a law that is not one of the package's; last digits
+    of noise that tasks add to sums that depend on their earlier noise; noise that follows the rows
+    where its random numbers are not from the operating system or a seed (``secure=True``), or in
+    batches that a task draws itself; the cost of Poisson batches where groups of records or persons
+    are protected; and a noise source that can be predicted. No audit proves privacy.
 
     Parameters
     ----------
@@ -182,7 +203,8 @@ def audit(
     n_draws : int, default=None
         Runs on each neighbour; None: 2000 for a mechanism, 200 for an estimator. In a replay:
         further fits for tests of the noise; None: as many as find half the stated noise, up to
-        60. Releases of many numbers need one, and 0 leaves out what only other fits show.
+        60. Releases of many numbers need one, and 0 leaves out what only other fits show, such as
+        last digits and noise that is the same for the same rows.
     confidence : float, default=0.999
     random_state : int, default=None
         Reproducible audit; None: noise from the operating system. A replay leaves the
