@@ -45,6 +45,7 @@ from .mpc.job import (
     pack,
     unpack,
 )
+from .mpc.protocol import Link
 from .mpc.ring import LENGTH, Stream
 from .mpc.server import LOST
 from .padded import Padded, directions_of
@@ -189,7 +190,7 @@ class SecureServers:
             splits.append(split)
             sent += sum(map(len, shares))
             for control, share in zip(self.controls, shares, strict=True):
-                control.send_bytes(share)
+                Link(control).send_message(share)
         costs = {"uploads": [*clock.spent(), sent]}
         faults = {json.loads(control.recv_bytes())["error"] for control in self.controls}
         if faults != {None}:
@@ -198,7 +199,7 @@ class SecureServers:
         self.controls[0].poll(None)  # until the first answer
         clock = _Clock()
         for i, split in enumerate(splits):
-            answers = [control.recv_bytes() for control in self.controls[:-1]]
+            answers = [Link(control).receive_message() for control in self.controls[:-1]]
             new_shared[i], own = collect_answer(job, i, split, answers)
             new_heads.append(own)
         costs["answers"] = [*clock.spent(), 0]

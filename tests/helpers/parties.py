@@ -82,11 +82,11 @@ def serve(job, uploads, jobs=None):
             process = Process(rank, job.n_servers, theirs, links[rank])
             done = pool.submit(process.round, (jobs or {}).get(rank, job))
             for shares in uploads:
-                ours.send_bytes(shares[rank])
+                Link(ours).send_message(shares[rank])
             said, answers, costs = json.loads(ours.recv_bytes()), [], None
             if said["error"] is None:
                 count = 0 if rank == job.n_servers else job.n_clients
-                answers = [ours.recv_bytes() for _ in range(count)]
+                answers = [Link(ours).receive_message() for _ in range(count)]
                 costs = json.loads(ours.recv_bytes())
             done.result()
         return said["error"], answers, costs

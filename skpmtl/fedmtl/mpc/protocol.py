@@ -37,6 +37,9 @@ from .ring import LENGTH, Stream, fold_order, matmul, modular
 __all__ = ["Dealer", "Link", "Masked", "Server"]
 
 
+_PIECE = 2**18  # bytes; a connection takes five times as long for a piece that is much larger
+
+
 class Link:
     """A connection that carries arrays and counts the bytes that are sent over it."""
 
@@ -46,14 +49,26 @@ class Link:
     def send(self, x):
         raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
         self.sent += raw.nbytes
-        self.connection.send_bytes(raw)
+        for start in range(0, max(raw.size, 1), _PIECE):
+            self.connection.send_bytes(raw[start : start + _PIECE])
 
     def receive(self, shape, dtype=np.uint64):
         out = np.empty(shape, dtype)
-        count = self.connection.recv_bytes_into(out.reshape(-1).view(np.uint8))
+        raw, count = out.reshape(-1).view(np.uint8), 0
+        for start in range(0, max(raw.size, 1), _PIECE):
+            count += self.connection.recv_bytes_into(raw[start : start + _PIECE])
         if count != out.nbytes:
             raise ValueError(f"a message has {count} bytes instead of {out.nbytes}")
         return out
+
+    def send_message(self, raw):
+        """Bytes of any length."""
+        self.send(np.array([len(raw)], np.uint64))
+        self.send(np.frombuffer(raw, np.uint8))
+
+    def receive_message(self):
+        (size,) = self.receive((1,)).tolist()
+        return self.receive((size,), np.uint8)
 
 
 class Masked(NamedTuple):

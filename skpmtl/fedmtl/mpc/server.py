@@ -101,7 +101,7 @@ class Process:
         start = time.perf_counter(), time.process_time()
         uploads, fault = Uploads(job, self.rank), None
         for _ in range(job.n_clients):
-            raw = self.control.connection.recv_bytes()
+            raw = self.control.receive_message()
             try:
                 uploads.add(raw)
             except ValueError as error:
@@ -143,7 +143,7 @@ class Process:
         for i, split in enumerate(uploads.splits):
             header = job.header("answer", i, self.rank, split)
             own = (x[i].astype("<u8", copy=False) for x in (heads, shared))
-            self.control.send(np.frombuffer(pack(header, *own), np.uint8))
+            self.control.send_message(pack(header, *own))
 
     def _agree(self, job, splits, fault):
         """Compare the jobs and the splits of all servers and the dealer. -> fault, or None"""
