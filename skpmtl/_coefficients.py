@@ -1,6 +1,9 @@
 """Named coefficients of fitted tasks: attributes, a DataFrame, and the model of one task."""
 
+from typing import Any, Literal
+
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
@@ -43,9 +46,19 @@ class NamedCoefficients:
     """
 
     _is_linear = True
+    coef_: NDArray
+    intercept_: NDArray
+    tasks_: NDArray
+    classes_: NDArray
+    billboard_: Any
+    n_features_in_: int
+    loss: str
+    _form_: Any
+    noise_variance_: NDArray
+    dof_: NDArray
 
     @property
-    def coef_names_(self):
+    def coef_names_(self) -> NDArray:
         """Names of the features of `coef_`, without the task column: those of X, or x0, x1, ...
 
         Returns
@@ -62,7 +75,7 @@ class NamedCoefficients:
         return np.array(names, dtype=object)
 
     @available_if(_has_features)
-    def coef_frame(self, of="tasks"):
+    def coef_frame(self, of: Literal["tasks", "relation"] = "tasks"):
         """Coefficients as a pandas DataFrame, one column per feature and one for the intercept.
 
         Parameters
@@ -102,7 +115,7 @@ class NamedCoefficients:
             frame.insert(len(names), "intercept", np.ravel(intercept), allow_duplicates=True)
         return frame
 
-    def export_task(self, task, *, as_sklearn=False):
+    def export_task(self, task, *, as_sklearn: bool = False):
         """The model of one task, which belongs to that task and to nobody else.
 
         Parameters

@@ -12,8 +12,10 @@ from contextlib import nullcontext
 from copy import copy, deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.model_selection import KFold, StratifiedKFold
@@ -28,6 +30,7 @@ from ._runtime.compat import (
     StrOptions,
     check_parameters,
 )
+from ._runtime.hints import Self
 from ._runtime.stack import sklearn_holds, users_line
 from ._uncertainty import (
     EXTRAS,
@@ -44,7 +47,7 @@ from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import n_servers_of
 from .exchange.protocol import Population, allow_for_rounding, run, task_side_of
 from .local.robust import weighted
-from .privacy.report import PrivacyLeakWarning
+from .privacy.report import PrivacyLeakWarning, PrivacyReport
 from .privacy.rng import SeededSource, noise_source
 from .tables.datafits import DATAFITS
 from .tables.forms import read_rows, read_training
@@ -95,7 +98,9 @@ class TaskIndexed(Documented, BaseEstimator):
     __metadata_request__decision_function = {"task": True}
     __metadata_request__score = {"task": True}
 
-    def fit(self, X, y, task=None, sample_weight=None):
+    def fit(
+        self, X, y: ArrayLike, task: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit all tasks.
 
         Parameters
@@ -360,12 +365,13 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         Per-task attributes other than the model that some fits have; see `Personal`.
     """
 
+    privacy_: PrivacyReport
     _classification = False
     _federates = False
     _reads_sizes = False
-    _extras = EXTRAS
+    _extras: ClassVar[tuple[str, ...]] = EXTRAS
     _releases_residuals = False  # whether distances from the mean model may be released
-    _parameter_constraints = {
+    _parameter_constraints: ClassVar[dict] = {
         "uncertainty": ["boolean", StrOptions({"auto", "unseen"})],
         "fit_intercept": ["boolean"],
         "loss": [StrOptions(set(DATAFITS))],
@@ -615,7 +621,9 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         rounds = getattr(self, "_round_callbacks", None)
         return log if rounds is None else rounds.followed(log, message, n_rounds)
 
-    def personalize(self, X, y, task=None, sample_weight=None):
+    def personalize(
+        self, X, y: ArrayLike, task: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Add tasks that were not in `fit`, or replace models, at no privacy cost.
 
         Every new model uses the billboard and the rows of its task alone. Rows are added
@@ -650,7 +658,7 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                     len(tasks), old, getattr(self, name, np.nan),
                     new, personal.extras.get(name, np.nan),
                 )  # fmt: skip
-        vars(self).update(merged, tasks_=tasks, _form_=form)
+        self.__dict__.update(merged, tasks_=tasks, _form_=form)
         self._forget_idle(table.tasks)
         return self
 
@@ -721,7 +729,13 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
 class Scored:
     """One score over all tasks; stands before the mixins of scikit-learn, which have others."""
 
-    def score(self, X, y, task=None, sample_weight=None):
+    def score(
+        self: Any,  # what it stands before has `predict`
+        X,
+        y: ArrayLike,
+        task: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
         """Accuracy of classes, R2 of numbers, or D2 of counts, over all known targets of all tasks.
 
         D2 is the fraction of the deviance that the model explains, as in scikit-learn's
@@ -820,7 +834,7 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
             return weighted(table, self.fit_intercept)
         return table
 
-    def predict(self, X, task=None, return_std=False):
+    def predict(self, X, task: ArrayLike | None = None, return_std: bool = False):
         """Predict targets; for counts their means, per unit of exposure.
 
         Parameters
@@ -908,7 +922,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         asked = getattr(self, "uncertainty", False)
         return asked is not False and keeps_class_posterior(self, table)
 
-    def decision_function(self, X, task=None):
+    def decision_function(self, X, task: ArrayLike | None = None):
         """Log-odds of the second class; with more than two, one score for every class.
 
         Parameters
@@ -924,7 +938,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         """
         return self._linear(X, task)
 
-    def predict(self, X, task=None):
+    def predict(self, X, task: ArrayLike | None = None):
         """Predict classes.
 
         Parameters
@@ -946,7 +960,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
         return self._linear(X, task, decide)
 
-    def predict_proba(self, X, task=None):
+    def predict_proba(self, X, task: ArrayLike | None = None):
         """Probabilities of the classes, averaged over the posterior of each task's model.
 
         With `uncertainty` a score of mean eta and variance v gives the probabilities of
@@ -977,7 +991,7 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
         return averaged(self, X, task, probabilities)
 
-    def predict_log_proba(self, X, task=None):
+    def predict_log_proba(self, X, task: ArrayLike | None = None):
         """Logarithms of the probabilities of the classes, finite also where these are 0.
 
         Parameters

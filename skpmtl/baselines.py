@@ -3,12 +3,14 @@
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone, is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import has_fit_parameter
 
+from ._runtime.hints import Self
 from .base import Scored, TaskIndexed
 from .tables.datafits import real_target
 from .tables.table import by_code
@@ -62,7 +64,11 @@ class PerTask(Scored, TaskIndexed):
     ((3,), (120,))
     """
 
-    def __init__(self, estimator, *, task_feature=None, tasks="auto"):
+    estimators_: dict
+
+    def __init__(
+        self, estimator, *, task_feature: str | int | None = None, tasks: ArrayLike = "auto"
+    ) -> None:
         self.estimator = estimator
         self.task_feature = task_feature
         self.tasks = tasks
@@ -117,7 +123,9 @@ class PerTask(Scored, TaskIndexed):
         known = fitted["estimators_"]
         return {"estimators_": {task: known.get(task, dummy) for task in table.everybody.tolist()}}
 
-    def personalize(self, X, y, task=None, sample_weight=None):
+    def personalize(
+        self, X, y: ArrayLike, task: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit tasks that were not in `fit`, or fit known ones again.
 
         Parameters
@@ -167,7 +175,7 @@ class PerTask(Scored, TaskIndexed):
         out[np.concatenate(parts)] = joined
         return rows.wrap(out)
 
-    def predict(self, X, task=None):
+    def predict(self, X, task: ArrayLike | None = None):
         """Predict every row with the estimator of its task.
 
         Parameters

@@ -11,6 +11,7 @@ import warnings
 from contextlib import contextmanager
 
 from ._runtime.compat import CALLBACK_ATTRIBUTES, CallbackSupportMixin, callback_management_context
+from ._runtime.hints import Self
 from ._runtime.stack import users_line
 
 __all__ = ["RoundCallbacks", "following"]
@@ -31,7 +32,7 @@ class RoundCallbacks(CallbackSupportMixin):
 
     if callback_management_context is not None:
 
-        def set_callbacks(self, *callbacks):
+        def set_callbacks(self, *callbacks) -> Self:
             """Set callbacks of scikit-learn, such as ``sklearn.callback.ProgressBar()``.
 
             They are called when a fit and its rounds begin and end. A callback that asks for rows
@@ -55,10 +56,10 @@ class RoundCallbacks(CallbackSupportMixin):
             super().set_callbacks(*callbacks)
             for callback in callbacks:
                 wanted = inspect.signature(callback.on_fit_task_end).parameters
-                wanted = [name for name in _WITHHELD if name in wanted]
-                if wanted:
+                withheld = [name for name in _WITHHELD if name in wanted]
+                if withheld:
                     warnings.warn(
-                        f"{type(callback).__name__} asks for {', '.join(wanted)} after every "
+                        f"{type(callback).__name__} asks for {', '.join(withheld)} after every "
                         f"round of {type(self).__name__} and gets None: scores of every round "
                         "would be releases outside the budget. ConvergenceDisplay shows what is "
                         "public.",

@@ -1,19 +1,26 @@
 """Displays of rounds, trade-offs, effects and models."""
 
 import warnings
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.stats import norm
 from scipy.stats import t as student_t
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from ._runtime.hints import Self
 from ._runtime.stack import users_line
 from .privacy.report import PrivacyLeakWarning
 from .tables.forms import feature_names
 from .tables.ids import listed
+
+if TYPE_CHECKING:
+    from .model_protected.paths import MTLPath
 
 __all__ = [
     "ClientSimilarityDisplay",
@@ -34,7 +41,11 @@ def __dir__():
 class _Display:
     """A display that draws curves or points on one or several axes."""
 
-    def plot(self, ax=None, **kwargs):
+    def _draw(self, ax, kwargs):
+        """-> axes, or an array of them; subclasses say what is drawn"""
+        raise NotImplementedError
+
+    def plot(self, ax=None, **kwargs) -> Self:
         """Draw the display.
 
         Parameters
@@ -94,7 +105,14 @@ class ConvergenceDisplay(_Display):
     ['epsilon spent', 'noise std of a coefficient']
     """
 
-    def __init__(self, *, epsilon, noise_std, scores=None, score_name=None):
+    def __init__(
+        self,
+        *,
+        epsilon: ArrayLike,
+        noise_std: ArrayLike,
+        scores: ArrayLike | None = None,
+        score_name: str | None = None,
+    ) -> None:
         self.epsilon = epsilon
         self.noise_std = noise_std
         self.scores = scores
@@ -116,7 +134,16 @@ class ConvergenceDisplay(_Display):
         return axes
 
     @classmethod
-    def from_estimator(cls, estimator, X=None, y=None, task=None, *, ax=None, **kwargs):
+    def from_estimator(
+        cls,
+        estimator,
+        X=None,
+        y: ArrayLike | None = None,
+        task: ArrayLike | None = None,
+        *,
+        ax=None,
+        **kwargs,
+    ) -> Self:
         """Read the rounds of a fitted estimator and draw the display.
 
         Parameters
@@ -151,8 +178,10 @@ class ConvergenceDisplay(_Display):
                 'PrivateMeanRegMTL(levels="free") or federated baseline (of a Pipeline its last '
                 "step)."
             )
-        billboard, scores, name = estimator.billboard_, None, None
-        models = billboard.replay() if X is not None else None
+        billboard = estimator.billboard_
+        scores: list | None = None
+        name: str | None = None
+        models = billboard.replay() if X is not None else ()
         history = billboard.history()
         if not history:
             billboard.replay()  # says why there is nothing to draw
@@ -165,7 +194,8 @@ class ConvergenceDisplay(_Display):
                     PrivacyLeakWarning,
                     stacklevel=users_line(),
                 )
-            replayed, scores = copy(estimator), []
+            replayed = copy(estimator)
+            scores = []
             for centres in models:
                 replayed.billboard_ = replace(billboard, centres=centres, personalization="none")
                 replayed.personalize(X, y, task=task)
@@ -215,9 +245,16 @@ class PathDisplay(_Display):
     """
 
     def __init__(
-        self, *, alphas, errors=None, norms=None, sizes=None, chosen=None,
-        error_name="validated error", size_name="size",
-    ):  # fmt: skip
+        self,
+        *,
+        alphas: ArrayLike,
+        errors: ArrayLike | None = None,
+        norms: ArrayLike | None = None,
+        sizes: ArrayLike | None = None,
+        chosen: float | None = None,
+        error_name: str = "validated error",
+        size_name: str = "size",
+    ) -> None:
         self.alphas = alphas
         self.errors = errors
         self.norms = norms
@@ -256,7 +293,7 @@ class PathDisplay(_Display):
         return axes
 
     @classmethod
-    def from_path(cls, path, *, ax=None, **kwargs):
+    def from_path(cls, path: "MTLPath", *, ax=None, **kwargs) -> Self:
         """Draw what :func:`skpmtl.mtl_path` returned.
 
         Parameters
@@ -273,7 +310,7 @@ class PathDisplay(_Display):
         return cls(alphas=path.alphas, **_of_path(path)).plot(ax=ax, **kwargs)
 
     @classmethod
-    def from_estimator(cls, estimator, path=None, *, ax=None, **kwargs):
+    def from_estimator(cls, estimator, path: "MTLPath | None" = None, *, ax=None, **kwargs) -> Self:
         """Draw the validated errors of a fitted estimator that chose its strength.
 
         Parameters
@@ -343,13 +380,27 @@ class PrivacyUtilityDisplay:
     'normalised MSE'
     """
 
-    def __init__(self, *, epsilons, scores, baselines=None, score_name=None):
+    def __init__(
+        self,
+        *,
+        epsilons: ArrayLike,
+        scores: ArrayLike,
+        baselines: Mapping | None = None,
+        score_name: str | None = None,
+    ) -> None:
         self.epsilons = epsilons
         self.scores = scores
         self.baselines = baselines
         self.score_name = score_name
 
-    def plot(self, ax=None, *, name="private", errorbar_kw=None, baseline_kw=None):
+    def plot(
+        self,
+        ax=None,
+        *,
+        name: str = "private",
+        errorbar_kw: dict | None = None,
+        baseline_kw: dict | None = None,
+    ) -> Self:
         """Draw the display.
 
         Parameters
@@ -417,8 +468,16 @@ class PrivacyUtilityDisplay:
 
     @classmethod
     def from_predictions(
-        cls, y_true, y_pred, *, metric=None, baselines=None, score_name=None, ax=None, **kwargs
-    ):
+        cls,
+        y_true: ArrayLike,
+        y_pred: Mapping,
+        *,
+        metric: Callable | None = None,
+        baselines: Mapping | None = None,
+        score_name: str | None = None,
+        ax=None,
+        **kwargs,
+    ) -> Self:
         """Score predictions and draw the display.
 
         Parameters
@@ -441,7 +500,9 @@ class PrivacyUtilityDisplay:
         display : PrivacyUtilityDisplay
         """
         if metric is None:
-            from .metrics import nmse as metric
+            from .metrics import nmse
+
+            metric = nmse
 
         def score(predictions):
             return [metric(*pair) for pair in zip(y_true, predictions, strict=True)]
@@ -458,9 +519,22 @@ class PrivacyUtilityDisplay:
 class _HeatMapDisplay:
     """Square matrix with names; subclasses say what it holds and how it looks."""
 
-    outlier = None  # numbers that are written next to the names of the rows
+    outlier: ArrayLike | None = None  # numbers that are written next to the names of the rows
+    _look: ClassVar[dict]  # keywords of imshow
+    _axes: ClassVar[tuple[str, str]]
 
-    def plot(self, ax=None, *, order=None, colorbar=True, im_kw=None):
+    def _content(self):
+        """-> matrix, names or None, label of the colours"""
+        raise NotImplementedError
+
+    def plot(
+        self,
+        ax=None,
+        *,
+        order: ArrayLike | str | None = None,
+        colorbar: bool = True,
+        im_kw: dict | None = None,
+    ) -> Self:
         """Draw the display.
 
         Parameters
@@ -542,7 +616,7 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
     _look = {"vmin": 0.0, "vmax": 1.0, "cmap": "viridis"}
     _axes = "client", "client that takes"
 
-    def __init__(self, *, similarity, clients=None):
+    def __init__(self, *, similarity: ArrayLike, clients: ArrayLike | None = None) -> None:
         self.similarity = similarity
         self.clients = clients
 
@@ -550,7 +624,7 @@ class ClientSimilarityDisplay(_HeatMapDisplay):
         return self.similarity, self.clients, "similarity"
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, **kwargs):
+    def from_estimator(cls, estimator, *, ax=None, **kwargs) -> Self:
         """Draw the similarities of the last round of a fit.
 
         Parameters
@@ -615,7 +689,7 @@ class RelationDisplay(_Display):
     ['constant', 'urban']
     """
 
-    def __init__(self, *, coef, noise_std=None, covariates=None, features=None):
+    def __init__(self, *, coef: ArrayLike, noise_std=None, covariates=None, features=None) -> None:
         self.coef = coef
         self.noise_std = noise_std
         self.covariates = covariates
@@ -647,7 +721,7 @@ class RelationDisplay(_Display):
         return axes
 
     @classmethod
-    def from_estimator(cls, estimator, *, ax=None, **kwargs):
+    def from_estimator(cls, estimator, *, ax=None, **kwargs) -> Self:
         """Read the coefficients of the covariates of a fitted estimator and draw the display.
 
         Parameters
@@ -716,7 +790,7 @@ class EffectsDisplay(_Display):
     ['age', 'size']
     """
 
-    def __init__(self, *, effects):
+    def __init__(self, *, effects) -> None:
         self.effects = effects
 
     def _draw(self, ax, kwargs):
@@ -751,7 +825,7 @@ class EffectsDisplay(_Display):
         return axes
 
     @classmethod
-    def from_estimator(cls, estimator, *, coverage=0.9, ax=None, **kwargs):
+    def from_estimator(cls, estimator, *, coverage: float = 0.9, ax=None, **kwargs) -> Self:
         """Read the standard errors of a fitted estimator and draw the display.
 
         Parameters
@@ -820,7 +894,15 @@ class TaskIntervalDisplay(_Display):
     ['b', 'c', 'a']
     """
 
-    def __init__(self, *, estimate, reach, tasks=None, name=None, reference=None):
+    def __init__(
+        self,
+        *,
+        estimate: ArrayLike,
+        reach: ArrayLike,
+        tasks: ArrayLike | None = None,
+        name: str | None = None,
+        reference: float | None = None,
+    ) -> None:
         self.estimate = estimate
         self.reach = reach
         self.tasks = tasks
@@ -853,8 +935,16 @@ class TaskIntervalDisplay(_Display):
 
     @classmethod
     def from_estimator(
-        cls, estimator, coef="intercept", *, x=None, tasks=None, coverage=0.9, ax=None, **kwargs
-    ):
+        cls,
+        estimator,
+        coef: str | int = "intercept",
+        *,
+        x: ArrayLike | None = None,
+        tasks: ArrayLike | str | None = None,
+        coverage: float = 0.9,
+        ax=None,
+        **kwargs,
+    ) -> Self:
         """Read coefficients of the tasks of a fitted estimator and draw the display.
 
         After a fit that protects what the tasks share, and not their own models, a
@@ -966,7 +1056,14 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
     _look = {"vmin": -1.0, "vmax": 1.0, "cmap": "RdBu_r"}
     _axes = "task", "task"
 
-    def __init__(self, *, relatedness, tasks=None, measure="relatedness", outlier=None):
+    def __init__(
+        self,
+        *,
+        relatedness: ArrayLike,
+        tasks: ArrayLike | None = None,
+        measure: str = "relatedness",
+        outlier: ArrayLike | None = None,
+    ) -> None:
         self.relatedness = relatedness
         self.tasks = tasks
         self.measure = measure
@@ -976,7 +1073,16 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         return self.relatedness, self.tasks, self.measure
 
     @classmethod
-    def from_coef(cls, coef, *, tasks=None, measure="correlation", outlier=None, ax=None, **kwargs):
+    def from_coef(
+        cls,
+        coef,
+        *,
+        tasks: ArrayLike | None = None,
+        measure: Literal["correlation", "cosine"] = "correlation",
+        outlier: ArrayLike | None = None,
+        ax=None,
+        **kwargs,
+    ) -> Self:
         """Compare the rows of a matrix of coefficients and draw the display.
 
         Parameters
@@ -1023,7 +1129,14 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
         return display.plot(ax=ax, **kwargs)
 
     @classmethod
-    def from_estimator(cls, estimator, *, measure="correlation", ax=None, **kwargs):
+    def from_estimator(
+        cls,
+        estimator,
+        *,
+        measure: Literal["correlation", "cosine"] = "correlation",
+        ax=None,
+        **kwargs,
+    ) -> Self:
         """Compare the models of a fitted estimator and draw the display.
 
         Parameters

@@ -1,8 +1,10 @@
 """Scores of multi-task predictions. They are computed from rows and carry no noise."""
 
 import warnings
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.exceptions import UndefinedMetricWarning
@@ -25,7 +27,7 @@ def __dir__():
     return __all__
 
 
-def nmse(y_true, y_pred, sample_weight=None):
+def nmse(y_true: ArrayLike, y_pred: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     """Normalised mean squared error: mean squared error over the variance of the targets.
 
     Both are taken over all rows of all tasks together. 1 is the error of predicting the mean of
@@ -60,7 +62,12 @@ def nmse(y_true, y_pred, sample_weight=None):
     return float(np.average((y_true - y_pred) ** 2, weights=weights) / variance)
 
 
-def average_auc(y_true, y_score, task=None, sample_weight=None):
+def average_auc(
+    y_true: ArrayLike,
+    y_score: ArrayLike,
+    task: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+) -> float:
     """Area under the ROC curve, averaged over the tasks.
 
     Tasks with only one class have no such area and are left out of the average; `task_scores`
@@ -115,7 +122,8 @@ def average_auc(y_true, y_score, task=None, sample_weight=None):
     # The area is the share of pairs of a positive and a negative row of one task in which the first
     # has the higher score, ties by half. Rows are sorted by task and score.
     order = np.lexsort((y_score, codes))
-    codes, y_score, positive, weights = (a[order] for a in (codes, y_score, positive, weights))
+    codes, y_score, weights = codes[order], y_score[order], weights[order]
+    positive = positive[order]
     new = np.concatenate([[True], (codes[1:] != codes[:-1]) | (y_score[1:] != y_score[:-1])])
     tie, task_of = np.cumsum(new) - 1, codes[new]
     above, below = (np.bincount(tie, weights * mask) for mask in (positive, ~positive))
@@ -128,7 +136,15 @@ def average_auc(y_true, y_score, task=None, sample_weight=None):
     return float(np.mean(total[usable] / (n_positive * n_negative)[usable]))
 
 
-def task_scores(estimator, X, y, task=None, *, scoring=None, sample_weight=None):
+def task_scores(
+    estimator,
+    X,
+    y: ArrayLike,
+    task: ArrayLike | None = None,
+    *,
+    scoring=None,
+    sample_weight: ArrayLike | None = None,
+) -> Bunch:
     """One score for every task.
 
     The result is computed from the rows of the tasks, without noise: to publish it is a release,
@@ -198,7 +214,7 @@ def task_scores(estimator, X, y, task=None, *, scoring=None, sample_weight=None)
     )
 
 
-def task_scorer(scoring):
+def task_scorer(scoring) -> Callable:
     """A scorer that passes the tasks of rows to the estimator.
 
     The scorers of scikit-learn call ``predict(X)``, so that ids which are given apart from X do not

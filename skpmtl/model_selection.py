@@ -3,15 +3,18 @@
 Task ids are read from X, so that no metadata has to be routed.
 """
 
+from collections.abc import Iterator
 from numbers import Integral, Real
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import indexable
 from sklearn.utils.validation import check_consistent_length
 
 from ._runtime.compat import safe_indexing
+from ._runtime.hints import RandomState
 from .tables.assignment import deal, draw_seed, hold_out, random_words
 from .tables.forms import encode_rows, take_column, task_position
 from .tables.ids import encode_ids, listed, locate
@@ -114,7 +117,7 @@ class _TaskSplitter(BaseCrossValidator):
     __metadata_request__split = {"groups": True}
     _splits_by_task = True  # for `skpmtl.privacy.grid_search_cost`
 
-    def get_n_splits(self, X=None, y=None, groups=None):
+    def get_n_splits(self, X=None, y: ArrayLike | None = None, groups=None) -> int:
         """Number of folds; the arguments are not used.
 
         Parameters
@@ -143,7 +146,9 @@ class _TaskSplitter(BaseCrossValidator):
         check_consistent_length(codes, X, y)
         return codes, tasks
 
-    def split(self, X, y=None, groups=None):
+    def split(
+        self, X, y: ArrayLike | None = None, groups: ArrayLike | None = None
+    ) -> Iterator[tuple[NDArray, NDArray]]:
         """Row numbers of the training and test sets.
 
         Parameters
@@ -210,7 +215,14 @@ class TaskStratifiedKFold(_TaskSplitter):
 
     _remedy = "lower it, or use another random_state."
 
-    def __init__(self, n_splits=5, *, task_feature=None, shuffle=False, random_state=None):
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        task_feature: str | int | None = None,
+        shuffle: bool = False,
+        random_state: RandomState = None,
+    ) -> None:
         self.n_splits = n_splits
         self.task_feature = task_feature
         self.shuffle = shuffle
@@ -266,7 +278,14 @@ class LeaveTasksOut(_TaskSplitter):
         "random_state."
     )
 
-    def __init__(self, n_splits=5, *, task_feature=None, tasks=None, random_state=None):
+    def __init__(
+        self,
+        n_splits: int = 5,
+        *,
+        task_feature: str | int | None = None,
+        tasks=None,
+        random_state: RandomState = None,
+    ) -> None:
         self.n_splits = n_splits
         self.task_feature = task_feature
         self.tasks = tasks

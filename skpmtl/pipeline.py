@@ -2,6 +2,7 @@
 
 from copy import copy, deepcopy
 
+from numpy.typing import ArrayLike
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
@@ -12,7 +13,7 @@ def __dir__():
     return __all__
 
 
-def personalize(model, X, y, **params):
+def personalize(model, X, y: ArrayLike, **params):
     """Add tasks to a fitted pipeline, from rows of their own and at no privacy cost.
 
     Every step with a task column (`TaskScaler`, `TaskImputer`) adds the new tasks, every step
@@ -55,7 +56,8 @@ def personalize(model, X, y, **params):
     >>> model.predict(table).shape, model[-1].coef_.shape
     ((15362,), (139, 28))
     """
-    pairs, last = [], model
+    pairs: list[tuple] = []
+    last = model
     while isinstance(last, Pipeline):
         check_is_fitted(last)
         for _, step in last.steps[:-1]:

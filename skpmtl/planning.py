@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import clone, is_classifier
 from threadpoolctl import threadpool_limits
 
+from ._runtime.hints import RandomState
 from .datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
 from .exchange.plan import divided_mu
 from .exchange.protocol import Population
@@ -161,16 +162,16 @@ class BudgetPlan:
 
 
 def plan(
-    n_tasks,
-    n_rows,
-    n_features,
+    n_tasks: int,
+    n_rows: int,
+    n_features: int,
     *,
     epsilons=(0.3, 1.0, 3.0, 10.0, None),
     estimator=None,
-    explained=0.5,
-    n_repeats=None,
-    random_state=0,
-):
+    explained: float = 0.5,
+    n_repeats: int | None = None,
+    random_state: RandomState = 0,
+) -> "BudgetPlan":
     """Expected error by privacy budget, before any data are read.
 
     For each structure that tasks may share, tables of the given sizes are generated, and the

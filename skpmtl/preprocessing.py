@@ -6,6 +6,7 @@ from decimal import Decimal
 from numbers import Integral, Real
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import digamma, polygamma
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin, clone
 from sklearn.preprocessing import StandardScaler
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._diagram import Documented
 from ._runtime.compat import safe_indexing
+from ._runtime.hints import Self
 from ._runtime.stack import users_line
 from .base import merge_rows
 from .tables.forms import (
@@ -91,7 +93,7 @@ class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseE
         """An object with what a fit of these rows alone would find."""
         return clone(self).fit(X)
 
-    def export_task(self, task, *, as_sklearn=False):
+    def export_task(self, task, *, as_sklearn: bool = False):
         """The fitted values of one task, which are for that task alone.
 
         Parameters
@@ -210,15 +212,21 @@ class TaskScaler(_TaskTransformer):
     """
 
     def __init__(
-        self, *, task_feature=None, with_mean=True, with_std=True, scale=None, tasks="auto"
-    ):
+        self,
+        *,
+        task_feature: str | int | None = None,
+        with_mean: bool = True,
+        with_std: bool = True,
+        scale: float | ArrayLike | None = None,
+        tasks: ArrayLike = "auto",
+    ) -> None:
         self.task_feature = task_feature
         self.with_mean = with_mean
         self.with_std = with_std
         self.scale = scale
         self.tasks = tasks
 
-    def fit(self, X, y=None):
+    def fit(self, X, y: ArrayLike | None = None) -> Self:
         """Compute mean and scale of every task.
 
         Parameters
@@ -395,11 +403,13 @@ class TaskImputer(_TaskTransformer):
     3      b  40.0    y
     """
 
-    def __init__(self, *, task_feature=None, default=None):
+    def __init__(
+        self, *, task_feature: str | int | None = None, default: dict | None = None
+    ) -> None:
         self.task_feature = task_feature
         self.default = default
 
-    def fit(self, X, y=None):
+    def fit(self, X, y: ArrayLike | None = None) -> Self:
         """Find the values of every task.
 
         Parameters

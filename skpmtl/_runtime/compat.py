@@ -41,7 +41,7 @@ try:
     CallbackSupportMixin._init_callback_context  # noqa: B018
 except (ImportError, AttributeError):  # before 1.9
 
-    class CallbackSupportMixin:
+    class CallbackSupportMixin:  # type: ignore[no-redef]  # as scikit-learn has it
         """There are no callbacks."""
 
     callback_management_context = None

@@ -27,7 +27,7 @@ _STAMPS = tuple(
 # Kernels that make arrays. The others need not count who holds those that they are given, which is
 # an eighth of their code and of the time that they take to compile.
 _ALLOCATING = {"empty", "zeros", "full", "copy"}
-_reported = []  # whether a missing cache directory has been reported
+_reported: list[str] = []  # whether a missing cache directory has been reported
 
 
 def njit(function):

@@ -1,6 +1,7 @@
 """The closed list of what may be written to files and sent to others."""
 
 from dataclasses import fields
+from typing import ClassVar
 
 __all__ = ["Public"]
 
@@ -23,8 +24,11 @@ class Public:
         Fields that files of earlier versions have besides, and the value that these must have.
     """
 
-    constraints, added, renamed, removed = {}, (), {}, {}
-    known = {}  # name -> class
+    constraints: ClassVar[dict[str, list]] = {}
+    added: ClassVar[tuple[str, ...]] = ()
+    renamed: ClassVar[dict[str, str]] = {}
+    removed: ClassVar[dict[str, object]] = {}
+    known: ClassVar[dict[str, type["Public"]]] = {}  # by name
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -49,7 +49,7 @@ _N_CPUS = joblib.cpu_count()
 _controller = cache(ThreadpoolController)
 
 
-def set_num_threads(n_threads):
+def set_num_threads(n_threads: int | None):
     """Set how many threads of this process may work on tasks at the same time.
 
     The number holds for all fits of the process together: a fit inside another thread pool, of
@@ -88,7 +88,7 @@ def set_num_threads(n_threads):
         _state.chosen = n_threads
 
 
-def get_num_threads():
+def get_num_threads() -> int:
     """How many threads of this process may work on tasks at the same time.
 
     Returns

@@ -1,12 +1,15 @@
 """Clustered multi-task learning: exact by its convex relaxation, private by released groups."""
 
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import LOSS, TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.estimators import RunsCourse
 from ..engine.groups import MOST_GROUPS
@@ -289,28 +292,28 @@ class ClusteredMTL(MTLRegressorMixin, _Clustered):
 
     def __init__(
         self,
-        n_clusters=2,
+        n_clusters: int | Literal["auto"] = 2,
         *,
-        alpha="auto",
-        ridge=0.1,
-        task_weight="equal",
-        loss="squared",
-        epsilon=None,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        target_range=None,
-        random_state=None,
-        secure=False,
-        max_iter=10_000,
-        tol=1e-6,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        alpha: float | Literal["auto"] = "auto",
+        ridge: float = 0.1,
+        task_weight: Literal["equal", "samples"] = "equal",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
+        epsilon: float | None = None,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        random_state: RandomState = None,
+        secure: bool = False,
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight, epsilon=epsilon,
             delta=delta, adjacency=adjacency, curator=curator, fit_intercept=fit_intercept,
@@ -341,28 +344,28 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
 
     def __init__(
         self,
-        n_clusters=2,
+        n_clusters: int | Literal["auto"] = 2,
         *,
-        alpha="auto",
-        ridge=0.1,
-        task_weight="equal",
-        epsilon=None,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        random_state=None,
-        secure=False,
-        max_iter=10_000,
-        tol=1e-6,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        alpha: float | Literal["auto"] = "auto",
+        ridge: float = 0.1,
+        task_weight: Literal["equal", "samples"] = "equal",
+        epsilon: float | None = None,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        random_state: RandomState = None,
+        secure: bool = False,
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight, epsilon=epsilon,
             delta=delta, adjacency=adjacency, curator=curator, fit_intercept=fit_intercept,

@@ -5,6 +5,7 @@ from types import MappingProxyType
 import numpy as np
 from sklearn.utils import Bunch, check_random_state
 
+from .._runtime.hints import RandomState
 from .generators import make_lsoa_like
 
 __all__ = ["make_clinics", "make_survey"]
@@ -20,7 +21,13 @@ CLINIC_RANGES = MappingProxyType({"age": (18, 95), "weight": (40, 160), "visits"
 _REGIONS = ("east", "north", "south", "west")
 
 
-def make_clinics(n_tasks=120, n_rows=(8, 80), *, missing=0.12, random_state=None):
+def make_clinics(
+    n_tasks: int = 120,
+    n_rows: tuple = (8, 80),
+    *,
+    missing: float = 0.12,
+    random_state: RandomState = None,
+) -> Bunch:
     """Patients of clinics: numbers, categories and gaps, with public covariates of the clinics.
 
     One task is one clinic: predict the systolic blood pressure of its patients a year after a
@@ -115,7 +122,9 @@ def make_clinics(n_tasks=120, n_rows=(8, 80), *, missing=0.12, random_state=None
     )
 
 
-def make_survey(n_samples=4299, n_features=295, n_tasks=41, *, missing=0.137, random_state=None):
+def make_survey(
+    n_samples=4299, n_features=295, n_tasks=41, *, missing=0.137, random_state: RandomState = None
+) -> Bunch:
     """A health survey with many outcomes of the same persons, as frames with names.
 
     :func:`make_lsoa_like` with names: one task is one outcome, of which some are unknown. Needs

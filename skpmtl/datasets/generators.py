@@ -3,6 +3,8 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
+from .._runtime.hints import RandomState
+
 __all__ = ["make_group_sparse_tasks", "make_low_rank_tasks", "make_lsoa_like"]
 
 
@@ -11,15 +13,15 @@ def make_low_rank_tasks(
     n_samples=30,
     n_features=30,
     *,
-    n_blocks=4,
-    correlation=0.999,
-    variance=120.0,
-    interleave=False,
-    noise=1.0,
-    n_test=0,
-    coef=False,
-    random_state=None,
-):
+    n_blocks: int = 4,
+    correlation: float = 0.999,
+    variance: float = 120.0,
+    interleave: bool = False,
+    noise: float = 1.0,
+    n_test: int = 0,
+    coef: bool = False,
+    random_state: RandomState = None,
+) -> tuple:
     """Regression tasks in blocks of nearly equal coefficients: a matrix of low rank.
 
     The tasks form `n_blocks` blocks. Every coefficient is normal with mean 0 and the given
@@ -93,13 +95,13 @@ def make_group_sparse_tasks(
     n_samples=30,
     n_features=30,
     *,
-    n_informative=4,
-    coef_range=(1.0, 50.0),
+    n_informative: int = 4,
+    coef_range: tuple = (1.0, 50.0),
     noise=1.0,
     n_test=0,
     coef=False,
-    random_state=None,
-):
+    random_state: RandomState = None,
+) -> tuple:
     """Regression tasks that use the same few features, each in its own way.
 
     The first `n_informative` coefficients of a task have random signs and magnitudes
@@ -156,11 +158,11 @@ def make_lsoa_like(
     n_features=295,
     n_tasks=41,
     *,
-    n_continuous=10,
-    missing=0.137,
-    coef=False,
-    random_state=None,
-):
+    n_continuous: int = 10,
+    missing: float = 0.137,
+    coef: bool = False,
+    random_state: RandomState = None,
+) -> tuple:
     """Binary outcomes of one group of persons, some of them unknown: wide y with NaN.
 
     A stand-in with the shape of the health survey studied in the model-protected

@@ -3,6 +3,7 @@
 import json
 import os
 from numbers import Integral
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,15 @@ _KEYS = ("users", "num_samples", "user_data")
 
 
 def load_leaf(
-    path,
+    path: str | PathLike[str],
     *,
     vectorizer=None,
     vocabulary=None,
     labels=None,
-    characters=None,
-    images=None,
-    image_size=84,
-):
+    characters: str | None = None,
+    images: str | PathLike[str] | None = None,
+    image_size: int = 84,
+) -> Bunch:
     """Load federated data that LEAF [1]_ wrote, or that others wrote in its format.
 
     FEMNIST needs a path alone. For StackOverflow give the public lists `vocabulary` and `labels`,
@@ -140,7 +141,9 @@ def load_leaf(
     else:
         rows = _NumberRows() if alphabet is None else _CharacterRows(alphabet)
     rank = None if labels is None else {label: i for i, label in enumerate(labels)}
-    users, sizes, targets, hierarchies, left_out = {}, [], [], {}, 0
+    users: dict[str, object] = {}
+    hierarchies: dict | None = {}
+    sizes, targets, left_out = [], [], 0
     for file in files:
         names, counts, user_data, groups = _read(file)
         for name in names:

@@ -1,7 +1,9 @@
 """The School data: examination scores in 139 schools."""
 
 import os
+from os import PathLike
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from sklearn.utils import Bunch
@@ -66,7 +68,12 @@ learning, Machine Learning 73, 2008. Origin and terms are in ``datasets/data/REA
 """
 
 
-def load_school(path=None, *, scale=None, as_frame=False):
+def load_school(
+    path: str | PathLike[str] | None = None,
+    *,
+    scale: Literal["public"] | None = None,
+    as_frame: bool = False,
+) -> Bunch:
     """Load the School data set, which comes with the package; nothing is downloaded.
 
     Parameters
@@ -157,7 +164,13 @@ def load_school(path=None, *, scale=None, as_frame=False):
     )
 
 
-def fetch_school(data_home=None, download_if_missing=True, *, scale=None, as_frame=False):
+def fetch_school(
+    data_home: str | PathLike[str] | None = None,
+    download_if_missing: bool = True,
+    *,
+    scale=None,
+    as_frame=False,
+) -> Bunch:
     """Load the School data set from the file of the MALSAR toolbox, downloaded once.
 
     Only needed for the file itself: :func:`load_school` has the same numbers without a network.

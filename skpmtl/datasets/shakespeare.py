@@ -4,6 +4,7 @@ import os
 import xml.etree.ElementTree as ET
 import zipfile
 import zlib
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,9 @@ corpus "shakespeare".
 """
 
 
-def load_shakespeare(path, *, length=80, step=1, characters=CHARACTERS):
+def load_shakespeare(
+    path: str | PathLike[str], *, length: int = 80, step: int = 1, characters: str = CHARACTERS
+) -> Bunch:
     """Read plays as rows from which the next character of a speaker is predicted.
 
     A row is `length` characters in a row of one speaker, its target the one that follows, as in
@@ -119,8 +122,13 @@ def load_shakespeare(path, *, length=80, step=1, characters=CHARACTERS):
 
 
 def fetch_shakespeare(
-    data_home=None, download_if_missing=True, *, length=80, step=1, characters=CHARACTERS
-):
+    data_home: str | PathLike[str] | None = None,
+    download_if_missing: bool = True,
+    *,
+    length=80,
+    step=1,
+    characters=CHARACTERS,
+) -> Bunch:
     """Load Shakespeare's plays from the corpus of the Natural Language Toolkit, downloaded once.
 
     The file (475 kB, public domain) is checked against its known SHA-256 and kept.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import partial
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit
@@ -131,7 +132,7 @@ class StructureBillboard(OfModels):
         "loss": [StrOptions(set(DATAFITS))],
         "own_units": ["boolean"],
     }
-    settings = ("init", "loss")
+    settings: ClassVar[tuple[str, ...]] = ("init", "loss")
     added = ("level", "loss", "residuals", "groups", "related", "column_scale", "own_units")
 
     @classmethod

@@ -1,7 +1,7 @@
 """Base class of billboards, which hold what a fit publishes; their fields are `Public`."""
 
 from numbers import Integral
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -50,8 +50,8 @@ class Billboard(Public):
         0 for real targets; None where the billboard does not say: real targets or two classes.
     """
 
-    settings = ()
-    n_classes = None
+    settings: ClassVar[tuple[str, ...]] = ()
+    n_classes: int | None = None
 
     @property
     def n_features(self):
@@ -81,7 +81,7 @@ class Billboard(Public):
         """Fitted attributes that follow from the billboard alone, such as ``mean_coef_``."""
         return {}
 
-    def without_rows(self, tasks):
+    def without_rows(self, tasks) -> tuple:
         """Models of `tasks` without rows: the mean model where one was released, else zero.
 
         Returns
@@ -96,7 +96,7 @@ class Billboard(Public):
         intercept[:] = attributes.get("mean_intercept_", 0.0)
         return coef, intercept
 
-    def posterior(self, table, *, fit_intercept, width=None):
+    def posterior(self, table, *, fit_intercept: bool, width: float | None = None):
         """How sure the tasks of `table` are of the models that they personalise.
 
         Parameters
@@ -127,7 +127,7 @@ class OfModels(Billboard):
     that of real targets; that of classes is not stored.
     """
 
-    init = None
+    init: object = None
     loss = "squared"
 
     @property

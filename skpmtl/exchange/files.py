@@ -12,6 +12,8 @@ import os
 import warnings
 import zipfile
 from functools import partial
+from os import PathLike
+from typing import ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
@@ -71,7 +73,7 @@ def estimators():
 
 
 # -------------------------------------------------------------------------------- files
-def save_billboard(est, path):
+def save_billboard(est, path: str | PathLike[str]):
     """Write what a fit published, for others to personalise on their own rows.
 
     The file is a NumPy archive (.npz) without pickled objects. It has the billboard with its
@@ -290,9 +292,10 @@ class FromBillboard:
         other values for them is one of a subclass in `skpmtl.reproduction`.
     """
 
-    _billboards = ()
-    _stays = _fixed = ()
-    _known = {}  # name -> class
+    _billboards: ClassVar[tuple[type, ...]] = ()
+    _stays: ClassVar[tuple[str, ...]] = ()
+    _fixed: ClassVar[tuple[str, ...]] = ()
+    _known: ClassVar[dict[str, type]] = {}  # by name
 
     def __init_subclass__(cls, **keywords):
         super().__init_subclass__(**keywords)

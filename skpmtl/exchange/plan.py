@@ -41,7 +41,8 @@ def n_servers_of(curator):
         raise ValueError(
             f'curator={curator!r} must be "trusted", "servers", which are two, or ("servers", P) '
             f"with P from 2 to {MOST}."
-            + " Noise that is divided among sites is not supported any more." * removed
+            + " Noise that is divided among sites is not supported any more."
+            * removed
         )
     return found
 
@@ -110,13 +111,17 @@ class Plan:
         Why nothing is released, where `releases` is empty.
     """
 
+    adjacency: str
+    epsilon: float
+    delta: float
+    mu: float | None
     guarantee, unit = "joint DP per task", "task"
     accounting = "exact Gaussian differential privacy"
     own_assumptions = (TRUSTED_CURATOR, PUBLIC_LISTS, "every task receives its own model only")
     silence = "there are no releases"
     public_init, n_servers = None, 1
 
-    def releases(self, made=None):
+    def releases(self, made=None) -> list:
         """Entries of all releases, in their order.
 
         Parameters
@@ -160,7 +165,7 @@ class Plan:
         public_init = () if self.public_init is None else (PUBLIC_INIT,)
         return *self.own_assumptions, *ALWAYS, *public_init
 
-    def report(self, source, made=None):
+    def report(self, source, made=None) -> "PrivacyReport":
         """The statement of the guarantee.
 
         Parameters
@@ -189,11 +194,11 @@ class Plan:
             epsilon=self.epsilon,
             delta=self.delta,
             mechanism=self.mechanism(),
-            sensitivity=[entry["sensitivity"] for entry in known],
-            noise_std=[entry["noise_std"] for entry in known],
+            sensitivity=tuple(entry["sensitivity"] for entry in known),
+            noise_std=tuple(entry["noise_std"] for entry in known),
             shift=self.shift(),
             mu=self.mu,
-            releases=entries,
+            releases=tuple(entries),
             accountant=self.accountant(),
             sampling=self.scheme(),
             rng=source.description,

@@ -17,6 +17,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from .._runtime.hints import Self
 from ..privacy.mechanisms import rounding_factor
 from ..privacy.rng import TAPE, replied
 from . import servers
@@ -63,7 +64,7 @@ class Population:
         return self.n_classes if self.n_classes > 2 else 1
 
     @classmethod
-    def of(cls, table):
+    def of(cls, table) -> Self:
         """Of a table with encoded targets: of all tasks, also of those without rows."""
         tasks, sizes = table.everybody, table.sizes
         if len(table.absent):
@@ -205,7 +206,7 @@ class TaskSide:
 
     remembers = True
 
-    def contributions(self, query):
+    def contributions(self, query: "Query") -> dict:
         """Bounded answers of the tasks that are asked, before they are added up.
 
         Parameters

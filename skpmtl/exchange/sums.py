@@ -1,6 +1,7 @@
 """Sums of clipped contributions, to which noise is added."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..privacy.mechanisms import clip_rows
 
@@ -27,7 +28,7 @@ def sum_of_clipped(vectors, bound, to=None, shape=None):
     return total.ravel()
 
 
-def clipped_sum(name, bound, to=None, shape=None, less=None):
+def clipped_sum(name: str, bound, to=None, shape=None, less: float | NDArray | None = None):
     """``combine`` of a `Query` for `sum_of_clipped`.
 
     Parameters

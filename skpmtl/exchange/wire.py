@@ -15,6 +15,7 @@ import struct
 import typing
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from numbers import Integral, Real
 from types import UnionType
@@ -40,7 +41,7 @@ _NPY = re.compile(
 
 
 # ------------------------------------------------------------------------- values as text
-def pack(value):
+def pack(value) -> tuple:
     """A billboard as JSON and named arrays, to send it over a network.
 
     Parameters
@@ -58,12 +59,12 @@ def pack(value):
 
     Raises ValueError for anything else, which is named, and for arrays with NaN or infinity.
     """
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     tree = {"board": encode(value, "board", arrays), "format": FORMAT}
     return json.dumps(tree, allow_nan=False), arrays
 
 
-def unpack(text, arrays):
+def unpack(text: str, arrays: Mapping):
     """Inverse of `pack`; what comes from elsewhere is checked.
 
     Parameters

@@ -50,9 +50,9 @@ _SINGLE_STRENGTH, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found f
 _ALONE_WEIGHT, _FEW_TASKS = 0.1, 10.0
 # Criteria of squared loss, functions of a table and a root, by table: the first and the last
 # ones of a fit are asked for twice.
-_criteria = WeakKeyDictionary()
+_criteria: WeakKeyDictionary = WeakKeyDictionary()
 # Tridiagonal forms of squared loss, by table: of its first root and of its last one.
-_forms = WeakKeyDictionary()
+_forms: WeakKeyDictionary = WeakKeyDictionary()
 _KEPT = 1 << 24  # numbers of the forms of one root that are kept
 
 

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -93,7 +94,7 @@ class MeanBillboard(Billboard):
     sparse: bool
     cluster_of: dict | None = None
     mean_intercept: np.ndarray | None = None
-    report: object = None
+    report: Any = None
     server_rate: float = 1.0
     step: np.ndarray | None = None
     sampling: str = "all"
@@ -125,7 +126,7 @@ class MeanBillboard(Billboard):
     renamed = {"doubt": "alone_weight"}
     added = ("errors", "loss")
     removed = {"adaptive": False}
-    settings = ("personalization", "local_steps")
+    settings: ClassVar[tuple[str, ...]] = ("personalization", "local_steps")
 
     @property
     def n_features(self):
@@ -309,7 +310,7 @@ class MeanBillboard(Billboard):
         centres = np.ascontiguousarray(models).reshape(self.centres.shape)
         return replace(self, centres=centres, sparse=sparse)
 
-    def history(self):
+    def history(self) -> list:
         """Noise and budget after every round; nothing here depends on the data.
 
         Returns
@@ -429,7 +430,7 @@ class MeanBillboard(Billboard):
         """
         return PersonalModels(table, self, centred)
 
-    def posterior(self, table, *, fit_intercept=None, width=None):
+    def posterior(self, table, *, fit_intercept: bool | None = None, width: float | None = None):
         return PersonalModels(table, self, dense=True).posterior(width)
 
 

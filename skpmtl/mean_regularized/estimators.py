@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
+from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.curator import PLAIN, release_structures
@@ -45,7 +48,7 @@ class MeanFamily(HasCovariates, BaseMTL):
     parameters.
     """
 
-    _parameter_constraints = {
+    _parameter_constraints: ClassVar[dict] = {
         **BaseMTL._parameter_constraints,
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "clip_norm": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -65,13 +68,14 @@ class MeanFamily(HasCovariates, BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
-    _billboards = (MeanBillboard,)
+    _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard,)
     _federates = True
     standard_errors = False
     update, sampling, sampling_rate = "prox", "all", 1.0
-    local_steps, local_learning_rate, server_learning_rate = "auto", 1.0, 1.0
+    local_steps: int | Literal["auto"] = "auto"
+    local_learning_rate, server_learning_rate = 1.0, 1.0
     personalization = "mean-reg"
-    _fixed = (
+    _fixed: ClassVar[tuple[str, ...]] = (
         "update", "sampling", "sampling_rate", "local_steps", "local_learning_rate",
         "server_learning_rate", "personalization",
     )  # fmt: skip
@@ -932,41 +936,41 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         published="PublishedMeanRegMTL",
     )
     _releases_residuals = True
-    _billboards = (MeanBillboard, PooledBillboard)
+    _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard, PooledBillboard)
 
     def __init__(
         self,
-        lam="auto",
+        lam: float | Literal["auto"] = "auto",
         *,
-        loss="squared",
-        levels="auto",
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        clip_norm="auto",
-        n_rounds="auto",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        clip_norm: float | Literal["auto"] = "auto",
+        n_rounds: int | Literal["auto"] = "auto",
         init=None,
-        ridge=0.0,
-        l1=0.0,
-        task_weight="equal",
-        clusters=None,
+        ridge: float = 0.0,
+        l1: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping | None = None,
         relation=None,
-        relation_rank=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        target_range=None,
-        uncertainty=False,
-        standard_errors=False,
-        max_iter=100,
-        tol=1e-10,
-        secure=False,
-        random_state=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
+        standard_errors: bool = False,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
@@ -1003,41 +1007,41 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         published="PublishedMeanRegMTLClassifier",
     )
     _multiclass = True
-    _billboards = (MeanBillboard, PooledBillboard)
+    _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard, PooledBillboard)
 
     def __init__(
         self,
-        lam="auto",
+        lam: float | Literal["auto"] = "auto",
         *,
-        levels="auto",
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        clip_norm="auto",
-        n_rounds="auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        clip_norm: float | Literal["auto"] = "auto",
+        n_rounds: int | Literal["auto"] = "auto",
         init=None,
-        ridge=0.0,
-        l1=0.0,
-        task_weight="equal",
-        clusters=None,
+        ridge: float = 0.0,
+        l1: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping | None = None,
         relation=None,
-        relation_rank=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        uncertainty="auto",
-        standard_errors=False,
-        max_iter=100,
-        tol=1e-10,
-        secure=False,
-        random_state=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
+        standard_errors: bool = False,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,

@@ -4,12 +4,15 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState, Self
 from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.billboard import Personal
@@ -54,51 +57,53 @@ class _MetaInit(HasCovariates, BaseMTL):
         "refine_steps": [Interval(Integral, 1, None, closed="left")],
         "refine_learning_rate": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
-    _billboards = (MetaBillboard,)
+    _billboards: ClassVar[tuple[type, ...]] = (MetaBillboard,)
     _federates = _reads_sizes = True
     iterate, meta_decay = "last", 1.0  # parameters of version 0.1
-    _fixed = ("iterate", "meta_decay")
+    _fixed: ClassVar[tuple[str, ...]] = ("iterate", "meta_decay")
     # While fit runs: its `unit`, whether X is a mapping, and what was made `_once`.
-    _unit, _mapped, _made = None, False, None
+    _unit: object = None
+    _mapped = False
+    _made: dict | None = None
 
     __metadata_request__fit = {"task": True, "unit": True}
 
     def __init__(
         self,
         *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        privacy="task-global",
-        clip_norm=0.5,
-        inner_steps="auto",
-        inner_learning_rate="auto",
-        batch_size=None,
-        batches="full",
-        meta_learning_rate="auto",
-        tasks_per_round="auto",
-        visits=1,
-        group_size=1,
-        max_rows_per_unit=None,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        privacy: Literal["local", "task-global"] | None = "task-global",
+        clip_norm: float = 0.5,
+        inner_steps: int | Literal["auto"] = "auto",
+        inner_learning_rate: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        batches: Literal["disjoint", "full", "poisson"] = "full",
+        meta_learning_rate: float | Literal["auto"] = "auto",
+        tasks_per_round: Literal["all", "auto"] | int = "auto",
+        visits: int = 1,
+        group_size: int = 1,
+        max_rows_per_unit: int | None = None,
         init=None,
         relation=None,
-        relation_rank=None,
-        refine="prox",
-        refine_steps=10,
-        refine_learning_rate="auto",
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        target_range=None,
-        uncertainty=False,
+        relation_rank: int | None = None,
+        refine: Literal["prox", "sgd"] = "prox",
+        refine_steps: int = 10,
+        refine_learning_rate: float | Literal["auto"] = "auto",
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
         feature_range=None,
-        secure=False,
-        random_state=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
@@ -163,7 +168,14 @@ class _MetaInit(HasCovariates, BaseMTL):
         return np.stack([middle, width * np.sqrt(n_features) / _UNITS])
 
     # ------------------------------------------------------------------------- fit
-    def fit(self, X, y, task=None, unit=None, sample_weight=None):
+    def fit(  # type: ignore[override]  # `unit` has a place before `sample_weight`
+        self,
+        X,
+        y: ArrayLike,
+        task: ArrayLike | None = None,
+        unit: ArrayLike | Mapping | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Learn the initialisation, and fine-tune it on the training tasks.
 
         Parameters
@@ -655,40 +667,40 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
     def __init__(
         self,
         *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        privacy="task-global",
-        clip_norm=0.5,
-        inner_steps="auto",
-        inner_learning_rate="auto",
-        batch_size=None,
-        batches="full",
-        meta_learning_rate="auto",
-        tasks_per_round="auto",
-        visits=1,
-        group_size=1,
-        max_rows_per_unit=None,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        privacy: Literal["local", "task-global"] | None = "task-global",
+        clip_norm: float = 0.5,
+        inner_steps: int | Literal["auto"] = "auto",
+        inner_learning_rate: float | Literal["auto"] = "auto",
+        batch_size: int | None = None,
+        batches: Literal["disjoint", "full", "poisson"] = "full",
+        meta_learning_rate: float | Literal["auto"] = "auto",
+        tasks_per_round: Literal["all", "auto"] | int = "auto",
+        visits: int = 1,
+        group_size: int = 1,
+        max_rows_per_unit: int | None = None,
         init=None,
         relation=None,
-        relation_rank=None,
-        refine="prox",
-        refine_steps=10,
-        refine_learning_rate="auto",
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        uncertainty="auto",
+        relation_rank: int | None = None,
+        refine: Literal["prox", "sgd"] = "prox",
+        refine_steps: int = 10,
+        refine_learning_rate: float | Literal["auto"] = "auto",
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
         feature_range=None,
-        secure=False,
-        random_state=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator, privacy=privacy,
             clip_norm=clip_norm, inner_steps=inner_steps, inner_learning_rate=inner_learning_rate,

@@ -2,11 +2,14 @@
 
 import math
 from numbers import Integral, Real
+from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._docstrings import UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.levels import Level
 from ..engine.queries import specified, specs_of_window
@@ -62,47 +65,53 @@ class _ModelProtected(HasCovariates, BaseMTL):
         "outliers": [StrOptions(set(OUTLIERS)), None],
         "outlier_alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
     }
-    _billboards = (PriorBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
-    _fixed = ("allocation", "noise_shift", "acceleration")
-    allocation, noise_shift, acceleration = 0.0, "auto", True
+    _billboards: ClassVar[tuple[type, ...]] = (
+        PriorBillboard,
+        PenaltyBillboard,
+        RelatedPenaltyBillboard,
+    )
+    _fixed: ClassVar[tuple[str, ...]] = ("allocation", "noise_shift", "acceleration")
+    allocation: float | tuple | list | str = 0.0
+    noise_shift: float | str = "auto"
+    acceleration = True
     _extras = (*BaseMTL._extras, "outlier_coef_", "outlier_")
     _federates = True
 
     def __init__(
         self,
-        alpha="auto",
+        alpha: float | Literal["auto"] = "auto",
         *,
-        loss="squared",
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        mechanism="auto",
-        algorithm="auto",
-        levels="auto",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
         init=None,
-        ridge=0.0,
-        task_weight="equal",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
         relation=None,
-        relation_rank=None,
-        outliers=None,
-        outlier_alpha="auto",
-        n_releases="auto",
-        clip_norm=1.0,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        target_range=None,
-        uncertainty=False,
-        max_iter=10_000,
-        tol=1e-6,
-        warm_start=False,
-        random_state=None,
-        secure=False,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: float | Literal["auto"] = "auto",
+        n_releases: int | Literal["auto"] = "auto",
+        clip_norm: float = 1.0,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         self.alpha = alpha
         self.loss = loss
         self.epsilon = epsilon
@@ -412,9 +421,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         levels = plan.levels if plan else self._plain_levels(population)
 
         if refine is not None:
-            specs |= specified(
-                "evidence", (N_DIFFERENCES,), snr_centre=Real, priors=([(d, d)],)
-            )
+            specs |= specified("evidence", (N_DIFFERENCES,), snr_centre=Real, priors=([(d, d)],))
             public = {**scale, "moment": [(d, d)], "basis": [(d, d)], "rank": Integral}
             specs |= specified("block", (d,), **public)
         if levels is not None:
@@ -698,39 +705,39 @@ class _OfRange(MTLRegressorMixin):
 class _OfClasses(MTLClassifierMixin):
     def __init__(
         self,
-        alpha="auto",
+        alpha: float | Literal["auto"] = "auto",
         *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
-        mechanism="auto",
-        algorithm="auto",
-        levels="auto",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
         init=None,
-        ridge=0.0,
-        task_weight="equal",
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
         relation=None,
-        relation_rank=None,
-        outliers=None,
-        outlier_alpha="auto",
-        n_releases="auto",
-        clip_norm=1.0,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        uncertainty="auto",
-        max_iter=10_000,
-        tol=1e-6,
-        warm_start=False,
-        random_state=None,
-        secure=False,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: float | Literal["auto"] = "auto",
+        n_releases: int | Literal["auto"] = "auto",
+        clip_norm: float = 1.0,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             mechanism=mechanism, algorithm=algorithm, levels=levels, init=init, ridge=ridge,

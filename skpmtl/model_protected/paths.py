@@ -7,14 +7,16 @@ import math
 import warnings
 from functools import wraps
 from numbers import Integral, Real
-from typing import NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from .._docstrings import fill_docstring
 from .._runtime.compat import Interval
+from .._runtime.hints import ClassWeight
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..solvers.losses import SquaredLoss
@@ -83,23 +85,23 @@ _ESTIMATORS = {
 
 def mtl_path(
     X,
-    y,
-    task=None,
+    y: ArrayLike,
+    task: ArrayLike | None = None,
     *,
-    penalty="trace",
-    loss="squared",
-    eps=1e-3,
-    n_alphas=100,
-    alphas=None,
+    penalty: Literal["trace", "l21"] = "trace",
+    loss: Literal["squared", "logistic", "multinomial"] = "squared",
+    eps: float = 1e-3,
+    n_alphas: int = 100,
+    alphas: ArrayLike | None = None,
     ridge=0.0,
     task_weight="equal",
     fit_intercept=True,
     task_feature=None,
-    sample_weight=None,
+    sample_weight: ArrayLike | None = None,
     max_iter=10_000,
     tol=1e-6,
     dtype=np.float64,
-):
+) -> "MTLPath":
     """Exact solutions for many strengths of the penalty, without privacy.
 
     The objective is that of `MPMTLLowRank` ("trace") or `MPMTLGroupSparse` ("l21") with
@@ -233,7 +235,9 @@ class _Validated:
     # What the estimator of one strength has as parameters.
     epsilon, algorithm, outliers, warm_start = None, "proximal", None, False
     relation, relation_rank, init = None, None, None
-    _billboards = ()  # a model of one strength has files: that of `alpha_`
+    _billboards: ClassVar[
+        tuple[type, ...]
+    ] = ()  # a model of one strength has files: that of `alpha_`
     _federates = False
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
@@ -247,23 +251,23 @@ class _Validated:
     @_exact_only
     def __init__(
         self,
-        alphas=None,
+        alphas: ArrayLike | None = None,
         *,
-        eps=1e-3,
-        n_alphas=100,
+        eps: float = 1e-3,
+        n_alphas: int = 100,
         cv=5,
-        ridge=0.0,
-        task_weight="equal",
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        max_iter=10_000,
-        tol=1e-6,
-        n_jobs=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         self.alphas = alphas
         self.eps = eps
         self.n_alphas = n_alphas
@@ -350,25 +354,25 @@ class _ValidatedClassifier(_Validated):
     @_exact_only
     def __init__(
         self,
-        alphas=None,
+        alphas: ArrayLike | None = None,
         *,
-        eps=1e-3,
-        n_alphas=100,
+        eps: float = 1e-3,
+        n_alphas: int = 100,
         cv=5,
-        ridge=0.0,
-        task_weight="equal",
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        max_iter=10_000,
-        tol=1e-6,
-        n_jobs=None,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             alphas, eps=eps, n_alphas=n_alphas, cv=cv, ridge=ridge, task_weight=task_weight,
             fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,

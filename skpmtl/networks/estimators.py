@@ -2,18 +2,22 @@
 
 import hashlib
 import warnings
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
 from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, RandomState, Self
 from .._runtime.stack import users_line
-from ..base import MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.journal import Journal, fingerprint
 from ..local.centred import Problem
 from ..mean_regularized.billboard import cluster_rows
@@ -32,7 +36,13 @@ __all__ = ["TorchMeanRegClassifier", "TorchMeanRegRegressor"]
 NOISY, _NOISY_LOADED = 0.25, 1.0
 
 
-class OfModule:
+if TYPE_CHECKING:  # a mixin stands before an estimator
+    _BeforeOfModule = BaseMTL
+else:
+    _BeforeOfModule = object
+
+
+class OfModule(_BeforeOfModule):
     """Mixin of estimators of a torch module: ``module__name=`` are arguments of its factory.
 
     Their ``__init__`` has ``**arguments`` for these; `coef_` holds the numbers of the networks.
@@ -40,12 +50,20 @@ class OfModule:
 
     _is_linear = False
     fit_intercept = False  # besides the module
-    target_range = feature_range = None
+    target_range: ArrayLike | None = None
+    feature_range: ArrayLike | None = None
     _built = None  # the last module that was built, with what it was built from
     _folder = None  # of the journal of a fit
     __metadata_request__fit = {"task": True, "journal": UNUSED}
 
-    def fit(self, X, y, task=None, sample_weight=None, journal=None):
+    def fit(
+        self,
+        X,
+        y: ArrayLike,
+        task: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        journal=None,
+    ) -> Self:
         """Fit all tasks.
 
         Parameters
@@ -201,7 +219,9 @@ class OfModule:
         network.write(network.tensor(numbers))
         return deepcopy(network.module).cpu().eval()
 
-    def export_task(self, task):
+    def export_task(  # type: ignore[override]  # no network is a model of scikit-learn
+        self, task
+    ) -> dict:
         """The network of one task, which belongs to that task and to nobody else.
 
         Parameters
@@ -313,39 +333,41 @@ class _TorchMeanReg(OfModule, MeanFamily):
 
     def __init__(
         self,
-        module=None,
+        module: Callable | None = None,
         *,
-        lam=0.1,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
+        lam: float = 0.1,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
         curator="trusted",
-        clip_norm=0.5,
-        n_rounds=10,
-        update="prox",
-        local=(),
-        local_steps=5,
-        learning_rate=0.03,
-        momentum=0.9,
-        batch_size=None,
-        server_learning_rate=1.0,
-        sampling="all",
-        sampling_rate=1.0,
-        personalization="mean-reg",
-        personal_steps=20,
-        personal_folds=3,
-        clusters=None,
+        clip_norm: float = 0.5,
+        n_rounds: int = 10,
+        update: Literal["algorithm-1", "fedavg", "prox", "stateful"] = "prox",
+        local: str | list | tuple = (),
+        local_steps: int = 5,
+        learning_rate: float = 0.03,
+        momentum: float = 0.9,
+        batch_size: int | None = None,
+        server_learning_rate: float = 1.0,
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        personalization: Literal[
+            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
+        ] = "mean-reg",
+        personal_steps: int = 20,
+        personal_folds: int | None = 3,
+        clusters: Mapping | None = None,
         relation=None,
-        relation_rank=None,
-        device="cpu",
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        secure=False,
-        random_state=None,
-        verbose=0,
+        relation_rank: int | Literal["all"] | None = None,
+        device: str = "cpu",
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
         **arguments,
-    ):
+    ) -> None:
         check_arguments(type(self), arguments)
         self.module = module
         self.lam = lam
@@ -602,41 +624,43 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
 
     def __init__(
         self,
-        module=None,
+        module: Callable | None = None,
         *,
-        lam=0.1,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
+        lam: float = 0.1,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
         curator="trusted",
-        clip_norm=0.5,
-        n_rounds=10,
-        update="prox",
-        local=(),
-        local_steps=5,
-        learning_rate=0.03,
-        momentum=0.9,
-        batch_size=None,
-        server_learning_rate=1.0,
-        sampling="all",
-        sampling_rate=1.0,
-        personalization="mean-reg",
-        personal_steps=20,
-        personal_folds=3,
-        clusters=None,
+        clip_norm: float = 0.5,
+        n_rounds: int = 10,
+        update: Literal["algorithm-1", "fedavg", "prox", "stateful"] = "prox",
+        local: str | list | tuple = (),
+        local_steps: int = 5,
+        learning_rate: float = 0.03,
+        momentum: float = 0.9,
+        batch_size: int | None = None,
+        server_learning_rate: float = 1.0,
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        personalization: Literal[
+            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
+        ] = "mean-reg",
+        personal_steps: int = 20,
+        personal_folds: int | None = 3,
+        clusters: Mapping | None = None,
         relation=None,
-        relation_rank=None,
-        device="cpu",
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        secure=False,
-        random_state=None,
-        verbose=0,
+        relation_rank: int | Literal["all"] | None = None,
+        device: str = "cpu",
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
         **arguments,
-    ):
+    ) -> None:
         super().__init__(
             module, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, update=update,

@@ -4,11 +4,13 @@ from copy import deepcopy
 from numbers import Integral
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._diagram import Documented
+from .._runtime.hints import Self
 from .._runtime.torch_modules import build, drawing, import_torch
 from ..tables.forms import InputForm, check_finite, kept_columns, read_features, table_matrix
 from ..tables.table import column_labels
@@ -63,14 +65,27 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
     >>> make_pipeline(frozen, PrivateMTL(task_feature="writer"))  # doctest: +SKIP
     """
 
-    def __init__(self, module, *, output=None, task_feature=None, device="cpu", batch_size=1024):
+    module_: object
+    n_features_out_: int
+    _position: int | None
+    _task_name: str | None
+
+    def __init__(
+        self,
+        module,
+        *,
+        output: str | None = None,
+        task_feature: str | int | None = None,
+        device: str = "cpu",
+        batch_size: int = 1024,
+    ) -> None:
         self.module = module
         self.output = output
         self.task_feature = task_feature
         self.device = device
         self.batch_size = batch_size
 
-    def fit(self, X, y=None):
+    def fit(self, X, y: ArrayLike | None = None) -> Self:
         """Check the module against the width of the rows; no number of X is used.
 
         Parameters
@@ -85,7 +100,7 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
         """
         torch = import_torch("TorchFeatures")
         for name in ("module_", "n_features_out_", "_position", "_task_name"):
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, Integral):
             raise TypeError(f"batch_size={self.batch_size!r} must be an int.")
         if self.batch_size < 1:
@@ -139,7 +154,7 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
         named = dict(zip(names, columns, strict=True))
         return type(X)(named, index=X.index) if hasattr(X, "index") else type(X)(named)
 
-    def get_feature_names_out(self, input_features=None):
+    def get_feature_names_out(self, input_features=None) -> NDArray:
         """Names of the features: "torchfeatures0" and so on, after that of the task column.
 
         Parameters

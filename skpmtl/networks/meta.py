@@ -1,13 +1,17 @@
 """Networks in private meta-learning: an initialisation that new tasks fine-tune."""
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._docstrings import fill_docstring
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, RandomState
 from .._runtime.stack import users_line
 from .._runtime.torch_modules import drawing, sow
 from ..base import MTLClassifierMixin, MTLRegressorMixin
@@ -231,7 +235,7 @@ class NetworkMetaTaskSide(MetaTaskSide):
         return self.network.joined([torch.zeros_like(p) if s is None else s for s, p in pairs])
 
 
-class _TorchMetaInit(OfModule, _MetaInit):
+class _TorchMetaInit(OfModule, _MetaInit):  # type: ignore[misc]  # no units of rows in `fit`
     _parameter_constraints = {
         **{
             name: rule for name, rule in _MetaInit._parameter_constraints.items()
@@ -250,34 +254,34 @@ class _TorchMetaInit(OfModule, _MetaInit):
 
     def __init__(
         self,
-        module=None,
+        module: Callable | None = None,
         *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
         curator="trusted",
-        privacy="task-global",
-        clip_norm=0.5,
-        inner_steps=5,
-        inner_learning_rate=0.5,
-        batch_size=None,
-        batches="full",
-        meta_learning_rate=1.0,
-        tasks_per_round="auto",
-        visits=1,
-        group_size=1,
-        max_rows_per_unit=None,
-        refine_steps=10,
-        refine_learning_rate=0.5,
-        device="cpu",
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        secure=False,
-        random_state=None,
-        verbose=0,
+        privacy: Literal["local", "task-global"] | None = "task-global",
+        clip_norm: float = 0.5,
+        inner_steps: int = 5,
+        inner_learning_rate: float = 0.5,
+        batch_size: int | None = None,
+        batches: Literal["disjoint", "full", "poisson"] = "full",
+        meta_learning_rate: float = 1.0,
+        tasks_per_round: Literal["all", "auto"] | int = "auto",
+        visits: int = 1,
+        group_size: int = 1,
+        max_rows_per_unit: int | None = None,
+        refine_steps: int = 10,
+        refine_learning_rate: float = 0.5,
+        device: str = "cpu",
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
         **arguments,
-    ):
+    ) -> None:
         check_arguments(type(self), arguments)
         self.module = module
         self.epsilon = epsilon
@@ -450,7 +454,7 @@ random_state, verbose
     """
 
 
-class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
+class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):  # type: ignore[misc]  # the same
     __doc__ = fill_docstring(
         _DOC.replace("{class_list}", "classes, "),
         summary="Private meta-learning of networks for classes.",
@@ -464,36 +468,36 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
 
     def __init__(
         self,
-        module=None,
+        module: Callable | None = None,
         *,
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
         curator="trusted",
-        privacy="task-global",
-        clip_norm=0.5,
-        inner_steps=5,
-        inner_learning_rate=0.5,
-        batch_size=None,
-        batches="full",
-        meta_learning_rate=1.0,
-        tasks_per_round="auto",
-        visits=1,
-        group_size=1,
-        max_rows_per_unit=None,
-        refine_steps=10,
-        refine_learning_rate=0.5,
-        device="cpu",
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        secure=False,
-        random_state=None,
-        verbose=0,
+        privacy: Literal["local", "task-global"] | None = "task-global",
+        clip_norm: float = 0.5,
+        inner_steps: int = 5,
+        inner_learning_rate: float = 0.5,
+        batch_size: int | None = None,
+        batches: Literal["disjoint", "full", "poisson"] = "full",
+        meta_learning_rate: float = 1.0,
+        tasks_per_round: Literal["all", "auto"] | int = "auto",
+        visits: int = 1,
+        group_size: int = 1,
+        max_rows_per_unit: int | None = None,
+        refine_steps: int = 10,
+        refine_learning_rate: float = 0.5,
+        device: str = "cpu",
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
         **arguments,
-    ):
+    ) -> None:
         super().__init__(
             module, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             privacy=privacy, clip_norm=clip_norm, inner_steps=inner_steps,
@@ -509,7 +513,7 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):
         self.class_weight = class_weight
 
 
-class TorchMetaInitRegressor(MTLRegressorMixin, _TorchMetaInit):
+class TorchMetaInitRegressor(MTLRegressorMixin, _TorchMetaInit):  # type: ignore[misc]  # the same
     __doc__ = fill_docstring(
         _DOC,
         summary="Private meta-learning of networks for real targets.",

@@ -19,7 +19,7 @@ _BLOCK = 1 << 27  # numbers that tasks trained together may hold
 class Pace(NamedTuple):
     """Gradient steps with momentum: v <- momentum v + gradient, w <- w - rate v."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # in place of tuple.count
     rate: float
     momentum: float
     batch_size: int | None  # rows of a step, dealt anew when all were taken; None: all

@@ -10,8 +10,10 @@ import math
 import warnings
 from functools import lru_cache
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, gammainc, gammaincc, gammaln, log_ndtr
 
@@ -45,7 +47,14 @@ def check_delta(delta, *, zero=False):
         raise ValueError(f"delta={delta!r} must lie {where}.")
 
 
-def check_budget(epsilon, delta, n_tasks, *, pure=False, unit="task"):
+def check_budget(
+    epsilon: float,
+    delta: float | None,
+    n_tasks: int,
+    *,
+    pure: bool = False,
+    unit: Literal["task", "record"] = "task",
+):
     """Validate a budget and fill in the default delta. -> (epsilon, delta)
 
     Parameters
@@ -294,7 +303,12 @@ def pure_epsilon(epsilons, delta, method="best"):
     raise ValueError(f'method={method!r} is unknown: "best", "cb", "optimal" or "basic".')
 
 
-def pure_epsilons(epsilon, delta, weights, method="best"):
+def pure_epsilons(
+    epsilon: float,
+    delta: float,
+    weights,
+    method: Literal["best", "cb", "optimal", "basic"] = "best",
+) -> NDArray:
     """Per-release budgets epsilon_t proportional to `weights` that compose to the budget.
 
     Parameters

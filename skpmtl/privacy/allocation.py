@@ -8,6 +8,7 @@ import math
 from numbers import Real
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .accounting import check_count, check_positive, pure_epsilons
 
@@ -15,7 +16,7 @@ from .accounting import check_count, check_positive, pure_epsilons
 _PAPER_CONVEX = {False: 0.0, True: 0.4}
 
 
-def allocation_weights(allocation, n_releases, *, acceleration=False):
+def allocation_weights(allocation, n_releases: int, *, acceleration: bool = False) -> NDArray:
     """Relative budgets of the releases, the largest being 1.
 
     Parameters
@@ -36,7 +37,7 @@ def allocation_weights(allocation, n_releases, *, acceleration=False):
     if isinstance(allocation, str) and allocation == "paper-convex":
         allocation = _PAPER_CONVEX[bool(acceleration)]
     if isinstance(allocation, Real) and math.isfinite(allocation):
-        logs = allocation * np.log(t)
+        logs = np.log(t) * float(allocation)
     elif (
         isinstance(allocation, (tuple, list))
         and len(allocation) == 2

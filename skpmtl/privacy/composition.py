@@ -19,7 +19,7 @@ _ADAPTIVE = (
 )
 
 
-def compose(reports, delta=None):
+def compose(reports, delta: float | None = None) -> "PrivacyReport":
     """Report on several fits that used the same tasks, by the tightest sound rule.
 
     Gaussian-DP fits add up exactly (mu^2 = sum mu_i^2). Pure releases enter the exact optimal
@@ -146,7 +146,7 @@ def _shared(values):
     return values[0] if all(value == values[0] for value in values) else tuple(values)
 
 
-def grid_search_cost(search):
+def grid_search_cost(search) -> "PrivacyReport":
     """Cost of everything a fitted grid or random search released, as a report.
 
     Every fit is one more release on the same tasks. The training folds of a

@@ -201,8 +201,8 @@ class _Mechanism:
         Shape of the released array.
     """
 
-    mu = None
-    epsilon = None
+    mu: float | None = None
+    epsilon: float | None = None
 
     def sample(self, source):
         """One draw of the noise alone, on the grid."""
@@ -285,7 +285,7 @@ class SymmetricGaussian(_Mechanism):
     name = "symmetric Gaussian"
     norm = "frobenius"
 
-    def __init__(self, dimension, sensitivity, mu):
+    def __init__(self, dimension: int, sensitivity: float, mu: float) -> None:
         check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
@@ -324,7 +324,7 @@ class VectorGaussian(_Mechanism):
     name = "Gaussian"
     norm = "l2"
 
-    def __init__(self, dimension, sensitivity, mu):
+    def __init__(self, dimension: int, sensitivity: float, mu: float) -> None:
         check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension,)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
@@ -365,7 +365,7 @@ class DiagonalLaplace(_Mechanism):
     name = "diagonal Laplace"
     norm = "l1"
 
-    def __init__(self, dimension, sensitivity, epsilon):
+    def __init__(self, dimension: int, sensitivity: float, epsilon: float) -> None:
         check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension,)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
@@ -403,7 +403,9 @@ class VectorGamma(_Mechanism):
     name = "L2-gamma"
     norm = "l2"
 
-    def __init__(self, dimension, sensitivity, epsilon, *, n_vectors=1):
+    def __init__(
+        self, dimension: int, sensitivity: float, epsilon: float, *, n_vectors: int = 1
+    ) -> None:
         check_count(dimension=dimension, n_vectors=n_vectors)
         self.dimension, self.n_vectors = dimension, n_vectors
         self.shape = (n_vectors * dimension,)
@@ -459,7 +461,7 @@ class SymmetrizedWishart(_Wishart):
 
     name = "symmetrised Wishart"
 
-    def __init__(self, dimension, sensitivity, epsilon):
+    def __init__(self, dimension: int, sensitivity: float, epsilon: float) -> None:
         check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
@@ -500,7 +502,7 @@ class PublishedWishart(_Wishart):
 
     name = "published Wishart (no guarantee)"
 
-    def __init__(self, dimension, clip_norm, epsilon):
+    def __init__(self, dimension: int, clip_norm: float, epsilon: float) -> None:
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.epsilon = float(_square(clip_norm, dimension)), float(epsilon)
         self.scale, self.step, self._shrink = _calibrate(self.sensitivity, self.epsilon, 0.0, 0.5)

@@ -113,7 +113,7 @@ class PrivacyReport:
     assumptions: tuple = ()
     notes: dict = field(default_factory=dict)
 
-    __hash__ = None  # holds dictionaries
+    __hash__ = None  # type: ignore[assignment]  # holds dictionaries, as dataclass has it
 
     def __post_init__(self):
         if not _UNIT.fullmatch(self.unit):
@@ -292,7 +292,7 @@ class PrivacyReport:
             For each mechanism its name, how many releases, and their sensitivities and standard
             deviations of noise. Empty where the releases are not known one by one.
         """
-        found = {}
+        found: dict[tuple, list] = {}
         for entry in self.releases:
             if not {"mechanism", "sensitivity", "noise_std"} <= entry.keys():
                 return []
@@ -312,7 +312,7 @@ class PrivacyReport:
         return {item.name: _listed(getattr(self, item.name)) for item in fields(self)}
 
     @classmethod
-    def from_dict(cls, values: dict[str, object]) -> "PrivacyReport":
+    def from_dict(cls, values: dict) -> "PrivacyReport":
         """Inverse of `to_dict`; unknown keys are refused."""
         names = {item.name for item in fields(cls)}
         unknown = sorted(set(values) - names)

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 import numpy as np
 from scipy.special import gammainccinv, gammaincinv, ndtri
 
+from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from .report import PrivacyLeakWarning
 
@@ -48,7 +49,7 @@ def replied(entry, draw, values):
     return draw() if tape is None else tape.reply(entry(), draw, values)
 
 
-def noise_source(random_state=None, *, secure=False):
+def noise_source(random_state: RandomState = None, *, secure: bool = False):
     """Source of noise and of sampling decisions for one fit.
 
     Parameters
@@ -77,9 +78,11 @@ def noise_source(random_state=None, *, secure=False):
         generator = random_state.spawn(1)[0]
     else:
         if isinstance(random_state, np.random.RandomState):
-            random_state = [int(word) for word in random_state.randint(2**31, size=4)]
+            words = [int(word) for word in random_state.randint(2**31, size=4)]
+        else:
+            words = random_state
         # A spawned key: the caller's own default_rng(seed) may have made public data.
-        generator = np.random.default_rng(np.random.SeedSequence(random_state).spawn(1)[0])
+        generator = np.random.default_rng(np.random.SeedSequence(words).spawn(1)[0])
     warnings.warn(
         "The noise of this fit is reproducible from random_state: it protects nobody against "
         "anyone who knows the seed, and two fits with one seed share their noise. Use "

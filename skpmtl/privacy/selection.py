@@ -20,6 +20,7 @@ allows is the worst).
 """
 
 import math
+from typing import Literal
 
 import numpy as np
 from scipy.optimize import brentq
@@ -95,7 +96,12 @@ def _largest_tilt(mu, g, orders):
     return np.maximum(tilt(fine, a).max(axis=1), 0.0) + 1e-8 * (a[:, 0] - 1.0)
 
 
-def selection_epsilon(mu, n_trials, distribution, delta):
+def selection_epsilon(
+    mu: float,
+    n_trials: float,
+    distribution: Literal["poisson", "logarithmic", "compose"],
+    delta: float,
+) -> float:
     """epsilon at `delta` of the best of K runs, each mu-GDP.
 
     Parameters

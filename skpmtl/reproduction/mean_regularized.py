@@ -4,12 +4,16 @@ What a task sends, who takes part, how bounds move and how tasks personalise are
 `PrivateMeanRegMTL` has settled them.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._docstrings import LOSS
 from .._runtime.compat import StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from .._runtime.threads import in_order
 from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..local.updates import add_clipped_columns, add_clipped_rows, in_units
@@ -146,16 +150,22 @@ class RunningTaskSide(MeanTaskSide):
         return billboard.models(self.updates.models(self.around(billboard.centres), unit))
 
 
-class Published:
+if TYPE_CHECKING:  # a mixin stands before an estimator
+    _BeforePublished = MeanRegularized
+else:
+    _BeforePublished = object
+
+
+class Published(_BeforePublished):
     """Mixin of `MeanRegularized` with the options of the paper as parameters."""
 
-    _parameter_constraints = {
+    _parameter_constraints: ClassVar[dict] = {
         **MeanRegularized._parameter_constraints,
         "update": [StrOptions({"prox", "algorithm-1", "stateful"})],
     }
     _task_sides = RunningTaskSide
-    _fixed = ()
-    _billboards = (MeanBillboard,)
+    _fixed: ClassVar[tuple[str, ...]] = ()
+    _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard,)
 
     def _fit_exact(self, table):
         if self.update != "prox":  # the same rounds, without noise
@@ -253,14 +263,44 @@ class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
     )
 
     def __init__(
-        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", n_rounds="auto", update="prox", sampling="all",
-        sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
-        personalization="mean-reg", init=None, ridge=0.0, l1=0.0, task_weight="equal",
-        clusters=None, relation=None, relation_rank=None, fit_intercept=True, task_feature=None,
-        tasks="auto", unseen_task="error", target_range=None, uncertainty=False, max_iter=100,
-        tol=1e-10, secure=False, random_state=None, verbose=0, dtype=np.float64,
-    ):  # fmt: skip
+        self,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        clip_norm: float | Literal["auto"] = "auto",
+        n_rounds: int | Literal["auto"] = "auto",
+        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: int | Literal["auto"] = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal[
+            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
+        ] = "mean-reg",
+        init=None,
+        ridge: float = 0.0,
+        l1: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping | None = None,
+        relation=None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype=np.float64,
+    ) -> None:
         MeanRegularized.__init__(
             self, lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
@@ -285,14 +325,44 @@ class PublishedMeanRegMTLClassifier(Published, PrivateMeanRegMTLClassifier):
     )
 
     def __init__(
-        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", n_rounds="auto", update="prox", sampling="all",
-        sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
-        personalization="mean-reg", init=None, ridge=0.0, l1=0.0, task_weight="equal",
-        clusters=None, relation=None, relation_rank=None, fit_intercept=True, task_feature=None,
-        tasks="auto", classes="auto", class_weight=None, unseen_task="error", max_iter=100,
-        tol=1e-10, secure=False, random_state=None, verbose=0, dtype=np.float64,
-    ):  # fmt: skip
+        self,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        clip_norm: float | Literal["auto"] = "auto",
+        n_rounds: int | Literal["auto"] = "auto",
+        update: Literal["algorithm-1", "prox", "stateful"] = "prox",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: int | Literal["auto"] = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal[
+            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
+        ] = "mean-reg",
+        init=None,
+        ridge: float = 0.0,
+        l1: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping | None = None,
+        relation=None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype=np.float64,
+    ) -> None:
         MeanRegularized.__init__(
             self, lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
@@ -343,14 +413,42 @@ class _LocalOnly:
 
 class _Regressor(Published, MTLRegressorMixin, MeanRegularized):
     def __init__(
-        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", n_rounds="auto", sampling="all", sampling_rate=1.0,
-        local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
-        personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
-        relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
-        unseen_task="error", target_range=None, uncertainty=False, max_iter=100, tol=1e-10,
-        secure=False, random_state=None, verbose=0, dtype=np.float64,
-    ):  # fmt: skip
+        self,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        clip_norm: float | Literal["auto"] = "auto",
+        n_rounds: int | Literal["auto"] = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: int | Literal["auto"] = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal[
+            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
+        ] = "mean-reg",
+        init=None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping | None = None,
+        relation=None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype=np.float64,
+    ) -> None:
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, task_weight=task_weight,
@@ -373,14 +471,42 @@ class _Classifier(Published, MTLClassifierMixin, MeanRegularized):
     _spreads_labels = False  # intercepts of tasks that miss a class are held
 
     def __init__(
-        self, lam="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        clip_norm="auto", n_rounds="auto", sampling="all", sampling_rate=1.0,
-        local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
-        personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
-        relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
-        classes="auto", class_weight=None, unseen_task="error", max_iter=100, tol=1e-10,
-        secure=False, random_state=None, verbose=0, dtype=np.float64,
-    ):  # fmt: skip
+        self,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        clip_norm: float | Literal["auto"] = "auto",
+        n_rounds: int | Literal["auto"] = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: int | Literal["auto"] = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal[
+            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
+        ] = "mean-reg",
+        init=None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping | None = None,
+        relation=None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype=np.float64,
+    ) -> None:
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, task_weight=task_weight,
@@ -501,14 +627,43 @@ class LocalOnly(_LocalOnly, _Regressor):
     __doc__ = _doc(*_TEXTS["local"], False, _UNUSED, LOSS)
 
     def __init__(
-        self, lam="auto", *, loss="squared", epsilon=1.0, delta=None, adjacency="replace-one",
-        curator="trusted", clip_norm="auto", n_rounds="auto", sampling="all",
-        sampling_rate=1.0, local_steps="auto", local_learning_rate=1.0, server_learning_rate=1.0,
-        personalization="mean-reg", init=None, ridge=0.0, task_weight="equal", clusters=None,
-        relation=None, relation_rank=None, fit_intercept=True, task_feature=None, tasks="auto",
-        unseen_task="error", target_range=None, uncertainty=False, max_iter=100, tol=1e-10,
-        secure=False, random_state=None, verbose=0, dtype=np.float64,
-    ):  # fmt: skip
+        self,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        loss: Literal["huber", "poisson", "squared"] = "squared",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        clip_norm: float | Literal["auto"] = "auto",
+        n_rounds: int | Literal["auto"] = "auto",
+        sampling: Literal["all", "fixed", "poisson"] = "all",
+        sampling_rate: float = 1.0,
+        local_steps: int | Literal["auto"] = "auto",
+        local_learning_rate: float = 1.0,
+        server_learning_rate: float = 1.0,
+        personalization: Literal[
+            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
+        ] = "mean-reg",
+        init=None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        clusters: Mapping | None = None,
+        relation=None,
+        relation_rank: int | Literal["all"] | None = None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
+        max_iter: int = 100,
+        tol: float = 1e-10,
+        secure: bool = False,
+        random_state: RandomState = None,
+        verbose: int = 0,
+        dtype=np.float64,
+    ) -> None:
         super().__init__(
             lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
             clip_norm=clip_norm, n_rounds=n_rounds,

@@ -9,11 +9,14 @@ has no privacy guarantee.
 
 from dataclasses import dataclass, field
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._docstrings import PARAGRAPHS
 from .._runtime.compat import Interval, StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from .._runtime.threads import single_blas_thread
 from ..exchange.billboard import N_OUTPUTS, OfModels
 from ..exchange.protocol import Query, QuerySpec, TaskSide
@@ -315,11 +318,17 @@ def _alpha(est):
     return _ALPHA if isinstance(est.alpha, str) else est.alpha
 
 
-class _Published:
+if TYPE_CHECKING:  # a mixin stands before an estimator
+    _BeforePublished = MPMTLLowRank
+else:
+    _BeforePublished = object
+
+
+class _Published(_BeforePublished):
     """Mixin of model-protected estimators with the options of the paper as parameters."""
 
-    _fixed = ()
-    _billboards = (*MPMTLLowRank._billboards, ProjectionBillboard)
+    _fixed: ClassVar[tuple[str, ...]] = ()
+    _billboards: ClassVar[tuple[type, ...]] = (*MPMTLLowRank._billboards, ProjectionBillboard)
 
     def _check_algorithm(self):
         if not self._is_private():
@@ -468,18 +477,46 @@ def _published(main, kind, diagonal):
 
 class _Regression(_Published):
     def __init__(
-        self, alpha="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        mechanism="auto", algorithm="auto", levels="auto", init=None, ridge=0.0,
-        task_weight="equal", relation=None, relation_rank=None, outliers=None,
-        outlier_alpha="auto", n_releases="auto", clip_norm=1.0, allocation=0.0, noise_shift="auto",
-        acceleration=True, fit_intercept=True, task_feature=None, tasks="auto",
-        unseen_task="error", target_range=None, uncertainty=False,
-        max_iter=10_000, tol=1e-6,
-        warm_start=False, random_state=None, secure=False, verbose=0, dtype=np.float64,
-    ):  # fmt: skip
+        self,
+        alpha: float | Literal["auto"] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        init=None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        relation=None,
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: float | Literal["auto"] = "auto",
+        n_releases: int | Literal["auto"] = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple | list | Literal["paper-convex"] = 0.0,
+        noise_shift: float | Literal["auto"] = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype=np.float64,
+    ) -> None:
         super().__init__(
             alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            mechanism=mechanism, algorithm=algorithm, levels=levels, init=init, ridge=ridge,
+            mechanism=mechanism,  # type: ignore[arg-type]  # the paper has one more
+            algorithm=algorithm, levels=levels, init=init, ridge=ridge,
             task_weight=task_weight, relation=relation, relation_rank=relation_rank,
             outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
             clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
@@ -494,17 +531,46 @@ class _Regression(_Published):
 
 class _Classification(_Published):
     def __init__(
-        self, alpha="auto", *, epsilon=1.0, delta=None, adjacency="replace-one", curator="trusted",
-        mechanism="auto", algorithm="auto", levels="auto", init=None, ridge=0.0,
-        task_weight="equal", relation=None, relation_rank=None, outliers=None,
-        outlier_alpha="auto", n_releases="auto", clip_norm=1.0, allocation=0.0, noise_shift="auto",
-        acceleration=True, fit_intercept=True, task_feature=None, tasks="auto",
-        classes="auto", class_weight=None, unseen_task="error", max_iter=10_000, tol=1e-6,
-        warm_start=False, random_state=None, secure=False, verbose=0, dtype=np.float64,
-    ):  # fmt: skip
-        super().__init__(
+        self,
+        alpha: float | Literal["auto"] = "auto",
+        *,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        mechanism: Literal["auto", "gaussian", "laplace", "wishart", "wishart-published"] = "auto",
+        algorithm: Literal["auto", "empirical-bayes", "proximal"] = "auto",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        init=None,
+        ridge: float = 0.0,
+        task_weight: Literal["equal", "samples"] = "equal",
+        relation=None,
+        relation_rank: int | None = None,
+        outliers: Literal["entries", "tasks"] | None = None,
+        outlier_alpha: float | Literal["auto"] = "auto",
+        n_releases: int | Literal["auto"] = "auto",
+        clip_norm: float = 1.0,
+        allocation: float | tuple | list | Literal["paper-convex"] = 0.0,
+        noise_shift: float | Literal["auto"] = "auto",
+        acceleration: bool = True,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        max_iter: int = 10_000,
+        tol: float = 1e-6,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype=np.float64,
+    ) -> None:
+        super().__init__(  # type: ignore[call-arg]  # before a classifier
             alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            mechanism=mechanism, algorithm=algorithm, levels=levels, init=init, ridge=ridge,
+            mechanism=mechanism,  # type: ignore[arg-type]  # the paper has one more
+            algorithm=algorithm, levels=levels, init=init, ridge=ridge,
             task_weight=task_weight, relation=relation, relation_rank=relation_rank,
             outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
             clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,

@@ -2,10 +2,13 @@
 
 import math
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from numbers import Integral, Real
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import ParameterSampler
@@ -15,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from .._diagram import ShowsBest
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
+from .._runtime.hints import RandomState, Self
 from .._runtime.stack import users_line
 from .._version import __version__
 from ..metrics import check_scorer, task_scores
@@ -200,18 +204,18 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     def __init__(
         self,
         estimator,
-        param_distributions,
+        param_distributions: Mapping | list,
         *,
-        n_trials=10,
-        selection="auto",
-        epsilon=1.0,
-        delta=None,
-        scoring=None,
-        score_range="auto",
-        score_share="auto",
-        test_size=0.25,
-        random_state=None,
-    ):
+        n_trials: float = 10,
+        selection: Literal["auto", "compose", "logarithmic", "poisson"] = "auto",
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        scoring: str | Callable | None = None,
+        score_range: Literal["auto"] | tuple | list = "auto",
+        score_share: float | Literal["auto"] = "auto",
+        test_size: float = 0.25,
+        random_state: RandomState = None,
+    ) -> None:
         self.estimator = estimator
         self.param_distributions = param_distributions
         self.n_trials = n_trials
@@ -225,7 +229,9 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
 
     # ------------------------------------------------------------------------- fit
-    def fit(self, X, y, task=None, sample_weight=None):
+    def fit(
+        self, X, y: ArrayLike, task: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Search, and fit the winner.
 
         Parameters
@@ -494,7 +500,9 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     predict_log_proba = _by_winner("predict_log_proba", "Logarithms of these probabilities")
     decision_function = _by_winner("decision_function", "Scores of the second class")
 
-    def score(self, X, y, task=None, sample_weight=None):
+    def score(
+        self, X, y: ArrayLike, task: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> float:
         """Score of `best_estimator_`: R2 or accuracy over all known targets together.
 
         Parameters

@@ -9,8 +9,10 @@ follows from releases, and its answers of earlier rounds are not used.
 
 import io
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 from sklearn.base import clone
@@ -31,9 +33,16 @@ _RESTARTS = 3  # of a worker, before the fit is given up
 
 
 def fit_shards(
-    est, parts, *, target=None, weight=None, backend="process", journal=None, models=None,
-    options=None,
-):  # fmt: skip
+    est,
+    parts,
+    *,
+    target: str | None = None,
+    weight: str | None = None,
+    backend: Literal["process", "ray"] = "process",
+    journal=None,
+    models=None,
+    options: Mapping | None = None,
+):
     """Fit a private estimator on a table that is stored in parts.
 
     Parameters

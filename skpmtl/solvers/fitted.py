@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
@@ -77,8 +78,16 @@ class PenaltyBillboard(OfModels):
         "n_tasks": [Interval(Integral, 1, None, closed="left")],
         "n_outputs": N_OUTPUTS,
     }
-    settings = ("alpha", "ridge", "task_weight", "outliers", "outlier_alpha", "init", "loss")
-    added = ("loss",)
+    settings: ClassVar[tuple[str, ...]] = (
+        "alpha",
+        "ridge",
+        "task_weight",
+        "outliers",
+        "outlier_alpha",
+        "init",
+        "loss",
+    )
+    added: ClassVar[tuple[str, ...]] = ("loss",)
 
     @property
     def n_features(self):

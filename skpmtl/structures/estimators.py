@@ -1,9 +1,13 @@
 """`PrivateMTL`: one estimator for several structures that tasks may share."""
 
+from typing import Literal
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import StrOptions
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..engine.billboard import StructureBillboard
 from ..engine.estimators import RunsCourse
@@ -24,26 +28,26 @@ class _PrivateMTL(RunsCourse, BaseMTL):
 
     def __init__(
         self,
-        structure="auto",
+        structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list | tuple = "auto",
         *,
-        loss="squared",
-        levels="auto",
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
         init=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        unseen_task="error",
-        target_range=None,
-        uncertainty=False,
-        random_state=None,
-        secure=False,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "error",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool | Literal["auto", "unseen"] = False,
+        random_state: RandomState = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         self.structure = structure
         self.loss = loss
         self.levels = levels
@@ -237,26 +241,26 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
 
     def __init__(
         self,
-        structure="auto",
+        structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list | tuple = "auto",
         *,
-        levels="auto",
-        epsilon=1.0,
-        delta=None,
-        adjacency="replace-one",
-        curator="trusted",
+        levels: Literal["auto", "free", "pooled"] = "auto",
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
         init=None,
-        fit_intercept=True,
-        task_feature=None,
-        tasks="auto",
-        classes="auto",
-        class_weight=None,
-        unseen_task="error",
-        uncertainty="auto",
-        random_state=None,
-        secure=False,
-        verbose=0,
-        dtype=np.float64,
-    ):
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto", "unseen"] = "auto",
+        random_state: RandomState = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
         super().__init__(
             structure, levels=levels, epsilon=epsilon, delta=delta, adjacency=adjacency,
             curator=curator, init=init, fit_intercept=fit_intercept, task_feature=task_feature,

@@ -1,8 +1,9 @@
 """Converters to the long form: one row per target, with its task."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils.validation import check_consistent_length
 
@@ -13,7 +14,7 @@ from .table import column_labels, distinct_ids, known_labels
 
 
 # -------------------------------------------------------------------------- converters
-def stack_tasks(X, y=None, tasks=None):
+def stack_tasks(X, y: Iterable | None = None, tasks: Iterable | None = None) -> tuple:
     """One array per task -> one table with a task id for every row.
 
     Parameters
@@ -107,7 +108,7 @@ def _check_task(label, X, first, y):
         raise ValueError(f"Task {label!r} has {X.shape[0]} rows in X but y of shape {y.shape}.")
 
 
-def wide_to_long(X, Y, tasks=None):
+def wide_to_long(X, Y: ArrayLike, tasks: ArrayLike | None = None) -> tuple:
     """One row per unit and one outcome per column -> one row per known label.
 
     Parameters

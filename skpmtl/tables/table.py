@@ -73,7 +73,7 @@ class TaskTable:
     rows: np.ndarray | None = None
     order: np.ndarray | None = None
     n_classes: int = 0
-    absent: np.ndarray = ()
+    absent: np.ndarray | tuple = ()
     weights: np.ndarray | None = None
     masses: np.ndarray | None = None
     base: np.ndarray | None = None
