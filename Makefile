@@ -9,7 +9,7 @@
 # make bench   timings against other solvers      make lint       ruff, mypy
 # make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="--only fits.School")
 # make accuracy-compare REV=COMMIT  the same for accuracy
-# make reproduce   all results of benchmarks/results, a day (ARGS=--stale lists what is out of date)
+# make reproduce   results of benchmarks/results that the present release lacks: all are a day
 # make test-bounds       those of compiled loops, every index of which is checked
 # make test-mutants      small faults put into the package, and the share that tests notice
 # .ci/release  builds a release, and tests it where nothing else is

@@ -1,20 +1,17 @@
-"""All measurements of the pages, one after another, and which of them are stale.
+"""All measurements of the pages, one after another: once for every release.
 
-    python -m benchmarks.reproduce [--only TEXT] [--stale] [--again]
+    python -m benchmarks.reproduce [--only TEXT] [--again]
 
 Runs the commands that fill ``benchmarks/results``, a day of one or two cores together. A command
-is left out if ``skpmtl/`` is unchanged since its last run, so that an interrupted run continues
-where it stopped; ``--again`` runs it nevertheless. ``benchmarks/results/commits.csv`` holds the
-commit, date, command and seconds of every file.
-``--stale`` runs nothing and lists the files that were made before code of the package was changed,
-with the parts of ``skpmtl/`` that were; comments and docstrings make nothing stale. A
-command that fails, for want of an extra or of data, is named at the end, and its files stay as they
-are. Writers of FEMNIST are read from the folder that the environment variable ``FEMNIST`` names,
-and fonts from ``FONTS``.
+is left out if its files were measured for the present release (``skpmtl/_version.py``), so that an
+interrupted run continues where it stopped; ``--again`` runs it nevertheless.
+``benchmarks/results/commits.csv`` holds the release, commit, date, command and seconds of every
+file. A command that fails, for want of an extra or of data, is named at the end, and its files stay
+as they are. Writers of FEMNIST are read from the folder that the environment variable ``FEMNIST``
+names, and fonts from ``FONTS``.
 """
 
 import argparse
-import ast
 import csv
 import os
 import subprocess
@@ -22,11 +19,12 @@ import sys
 import time
 from pathlib import Path
 
+from skpmtl import __version__
+
 from ..checkouts import ROOT, git
 
 RESULTS = Path("benchmarks", "results")
-FIELDS = ("file", "command", "commit", "date", "seconds")
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
+FIELDS = ("file", "command", "release", "commit", "date", "seconds")
 _SUITES = ("peers", "path", "grid", "kernels", "scale", "growth", "memory", "shards")
 _SCRIPTS = (
     "fedmtl", "fedmtl_default", "fedmtl_overhead", "fedmtl_secure", "lsoa", "mean_regularized",
@@ -84,103 +82,22 @@ def write(path, rows):
         writer.writerows(rows[name] for name in sorted(rows))
 
 
-def from_history(path):
-    """Rows of the list for results that it lacks: their last commit, without seconds."""
-    rows = read(path)
-    for command, files in COMMANDS.items():
-        for file in files:
-            if file not in rows and (path.parent / file).exists():
-                found = git("log", "-1", "--format=%h %cs", "--", str(path.parent / file))
-                if found:
-                    name, date = found.split()
-                    rows[file] = {"file": file, "command": command, "commit": name, "date": date,
-                                  "seconds": ""}  # fmt: skip
-    return rows
-
-
-def changes(name):
-    """Parts of the package that were changed since a commit. -> dict: part -> lines, or None
-
-    Empty where nothing but comments and docstrings was changed. None: the commit is not
-    known here, or files were changed when the result was made.
-    """
-    if subprocess.run(
-        ["git", "-C", str(ROOT), "cat-file", "-e", f"{name}^{{commit}}"], capture_output=True
-    ).returncode:
-        return None
-    lines, parts = {}, {}
-    for line in git("diff", "--numstat", "--no-renames", name, "--", "skpmtl").splitlines():
-        added, removed, file = line.split("\t")
-        if added != "-":
-            lines[file] = int(added) + int(removed)
-    largest = sorted(lines, key=lines.get, reverse=True)
-    if all(_runs_alike(name, file) for file in largest):
-        return {}
-    for file in largest:
-        part = "/".join(Path(file).parts[:2])
-        parts[part] = parts.get(part, 0) + lines[file]
-    return parts
-
-
-def _runs_alike(name, file):
-    """Whether a file of a commit is the present one but for comments and docstrings."""
-    if not file.endswith(".py"):
-        return False
-    at_commit = git("ls-tree", "--name-only", name, "--", file)
-    if not at_commit or not (ROOT / file).exists():
-        return False
-    return code(git("show", f"{name}:{file}")) == code((ROOT / file).read_text())
-
-
-def code(source):
-    """The statements of a module without docstrings, as text."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            del node.body[0]
-    return ast.dump(tree)
-
-
-def stale(rows):
-    """Print what is stale. -> names of the files"""
-    old = []
-    for file, row in sorted(rows.items()):
-        parts = changes(row["commit"])
-        if parts == {}:
-            continue
-        old.append(file)
-        if parts is None:
-            print(f"{file}: made at {row['commit']}, which is not a commit here")
-            continue
-        largest = sorted(parts, key=parts.get, reverse=True)
-        print(f"{file}: made at {row['commit']} ({row['date']}); since then "
-              f"{sum(parts.values())} lines of {', '.join(largest[:6])}"
-              + (f" and {len(parts) - 6} others" if len(parts) > 6 else ""))  # fmt: skip
-    print(f"{len(old)} of {len(rows)} results are stale.")
-    return old
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.reproduce", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--only", default="", help="text of commands")
-    parser.add_argument("--stale", action="store_true", help="list what is stale, run nothing")
-    parser.add_argument("--again", action="store_true", help="run also what is not stale")
+    parser.add_argument("--again", action="store_true", help="run also what this release has")
     options = parser.parse_args(arguments)
     path = ROOT / RESULTS / "commits.csv"
     chosen = {text: files for text, files in COMMANDS.items() if options.only in text}
-    rows = from_history(path)
-    if options.stale:
-        wanted = {file for files in chosen.values() for file in files}
-        stale({file: row for file, row in rows.items() if file in wanted})
-        return 0
+    rows = read(path)
     failed = []
     for command, files in chosen.items():
-        fresh = all(file in rows and changes(rows[file]["commit"]) == {} for file in files)
-        if fresh and not options.again:
-            print(f"{command}: up to date")
+        done = all(file in rows and rows[file]["release"] == __version__ for file in files)
+        if done and not options.again:
+            print(f"{command}: measured for {__version__}")
             continue
         print(command, flush=True)
         # Results change while this runs; only a changed package makes a + of the commit.
@@ -192,8 +109,8 @@ def main(arguments=None):
             continue
         for file in files:
             rows[file] = {
-                "file": file, "command": command, "commit": name, "date": time.strftime("%Y-%m-%d"),
-                "seconds": round(time.perf_counter() - start),
+                "file": file, "command": command, "release": __version__, "commit": name,
+                "date": time.strftime("%Y-%m-%d"), "seconds": round(time.perf_counter() - start),
             }  # fmt: skip
         write(path, rows)
     if failed:

@@ -4,7 +4,6 @@ import csv
 import importlib
 import json
 import re
-import subprocess
 
 import numpy as np
 import pytest
@@ -294,49 +293,18 @@ def test_intervals_are_scored_by_width_and_by_what_they_miss():
     assert scores[1] == pytest.approx(mean, rel=0.01)
 
 
-def test_results_name_their_commit_and_stale_ones_are_listed(monkeypatch, tmp_path, capsys):
-    rows = {
-        "a.csv": {"file": "a.csv", "commit": "1111111", "date": "2026-01-01"},
-        "b.csv": {"file": "b.csv", "commit": "2222222", "date": "2026-01-01"},
-        "c.csv": {"file": "c.csv", "commit": "3333333+", "date": "2026-01-01"},
-    }
-    since = {"1111111": {"skpmtl/privacy": 7}, "2222222": {}, "3333333+": None}
-    monkeypatch.setattr(reproduce, "changes", since.get)
-    assert reproduce.stale(rows) == ["a.csv", "c.csv"]
-    out = capsys.readouterr().out
-    assert "1111111" in out and "skpmtl/privacy" in out and "2 of 3" in out
-
-
-def test_words_make_no_result_stale(monkeypatch, tmp_path):
-    def git(*words):
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        command = ["git", "-C", str(tmp_path), *who, *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-
-    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
-    monkeypatch.setattr(reproduce, "git", git)
-    file = tmp_path / "skpmtl" / "room" / "a.py"
-    file.parent.mkdir(parents=True)
-    file.write_text('"""Doubles."""\n\ndef double(x):\n    return 2 * x\n')
-    git("init", "-q")
-    git("add", "-A")
-    git("commit", "-qm", "first")
-    name = git("rev-parse", "HEAD")
-    assert reproduce.changes(name) == {}
-    file.write_text('"""Two."""\n\ndef double(x):\n    """Twice x."""\n    return 2 * x  # so\n')
-    assert reproduce.changes(name) == {}
-    file.write_text("def double(x):\n    return 3 * x\n")
-    assert reproduce.changes(name) == {"skpmtl/room": 4}
-    file.unlink()
-    assert reproduce.changes(name) == {"skpmtl/room": 4}
-    assert reproduce.changes("f" * 40) is None
-
-
 @pytest.mark.skipif(not (ROOT / reproduce.RESULTS).is_dir(), reason="needs the sources")
-def test_each_result_has_a_command():
+def test_each_result_has_a_command_and_a_release():
     made = {file for files in reproduce.COMMANDS.values() for file in files}
-    stored = {path.name for path in (ROOT / reproduce.RESULTS).glob("*.csv")}
-    assert stored <= made | {"commits.csv", "speed.csv"}  # the list, and what compares commits
+    results = ROOT / reproduce.RESULTS
+    stored = {path.name for path in results.glob("*.csv")} - {"commits.csv", "speed.csv"}
+    assert stored <= made
+    rows = reproduce.read(results / "commits.csv")
+    assert stored == rows.keys() and all(row["release"] for row in rows.values())
+    table = (ROOT / "benchmarks" / "README.rst").read_text(encoding="utf-8")
+    words = [command.removeprefix("benchmarks.").split() for command in reproduce.COMMANDS]
+    named = {" ".join(given[: 2 if given[0] == "run" else 1]) for given in words}
+    assert [name for name in sorted(named) if f"``{name}``" not in table] == []
 
 
 @pytest.mark.slow  # imports all scripts
@@ -352,7 +320,7 @@ def test_each_command_is_understood(command, capsys):
     assert all(word in known for word in given if word.startswith("--"))
 
 
-def test_what_was_made_is_not_made_again(monkeypatch, tmp_path, capsys):
+def test_a_release_is_measured_once(monkeypatch, tmp_path, capsys):
     results = tmp_path / reproduce.RESULTS
     results.mkdir(parents=True)
     commands = {
@@ -363,7 +331,6 @@ def test_what_was_made_is_not_made_again(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(reproduce, "ROOT", tmp_path)
     monkeypatch.setattr(reproduce, "COMMANDS", commands)
     monkeypatch.setattr(reproduce, "git", lambda *words: "abc" if "rev-parse" in words else "")
-    monkeypatch.setattr(reproduce, "changes", lambda name: {})
     assert reproduce.main([]) == 1  # "bad" has no input
     assert (tmp_path / "out-one").exists() and (tmp_path / "out-two").exists()
     rows = reproduce.read(results / "commits.csv")
@@ -371,6 +338,10 @@ def test_what_was_made_is_not_made_again(monkeypatch, tmp_path, capsys):
     (tmp_path / "out-one").unlink()
     assert reproduce.main(["--only", "one"]) == 0 and not (tmp_path / "out-one").exists()
     assert reproduce.main(["--only", "one", "--again"]) == 0 and (tmp_path / "out-one").exists()
+    (tmp_path / "out-one").unlink()
+    monkeypatch.setattr(reproduce, "__version__", "9.9")
+    assert reproduce.main(["--only", "one"]) == 0 and (tmp_path / "out-one").exists()
+    assert reproduce.read(results / "commits.csv")["one.csv"]["release"] == "9.9"
 
 
 def test_the_history_has_a_column_for_each_pair_of_commits(tmp_path):
