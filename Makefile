@@ -1,6 +1,6 @@
 # make demo    the School study: table, privacy report, picture (ARGS="--help" for options)
 # make test    the tests                          make test-slow  the statistical ones
-# make test-flower   those of the extra "flower", in an environment of its own
+# make test-nvflare  those of the extra "nvflare", in an environment of its own
 # make test-ray      the same for "ray"           make test-torch  and for "torch"
 # make test-processors   the numerical ones with the instructions of other processors
 # make test-rounding     all with other last bits in their tables, under eight seeds
@@ -24,7 +24,7 @@ BIN = $(VENV)/bin
 ARGS ?=
 WORKERS ?= auto
 
-.PHONY: demo test test-slow test-flower test-ray test-torch test-processors test-rounding \
+.PHONY: demo test test-slow test-nvflare test-ray test-torch test-processors test-rounding \
   test-bounds test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce \
   doc lint clean
 
@@ -43,8 +43,7 @@ test-slow: $(VENV)/with-test
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 # An environment for each, because engines pin what they need narrowly.
-FILES_flower = -n $(WORKERS) --maxprocesses 2 -m "slow or not slow" tests/federated \
-  tests/docs/test_notebooks.py
+FILES_nvflare = tests/federated/test_nvflare.py
 FILES_ray = tests/shards
 FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_estimators.py \
   tests/fedmtl/test_network.py -k "networks or torch"
@@ -52,7 +51,7 @@ FILES_torch = -n $(WORKERS) --maxprocesses 2 tests/networks tests/fedmtl/test_es
 ALSO_torch = $$($(VENV)-torch/bin/python -m pip index versions torch 2>/dev/null \
   | grep -o '[0-9.]*+cpu' | head -n 1 | sed 's/^/torch==/')
 
-test-flower test-ray test-torch: test-%:
+test-nvflare test-ray test-torch: test-%:
 	$(MAKE) VENV=$(VENV)-$* $(VENV)-$*/made
 	@if $(VENV)-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --editable ".[$*,test]" $(ALSO_$*); then \

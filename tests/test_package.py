@@ -64,7 +64,7 @@ def test_imports_are_declared():
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         for name, at_once in imports(ast.parse(path.read_text(encoding="utf-8"))):
-            if name in sys.stdlib_module_names | {"skpmtl", "tomllib"}:  # the latter with Flower
+            if name in sys.stdlib_module_names | {"skpmtl", "tomllib"}:
                 continue
             found.add(name)
             assert name in always or (name in extras and not at_once), (
@@ -115,13 +115,12 @@ def brought(extra):
 
 
 def test_what_is_documented_can_read_tables():
-    """By README for tables of one's own, by the guide and by containers of kits for sites."""
-    kit = (PACKAGE / "federated" / "provisioning.py").read_text(encoding="utf-8")
+    """By README for tables of one's own, and by the guide for sites."""
     guide = (ROOT / "doc" / "federated.rst").read_text(encoding="utf-8")
     readme = (ROOT / "README.rst").read_text(encoding="utf-8")
     before, command, _ = readme.partition("python -m skpmtl fit")
-    places = {"README": before, "kit": kit, "guide": guide}
-    assert command and 'rows = "rows.csv"' in kit and "rows.csv" in guide
+    places = {"README": before, "guide": guide}
+    assert command and "rows.csv" in guide
     for place, text in places.items():
         extras = re.findall(r"pip install .*\"[\w.]*\[(\w+)\]", text)
         assert extras, place

@@ -127,14 +127,13 @@ class Ledger:
 class Account:
     """What was answered here of one study: its state, and its lines of the ledger in `folder`.
 
-    `cap` is the largest sum of the epsilons of all studies that are answered here; the ledger
-    records `curator`, the public key of who asks.
+    `cap` is the largest sum of the epsilons of all studies that are answered here.
     """
 
     _needs = {"number", "run", "entry"}  # of a state
 
-    def __init__(self, study, folder, cap=math.inf, curator=""):
-        self.study, self.books, self.curator = study, Ledger(folder, cap), curator
+    def __init__(self, study, folder, cap=math.inf):
+        self.study, self.books = study, Ledger(folder, cap)
         self.folder = private_folder(Path(folder) / f"{study.name}-{study.digest[:_DIGITS]}")
         self._transcript = None
 
@@ -231,7 +230,7 @@ class Account:
         kept["walk"] = np.array("" if transcript is None else transcript.codes[number])
         est = self.study.build()
         entry = {
-            "study": self.study.name, "digest": self.study.digest, "curator": self.curator,
+            "study": self.study.name, "digest": self.study.digest,
             "run": run, "question": number, "statistic": statistic, **entry,
             "epsilon": float(est.epsilon), "delta": getattr(est, "delta", None),
         }  # fmt: skip

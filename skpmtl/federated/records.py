@@ -1,65 +1,51 @@
-"""Queries and answers as records of Flower messages: settings, and named arrays.
+"""Queries and answers as they are sent: settings as JSON, and named arrays as .npy bytes.
 
-Small arrays travel with the settings, because each record of its own costs an exchange between
-site and SuperLink; large ones are records of Flower, which it sends in pieces.
+The engine carries text and bytes only. Every array is read by `skpmtl.exchange.wire.from_npy`,
+which compares the header with the size before it reads a number.
 """
+
+import json
 
 import numpy as np
 
 from ..exchange.wire import from_npy, to_npy
-from ._flower import Array, ArrayRecord, ConfigRecord, RecordDict
 
-__all__ = ["read", "size", "write"]
+__all__ = ["read", "settings", "size", "write"]
 
-_SMALL = 1 << 16  # bytes
-_DTYPES = ("<f8", "<i8", "|b1", "|u1")  # the last for what is sealed
-_MARK = "array."
+_DTYPES = ("<f8", "<i8", "|b1", "|u1")  # the last one for sealed shares
 
 
-def write(arrays=None, **settings):
-    """Records of a message; settings are str, int or lists of these. -> RecordDict"""
-    large = {}
-    for name, array in (arrays or {}).items():
-        array = np.asarray(array)
-        data = bytes(to_npy(array))
-        if len(data) <= _SMALL:
-            settings[_MARK + name] = data
-        else:
-            large[name] = Array(array.dtype.name, array.shape, "numpy.ndarray", data)
-    content = {"settings": ConfigRecord(settings)}
-    if large:
-        content["arrays"] = ArrayRecord(large)
-    return RecordDict(content)
+def write(arrays=None, /, **settings):
+    """Content of a message. -> {"settings": str, "arrays": {name: bytes}}"""
+    arrays = {name: bytes(to_npy(np.asarray(a))) for name, a in (arrays or {}).items()}
+    return {"settings": json.dumps(settings), "arrays": arrays}
+
+
+def settings(content):
+    """Settings of a message; raises ValueError where it is none."""
+    try:
+        found, data = json.loads(content["settings"]), content["arrays"]
+        if isinstance(found, dict) and all(isinstance(item, bytes) for item in data.values()):
+            return found
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError("this is no message of skpmtl") from error
+    raise ValueError("this is no message of skpmtl")
 
 
 def read(content, shapes=None):
     """Settings and arrays of a message. -> dict, {name: ndarray}
 
-    `shapes`: what has to be there, as float64 and nothing else; None: numbers and bytes. Raises
-    ValueError for other names, shapes or types, before the numbers are read.
+    `shapes`: the arrays that the message must have, of float64; None: any arrays of numbers or
+    bytes. Raises ValueError for other names, shapes or types, before the numbers are read.
     """
-    settings, data = _parts(content)
+    known, data = settings(content), content["arrays"]
     if shapes is None:
-        return settings, {name: from_npy(item, name, _DTYPES) for name, item in data.items()}
+        return known, {name: from_npy(item, name, _DTYPES) for name, item in data.items()}
     if set(data) != set(shapes):
         raise ValueError(f"arrays {sorted(data)} instead of {sorted(shapes)}")
-    return settings, {k: from_npy(data[k], k, ("<f8",), shape) for k, shape in shapes.items()}
+    return known, {k: from_npy(data[k], k, ("<f8",), shape) for k, shape in shapes.items()}
 
 
 def size(content):
-    """Bytes of the arrays in the records of a message."""
-    found = [v for record in content.config_records.values() for v in record.values()]
-    found += [v.data for record in content.array_records.values() for v in record.values()]
-    return sum(len(value) for value in found if isinstance(value, bytes))
-
-
-def _parts(content):
-    settings = dict(content.config_records["settings"])
-    names = [name for name in settings if name.startswith(_MARK)]
-    data = {name[len(_MARK) :]: settings.pop(name) for name in names}
-    for name, item in content.array_records.get("arrays", {}).items():
-        data[name] = item.data
-    for name, item in data.items():
-        if not isinstance(item, bytes):
-            raise ValueError(f"{name} is no array")
-    return settings, data
+    """Bytes of the arrays in a message."""
+    return sum(map(len, content["arrays"].values()))

@@ -2,8 +2,7 @@
 
 The log is private to the curator: it has which site answered when, and, where participants are
 sampled, who took part. `standing` reads from it how a run stands, `troubles` which sites do not
-take part and why, `missing` how much of it did not come; `skpmtl.federated.run_report` shows it.
-The folder of the curator also holds a log of the connections of the sites.
+take part and why, `missing` how much of it did not come.
 
 What is no whole line counts as nothing. A line is on the disk before the journal has the release it
 is about, so that half of one, which a full disk or a killed process has left, is of a query that
@@ -20,9 +19,7 @@ from pathlib import Path
 from ..exchange.journal import lock_file
 from ..privacy.accounting import check_budget, gdp_epsilon, optimal_pure_epsilon
 
-__all__ = [
-    "RunLog", "Spent", "line", "may_pass", "missing", "read_log", "standing", "troubles",
-]  # fmt: skip
+__all__ = ["RunLog", "Spent", "line", "missing", "read_log", "standing", "troubles"]
 
 FINISHED, FAILED, WAITING = 0, 1, 3  # exit statuses
 
@@ -79,17 +76,6 @@ def read_log(folder):
     return events
 
 
-def may_pass(error):
-    """Whether a run that an error has ended may succeed when it is started again as it is.
-
-    A full disk, a lost connection and a server that is away may pass; what follows from settings,
-    files and code does not.
-    """
-    stays = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, ImportError,
-             AssertionError, NotImplementedError, FileNotFoundError, PermissionError)  # fmt: skip
-    return not isinstance(error, stays)
-
-
 def questions(events):
     """{number: its last event} of the queries; one may have been asked again after a restart."""
     return {e["question"]: e for e in events if e["event"] == "question"}
@@ -113,7 +99,7 @@ def troubles(events):
             known = found.get(event["site"])
             since = known["at"] if known and known["reason"] == event["reason"] else event["at"]
             found[event["site"]] = {**event, "at": since}
-        elif event["event"] in ("site", "connected"):
+        elif event["event"] == "site":
             found.pop(event["site"], None)
         elif event["event"] == "question":
             for name in event["answered"]:
@@ -122,13 +108,11 @@ def troubles(events):
 
 
 def trouble_lines(events):
-    """The same for people, and whose clock is wrong. -> list of str"""
-    lines = [
+    """The same for people. -> list of str"""
+    return [
         f"{site} (since {event['at'][:19].replace('T', ' ')} UTC): {event['reason']}"
         for site, event in sorted(troubles(events).items())
     ]
-    clocks = {event["site"]: event for event in events if event["event"] == "clock"}
-    return lines + [line(event) for _, event in sorted(clocks.items()) if event["seconds"]]
 
 
 def standing(folder):
@@ -144,7 +128,7 @@ def standing(folder):
     text = f"{len(asked)} queries answered"
     if asked:
         last = asked[max(asked)]
-        text += f", the last one by {len(last['answered'])} of {_expected(last)} sites"
+        text += f", the last one by {len(last['answered'])} of {last['holders']} sites"
         if last["epsilon"] is not None:
             text += f", epsilon {last['epsilon']:.4g} so far"
     end = next((e for e in reversed(events) if e["event"] in ("start", "end")), None)
@@ -161,46 +145,20 @@ def standing(folder):
 
 
 def line(event):
-    """An event in one line for people, or nothing."""
-    kind = event["event"]
-    if kind == "start":
-        return "the run has begun"
-    if kind == "site":
-        return f"site {event['site']} takes part with {event['tasks']} tasks"
-    if kind == "clock":
-        off = f"{event['seconds']:+.0f} s off, allowed for" if event["seconds"] else "right again"
-        return f"site {event['site']}: its clock is {off}"
-    if kind == "connected":
-        return f"site {event['site']} is connected"
-    if kind == "waiting":
-        return f"the run waits: {event['reason']}"
-    if kind == "trouble":
-        return f"site {event['site']}: {event['reason']}"
-    if kind == "question":
-        lost = event["missing"] + event["zeroed"]
-        text = (
-            f"query {event['question']} ({event['statistic']}): {len(event['answered'])} of "
-            f"{_expected(event)} sites, {event['tasks'] - lost} of {event['tasks']} tasks, "
-            f"{event['seconds']:.1f} s"
-        )
-        if event["zeroed"]:
-            text += f", {event['zeroed']} not finite and counted as zero"
-        if event["silent"]:
-            text += f", silent: {', '.join(event['silent'])}"
-        if event["epsilon"] is not None:
-            text += f", epsilon {event['epsilon']:.4g} so far"
-        return text
-    if kind == "published":
-        without = f", but not with {', '.join(event['without'])}" if event["without"] else ""
-        return f"the models are with the sites{without}"
-    if kind == "end":
-        return "the run has ended" + ("" if event["error"] is None else f": {event['error']}")
-    return ""
-
-
-def _expected(event):
-    """Sites there should be: those with tasks, or those the curator has keys of."""
-    return max(event["holders"], event.get("expected", 0))
+    """The event of a query in one line for people."""
+    lost = event["missing"] + event["zeroed"]
+    text = (
+        f"query {event['question']} ({event['statistic']}): {len(event['answered'])} of "
+        f"{event['holders']} sites, {event['tasks'] - lost} of {event['tasks']} tasks, "
+        f"{event['seconds']:.1f} s"
+    )
+    if event["zeroed"]:
+        text += f", {event['zeroed']} not finite and counted as zero"
+    if event["silent"]:
+        text += f", silent: {', '.join(event['silent'])}"
+    if event["epsilon"] is not None:
+        text += f", epsilon {event['epsilon']:.4g} so far"
+    return text
 
 
 def _running(journal):

@@ -41,8 +41,7 @@ class PlannedQueries:
 
     `ends`: whether their number is known, as releases do not decide it; `fixed`: whether no release
     decides which query comes next; `replayed`: whether sites are sent the releases, and make the
-    queries themselves. `examples` has public numbers of a query of each name, and `billboard` what
-    the curator publishes after made-up releases, where it takes them.
+    queries themselves.
     """
 
     def __init__(self, study):
@@ -51,8 +50,8 @@ class PlannedQueries:
             warnings.simplefilter("ignore")
             made = [_made_up(study, *each) for each in _RELEASES[: None if self.fixed else 1]]
         made = [one for one in made if one is not None]
-        runs = [steps for steps, *_ in made]
-        self.examples, self.billboard, size = made[0][1:] if made else ({}, None, 0)
+        runs = [steps for steps, _ in made]
+        size = made[0][1] if made else 0
         self.steps, self.ends = [], self.fixed and len(made) > 1 and len(set(map(len, runs))) == 1
         is_settled, draws = self.ends, False
         for steps in zip_longest(*runs):
@@ -91,28 +90,23 @@ class PlannedQueries:
 def _made_up(study, shift, scale):
     """The curator, to whom noise is given for releases.
 
-    -> list of _Planned, {name: public numbers of a query}, billboard, numbers in all releases; None
-    where it stops at them
+    -> list of _Planned, numbers in all releases; None where it stops at them
     """
     est, population, rng = study.build(), study.population(), np.random.default_rng(0)
     source, questions = est._source(), study.questions
     curator = est._queries(population, source)
-    steps, examples, reply, size = [], {}, None, 0
+    steps, reply, size = [], None, 0
     while True:
         try:
             step = curator.send(reply)
-        except StopIteration as end:
-            return steps, examples, end.value, size
+        except StopIteration:
+            return steps, size
         except (ValueError, ArithmeticError):
             return None
         if not isinstance(step, Query):
             steps.append(_Planned(frozenset([None])))
             reply = {"drawn": step.draw(source)}
             continue
-        if step.statistic not in examples:
-            examples[step.statistic] = {
-                k: v.copy() if isinstance(v, np.ndarray) else v for k, v in step.public.items()
-            }
         steps.append(_Planned(frozenset([step.statistic]), step.public.get("clip_norm")))
         one = {k: np.zeros((1, *s)) for k, s in questions[step.statistic].shapes.items()}
         nobody = step.pick is None or not len(step.pick)

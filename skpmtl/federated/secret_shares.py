@@ -28,11 +28,10 @@ import numpy as np
 
 from ..exchange import servers
 from ..exchange.files import save_billboard
-from ..exchange.journal import locked
+from ..exchange.journal import locked, write_file
 from ..exchange.protocol import PublicDraw
 from ..exchange.wire import from_npy, to_npy
 from .ledger import Account, Refusal
-from .signing import read_key, write_key
 
 __all__ = ["ShareServer", "longest", "new_share_key", "opened", "seal"]
 
@@ -41,9 +40,19 @@ _MARK = 32  # bytes
 
 def new_share_key(path):
     """Make the private key of a server in a file (X25519). -> public key, in hexadecimal"""
+    from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    return write_key(path, X25519PrivateKey.generate())
+    key = X25519PrivateKey.generate()
+    text = key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+    write_file(path, text, 0o600)
+    return key.public_key().public_bytes_raw().hex()
+
+
+def _read_key(path):
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    return load_pem_private_key(Path(path).read_bytes(), None)
 
 
 def _suite():
@@ -111,9 +120,9 @@ class ShareServer(Account):
     Raises ValueError when the key is of no server of the study.
     """
 
-    def __init__(self, study, key, folder, curator=""):
-        super().__init__(study, folder, curator=curator)
-        self.key = read_key(Path(key))
+    def __init__(self, study, key, folder):
+        super().__init__(study, folder)
+        self.key = _read_key(key)
         public = self.key.public_key().public_bytes_raw().hex()
         known = study.servers or {}
         try:
@@ -231,11 +240,6 @@ class ShareServer(Account):
         return found
 
     # ------------------------------------------------------------------------- the end
-    @property
-    def finished(self):
-        """Whether the billboard is there."""
-        return (self.folder / "billboard.npz").exists()
-
     def publish(self, billboard):
         """Take the billboard, after which nothing more will be asked."""
         save_billboard(self.study.published(billboard), self.folder / "billboard.npz")

@@ -1,6 +1,6 @@
 """What a site computes: answers about its own rows, once each, and its own models at the end.
 
-No engine is in here; `skpmtl.federated.client` carries queries and answers. Between queries
+No engine is in here; `skpmtl.federated.answering` reads queries and writes answers. Between queries
 nothing stays in memory: what must last is one file in the site's own folder, and in its books.
 """
 
@@ -8,7 +8,6 @@ import hmac
 import json
 import math
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -85,8 +84,8 @@ class Site(Account):
 
     _needs = Account._needs | {"positions", "key", "rows"}
 
-    def __init__(self, study, rows, folder, cap=math.inf, curator=""):
-        super().__init__(study, folder, cap, curator)
+    def __init__(self, study, rows, folder, cap=math.inf):
+        super().__init__(study, folder, cap)
         self.rows, self.est = rows, study.build()
         self.population = study.population()
         table, _ = read_training(self.est, *rows, all_rows=self.est._counts_rows())
@@ -182,30 +181,7 @@ class Site(Account):
         tasks = self.population.tasks[positions].tolist()
         return self._enter(kept, number, run, statistic, transcript, tasks=tasks)
 
-    def rehearse(self):
-        """Compile what queries and models need, by made-up ones: nothing is kept, or leaves."""
-        planned, everybody = self.study.schedule, np.arange(len(self.positions))
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for statistic, public in planned.examples.items():
-                known = self.study.questions[statistic].check(public)
-                if "everybody" in known:  # who takes part, where noise is reproducible
-                    known["everybody"] = self.positions
-                task_side = self.est._task_side(self.table, self.population)
-                task_side.contributions(Query(statistic, known, {}, None, pick=everybody))
-            if planned.billboard is None:
-                return
-            est = self.study.published(planned.billboard)
-            X, y, task, *weights = self.rows
-            weights = dict(zip(["sample_weight"], weights, strict=False))
-            est.personalize(X, y, task=task, **weights)
-
     # ------------------------------------------------------------------------- the end
-    @property
-    def finished(self):
-        """Whether the models are there."""
-        return (self.folder / "models.json").exists()
-
     def publish(self, billboard):
         """Write the billboard, and the models of this site's tasks, which stay here.
 

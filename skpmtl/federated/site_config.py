@@ -1,17 +1,12 @@
-"""What the operator of a site settles in one file, ``site.toml``: which studies, of whom, on what.
+"""What the operator of a site settles in one file, ``site.toml``: which studies, on which rows.
 
 ::
 
-    name = "clinic-a"
-    superlink = "curator.example.org:8000"
-    certificate = "ca.pem"       # of the authority that the SuperLink's certificate is from
-    key = "site.key"             # of this site
     folder = "books"             # ledger, states and models
     epsilon = 10.0               # cap on the sum over all studies; without it there is none
 
     [[study]]
     file = "exam-scores.toml"    # the public settings, as the curator has them
-    curator = "3b6a..."          # public key; without it anybody at the SuperLink may send queries
     rows = "rows.csv"
     task = "school"
     target = "score"
@@ -19,13 +14,11 @@
 
 One of the servers of a study has ``server = "server.key"``, its private key, in place of rows.
 
-Paths are relative to the file. All of it is the site's own, and nothing of it leaves the site but
-its name.
+Paths are relative to the file. Nothing of it leaves the site.
 """
 
 import math
-from dataclasses import MISSING, dataclass, fields, replace
-from importlib import import_module
+from dataclasses import MISSING, dataclass, fields
 from numbers import Real
 from pathlib import Path
 
@@ -34,9 +27,9 @@ from ..tables.ids import listed
 from .ledger import Refusal, private_folder
 from .secret_shares import ShareServer
 from .site import Site, read_rows
-from .study import Study
+from .study import Study, read_toml
 
-__all__ = ["SiteConfig", "Participation", "Settings"]
+__all__ = ["Participation", "Settings", "SiteConfig"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,6 @@ class Participation:
 
     file: Path
     rows: Path | None = None
-    curator: str = ""
     server: Path | None = None
     task: object = "task"
     target: object = "y"
@@ -56,11 +48,7 @@ class Participation:
 class Settings:
     """A ``site.toml``; see `skpmtl.federated.site_config`."""
 
-    name: str
-    superlink: str
     study: tuple
-    certificate: Path | None = None  # without it the connection is in the clear
-    key: Path | None = None
     folder: Path = Path("books")
     epsilon: float = math.inf
 
@@ -71,7 +59,7 @@ class Settings:
         Raises ValueError for unknown or missing keys, and for values of other types.
         """
         path = Path(path).resolve()
-        given = import_module("tomllib").loads(path.read_text())  # Python >= 3.11
+        given = read_toml(path)
         parts = given.get("study", ())
         if not isinstance(parts, list) or not parts:
             raise ValueError(f"{path} names no study: it needs a table [[study]].")
@@ -107,47 +95,37 @@ def _checked(cls, given, path):
 class SiteConfig:
     """The sites of all studies of a ``site.toml``, made when they are asked for.
 
-    They are made again when a file has changed. `rows` takes the place of the rows of the only
-    study.
+    They are made again when the file of a study, or of rows, has changed; ``site.toml`` is read
+    anew for each query.
     """
 
-    _kept = {}
+    def __init__(self, path):
+        self.path, self._sites, self._studies = Path(path).resolve(), {}, {}
 
-    def __init__(self, path, rows=None):
-        self.path, self.settings = Path(path).resolve(), Settings.load(path)
-        self.folder = private_folder(self.settings.folder)
-        self.parts, self.rows = self.settings.study, rows
-        if rows is not None:
-            if len(self.parts) > 1:
-                raise ValueError("Rows for several studies are named in site.toml.")
-            self.parts = (replace(self.parts[0], rows=Path(rows).resolve()),)
-        self._print, self._sites, self._studies = _print(self.path), {}, {}
-        self._kept[str(self.path)] = self
+    @property
+    def settings(self):
+        """As the file has them now."""
+        return Settings.load(self.path)
 
-    @classmethod
-    def of(cls, path):
-        """The home of a file, kept in memory; read again when the file has changed."""
-        config = cls._kept.get(path)
-        if config is None:
-            return cls(path)
-        if config._print != _print(config.path):
-            config.__init__(config.path, config.rows)
-        return config
+    @property
+    def folder(self):
+        """The books."""
+        return private_folder(self.settings.folder)
 
     def site(self, digest, name="", version=""):
-        """The site of a study, and what the operator says of it. -> Site, Participation
+        """The site of a study, or its server. -> Site or ShareServer
 
         `name` and `version`, of the study and of skpmtl at the curator, are for the Refusal when no
         study here has the digest.
         """
         names = {}
-        for part in self.parts:
+        for part in self.settings.study:
             found = _print(part.file)
             if part.file not in self._studies or self._studies[part.file][0] != found:
                 self._studies[part.file] = found, Study.load(part.file)
             study = self._studies[part.file][1]
             if study.digest == digest:
-                return self.open(part, study), part
+                return self.open(part, study)
             names[study.name] = study.digest
         if version and version != __version__:
             why = f"it has skpmtl {__version__}, and the curator {version}: install the same one"
@@ -166,18 +144,12 @@ class SiteConfig:
         found = _print(part.file), _print(part.rows or part.server)
         if part.file not in self._sites or self._sites[part.file][0] != found:
             if part.server is not None:
-                site = ShareServer(study, part.server, self.folder, part.curator)
+                site = ShareServer(study, part.server, self.folder)
             else:
                 rows = read_rows(part.rows, study, part.task, part.target, part.weight)
-                site = Site(study, rows, self.folder, self.settings.epsilon, part.curator)
+                site = Site(study, rows, self.folder, self.settings.epsilon)
             self._sites[part.file] = found, site
         return self._sites[part.file][1]
-
-    def finished(self):
-        """Whether nothing more will be asked of any study here."""
-        return all(
-            part.file in self._sites and self._sites[part.file][1].finished for part in self.parts
-        )
 
 
 def _print(path):

@@ -135,7 +135,7 @@ class Study:
         """
         path = Path(path)
         if path.suffix == ".toml":
-            given = import_module("tomllib").loads(path.read_text())  # Python >= 3.11
+            given = read_toml(path)
         else:
             given = json.loads(path.read_text())
         known = [item.name for item in fields(cls)]
@@ -293,6 +293,18 @@ class Study:
     def positions(self, names):
         """Positions in the population of tasks given by name; -1 for unknown ones."""
         return locate(encode_ids(list(names))[1], self.population().tasks)
+
+
+def read_toml(path):
+    """A file of TOML. -> dict
+
+    Raises ImportError on Python 3.10 without tomli, which the extra ``skpmtl[nvflare]`` has.
+    """
+    try:
+        parser = import_module("tomllib")  # Python >= 3.11
+    except ImportError:
+        parser = import_module("tomli")
+    return parser.loads(Path(path).read_text())
 
 
 def _imported(name):

@@ -8,7 +8,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "doc" / "notebooks").glob("*.ipynb"))
-NEEDS = {"federation": "flwr"}
 
 
 def cells(path):
@@ -33,8 +32,6 @@ def test_notebooks_hold_outputs_and_are_linked(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     pytest.importorskip("pandas")
-    if path.stem in NEEDS:
-        pytest.importorskip(NEEDS[path.stem], reason=f"needs {NEEDS[path.stem]}")
     backend = matplotlib.get_backend()
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)

@@ -21,7 +21,7 @@ def site_of(folder, cap=math.inf, **settings):
     study = study_of("meta", seed=None, **settings)
     X, y, task = rows_of(study)
     mine = np.isin(task, PARTS[0])
-    return Site(study, (X[mine], y[mine], task[mine]), folder, cap, "ab12")
+    return Site(study, (X[mine], y[mine], task[mine]), folder, cap)
 
 
 def query(site, number):
@@ -39,7 +39,6 @@ def test_every_answer_is_a_line(tmp_path):
     found = lines(tmp_path)
     assert [line["question"] for line in found] == [1, 3]
     assert found[0]["study"] == "test"
-    assert found[0]["curator"] == "ab12"
     assert found[0]["tasks"] == [1, 4]
     assert found[0]["epsilon"] == 5.0
     assert spending(found) == {site_of(tmp_path).study.digest: 5.0}

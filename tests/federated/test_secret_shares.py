@@ -8,28 +8,24 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from tests.helpers.federated_cases import M, and_slow, in_process, released, rows_of, study_of
-
-pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
-
-from flwr.app import Message
-
 from skpmtl.exchange import servers
 from skpmtl.exchange.journal import Journal
 from skpmtl.federated import records
+from skpmtl.federated.curator import curate
 from skpmtl.federated.refusals import Lacking, Refusal
 from skpmtl.federated.secret_shares import new_share_key, seal
-from skpmtl.federated.server import curate
 from skpmtl.federated.site_config import SiteConfig
 from skpmtl.federated.transcript import Transcript
 from skpmtl.privacy import gdp_mu
-from tests.helpers import federated_grid
-from tests.helpers.federated_grid import InProcessGrid, models_of
+from tests.helpers import federated_sites
+from tests.helpers.federated_cases import M, and_slow, in_process, released, rows_of, study_of
+from tests.helpers.federated_sites import InProcessSites, changed, models_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
     pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
 ]
+pytest.importorskip("cryptography.hazmat.primitives.hpke", reason="needs cryptography 47")
 MARK = b"m" * 32
 
 
@@ -50,7 +46,7 @@ def test_equals_servers_in_one_process(tmp_path, case):
     """With the same noise, to the steps of the grids: every site rounds its own sum."""
     study = served(tmp_path, case)
     whole = in_process(study)
-    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    billboard = curate(InProcessSites(study, tmp_path), study, tmp_path / "curator")
     first = Transcript(study, "", []).steps[0]
     steps = [servers.step_of(m, first.bound) for m in getattr(first, "mechanisms", {}).values()]
     ours, theirs = released(billboard), released(whole.billboard_)
@@ -71,7 +67,7 @@ def test_no_process_holds_a_plain_contribution(tmp_path):
     """What each received: the curator bytes that it cannot open, a server shares that are noise
     without those of the other one, and nobody but the site what its tasks contributed."""
     study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 2}, seed=None)
-    grid = InProcessGrid(study, tmp_path)
+    grid = InProcessSites(study, tmp_path)
     curate(grid, study, tmp_path / "curator")
     sites, sent = [], {"north": [], "south": []}
     for k in range(3):
@@ -80,14 +76,12 @@ def test_no_process_holds_a_plain_contribution(tmp_path):
             sites += [state["row.update"].tobytes()]
             sites += [row.tobytes() for row in state["row.update"]]
     everything = []
-    for message in [*grid.sent, *grid.received]:
-        settings, arrays = records.read(message.content)
-        everything += [array.tobytes() for array in arrays.values()]
-        node = message.metadata.dst_node_id
-        if message.metadata.message_type == "train.total" and "public" in settings and node >= 2000:
-            sent[["north", "south"][node - 2000]] += [
-                array.tobytes() for name, array in arrays.items() if name.startswith("sealed")
-            ]
+    for content in [*(content for _, _, content in grid.sent), *grid.received]:
+        everything += [array.tobytes() for array in records.read(content)[1].values()]
+    for name, kind, content in grid.sent:
+        if kind == "total":
+            arrays = records.read(content)[1]
+            sent[name] += [arrays[key] for key in arrays if key.startswith("sealed")]
     everything = b"|".join(everything)
     assert not any(secret in everything for secret in sites)
     assert len(sent["north"]) == len(sent["south"]) == 2 * 3
@@ -96,7 +90,7 @@ def test_no_process_holds_a_plain_contribution(tmp_path):
     query, value = transcript.query(0), {"update": np.full((1, 3), 0.5)}
     both, opened = [], [[], []]
     for name in ("north", "south"):
-        both.append(SiteConfig(tmp_path / f"{name}.toml").site(study.digest)[0])
+        both.append(SiteConfig(tmp_path / f"{name}.toml").site(study.digest))
     for _ in range(100):
         shares = seal(transcript, query, value, MARK)
         for k, server in enumerate(both):
@@ -117,8 +111,8 @@ def own(shares, name):
 def one(tmp_path):
     """A server that was asked nothing yet, and its study."""
     study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3}, seed=None)
-    InProcessGrid(study, tmp_path)
-    return SiteConfig(tmp_path / "north.toml").site(study.digest)[0], study
+    InProcessSites(study, tmp_path)
+    return SiteConfig(tmp_path / "north.toml").site(study.digest), study
 
 
 def sums_of(value):
@@ -212,8 +206,8 @@ def test_a_server_walks_one_way(one):
 
 def test_a_site_walks_one_way(tmp_path):
     study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3})
-    InProcessGrid(study, tmp_path)
-    site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
+    InProcessSites(study, tmp_path)
+    site = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     a, b = ({"update": np.full((1, 3), v)} for v in (0.5, 0.25))
     site.sealed(0, site.follow("run", 0, []))
     site.sealed(1, site.follow("run", 0, [a]))
@@ -228,8 +222,8 @@ def test_a_site_walks_one_way(tmp_path):
 def test_a_site_receives_what_is_new(tmp_path):
     """What follows from parts of a story is what follows from the whole; a gap is noticed."""
     study = served(tmp_path, parameters={"clip_norm": 1.0, "n_rounds": 3})
-    InProcessGrid(study, tmp_path)
-    site, _ = SiteConfig(tmp_path / "site0.toml").site(study.digest)
+    InProcessSites(study, tmp_path)
+    site = SiteConfig(tmp_path / "site0.toml").site(study.digest)
     a, b = ({"update": np.full((1, 3), v)} for v in (0.5, 0.25))
     with pytest.raises(Lacking):
         site.follow("run", 1, [b])
@@ -252,14 +246,13 @@ def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
 
     sent = []
 
-    def broken(node, message, reply):
-        if node != 1001 or message.metadata.message_type != "train.seal":
+    def broken(site, kind, content, reply):
+        if site != "site1" or kind != "seal":
             return reply
-        sent.append(message)
-        garbage = records.write({"north.rows": np.zeros(3)}, status="answered", number=0)
-        return None if len(sent) % 2 else Message(garbage, reply_to=message)
+        sent.append(kind)
+        return None if len(sent) % 2 else changed(reply, {"north.rows": np.zeros(3)})
 
-    billboard = curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+    billboard = curate(InProcessSites(study, tmp_path, broken=broken), study, tmp_path / "curator")
     X, y, task = rows_of(study)
     est = study.build().set_params(tasks=study.tasks)
     rest = ~np.isin(task, [0, 2, 8])
@@ -273,47 +266,44 @@ def test_a_share_that_does_not_open_counts_as_nothing_at_all_servers(tmp_path, k
     """Which only one of the servers can see; the others must not add what they have of the site."""
     study, first, totals = served(tmp_path), {}, []
 
-    def broken(node, message, reply):
-        if message.metadata.message_type == "train.total":
-            totals.append(message)
-        if message.metadata.message_type != "train.seal" or node > 1001:
+    def broken(site, asked, content, reply):
+        if asked == "total":
+            totals.append(content)
+        if asked != "seal" or site not in ("site0", "site1"):
             return reply
-        settings, arrays = records.read(reply.content)
-        if node == 1000:
+        arrays = records.read(reply)[1]
+        if site == "site0":
             first.update(arrays)
             return reply
-        arrays["south.update"] = arrays["south.update"].copy()
         arrays["south.update"][-1] ^= 1
-        arrays = {"damaged": arrays, "copied": first}[kind]
-        return Message(records.write(arrays, **settings), reply_to=message)
+        return changed(reply, {"damaged": arrays, "copied": first}[kind])
 
-    grid = InProcessGrid(study, tmp_path, broken=broken)
+    grid = InProcessSites(study, tmp_path, broken=broken)
     billboard = curate(grid, study, tmp_path / "curator")
     X, y, task = rows_of(study)
     rest = ~np.isin(task, [0, 2, 8])
     whole = study.build().set_params(tasks=study.tasks).fit(X[rest], y[rest], task=task[rest])
     assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
     assert "12 of 36 were missing" in billboard.report.notes["contributions"]
-    assert "site-1: its share does not open at the server" in caplog.text
-    assert {records.read(m.content)[0]["sites"] for m in totals} == {2}
+    assert "site1: its share does not open at the server" in caplog.text
+    assert {records.settings(content)["sites"] for content in totals} == {2}
 
 
 def test_shares_that_nobody_can_open_release_nothing(tmp_path):
     study = served(tmp_path)
 
-    def broken(node, message, reply):
-        if message.metadata.message_type != "train.seal":
+    def broken(site, kind, content, reply):
+        if kind != "seal":
             return reply
-        settings, arrays = records.read(reply.content)
-        arrays["north.update"] = np.zeros_like(arrays["north.update"])
-        return Message(records.write(arrays, **settings), reply_to=message)
+        arrays = records.read(reply)[1]
+        return changed(reply, {**arrays, "north.update": np.zeros_like(arrays["north.update"])})
 
     with pytest.raises(RuntimeError, match="opens at all servers"):
-        curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+        curate(InProcessSites(study, tmp_path, broken=broken), study, tmp_path / "curator")
     assert not list((tmp_path / "curator" / "journal").glob("*.npz"))
     for name in ("north", "south"):
         assert not list((tmp_path / name).glob("*/state.npz"))
-    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    billboard = curate(InProcessSites(study, tmp_path), study, tmp_path / "curator")
     assert_allclose(billboard.releases, in_process(study).billboard_.releases, rtol=0, atol=1e-5)
 
 
@@ -323,13 +313,14 @@ def test_shares_that_nobody_can_open_release_nothing(tmp_path):
 def test_a_server_that_does_not_say_which_shares_open(tmp_path, said):
     study = served(tmp_path)
 
-    def broken(node, message, reply):
-        if node != 2001 or message.metadata.message_type != "train.opens":
+    def broken(site, kind, content, reply):
+        if site != "south" or kind != "opens":
             return reply
-        return Message(records.write(**{"status": "answered", **said}), reply_to=message)
+        mark = records.settings(reply)["mark"]
+        return records.write(**{"status": "answered", "mark": mark, **said})
 
     with pytest.raises(RuntimeError, match='south does not (say|answer "opens": none)'):
-        curate(InProcessGrid(study, tmp_path, broken=broken), study, tmp_path / "curator")
+        curate(InProcessSites(study, tmp_path, broken=broken), study, tmp_path / "curator")
     assert not list((tmp_path / "north").glob("*/state.npz"))
 
 
@@ -337,13 +328,13 @@ def test_goes_on_with_the_same_shares(tmp_path):
     """A curator that ends between two servers has to send the other one what the first had."""
     study = served(tmp_path, timeout=0.3)
 
-    def broken(node, message, reply):
-        return None if node == 2001 and message.metadata.message_type == "train.total" else reply
+    def broken(site, kind, content, reply):
+        return None if site == "south" and kind == "total" else reply
 
-    grid = InProcessGrid(study, tmp_path, broken=broken)
-    with pytest.raises(RuntimeError, match="south does not answer"):
+    grid = InProcessSites(study, tmp_path, broken=broken)
+    with pytest.raises(RuntimeError, match="south"):
         curate(grid, study, tmp_path / "curator")
-    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    billboard = curate(InProcessSites(study, tmp_path), study, tmp_path / "curator")
     whole = in_process(study)
     assert_allclose(billboard.releases, whole.billboard_.releases, rtol=0, atol=1e-5)
 
@@ -363,8 +354,8 @@ def test_server_from_a_backup_gives_no_second_answer(tmp_path, monkeypatch, capl
     north, old, new = (tmp_path / name for name in ("north", "old", "new"))
     keep, answers = Journal.keep, []
 
-    def backup(node, message, reply):
-        if node == 2000 and message.metadata.message_type == "train.total":
+    def backup(site, kind, content, reply):
+        if site == "north" and kind == "total" and records.settings(reply)["status"] == "answered":
             answers.append(noise_of(north))
             if len(answers) == 1:
                 shutil.copytree(north, old)
@@ -380,18 +371,18 @@ def test_server_from_a_backup_gives_no_second_answer(tmp_path, monkeypatch, capl
         keep(journal, reply, source)
 
     monkeypatch.setattr(Journal, "keep", cut)
-    grid = InProcessGrid(study, tmp_path, broken=backup)
+    grid = InProcessSites(study, tmp_path, broken=backup)
     with pytest.raises(RuntimeError if running else KeyboardInterrupt):
         curate(grid, study, tmp_path / "curator")
     monkeypatch.setattr(Journal, "keep", keep)
     if not running:
         with pytest.raises(RuntimeError, match="Without the servers .*north"):
-            curate(InProcessGrid(study, tmp_path, broken=backup), study, tmp_path / "curator")
+            curate(InProcessSites(study, tmp_path, broken=backup), study, tmp_path / "curator")
     assert "older books were restored" in caplog.text
     assert len(answers) == 2
     shutil.rmtree(north)
     shutil.copytree(new, north)
-    billboard = curate(InProcessGrid(study, tmp_path, broken=backup), study, tmp_path / "curator")
+    billboard = curate(InProcessSites(study, tmp_path, broken=backup), study, tmp_path / "curator")
     assert len(billboard.releases) == 4
     if not running:  # the second query was not in the journal
         assert_array_equal(answers[2]["total.update"], answers[1]["total.update"])
@@ -400,11 +391,11 @@ def test_server_from_a_backup_gives_no_second_answer(tmp_path, monkeypatch, capl
 
 def test_without_a_server_nothing_is_released(tmp_path):
     study = served(tmp_path)
-    grid = InProcessGrid(study, tmp_path)
-    grid.offline = {2000}
+    grid = InProcessSites(study, tmp_path)
+    grid.offline = {"north"}
     with pytest.raises(RuntimeError, match="Without the servers .*north"):
         curate(grid, study, tmp_path / "curator")
-    assert not [m for m in grid.sent if "train" in m.metadata.message_type]
+    assert not [kind for _, kind, _ in grid.sent if kind != "enrol"]
 
 
 @pytest.mark.parametrize(
@@ -425,7 +416,7 @@ def test_studies_without_servers(case, settings, message):
 
 def test_a_key_of_no_server(tmp_path):
     study = served(tmp_path)
-    InProcessGrid(study, tmp_path)
+    InProcessSites(study, tmp_path)
     (tmp_path / "north.key").unlink()
     new_share_key(tmp_path / "north.key")
     with pytest.raises(ValueError, match="none of the servers"):
@@ -433,19 +424,13 @@ def test_a_key_of_no_server(tmp_path):
 
 
 # ------------------------------------------------------------------- besides the numbers
-def rest_of(message):
+def rest_of(content):
     """A message without codes, and with the sizes of its arrays in place of their numbers."""
-    found = []
-    for name, record in sorted(message.content.config_records.items()):
-        for key, value in sorted(record.items()):
-            if key == "mark":
-                value = json.loads(value)[0]  # lines of the ledger; their code hangs on the time
-            found.append((name, key, len(value) if isinstance(value, bytes) else value))
-    arrays = message.content.array_records.items()
-    found += [
-        (name, key, a.dtype, a.shape, len(a.data)) for name, r in arrays for key, a in r.items()
-    ]
-    return found
+    settings = records.settings(content)
+    if "mark" in settings:
+        settings["mark"] = json.loads(settings["mark"])[0]  # the code depends on the time
+    sizes = {name: len(data) for name, data in content["arrays"].items()}
+    return settings, list(content["arrays"]), sizes
 
 
 @pytest.mark.parametrize(
@@ -459,12 +444,12 @@ def test_only_numbers_in_messages_depend_on_rows(tmp_path, case, of, monkeypatch
     far, few = X.copy(), np.ones(len(y), dtype=bool)
     far[mine], few[mine[1:]] = 1e12, False
     for name, rows in (("all", (X, y, task)), ("one", (far[few], y[few], task[few]))):
-        monkeypatch.setattr(federated_grid, "rows_of", lambda study, rows=rows: rows)
+        monkeypatch.setattr(federated_sites, "rows_of", lambda study, rows=rows: rows)
         folder = tmp_path / name
         folder.mkdir()
         for key in tmp_path.glob("*.key"):
             shutil.copy(key, folder)
-        grid = InProcessGrid(study, folder)
+        grid = InProcessSites(study, folder)
         curate(grid, study, folder / "curator")
         found.append([rest_of(message) for message in grid.received])
     assert len(found[0]) > 15
@@ -473,10 +458,10 @@ def test_only_numbers_in_messages_depend_on_rows(tmp_path, case, of, monkeypatch
 
 def test_site_of_a_study_with_servers_shows_no_contribution(tmp_path):
     study = served(tmp_path)
-    grid = InProcessGrid(study, tmp_path)
+    grid = InProcessSites(study, tmp_path)
     content = records.write(
-        {}, study=study.digest, number=0, public="{}", statistic="update", positions=[1, 4, 6]
-    )
-    reply = grid.query(1000, Message(content, dst_node_id=1000, message_type="train.answer"))
-    settings, arrays = records.read(reply.content)
+        study=study.digest, name="", skpmtl="", number=0, public="{}", statistic="update",
+        positions=[1, 4, 6],
+    )  # fmt: skip
+    settings, arrays = records.read(grid.exchange("answer", {"site0": content}, 1.0)["site0"])
     assert settings["reason"] == "the study has servers" and not arrays

@@ -1,6 +1,5 @@
 """The task sides of a federation that need no engine: studies, and what a site answers."""
 
-import importlib
 import json
 import sys
 from numbers import Real
@@ -498,11 +497,3 @@ def test_commands(tmp_path, capsys):
     study = str(tmp_path / "study.json")
     assert command(["check", study]) == 0
     assert Study.load(study).digest in capsys.readouterr().out
-
-
-def test_without_flower_the_extra_is_named(monkeypatch):
-    for name in ("flwr", "flwr.app"):
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "skpmtl.federated._flower", raising=False)
-    with pytest.raises(ImportError, match=r"pip install skpmtl\[flower\]"):
-        importlib.import_module("skpmtl.federated._flower")

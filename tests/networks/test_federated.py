@@ -112,20 +112,17 @@ def test_modules_are_named_in_studies(change, message):
     assert json.loads(same.text)["parameters"]["module"] == NET["module"]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("names", [(), ("north", "south")])
 @pytest.mark.parametrize("case", CASES)
-def test_flower_equals_the_fit_in_one_process(case, names, tmp_path):
-    """The real apps over a grid in one process; runs where Flower is beside torch."""
-    pytest.importorskip("flwr", reason="needs Flower: pip install skpmtl[flower]")
+def test_curator_and_sites_equal_the_fit_in_one_process(case, names, tmp_path):
+    from skpmtl.federated.curator import curate
     from skpmtl.federated.secret_shares import new_share_key
-    from skpmtl.federated.server import curate
-    from tests.helpers.federated_grid import InProcessGrid
+    from tests.helpers.federated_sites import InProcessSites
 
     servers = {name: new_share_key(tmp_path / f"{name}.key") for name in names}
     study = study_of(case, servers=servers or None)
     whole = in_process(study)
-    billboard = curate(InProcessGrid(study, tmp_path), study, tmp_path / "curator")
+    billboard = curate(InProcessSites(study, tmp_path), study, tmp_path / "curator")
     # With servers every site rounds its own sum.
     rounding, models = (1e-5, 1e-4) if names else (1e-12, 1e-6)
     for ours, theirs in zip(released(billboard), released(whole.billboard_), strict=True):

@@ -1,0 +1,132 @@
+"""A study as a job of NVFlare, which is submitted again until it has finished."""
+
+import json
+import logging
+import tempfile
+import time
+from pathlib import Path
+
+from .answering import KINDS
+from .kit import CONTROLLER, EXECUTOR
+
+__all__ = ["run_study", "write_job"]
+
+logger = logging.getLogger("skpmtl")
+_LOOK = 2.0  # seconds between two looks at a job
+_MISSES = 5  # looks at a server that does not run a job, until the job is lost
+
+
+def write_job(study, folder):
+    """Write the job of a study; `folder` is made.
+
+    The job has settings only: no code, and no files.
+    """
+    from nvflare.apis.fl_constant import JobConstants
+
+    folder = Path(folder)
+    sites, _ = study.least
+    n_servers = len(study.servers or ())
+    job = {
+        JobConstants.META_FILE: {
+            "name": study.name,
+            "resource_spec": {},
+            "min_clients": sites + n_servers,
+            "deploy_map": {"app": ["@ALL"]},
+        },
+        "app/config/config_fed_server.json": {
+            "format_version": 2,
+            "workflows": [
+                {
+                    "id": "study",
+                    "path": CONTROLLER,
+                    "args": {"study": json.loads(study.to_json())},
+                }
+            ],
+            "components": [],
+        },
+        "app/config/config_fed_client.json": {
+            "format_version": 2,
+            "executors": [{"tasks": list(KINDS), "executor": {"path": EXECUTOR, "args": {}}}],
+            "components": [],
+        },
+    }
+    for name, content in job.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content, indent=1))
+
+
+def run_study(study, kit, attempts=20, pause=10.0):
+    """Submit a study, and submit it again while it fails. -> whether it has finished
+
+    A job that was cut off goes on from the journal at the server and from the ledgers of the sites:
+    submitting it again spends nothing.
+
+    Parameters
+    ----------
+    study : Study
+    kit : path-like
+        Start-up kit of a user who may submit jobs; its folder has the user's name.
+    attempts : int, default=20
+        Jobs that are submitted at most.
+    pause : float, default=10.0
+        Seconds between two tries to reach the server, or to submit.
+
+    Raises
+    ------
+    ValueError
+        For a folder that is no such kit.
+    nvflare.fuel.flare_api.api_spec.AuthorizationError
+        When the user may not submit jobs; also AuthenticationError, InvalidJobDefinition.
+    """
+    from nvflare.fuel.flare_api import api_spec
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+    refused = (
+        api_spec.AuthenticationError,
+        api_spec.AuthorizationError,
+        api_spec.InvalidJobDefinition,
+    )
+    kit, job = Path(kit).resolve(), None
+    if not (kit / "startup" / "fed_admin.json").exists():
+        raise ValueError(f"{kit} is no start-up kit of a user who may submit jobs.")
+    with tempfile.TemporaryDirectory() as folder:
+        write_job(study, folder)
+        while attempts:
+            try:
+                session = new_secure_session(kit.name, str(kit))
+                try:
+                    job = job or session.submit_job(folder)
+                    status = _end(session, job)
+                finally:
+                    session.close()
+            except api_spec.JobNotFound:
+                status = "not known to the server"
+            except refused:
+                raise
+            except Exception as error:  # the server is away, or has just been started
+                logger.warning("The server cannot be reached: %s", error)
+                time.sleep(pause)
+                continue
+            logger.info("Job %s of the study %s: %s", job, study.name, status)
+            if status == "FINISHED:COMPLETED":
+                return True
+            attempts, job = attempts - 1, None
+            time.sleep(pause)
+    return False
+
+
+def _end(session, job):
+    """Wait for the end of a job. -> its status
+
+    A server that was killed still lists its jobs as running: those that it does not run are lost.
+    """
+    misses = 0
+    while misses < _MISSES:
+        status = session.get_job_status(job)
+        if status.startswith("FINISHED"):
+            return status
+        running = {found.job_id for found in session.get_system_info().job_info}
+        misses = misses + 1 if status == "RUNNING" and job not in running else 0
+        time.sleep(_LOOK)
+    return "lost by the server"
