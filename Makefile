@@ -5,7 +5,9 @@
 # make test-processors   the numerical ones with the instructions of other processors
 # make test-rounding     all with other last bits in their tables, under eight seeds
 # make test-versions     what scikit-learn asks of estimators, with its older releases
+# make test-oldest       the tests with the oldest releases of dependencies that are supported
 # make test-next         the tests with pre-releases of NumPy, SciPy, scikit-learn and numba
+# make coverage          the tests, and the lines of Python that they run, in coverage.xml
 # make bench   timings against other solvers      make lint       ruff, mypy
 # make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="--only fits.School")
 # make accuracy-compare REV=COMMIT  the same for accuracy
@@ -20,12 +22,13 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-BIN = $(VENV)/bin
+BIN = $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 ARGS ?=
 WORKERS ?= auto
 
 .PHONY: demo test test-slow test-nvflare test-ray test-torch test-processors test-rounding \
-  test-bounds test-versions test-next test-mutants bench bench-compare accuracy-compare reproduce \
+  test-bounds test-versions test-oldest test-next test-mutants coverage bench bench-compare \
+  accuracy-compare reproduce \
   doc lint clean
 
 demo: $(VENV)/with-plot
@@ -88,6 +91,14 @@ test-version-%:
 	  --editable ".[test]" "scikit-learn==$*.*" "scipy<1.17"
 	$(VENV)-sklearn-$*/bin/python -m pytest -n $(WORKERS) --maxprocesses 8 $(FILES_versions) $(ARGS)
 
+test-oldest: export OMP_NUM_THREADS ?= 1
+test-oldest:
+	$(MAKE) VENV=$(VENV)-oldest $(VENV)-oldest/made
+	$(VENV)-oldest/bin/python .ci/oldest > $(VENV)-oldest/oldest.txt
+	$(VENV)-oldest/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint $(VENV)-oldest/oldest.txt --editable ".[test]"
+	$(VENV)-oldest/bin/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal $(ARGS)
+
 # What comes next, as far as the index has it: the newest of each, pre-releases too.
 NEXT = numpy scipy scikit-learn numba llvmlite
 test-next: export OMP_NUM_THREADS ?= 1
@@ -97,6 +108,13 @@ test-next:
 	$(VENV)-next/bin/python -m pip install --quiet --disable-pip-version-check --pre --upgrade $(NEXT)
 	@$(VENV)-next/bin/python -m pip list --format freeze | grep -E "^($(subst $() ,|,$(NEXT)))="
 	$(VENV)-next/bin/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal $(ARGS)
+
+# Compiled loops are not seen.
+coverage: export OMP_NUM_THREADS ?= 1
+coverage: $(VENV)/with-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "pytest-cov>=5"
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal \
+	  --cov skpmtl --cov-report term --cov-report xml $(ARGS)
 
 bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.run peers $(ARGS)
@@ -120,7 +138,7 @@ lint: $(VENV)/with-lint
 	$(BIN)/mypy
 
 clean:
-	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache .coverage coverage.xml
 	rm -rf doc/_build doc/auto_examples doc/generated
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -125,7 +125,6 @@ def test_what_is_documented_can_read_tables():
         extras = re.findall(r"pip install .*\"[\w.]*\[(\w+)\]", text)
         assert extras, place
         assert all({"pandas", "pyarrow"} <= brought(extra) for extra in extras), place
-    assert brought("parquet") >= {"pandas", "pyarrow"}, "its old name"
 
 
 def test_source_distribution_has_all_files_of_the_repository():
@@ -159,10 +158,33 @@ def test_recipe_and_citation_say_what_pyproject_says():
     wanted = {f"python{project['requires-python']}", *project["dependencies"]}
     assert {line.removeprefix("-") for line in needed} == wanted
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert f"version: {skpmtl.__version__}" in citation
     readme = (ROOT / "README.rst").read_text(encoding="utf-8")
     dois = set(re.findall(r"doi: (\S+)", citation))
     assert dois and dois == set(re.findall(r"doi:(\S+)", readme))
+
+
+def test_one_version_is_in_all_files():
+    version = re.escape(skpmtl.__version__)
+    lines = {
+        "CITATION.cff": rf"^version: {version}$",
+        "conda/meta.yaml": rf'^{{% set version = "{version}" %}}$',
+        "CHANGELOG.rst": rf"\A.*\n=+\n\n{version}( \(unreleased\))?\n-+\n",
+    }
+    for name, line in lines.items():
+        assert re.search(line, (ROOT / name).read_text(encoding="utf-8"), re.M), name
+
+
+def test_workflows_run_targets_on_all_supported_pythons():
+    files = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    used = set(re.findall(r"\bmake (\w[\w-]*\w)", text))
+    used |= {f"test-{name}" for name in re.findall(r"target: ([\w-]+)", text)}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"[\w-]+", re.search(r"\.PHONY:((?:.*\\\n)*.*)", makefile)[1]))
+    assert used and used <= targets
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    listed = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert re.findall(r'"(3\.\d+)"', re.search(r"python: \[(.*)\]", text)[0]) == listed
 
 
 def test_supported_versions_of_python_are_listed():

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -94,7 +94,7 @@ class MeanBillboard(Billboard):
     sparse: bool
     cluster_of: dict | None = None
     mean_intercept: np.ndarray | None = None
-    report: Any = None
+    report: object = None
     server_rate: float = 1.0
     step: np.ndarray | None = None
     sampling: str = "all"
