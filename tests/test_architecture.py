@@ -170,6 +170,25 @@ def test_what_serves_all_methods_names_none():
     assert not named
 
 
+# What a paper printed stays as it is, whatever becomes of the engine: only the forms of tables,
+# the exchange and the accounting of privacy are shared.
+OF_ONE_PAPER = ("reproduction.pmtl",)
+SHARED_WITH_PAPERS = {"base", "exchange", "privacy", "tables", "_runtime", "_docstrings"}
+
+
+@pytest.mark.parametrize("paper", OF_ONE_PAPER)
+def test_methods_of_a_paper_need_no_engine(paper):
+    own = tuple(paper.split("."))
+    files = [path for path in FILES if path.relative_to(ROOT).with_suffix("").parts[:2] == own]
+    wrong = {
+        (path.name, ".".join(found))
+        for path in files
+        for found in imports(path)
+        if found[0] not in SHARED_WITH_PAPERS and found[:2] != own
+    }
+    assert files and not wrong
+
+
 def test_no_two_classes_have_one_name():
     names = [
         node.name

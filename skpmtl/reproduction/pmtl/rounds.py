@@ -1,0 +1,311 @@
+"""Algorithm 1 of Hu, Wu and Smith, and the methods that its experiments compare.
+
+`curator` is the global learner, lines 2 to 9; `LocalTasks` are the clients, lines 4 to 6 and 11 to
+14. A row of `METHODS` says what distinguishes a method:
+
+=================  ==============  ======================  =========  ========================
+method             steps start at  a task sends            penalty    the sum is divided by
+=================  ==============  ======================  =========  ========================
+"algorithm-1"      its w_k         w_k new - w_k old       lam        \\|S_t\\|, as printed
+"unbiased"         its w_k         w_k new - w_k old       lam        m
+"stateful"         its w_k         w_k new - w~            lam        \\|S_t\\|
+"fedavg"           w~              w new - w~              none       \\|S_t\\|
+"fedprox"          w~              w new - w~              lam        \\|S_t\\|
+"ppsgd"            w~ and theta_k  movement of w           on theta_k \\|S_t\\|
+"concatenated"     its w_k         w_k new - w_k old       lam        1, one part for a task
+"local"            its w_k         nothing                 none
+=================  ==============  ======================  =========  ========================
+
+"stateful" is the update of the authors' code, without its other differences from the paper.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...exchange.protocol import PublicDraw, Query, TaskSide
+from ...exchange.sums import clipped_sum
+from ...privacy.mechanisms import clip_rows
+
+__all__ = ["METHODS", "LocalTasks", "Method", "curator", "finetuned"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """What distinguishes a method, see the table above.
+
+    Parameters
+    ----------
+    own : bool
+        Whether steps start at the task's own model, which then is its result.
+    sends : {"own", "shared", "nothing"}
+        What the new model is compared with in what a task sends.
+    penalty : bool, default=True
+        Whether local steps have the mean regularisation.
+    over_tasks : bool, default=False
+        Whether sums are divided by the number of all tasks.
+    parts : bool, default=False
+        Whether every task has its own part of what is released.
+    split : bool, default=False
+        Whether a model is w + theta_k.
+    """
+
+    own: bool
+    sends: str
+    penalty: bool = True
+    over_tasks: bool = False
+    parts: bool = False
+    split: bool = False
+
+
+METHODS = {
+    "algorithm-1": Method(True, "own"),
+    "unbiased": Method(True, "own", over_tasks=True),
+    "stateful": Method(True, "shared"),
+    "fedavg": Method(False, "shared", penalty=False),
+    "fedprox": Method(False, "shared"),
+    "ppsgd": Method(False, "shared", split=True),
+    "concatenated": Method(True, "own", parts=True),
+    "local": Method(True, "nothing", penalty=False),
+}
+
+
+def curator(plan, start, watch=None):
+    """The global learner: a generator of queries, as `skpmtl.exchange.run` takes them.
+
+    Parameters
+    ----------
+    plan : PMTLPlan
+    start : ndarray (size,)
+        w~ of round 0, public.
+    watch : callable, default=None
+        ``watch(t, shared)`` after round t = 1, ..., T.
+
+    Yields
+    ------
+    PublicDraw of S_t, where a part of the tasks is drawn, and Query for "update".
+
+    Returns
+    -------
+    shared : ndarray (size,), or (m, size) where every task has its own part
+    lengths : list of float
+        Of the released updates, round by round.
+    """
+    method, m = METHODS[plan.method], plan.n_tasks
+    shared = np.tile(start, (m, 1)) if method.parts else start.copy()  # w~^0
+    clip_norm = math.inf if plan.noise_multiplier is None else plan.clip_norm
+    combine = _side_by_side(clip_norm) if method.parts else clipped_sum("update", clip_norm)
+    lengths = []
+    for t in range(plan.n_rounds):
+        selected = None  # S_t: all tasks
+        if plan.n_sampled < m:
+            selected = (yield PublicDraw(plan.draw))["drawn"]
+        released = yield Query(
+            "update", {"shared": shared}, {"update": plan.mechanism_of(shared.size)}, combine,
+            plan.denominator, selected,
+        )  # fmt: skip
+        shared = shared + released["update"].reshape(shared.shape)  # line 8
+        lengths.append(float(np.linalg.norm(released["update"])))
+        if watch is not None:
+            watch(t + 1, shared)
+    return shared, lengths
+
+
+def _side_by_side(clip_norm):
+    """``combine`` that does not add: the clipped vectors of all tasks one after the other."""
+
+    def combine(contributions, positions=None):
+        vectors = np.array(contributions["update"], dtype=float)
+        clip_rows(vectors, clip_norm)
+        return {"update": vectors.ravel()}
+
+    return combine
+
+
+@dataclass(frozen=True)
+class GradientSteps:
+    """Gradient steps of a task.
+
+    Parameters
+    ----------
+    n_steps : int
+        E of the paper.
+    rate : float
+        eta of the paper.
+    lam : float
+    batch_size : int or None
+        Rows of a step, drawn with replacement. None: all rows.
+    """
+
+    n_steps: int
+    rate: float
+    lam: float
+    batch_size: int | None = None
+
+
+class LocalTasks(TaskSide):
+    """The clients of all tasks, each with its model w_k.
+
+    Parameters
+    ----------
+    method : Method
+    model : DenseLinear, SparseLinear or ModuleModel
+        With the rows of all tasks.
+    outputs : Numbers, TwoClasses or Classes
+    steps : GradientSteps
+    rng : numpy.random.Generator
+        Of the batches; its draws stay with the tasks.
+
+    Attributes
+    ----------
+    own : ndarray (m, size) or None
+        w_k; theta_k of split models.
+    """
+
+    def __init__(self, method, model, outputs, steps, rng):
+        self.method, self.model, self.outputs, self.steps = method, model, outputs, steps
+        self.rng, m = rng, len(model.sizes)
+        self.own = np.tile(model.start, (m, 1)) if method.own else None
+        if method.split:
+            self.own = np.zeros((m, model.size))
+
+    def contributions(self, query):
+        m = len(self.model.sizes)
+        selected = np.arange(m) if query.pick is None else query.pick
+        return {"update": self.take_part(selected, query.public["shared"])}
+
+    def answer(self, query):
+        # Block by block: where tasks go one by one, their updates are not held together.
+        m = len(self.model.sizes)
+        selected = np.arange(m) if query.pick is None else query.pick
+        if self.method.parts:
+            return super().answer(query)
+        total = np.zeros(self.model.size)
+        for block in self.model.blocks(selected):
+            sent = {"update": self.take_part(block, query.public["shared"])}
+            total += query.combine(sent)["update"]
+        return {"update": total}
+
+    def take_part(self, selected, shared):
+        """Lines 4 to 6: one round of the selected tasks. -> g_k (q, size), not yet clipped"""
+        sent = np.empty((len(selected), self.model.size))
+        place = np.arange(len(selected))
+        for part in self.model.blocks(place):
+            k = selected[part]
+            # A part of its own for every task: w~ is the mean of what was released of all.
+            start = shared[k] if self.method.parts else np.tile(shared, (len(k), 1))
+            centre = shared.mean(axis=0) if self.method.parts else shared
+            if self.method.split:
+                w, self.own[k] = self.split_update(k, start, self.own[k])
+                sent[part] = w - start
+                continue
+            if self.method.own and not self.method.parts:
+                start = self.own[k]
+            w = self.client_update(k, start, centre)
+            sent[part] = w - (shared if self.method.sends == "shared" else start)
+            if self.method.own:
+                self.own[k] = w
+        return sent
+
+    def client_update(self, k, w, centre):
+        """Lines 11 to 14: E steps of the tasks k (q,) from w (q, size)."""
+        lam = self.steps.lam if self.method.penalty else 0.0
+        for _ in range(self.steps.n_steps):
+            w = w - self.steps.rate * (self.gradient(k, w) + lam * (w - centre))
+        return w
+
+    def split_update(self, k, w, theta):
+        """PP-SGD (Bietti et al., 2022): steps of both parts on l(w + theta) + lam/2 |theta|^2."""
+        for _ in range(self.steps.n_steps):
+            g = self.gradient(k, w + theta)
+            w, theta = (
+                w - self.steps.rate * g,
+                theta - self.steps.rate * (g + self.steps.lam * theta),
+            )
+        return w, theta
+
+    def gradient(self, k, w):
+        """Gradients of the losses of the tasks k (q,) at w (q, size), on a batch or on all rows."""
+        index = None
+        if self.steps.batch_size is not None:
+            rank = self.rng.random((len(k), self.steps.batch_size))
+            index = (rank * self.model.sizes[k, None]).astype(np.int64)
+        rows = self.model.rows(k, index)
+
+        def slope(s):
+            return rows.weight[..., None] * (self.outputs.mean(s) - rows.y)
+
+        return self.model.pull(w, rows.X, slope)
+
+    def losses(self, W):
+        """Loss of every task at its model W (m, size), without penalties. -> (m,)"""
+        found = np.empty(len(W))
+        for k in self.model.blocks(np.arange(len(W))):
+            rows = self.model.rows(k)
+            each = self.outputs.loss(self.model.scores(W[k], rows.X), rows.y)
+            found[k] = (rows.weight * each).sum(axis=1)
+        return found
+
+    def objective(self, W, shared):
+        """f_k(w_k; w~) of equation 8, of every task. -> (m,)"""
+        return self.losses(W) + 0.5 * self.steps.lam * ((W - shared) ** 2).sum(axis=1)
+
+    def results(self, shared):
+        """Models of the tasks after, or during, the rounds. -> (m, size)"""
+        m = len(self.model.sizes)
+        if self.method.parts:
+            return shared.copy()
+        if self.method.split:
+            return shared + self.own
+        return self.own.copy() if self.method.own else np.broadcast_to(shared, (m, len(shared)))
+
+
+# ------------------------------------------------------------- personalisation, section 5.3
+def finetuned(tasks, W, shared, how, steps):
+    """Models after fine-tuning, from W and the rows of each task alone.
+
+    Parameters
+    ----------
+    tasks : LocalTasks
+    W : ndarray (m, size)
+        Where the tasks start.
+    shared : ndarray (size,)
+        w~, or the mean of W where that is public.
+    how : {"finetune", "mean-reg", "symmetrized-kl", "ewc"}
+        The loss alone; plus lam/2 |w - w~|^2; plus lam (KL(p || r) + KL(r || p)), averaged over the
+        rows, p and r the probabilities of w and w~; plus lam/2 sum_j F_j (w_j - w~_j)^2 with F the
+        mean over the rows of squared gradients of their losses at w~ (elastic weight
+        consolidation).
+    steps : GradientSteps
+        All rows in every step.
+
+    Returns
+    -------
+    W : ndarray (m, size)
+    """
+    model, outputs, W = tasks.model, tasks.outputs, W.copy()
+    for k in model.blocks(np.arange(len(W))):
+        rows, centre = model.rows(k), np.tile(shared, (len(k), 1))
+        weight = rows.weight[..., None]
+        mean_weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+        at = model.scores(centre, rows.X) if how == "symmetrized-kl" else None
+
+        def slope(s, rows=rows, weight=weight, at=at, mean_weight=mean_weight):
+            found = weight * (outputs.mean(s) - rows.y)
+            if at is None:
+                return found
+            return found + steps.lam * mean_weight * outputs.divergence_slope(s, at)
+
+        def root_of_information(s, rows=rows, mean_weight=mean_weight):
+            return np.sqrt(mean_weight) * (outputs.mean(s) - rows.y)
+
+        stiffness = {"finetune": 0.0, "mean-reg": 1.0, "symmetrized-kl": 0.0}.get(how)
+        if how == "ewc":
+            stiffness = model.pull_squares(centre, rows.X, root_of_information)
+        w = W[k]
+        for _ in range(steps.n_steps):
+            g = model.pull(w, rows.X, slope)
+            w = w - steps.rate * (g + steps.lam * stiffness * (w - centre))
+        W[k] = w
+    return W
