@@ -23,6 +23,7 @@ from skpmtl.reproduction.pmtl import (
 from skpmtl.reproduction.pmtl.estimators import BiasedMeanWarning
 from skpmtl.reproduction.pmtl.models import Task, linear_model
 from skpmtl.reproduction.pmtl.outputs import Classes, Numbers, TwoClasses
+from skpmtl.reproduction.pmtl.plan import Relation
 from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
@@ -271,6 +272,60 @@ def test_a_task_moves_others_by_what_is_released_alone(method):
     assert (found[0][0] != found[1][0]).any() == alone
 
 
+# ------------------------------------------------------------------------- fixed relations
+def ring(m=M):
+    """A quarter of the Laplacian of a ring: every task lies between its two neighbours."""
+    step = np.roll(np.eye(m), 1, axis=1)
+    return (2.0 * np.eye(m) - step - step.T) / 4.0
+
+
+def test_the_mean_relation_is_algorithm_1():
+    X, y, task = long(*data())
+    est = PublishedPMTL(epsilon=None, tasks=range(M), n_rounds=6).fit(X, y, task=task)
+    omega = np.eye(M) - 1.0 / M
+    other = clone(est).set_params(relation=omega).fit(X, y, task=task)
+    np.testing.assert_allclose(other.task_models_, est.task_models_, atol=1e-12)
+    plans = [PMTLPlan("algorithm-1", M, M, 6, 0.3, 2.0, 0.01, None, "replace-one", r)
+             for r in (None, Relation(omega, M))]  # fmt: skip
+    noise = plans[1].noise_std * np.linalg.norm(plans[1].relation.out, axis=1)
+    np.testing.assert_allclose(noise, plans[0].noise_std, rtol=1e-9)
+
+
+def test_rounds_with_a_relation_reach_the_optimum_of_equation_1():
+    X, y = data()
+    lam, A = 0.5, np.einsum("knd,kne->kde", X, X) / N
+    b = np.einsum("knd,kn->kd", X, y) / N
+    system = lam * np.kron(ring(), np.eye(D))
+    for k in range(M):
+        system[k * D : (k + 1) * D, k * D : (k + 1) * D] += A[k]
+    expected = np.linalg.solve(system, b.ravel()).reshape(M, D)
+    A, targets, task = long(X, y)
+    est = PublishedPMTL(
+        lam=lam, epsilon=None, relation=ring(), n_rounds=400, learning_rate=0.8, tasks=range(M),
+        fit_intercept=False,
+    ).fit(A, targets, task=task)  # fmt: skip
+    np.testing.assert_allclose(est.coef_, expected, atol=1e-8)
+
+
+def test_sensitivity_with_a_relation_is_reached_and_not_passed():
+    omega = ring()
+    omega[0, 0] += 0.3  # one task counts more than others
+    plan = PMTLPlan("algorithm-1", M, M, 3, 0.3, 2.0, 0.01, None, "replace-one",
+                    Relation(omega, M))  # fmt: skip
+    step = next(curator(plan, np.zeros(D)))
+    distances = []
+    for k in range(M):
+        sent = np.ones((M, D))
+        sums = []
+        for sign in (1.0, -1.0):
+            sent[k] = sign
+            sums.append(step.combine({"update": sent.copy()})["update"])
+        distances.append(np.linalg.norm(sums[0] - sums[1]) / step.divide)
+    assert max(distances) == pytest.approx(step.mechanisms["update"].sensitivity, rel=1e-9)
+    assert min(distances) < 0.999 * max(distances)
+    assert plan.epsilon == pytest.approx(2.0)
+
+
 # ------------------------------------------------------------------------- personalisation
 def test_slopes_of_divergences_are_those_of_differences():
     rng = np.random.default_rng(0)
@@ -386,6 +441,9 @@ def test_algorithm_1_with_few_tasks_in_a_round_warns():
         ({"n_sampled": M + 1}, "smaller number"),
         ({"method": "concatenated", "n_sampled": 2}, "n_sampled=None"),
         ({"personalization": "symmetrized-kl"}, "mean-reg"),
+        ({"relation": np.eye(M)}, "local"),
+        ({"relation": np.ones((2, 2))}, "symmetric matrix"),
+        ({"relation": np.ones((M, M)), "n_sampled": 2}, "relation=None"),
         ({"epsilon": None, "learning_rate": 1e9, "n_rounds": 99}, "smaller learning_rate"),
         ({"method": "prox"}, "method"),
     ],

@@ -18,7 +18,7 @@ from ...privacy.rng import noise_source
 from ...tables.table import by_code
 from .models import linear_model, tasks_of
 from .outputs import outputs_of
-from .plan import PMTLPlan
+from .plan import PMTLPlan, Relation
 from .rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
 
 __all__ = ["BiasedMeanWarning", "PMTLReleases", "PublishedPMTL", "PublishedPMTLClassifier"]
@@ -64,6 +64,7 @@ class PMTLRounds(TaskIndexed):
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "task_loss": [StrOptions({"mean", "sum"})],
+        "relation": ["array-like", None],
         "personalization": [StrOptions({"none", "finetune", "mean-reg", "symmetrized-kl", "ewc"})],
         "personal_steps": [Interval(Integral, 1, None, closed="left")],
         "personal_lam": [Interval(Real, 0, None, closed="left"), None],
@@ -87,6 +88,13 @@ class PMTLRounds(TaskIndexed):
             raise ValueError(
                 'method="concatenated" releases a part of every task in every round: leave '
                 "n_sampled=None."
+            )
+        if self.relation is not None and (
+            self.method != "algorithm-1" or self.n_sampled is not None
+        ):
+            raise ValueError(
+                'relation= is for method="algorithm-1" with all tasks in every round: leave '
+                "n_sampled=None, or relation=None."
             )
         if self.epsilon is not None:
             check_positive(epsilon=self.epsilon)
@@ -118,9 +126,10 @@ class PMTLRounds(TaskIndexed):
                 BiasedMeanWarning,
                 stacklevel=users_line(),
             )
+        relation = None if self.relation is None else Relation(self.relation, n_tasks)
         return PMTLPlan(
             self.method, n_tasks, q, self.n_rounds, float(self.clip_norm), epsilon, delta,
-            self.noise_multiplier, self.adjacency,
+            self.noise_multiplier, self.adjacency, relation,
         )  # fmt: skip
 
     def _fit_table(self, table):
@@ -144,8 +153,9 @@ class PMTLRounds(TaskIndexed):
         steps = GradientSteps(self.local_steps, self.learning_rate, self.lam, self.batch_size)
         seed = (source.uniform(1)[0] * 2.0**53).astype(np.uint64)  # of batches, not of noise
         tasks = LocalTasks(
-            METHODS[self.method], model, outputs, steps, np.random.default_rng(int(seed))
-        )
+            METHODS[self.method], model, outputs, steps, np.random.default_rng(int(seed)),
+            None if plan.relation is None else plan.relation.out,
+        )  # fmt: skip
 
         def watch(t, shared):
             self.monitor(t, tasks, shared)
@@ -164,7 +174,6 @@ class PMTLRounds(TaskIndexed):
         if self.personalization != "none":
             lam = self.lam if self.personal_lam is None else self.personal_lam
             centre = model.start if shared is None else shared
-            centre = centre.mean(axis=0) if centre.ndim == 2 else centre
             personal = GradientSteps(self.personal_steps, self.learning_rate, lam)
             W = finetuned(tasks, W, centre, self.personalization, personal)
         if not all(np.isfinite(w).all() for w in (W if W.strides[0] else W[:1])):
@@ -294,6 +303,10 @@ _LINEAR = """Private multi-task {kind} as published: Algorithm 1 and its competi
         Rows of a local step, drawn with replacement. None: all rows.
     task_loss : {{"mean", "sum"}}, default="mean"
         Over the rows of a task. "sum" is equation 2 of the paper, "mean" the authors' code.
+    relation : array-like of shape (n_tasks, n_tasks) or None, default=None
+        Omega of objective 1, fixed, public and symmetric, in the order of the sorted tasks; the
+        penalty is lam / 2 tr(W Omega W'). Rounds converge where its eigenvalues are in [0, 2].
+        None: the mean-regularised relation I - 11'/m.
     personalization : {{"none", "finetune", "mean-reg"{kl}, "ewc"}}, \
 default="none"
         GradientSteps of every task after the rounds, from its result, see
@@ -341,7 +354,7 @@ class LinearRounds(PMTLRounds):
     def __init__(
         self, method="algorithm-1", *, lam=1.0, epsilon=1.0, delta=None, adjacency="replace-one",
         clip_norm=1.0, noise_multiplier=None, n_rounds=20, n_sampled=None, local_steps=10,
-        learning_rate=0.1, batch_size=None, task_loss="mean", personalization="none",
+        learning_rate=0.1, batch_size=None, task_loss="mean", relation=None, personalization="none",
         personal_steps=20, personal_lam=None, monitor=None, fit_intercept=True, task_feature=None,
         tasks="auto", secure=False, random_state=None,
     ):  # fmt: skip
@@ -358,6 +371,7 @@ class LinearRounds(PMTLRounds):
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.task_loss = task_loss
+        self.relation = relation
         self.personalization = personalization
         self.personal_steps = personal_steps
         self.personal_lam = personal_lam
@@ -422,7 +436,7 @@ class PublishedPMTLClassifier(MTLClassifierMixin, LinearRounds):
     def __init__(
         self, method="algorithm-1", *, lam=1.0, epsilon=1.0, delta=None, adjacency="replace-one",
         clip_norm=1.0, noise_multiplier=None, n_rounds=20, n_sampled=None, local_steps=10,
-        learning_rate=0.1, batch_size=None, task_loss="mean", personalization="none",
+        learning_rate=0.1, batch_size=None, task_loss="mean", relation=None, personalization="none",
         personal_steps=20, personal_lam=None, monitor=None, fit_intercept=True, task_feature=None,
         tasks="auto", classes="auto", secure=False, random_state=None,
     ):  # fmt: skip
@@ -430,7 +444,8 @@ class PublishedPMTLClassifier(MTLClassifierMixin, LinearRounds):
             method, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency,
             clip_norm=clip_norm, noise_multiplier=noise_multiplier, n_rounds=n_rounds,
             n_sampled=n_sampled, local_steps=local_steps, learning_rate=learning_rate,
-            batch_size=batch_size, task_loss=task_loss, personalization=personalization,
+            batch_size=batch_size, task_loss=task_loss, relation=relation,
+            personalization=personalization,
             personal_steps=personal_steps, personal_lam=personal_lam, monitor=monitor,
             fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks, secure=secure,
             random_state=random_state,

@@ -11,7 +11,7 @@ from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR
 from ...privacy.sampling import fixed_size_epsilon, fixed_size_noise
 from .rounds import METHODS
 
-__all__ = ["PMTLPlan", "theorem_1_noise_std"]
+__all__ = ["PMTLPlan", "Relation", "theorem_1_noise_std"]
 
 
 def theorem_1_noise_std(clip_norm, n_rounds, n_tasks, epsilon, delta):
@@ -21,6 +21,49 @@ def theorem_1_noise_std(clip_norm, n_rounds, n_tasks, epsilon, delta):
     epsilon <= 2 log(1 / delta); it is for replace-one adjacency.
     """
     return 4.0 * clip_norm * math.sqrt(n_rounds * math.log(1.0 / delta)) / (epsilon * n_tasks)
+
+
+class Relation:
+    """A fixed, public relation Omega of m tasks: objective 1 with lam_1 = lam / 2.
+
+    The gradient of the penalty in w_k is lam (Omega W)_k = lam (w_k - c_k) with the centres
+    c = (I - Omega) W. With I - Omega = P diag(e) P', of rank r, the r sums diag(e) P' W are
+    released and multiplied by P, so that replacing one task moves the release by at most 2 gamma
+    max_k |e * P_k|. For the mean-regularised Omega = I - 11'/m this is the mean alone.
+
+    Parameters
+    ----------
+    omega : array-like (m, m)
+        Symmetric, in the order of the sorted tasks.
+    n_tasks : int
+
+    Attributes
+    ----------
+    out : ndarray (m, r)
+        P.
+    places : ndarray (m, r)
+        Rows e * P_k over `largest`, of length 1 at most.
+    largest : float
+        max_k |e * P_k|.
+    """
+
+    def __init__(self, omega, n_tasks):
+        omega = np.asarray(omega, dtype=float)
+        if omega.shape != (n_tasks, n_tasks) or not np.allclose(omega, omega.T, atol=1e-12):
+            raise ValueError(
+                f"relation has shape {omega.shape}: pass a symmetric matrix ({n_tasks}, {n_tasks}) "
+                "in the order of the sorted tasks."
+            )
+        e, P = np.linalg.eigh(np.eye(n_tasks) - omega)
+        kept = np.abs(e) > 1e-10
+        if not kept.any():
+            raise ValueError(
+                'relation is the identity, which relates no tasks: take method="local".'
+            )
+        self.out = P[:, kept]
+        places = self.out * e[kept]
+        self.largest = float(np.linalg.norm(places, axis=1).max())
+        self.places = places / (self.largest * (1.0 + 1e-12))  # of length 1 also after rounding
 
 
 class PMTLPlan(Plan):
@@ -43,10 +86,12 @@ class PMTLPlan(Plan):
         Standard deviation of the noise on the sum of the updates over gamma; sigma of the paper is
         that times gamma / q. None: from `epsilon`, and without both no noise and no clipping.
     adjacency : {"replace-one", "zero-out"}
+    relation : Relation, default=None
+        None: tasks lie around their mean.
     """
 
     def __init__(self, method, n_tasks, n_sampled, n_rounds, clip_norm, epsilon, delta,
-                 noise_multiplier, adjacency):  # fmt: skip
+                 noise_multiplier, adjacency, relation=None):  # fmt: skip
         self.method, self.n_tasks, self.n_sampled = method, n_tasks, n_sampled
         self.n_rounds = 0 if METHODS[method].sends == "nothing" else n_rounds
         self.clip_norm, self.delta, self.adjacency = clip_norm, delta, adjacency
@@ -62,7 +107,7 @@ class PMTLPlan(Plan):
         if METHODS[method].parts:
             self.guarantee = "task DP"
             self.own_assumptions = (TRUSTED_CURATOR, PUBLIC_LISTS)
-        self.silence = "tasks learn alone"
+        self.relation, self.silence = relation, "tasks learn alone"
 
     def _noise_for(self, epsilon):
         if self.n_sampled == self.n_tasks:
@@ -84,6 +129,8 @@ class PMTLPlan(Plan):
         method = METHODS[self.method]
         if method.parts:
             return 1.0
+        if self.relation is not None:
+            return 1.0 / self.relation.largest
         return float(self.n_tasks if method.over_tasks else self.n_sampled)
 
     @property
@@ -129,7 +176,8 @@ class PMTLPlan(Plan):
 
     def notes(self, made=None):
         found = {"sigma of the paper": self.noise_std}
-        if self.n_sampled == self.n_tasks and 0 < self.epsilon <= -2.0 * math.log(self.delta):
+        of_mean = self.relation is None and self.n_sampled == self.n_tasks
+        if of_mean and 0 < self.epsilon <= -2.0 * math.log(self.delta):
             found["sigma of Theorem 1"] = theorem_1_noise_std(
                 self.clip_norm, self.n_rounds, self.n_tasks, self.epsilon, self.delta
             )

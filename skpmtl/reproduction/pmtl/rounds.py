@@ -88,14 +88,20 @@ def curator(plan, start, watch=None):
 
     Returns
     -------
-    shared : ndarray (size,), or (m, size) where every task has its own part
+    shared : ndarray (size,), or (m, size) where every task has its own part, or (r, size) with a
+        relation of rank r
     lengths : list of float
         Of the released updates, round by round.
     """
     method, m = METHODS[plan.method], plan.n_tasks
-    shared = np.tile(start, (m, 1)) if method.parts else start.copy()  # w~^0
     clip_norm = math.inf if plan.noise_multiplier is None else plan.clip_norm
-    combine = _side_by_side(clip_norm) if method.parts else clipped_sum("update", clip_norm)
+    shared, combine = start.copy(), clipped_sum("update", clip_norm)  # w~^0
+    if method.parts:
+        shared, combine = np.tile(start, (m, 1)), _side_by_side(clip_norm)
+    elif plan.relation is not None:
+        places = plan.relation.places
+        shared = np.outer(places.sum(axis=0) * plan.relation.largest, start)
+        combine = clipped_sum("update", clip_norm, places)
     lengths = []
     for t in range(plan.n_rounds):
         selected = None  # S_t: all tasks
@@ -156,6 +162,9 @@ class LocalTasks(TaskSide):
     steps : GradientSteps
     rng : numpy.random.Generator
         Of the batches; its draws stay with the tasks.
+    out : ndarray (m, r), default=None
+        Of a `Relation`: its rows times what is released are the centres of the tasks. None: all
+        tasks have one centre.
 
     Attributes
     ----------
@@ -163,9 +172,9 @@ class LocalTasks(TaskSide):
         w_k; theta_k of split models.
     """
 
-    def __init__(self, method, model, outputs, steps, rng):
+    def __init__(self, method, model, outputs, steps, rng, out=None):
         self.method, self.model, self.outputs, self.steps = method, model, outputs, steps
-        self.rng, m = rng, len(model.sizes)
+        self.rng, self.out, m = rng, out, len(model.sizes)
         self.own = np.tile(model.start, (m, 1)) if method.own else None
         if method.split:
             self.own = np.zeros((m, model.size))
@@ -181,11 +190,18 @@ class LocalTasks(TaskSide):
         selected = np.arange(m) if query.pick is None else query.pick
         if self.method.parts:
             return super().answer(query)
-        total = np.zeros(self.model.size)
+        total, shared = np.zeros(query.public["shared"].size), query.public["shared"]
         for block in self.model.blocks(selected):
-            sent = {"update": self.take_part(block, query.public["shared"])}
-            total += query.combine(sent)["update"]
+            sent = {"update": self.take_part(block, shared)}
+            total += query.combine(sent, block)["update"]
         return {"update": total}
+
+    def centres(self, k, shared):
+        """w~ of the tasks k (q,) from what is released. -> (q, size)"""
+        if self.out is not None:
+            return self.out[k] @ shared
+        # With a part of its own for every task w~ is their mean.
+        return np.tile(shared.mean(axis=0) if self.method.parts else shared, (len(k), 1))
 
     def take_part(self, selected, shared):
         """Lines 4 to 6: one round of the selected tasks. -> g_k (q, size), not yet clipped"""
@@ -193,17 +209,16 @@ class LocalTasks(TaskSide):
         place = np.arange(len(selected))
         for part in self.model.blocks(place):
             k = selected[part]
-            # A part of its own for every task: w~ is the mean of what was released of all.
-            start = shared[k] if self.method.parts else np.tile(shared, (len(k), 1))
-            centre = shared.mean(axis=0) if self.method.parts else shared
+            centre = self.centres(k, shared)
             if self.method.split:
-                w, self.own[k] = self.split_update(k, start, self.own[k])
-                sent[part] = w - start
+                w, self.own[k] = self.split_update(k, centre, self.own[k])
+                sent[part] = w - centre
                 continue
-            if self.method.own and not self.method.parts:
-                start = self.own[k]
+            start = self.own[k] if self.method.own else centre
+            if self.method.parts:
+                start = shared[k]
             w = self.client_update(k, start, centre)
-            sent[part] = w - (shared if self.method.sends == "shared" else start)
+            sent[part] = w - (centre if self.method.sends == "shared" else start)
             if self.method.own:
                 self.own[k] = w
         return sent
@@ -249,7 +264,8 @@ class LocalTasks(TaskSide):
 
     def objective(self, W, shared):
         """f_k(w_k; w~) of equation 8, of every task. -> (m,)"""
-        return self.losses(W) + 0.5 * self.steps.lam * ((W - shared) ** 2).sum(axis=1)
+        away = W - self.centres(np.arange(len(W)), shared)
+        return self.losses(W) + 0.5 * self.steps.lam * (away**2).sum(axis=1)
 
     def results(self, shared):
         """Models of the tasks after, or during, the rounds. -> (m, size)"""
@@ -270,8 +286,8 @@ def finetuned(tasks, W, shared, how, steps):
     tasks : LocalTasks
     W : ndarray (m, size)
         Where the tasks start.
-    shared : ndarray (size,)
-        w~, or the mean of W where that is public.
+    shared : ndarray
+        What was released, as of `curator`.
     how : {"finetune", "mean-reg", "symmetrized-kl", "ewc"}
         The loss alone; plus lam/2 |w - w~|^2; plus lam (KL(p || r) + KL(r || p)), averaged over the
         rows, p and r the probabilities of w and w~; plus lam/2 sum_j F_j (w_j - w~_j)^2 with F the
@@ -286,7 +302,7 @@ def finetuned(tasks, W, shared, how, steps):
     """
     model, outputs, W = tasks.model, tasks.outputs, W.copy()
     for k in model.blocks(np.arange(len(W))):
-        rows, centre = model.rows(k), np.tile(shared, (len(k), 1))
+        rows, centre = model.rows(k), tasks.centres(k, shared)
         weight = rows.weight[..., None]
         mean_weight = weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
         at = model.scores(centre, rows.X) if how == "symmetrized-kl" else None

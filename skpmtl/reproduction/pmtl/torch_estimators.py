@@ -106,8 +106,8 @@ class PublishedPMTLTorchClassifier(MTLClassifierMixin, PMTLRounds):
         Returns a new ``torch.nn.Module`` from rows (n, n_features) to one score per class, or one
         score for two classes.
     method, lam, epsilon, delta, adjacency, clip_norm, noise_multiplier, n_rounds, n_sampled, \
-local_steps, learning_rate, batch_size, task_loss, personalization, personal_steps, personal_lam, \
-monitor, task_feature, tasks, classes, secure, random_state
+local_steps, learning_rate, batch_size, task_loss, relation, personalization, \
+personal_steps, personal_lam, monitor, task_feature, tasks, classes, secure, random_state
         As in `PublishedPMTLClassifier`.
     start_seed : int, default=0
         Public seed of the parameters that the module starts from.
@@ -131,7 +131,7 @@ monitor, task_feature, tasks, classes, secure, random_state
         self, module=None, method="algorithm-1", *, lam=0.1, epsilon=1.0, delta=None,
         adjacency="replace-one", clip_norm=1.0, noise_multiplier=None, n_rounds=20,
         n_sampled=None, local_steps=10, learning_rate=0.1, batch_size=None, task_loss="mean",
-        personalization="none", personal_steps=20, personal_lam=None, monitor=None,
+        relation=None, personalization="none", personal_steps=20, personal_lam=None, monitor=None,
         task_feature=None, tasks="auto", classes="auto", start_seed=0, device="cpu", secure=False,
         random_state=None,
     ):  # fmt: skip
@@ -149,6 +149,7 @@ monitor, task_feature, tasks, classes, secure, random_state
         self.learning_rate = learning_rate
         self.batch_size = batch_size
         self.task_loss = task_loss
+        self.relation = relation
         self.personalization = personalization
         self.personal_steps = personal_steps
         self.personal_lam = personal_lam
