@@ -23,7 +23,7 @@ from skpmtl.reproduction.pmtl import (
 from skpmtl.reproduction.pmtl.estimators import BiasedMeanWarning
 from skpmtl.reproduction.pmtl.models import Task, linear_model
 from skpmtl.reproduction.pmtl.outputs import Classes, Numbers, TwoClasses
-from skpmtl.reproduction.pmtl.plan import Relation
+from skpmtl.reproduction.pmtl.plan import FixedRelation
 from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
@@ -286,7 +286,7 @@ def test_the_mean_relation_is_algorithm_1():
     other = clone(est).set_params(relation=omega).fit(X, y, task=task)
     np.testing.assert_allclose(other.task_models_, est.task_models_, atol=1e-12)
     plans = [PMTLPlan("algorithm-1", M, M, 6, 0.3, 2.0, 0.01, None, "replace-one", r)
-             for r in (None, Relation(omega, M))]  # fmt: skip
+             for r in (None, FixedRelation(omega, M))]  # fmt: skip
     noise = plans[1].noise_std * np.linalg.norm(plans[1].relation.out, axis=1)
     np.testing.assert_allclose(noise, plans[0].noise_std, rtol=1e-9)
 
@@ -311,7 +311,7 @@ def test_sensitivity_with_a_relation_is_reached_and_not_passed():
     omega = ring()
     omega[0, 0] += 0.3  # one task counts more than others
     plan = PMTLPlan("algorithm-1", M, M, 3, 0.3, 2.0, 0.01, None, "replace-one",
-                    Relation(omega, M))  # fmt: skip
+                    FixedRelation(omega, M))  # fmt: skip
     step = next(curator(plan, np.zeros(D)))
     distances = []
     for k in range(M):

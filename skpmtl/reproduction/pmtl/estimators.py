@@ -18,7 +18,7 @@ from ...privacy.rng import noise_source
 from ...tables.table import by_code
 from .models import linear_model, tasks_of
 from .outputs import outputs_of
-from .plan import PMTLPlan, Relation
+from .plan import FixedRelation, PMTLPlan
 from .rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
 
 __all__ = ["BiasedMeanWarning", "PMTLReleases", "PublishedPMTL", "PublishedPMTLClassifier"]
@@ -126,7 +126,7 @@ class PMTLRounds(TaskIndexed):
                 BiasedMeanWarning,
                 stacklevel=users_line(),
             )
-        relation = None if self.relation is None else Relation(self.relation, n_tasks)
+        relation = None if self.relation is None else FixedRelation(self.relation, n_tasks)
         return PMTLPlan(
             self.method, n_tasks, q, self.n_rounds, float(self.clip_norm), epsilon, delta,
             self.noise_multiplier, self.adjacency, relation,

@@ -11,7 +11,7 @@ from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR
 from ...privacy.sampling import fixed_size_epsilon, fixed_size_noise
 from .rounds import METHODS
 
-__all__ = ["PMTLPlan", "Relation", "theorem_1_noise_std"]
+__all__ = ["PMTLPlan", "FixedRelation", "theorem_1_noise_std"]
 
 
 def theorem_1_noise_std(clip_norm, n_rounds, n_tasks, epsilon, delta):
@@ -23,7 +23,7 @@ def theorem_1_noise_std(clip_norm, n_rounds, n_tasks, epsilon, delta):
     return 4.0 * clip_norm * math.sqrt(n_rounds * math.log(1.0 / delta)) / (epsilon * n_tasks)
 
 
-class Relation:
+class FixedRelation:
     """A fixed, public relation Omega of m tasks: objective 1 with lam_1 = lam / 2.
 
     The gradient of the penalty in w_k is lam (Omega W)_k = lam (w_k - c_k) with the centres
@@ -86,7 +86,7 @@ class PMTLPlan(Plan):
         Standard deviation of the noise on the sum of the updates over gamma; sigma of the paper is
         that times gamma / q. None: from `epsilon`, and without both no noise and no clipping.
     adjacency : {"replace-one", "zero-out"}
-    relation : Relation, default=None
+    relation : FixedRelation, default=None
         None: tasks lie around their mean.
     """
 

@@ -163,7 +163,7 @@ class LocalTasks(TaskSide):
     rng : numpy.random.Generator
         Of the batches; its draws stay with the tasks.
     out : ndarray (m, r), default=None
-        Of a `Relation`: its rows times what is released are the centres of the tasks. None: all
+        Of a `FixedRelation`: its rows times what is released are the centres of the tasks. None: all
         tasks have one centre.
 
     Attributes
