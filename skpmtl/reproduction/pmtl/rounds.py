@@ -163,8 +163,8 @@ class LocalTasks(TaskSide):
     rng : numpy.random.Generator
         Of the batches; its draws stay with the tasks.
     out : ndarray (m, r), default=None
-        Of a `FixedRelation`: its rows times what is released are the centres of the tasks. None: all
-        tasks have one centre.
+        Of a `FixedRelation`: its rows times what is released are the centres of the tasks. None:
+        all tasks have one centre.
 
     Attributes
     ----------
