@@ -69,7 +69,7 @@ def without_noise(plan, tasks, drawn):
 
 def iteration(method, X, y, drawn, *, lam, eta, E, clip, divide):
     """Algorithm 1, and what the other methods change in it, one task at a time."""
-    m, d = len(X), X.shape[2]
+    m, d = len(X), X[0].shape[1]
     w, theta, shared = np.zeros((m, d)), np.zeros((m, d)), np.zeros(d)
     for S in drawn:
         total = np.zeros(d)
@@ -404,6 +404,24 @@ def test_classes_are_predicted_from_coefficients():
     np.testing.assert_allclose(est.decision_function(X, task=task), score)
     np.testing.assert_allclose(est.predict_proba(X, task=task), softmax(score, axis=1))
     assert est.score(X, y, task=task) > 0.6
+
+
+def test_tasks_of_other_lengths_move_no_bit():
+    X, y = data()
+    tasks = [Task(A[: n + 1], b[: n + 1, None]) for A, b, n in zip(X, y, range(M), strict=True)]
+    found = []
+    for others in (tasks[1:], [Task(np.tile(A, (9, 1)), np.tile(b, (9, 1))) for A, b in tasks[1:]]):
+        model = linear_model([tasks[0], *others], 1, fit_intercept=False)
+        side = LocalTasks(METHODS["stateful"], model, Numbers(), GradientSteps(5, 0.4, 0.5), None)
+        side.take_part(np.arange(M), np.full(D, 0.3))
+        found.append(side.own)
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    w = iteration("stateful", [A for A, _ in tasks], [b[:, 0] for _, b in tasks], [range(M)],
+                  lam=0.5, eta=0.4, E=5, clip=1e9, divide=M)[1]  # fmt: skip
+    side = LocalTasks(METHODS["stateful"], linear_model(tasks, 1, fit_intercept=False), Numbers(),
+                      GradientSteps(5, 0.4, 0.5), None)  # fmt: skip
+    side.take_part(np.arange(M), np.zeros(D))
+    np.testing.assert_allclose(side.own, w, atol=1e-12)
 
 
 def test_batches_of_rows_are_gradients_on_average():

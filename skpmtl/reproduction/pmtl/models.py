@@ -5,7 +5,7 @@ A model class offers, for a block of q tasks and their vectors W (q, size),
 ``blocks(tasks)``
     The tasks in blocks that take a step together.
 ``rows(block, index=None)``
-    Their rows, or those at `index` (q, B) of each.
+    Rows of such a block, or those at `index` (q, B) of each.
 ``scores(W, X)``
     (q, n, c).
 ``pull(W, X, slope)``
@@ -111,28 +111,37 @@ class LinearModel:
 
 
 class DenseLinear(LinearModel):
-    """Tasks are filled up to the longest one, and take their steps together."""
+    """Tasks of about one length take their steps together.
+
+    A task is filled up to the next power of two of its own length, so that no bit of its steps
+    depends on the rows of others.
+    """
 
     def _hold(self, tasks, loss):
         self.sizes, self.loss = np.array([len(task.y) for task in tasks]), loss
-        shape = len(tasks), max(int(self.sizes.max()), 1)
-        self.X = np.zeros((*shape, tasks[0].X.shape[1]))
-        self.y = np.zeros((*shape, tasks[0].y.shape[1]))
-        for k, (X, y) in enumerate(tasks):
-            self.X[k, : len(y)], self.y[k, : len(y)] = X, y
-        self.weight = weights(self.sizes, shape[1], loss)
+        self.lengths = np.array([1 << max(int(n) - 1, 0).bit_length() for n in self.sizes])
+        self.place, self.held = np.empty(len(tasks), dtype=np.int64), {}
+        for length in sorted(set(self.lengths.tolist())):
+            members = np.flatnonzero(self.lengths == length)
+            self.place[members] = np.arange(len(members))
+            X = np.zeros((len(members), length, tasks[0].X.shape[1]))
+            y = np.zeros((len(members), length, tasks[0].y.shape[1]))
+            for i, k in enumerate(members):
+                X[i, : self.sizes[k]], y[i, : self.sizes[k]] = tasks[k]
+            self.held[length] = Block(X, y, weights(self.sizes[members], length, loss))
 
     def blocks(self, tasks):
-        return [tasks]
+        of = self.lengths[tasks]
+        return [tasks[of == length] for length in self.held if (of == length).any()]
 
     def rows(self, block, index=None):
+        X, y, weight = self.held[self.lengths[block[0]]]
+        at = self.place[block]
         if index is not None:
-            at = block[:, None], index
             full = np.minimum(self.sizes[block], 1) * index.shape[1]
-            return Block(self.X[at], self.y[at], weights(full, index.shape[1], self.loss))
-        if len(block) == len(self.X):
-            return Block(self.X, self.y, self.weight)
-        return Block(self.X[block], self.y[block], self.weight[block])
+            at = at[:, None], index
+            return Block(X[at], y[at], weights(full, index.shape[1], self.loss))
+        return Block(X, y, weight) if len(block) == len(X) else Block(X[at], y[at], weight[at])
 
     def scores(self, W, X):
         return X @ self._matrices(W)

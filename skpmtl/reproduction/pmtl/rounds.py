@@ -206,9 +206,8 @@ class LocalTasks(TaskSide):
     def take_part(self, selected, shared):
         """Lines 4 to 6: one round of the selected tasks. -> g_k (q, size), not yet clipped"""
         sent = np.empty((len(selected), self.model.size))
-        place = np.arange(len(selected))
-        for part in self.model.blocks(place):
-            k = selected[part]
+        for k in self.model.blocks(selected):
+            part = np.searchsorted(selected, k)
             centre = self.centres(k, shared)
             if self.method.split:
                 w, self.own[k] = self.split_update(k, centre, self.own[k])
