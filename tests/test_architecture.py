@@ -100,6 +100,22 @@ def test_exact_solvers_alone_choose_loops_by_the_tasks_at_hand():
     assert not wrong
 
 
+# Methods as published stand alone, so that a change of ours changes none of their numbers.
+ENGINES = (
+    "engine", "rounds", "local", "solvers", "mean_regularized", "model_protected", "meta",
+    "clustered", "structures", "networks",
+)  # fmt: skip
+
+
+def test_published_meta_learning_imports_no_engine():
+    folder = ROOT / "reproduction" / "meta"
+    files = [path for path in FILES if folder in path.parents]
+    wrong = {
+        (path.name, found) for path in files for found in imports(path) if found[0] in ENGINES
+    }
+    assert len(files) > 4 and not wrong
+
+
 def imported(node):
     """Names of other packages that a node imports, or the path of an attribute."""
     if isinstance(node, ast.ImportFrom) and not node.level:
