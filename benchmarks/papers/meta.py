@@ -1,0 +1,513 @@
+"""Li, Khodak, Caldas and Talwalkar, "Differentially private meta-learning": what the paper claims.
+
+    python -m benchmarks.papers.meta [--quick] [--only descent|risk|gain|text] [--plays ZIP]
+                                     [--output FOLDER]
+
+Every method is `skpmtl.reproduction.meta`, the paper's own algorithm. Constants are tuned by the
+paper's rule, in two steps, on validation tasks, which are in no result: first everything but the
+refinement, by the score of the initialisation itself (of "risk", whose new tasks have one step per
+row, by the risk), then the refinement. All methods have the same grid. Budgets are for records
+("task-global") or tasks ("local"), delta is 1e-3 everywhere, and adjacency "zero-out", so that a
+record is replaced by nothing, as the accountant of the paper's experiments has it.
+
+``descent``
+    Lemma B.2: excess risk of the noisy descent of a task over its rows. -> meta_descent.csv
+``risk``
+    Theorem 3.1: excess risk of new tasks over the spread of tasks, their number, their rows, and
+    epsilon, and task-averaged regret. Linear regression with models around a common one; excess
+    risk is a closed form. -> meta_risk.csv, meta_slopes.csv
+``gain``
+    Figure 2 on linear data: what new tasks with 10 rows gain. -> meta_gain.csv
+``text``
+    Figure 2 on text: the next word of speakers of eight plays, 800 words each as in the paper, 40
+    records of 20 words with a loss for every word, and an LSTM of two layers. Words outside the
+    1,000 of the vocabulary have no loss, and count as wrong. -> meta_text.csv, meta_curves.csv
+"""
+
+import argparse
+import itertools
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+from sklearn.model_selection import ParameterGrid
+
+from skpmtl import PrivacyLeakWarning
+from skpmtl.datasets import CHARACTERS, load_school, load_shakespeare
+from skpmtl.privacy.rng import SeededSource
+from skpmtl.reproduction.meta import (
+    MetaRoundsPlan,
+    PublishedMetaInit,
+    PublishedMetaInitClassifier,
+    PublishedMetaNetwork,
+)
+from skpmtl.reproduction.meta.models import GeneralizedLinear
+from skpmtl.reproduction.meta.rounds import MetaTasks, minibatch_descent, online_descent
+
+from ..run import write_rows
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
+PARTS = ("descent", "risk", "gain", "text")
+DELTA, BUDGET = 1e-3, 9.2
+PRIVATE = {"delta": DELTA, "adjacency": "zero-out"}
+
+
+def fitted(est, tasks):
+    """The estimator after a fit to a list of (X, y)."""
+    X, y = (np.concatenate(parts) for parts in zip(*tasks, strict=True))
+    task = np.repeat(np.arange(len(tasks)), [len(part) for _, part in tasks])
+    est.set_params(tasks=range(len(tasks)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)  # noise by a seed
+        return est.fit(X, y, task=task)
+
+
+def best(candidates, score):
+    """The candidate with the highest score."""
+    candidates = list(candidates)
+    found = [score(one) for one in candidates]
+    return candidates[int(np.nanargmax(found))]
+
+
+# --------------------------------------------------------------------------------- Theorem 3.1
+WIDTH, ROWS, RADIUS = 10, 50, 2.0
+BASE = {"spread": 0.3, "n_tasks": 100, "new_rows": 10, "epsilon": 3.0}
+SWEEPS = {
+    "spread": (0.1, 0.3, 0.6, 1.0),
+    "n_tasks": (10, 30, 100, 300),
+    "new_rows": (5, 10, 20, 40, 80),
+    "epsilon": (0.3, 1.0, 3.0, 9.2, None),
+}
+RISK_GRID = {"inner_learning_rate": (1.0, 3.0, 10.0), "clip_norm": (0.3, 1.0)}
+OGD_RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0)
+
+
+def environment(spread, n_tasks, rows, rng):
+    """Tasks, and their models: spread is the root of the mean square distance from the common."""
+    common = np.full(WIDTH, 1.0 / np.sqrt(WIDTH))
+    W = common + spread * rng.normal(size=(n_tasks, WIDTH)) / np.sqrt(WIDTH)
+    X = rng.normal(size=(n_tasks, rows, WIDTH)) / np.sqrt(WIDTH)
+    y = np.einsum("knd,kd->kn", X, W) + 0.3 * rng.normal(size=(n_tasks, rows))
+    return list(zip(X, y, strict=True)), W
+
+
+def risk_of(init, rate, tasks, W):
+    """Excess risk of averaged online descent, and mean regret per row."""
+    model, risks, regrets = GeneralizedLinear(WIDTH, 0, False), [], []
+    for (X, y), w in zip(tasks, W, strict=True):
+        phi = init if init.ndim == 1 else init[len(risks)]
+        theta, losses = online_descent(model, phi, X, y, rate, RADIUS)
+        risks.append(0.5 * np.sum((theta - w) ** 2) / WIDTH)
+        regrets.append(np.mean(losses - model.losses(w, X, y)))
+    return float(np.mean(risks)), float(np.mean(regrets))
+
+
+def risk_point(descent, point, repeats, quick):
+    """Rows of one point of a sweep, or of "no initialisation" for descent=None."""
+
+    def learned(seed, **settings):
+        rng = np.random.default_rng([seed, 0])
+        tasks, _ = environment(point["spread"], point["n_tasks"], ROWS, rng)
+        est = PublishedMetaInit(
+            epsilon=point["epsilon"], descent=descent, diameter=2 * RADIUS, fit_intercept=False,
+            inner_steps=20, refine="minibatch", refine_epochs=0, random_state=seed, **PRIVATE,
+            **settings,
+        )  # fmt: skip
+        return fitted(est, tasks)
+
+    def new(seed, n_tasks=100):
+        rng = np.random.default_rng([seed, 1])
+        return environment(point["spread"], n_tasks, point["new_rows"], rng)
+
+    zero = np.zeros(WIDTH)
+    grid = [{}] if descent is None else list(ParameterGrid(RISK_GRID))[:: 4 if quick else 1]
+    if descent == "bassily":
+        grid = [{"clip_norm": c} for c in RISK_GRID["clip_norm"]]
+    tuning = 1000
+    inits = [zero if descent is None else learned(tuning, **g).init_coef_ for g in grid]
+    pairs = itertools.product(range(len(grid)), OGD_RATES)
+    at, rate = best(pairs, lambda pair: -risk_of(inits[pair[0]], pair[1], *new(tuning))[0])
+    found, certain = [], ""
+    for seed in range(repeats):
+        regret_init = init = zero
+        if descent is not None:
+            est = learned(seed, **grid[at])
+            init, certain = est.init_coef_, round(est.privacy_.epsilon, 2)
+            # The tasks of the bound, in place of which others of the environment stand.
+            regret_init = est.init_path_[:-1]
+        n_tasks = 100 if descent is None else point["n_tasks"]
+        regret = risk_of(regret_init, rate, *new(seed + 500, n_tasks))[1]
+        error = np.sum((init - 1 / np.sqrt(WIDTH)) ** 2)
+        found.append((risk_of(init, rate, *new(seed))[0], regret, error))
+    mean, sd = np.mean(found, axis=0), np.std(found, axis=0, ddof=1 if repeats > 1 else 0)
+    return {
+        "excess_risk": f"{mean[0]:.5f}", "sd": f"{sd[0]:.5f}", "regret": f"{mean[1]:.5f}",
+        "square_error_of_init": f"{mean[2]:.5f}", "certain_epsilon": certain, "repeats": repeats,
+    }  # fmt: skip
+
+
+RISK_FIELDS = (
+    "descent", "swept", "spread", "n_tasks", "new_rows", "epsilon", "excess_risk", "sd", "regret",
+    "square_error_of_init", "certain_epsilon", "repeats",
+)  # fmt: skip
+
+
+def risk(quick):
+    repeats = 1 if quick else 5
+    for name, descent in (("none", None), ("sgd", "sgd"), ("bassily", "bassily")):
+        for swept, values in SWEEPS.items():
+            if descent is None and swept not in ("spread", "new_rows"):
+                continue  # nothing of the tasks before
+            for value in values[:: 3 if quick else 1]:
+                point = {**BASE, swept: value}
+                if descent == "bassily" and point["epsilon"] is None:
+                    continue
+                yield {"descent": name, "swept": swept, **point,
+                       **risk_point(descent, point, repeats, quick)}  # fmt: skip
+
+
+def slopes(rows):
+    """Exponents of the excess risk, and of the error of the initialisation, in every sweep."""
+    for (descent, swept), group in itertools.groupby(rows, lambda r: (r["descent"], r["swept"])):
+        group = [row for row in group if row[swept] is not None]
+        x, row = np.log([row[swept] for row in group]), {"descent": descent, "swept": swept}
+        for name in ("excess_risk", "square_error_of_init"):
+            y = np.log([max(float(row[name]), 1e-9) for row in group])
+            row[f"slope_{name}"] = f"{np.polyfit(x, y, 1)[0]:.2f}"
+        yield row
+
+
+# ------------------------------------------------------------------------------------ Lemma B.2
+LIPSCHITZ = 2.0  # more than nearly all gradients of these rows: hardly one is clipped
+
+
+def descents(quick):
+    """Excess risk of the noisy descent of one task over its rows, and its bound."""
+    model, zero = GeneralizedLinear(WIDTH, 0, False), np.zeros(WIDTH)
+    for epsilon in (1.0, BUDGET):
+        for n in (50, 200) if quick else (50, 100, 200, 400, 800, 1600):
+            tasks, W = environment(0.3, 5 if quick else 20, n, np.random.default_rng([n, 5]))
+            est = PublishedMetaInit(
+                epsilon=epsilon, descent="bassily", diameter=2 * RADIUS, clip_norm=LIPSCHITZ,
+                **PRIVATE,
+            )  # fmt: skip
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", PrivacyLeakWarning)  # of a lenient delta
+                plan = MetaRoundsPlan(est, np.full(len(tasks), n), WIDTH, "task-global")
+            side = MetaTasks(model, tasks, plan, SeededSource(np.random.default_rng([n, 6])))
+            found = [np.sum((side.descent(k, zero) - w) ** 2) for k, w in enumerate(W)]
+            private = np.sqrt(WIDTH * np.log(1 / DELTA)) / (epsilon * n)
+            yield {
+                "epsilon": epsilon, "rows": n, "steps": plan.inner_steps[0],
+                "batch_size": plan.batch_sizes[0], "certain_epsilon": f"{plan.epsilon:.2f}",
+                "square_distance": f"{np.mean(found):.4f}",
+                "excess_risk": f"{0.5 * np.mean(found) / WIDTH:.5f}",
+                "bound": f"{10 * RADIUS * LIPSCHITZ * max(private, n**-0.5):.3f}",
+                "tasks": len(tasks),
+            }  # fmt: skip
+
+
+# ------------------------------------------------------------------------- figure 2, linear data
+METHODS = (
+    ("no initialisation", None), ("not private", None), ("task-global", BUDGET),
+    ("task-global", 1.0), ("local", BUDGET), ("local", 1.0),
+)  # fmt: skip
+GAIN_GRID = {
+    "inner_learning_rate": (0.3, 1.0, 3.0),
+    "clip_norm": (0.1, 0.3, 1.0),
+    "meta": ((1.0, 1.0), (0.5, 0.95)),
+}
+REFINE_GRID = {"rate": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), "epochs": (1, 5, 20)}
+SHOTS = 10
+
+
+def synthetic(kind, seed, n_tasks=200, n_new=100):
+    rng = np.random.default_rng([seed, 2])
+    tasks, _ = environment(0.5, n_tasks + n_new, ROWS, rng)
+    if kind == "logistic":
+        scale = 4.0
+        tasks = [(X, np.where(rng.random(len(y)) < 1 / (1 + np.exp(-scale * y)), 1.0, -1.0))
+                 for X, y in tasks]  # fmt: skip
+    return tasks[:n_tasks], tasks[n_tasks:]
+
+
+def school(seed):
+    """79 schools to learn from and 30 new ones; other 30, the same always, are for validation."""
+    data = load_school(scale="public")
+    y = (np.asarray(data.target, dtype=float) - 35.0) / 35.0  # marks are from 0 to 70
+    X = np.asarray(data.data, dtype=float) / np.sqrt(data.data.shape[1])
+    names = np.random.default_rng(0).permutation(np.unique(data.task))
+    validation, others = names[:30], names[30:]
+    if seed >= 1000:
+        learn, new = others[:79], validation
+    else:
+        others = np.random.default_rng([seed, 3]).permutation(others)
+        learn, new = others[:79], others[79:]
+    shuffled = np.random.default_rng([seed, 4]).permutation(len(y))
+    of = {k: shuffled[data.task[shuffled] == k] for k in names}
+    return tuple([(X[of[k]], y[of[k]]) for k in part] for part in (learn, new))
+
+
+def gain_score(kind, model, init, new, rate, epochs):
+    """Of new tasks after a refinement on their first rows: accuracy, or 1 - error / variance."""
+    predicted, known = [], []
+    for X, y in new:
+        w = minibatch_descent(model, init, X[:SHOTS], y[:SHOTS], rate, np.inf, epochs, None)
+        predicted.append(model.scores(w, X[SHOTS:])[:, 0])
+        known.append(y[SHOTS:])
+    predicted, known = np.concatenate(predicted), np.concatenate(known)
+    if kind == "logistic":
+        return float(np.mean(np.sign(predicted) == known))
+    return float(1.0 - np.mean((predicted - known) ** 2) / np.var(known))
+
+
+def gain_init(data, method, epsilon, seed, g):
+    """-> model, its initialisation, new tasks"""
+    learn, new = school(seed) if data == "school" else synthetic(data, seed)
+    model = GeneralizedLinear(learn[0][0].shape[1], 2 * (data == "logistic"), True)
+    if method == "no initialisation":
+        return model, model.start, new
+    g = dict(g)
+    g["meta_learning_rate"], g["meta_decay"] = g.pop("meta")
+    est = PublishedMetaInit() if data != "logistic" else PublishedMetaInitClassifier()
+    if data == "logistic":
+        g["classes"] = [-1.0, 1.0]
+    est.set_params(
+        epsilon=epsilon, privacy=method if method in ("task-global", "local") else None,
+        meta_step="reptile", iterate="last", inner_iterate="last", tasks_per_round=10,
+        refine="minibatch", refine_epochs=0, random_state=seed, **PRIVATE, **g,
+    )  # fmt: skip
+    return model, fitted(est, learn).init_coef_, new
+
+
+def gain_scores(data, method, epsilon, quick, repeats):
+    """Scores of the draws, with constants from the draw for tuning."""
+    grid = list(ParameterGrid(GAIN_GRID))[:: 6 if quick else 1]
+    grid = grid[:1] if method == "no initialisation" else grid
+    tried = [(g, gain_init(data, method, epsilon, 1000, g)) for g in grid]
+    g, init = best(tried, lambda one: gain_score(data, *one[1], 1.0, 0))
+    refine = itertools.product(REFINE_GRID["rate"], REFINE_GRID["epochs"])
+    rate, epochs = best(refine, lambda r: gain_score(data, *init, *r))
+    draws = (gain_init(data, method, epsilon, seed, g) for seed in range(repeats))
+    return np.array([gain_score(data, *one, rate, epochs) for one in draws])
+
+
+def gain(quick):
+    repeats = 1 if quick else 10
+    for data in ("linear", "logistic", "school"):
+        means = []
+        for method, epsilon in METHODS:
+            found = gain_scores(data, method, epsilon, quick, repeats)
+            means.append(found.mean())
+            kept = (means[-1] - means[0]) / (means[1] - means[0]) if len(means) > 1 else None
+            yield {
+                "data": data, "method": method, "epsilon": epsilon, "score": f"{means[-1]:.4f}",
+                "sd": f"{found.std(ddof=repeats > 1):.4f}",
+                "kept": "" if kept is None else f"{kept:.3f}", "repeats": repeats,
+            }  # fmt: skip
+
+
+# --------------------------------------------------------------------------------- figure 2, text
+WORDS, LENGTH, TOKENS, LAYERS, UNITS = 1000, 20, 800, 2, 24
+TEXT_GRID = {
+    "inner_learning_rate": (10.0, 30.0, 100.0),
+    "clip_norm": (0.3,),
+    "meta": ((1.0, 1.0),),
+}
+TEXT_REFINE = tuple(itertools.product((3.0, 10.0), (3,)))
+
+
+def next_word_module():
+    """Embedding, LSTM of two layers, and scores of all words by their products with embeddings."""
+    import torch
+
+    class NextWord(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = torch.nn.Embedding(WORDS + 1, UNITS)
+            torch.nn.init.normal_(self.words.weight, std=0.1)
+            layers = range(LAYERS)
+            self.given = torch.nn.ModuleList(torch.nn.Linear(UNITS, 4 * UNITS) for _ in layers)
+            self.own = torch.nn.ModuleList(
+                torch.nn.Linear(UNITS, 4 * UNITS, bias=False) for _ in layers
+            )
+
+        def forward(self, X):
+            x = self.words(X[:, :-1].long())
+            for given, own in zip(self.given, self.own, strict=True):
+                parts, found = given(x), []
+                h = c = x.new_zeros(len(x), UNITS)
+                for t in range(x.shape[1]):
+                    i, f, g, o = (parts[:, t] + own(h)).chunk(4, -1)
+                    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+                    h = torch.sigmoid(o) * torch.tanh(c)
+                    found.append(h)
+                x = torch.stack(found, 1)
+            return x @ self.words.weight.T
+
+    return NextWord()
+
+
+def loss_of_words(scores, X, y):
+    import torch
+
+    each = torch.nn.functional.cross_entropy(
+        scores.transpose(1, 2), X[:, 1:].long(), reduction="none", ignore_index=0
+    )
+    return each.mean(1)
+
+
+def speakers(plays):
+    """Records (40, 21) of the first 800 words of every speaker who has as many, in three parts."""
+    if plays is None:  # for quick runs
+        rng = np.random.default_rng(0)
+        chain = rng.dirichlet(np.full(WORDS, 0.05), size=WORDS).cumsum(axis=1)
+        texts = []
+        for _ in range(10):
+            words = [0]
+            for _ in range(TOKENS):
+                words.append(min(int(np.searchsorted(chain[words[-1]], rng.random())), WORDS - 1))
+            texts.append([str(w) for w in words])
+    else:
+        data = load_shakespeare(plays, length=1)
+        texts = []
+        for name in data.tasks:
+            codes = data.data[data.task == name, 0]
+            text = "".join(CHARACTERS[c] if c < len(CHARACTERS) else " " for c in codes).lower()
+            found = re.findall(r"[a-z']+|[.,;:!?]", text)
+            if len(found) > TOKENS:
+                texts.append(found[: TOKENS + 1])
+    texts = [texts[k] for k in np.random.default_rng(0).permutation(len(texts))]
+    end, half = int(0.6 * len(texts)), int(0.8 * len(texts))
+    counted = itertools.chain(*texts[:end])
+    names, counts = np.unique(list(counted), return_counts=True)
+    known = {w: i + 1 for i, w in enumerate(names[np.argsort(-counts, kind="stable")][:WORDS])}
+    codes = np.array([[known.get(w, 0) for w in text] for text in texts], dtype=float)
+    records = np.lib.stride_tricks.sliding_window_view(codes, LENGTH + 1, axis=1)[:, ::LENGTH]
+    tasks = [(np.array(r), np.zeros(len(r))) for r in records]
+    return tasks[:end], tasks[end:half], tasks[half:]
+
+
+def accuracy(model, models, tasks):
+    """Of the last quarter of the records; `models` is one for all tasks, or one for each."""
+    right = []
+    for k, (X, _) in enumerate(tasks):
+        X = X[3 * len(X) // 4 :]
+        w = models if np.ndim(models) == 1 else models[k]
+        guess, target = model.scores(w, X).argmax(-1), X[:, 1:]
+        right.append(np.mean((guess == target) & (target > 0)))
+    return float(np.mean(right))
+
+
+def refined(model, init, tasks, rate, epochs):
+    parts = [(X[: 3 * len(X) // 4], y[: 3 * len(X) // 4]) for X, y in tasks]
+    return [minibatch_descent(model, init, X, y, rate, np.inf, epochs, 10) for X, y in parts]
+
+
+def text(quick, plays):
+    """Yield for every method its row of the table, and the rows of its learning curve."""
+    import torch
+
+    torch.set_num_threads(1)
+    learn, validation, test = speakers(plays)
+    repeats, dof, full = (1, 0, None) if quick else (3, 1, None)
+
+    def learned(seed, method, g, visits=1):
+        g = dict(g)
+        g["meta_learning_rate"], g["meta_decay"] = g.pop("meta")
+        privacy = method if method in ("task-global", "local") else None
+        est = PublishedMetaNetwork(
+            next_word_module, loss_of_words, start_seed=seed, privacy=privacy, epsilon=BUDGET,
+            inner_steps=3, tasks_per_round=5, visits=visits, refine_epochs=0, random_state=seed,
+            **PRIVATE, **g,
+        )  # fmt: skip
+        est = fitted(est, learn[:1] if method == "no initialisation" else learn)
+        model = est._model_
+        if method == "no initialisation":
+            return model, model.start, est.init_path_[:1]
+        return model, est.init_coef_, est.init_path_
+
+    def score(model, init, path, tasks=validation):
+        return accuracy(model, init, tasks)
+
+    for method in ("no initialisation", "not private", "task-global", "local"):
+        grid = list(ParameterGrid(TEXT_GRID))[: 1 if quick else None]
+        grid = grid[:1] if method == "no initialisation" else grid
+        tried = [(g, 1, learned(1000, method, g)) for g in grid]
+        if method == "not private" and not quick:  # which may visit tasks more than once
+            g = best(tried, lambda one: score(*one[2]))[0]
+            tried.append((g, 3, learned(1000, method, g, 3)))
+        g, visits, (model, init, _) = best(tried, lambda one: score(*one[2]))
+        rate, epochs = best(
+            TEXT_REFINE[: 1 if quick else None],
+            lambda r, model=model, init=init: accuracy(
+                model, refined(model, init, validation, *r), validation
+            ),
+        )
+        before, after, along = [], [], []
+        for seed in range(repeats):
+            model, init, path = learned(seed, method, g, visits)
+            before.append(accuracy(model, init, test))
+            after.append(accuracy(model, refined(model, init, test, rate, epochs), test))
+            along.append([accuracy(model, phi, test) for phi in path[::2]])
+        full = np.mean(after) if method == "not private" else full
+        row = {
+            "data": "generated" if plays is None else "plays", "method": method,
+            "epsilon": BUDGET if method in ("task-global", "local") else "",
+            "before": f"{np.mean(before):.4f}", "after": f"{np.mean(after):.4f}",
+            "sd": f"{np.std(after, ddof=dof):.4f}",
+            "of_not_private": f"{np.mean(after) / full:.3f}" if full else "",
+            "inner_learning_rate": g["inner_learning_rate"], "meta_decay": g["meta"][1],
+            "visits": visits, "refine_learning_rate": rate, "refine_epochs": epochs,
+            "tasks": f"{len(learn)}+{len(validation)}+{len(test)}", "repeats": repeats,
+        }  # fmt: skip
+        along = np.array(along)
+        pairs = zip(along.mean(axis=0), along.std(axis=0, ddof=dof), strict=True)
+        yield (
+            row,
+            [
+                {"method": method, "round": 2 * t, "accuracy": f"{m:.4f}", "sd": f"{s:.4f}"}
+                for t, (m, s) in enumerate(pairs)
+            ],
+        )
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.papers.meta", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="few points, one draw")
+    parser.add_argument("--only", choices=PARTS, help="default: all")
+    parser.add_argument("--plays", help="zip or folder of plays, see load_shakespeare")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV files")
+    options = parser.parse_args(arguments)
+    parts, done = [options.only] if options.only else PARTS, {}
+
+    def write(name, rows, fields=None):
+        rows = rows if fields else list(rows)
+        done[name] = write_rows(rows, fields or tuple(rows[0]), options.output / f"{name}.csv")
+
+    if "descent" in parts:
+        write("meta_descent", descents(options.quick))
+    if "risk" in parts:
+        write("meta_risk", risk(options.quick), RISK_FIELDS)
+        write("meta_slopes", slopes(done["meta_risk"]))
+    if "gain" in parts:
+        fields = ("data", "method", "epsilon", "score", "sd", "kept", "repeats")
+        write("meta_gain", gain(options.quick), fields)
+    if "text" in parts:
+        plays = options.plays
+        if plays is None and not options.quick:
+            parser.error("the study of text needs --plays, the corpus of load_shakespeare")
+        found, curves = [], []
+        for row, along in text(options.quick, plays):  # files after each method: it takes long
+            found, curves = [*found, row], [*curves, *along]
+            write("meta_text", found)
+            write("meta_curves", curves)
+    return done
+
+
+if __name__ == "__main__":
+    main()

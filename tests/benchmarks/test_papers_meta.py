@@ -1,0 +1,26 @@
+"""The study of private meta-learning runs, and its quick mode shows what the page says."""
+
+import csv
+
+import pytest
+
+from benchmarks.papers import meta
+
+pytestmark = pytest.mark.slow
+
+
+def test_record_privacy_keeps_more_than_task_privacy(tmp_path):
+    found = meta.main(["--quick", "--only", "gain", "--output", str(tmp_path)])["meta_gain"]
+    with (tmp_path / "meta_gain.csv").open(newline="") as file:
+        assert len(list(csv.DictReader(file))) == len(found) == 18
+    kept = {(r["data"], r["method"], r["epsilon"]): float(r["kept"] or 0) for r in found}
+    for data in ("linear", "logistic", "school"):
+        assert kept[data, "task-global", 1.0] > kept[data, "local", 1.0] + 0.2
+
+
+def test_risk_falls_with_tasks_and_rows(tmp_path):
+    meta.main(["--quick", "--only", "descent", "--output", str(tmp_path)])
+    found = meta.main(["--quick", "--only", "risk", "--output", str(tmp_path)])["meta_slopes"]
+    slope = {(r["descent"], r["swept"]): float(r["slope_square_error_of_init"]) for r in found}
+    for descent in ("sgd", "bassily"):
+        assert slope[descent, "n_tasks"] < -0.3 and slope[descent, "epsilon"] < -0.3
