@@ -3,6 +3,7 @@
 For everyday use take the estimators of ``skpmtl``, in which these options are settled.
 """
 
+from . import meta as meta
 from .mean_regularized import (
     PPSGD,
     LocalOnly,

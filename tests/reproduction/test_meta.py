@@ -2,10 +2,12 @@
 
 import itertools
 import math
+import pickle
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
+from sklearn.base import clone
 
 from skpmtl.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.reproduction.meta import (
@@ -282,3 +284,31 @@ def test_a_linear_module_learns_as_the_linear_model(settings):
     np.testing.assert_allclose(network.init_path_, linear.init_path_, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(network.task_models_, linear.task_models_, rtol=1e-4, atol=1e-4)
     assert network.privacy_ == linear.privacy_
+
+
+def test_gradients_of_records_of_a_module_are_theirs():
+    """A loss over positions, in modules of several layers; each record alone as a batch of one."""
+    torch = pytest.importorskip("torch")
+    from skpmtl.reproduction.meta.network import MetaModule
+
+    def loss(scores, X, y):
+        return ((scores - X[:, 1:]) ** 2).mean(1)
+
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)
+    model = MetaModule(torch.nn.Sequential(*layers), loss, 0)
+    X = np.random.default_rng(0).normal(size=(6, 4))
+    each = model.gradients(model.start, X, np.zeros(6))
+    alone = [model.gradient(model.start, X[i : i + 1], np.zeros(1)) for i in range(6)]
+    np.testing.assert_allclose(each, alone, atol=1e-6)
+    np.testing.assert_allclose(model.gradient(model.start, X, np.zeros(6)), each.mean(0), atol=1e-6)
+
+
+def test_estimators_are_cloned_and_pickled():
+    X, y = tasks()
+    est = fitted(clone(PublishedMetaInit(epsilon=None, meta_step="aogd", random_state=0)), X, y)
+    again = pickle.loads(pickle.dumps(est))
+    assert again.get_params() == est.get_params()
+    np.testing.assert_array_equal(
+        again.predict(X[0], task=[1] * 6), est.predict(X[0], task=[1] * 6)
+    )

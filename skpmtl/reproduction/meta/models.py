@@ -15,7 +15,7 @@ A model class offers, for one vector w (size,) and rows X (n, d) with targets y 
 import numpy as np
 from scipy.special import expit, log_expit, log_softmax, softmax
 
-__all__ = ["GeneralizedLinear", "clipped_rows"]
+__all__ = ["GeneralizedLinear"]
 
 
 class GeneralizedLinear:
@@ -67,11 +67,3 @@ class GeneralizedLinear:
     def gradient(self, w, X, y):
         Z = self._with_one(X)
         return (self._slopes(w, Z, y).T @ Z).ravel() / len(Z)
-
-
-def clipped_rows(G, bound):
-    """Rows of G, each scaled down to the length `bound`; one that is not finite is 0."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", G, G))
-    finite = np.isfinite(lengths)
-    scale = bound / np.maximum(np.where(finite, lengths, 1.0), bound)
-    return np.where(finite[:, None], G, 0.0) * scale[:, None]

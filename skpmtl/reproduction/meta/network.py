@@ -25,7 +25,7 @@ class MetaModule:
     """
 
     def __init__(self, module, loss, n_classes):
-        self.torch = torch = import_torch("PublishedMetaNetwork(module=)")
+        torch = import_torch("MetaModule")
         if list(module.buffers()):
             raise ValueError(
                 "A module with buffers, such as the means of a batch normalisation, has numbers "
@@ -36,23 +36,25 @@ class MetaModule:
         self.shapes = {name: p.shape for name, p in parts.items()}
         self.start = torch.cat([p.reshape(-1) for p in parts.values()]).double().numpy()
         self.size = len(self.start)
-        self._each = torch.func.vmap(torch.func.grad(self._loss_of_one), (None, 0, 0))
-        self._all = torch.func.grad(self._mean_loss)
 
-    def _parts(self, flat):
+    def _scores(self, flat, X):
+        import torch
+
         parts = flat.split([shape.numel() for shape in self.shapes.values()])
         named = zip(self.shapes.items(), parts, strict=True)
-        return {name: part.reshape(shape) for (name, shape), part in named}
+        given = {name: part.reshape(shape) for (name, shape), part in named}
+        return torch.func.functional_call(self.module, given, (X,))
 
     def _losses(self, flat, X, y):
-        torch, F = self.torch, self.torch.nn.functional
-        scores = torch.func.functional_call(self.module, self._parts(flat), (X,))
+        from torch.nn import functional
+
+        scores = self._scores(flat, X)
         if self.loss is not None:
             return self.loss(scores, X, y)
         if self.n_classes > 2:
-            return F.cross_entropy(scores, y.long(), reduction="none")
+            return functional.cross_entropy(scores, y.long(), reduction="none")
         if self.n_classes == 2:
-            return F.softplus(-y * scores.reshape(-1))
+            return functional.softplus(-y * scores.reshape(-1))
         return 0.5 * (scores.reshape(-1) - y) ** 2
 
     def _loss_of_one(self, flat, x, y):
@@ -61,27 +63,36 @@ class MetaModule:
     def _mean_loss(self, flat, X, y):
         return self._losses(flat, X, y).mean()
 
-    def _tensors(self, *arrays):
-        return [self.torch.tensor(np.asarray(a), dtype=self.torch.float32) for a in arrays]
-
     def scores(self, w, X):
-        torch = self.torch
+        import torch
+
         with torch.no_grad():
-            flat, rows = self._tensors(w, X)
-            found = torch.func.functional_call(self.module, self._parts(flat), (rows,))
-        return found.double().numpy()
+            return self._scores(*_tensors(w, X)).double().numpy()
 
     def losses(self, w, X, y):
-        with self.torch.no_grad():
-            return self._losses(*self._tensors(w, X, y)).double().numpy()
+        import torch
+
+        with torch.no_grad():
+            return self._losses(*_tensors(w, X, y)).double().numpy()
 
     def gradients(self, w, X, y):
-        flat, X, y = self._tensors(w, X, y)
+        import torch
+
+        each = torch.func.vmap(torch.func.grad(self._loss_of_one), (None, 0, 0))
+        flat, X, y = _tensors(w, X, y)
         parts = zip(X.split(_ROWS), y.split(_ROWS), strict=True)
-        return np.concatenate([self._each(flat, *part).double().numpy() for part in parts])
+        return np.concatenate([each(flat, *part).double().numpy() for part in parts])
 
     def gradient(self, w, X, y):
-        return self._all(*self._tensors(w, X, y)).double().numpy()
+        import torch
+
+        return torch.func.grad(self._mean_loss)(*_tensors(w, X, y)).double().numpy()
+
+
+def _tensors(*arrays):
+    import torch
+
+    return [torch.tensor(np.asarray(a), dtype=torch.float32) for a in arrays]
 
 
 _DOC = """Differentially private meta-learning of networks as published{kind}.

@@ -18,8 +18,7 @@ from functools import partial
 import numpy as np
 
 from ...exchange.protocol import PublicDraw, Query, TaskSide
-from ...privacy.mechanisms import VectorGaussian
-from .models import clipped_rows
+from ...privacy.mechanisms import VectorGaussian, clip_rows
 
 __all__ = ["META_STEPS", "MetaTasks", "minibatch_descent", "online_descent", "projected"]
 
@@ -138,8 +137,9 @@ class MetaTasks(TaskSide):
         found = self.descent(k, phi)
         if plan.mode == "local":
             mechanism = VectorGaussian(self.model.size, plan.sensitivity, plan.mu_of_one(k))
-            update = clipped_rows((found - phi)[None], plan.clip_norm)[0]
-            found = phi + mechanism.release(update, self.source)
+            update = (found - phi)[None]
+            clip_rows(update, plan.clip_norm)
+            found = phi + mechanism.release(update[0], self.source)
         return projected(found, self.model.start, plan.radius)
 
     def descent(self, k, phi):
@@ -158,7 +158,8 @@ class MetaTasks(TaskSide):
             if batch is not None:
                 some = np.minimum((self.source.uniform(batch) * n).astype(int), n - 1)
             if noisy:
-                G = clipped_rows(self.model.gradients(w, X[some], y[some]), plan.clip_norm)
+                G = self.model.gradients(w, X[some], y[some])
+                clip_rows(G, plan.clip_norm)
                 gradient = mechanism.release(G.sum(axis=0), self.source) / len(G)
             else:
                 gradient = self.model.gradient(w, X[some], y[some])
