@@ -37,25 +37,28 @@ def fitted(est, X, y):
     return est.fit(X.reshape(-1, d), y.ravel(), task=np.repeat(np.arange(m), n))
 
 
-def descent_by_hand(X, y, w, steps, rate):
+def descent_by_hand(X, y, w, steps, rate, radius=math.inf):
     iterates = []
     for _ in range(steps):
         w = w - rate * X.T @ (X @ w - y) / len(y)
+        w = w * min(1.0, radius / np.linalg.norm(w))
         iterates.append(w)
     return np.mean(iterates, axis=0)
 
 
 # ------------------------------------------------------------------------------ the box
-def test_algorithm_1_is_a_reference_iteration():
+@pytest.mark.parametrize("radius", [math.inf, 0.7])
+def test_algorithm_1_is_a_reference_iteration(radius):
     X, y = tasks()
     est = PublishedMetaInit(epsilon=None, inner_steps=4, inner_learning_rate=0.7,
+                            diameter=None if radius == math.inf else 2 * radius,
                             fit_intercept=False, random_state=0)  # fmt: skip
     fitted(est, X, y)
     paths = []
     for order in itertools.permutations(range(3)):  # one of these is the public order
         path, sent = [np.zeros(2)], []
         for k in order:
-            sent.append(descent_by_hand(X[k], y[k], path[-1], 4, 0.7))
+            sent.append(descent_by_hand(X[k], y[k], path[-1], 4, 0.7, radius))
             path.append(np.mean(sent, axis=0))  # minimises the sum of 1/2 |theta^ - phi|^2
         paths.append(np.array(path))
     right = [path for path in paths if np.allclose(path, est.init_path_, rtol=0, atol=1e-12)]
