@@ -3,6 +3,7 @@
 import copy
 import io
 import os
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -111,10 +112,15 @@ class Tape:
 
 @contextmanager
 def _random_bytes(known):
-    """Within it the operating system gives these bytes, or new ones; they are collected."""
+    """Within it the operating system gives these bytes, or new ones; they are collected.
+
+    Names of files do not count: numba makes one where the draw compiles a loop, and only then.
+    """
     plain, taken, left = os.urandom, [], io.BytesIO(known or b"")
 
     def urandom(size):
+        if sys._getframe(1).f_globals["__name__"] == "uuid":
+            return plain(size)
         again = left.read(size)
         taken.append(again + plain(size - len(again)))
         return taken[-1]

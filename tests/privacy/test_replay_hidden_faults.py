@@ -3,7 +3,9 @@
 In what chance decides, in the last digits of noise, in memory, and in what is called after a fit.
 """
 
+import uuid
 import zlib
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -456,3 +458,24 @@ def test_uses_of_a_fit_of_a_frame_with_names_of_tasks(cls):
 @pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PublishedMeanRegMTL])
 def test_sound_fits_with_noise_of_their_own_raise_no_alarm(cls):
     assert failures(cls(**(ROUNDS if cls is PrivateMeanRegMTL else SAMPLED)), 12) == ()
+
+
+class CompilesAtFirst(MPMTLLowRank):
+    """The first fit makes a name of a file, as numba does where a draw compiles a loop."""
+
+    made: ClassVar = []
+
+    def _source(self):
+        class Source(SystemSource):
+            def normal(self, *size):
+                if not CompilesAtFirst.made:
+                    CompilesAtFirst.made.append(uuid.uuid4())
+                return super().normal(*size)
+
+        return Source()
+
+
+def test_names_of_files_are_no_chance_of_a_release():
+    CompilesAtFirst.made.clear()
+    assert failures(CompilesAtFirst(**SMALL)) == ()
+    assert len(CompilesAtFirst.made) == 1

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..._runtime.compat import Interval, StrOptions, check_parameters
 from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed, merge_rows
 from ...exchange.plan import n_servers_of
-from ...exchange.protocol import run
+from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_positive
 from ...privacy.report import PrivacyReport
 from ...privacy.rng import noise_source
@@ -116,7 +116,8 @@ class MetaRounds(TaskIndexed):
         model, rows = self._model_of(table), self._rows_of(table)
         plan = MetaRoundsPlan(self, table.sizes, model.size, self._mode())
         tasks = MetaTasks(model, rows, plan, source)
-        init, path = run(meta_learner(plan, model.start), tasks, source, None, self._n_servers)
+        learner = allow_for_rounding(meta_learner(plan, model.start), len(table.sizes))
+        init, path = run(learner, tasks, source, None, self._n_servers)
         if not np.isfinite(path).all():
             raise ValueError(
                 "The rounds diverged: their models are not finite. Take a smaller "
