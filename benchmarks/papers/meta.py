@@ -17,7 +17,8 @@ record is replaced by nothing, as the accountant of the paper's experiments has 
     epsilon, and task-averaged regret. Linear regression with models around a common one; excess
     risk is a closed form. -> meta_risk.csv, meta_slopes.csv
 ``gain``
-    Figure 2 on linear data: what new tasks with 10 rows gain. -> meta_gain.csv
+    Figure 2 on linear data: what new tasks with 10 rows gain. -> meta_gain.csv,
+    meta_gain_curves.csv
 ``text``
     Figure 2 on text: the next word of speakers of eight plays, 800 words each as in the paper, 40
     records of 20 words with a loss for every word, and an LSTM of two layers. Words outside the
@@ -249,9 +250,9 @@ def school(seed):
     return tuple([(X[of[k]], y[of[k]]) for k in part] for part in (learn, new))
 
 
-def gain_score(kind, model, init, new, rate, epochs):
+def gain_score(kind, model, path, new, rate, epochs, t=-1):
     """Of new tasks after a refinement on their first rows: accuracy, or 1 - error / variance."""
-    predicted, known = [], []
+    init, predicted, known = path[t], [], []
     for X, y in new:
         w = minibatch_descent(model, init, X[:SHOTS], y[:SHOTS], rate, np.inf, epochs, None)
         predicted.append(model.scores(w, X[SHOTS:])[:, 0])
@@ -263,11 +264,11 @@ def gain_score(kind, model, init, new, rate, epochs):
 
 
 def gain_init(data, method, epsilon, seed, g):
-    """-> model, its initialisation, new tasks"""
+    """-> model, its initialisations phi_1.. (the last one is the result), new tasks"""
     learn, new = school(seed) if data == "school" else synthetic(data, seed)
     model = GeneralizedLinear(learn[0][0].shape[1], 2 * (data == "logistic"), True)
     if method == "no initialisation":
-        return model, model.start, new
+        return model, model.start[None], new
     g = dict(g)
     g["meta_learning_rate"], g["meta_decay"] = g.pop("meta")
     est = PublishedMetaInit() if data != "logistic" else PublishedMetaInitClassifier()
@@ -278,34 +279,45 @@ def gain_init(data, method, epsilon, seed, g):
         meta_step="reptile", iterate="last", inner_iterate="last", tasks_per_round=10,
         refine="minibatch", refine_epochs=0, random_state=seed, **PRIVATE, **g,
     )  # fmt: skip
-    return model, fitted(est, learn).init_coef_, new
+    return model, fitted(est, learn).init_path_, new
 
 
 def gain_scores(data, method, epsilon, quick, repeats):
-    """Scores of the draws, with constants from the draw for tuning."""
+    """-> {round: scores of the draws (repeats,)}, with constants from the draw for tuning."""
     grid = list(ParameterGrid(GAIN_GRID))[:: 6 if quick else 1]
     grid = grid[:1] if method == "no initialisation" else grid
     tried = [(g, gain_init(data, method, epsilon, 1000, g)) for g in grid]
     g, init = best(tried, lambda one: gain_score(data, *one[1], 1.0, 0))
     refine = itertools.product(REFINE_GRID["rate"], REFINE_GRID["epochs"])
     rate, epochs = best(refine, lambda r: gain_score(data, *init, *r))
-    draws = (gain_init(data, method, epsilon, seed, g) for seed in range(repeats))
-    return np.array([gain_score(data, *one, rate, epochs) for one in draws])
+    draws = [gain_init(data, method, epsilon, seed, g) for seed in range(repeats)]
+    last = len(draws[0][1]) - 1
+    rounds = sorted({t for t in (0, 1, 2, 4, 8, last) if t <= last})
+    return {t: np.array([gain_score(data, *one, rate, epochs, t) for one in draws]) for t in rounds}
 
 
 def gain(quick):
+    """Yield for every method its row of the table, and the rows of its learning curve."""
     repeats = 1 if quick else 10
     for data in ("linear", "logistic", "school"):
         means = []
         for method, epsilon in METHODS:
-            found = gain_scores(data, method, epsilon, quick, repeats)
+            scores = gain_scores(data, method, epsilon, quick, repeats)
+            found = scores[max(scores)]
             means.append(found.mean())
             kept = (means[-1] - means[0]) / (means[1] - means[0]) if len(means) > 1 else None
-            yield {
-                "data": data, "method": method, "epsilon": epsilon, "score": f"{means[-1]:.4f}",
-                "sd": f"{found.std(ddof=repeats > 1):.4f}",
+            cell = {"data": data, "method": method, "epsilon": epsilon}
+            row = {
+                **cell, "score": f"{means[-1]:.4f}", "sd": f"{found.std(ddof=repeats > 1):.4f}",
                 "kept": "" if kept is None else f"{kept:.3f}", "repeats": repeats,
             }  # fmt: skip
+            yield row, [
+                {
+                    **cell, "round": t, "score": f"{some.mean():.4f}",
+                    "sd": f"{some.std(ddof=repeats > 1):.4f}",
+                }
+                for t, some in scores.items() if method != "no initialisation"
+            ]  # fmt: skip
 
 
 # --------------------------------------------------------------------------------- figure 2, text
@@ -505,8 +517,9 @@ def main(arguments=None):
         write("meta_risk", risk(options.quick), RISK_FIELDS)
         write("meta_slopes", slopes(done["meta_risk"]))
     if "gain" in parts:
-        fields = ("data", "method", "epsilon", "score", "sd", "kept", "repeats")
-        write("meta_gain", gain(options.quick), fields)
+        found = list(gain(options.quick))
+        write("meta_gain", (row for row, _ in found))
+        write("meta_gain_curves", (row for _, along in found for row in along))
     if "text" in parts:
         plays = options.plays
         if plays is None and not options.quick:
