@@ -1,0 +1,98 @@
+"""Public priors of a task's scales, and the components that its slopes may follow.
+
+All scales are in units of the released unit of the target and of the released scales of columns.
+Every prior is a list of log weights on a fixed grid, so that it is proper everywhere.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+# Variance of slopes over the shape, from 2^-14 (nothing that a task of 100 rows could see) to 2^6
+# (slopes that explain 64 times the unit's variance).
+KAPPA = 4.0 ** np.arange(-7, 4)
+# Standard deviation of the noise in units: from rounding errors to outlying rows, which a grid
+# that ends at 2 would take for outlying levels.
+SIGMA = 2.0 ** np.arange(-7, 8)
+TAU_FLOOR = -7  # log2 of the least spread of levels, in units: below that of a mean of 10^4 rows
+FREE = 2.0**20  # spread of levels, in units, where no place was found: a level is then the task's
+_KAPPA_CENTRE, _KAPPA_WIDTH = -0.7, 0.7  # log10: slopes explain .2 of a unit, by a factor of 5
+_SIGMA_CENTRE, _SIGMA_WIDTH, _SIGMA_WIDE = -0.4, 1.3, 4.0  # log2; of two widths, the wide for one
+_SIGMA_ODD = 0.1  # in ten tables: a unit that was released may be 16 times off
+ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
+
+
+def normalised(log_weights):
+    """Log weights that sum to one."""
+    top = log_weights.max()
+    return log_weights - top - math.log(np.exp(log_weights - top).sum())
+
+
+def bump(grid, centre, width):
+    """Log weights of a log-normal prior on a grid; centre and width in log2."""
+    return normalised(-0.5 * ((np.log2(grid) - centre) / width) ** 2)
+
+
+def candidates(grid, width):
+    """Log-normal priors about every point of a grid. -> (n, n) log weights, one prior a row"""
+    return np.stack([bump(grid, math.log2(point), width) for point in grid])
+
+
+def before_kappa():
+    """Log weights of kappa before any vote: a slope of a fifth of a unit, by a factor of 5."""
+    octaves = math.log2(10.0)
+    return bump(KAPPA, _KAPPA_CENTRE * octaves, _KAPPA_WIDTH * octaves)
+
+
+def before_sigma():
+    """Log weights of sigma before any vote: near the unit, with a wide part for odd units."""
+    near = bump(SIGMA, _SIGMA_CENTRE, _SIGMA_WIDTH) + math.log(1.0 - _SIGMA_ODD)
+    return normalised(
+        np.logaddexp(near, bump(SIGMA, _SIGMA_CENTRE, _SIGMA_WIDE) + math.log(_SIGMA_ODD))
+    )
+
+
+def grid_of_tau(width, unit):
+    """Spreads of levels, in units, for a window of this half-width: up to four times its own."""
+    if width is None:
+        return np.array([FREE])
+    last = max(4, math.ceil(math.log2(width / unit)) + 2)
+    return 2.0 ** np.arange(TAU_FLOOR, last)
+
+
+def before_tau(grid):
+    """Log weights of tau before any vote: flat on the logarithm."""
+    return np.full(len(grid), -math.log(len(grid)))
+
+
+def after(log_weights, before):
+    """A prior after a vote, of which `ODD` stays as it was before."""
+    return np.logaddexp(
+        normalised(log_weights) + math.log1p(-ODD), normalised(before) + math.log(ODD)
+    )
+
+
+@dataclass
+class Component:
+    """One prior of the list: w ~ N(slopes, kappa root root').
+
+    Attributes
+    ----------
+    name : {"alone", "shape", "mean"}
+    slopes : ndarray (d,)
+    root : ndarray (d, r)
+        Of trace one, as root root'.
+    log_weights : ndarray (n_kappa, n_sigma, n_tau)
+        Joint log prior of the component and its scales.
+    """
+
+    name: str
+    slopes: np.ndarray
+    root: np.ndarray
+    log_weights: np.ndarray
+
+
+def joint(log_kappa, log_sigma, log_tau):
+    """Log weights of independent scales, (n_kappa, n_sigma, n_tau)."""
+    return log_kappa[:, None, None] + log_sigma[None, :, None] + log_tau[None, None, :]

@@ -1,0 +1,167 @@
+"""What a task knows of units before any model: means, spreads, and its scales of columns.
+
+The log2 of a spread of n rows has sampling variance and bias that follow from those of a
+chi-square variable with n - 1 degrees of freedom; rows have heavier tails than normal ones.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._runtime.jit import njit
+
+_KURTOSIS = 4.0  # variance of a log spread over that of normal rows: skewed and one-hot columns
+_HETERO = np.array([0.01, 0.3, 8.0])  # variances of a task's log2 scale about the released one:
+_HETERO_WEIGHTS = np.log([0.6, 0.3, 0.1])  # the same, within a factor of 2, of its own
+_OWN = 0.05  # variance of log2 in which the scales of all columns of a task move together
+_MOST = 40.0  # variance of log2 up to which the root mean square of a scale is taken
+_TINY = 1e-9  # a spread below this part of the mean is rounding
+
+
+@dataclass
+class Summaries:
+    """Of m tasks: rows, means and standard deviations of columns and target (0: unknown)."""
+
+    n: np.ndarray  # (m,)
+    x_mean: np.ndarray  # (m, d)
+    x_std: np.ndarray  # (m, d)
+    y_mean: np.ndarray  # (m,)
+    y_std: np.ndarray  # (m,)
+    y_low: np.ndarray  # (m,)
+    y_high: np.ndarray  # (m,)
+
+    @classmethod
+    def of(cls, X, y, offsets):
+        """From rows (N, d) and targets (N,) sorted by task."""
+        m, d = len(offsets) - 1, X.shape[1]
+        n = np.diff(offsets).astype(float)
+        found = cls(n, *(np.zeros((m, d)) for _ in range(2)), *(np.zeros(m) for _ in range(4)))
+        _summarise(
+            X, y, np.asarray(offsets, dtype=np.int64).copy(), found.x_mean, found.x_std,
+            found.y_mean, found.y_std, found.y_low, found.y_high,
+        )  # fmt: skip
+        found.x_std[found.x_std <= _TINY * np.abs(found.x_mean)] = 0.0
+        found.y_std[found.y_std <= _TINY * np.abs(found.y_mean)] = 0.0
+        return found
+
+    def log_variance(self):
+        """Sampling variance of the log2 of a spread, (m,): trigamma by its asymptotic series."""
+        x = np.maximum(self.n - 1.0, 1.0) / 2.0
+        series = 1.0 / x + 0.5 / x**2 + 1.0 / (6.0 * x**3)
+        return _KURTOSIS * (0.5 / math.log(2.0)) ** 2 * series
+
+    def log_spread(self):
+        """log2 of the spreads of columns less their sampling bias, (m, d); 0 where unknown."""
+        x = np.maximum(self.n - 1.0, 1.0) / 2.0
+        bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
+        seen = self.x_std > 0
+        return np.where(seen, np.log2(np.where(seen, self.x_std, 1.0)) - bias[:, None], 0.0)
+
+
+def own_scales(summaries, released, common, single):
+    """A task's scales of columns: posterior of their log2, given released ones and its own rows.
+
+    The log2 scale of column j in task t is the released one, plus an error common to all columns of
+    variance `common`, plus a deviation of the task whose variance is one of three; its own spread
+    is that with sampling noise. The scale is taken at the root of its posterior mean square, so
+    that few rows cannot make a bold slope.
+
+    Parameters
+    ----------
+    summaries : Summaries
+    released : ndarray (d,)
+    common, single : float
+        Variances of the release in log2: of all columns together, and of a single one.
+
+    Returns
+    -------
+    scale : ndarray (m, d)
+    variance : ndarray (m, d)
+        Posterior variance of its log2.
+    """
+    seen = summaries.x_std > 0
+    k = seen.sum(axis=1)[:, None].astype(float)
+    r = np.where(seen, summaries.log_spread() - np.log2(released), 0.0)
+    total = _row_sums(r)[:, None]
+    mean = total / np.maximum(k, 1.0)
+    v, G = summaries.log_variance()[:, None], common + _OWN
+    V = _HETERO + v  # (m, 3)
+    S = V + k * G
+    Q = _row_sums(np.where(seen, r - mean, 0.0) ** 2)[:, None]
+    E = _HETERO_WEIGHTS - 0.5 * (
+        np.maximum(k - 1.0, 0.0) * np.log(V) + np.log(S) + Q / V + k * mean**2 / S
+    )
+    w = np.exp(E - E.max(axis=1, keepdims=True))
+    w /= w[:, :1] + w[:, 1:2] + w[:, 2:]
+    g, h, f = k * G / S * mean, G * V / S, _HETERO / V
+    total_of = [w[:, i : i + 1] for i in range(3)]
+    shrunk = sum(q * (1.0 - f[:, i : i + 1]) * g[:, i : i + 1] for i, q in enumerate(total_of))
+    slope = sum(q * f[:, i : i + 1] for i, q in enumerate(total_of))
+    blind = sum(q * g[:, i : i + 1] for i, q in enumerate(total_of))
+    place = np.where(seen, shrunk + slope * r, blind)
+    known = sum(
+        q * (f[:, i : i + 1] * v + (1.0 - f[:, i : i + 1]) ** 2 * h[:, i : i + 1])
+        for i, q in enumerate(total_of)
+    )
+    unknown = single + sum(q * (_HETERO[i] + h[:, i : i + 1]) for i, q in enumerate(total_of))
+    variance = np.where(seen, known, unknown)
+    return released * 2.0 ** (place + math.log(2.0) * np.minimum(variance, _MOST)), variance
+
+
+def own_units(summaries, unit):
+    """Unit of the target of every task, (m,): the released one, unless its own is far from it.
+
+    "Far" is 2^6, and more for tasks of few rows. Without a released unit: its own spread, or the
+    size of its mean.
+    """
+    std, size = summaries.y_std, np.abs(summaries.y_mean)
+    if unit is None:
+        return np.where(std > 0, std, np.where(size > 0, size, 1.0))
+    n = np.maximum(summaries.n, 1.0)
+    off = np.abs(np.log2(np.where(std > 0, std, unit) / unit)) > 6.0 + 6.0 / n
+    return np.where(off, std, unit)
+
+
+def _row_sums(A):
+    out = np.zeros(len(A))
+    _sum_rows(np.ascontiguousarray(A), out)
+    return out
+
+
+@njit
+def _sum_rows(A, out):
+    for t in range(A.shape[0]):
+        s = 0.0
+        for j in range(A.shape[1]):
+            s += A[t, j]
+        out[t] = s
+
+
+@njit
+def _summarise(X, y, offsets, x_mean, x_std, y_mean, y_std, y_low, y_high):
+    for t in range(len(offsets) - 1):
+        lo, hi = offsets[t], offsets[t + 1]
+        n = hi - lo
+        if n == 0:
+            continue
+        for j in range(X.shape[1]):
+            s = 0.0
+            for i in range(lo, hi):
+                s += X[i, j]
+            mean = s / n
+            s = 0.0
+            for i in range(lo, hi):
+                s += (X[i, j] - mean) ** 2
+            x_mean[t, j] = mean
+            x_std[t, j] = np.sqrt(s / max(n - 1, 1))
+        s, low, high = 0.0, np.inf, -np.inf
+        for i in range(lo, hi):
+            s += y[i]
+            low, high = min(low, y[i]), max(high, y[i])
+        mean = s / n
+        s = 0.0
+        for i in range(lo, hi):
+            s += (y[i] - mean) ** 2
+        y_mean[t], y_low[t], y_high[t] = mean, low, high
+        y_std[t] = np.sqrt(s / max(n - 1, 1))
