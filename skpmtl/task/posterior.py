@@ -25,7 +25,9 @@ import numpy as np
 
 from .._runtime.jit import njit
 
-__all__ = ["Decomposition", "Rows", "averages", "covariances", "log_evidence", "log_sum"]
+__all__ = [
+    "Decomposition", "Rows", "averages", "covariances", "log_evidence", "log_sum", "weigh"
+]  # fmt: skip
 
 
 @dataclass
@@ -196,6 +198,17 @@ def log_sum(E):
     return out
 
 
+def weigh(E, log_weights):
+    """Posterior weights of cells, in place of log evidence E (m, ...). -> log evidence, (m,)
+
+    `log_weights` (...) are those of the prior, the same for all tasks.
+    """
+    total = np.empty(len(E))
+    flat = np.ascontiguousarray(np.broadcast_to(log_weights, E.shape[1:]), dtype=float).ravel()
+    _weigh(E.reshape(len(E), -1), flat, total)
+    return total
+
+
 def _lengths(b):
     out = np.zeros(len(b))
     _squared_lengths(b, out)
@@ -224,6 +237,24 @@ def _log_sum(E, out):
             out[t] = top + np.log(s)
         else:
             out[t] = top
+
+
+@njit
+def _weigh(E, log_weights, total):
+    for t in range(len(E)):
+        top = -np.inf
+        for j in range(E.shape[1]):
+            E[t, j] += log_weights[j]
+        for j in range(E.shape[1]):
+            top = max(top, E[t, j])
+        for j in range(E.shape[1]):
+            E[t, j] = np.exp(E[t, j] - top)
+        s = 0.0
+        for j in range(E.shape[1]):
+            s += E[t, j]
+        for j in range(E.shape[1]):
+            E[t, j] /= s
+        total[t] = top + np.log(s)
 
 
 @njit

@@ -1,0 +1,5 @@
+"""The hierarchical model, learnt in one loop of queries.
+
+Read `plan` (budget shares), then `curator` (the loop), `queries` (what leaves a task, by kind),
+`tasks` (how tasks answer) and `billboard` (what is published, and how a task goes on with it).
+"""

@@ -1,0 +1,143 @@
+"""What the loop publishes: the hierarchical model, and how a task goes on with it."""
+
+from dataclasses import dataclass, field
+from numbers import Real
+
+import numpy as np
+
+from .._runtime.compat import Interval
+from ..exchange.billboard import Billboard, Personal
+from ..task import priors
+from .personal import TaskModels
+
+OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
+
+
+@dataclass
+class HierarchicalBillboard(Billboard):
+    """The released model; see `skpmtl.task.posterior` for its equation.
+
+    Attributes
+    ----------
+    n_tasks : int
+    n_present : float
+        Tasks with rows, as released.
+    middle, width : float or None
+        The window of levels: centre and half-width, in units of y; None where none was found.
+    unit : float or None
+        Released unit of y; None: each task has its own.
+    column_scale, column_centre : ndarray (d,)
+    scale_variance : ndarray (2,)
+        Of log2 of these scales: of all columns together, and of a single one.
+    centre : ndarray (d + 1,)
+        (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns.
+    root : ndarray (d, d)
+        Root of the shape of slopes, which has trace one.
+    log_kappa, log_sigma, log_tau : ndarray
+        Log weights of the grids of `skpmtl.task.priors`.
+    log_components : ndarray (3,)
+        Of "alone", "shape" and "mean".
+    target_range : ndarray (2,) or None
+        Public range of y, which bounds predictions.
+    releases : list of ndarray
+    report : PrivacyReport or None
+    """
+
+    n_tasks: int
+    n_present: float
+    centre: np.ndarray
+    middle: float | None = None
+    width: float | None = None
+    unit: float | None = None
+    column_scale: np.ndarray = None
+    column_centre: np.ndarray = None
+    scale_variance: np.ndarray = None
+    root: np.ndarray = None
+    log_kappa: np.ndarray = None
+    log_sigma: np.ndarray = None
+    log_tau: np.ndarray = None
+    log_components: np.ndarray = None
+    target_range: np.ndarray | None = None
+    releases: list = field(default_factory=list)
+    report: object = None
+
+    constraints = {
+        "n_present": [Interval(Real, 0, None, closed="left")],
+        "width": [Interval(Real, 0, None, closed="neither"), None],
+        "unit": [Interval(Real, 0, None, closed="neither"), None],
+    }
+
+    def __post_init__(self):
+        d = self.n_features
+        defaults = {
+            "column_scale": np.ones(d),
+            "column_centre": np.zeros(d),
+            "scale_variance": np.array([OCTAVES**2, 0.0]),
+            "root": self.flat,
+            "log_kappa": priors.before_kappa(),
+            "log_sigma": priors.before_sigma(),
+            "log_tau": priors.before_tau(self.tau),
+            "log_components": np.log([0.5, 1e-9, 0.5]),
+        }
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+
+    @property
+    def n_features(self):
+        return len(self.centre) - 1
+
+    @property
+    def flat(self):
+        """Root of the shape without a preferred direction."""
+        return np.eye(self.n_features) / np.sqrt(self.n_features)
+
+    @property
+    def has_place(self):
+        """Whether levels are pooled; otherwise every task has its own, in its own unit."""
+        return self.width is not None
+
+    @property
+    def tau(self):
+        """Grid of spreads of levels."""
+        return priors.grid_of_tau(self.width, self.unit)
+
+    def components(self):
+        """The list of priors that a task averages over. -> list of `priors.Component`"""
+        zero, own = np.zeros(self.n_features), priors.before_kappa()
+        alone, shape, mean = self.log_components
+        scales = self.log_sigma, self.log_tau
+        return [
+            priors.Component("alone", zero, self.flat, alone + priors.joint(own, *scales)),
+            priors.Component("shape", zero, self.root, shape + priors.joint(own, *scales)),
+            priors.Component(
+                "mean", self.centre[1:], self.root, mean + priors.joint(self.log_kappa, *scales)
+            ),
+        ]
+
+    def declared(self):
+        d = self.n_features
+        yield "column_scale", self.column_scale, [(d,)]
+        yield "column_centre", self.column_centre, [(d,)]
+        yield "scale_variance", self.scale_variance, [(2,)]
+        yield "centre", self.centre, [(d + 1,)]
+        yield "root", self.root, [(d, d)]
+        yield "log_kappa", self.log_kappa, [(len(priors.KAPPA),)]
+        yield "log_sigma", self.log_sigma, [(len(priors.SIGMA),)]
+        yield "log_tau", self.log_tau, [(len(self.tau),)]
+        yield "log_components", self.log_components, [(3,)]
+
+    def attributes(self):
+        """The model of a task without rows, where a place of levels was found."""
+        if not self.has_place:
+            return {}
+        slopes = np.exp(self.log_components[2]) * self.centre[1:] * self.unit / self.column_scale
+        # At the mean row of the tasks, where the pooled level is known best.
+        level = self.middle + self.unit * self.centre[0]
+        return {
+            "mean_coef_": slopes,
+            "mean_intercept_": float(level - slopes @ self.column_centre),
+        }
+
+    def personalize(self, table):
+        return Personal(*TaskModels(table).personal(self))

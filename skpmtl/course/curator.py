@@ -1,0 +1,309 @@
+"""The loop: place, columns, steps, votes and moments, until the budget is spent.
+
+Every release is used as a measurement with known noise, and nothing is divided by a number that is
+not public or released. What is asked follows from the plan and from earlier releases.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..privacy.mechanisms import std_of
+from ..privacy.report import exact_report
+from ..task.priors import (
+    KAPPA,
+    SIGMA,
+    after,
+    before_kappa,
+    before_sigma,
+    before_tau,
+    candidates,
+    joint,
+    normalised,
+)
+from . import queries
+from .billboard import HierarchicalBillboard
+from .levels import read_place, read_zoom, widths_of_zoom
+from .plan import SHARES
+from .shapes import (
+    diagonal_roots,
+    falling,
+    path_of_shapes,
+    read_columns,
+)
+
+N_STEPS = 60  # of the centre; each is shorter than the one before, so that the last is fine
+LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
+WITHOUT_NOISE = 30.0  # the same without a budget
+FOLLOWED = (0.0, 0.7, 1.0, 1.4, 2.0)  # parts of the centre that tasks vote on
+GATE, GATE_NOISE = 0.02, 0.25  # gain per task, and noise, beyond which the centre is followed
+WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
+OWN = 0.5  # prior weight of having no common slopes, in the last vote
+FIRM = 0.9  # of the weights of components follow the vote, the rest stays even
+
+
+class Loop:
+    """State of one fit: the model that was released so far, and what was spent."""
+
+    def __init__(self, plan, target_range=None):
+        d, m = plan.n_features, plan.n_tasks
+        self.plan, self.d = plan, d
+        self.model = HierarchicalBillboard(m, float(m), np.zeros(d + 1), target_range=target_range)
+        self.entries, self.spent, self.repeats = [], 0.0, 1.0
+        self.steps = self.drift = 0
+        self.pooled, self.path, self.moments, self.diagonal = True, [], [], None
+
+    # ------------------------------------------------------------------------------ release
+    def ask(self, question, share):
+        """One release of this share of mu^2. -> sum, standard deviation of its noise"""
+        mechanism = None
+        if self.plan.is_private:
+            mu = self.plan.mu * math.sqrt(share)
+            mechanism = question.mechanism(self.plan.adjacency, mu)
+            self.entries.append({"name": question.name, **mechanism.describe(question.kind)})
+        found = (yield question.query(self.model, mechanism))[question.name]
+        self.spent += share
+        self.model = replace(self.model, releases=[*self.model.releases, found])
+        return found, std_of(mechanism)
+
+    def update(self, **values):
+        self.model = replace(self.model, **values)
+
+    def vote(self, name, n_priors, evidences, share, *, falls_from=0, log_prior=0.0):
+        """A vote on a path. -> posterior log weights, log evidence along it, noise of a step"""
+        question = queries.Vote(f"vote {name}", n_priors, evidences, self.plan.is_private)
+        found, noise = yield from self.ask(question, share)
+        if falls_from is not None and noise:
+            found = np.append(found[:falls_from], falling(found[falls_from:]))
+        gain = np.append(0.0, np.cumsum(found))
+        return normalised(gain / max(1.0, noise) + log_prior), gain, noise
+
+    # -------------------------------------------------------------------------------- scales
+    def find_place(self, share):
+        """The window of levels and the unit of y, or neither."""
+        found, noise = yield from self.ask(queries.Place(), share)
+        n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
+        self.update(n_present=n)
+        if window is None:
+            self.update(unit=unit)
+            return
+        middle, half = window
+        if unit is None or half > 4.0 * unit:
+            share = self.plan.share_of_zoom()
+
+            def noise_of(n_widths):
+                zoom = queries.Zoom(middle, half, [2.0 * half] * n_widths)
+                scale = self.plan.mu * math.sqrt(share)
+                return zoom.sensitivity(self.plan.adjacency) / scale
+
+            zoom = queries.Zoom(middle, half, widths_of_zoom(half, unit, noise_of, n))
+            found, noise = yield from self.ask(zoom, share)
+            near = read_zoom(found, noise, zoom, n)
+            if near is not None:
+                middle, half = near
+                unit = unit or half
+        self.update(middle=middle, width=half, unit=unit or 0.5 * half, log_tau=None)
+
+    def find_columns(self, share):
+        found, noise = yield from self.ask(queries.Columns(self.d), share)
+        per_task = math.sqrt(2.0 * self.d) / (self.model.n_present * self.repeats)
+        of_scales, of_centres = queries.CLIP_OCTAVES * per_task, queries.CLIP_CENTRES * per_task
+        scale, centre, variance = read_columns(
+            found[: self.d] * of_scales, found[self.d :] * of_centres,
+            noise * of_scales, noise * of_centres,
+        )  # fmt: skip
+        self.update(column_scale=scale, column_centre=centre, scale_variance=variance)
+
+    # ---------------------------------------------------------------------------------- steps
+    def lengths(self, share):
+        """Bounds of the steps that this share pays for."""
+        row = SHARES[self.plan.row(self.model.n_present)]
+        every = sum(s for name, s in row if name.startswith("step"))
+        signal = self.model.n_present * self.plan.signal
+        signal *= math.sqrt(every * self.rest / (self.d + 1))
+        length = min(LONGEST, PER_SIGNAL * signal) if self.plan.is_private else WITHOUT_NOISE
+        bounds = 1.0 - np.arange(N_STEPS) / N_STEPS
+        bounds *= length / bounds.sum()
+        last = self.steps > 0
+        n = N_STEPS - self.steps if last else max(round(N_STEPS * share / (every * self.rest)), 1)
+        return bounds[self.steps : self.steps + n]
+
+    def step(self, share):
+        bounds = self.lengths(share)
+        for bound in bounds:
+            question = queries.Step(self.d, bound, self.model.has_place)
+            found, noise = yield from self.ask(question, share / len(bounds))
+            moved = found / self.model.n_present
+            if not self.model.has_place:
+                moved = np.append(0.0, moved)
+            self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
+            self.drift += (noise / self.model.n_present) ** 2
+            self.update(centre=self.model.centre + moved)
+        self.steps += len(bounds)
+
+    # ---------------------------------------------------------------------------------- votes
+    def vote_centre(self, share):
+        """How far to follow the centre, after it was shrunk by its own noise (James-Stein)."""
+        size = max(np.sum(self.model.centre[1:] ** 2), 1e-300)
+        kept = max(0.0, 1.0 - self.d * self.drift / size)
+        self.drift *= kept**2
+        self.follow(kept)
+        centre, root = self.model.centre, self.model.root
+        weights = joint(before_kappa(), self.model.log_sigma, self.model.log_tau)
+
+        def evidences(tasks, model):
+            paths = [np.append(centre[0], part * centre[1:]) for part in FOLLOWED]
+            found = [queries.total_evidence(tasks, model, c, root, weights) for c in paths]
+            return np.stack(found, axis=1)
+
+        log_weights, gain, noise = yield from self.vote("centre", len(FOLLOWED), evidences, share)
+        self.follow(float(np.exp(log_weights) @ FOLLOWED))
+        self.pooled = gain.max() > GATE * self.model.n_present + GATE_NOISE * noise
+
+    def follow(self, part):
+        self.update(centre=self.model.centre * np.append(1.0, np.full(self.d, part)))
+
+    def vote_sigma(self, share):
+        """The noise of a row, whether tasks follow the centre or are alone."""
+        centre, root = self.model.centre, self.model.root
+        of_centre = joint(self.model.log_kappa, np.zeros(len(SIGMA)), self.model.log_tau)
+        alone = joint(before_kappa(), np.zeros(len(SIGMA)), self.model.log_tau)
+        priors = candidates(SIGMA, WIDTHS["sigma"])
+
+        def evidences(tasks, model):
+            of_means = queries.evidence_by(tasks, model, centre, root, of_centre, 2)
+            without = np.append(centre[0], np.zeros(self.d))
+            of_own = queries.evidence_by(tasks, model, without, model.flat, alone, 2)
+            return queries.of_candidates(np.logaddexp(of_means, of_own), priors)
+
+        log_weights, *_ = yield from self.vote("sigma", len(priors), evidences, share)
+        mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
+        self.update(log_sigma=after(mixed, before_sigma()))
+
+    def vote_tau(self, share):
+        """The spread of levels, where they are pooled."""
+        if not self.model.has_place:
+            return
+        centre, root, grid = self.model.centre, self.model.root, self.model.tau
+        weights = joint(self.model.log_kappa, self.model.log_sigma, np.zeros(len(grid)))
+        priors = candidates(grid, WIDTHS["tau"])
+
+        def evidences(tasks, model):
+            by_cell = queries.evidence_by(tasks, model, centre, root, weights, 3)
+            return queries.of_candidates(by_cell, priors)
+
+        log_weights, *_ = yield from self.vote("tau", len(priors), evidences, share)
+        mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
+        self.update(log_tau=after(mixed, before_tau(grid)))
+
+    def vote_kappa(self, share):
+        """Components, and the scale of slopes about the centre, from wide to narrow."""
+        centre, root, flat = self.model.centre, self.model.root, self.model.flat
+        zero = np.append(centre[0], np.zeros(self.d))
+        own = [flat] if np.array_equal(root, flat) else [flat, root]
+        scales = self.model.log_sigma, self.model.log_tau
+        of_own, of_centre = joint(before_kappa(), *scales), joint(np.zeros(len(KAPPA)), *scales)
+        priors = candidates(KAPPA, WIDTHS["kappa"])[::-1]
+
+        def evidences(tasks, model):
+            found = [queries.total_evidence(tasks, model, zero, L, of_own) for L in own]
+            by_cell = queries.evidence_by(tasks, model, centre, root, of_centre, 1)
+            return np.c_[np.stack(found, axis=1), queries.of_candidates(by_cell, priors)]
+
+        k, n = len(own), len(own) + len(priors)
+        log_prior = np.log(np.append(np.full(k, OWN / k), np.full(n - k, (1 - OWN) / (n - k))))
+        log_weights, *_ = yield from self.vote(
+            "kappa", n, evidences, share, falls_from=k, log_prior=log_prior
+        )
+        mixed = np.logaddexp.reduce(log_weights[k:, None] + priors, axis=0)
+        total = np.logaddexp.reduce(mixed)
+        parts = np.array([log_weights[0], log_weights[1] if k > 1 else -30.0, total])
+        self.update(
+            log_kappa=after(mixed, before_kappa()),
+            log_components=np.logaddexp(
+                normalised(parts) + math.log(FIRM), math.log((1.0 - FIRM) / 3.0)
+            ),
+        )
+
+    # --------------------------------------------------------------------------------- shapes
+    @property
+    def about(self):
+        """Slopes that moments are about."""
+        slopes = self.model.centre.copy()
+        return slopes if self.pooled else slopes * np.append(1.0, np.zeros(self.d))
+
+    def moment(self, share):
+        question = queries.Moment(self.about, self.model.flat)
+        found, _ = yield from self.ask(question, share)
+        self.moments.append((found, share, question.sensitivity(self.plan.adjacency)))
+        shares = sum(s for _, s, _ in self.moments)
+        mean = sum(found * s for found, s, _ in self.moments) / shares
+        noise = self.moments[-1][2] / (self.plan.mu * math.sqrt(shares))
+        self.path = path_of_shapes(mean, noise, self.model.n_present, self.model.flat)
+
+    def columns_again(self, share):
+        """The diagonal once more, under a soft version of the shape, in units of which few columns
+        stand out more than they do under a flat shape; less what it would show of any column."""
+        d, flat = self.d, self.model.flat
+        shape = self.model.root @ self.model.root.T
+        if not np.array_equal(shape, np.diag(np.diag(shape))) or np.array_equal(
+            self.model.root, flat
+        ):
+            yield from self.moment(share)
+            return
+        sharp = math.sqrt(d * np.sum(np.diag(shape) ** 2))
+        soft = (sharp * np.diag(shape) + 1.0 / d) / (1.0 + sharp)
+        root = np.diag(np.sqrt(soft))
+        question = queries.Moment(self.about, root, diagonal=True)
+        found, noise = yield from self.ask(question, share)
+        low = soft <= np.median(soft)
+        drawn = 1.0 + 2.0 / math.sqrt(self.model.n_present)
+        background = max(found[low].sum() / soft[low].sum(), 0.0) * soft * drawn
+        diagonal = np.maximum(found - background - 1.5 * noise, 0.0)
+        if diagonal.sum() > 0:
+            roots = diagonal_roots(diagonal)[::-1]
+            self.path = [self.model.root, *roots, flat]
+
+    def vote_shape(self, share):
+        if len(self.path) < 2:
+            return
+        centre, path = self.about, self.path
+        weights = joint(before_kappa(), self.model.log_sigma, self.model.log_tau)
+
+        def evidences(tasks, model):
+            found = [queries.total_evidence(tasks, model, centre, L, weights) for L in path]
+            return np.stack(found, axis=1)
+
+        _, gain, _ = yield from self.vote("shape", len(path), evidences, share, falls_from=None)
+        self.update(root=path[int(np.argmax(gain))])
+
+    # ----------------------------------------------------------------------------------- loop
+    def run(self):
+        place = self.plan.share_of_place()
+        if place:
+            yield from self.find_place(place)
+        columns = self.plan.share_of_columns(self.model.n_present)
+        if columns:
+            yield from self.find_columns(columns)
+        self.rest = 1.0 - self.spent
+        answers = {
+            "step": self.step, "moment": self.moment, "columns again": self.columns_again,
+            **{f"vote {name}": getattr(self, f"vote_{name}")
+               for name in ("centre", "sigma", "tau", "kappa", "shape")},
+        }  # fmt: skip
+        for name, share in SHARES[self.plan.row(self.model.n_present)]:
+            if name == "step or moment":
+                name = "step" if self.pooled else "moment"
+            yield from answers[name](share * self.rest)
+
+
+def release_model(plan, source, target_range=None):
+    """The curator of a fit. -> `HierarchicalBillboard`, see `skpmtl.exchange.run`"""
+    loop = Loop(plan, target_range)
+    yield from loop.run()
+    report = plan.report(source, loop.entries) if plan.is_private else exact_report(PLAIN)
+    return replace(loop.model, report=report)
+
+
+PLAIN = "the same loop without noise (epsilon=None)"

@@ -1,0 +1,127 @@
+"""What tasks compute from their own rows and a released model: local, and free of charge."""
+
+import numpy as np
+
+from ..task.posterior import Decomposition, Rows, averages, log_evidence, log_sum, weigh
+from ..task.priors import KAPPA, SIGMA
+from ..task.scales import Summaries, own_scales, own_units
+
+FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
+_WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
+_HULL = 2.0  # units about its level that a task's predictions may always take
+_DISTRUST = 1.0  # variance of log2 of a scale that halves the reach of rows beyond a task's own
+
+
+class TaskModels:
+    """The tasks of one table under released models.
+
+    Every array has one entry per task, which follows from the model and the rows of that task. The
+    rows in units of the last model, and decompositions of the last shapes, are kept for speed.
+
+    Parameters
+    ----------
+    table : TaskTable
+        Dense rows with real targets.
+    """
+
+    def __init__(self, table):
+        X = table.X if table.rows is None else table.X[table.rows]
+        self.X = np.array(X, dtype=float, order="C")
+        self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
+        self.summaries = Summaries.of(self.X, self.y, self.offsets)
+        self._placed, self._shapes = (), []
+
+    def _place(self, model):
+        """Rows, scales and units under the released units of a model."""
+        key = model.middle, model.unit, model.width, model.column_scale, model.column_centre
+        if len(self._placed) == len(key) and all(
+            a is b or np.array_equal(a, b) for a, b in zip(self._placed, key, strict=True)
+        ):
+            return
+        self._placed, self._shapes = key, []
+        common, single = model.scale_variance
+        self.scale, self.scale_variance = own_scales(
+            self.summaries, model.column_scale, common, single
+        )
+        self.unit = own_units(self.summaries, model.unit)
+        Z = (self.X - model.column_centre) / self.scale[self.codes]
+        middle = model.middle if model.has_place else 0.0
+        self.rows = Rows.of(Z, (self.y - middle) / self.unit[self.codes], self.offsets)
+        self.near_mean = np.clip(self.rows.x_mean, -FAR, FAR)
+
+    def decomposition(self, model, root, *, joined=True):
+        """Of a shape; `joined`: whether the mean row is seen as a row, or as the level alone."""
+        self._place(model)
+        for known, how, found in self._shapes:
+            if how == joined and np.array_equal(known, root):
+                return found
+        x_mean = self.near_mean if joined else np.zeros_like(self.near_mean)
+        found = Decomposition(self.rows, root, x_mean)
+        self._shapes = [(root, joined, found), *self._shapes][:4]
+        return found
+
+    def evidence(self, model, centre, root, *, joined=True):
+        """Under N(a, kappa root root') with (c, a) = `centre`. -> dec, r, r0, E (m, K, S, T)"""
+        dec = self.decomposition(model, root, joined=joined)
+        level = centre[0] if joined else centre[0] + _dot(self.near_mean, centre[1:])
+        r, r0 = dec.residuals(level, centre[1:])
+        return dec, r, r0, log_evidence(dec, r, r0, KAPPA, SIGMA, model.tau)
+
+    def deviations(self, model, centre, root, log_weights, *, joined=True):
+        """Posterior mean less the centre, of level (m,) and slopes (m, d), under a prior."""
+        dec, r, r0, E = self.evidence(model, centre, root, joined=joined)
+        weigh(E, log_weights)
+        return averages(dec, r, r0, E, KAPPA, SIGMA, model.tau)
+
+    def personal(self, model):
+        """Models of the tasks. -> coef (m, d), intercept (m,), extras
+
+        Extras are what bounds predictions, `row_centre_` (m, d), `row_reach_` (m, d) and
+        `prediction_range_` (m, 2).
+        """
+        found = []
+        for part in model.components():
+            centre = np.append(model.centre[0], part.slopes)
+            dec, r, r0, E = self.evidence(model, centre, part.root)
+            logs = weigh(E, part.log_weights)
+            found.append((part, *averages(dec, r, r0, E, KAPPA, SIGMA, model.tau), logs))
+        total = log_sum(np.stack([logs for *_, logs in found], axis=1))
+        coef = np.zeros_like(self.near_mean)
+        level = np.zeros(len(coef))
+        for part, of_level, of_slopes, logs in found:
+            share = np.exp(logs - total)
+            slopes = share[:, None] * (part.slopes + of_slopes)
+            coef += slopes
+            level += share * (model.centre[0] + of_level) + _dots(self.near_mean, slopes)
+        middle = model.middle if model.has_place else 0.0
+        at_mean = middle + self.unit * level
+        coef = coef * self.unit[:, None] / self.scale
+        centre = self.summaries.x_mean
+        bounds = self._bounds(model, at_mean)
+        return coef, at_mean - _dots(centre, coef), {"row_centre_": centre, **bounds}
+
+    def _bounds(self, model, at_mean):
+        """How far rows and predictions of a task may be from its own."""
+        s = self.summaries
+        far = np.zeros_like(self.near_mean)
+        for t in range(len(far)):
+            Z = self.X[self.offsets[t] : self.offsets[t + 1]] - s.x_mean[t]
+            far[t] = np.abs(Z).max(axis=0, initial=0.0)
+        far = np.maximum(far, FAR * self.scale)
+        reach = far * (1.0 + _DISTRUST / self.scale_variance)
+        wider = (s.y_high - s.y_low) * np.maximum(_WIDER[0], _WIDER[1] * s.n)
+        hull = _HULL * self.unit * model.has_place
+        low = np.minimum(s.y_low - wider, at_mean - hull)
+        high = np.maximum(s.y_high + wider, at_mean + hull)
+        if model.target_range is not None:
+            low, high = (np.clip(end, *model.target_range) for end in (low, high))
+        return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def _dots(A, B):
+    """Inner product of every task's vectors, one column after the other. -> (m,)"""
+    return sum(A[:, j] * B[:, j] for j in range(A.shape[1]))
+
+
+def _dot(A, a):
+    return sum(A[:, j] * a[j] for j in range(A.shape[1]))

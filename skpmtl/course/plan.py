@@ -1,0 +1,112 @@
+"""Budget shares of the loop: one table, by public and released numbers alone.
+
+Shares are fractions of mu^2, so that a release of share s has mu root(s) and all of them together
+have mu at most. Which row of the table applies follows from numbers that were released before:
+the composition is adaptive, which Gaussian differential privacy allows for budgets that add up
+(Smith and Thakurta, "Fully adaptive composition for Gaussian differential privacy", 2022).
+"""
+
+import math
+
+from ..exchange.plan import Plan
+from ..privacy.accounting import check_budget, gdp_mu
+
+# m mu below which no place is looked for: half of the tasks would not clear the noise of 80 bins.
+Z_PLACE = 30.0
+# The place has (22 / (m mu))^2 of mu^2, so that half of the tasks clear the noise by 3.5 standard
+# deviations; from a twentieth to two fifths. The zoom has half of that.
+PLACE_ROOT, PLACE_LEAST, PLACE_MOST = 22.0, 0.05, 0.4
+# Scales of columns: a share that is small beside steps, from a noise of a third of an octave on.
+COLUMNS, Z_COLUMNS = 0.05, 3.0
+# The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
+# noise; below 11, moments would; below 40, one moment is as good as two.
+SHARES = {
+    "tiny": (),
+    "small": (
+        ("step", 0.66), ("vote centre", 0.04), ("vote sigma", 0.06), ("vote tau", 0.08),
+        ("vote kappa", 0.16),
+    ),
+    "middle": (
+        ("step", 0.22), ("vote centre", 0.03), ("vote sigma", 0.03), ("vote kappa", 0.04),
+        ("step or moment", 0.32), ("vote tau", 0.04), ("moment", 0.15), ("vote shape", 0.05),
+        ("vote sigma", 0.02), ("vote kappa", 0.10),
+    ),
+    "large": (
+        ("step", 0.20), ("vote centre", 0.02), ("vote sigma", 0.02), ("vote tau", 0.02),
+        ("vote kappa", 0.03), ("step or moment", 0.22), ("vote centre", 0.02),
+        ("vote sigma", 0.02), ("moment", 0.21), ("vote shape", 0.04), ("columns again", 0.10),
+        ("vote shape", 0.03), ("vote sigma", 0.02), ("vote tau", 0.02), ("vote kappa", 0.03),
+    ),
+}  # fmt: skip
+Z_STEPS, RATIO_STEPS, RATIO_MOMENTS, RATIO_LARGE = 14.0, 2.0, 11.0, 40.0
+
+
+class HierarchicalPlan(Plan):
+    """From a budget and public numbers to shares of the loop.
+
+    Parameters
+    ----------
+    epsilon, delta, adjacency
+        As of the estimator; epsilon None: no noise, and every share is that of a large table.
+    n_tasks, n_features : int
+    """
+
+    silence = "so few tasks and so small a budget find nothing that tasks share"
+
+    def __init__(self, epsilon, delta, adjacency, n_tasks, n_features):
+        self.adjacency, self.n_tasks, self.n_features = adjacency, n_tasks, n_features
+        self.epsilon = self.delta = None
+        self.mu = math.inf
+        if epsilon is not None and epsilon < math.inf:
+            self.epsilon, self.delta = check_budget(epsilon, delta, n_tasks)
+            self.mu = gdp_mu(self.epsilon, self.delta)
+        # mu of replace-one that has the same noise: zero-out halves most sensitivities
+        self.signal = self.mu * (2.0 if adjacency == "zero-out" else 1.0)
+
+    @property
+    def is_private(self):
+        return self.mu < math.inf
+
+    def share_of_place(self):
+        """Of the first query, 0 where there is none."""
+        z = self.n_tasks * self.signal
+        if z < Z_PLACE:
+            return 0.0
+        return min(max((PLACE_ROOT / z) ** 2, PLACE_LEAST), PLACE_MOST)
+
+    def share_of_zoom(self):
+        return max(0.5 * self.share_of_place(), PLACE_LEAST)
+
+    def share_of_columns(self, n_present):
+        clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)
+        return COLUMNS if clear else 0.0
+
+    def row(self, n_present):
+        """Name of the row of `SHARES`, for this released number of tasks with rows."""
+        z = n_present * self.signal
+        ratio = z / math.sqrt(self.n_features)
+        if ratio < RATIO_STEPS or z < Z_STEPS:
+            return "tiny"
+        if ratio < RATIO_MOMENTS or self.n_features == 1:
+            return "small"
+        return "middle" if ratio < RATIO_LARGE else "large"
+
+    def mechanism(self):
+        return "Gaussian noise on sums of bounded contributions, in one loop of queries"
+
+    def releases(self, made=None):
+        """Of a fit what it made, in order; before one the queries of a table that is all clear."""
+        if made is not None:
+            return made
+        shares = [
+            ("place", self.share_of_place()),
+            ("columns", self.share_of_columns(self.n_tasks)),
+        ]
+        rest = 1.0 - sum(share for _, share in shares)
+        shares += [(name, rest * share) for name, share in SHARES[self.row(self.n_tasks)]]
+        return [
+            {"name": name, "mu": self.mu * math.sqrt(share)} for name, share in shares if share > 0
+        ]
+
+    def public_inputs(self):
+        return {"n_tasks": self.n_tasks, "n_features": self.n_features}

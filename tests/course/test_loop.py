@@ -1,0 +1,163 @@
+"""The loop of queries: budget, bounds, and what models may depend on."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import isotonic_regression
+
+from skpmtl.course import queries
+from skpmtl.course.estimators import HierarchicalMTL
+from skpmtl.course.plan import SHARES, HierarchicalPlan
+from skpmtl.course.shapes import falling, shrunk, spiked
+from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.privacy.accounting import gdp_mu
+from skpmtl.privacy.mechanisms import ADJACENCIES
+
+
+def table(m=60, seed=0):
+    return make_low_rank_tasks(n_tasks=m, n_samples=8, n_features=3, random_state=seed)
+
+
+def fitted(m=60, **parameters):
+    X, y, task = table(m)
+    return HierarchicalMTL(tasks=range(m), random_state=0, **parameters).fit(X, y, task=task)
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.report.PrivacyLeakWarning")
+
+
+# ------------------------------------------------------------------------------------ budget
+@pytest.mark.parametrize("row", SHARES)
+def test_shares_of_a_row_add_up_to_one_at_most(row):
+    assert sum(share for _, share in SHARES[row]) <= 1.0 + 1e-12
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0, 30.0])
+def test_the_report_adds_up_to_the_budget(epsilon):
+    """mu of every entry by sensitivity over noise; together never above that of the budget."""
+    report = fitted(epsilon=epsilon, delta=1e-6).privacy_
+    mus = [entry["sensitivity"] / entry["noise_std"] for entry in report.releases]
+    mu = gdp_mu(epsilon, 1e-6)
+    assert math.hypot(*mus) <= mu * (1.0 + 1e-9)
+    # What the table of shares says, name by name, of what the first queries left.
+    by_name = {}
+    for entry, one in zip(report.releases, mus, strict=True):
+        by_name[entry["name"]] = by_name.get(entry["name"], 0.0) + (one / mu) ** 2
+    before = sum(by_name.pop(name, 0.0) for name in ("place", "zoom", "columns"))
+    allowed = {}
+    for row in SHARES.values():
+        of_row = {}
+        for name, share in row:
+            names = ("step", "moment") if name == "step or moment" else (name,)
+            names = ("moment",) if name == "columns again" else names
+            for one in names:
+                of_row[one] = of_row.get(one, 0.0) + share
+        for name, share in of_row.items():
+            allowed[name] = max(allowed.get(name, 0.0), share)
+    for name, share in by_name.items():
+        assert share <= (1.0 - before) * allowed[name] + 1e-9, name
+
+
+def test_small_budgets_release_nothing():
+    est = fitted(m=12, epsilon=0.1)
+    assert not est.privacy_.releases and not est.billboard_.releases
+
+
+# ------------------------------------------------------------------------------------ bounds
+def statistics():
+    d = 3
+    yield queries.Place()
+    yield queries.Zoom(2.0, 4.0, [0.25, 0.05])
+    yield queries.Columns(d)
+    yield queries.Step(d, 0.7, True)
+    yield queries.Step(d, 0.7, False)
+    yield queries.Moment(np.zeros(d + 1), np.eye(d))
+    yield queries.Moment(np.zeros(d + 1), np.eye(d), diagonal=True)
+    yield queries.Vote("vote", 8, None)
+    yield queries.Vote("vote", 2, None)
+
+
+@pytest.mark.parametrize("question", statistics(), ids=lambda q: q.kind)
+def test_bounds_hold_for_any_contribution(question):
+    rng = np.random.default_rng(0)
+    size = question.size
+    sent = rng.standard_t(1, size=(400, size)) * 10.0 ** rng.uniform(-3, 6, (400, 1))
+    sent[:size] = np.eye(size)[: len(sent)] * 9
+    sent[-1], sent[-2] = np.nan, np.inf
+    totals = np.array([question.total(question.bounded(row[None])) for row in sent])
+    assert np.isfinite(totals).all()
+    flat = totals.reshape(len(sent), -1)
+    for adjacency in ADJACENCIES:
+        others = np.zeros_like(flat) if adjacency == "zero-out" else flat
+        most = max(np.linalg.norm(flat - other, axis=1).max() for other in others[:200])
+        assert most <= question.sensitivity(adjacency) * (1.0 + 1e-12)
+
+
+def test_one_task_does_not_change_the_model_of_another():
+    """With the same noise and releases, models follow from own rows alone."""
+    X, y, task = table()
+    est = fitted(epsilon=3.0)
+    again = est.billboard_
+    some = np.isin(task, [3, 17, 40])
+    alone = HierarchicalMTL.from_billboard(again).personalize(X[some], y[some], task=task[some])
+    for k, label in enumerate([3, 17, 40]):
+        assert np.array_equal(alone.coef_[k], est.coef_[label])
+        assert alone.intercept_[k] == est.intercept_[label]
+
+
+# --------------------------------------------------------------------------- robust predictions
+@pytest.mark.parametrize("epsilon", [1.0, None])
+def test_columns_may_have_any_unit_and_origin(epsilon):
+    X, y, task = table(80)
+    one = HierarchicalMTL(epsilon, tasks=range(80), random_state=1).fit(X, y, task=task)
+    moved = X * [1e4, 1.0, 1e-3] + [3e5, 0.0, 2.0]
+    two = HierarchicalMTL(epsilon, tasks=range(80), random_state=1).fit(moved, y, task=task)
+    p, q = one.predict(X, task=task), two.predict(moved, task=task)
+    scale = y.std()
+    assert np.sqrt(np.mean((p - y) ** 2)) < scale and np.sqrt(np.mean((q - y) ** 2)) < scale
+
+
+def test_predictions_stay_in_the_public_range():
+    X, y, task = table()
+    est = fitted(epsilon=1.0, target_range=(-0.5, 0.25))
+    p = est.predict(1e6 * X, task=task)
+    assert p.min() >= -0.5 and p.max() <= 0.25
+
+
+def test_tasks_of_one_row_and_without_rows_are_predicted():
+    X, y, task = table(80)
+    keep = np.r_[[task.searchsorted(0)], np.flatnonzero(task > 20)]
+    for epsilon in (1.0, 3.0, None):
+        est = HierarchicalMTL(epsilon, tasks=range(80), random_state=0)
+        est.fit(X[keep], y[keep], task=task[keep])
+        p = est.predict(X, task=task)
+        assert np.isfinite(p).all() and np.abs(p).max() < 10 * np.abs(y).max()
+
+
+# --------------------------------------------------------------------------- how sums are read
+def test_falling_is_isotonic_regression():
+    x = np.random.default_rng(0).normal(size=30)
+    np.testing.assert_allclose(falling(x), isotonic_regression(x, increasing=False).x)
+
+
+def test_noise_alone_is_shrunk_to_nothing():
+    rng = np.random.default_rng(0)
+    values, _ = shrunk(0.5 * rng.normal(size=40), 0.5, (0.01, 1.0, 64.0))
+    assert np.abs(values).max() < 0.2
+    N = rng.normal(size=(20, 20))
+    assert not spiked((N + N.T) / 2, 1.0, 1e4)[1].any()
+
+
+def test_a_spike_over_the_noise_is_found():
+    rng = np.random.default_rng(1)
+    u = rng.normal(size=20)
+    u /= np.linalg.norm(u)
+    N = rng.normal(size=(20, 20))
+    vectors, spikes = spiked(100.0 * np.outer(u, u) + (N + N.T) / 2, 1.0, 1e4)
+    assert (spikes > 0).sum() == 1 and abs(vectors[:, -1] @ u) > 0.98
+
+
+def test_no_signal_has_no_queries_after_the_place():
+    plan = HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3)
+    assert plan.row(40) == "tiny" and plan.share_of_place() == 0.0
