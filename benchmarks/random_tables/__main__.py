@@ -22,7 +22,7 @@ import skpmtl
 from skpmtl.privacy.accounting import gdp_mu
 
 from .law import draw
-from .references import best_of, error, references
+from .references import best_of, error, judged_rows, references
 
 BANDS = ((0, 20), (20, 80), (80, math.inf))
 DELTA = 1e-5
@@ -52,11 +52,12 @@ def measure(table, names, epsilons):
             try:
                 model = found(name)(epsilon=epsilon, tasks=range(table.n_tasks), **seeded)
                 model.fit(table.X, table.y, task=table.task)
-                value = error(table, model.predict(table.X_test, task=table.task_test))
+                value = model.predict(table.X_test, task=table.task_test)
+                value = error(table, value, judged_rows(table, z))
             except ValueError as fault:
                 print(f"seed {table.seed} {name} {epsilon}: {fault}"[:200], flush=True)
                 value = math.inf
-            reference = best_of(known, z)
+            reference = best_of(table, known, z)
             numbers = z, value, reference, value / reference, time.process_time() - start
             yield dict(zip(FIELDS, (table.seed, table.words, name, epsilon, *numbers), strict=True))
 

@@ -174,6 +174,6 @@ def _few_rows(rng, position, task, test, m):
     if rng.random() < 0.25:
         gone = rng.random(m) < rng.choice([0.1, 0.5, 0.9])
         gone[0] = False
-        keep &= ~gone[task]
+        keep &= test | ~gone[task]
         words.append(f"{gone.mean():.0%} absent")
     return keep, words

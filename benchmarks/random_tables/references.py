@@ -6,14 +6,21 @@ from sklearn.linear_model import RidgeCV
 ALPHAS = np.logspace(-4, 4, 17)
 
 
-def error(table, predicted):
+def error(table, predicted, judged=slice(None)):
     """Squared error over the variance of the judged targets; infinite where it is not finite."""
-    value = np.mean((predicted - table.y_test) ** 2) / table.y_test.var()
+    y = table.y_test[judged]
+    value = np.mean((predicted[judged] - y) ** 2) / y.var()
     return float(value) if np.isfinite(value) else np.inf
 
 
+def judged_rows(table, z):
+    """Where predictions are judged, for (tasks with rows) times mu: below 20 not of tasks without
+    rows, which have nothing by themselves and of which nothing can be released."""
+    return np.isin(table.task_test, table.task) | (z >= 20)
+
+
 def references(table):
-    """Errors of references. -> {name: float}
+    """Predictions of references for all test rows. -> {name: ndarray}
 
     - "own mean", "own ridge": each task by its own rows; leave-one-out ridge from three rows on;
     - "shrunken means": means of tasks towards the mean of means, by the method of moments;
@@ -36,15 +43,15 @@ def references(table):
         rows, judged = slice(starts[k], starts[k + 1]), u == k
         ridge[judged] = RidgeCV(ALPHAS).fit(A[rows], y[rows]).predict(B[judged])
     found = {
-        "own mean": error(table, own[u]),
-        "own ridge": error(table, ridge),
-        "shrunken means": error(table, shrunken_means(y, t, n, own)[u]),
-        "mean": error(table, np.full(len(u), y.mean())),
-        "pooled": error(table, pooled.predict(B)),
+        "own mean": own[u],
+        "own ridge": ridge,
+        "shrunken means": shrunken_means(y, t, n, own)[u],
+        "mean": np.full(len(u), y.mean()),
+        "pooled": pooled.predict(B),
     }
     mixed = mixed_model(A, y, t, B, u, pooled.alpha_)
     if mixed is not None:
-        found["mixed"] = error(table, mixed)
+        found["mixed"] = mixed
     return found
 
 
@@ -73,7 +80,7 @@ def mixed_model(A, y, t, B, u, alpha):
     return np.c_[np.ones(len(B)), B] @ fit.fe_params + np.array([effects.get(k, 0.0) for k in u])
 
 
-def best_of(errors, z):
-    """The reference for (tasks with rows) times mu: below 20 what a task has by itself."""
+def best_of(table, known, z):
+    """Error of the reference for (tasks with rows) times mu: below 20 what a task has by itself."""
     names = ["own mean", "own ridge"] + (["shrunken means", "mean"] if z >= 20 else [])
-    return min(errors[name] for name in names)
+    return min(error(table, known[name], judged_rows(table, z)) for name in names)

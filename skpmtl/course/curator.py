@@ -106,7 +106,7 @@ class Loop:
         self.update(middle=middle, width=half, unit=unit or 0.5 * half, log_tau=None)
 
     def find_columns(self, share):
-        found, noise = yield from self.ask(queries.Columns(self.d), share)
+        found, noise = yield from self.ask(queries.ColumnScales(self.d), share)
         per_task = math.sqrt(2.0 * self.d) / (self.model.n_present * self.repeats)
         of_scales, of_centres = queries.CLIP_OCTAVES * per_task, queries.CLIP_CENTRES * per_task
         scale, centre, variance = read_columns(
@@ -132,7 +132,7 @@ class Loop:
     def step(self, share):
         bounds = self.lengths(share)
         for bound in bounds:
-            question = queries.Step(self.d, bound, self.model.has_place)
+            question = queries.CentreStep(self.d, bound, self.model.has_place)
             found, noise = yield from self.ask(question, share / len(bounds))
             moved = found / self.model.n_present
             if not self.model.has_place:
@@ -177,7 +177,9 @@ class Loop:
             of_own = queries.evidence_by(tasks, model, without, model.flat, alone, 2)
             return queries.of_candidates(np.logaddexp(of_means, of_own), priors)
 
-        log_weights, *_ = yield from self.vote("sigma", len(priors), evidences, share)
+        log_weights, *_ = yield from self.vote(
+            "sigma", len(priors), evidences, share, log_prior=before_sigma()
+        )
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_sigma=after(mixed, before_sigma()))
 
@@ -212,7 +214,9 @@ class Loop:
             return np.c_[np.stack(found, axis=1), queries.of_candidates(by_cell, priors)]
 
         k, n = len(own), len(own) + len(priors)
-        log_prior = np.log(np.append(np.full(k, OWN / k), np.full(n - k, (1 - OWN) / (n - k))))
+        log_prior = np.append(
+            np.full(k, math.log(OWN / k)), math.log(1 - OWN) + before_kappa()[::-1]
+        )
         log_weights, *_ = yield from self.vote(
             "kappa", n, evidences, share, falls_from=k, log_prior=log_prior
         )

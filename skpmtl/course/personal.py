@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..task.posterior import Decomposition, Rows, averages, log_evidence, log_sum, weigh
+from ..task.posterior import Decomposition, TaskRows, averages, log_evidence, log_sum, weigh
 from ..task.priors import KAPPA, SIGMA
 from ..task.scales import Summaries, own_scales, own_units
 
@@ -46,7 +46,7 @@ class TaskModels:
         self.unit = own_units(self.summaries, model.unit)
         Z = (self.X - model.column_centre) / self.scale[self.codes]
         middle = model.middle if model.has_place else 0.0
-        self.rows = Rows.of(Z, (self.y - middle) / self.unit[self.codes], self.offsets)
+        self.rows = TaskRows.of(Z, (self.y - middle) / self.unit[self.codes], self.offsets)
         self.near_mean = np.clip(self.rows.x_mean, -FAR, FAR)
 
     def decomposition(self, model, root, *, joined=True):

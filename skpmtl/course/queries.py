@@ -24,8 +24,8 @@ import numpy as np
 
 from ..exchange.protocol import Query
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
-from ..task.posterior import log_sum
-from ..task.priors import KAPPA, SIGMA, before_kappa, joint
+from ..task.posterior import log_sum, weigh
+from ..task.priors import before_kappa, joint
 
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
@@ -150,7 +150,7 @@ def _octave(values):
 
 
 # ---------------------------------------------------------------------------------- columns
-class Columns(_Statistic):
+class ColumnScales(_Statistic):
     """log2 of the spreads of columns, and means over spreads, of tasks that have spreads.
 
     Both halves have length root(1/2) at most. The first is in units of `CLIP_OCTAVES` root(2 d),
@@ -176,7 +176,7 @@ class Columns(_Statistic):
 
 
 # ------------------------------------------------------------------------------------- step
-class Step(_Statistic):
+class CentreStep(_Statistic):
     """Posterior deviation of level and slopes from the centre, clipped apart.
 
     The mean row counts for the level alone here: so the sum of many small steps is closest to what
@@ -267,7 +267,7 @@ class Vote(_Statistic):
 
 def total_evidence(tasks, model, centre, root, log_weights):
     """Log evidence of a prior, (m,)."""
-    return log_sum(tasks.evidence(model, centre, root)[3] + log_weights)
+    return weigh(tasks.evidence(model, centre, root)[3], log_weights)
 
 
 def evidence_by(tasks, model, centre, root, log_weights, axis):
@@ -285,4 +285,4 @@ def of_candidates(by_cell, candidates):
     return log_sum(mixed.reshape(-1, mixed.shape[2])).reshape(len(by_cell), J)
 
 
-__all__ = ["KAPPA", "SIGMA", "Columns", "Moment", "Place", "Step", "Vote", "Zoom"]
+__all__ = ["CentreStep", "ColumnScales", "Moment", "Place", "Vote", "Zoom"]

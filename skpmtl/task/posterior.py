@@ -26,12 +26,12 @@ import numpy as np
 from .._runtime.jit import njit
 
 __all__ = [
-    "Decomposition", "Rows", "averages", "covariances", "log_evidence", "log_sum", "weigh"
+    "Decomposition", "TaskRows", "averages", "covariances", "log_evidence", "log_sum", "weigh"
 ]  # fmt: skip
 
 
 @dataclass
-class Rows:
+class TaskRows:
     """Rows of m tasks, centred in each task and reduced to k = min(n, d) rows by QR.
 
     Attributes
@@ -81,7 +81,7 @@ class Decomposition:
 
     Parameters
     ----------
-    rows : Rows
+    rows : TaskRows
     root : ndarray (d, r)
         L, a root of the public shape S = L L'.
     x_mean : ndarray (m, d), default=None
@@ -358,11 +358,17 @@ def _residuals(R, z, starts, squares, vectors, x_mean, y_mean, level, a, r, r0):
 
 @njit
 def _log_evidence(starts, lam, r, h, b2, r0, n, rest, kappa, s2, t2, out):
+    of_mean = np.empty((len(s2), len(t2)))
     for t in range(len(n)):
         if n[t] == 0:
             continue
         lo, hi = starts[t], starts[t + 1]
         dof = n[t] - 1.0 - (hi - lo)
+        if b2[t] == 0.0:  # the mean row says nothing of slopes: its part is the same for all kappa
+            for c in range(len(s2)):
+                for j in range(len(t2)):
+                    u = s2[c] / n[t] + t2[j]
+                    of_mean[c, j] = -0.5 * (np.log(u) + r0[t] * r0[t] / u)
         for a in range(len(kappa)):
             g = kappa[a]
             for c in range(len(s2)):
@@ -379,6 +385,10 @@ def _log_evidence(starts, lam, r, h, b2, r0, n, rest, kappa, s2, t2, out):
                     e -= f * r[i]
                 base = -0.5 * (logs + np.log(p) + q + dof * np.log(s2[c]) + rest[t] / s2[c])
                 v = max(v, 0.0) + s2[c] / n[t]
+                if b2[t] == 0.0:
+                    for j in range(len(t2)):
+                        out[t, a, c, j] = base + of_mean[c, j]
+                    continue
                 for j in range(len(t2)):
                     u = v + t2[j]
                     out[t, a, c, j] = base - 0.5 * (np.log(u) + e * e / u)

@@ -69,9 +69,9 @@ def statistics():
     d = 3
     yield queries.Place()
     yield queries.Zoom(2.0, 4.0, [0.25, 0.05])
-    yield queries.Columns(d)
-    yield queries.Step(d, 0.7, True)
-    yield queries.Step(d, 0.7, False)
+    yield queries.ColumnScales(d)
+    yield queries.CentreStep(d, 0.7, True)
+    yield queries.CentreStep(d, 0.7, False)
     yield queries.Moment(np.zeros(d + 1), np.eye(d))
     yield queries.Moment(np.zeros(d + 1), np.eye(d), diagonal=True)
     yield queries.Vote("vote", 8, None)

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from skpmtl.task.posterior import Decomposition, Rows, averages, covariances, log_evidence, log_sum
+from skpmtl.task.posterior import (
+    Decomposition,
+    TaskRows,
+    averages,
+    covariances,
+    log_evidence,
+    log_sum,
+)
 
 KAPPA, SIGMA, TAU = np.array([0.1, 2.0]), np.array([0.3, 1.0, 4.0]), np.array([0.2, 3.0])
 D = 4
@@ -33,7 +40,7 @@ def problem():
     X, y, offsets = tables()
     rng = np.random.default_rng(1)
     L, a = rng.normal(size=(D, 3)), rng.normal(size=D)
-    dec = Decomposition(Rows.of(X, y, offsets), L)
+    dec = Decomposition(TaskRows.of(X, y, offsets), L)
     return X, y, offsets, L, a, dec, dec.residuals(0.7, a)
 
 
@@ -86,7 +93,7 @@ def test_covariances_are_those_of_the_mixture(problem):
 
 def test_evidence_integrates_to_one_for_one_row():
     y = np.linspace(-60, 60, 20001)
-    rows = Rows.of(np.full((len(y), 1), 2.0), y, np.arange(len(y) + 1))
+    rows = TaskRows.of(np.full((len(y), 1), 2.0), y, np.arange(len(y) + 1))
     dec = Decomposition(rows, np.eye(1))
     E = log_evidence(dec, *dec.residuals(1.0, np.zeros(1)), KAPPA, SIGMA, TAU)
     mass = np.trapezoid(np.exp(E), y, axis=0) / np.sqrt(2 * np.pi)
@@ -98,7 +105,7 @@ def test_a_task_does_not_depend_on_the_others():
     L = np.random.default_rng(4).normal(size=(D, D))
 
     def results(X, y, offsets):
-        dec = Decomposition(Rows.of(X, y, offsets), L)
+        dec = Decomposition(TaskRows.of(X, y, offsets), L)
         r, r0 = dec.residuals(0.1, np.ones(D))
         E = log_evidence(dec, r, r0, KAPPA, SIGMA, TAU)
         P = np.exp(E - log_sum(E)[:, None, None, None])
@@ -113,7 +120,7 @@ def test_a_task_does_not_depend_on_the_others():
 
 
 def test_tasks_without_rows_say_nothing():
-    rows = Rows.of(np.zeros((0, 2)), np.zeros(0), np.array([0, 0]))
+    rows = TaskRows.of(np.zeros((0, 2)), np.zeros(0), np.array([0, 0]))
     dec = Decomposition(rows, np.eye(2))
     r, r0 = dec.residuals(0.3, np.ones(2))
     E = log_evidence(dec, r, r0, KAPPA, SIGMA, TAU)
