@@ -1,5 +1,6 @@
 """What the loop publishes: the hierarchical model, and how a task goes on with it."""
 
+import math
 from dataclasses import dataclass, field
 from numbers import Real
 
@@ -8,7 +9,8 @@ import numpy as np
 from .._runtime.compat import Interval
 from ..exchange.billboard import Billboard, Personal
 from ..task import priors
-from .personal import TaskModels
+from ..task.scales import LEAST_VARIANCE, MOST_VARIANCE
+from .personal import DISTRUST, FAR, HULL, TaskModels
 
 OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
 
@@ -128,16 +130,31 @@ class HierarchicalBillboard(Billboard):
         yield "log_components", self.log_components, [(3,)]
 
     def attributes(self):
-        """The model of a task without rows, where a place of levels was found."""
+        """The model of a task without rows, where a place of levels was found.
+
+        Scales of columns are at the root of their posterior mean square, as those of tasks with
+        rows are: a scale that is mostly noise makes no bold slope.
+        """
         if not self.has_place:
             return {}
-        slopes = np.exp(self.log_components[2]) * self.centre[1:] * self.unit / self.column_scale
+        slopes = np.exp(self.log_components[2]) * self.centre[1:] * self.unit / self._safe_scale()
         # At the mean row of the tasks, where the pooled level is known best.
         level = self.middle + self.unit * self.centre[0]
         return {
             "mean_coef_": slopes,
             "mean_intercept_": float(level - slopes @ self.column_centre),
         }
+
+    def _safe_scale(self):
+        variance = min(self.scale_variance.sum(), MOST_VARIANCE)
+        return self.column_scale * 2.0 ** (math.log(2.0) * variance)
+
+    def bounds_without_rows(self):
+        """How far rows and predictions of tasks without rows may be. -> centre, reach, low, high"""
+        distrust = DISTRUST / max(self.scale_variance.sum(), LEAST_VARIANCE)
+        reach = FAR * self._safe_scale() * (1.0 + distrust)
+        half = HULL * max(self.width, HULL * self.unit)
+        return self.column_centre, reach, self.middle - half, self.middle + half
 
     def personalize(self, table):
         return Personal(*TaskModels(table).personal(self))

@@ -92,15 +92,22 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         if rows.codes is None or not hasattr(self, "row_reach_"):
             return super()._row_scores(rows)
         scores = super()._row_scores(rows)
-        X = rows.features(np.arange(len(rows.codes)))
-        for t in np.unique(rows.codes[rows.codes >= 0]):
-            if not self.row_reach_[t].any():
-                continue  # a task without rows, which has the released model
+        X = np.asarray(rows.features(np.arange(len(rows.codes))), dtype=float)
+        has_rows = np.append(self.row_reach_.any(axis=1), False)  # the last is for unseen tasks
+        for t in np.unique(rows.codes[has_rows[rows.codes]]):
             own = np.flatnonzero(rows.codes == t)
-            Z = np.asarray(X[own], dtype=float) - self.row_centre_[t]
-            Z = np.clip(Z, -self.row_reach_[t], self.row_reach_[t])
-            level = self.intercept_[t] + self.row_centre_[t] @ self.coef_[t]
-            scores[own] = np.clip(level + Z @ self.coef_[t], *self.prediction_range_[t])
+            bounds = self.row_centre_[t], self.row_reach_[t], *self.prediction_range_[t]
+            scores[own] = _bounded(X[own], self.coef_[t], self.intercept_[t], *bounds)
+        others = np.flatnonzero(~has_rows[np.maximum(rows.codes, -1)])
+        if len(others) and self._has_mean():
+            mean = self.mean_coef_, self.mean_intercept_
+            scores[others] = _bounded(X[others], *mean, *self.billboard_.bounds_without_rows())
         if self.target_range is not None:
             scores = np.clip(scores, *self._score_range())
         return scores
+
+
+def _bounded(X, coef, intercept, centre, reach, low, high):
+    """Scores of rows that are cut at `reach` from `centre`, within low ... high."""
+    Z = np.clip(X - centre, -reach, reach)
+    return np.clip(intercept + centre @ coef + Z @ coef, low, high)

@@ -8,8 +8,8 @@ from ..task.scales import Summaries, own_scales, own_units
 
 FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
 _WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
-_HULL = 2.0  # units about its level that a task's predictions may always take
-_DISTRUST = 1.0  # variance of log2 of a scale that halves the reach of rows beyond a task's own
+HULL = 2.0  # units about its level that a task's predictions may always take
+DISTRUST = 1.0  # variance of log2 of a scale that halves the reach of rows beyond a task's own
 
 
 class TaskModels:
@@ -108,9 +108,9 @@ class TaskModels:
             Z = self.X[self.offsets[t] : self.offsets[t + 1]] - s.x_mean[t]
             far[t] = np.abs(Z).max(axis=0, initial=0.0)
         far = np.maximum(far, FAR * self.scale)
-        reach = far * (1.0 + _DISTRUST / self.scale_variance)
+        reach = far * (1.0 + DISTRUST / self.scale_variance)
         wider = (s.y_high - s.y_low) * np.maximum(_WIDER[0], _WIDER[1] * s.n)
-        hull = _HULL * self.unit * model.has_place
+        hull = HULL * self.unit * model.has_place
         low = np.minimum(s.y_low - wider, at_mean - hull)
         high = np.maximum(s.y_high + wider, at_mean + hull)
         if model.target_range is not None:
