@@ -37,6 +37,7 @@ N_STEPS = 60  # of the centre; each is shorter than the one before, so that the 
 LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
 WITHOUT_NOISE = 30.0  # the same without a budget
 FOLLOWED = (0.0, 0.7, 1.0, 1.4, 2.0)  # parts of the centre that tasks vote on
+PRIOR_FOLLOWED = (0.6, 0.1, 0.1, 0.1, 0.1)  # a vote that says nothing leaves little of the centre
 GATE, GATE_NOISE = 0.02, 0.25  # gain per task, and noise, beyond which the centre is followed
 WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
 OWN = 0.5  # prior weight of having no common slopes, in the last vote
@@ -157,7 +158,9 @@ class Loop:
             found = [queries.total_evidence(tasks, model, c, root, weights) for c in paths]
             return np.stack(found, axis=1)
 
-        log_weights, gain, noise = yield from self.vote("centre", len(FOLLOWED), evidences, share)
+        log_weights, gain, noise = yield from self.vote(
+            "centre", len(FOLLOWED), evidences, share, log_prior=np.log(PRIOR_FOLLOWED)
+        )
         self.follow(float(np.exp(log_weights) @ FOLLOWED))
         self.pooled = gain.max() > GATE * self.model.n_present + GATE_NOISE * noise
 

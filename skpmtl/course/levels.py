@@ -15,6 +15,7 @@ _NEAR = 8  # octaves around the unit in which spreads of a table are looked for
 _AGREED = 0.8  # part of the tasks whose means have one sign, for a window that excludes 0
 _SPARE = 0.15  # part of the tasks that a narrower window may lose
 _FINER = 32  # bins of a zoom in one of the step before
+_RUN = 4  # bins of the run that half of the tasks are expected in
 _ZOOM_CLEAR = 1.0  # standard deviations beyond the largest of the noise
 
 
@@ -75,7 +76,7 @@ def widths_of_zoom(half, unit, noise_of, n_present):
             widths.append(max(before / _FINER, unit or 0.0))
     while len(widths) > 1:
         bins = math.sqrt(2.0 * math.log(_FINER ** len(widths))) + _ZOOM_CLEAR
-        if noise_of(len(widths)) * bins <= 0.5 * n_present:
+        if noise_of(len(widths)) * bins * math.sqrt(_RUN) <= 0.5 * n_present:
             break
         widths.pop()
     return widths
@@ -100,5 +101,5 @@ def read_zoom(found, noise, zoom, n_present):
             return window
         low = start + (begin + place) * width
         high = low + run * width
-        window = 0.5 * (low + high), high - low
+        window = 0.5 * (low + high), min(high - low, zoom.half)
     return window

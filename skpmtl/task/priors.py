@@ -16,6 +16,7 @@ KAPPA = 4.0 ** np.arange(-7, 4)
 # that ends at 2 would take for outlying levels.
 SIGMA = 2.0 ** np.arange(-7, 8)
 TAU_FLOOR = -7  # log2 of the least spread of levels, in units: below that of a mean of 10^4 rows
+ODD_LEVEL = 10  # log2 of the spread of levels that are outliers, in units
 FREE = 2.0**20  # spread of levels, in units, where no place was found: a level is then the task's
 _KAPPA_CENTRE, _KAPPA_WIDTH = -0.7, 0.7  # log10: slopes explain .2 of a unit, by a factor of 5
 _SIGMA_CENTRE, _SIGMA_WIDTH, _SIGMA_WIDE = -0.4, 1.3, 4.0  # log2; of two widths, the wide for one
@@ -54,11 +55,12 @@ def before_sigma():
 
 
 def grid_of_tau(width, unit):
-    """Spreads of levels, in units, for a window of this half-width: up to four times its own."""
+    """Spreads of levels, in units, for a window of this half-width: up to twice its own, and one
+    for levels that are outliers."""
     if width is None:
         return np.array([FREE])
-    last = max(4, math.ceil(math.log2(width / unit)) + 2)
-    return 2.0 ** np.arange(TAU_FLOOR, last)
+    last = min(max(4, math.ceil(math.log2(width / unit)) + 2), ODD_LEVEL)
+    return np.append(2.0 ** np.arange(TAU_FLOOR, last), 2.0**ODD_LEVEL)
 
 
 def before_tau(grid):
