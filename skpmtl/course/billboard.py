@@ -130,13 +130,16 @@ class HierarchicalBillboard(Billboard):
         yield "log_components", self.log_components, [(3,)]
 
     def attributes(self):
-        """The model of a task without rows, where a place of levels was found.
+        """The model of a task without rows, where a place of levels was found or is public.
 
         Scales of columns are at the root of their posterior mean square, as those of tasks with
         rows are: a scale that is mostly noise makes no bold slope.
         """
         if not self.has_place:
-            return {}
+            if self.target_range is None:
+                return {}
+            middle = float(self.target_range.mean())
+            return {"mean_coef_": np.zeros(self.n_features), "mean_intercept_": middle}
         slopes = np.exp(self.log_components[2]) * self.centre[1:] * self.unit / self._safe_scale()
         # At the mean row of the tasks, where the pooled level is known best.
         level = self.middle + self.unit * self.centre[0]
@@ -153,6 +156,8 @@ class HierarchicalBillboard(Billboard):
         """How far rows and predictions of tasks without rows may be. -> centre, reach, low, high"""
         distrust = DISTRUST / max(self.scale_variance.sum(), LEAST_VARIANCE)
         reach = FAR * self._safe_scale() * (1.0 + distrust)
+        if not self.has_place:
+            return self.column_centre, reach, *self.target_range
         half = HULL * max(self.width, HULL * self.unit)
         return self.column_centre, reach, self.middle - half, self.middle + half
 

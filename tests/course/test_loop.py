@@ -148,6 +148,14 @@ def test_tasks_without_rows_are_predicted_near_the_level():
     assert np.abs(p - 0.4).max() < 3.0
 
 
+def test_without_a_place_the_public_range_has_one():
+    X, y, task = table(12)
+    keep = task < 6
+    est = HierarchicalMTL(0.1, tasks=range(12), random_state=0, target_range=(2.0, 4.0))
+    est.fit(X[keep], y[keep], task=task[keep])
+    assert (est.predict(X[~keep], task=task[~keep]) == 3.0).all()
+
+
 # --------------------------------------------------------------------------- how sums are read
 def test_falling_is_isotonic_regression():
     x = np.random.default_rng(0).normal(size=30)
