@@ -51,14 +51,14 @@ class HierarchicalBillboard(Billboard):
     middle: float | None = None
     width: float | None = None
     unit: float | None = None
-    column_scale: np.ndarray = None
-    column_centre: np.ndarray = None
-    scale_variance: np.ndarray = None
-    root: np.ndarray = None
-    log_kappa: np.ndarray = None
-    log_sigma: np.ndarray = None
-    log_tau: np.ndarray = None
-    log_components: np.ndarray = None
+    column_scale: np.ndarray | None = None
+    column_centre: np.ndarray | None = None
+    scale_variance: np.ndarray | None = None
+    root: np.ndarray | None = None
+    log_kappa: np.ndarray | None = None
+    log_sigma: np.ndarray | None = None
+    log_tau: np.ndarray | None = None
+    log_components: np.ndarray | None = None
     target_range: np.ndarray | None = None
     releases: list = field(default_factory=list)
     report: object = None

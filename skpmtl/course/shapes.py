@@ -37,7 +37,8 @@ def spiked(found, noise, n_present):
     tasks (Benaych-Georges and Nadakuditi, Adv. Math. 227, 2011); a spike x over the edge e is
     shrunk to root(x^2 - e^2).
     """
-    d, values, vectors = len(found), *np.linalg.eigh(found)
+    d = len(found)
+    values, vectors = np.linalg.eigh(found)
     entry = noise / math.sqrt(2.0)
     aspect = d / max(n_present, 1.0)
     k = 0
