@@ -7,4 +7,5 @@ NAMES = [*skpmtl.__all__, *reproduction.__all__]
 
 
 def public(name):
-    return getattr(reproduction if name in reproduction.__all__ else skpmtl, name)
+    homes = (skpmtl, reproduction, reproduction.meta, reproduction.pmtl)
+    return next(getattr(home, name) for home in homes if name in home.__all__)
