@@ -275,7 +275,7 @@ _LINEAR = """Private multi-task {kind} as published: Algorithm 1 and its competi
         et al., 2020); a shared and a personal part (Bietti et al., 2022); figure 1, the models of
         all tasks published; every task alone. See `skpmtl.reproduction.pmtl.rounds`.
     lam : float, default=1.0
-        Strength lambda of the penalty lam / 2 |w - w~|^2 in local steps.
+        Strength lambda of the penalty ``lam / 2 |w - w~|^2`` in local steps.
     epsilon : float or None, default=1.0
         Budget of all rounds together. None: the noise is that of `noise_multiplier`; without it
         there is neither clipping nor noise.
