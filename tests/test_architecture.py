@@ -188,7 +188,7 @@ def test_what_serves_all_methods_names_none():
 
 # What a paper printed stays as it is, whatever becomes of the engine: only the forms of tables,
 # the exchange and the accounting of privacy are shared.
-OF_ONE_PAPER = ("reproduction.pmtl",)
+OF_ONE_PAPER = ("reproduction.meta", "reproduction.mp_mtl", "reproduction.pmtl")
 SHARED_WITH_PAPERS = {"base", "exchange", "privacy", "tables", "_runtime", "_docstrings"}
 
 

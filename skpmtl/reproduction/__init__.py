@@ -4,6 +4,7 @@ For everyday use take the estimators of ``skpmtl``, in which these options are s
 """
 
 from . import meta as meta
+from . import mp_mtl as mp_mtl
 from . import pmtl as pmtl
 from .mean_regularized import (
     PPSGD,

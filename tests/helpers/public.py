@@ -7,5 +7,6 @@ NAMES = [*skpmtl.__all__, *reproduction.__all__]
 
 
 def public(name):
-    homes = (skpmtl, reproduction, reproduction.meta, reproduction.pmtl)
+    papers = reproduction.meta, reproduction.mp_mtl, reproduction.pmtl
+    homes = (skpmtl, reproduction, *papers)
     return next(getattr(home, name) for home in homes if name in home.__all__)
