@@ -10,8 +10,7 @@ import numpy as np
 from ..._runtime.compat import Interval, StrOptions, check_parameters
 from ..._runtime.threads import single_blas_thread
 from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed
-from ...exchange.protocol import run
-from ...exchange.sums import allow_for_rounding
+from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget
 from ...privacy.report import PrivacyReport, silent_report
 from ...privacy.rng import noise_source
