@@ -85,12 +85,13 @@ class OutputNoise(LinearTasks):
         "method": [StrOptions({"dp-mtrl", "dp-aggr"})],
         "lam": [Interval(Real, 0, None, closed="neither")],
         "alpha": [Interval(Real, 0, None, closed="neither")],
+        "output": [StrOptions({"models", "columns"})],
         "max_task_rows": [Interval(Integral, 1, None, closed="left"), None],
     }
 
     def __init__(
         self, method="dp-mtrl", *, lam=1.0, alpha=1.0, epsilon=1.0, delta=None, n_rounds=1,
-        max_task_rows=None, task_feature=None, tasks="auto", random_state=None,
+        output="models", max_task_rows=None, task_feature=None, tasks="auto", random_state=None,
     ):  # fmt: skip
         self.method = method
         self.lam = lam
@@ -98,6 +99,7 @@ class OutputNoise(LinearTasks):
         self.epsilon = epsilon
         self.delta = delta
         self.n_rounds = n_rounds
+        self.output = output
         self.max_task_rows = max_task_rows
         self.task_feature = task_feature
         self.tasks = tasks
@@ -168,7 +170,7 @@ class OutputNoise(LinearTasks):
                 noise = VectorGamma(d, 1.0, budgets[t], n_vectors=m).sample(source)
                 W = W + sensitivity[:, None] * noise.reshape(m, d)
             columns = relationship_columns(W, self.alpha / self.lam)
-        return W
+        return W if self.output == "models" else columns
 
 
 _DOC = """DP-MTRL or DP-AGGR {kind}, as the model-protected paper [1]_ compared with them.
@@ -192,6 +194,9 @@ _DOC = """DP-MTRL or DP-AGGR {kind}, as the model-protected paper [1]_ compared 
         None: 1 / (m log m).
     n_rounds : int, default=1
         Of DP-MTRL.
+    output : {{"models", "columns"}}, default="models"
+        Of DP-MTRL: the noisy models of the last round, or the columns of the relationship, which
+        follow from them. The text does not say which the paper scores.
     max_task_rows : int or None, default=None
         n of Proposition 3. None: the rows of the longest task.
     task_feature : str, int, list or None, default=None
@@ -230,11 +235,12 @@ class PublishedOutputNoiseClassifier(MTLClassifierMixin, OutputNoise):
 
     def __init__(
         self, method="dp-mtrl", *, lam=1.0, alpha=1.0, epsilon=1.0, delta=None, n_rounds=1,
-        max_task_rows=None, task_feature=None, tasks="auto", classes="auto", random_state=None,
+        output="models", max_task_rows=None, task_feature=None, tasks="auto", classes="auto",
+        random_state=None,
     ):  # fmt: skip
         super().__init__(
             method, lam=lam, alpha=alpha, epsilon=epsilon, delta=delta, n_rounds=n_rounds,
-            max_task_rows=max_task_rows, task_feature=task_feature, tasks=tasks,
+            output=output, max_task_rows=max_task_rows, task_feature=task_feature, tasks=tasks,
             random_state=random_state,
         )  # fmt: skip
         self.classes = classes
