@@ -1,0 +1,907 @@
+"""Model-protected learning (Liang et al.): every figure and table, with its own algorithms.
+
+    python -m benchmarks.papers.mp_mtl [--quick] [--only NAME ...] [--repeats R] [--output FOLDER]
+
+A CSV file ``mp_mtl_NAME.csv`` for each NAME:
+
+==========  ===================================================================================
+tradeoff    figures 6, 7, 9a, 10a: nMSE against epsilon on generated data and School
+survey      figures 9b, 10b: AUC against epsilon on data of the shape of LSOA II
+allocation  figure 4: how the budget is divided among the rounds, four curves
+matrices    figure 3: how much of the relationship and of the models is recovered
+noise       figure 5: noise to signal over the rounds
+tasks       figure 8: the first 20 tasks, with more tasks at their side
+leak        figure 2 and Proposition 1, with the published noise and with sound noise
+rates       table 2: excess against epsilon and m, with slopes, for its eight rows
+theory      lemmas 1 and 2, Claim 2
+share       appendix E: the share of the rows for training
+own         models with a part that stays with its task, where some tasks are outliers
+step        step size 1 / L with L = 1, the bound for rows of length 1, beside the measured L
+==========  ===================================================================================
+
+Tuning is the paper's: cross-validation on training rows, for every method, data set and epsilon,
+without charge; of its five folds two, of the first draw, are used, and the other draws take the
+same parameters. `search` looks through 50 settings or more of private methods (survey: one fold,
+10 settings or so). The step size is 1 / L with the largest L_i of the tasks,
+and K a multiple of the median length of a model learned alone; both are read from the rows, which
+is not charged either. delta is 1 / (m log m). "as published": the Wishart noise of the paper, whose
+epsilon is nominal only. Data: see `skpmtl.datasets.make_low_rank_tasks`; School with 30 % of the
+pupils; all rows of length 1.
+"""
+
+import argparse
+import math
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import mannwhitneyu
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedKFold, train_test_split
+from sklearn.preprocessing import normalize
+from threadpoolctl import threadpool_limits
+
+from skpmtl.datasets.generators import (
+    make_group_sparse_tasks,
+    make_low_rank_tasks,
+    make_lsoa_like,
+)
+from skpmtl.datasets.school import load_school
+from skpmtl.metrics import nmse
+from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.privacy.rng import noise_source
+from skpmtl.reproduction.mp_mtl import (
+    MPMTLPlan,
+    PublishedMPMTL,
+    PublishedMPMTLClassifier,
+    PublishedOutputNoise,
+    PublishedOutputNoiseClassifier,
+)
+from skpmtl.reproduction.mp_mtl.losses import MeanLogistic, MeanSquares, ridge_models
+from skpmtl.reproduction.mp_mtl.plan import bound_exponent
+from skpmtl.reproduction.mp_mtl.rounds import PROJECTIONS
+
+from ..run import write_rows
+
+RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
+EPSILONS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+PENALTIES = {"Algorithm 2": "low-rank", "Algorithm 3": "group-sparse"}
+HALF_DECADES = tuple(float(f"{x:.2g}") for x in 10.0 ** np.arange(-2.5, 1.6, 0.5))
+
+
+def number(x):
+    return float(f"{x:.4g}")
+
+
+def spread(values):
+    return number(np.std(values, ddof=1)) if len(values) > 1 else ""
+
+
+# ----------------------------------------------------------------------------------------- data
+class Data:
+    """One draw: training and test rows (X, y, task) of tasks 0 to m - 1, and what is read off them.
+
+    `scored`: the number of first tasks whose test rows count.
+    """
+
+    def __init__(self, train, test, scored=None):
+        self.train, self.test, self.scored = train, test, scored
+        self.classes = set(np.unique(train[1])) <= {0.0, 1.0}
+        self.m = int(train[2].max()) + 1
+        tasks = [(train[0][train[2] == k], train[1][train[2] == k]) for k in range(self.m)]
+        signed = [(X, 2 * y - 1) for X, y in tasks] if self.classes else tasks
+        loss = MeanLogistic(signed) if self.classes else MeanSquares(signed)
+        self.rate = 1.0 / loss.curvature().max()
+        self.length = float(np.median(np.linalg.norm(ridge_models(signed, 1e-2), axis=1)))
+        if self.classes:  # least squares on signs is short for log-odds
+            self.length *= 4.0
+
+    def folds(self, n):
+        """The first `n` of five folds of the training rows, as `Data`."""
+        X, y, task = self.train
+        labels = task * 2 + (y > 0) if self.classes else task
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tasks with fewer rows than folds
+            cuts = list(StratifiedKFold(5, shuffle=True, random_state=0).split(X, labels))
+        for a, b in cuts[:n]:
+            part = Data.__new__(Data)
+            vars(part).update(vars(self))
+            part.train, part.test = (X[a], y[a], task[a]), (X[b], y[b], task[b])
+            yield part
+
+    def score(self, est):
+        """nMSE, or the mean over tasks of 1 - AUC, so that less is better."""
+        X, y, task = self.test
+        if self.scored is not None:
+            rows = task < self.scored
+            X, y, task = X[rows], y[rows], task[rows]
+        if not self.classes:
+            return float(nmse(y, est.predict(X, task=task)))
+        return 1.0 - float(np.mean(self.areas(est)))
+
+    def areas(self, est):
+        X, y, task = self.test
+        s = est.decision_function(X, task=task)
+        return np.array([
+            roc_auc_score(y[task == k], s[task == k])
+            for k in range(self.m) if len(np.unique(y[task == k])) == 2
+        ])  # fmt: skip
+
+    def squares(self, est):
+        X, y, task = self.test
+        return np.bincount(task, (y - est.predict(X, task=task)) ** 2, minlength=self.m)
+
+
+def low_rank(seed, quick=False, **how):
+    size = {"n_tasks": 40, "n_test": 30} if quick else {"n_test": 270}
+    parts = make_low_rank_tasks(random_state=seed, **size, **how)
+    return Data(parts[:3], parts[3:6])
+
+
+def group_sparse(seed, quick=False):
+    size = {"n_tasks": 40, "n_test": 30} if quick else {"n_test": 270}
+    parts = make_group_sparse_tasks(random_state=seed, **size)
+    return Data(parts[:3], parts[3:6])
+
+
+@cache
+def _pupils():
+    bunch = load_school(scale="public")
+    return normalize(bunch.data), bunch.target, bunch.task
+
+
+def school(seed, quick=False, share=0.3):
+    X, y, task = _pupils()
+    if quick:
+        rows = task < 30
+        X, y, task = X[rows], y[rows], task[rows]
+    parts = train_test_split(X, y, task, train_size=share, stratify=task, random_state=seed)
+    return Data(tuple(parts[::2]), tuple(parts[1::2]))
+
+
+def survey(seed, quick=False, share=0.3):
+    size = {"n_samples": 600, "n_features": 20, "n_tasks": 8} if quick else {}
+    X, Y = make_lsoa_like(**size, random_state=seed)
+    first = int(share * len(X))
+    return Data(*(_long(X[part], Y[part]) for part in (slice(first), slice(first, None))))
+
+
+def _long(X, Y):
+    place, task = np.nonzero(~np.isnan(Y.T))[::-1]
+    return X[place], Y[place, task], task
+
+
+DATA = {"low-rank": low_rank, "group-sparse": group_sparse, "School": school}
+
+
+# -------------------------------------------------------------------------------------- methods
+def estimator(method, data, epsilon, seed=0, **how):
+    """An estimator of one of the methods with parameters as of `search`."""
+    known = {"classes": [0.0, 1.0]} if data.classes else {}
+    known |= {"tasks": range(data.m), "random_state": seed}
+    if method == "DP-MTRL, columns":
+        how["output"] = "columns"
+    if method.startswith(("DP-", "MTRL", "AGGR")):
+        kind = PublishedOutputNoiseClassifier if data.classes else PublishedOutputNoise
+        name = "dp-mtrl" if "MTRL" in method else "dp-aggr"
+        how = dict(how)
+        if "ratio" in how:
+            how["alpha"] = how.pop("ratio") * how["lam"]
+        return kind(name, epsilon=epsilon if method.startswith("DP") else None, **known, **how)
+    kind = PublishedMPMTLClassifier if data.classes else PublishedMPMTL
+    how = {"clip": 1.5, "learning_rate": data.rate, **how}
+    clip_norm = how.pop("clip") * data.length
+    if method in ("STL, l2", "STL, l1"):
+        return kind("none" if method == "STL, l2" else "l1", start="zeros", **known, **how)
+    name, _, noise = method.partition(", ")
+    if noise == "not private":
+        return kind(PENALTIES[name], epsilon=None, start="zeros", **known, **how)
+    mechanism = {"as published": "published", "Gaussian": "gaussian", "Wishart": "wishart"}[noise]
+    return kind(
+        PENALTIES[name], epsilon=epsilon, clip_norm=clip_norm, mechanism=mechanism, start="zeros",
+        **known, **how,
+    )  # fmt: skip
+
+
+def stages(method, best, quick=False, long=False):
+    """Candidates of the stages of a search, given the best of the stage before.
+
+    `long`: more rounds, for a short step.
+    """
+    lams = HALF_DECADES[1::3] if quick else HALF_DECADES
+    rounds = (10, 50) if quick else (10, 30, 100)
+    rounds = tuple(3 * T for T in rounds) if long else rounds
+    if method in ("STL, l2", "STL, l1"):
+        name = "ridge" if method == "STL, l2" else "l1"
+        strengths = (0.0, *(s / 100 for s in HALF_DECADES), *(s / 1e4 for s in HALF_DECADES[:8]))
+        yield [{name: s, "n_rounds": T} for s in strengths[:: 4 if quick else 1] for T in rounds]
+        return
+    if method in ("AGGR", "DP-AGGR"):
+        yield [{"lam": lam * 10.0**k} for k in (-2, 0, 2) for lam in lams]
+        return
+    if "MTRL" in method:
+        strengths = [lam * 10.0**k for k in ((-2, 0) if method == "MTRL" else (-2, 0, 3))
+                     for lam in lams[::2]]  # fmt: skip
+        yield [
+            {"lam": lam, "ratio": ratio, "n_rounds": T}
+            for lam in strengths for ratio in (0.01, 0.03, 0.1, 1.0)
+            for T in ((20,) if method == "MTRL" else (1,))
+        ]  # fmt: skip
+        if method.startswith("DP-"):
+            yield [{**best[0], "n_rounds": T} for T in (1, 2, 5, 20)]
+        return
+    sound = "Gaussian" in method or "Wishart" in method
+    start = {"noise_shift": 8.0} if sound else {}  # sqrt(2 d) is the edge of Gaussian noise
+    yield [{"lam": lam, "n_rounds": T, **start} for lam in lams for T in rounds]
+    if method.endswith("not private"):
+        yield [{**best[0], "lam": number(best[0]["lam"] * f)} for f in (0.5, 0.7, 1.4, 2.0)]
+        return
+    # Acceleration, strong convexity, and how the budget is divided.
+    yield [
+        {**best[0], "accelerated": a, "ridge": mu, "allocation": how}
+        for a in (True, False) for mu in (0.0, 1e-3)
+        for how in ((0.0, 0.4, 1.0, 2.0) if not mu else (("geometric", 0.95), ("geometric", 1.0),
+                                                         "best"))
+    ]  # fmt: skip
+    yield [{**best[0], "clip": K} for K in ((1.0, 3.0) if quick else (0.7, 1.0, 2.0, 3.0))]
+    if sound:
+        yield [{**best[0], "noise_shift": s} for s in (0.0, 2.0, 4.0, 16.0)]
+    yield [{**best[0], "lam": number(best[0]["lam"] * f)} for f in (0.5, 0.7, 1.4, 2.0)]
+    T = best[0]["n_rounds"]
+    yield [{**best[0], "n_rounds": max(1, int(T * f))} for f in (0.3, 0.6, 1.6)]
+
+
+def fitted(est, data):
+    with warnings.catch_warnings():  # the paper's delta, seeded noise
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        X, y, task = data.train
+        return est.fit(X, y, task=task)
+
+
+def search(method, data, epsilon, quick=False, n_folds=2, **fixed):
+    """Parameters with the least error by cross-validation, stage by stage. -> dict, tried"""
+    folds, tried = list(data.folds(1 if quick else n_folds)), {}
+    best = [{}, np.inf]
+    for grid in stages(method, best, quick, "learning_rate" in fixed):
+        for how in grid:
+            key = repr(sorted(how.items()))
+            if key in tried:
+                continue
+            try:
+                errors = [
+                    fold.score(fitted(estimator(method, fold, epsilon, 7, **how, **fixed), fold))
+                    for fold in folds
+                ]
+            except ValueError:  # the rounds diverged
+                errors = [np.inf]
+            tried[key] = float(np.mean(errors))
+            if tried[key] < best[1]:
+                best[:] = how, tried[key]
+    return {**best[0], **fixed}, len(tried)
+
+
+def measured(method, draws, epsilon, how):
+    """-> errors, fitted estimators, over the draws"""
+    ests = [
+        fitted(estimator(method, data, epsilon, seed, **how), data)
+        for seed, data in enumerate(draws)
+    ]
+    return np.array([d.score(e) for d, e in zip(draws, ests, strict=True)]), ests
+
+
+SINGLE = ("STL, l2", "STL, l1")
+JOINT = ("Algorithm 2, not private", "Algorithm 3, not private", "MTRL", "AGGR")
+
+
+def best_of(methods, draws, quick):
+    """The method with the least error by cross-validation, and its results."""
+    found = {}
+    for method in methods:
+        how, tried = search(method, draws[0], None, quick)
+        errors = [f.score(fitted(estimator(method, f, None, **how), f)) for f in draws[0].folds(2)]
+        found[method] = np.mean(errors), how, tried
+    method = min(found, key=lambda name: found[name][0])
+    errors, ests = measured(method, draws, None, found[method][1])
+    return method, errors, ests, sum(tried for _, _, tried in found.values()), found[method][1]
+
+
+def row(data, method, epsilon, values, **more):
+    return {
+        "data": data, "method": method, "epsilon": "" if epsilon is None else epsilon,
+        "mean": number(np.mean(values)), "sd": spread(values), "draws": len(values), **more,
+    }  # fmt: skip
+
+
+# ----------------------------------------------------------------------------- figures 6, 7, 9, 10
+PRIVATE = (
+    "Algorithm 2, as published", "Algorithm 3, as published", "Algorithm 2, Gaussian", "DP-MTRL",
+    "DP-MTRL, columns", "DP-AGGR",
+)  # fmt: skip
+
+
+def text(how):
+    return ", ".join(f"{k}={v}" for k, v in how.items())
+
+
+def measure_tradeoff(quick, repeats):
+    for name, make in DATA.items():
+        draws = [make(seed, quick) for seed in range(repeats)]
+        yield from against_epsilon(name, draws, PRIVATE, (1.0,) if quick else EPSILONS, quick)
+
+
+def against_epsilon(name, draws, methods, epsilons, quick, n_folds=2):
+    groups = {"STL, l2": SINGLE[:1], "STL, better of l1 and l2": SINGLE, "MTL, best of four": JOINT}
+    for label, group in groups.items():
+        method, errors, ests, tried, how = best_of(group, draws, quick)
+        # Figure 6 compares with the l2 norm, figure 9 with the better norm.
+        if label == ("STL, better of l1 and l2" if name == "School" else "STL, l2"):
+            alone = ests
+        yield row(name, label, None, errors, worse="", tried=tried, chosen=f"{method}: {text(how)}")
+    for method in methods:
+        for epsilon in epsilons:
+            how, tried = search(method, draws[0], epsilon, quick, n_folds)
+            errors, ests = measured(method, draws, epsilon, how)
+            each = "areas" if draws[0].classes else "squares"
+            sign = -1.0 if draws[0].classes else 1.0
+            worse = [
+                np.mean(sign * getattr(d, each)(e) > sign * getattr(d, each)(a))
+                for d, e, a in zip(draws, ests, alone, strict=True)
+            ]
+            yield row(
+                name, method, epsilon, errors, worse=number(np.mean(worse)), tried=tried,
+                chosen=text(how),
+            )  # fmt: skip
+
+
+def measure_survey(quick, repeats):
+    """As `measure_tradeoff`, but the AUC; "worse": share of outcomes below STL with the l1 norm."""
+    draws, label = [survey(seed, quick) for seed in range(repeats)], "LSOA-like"
+    for method in ("STL, l2", "Algorithm 2, not private", "Algorithm 3, not private", "AGGR",
+                   "STL, l1"):  # fmt: skip
+        how = small_search(method, draws[0], None)
+        errors, alone = measured(method, draws, None, how)
+        yield row(label, method, None, 1.0 - errors, worse="", chosen=text(how))
+    cases = [(method, {}) for method in PRIVATE if "Gaussian" not in method]
+    cases += [(method, {"all_directions": True}) for method in (PRIVATE[0], PRIVATE[2])]
+    for method, fixed in cases:
+        for epsilon in (1.0,) if quick else (1.0, 100.0):
+            how = small_search(method, draws[0], epsilon, **fixed)
+            errors, ests = measured(method, draws, epsilon, how)
+            name = method + ", all directions" * bool(fixed)
+            worse = np.mean([
+                np.mean(d.areas(e) < d.areas(a)) for d, e, a in zip(draws, ests, alone, strict=True)
+            ])  # fmt: skip
+            yield row(label, name, epsilon, 1.0 - errors, worse=number(worse), chosen=text(how))
+
+
+def small_search(method, data, epsilon, **fixed):
+    """A grid for long fits: strength and rounds, on one fold."""
+    rounds = (20, 60)
+    if method in SINGLE:
+        name = "ridge" if method == "STL, l2" else "l1"
+        grid = [{name: s, "n_rounds": T} for s in (0.0, 1e-4, 3e-4, 1e-3) for T in rounds]
+    elif "AGGR" in method:
+        grid = [{"lam": lam} for lam in (1e-3, 1e-2, 0.1, 1.0, 10.0)]
+    elif "MTRL" in method:
+        grid = [{"lam": lam, "ratio": r, "n_rounds": T} for lam in (1e-2, 1.0, 100.0)
+                for r in (0.1, 1.0) for T in (1, 5)]  # fmt: skip
+    else:
+        strengths = (3e-3, 1e-2, 3e-2, 0.1)
+        shift = {"noise_shift": 25.0} if "Gaussian" in method else {}
+        grid = [{"lam": lam, "n_rounds": T, **shift} for lam in strengths for T in rounds]
+    (fold,) = data.folds(1)
+    found = []
+    for how in grid:
+        try:
+            found.append(fold.score(fitted(estimator(method, fold, epsilon, 7, **how, **fixed),
+                                           fold)))  # fmt: skip
+        except ValueError:
+            found.append(np.inf)
+    return {**grid[int(np.argmin(found))], **fixed}
+
+
+# -------------------------------------------------------------------------------------- figure 4
+def measure_allocation(quick, repeats):
+    """nMSE by 5-fold cross-validation on training rows, epsilon 1, as in the paper."""
+    draws = [low_rank(seed, quick) for seed in range(repeats)]
+    method, epsilon = "Algorithm 2, as published", 1.0
+    exponents = (0.0, 1.0) if quick else (-2.0, -1.0, -0.5, 0.0, 0.4, 1.0, 2.0, 4.0)
+    ratios = (1.0, 0.98) if quick else (1.2, 1.05, 1.0, 0.994, 0.99, 0.98, 0.95, 0.9, 0.8)
+    for convex in (True, False):
+        for accelerated in (True, False):
+            fixed = {"accelerated": accelerated, "ridge": 0.0 if convex else 1e-3}
+            lams = HALF_DECADES[2:8]
+            even = 0.0 if convex else ("geometric", 1.0)
+            grid = [
+                {"lam": lam, "n_rounds": T, "allocation": even, **fixed}
+                for lam in lams for T in ((20,) if quick else (30, 60, 100, 200))
+            ]  # fmt: skip
+            folds = list(draws[0].folds(1))
+            errors = [
+                folds[0].score(fitted(estimator(method, folds[0], epsilon, 7, **how), folds[0]))
+                for how in grid
+            ]
+            how, first = grid[int(np.argmin(errors))], None
+            lines = []
+            for value in exponents if convex else ratios:
+                given = value if convex else ("geometric", value)
+                values = np.array([
+                    np.mean([
+                        f.score(fitted(estimator(
+                            method, f, epsilon, seed, **{**how, "allocation": given}), f))
+                        for f in data.folds(5)
+                    ]) for seed, data in enumerate(draws)
+                ])  # fmt: skip
+                lines.append((value, values))
+            first = dict(lines)[0.0 if convex else 1.0]
+            for value, values in lines:
+                yield {
+                    "curve": ("convex" if convex else "strongly convex")
+                    + (", accelerated" if accelerated else ", not accelerated"),
+                    "parameter": "alpha" if convex else "Q",
+                    "value": value, "nMSE": number(np.mean(values)), "sd": spread(values),
+                    "minus even": number(np.mean(values - first)),
+                    "sd of that": spread(values - first),
+                    "draws": len(values), "rounds": how["n_rounds"], "lam": how["lam"],
+                }  # fmt: skip
+
+
+# -------------------------------------------------------------------------------------- figure 3
+def measure_matrices(quick, repeats):
+    """At epsilon .1: does the learned relationship show the four blocks, do models agree?"""
+    m = 40 if quick else 320
+    for method in ("Algorithm 2, as published", "Algorithm 2, Gaussian", "DP-MTRL", "STL, l2"):
+        contrasts, agreements = [], []
+        first = low_rank(0, quick)
+        how, _ = search(method, first, 0.1, quick)
+        for seed in range(repeats):
+            data = low_rank(seed, quick, coef=True)
+            coef = make_low_rank_tasks(
+                random_state=seed, coef=True, **({"n_tasks": 40, "n_test": 30} if quick else
+                                                {"n_test": 270})
+            )[-1]  # fmt: skip
+            W = fitted(estimator(method, data, 0.1, seed, **how), data).coef_
+            U = normalize(W)
+            C, block = U @ U.T, np.arange(m) * 4 // m
+            same = (block[:, None] == block) & ~np.eye(m, dtype=bool)
+            contrasts.append(C[same].mean() - C[block[:, None] != block].mean())
+            agreements.append(np.corrcoef(W.ravel(), coef.ravel())[0, 1])
+        for what, values in (
+            ("mean cosine within blocks minus between", contrasts),
+            ("correlation of models with the true ones", agreements),
+        ):
+            yield row("low-rank", method, 0.1, values, measure=what)
+
+
+# -------------------------------------------------------------------------------------- figure 5
+def measure_noise(quick, repeats):
+    """log10 of |E|_F / |moment|_F by round, epsilon .1; DP-MTRL: noise on models over models."""
+    first = low_rank(0, quick)
+    how, _ = search("Algorithm 2, as published", first, 0.1, quick)
+    how |= {"accelerated": True, "ridge": 0.0, "allocation": 0.4}
+    found = []
+    for seed in range(repeats):
+        data, ratios, sent = low_rank(seed, quick), [], []
+        start = np.zeros((data.m, 30))
+        est = estimator(
+            "Algorithm 2, as published", data, 0.1, seed, **how,
+            monitor=lambda t, tasks, P, sent=sent: sent.append(tasks.clipped()),
+        )  # fmt: skip
+        est = fitted(est, data)
+        for sigma, W in zip(est.billboard_.moments, [start, *sent], strict=False):
+            signal = np.linalg.norm(W.T @ W)
+            if signal:
+                ratios.append(math.log10(np.linalg.norm(sigma - W.T @ W) / signal))
+        found.append(ratios)
+    found = np.array(found)
+    T = found.shape[1]
+    for t in sorted({0, 1, 4, 9, 19, 49, T - 1} & set(range(T))):
+        yield row("low-rank", "Algorithm 2, as published", 0.1, found[:, t], round=t + 2)
+    how, _ = search("DP-MTRL", first, 0.1, quick)
+    how |= {"n_rounds": 1}
+    ratios = []
+    for seed in range(repeats):
+        data = low_rank(seed, quick)
+        noisy = fitted(estimator("DP-MTRL", data, 0.1, seed, **how), data).coef_
+        exact = fitted(estimator("MTRL", data, None, seed, **how), data).coef_
+        ratios.append(math.log10(np.linalg.norm(noisy - exact) / np.linalg.norm(exact)))
+    yield row("low-rank", "DP-MTRL", 0.1, ratios, round=1)
+
+
+# -------------------------------------------------------------------------------------- figure 8
+def first_tasks(seed, m, quick, interleave):
+    whole = low_rank(seed, quick, interleave=interleave)
+    parts = (tuple(part[rows[2] < m] for part in rows) for rows in (whole.train, whole.test))
+    return Data(*parts, scored=min(20, m))
+
+
+def measure_tasks(quick, repeats):
+    """nMSE of the first 20 tasks; p: Mann-Whitney-Wilcoxon, against half as many tasks.
+
+    With fewer tasks than features, both as printed and with all directions (then also in p).
+    """
+    for interleave in (True, False):
+        label = "blocks in turn" if interleave else "blocks one by one"
+        for epsilon in (1.0,) if quick else (0.1, 1.0, 10.0):
+            before = None
+            for m in (20, 40) if quick else (20, 40, 80, 160, 320):
+                draws = [first_tasks(seed, m, quick, interleave) for seed in range(repeats)]
+                method = "Algorithm 2, as published"
+                n_folds = 5 if m < 100 else 2  # few tasks have few rows
+                if m < 30:
+                    how, _ = search(method, draws[0], epsilon, quick, n_folds)
+                    errors, _ = measured(method, draws, epsilon, how)
+                    yield row(f"low-rank, {label}", method, epsilon, errors, tasks=m, p="",
+                              chosen=text(how))  # fmt: skip
+                fixed = {"all_directions": True}
+                how, _ = search(method, draws[0], epsilon, quick, n_folds, **fixed)
+                errors, _ = measured(method, draws, epsilon, how)
+                p = ""
+                if before is not None:
+                    p = number(mannwhitneyu(errors, before, alternative="less").pvalue)
+                before = errors
+                name = method + ", all directions" * (m < 30)
+                yield row(f"low-rank, {label}", name, epsilon, errors, tasks=m, p=p,
+                          chosen=text(how))  # fmt: skip
+
+
+# -------------------------------------------------------------------------- figure 2, Proposition 1
+def measure_leak(quick, repeats):
+    """Ten tasks in five dimensions, the last model 100 times as long, one round, lambda 50.
+
+    "cosine": mean over the other tasks of |cos| with the last model. "distance": of the projection
+    from the nearest multiple of the identity, over its length. "largest": share of draws in which
+    the two features with the longest rows in W(0) of tasks 1 to 9 are those of the output.
+    """
+    m, d = 10, 5
+    settings = [("no noise", None, "published", 0.0), ("alone", None, None, 0.0)]
+    settings += [
+        (f"{name}, epsilon {e:g}", e, kind, shift)
+        for name, kind, shift in (
+            ("as published", "published", 0.0), ("Wishart", "wishart", 4.0),
+            ("Gaussian", "gaussian", 4.0), ("Gaussian without shift", "gaussian", 0.0),
+        ) for e in (0.1, 1.0, 10.0, 100.0)
+    ]  # fmt: skip
+    delta = 1.0 / (m * math.log(m))
+    for label, epsilon, kind, shift in settings:
+        rng, found = np.random.default_rng(0), []
+        for seed in range(repeats):
+            W = rng.uniform(0.0, 1.0, (m, d))
+            W[-1] *= 100.0
+            M = np.eye(d)
+            if kind is not None:
+                plan = MPMTLPlan(
+                    "low-rank", m, d, 1, clip_norm=100.0 * math.sqrt(5.0), threshold=50.0,
+                    epsilon=epsilon, delta=0.0 if kind != "gaussian" else delta, mechanism=kind,
+                    noise_shift=shift,
+                )  # fmt: skip
+                S = W.T @ W
+                if epsilon is not None:
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore", PrivacyLeakWarning)
+                        S = plan.mechanism(0).release(S, noise_source(seed))
+                        S = S + plan.shift(0) * np.eye(d)
+                M = PROJECTIONS["low-rank"](S, 50.0, d)
+            H = W @ M
+            if not H.any(axis=1).all():
+                continue
+            U = normalize(H)
+            even = np.trace(M) / d * np.eye(d)
+            top = set(np.argsort(np.linalg.norm(W[:-1], axis=0))[-2:])
+            kept = top == set(np.argsort(np.linalg.norm(H[:-1], axis=0))[-2:])
+            found.append((
+                np.abs(U[:-1] @ U[-1]).mean(), np.linalg.norm(M - even) / np.linalg.norm(M), kept,
+                np.trace(M) / d,
+            ))  # fmt: skip
+        mean = np.mean(found, axis=0)
+        yield {
+            "setting": label, "cosine": number(mean[0]), "distance": number(mean[1]),
+            "largest": number(mean[2]), "mean diagonal": number(mean[3]), "draws": len(found),
+        }  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------- table 2
+def measure_rates(quick, repeats):
+    """Excess of the objective over its optimum (published noise), over epsilon and over m.
+
+    lambda = c sqrt(m) as in the theorems, W(0) = 0, K the longest model of the optimum; T is the
+    best of a grid. Without acceleration and with strong convexity: |W - W*|_F / sqrt(m).
+    """
+    epsilons = (3.0, 30.0) if quick else (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+    sizes = (40, 80) if quick else (80, 160, 320, 640)
+    rounds = (5, 20) if quick else (1, 2, 4, 8, 16, 32, 64, 128)
+    for penalty, make in (("low-rank", make_low_rank_tasks),
+                          ("group-sparse", make_group_sparse_tasks)):  # fmt: skip
+        cases = [("epsilon", e, 80 if quick else 320, e) for e in epsilons]
+        cases += [("m", m, m, 100.0) for m in sizes]
+        found = {}
+        for varied, x, m, epsilon in cases:
+            for seed in range(repeats):
+                X, y, task = make(m, random_state=seed)
+                data = Data((X, y, task), None)
+                for strong in (False, True):
+                    mu = 1e-3 if strong else 0.0
+                    lam = 0.02 * math.sqrt(m)
+                    opts = {"lam": lam, "ridge": mu, "start": "zeros", "tasks": range(m),
+                            "learning_rate": 1.0 / (1.0 / data.rate + mu)}  # fmt: skip
+                    best = fitted(PublishedMPMTL(penalty, epsilon=None, n_rounds=1500, **opts),
+                                  data)  # fmt: skip
+                    K = float(np.linalg.norm(best.coef_, axis=1).max())
+                    low = objective(data, best.coef_, penalty, lam, mu)
+                    for accelerated in (False, True):
+                        for pure in (True, False):
+                            value = min(
+                                excess(data, penalty, epsilon, pure, accelerated, mu, K, T, opts,
+                                       seed, low, best.coef_)
+                                for T in rounds
+                            )  # fmt: skip
+                            key = strong, accelerated, pure
+                            found.setdefault((key, varied), {}).setdefault(x, []).append(value)
+        for (key, varied), points in found.items():
+            strong, accelerated, pure = key
+            x = np.log(list(points))
+            means = [np.mean(v) for v in points.values()]
+            slope = np.polyfit(x, np.log(means), 1)[0]
+            exponent = bound_exponent(accelerated, strong, pure)
+            paper = -exponent * (0.5 if penalty == "low-rank" and varied == "m" else 1.0)
+            yield {
+                "penalty": penalty, "delta": "0" if pure else "> 0",
+                "acceleration": "yes" if accelerated else "no",
+                "convexity": "strong" if strong else "convex", "over": varied,
+                "paper": number(paper), "measured": number(slope),
+                "excess, first": number(means[0]), "excess, last": number(means[-1]),
+                "draws": repeats,
+            }  # fmt: skip
+
+
+def objective(data, W, penalty, lam, mu):
+    X, y, task = data.train
+    tasks = [(X[task == k], y[task == k]) for k in range(data.m)]
+    norm = np.linalg.norm(W, "nuc") if penalty == "low-rank" else np.linalg.norm(W, axis=0).sum()
+    values = MeanSquares(tasks).value(W).sum() + 0.5 * mu * (W**2).sum()
+    return (values + lam * norm) / data.m
+
+
+def excess(data, penalty, epsilon, pure, accelerated, mu, K, T, opts, seed, low, best):
+    est = PublishedMPMTL(
+        penalty, epsilon=epsilon, delta=0.0 if pure else 1e-5, clip_norm=K, n_rounds=T,
+        accelerated=accelerated, average=not accelerated and not mu, random_state=seed, **opts,
+    )  # fmt: skip
+    W = fitted(est, data).coef_
+    if mu and not accelerated:
+        return float(np.linalg.norm(W - best) / math.sqrt(data.m))
+    return max(objective(data, W, penalty, opts["lam"], mu) - low, 1e-12)
+
+
+# ---------------------------------------------------------------------------- lemmas, Claim 2
+def measure_theory(quick, repeats):
+    """Lemmas: median of excess over bound. Claim 2: T of the theorems, and the best T measured."""
+    rng = np.random.default_rng(0)
+    d, m, threshold = 10, 50, 2.0
+    for lemma, penalty in (("lemma 1", "low-rank"), ("lemma 2", "group-sparse")):
+        for size in (1e-6, 1e-4, 1e-2):
+            ratios = []
+            for _ in range(20 if quick else 200):
+                C, s, k = model_matrix(rng, d, m, penalty, threshold)
+                G = rng.standard_normal((d, d + 1))
+                E = size * G @ G.T
+                value, bound = lemma_sides(C, s, k, E, penalty, threshold)
+                ratios.append(value / bound)
+            yield {
+                "statement": lemma, "setting": f"noise {size:g}", "figure": "excess / bound",
+                "value": number(np.median(ratios)), "largest": number(np.max(ratios)),
+                "draws": len(ratios),
+            }  # fmt: skip
+    method = "Algorithm 2, as published"
+    grid = (5, 20) if quick else (5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 320)
+    for mu in (0.0, 1e-3):
+        for accelerated in (True, False):
+            best = []
+            for seed in range(repeats):
+                draw = low_rank(seed, quick)
+                errors = [
+                    draw.score(fitted(estimator(
+                        method, draw, 10.0, seed, lam=0.3, n_rounds=T, accelerated=accelerated,
+                        ridge=mu), draw)) for T in grid
+                ]  # fmt: skip
+                best.append(grid[int(np.argmin(errors))])
+            yield {
+                "statement": "Claim 2",
+                "setting": f"mu {mu:g}, " + ("accelerated" if accelerated else "not accelerated"),
+                "figure": "best T", "value": number(np.median(best)),
+                "largest": number(np.max(best)), "draws": len(best),
+            }  # fmt: skip
+
+
+def model_matrix(rng, d, m, penalty, threshold):
+    """C (d, m), its singular values or row lengths, and how many are above the threshold."""
+    s = np.array([9.0, 6.0, 4.0, *np.linspace(1.0, 0.1, d - 3)])
+    if penalty == "low-rank":
+        U, V = (np.linalg.qr(rng.standard_normal((n, d)))[0] for n in (d, m))
+        return (U * s) @ V.T, s, 3
+    return normalize(rng.standard_normal((d, m))) * s[:, None], s, 3
+
+
+def lemma_sides(C, s, k, E, penalty, threshold):
+    """What steps 4 to 9 leave of the proximal problem with eta = 1, and its bound."""
+    d = len(C)
+    M = PROJECTIONS[penalty](C @ C.T + E, threshold, d)
+    if penalty == "low-rank":
+        U, _, Vt = np.linalg.svd(C, full_matrices=False)
+        best = (U * np.maximum(s - threshold, 0.0)) @ Vt
+        e = np.linalg.norm(E, 2)
+        factor = (k**2 / threshold + 2 * k) * e + (d - k) * math.sqrt(e)
+        bound = (s[0] ** 2 / threshold + s[0]) * factor
+    else:
+        best = C * np.maximum(1.0 - threshold / s, 0.0)[:, None]
+        e = np.abs(np.diag(E)).max()
+        factor = k / (2 * threshold) * e + (d - k) * math.sqrt(e)
+        bound = (d / threshold * s[0] ** 2 + s[0]) * factor
+
+    def value(W):
+        norm = np.linalg.norm(W, "nuc") if penalty == "low-rank" else (
+            np.linalg.norm(W, axis=1).sum()
+        )  # fmt: skip
+        return 0.5 * np.sum((W - C) ** 2) + threshold * norm
+
+    return value(M @ C) - value(best), bound
+
+
+# ----------------------------------------------------------------------- appendix E, decomposition
+def measure_share(quick, repeats):
+    for name, make, shares in (
+        ("School", school, (0.3,) if quick else (0.1, 0.2, 0.3, 0.5, 0.7)),
+        ("LSOA-like", survey, () if quick else (0.1, 0.5)),
+    ):
+        for share in shares:
+            draws = [make(seed, quick, share) for seed in range(min(repeats, 2 if name[0] == "L"
+                                                                    else repeats))]  # fmt: skip
+            methods = [("STL, l2", None), ("Algorithm 2, not private", None)]
+            methods += [(f"Algorithm {a}, as published", 1.0) for a in (2, 3)]
+            for method, epsilon in methods:
+                if draws[0].classes:
+                    wide = {"all_directions": True} if epsilon and "2" in method else {}
+                    how = small_search(method, draws[0], epsilon, **wide)
+                else:
+                    how, _ = search(method, draws[0], epsilon, quick)
+                errors, _ = measured(method, draws, epsilon, how)
+                if draws[0].classes:
+                    errors = 1.0 - errors
+                yield row(name, method, epsilon, errors, share=share,
+                          metric="AUC" if draws[0].classes else "nMSE")  # fmt: skip
+
+
+def measure_own(quick, repeats):
+    """Low-rank data in which some tasks have other models; nMSE of the other tasks and of all.
+
+    A tenth of the tasks have independent models that are three times as long.
+    """
+    for epsilon in (1.0,) if quick else (1.0, 10.0, 100.0):
+        for label, penalties in (("shared models", (None,)), ("with an own part",
+                                                             ("l1", "norm"))):  # fmt: skip
+            draws = [with_outliers(seed, quick) for seed in range(repeats)]
+            (fold,) = draws[0].folds(1)
+            grid = [
+                {"lam": lam, "n_rounds": T, **({"own_penalty": p, "own_strength": s} if p else {})}
+                for lam in (0.1, 0.3, 1.0) for T in (30, 100) for p in penalties
+                for s in ((1e-2, 3e-2, 0.1, 0.3) if p else (0.0,))
+            ]  # fmt: skip
+            method = "Algorithm 2, as published"
+            errors = [
+                fold.score(fitted(estimator(method, fold, epsilon, 7, **how), fold)) for how in grid
+            ]
+            how = grid[int(np.argmin(errors))]
+            errors, ests = measured(method, draws, epsilon, how)
+            usual = [
+                d.squares(e)[: int(0.9 * d.m)].sum() / d.squares(e).sum()
+                for d, e in zip(draws, ests, strict=True)
+            ]
+            yield row("low-rank, outlier tasks", f"{method}, {label}", epsilon, errors,
+                      usual=number(np.mean(usual * errors)), chosen=text(how))  # fmt: skip
+
+
+def with_outliers(seed, quick):
+    m, n_test = (40, 30) if quick else (320, 90)
+    whole = make_low_rank_tasks(m, n_test=n_test, random_state=seed)
+    odd = make_low_rank_tasks(
+        m, n_test=n_test, correlation=0.0, variance=1080.0, random_state=10_000 + seed
+    )
+    parts = []
+    for rows, other in ((whole[:3], odd[:3]), (whole[3:6], odd[3:6])):
+        swap = rows[2] >= int(0.9 * m)
+        X, y = rows[0].copy(), rows[1].copy()
+        X[swap], y[swap] = other[0][swap], other[1][swap]
+        parts.append((X, y, rows[2]))
+    return Data(*parts)
+
+
+def measure_step(quick, repeats):
+    """Low-rank data, Algorithm 2: figure 4 has Q_0 = 1 - sqrt(mu), so that L is 1 there."""
+    draws = [low_rank(seed, quick) for seed in range(repeats)]
+    method = "Algorithm 2, as published"
+    for label, fixed in (("measured L", {}), ("L = 1", {"learning_rate": 1.0})):
+        for epsilon in (1.0,) if quick else (0.1, 1.0, 10.0):
+            how, _ = search(method, draws[0], epsilon, quick, **fixed)
+            errors, _ = measured(method, draws, epsilon, how)
+            yield row("low-rank", f"{method}, {label}", epsilon, errors, chosen=text(how))
+    errors, _ = measured("STL, l2", draws, None, {"n_rounds": 130, "learning_rate": 1.0})
+    yield row("low-rank", "STL without penalty, L = 1", None, errors, chosen="n_rounds=130")
+
+
+MEASURES = {  # name -> (function, draws)
+    "tradeoff": (measure_tradeoff, 10),
+    "allocation": (measure_allocation, 5),
+    "matrices": (measure_matrices, 10),
+    "noise": (measure_noise, 10),
+    "tasks": (measure_tasks, 10),
+    "leak": (measure_leak, 300),
+    "rates": (measure_rates, 2),
+    "theory": (measure_theory, 5),
+    "own": (measure_own, 5),
+    "step": (measure_step, 5),
+    "share": (measure_share, 5),
+    "survey": (measure_survey, 3),
+}
+
+
+# Tables with the values of a column next to each other; the rows, with the chosen parameters, are
+# in ``mp_mtl_NAME_rows.csv``.
+NEXT_TO_EACH_OTHER = {"tradeoff": "epsilon", "survey": "epsilon", "tasks": "tasks"}
+
+
+def wide(rows, column):
+    """One row for all values of a column, each with "mean (sd)" of the draws in a column."""
+    found = {}
+    for line in rows:
+        kept = {k: line[k] for k in ("data", "method", "epsilon") if k != column}
+        if column == "tasks":
+            # With 30 tasks or more all directions are those that are printed.
+            plain = line["method"].replace(", all directions", "")
+            few = line["tasks"] < 30 and plain == line["method"]
+            kept["method"] = f"{plain}, min(d, m) directions" if few else plain
+        same = found.setdefault(tuple(kept.values()), kept)
+        value = line[column] if line[column] != "" else "none"
+        sd = "" if line["sd"] == "" else f" ({line['sd']:.2g})"
+        same[f"{column} {value}"] = f"{line['mean']:.3g}{sd}"
+    longest_first = sorted(found.values(), key=len, reverse=True)
+    names = list(dict.fromkeys(name for line in longest_first for name in line))
+    draws = rows[0]["draws"]
+    return [{name: line.get(name, "") for name in names} | {"draws": draws}
+            for line in found.values()]  # fmt: skip
+
+
+def written(rows, path):
+    return write_rows(rows, tuple(dict.fromkeys(key for line in rows for key in line)), path)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.papers.mp_mtl", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--quick", action="store_true", help="small data, one draw")
+    parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
+    parser.add_argument("--repeats", type=int, help="draws of data and noise")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="folder")
+    options = parser.parse_args(arguments)
+    done = {}
+    for name in options.only or MEASURES:
+        measure, repeats = MEASURES[name]
+        repeats = options.repeats or (2 if options.quick else repeats)
+        with threadpool_limits(1):
+            rows = list(measure(options.quick, repeats))
+        done[name] = written(rows, options.output / f"mp_mtl_{name}{_rows(name)}.csv")
+        if name in NEXT_TO_EACH_OTHER:
+            table = wide(rows, NEXT_TO_EACH_OTHER[name])
+            written(table, options.output / f"mp_mtl_{name}.csv")
+    return done
+
+
+def _rows(name):
+    return "_rows" if name in NEXT_TO_EACH_OTHER else ""
+
+
+if __name__ == "__main__":
+    main()
