@@ -1,4 +1,4 @@
-"""LSOA II, the survey of section 5.5, from the files of whoever has them.
+"""LSOA II, the survey of section 5.5, from local files.
 
 The Second Longitudinal Study of Aging may not be redistributed. The paper does not list its 188
 features and 41 outcomes, so that the columns are parameters here.
