@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ...tables.files import TableFile
+
 __all__ = ["read_survey", "survey_design"]
 
 
@@ -87,15 +89,8 @@ def read_survey(wave_2, wave_3, *, id_column, features, outcomes, continuous=())
     names : list of str
         Of the columns of X.
     """
-    first, second = _read(wave_2), _read(wave_3)
-    for frame, wanted, path in (
-        (first, [id_column, *features], wave_2), (second, [id_column, *outcomes], wave_3)
-    ):  # fmt: skip
-        missing = [name for name in wanted if name not in frame.columns]
-        if missing:
-            raise ValueError(f"{Path(path).name} has no columns {missing}.")
-    first = first[[id_column, *features]].set_index(id_column)
-    second = second[[id_column, *outcomes]].set_index(id_column)
+    first = _read(wave_2, id_column, features)
+    second = _read(wave_3, id_column, outcomes)
     persons = first.index.intersection(second.index)
     X, names = survey_design(first.loc[persons], continuous)
     answers = second.loc[persons].to_numpy(dtype=float)
@@ -109,9 +104,15 @@ def read_survey(wave_2, wave_3, *, id_column, features, outcomes, continuous=())
     return X, Y, names
 
 
-def _read(path):
+def _read(path, id_column, columns):
+    """Columns of numbers, by person; ids of a CSV file are text, exactly as written."""
     import pandas as pd
 
-    if Path(path).suffix.lower() in (".xpt", ".sas7bdat"):
-        return pd.read_sas(path)
-    return pd.read_csv(path)
+    is_sas = Path(path).suffix.lower() in (".xpt", ".sas7bdat")
+    file = pd.read_sas(path) if is_sas else TableFile(path)
+    names = file.columns if is_sas else file.names
+    missing = [name for name in (id_column, *columns) if name not in names]
+    if missing:
+        raise ValueError(f"{Path(path).name} has no columns {missing}.")
+    frame = file if is_sas else file.read(columns, {id_column: ()})
+    return frame.set_index(id_column)[list(columns)]
