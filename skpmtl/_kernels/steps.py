@@ -429,11 +429,10 @@ def _regularise_to_predictions(z, before, y, lo, n, loss, weight, first):
 
 
 @njit
-def add_clipped(D, columns, ends, n_outputs, pick, centres, which, share, clip_norm, total, below):
+def add_clipped(D, columns, ends, n_outputs, pick, centres, which, share, clip_norm, total):
     """total[which] += clipped (D - (1 - share) centre) of every task; differences on own columns.
 
-    below[a] is whether the update of task a was inside the bound. An update that is not
-    finite counts as zero.
+    An update that is not finite counts as zero.
     """
     C = n_outputs
     lack = np.zeros(centres.shape[0])
@@ -451,9 +450,7 @@ def add_clipped(D, columns, ends, n_outputs, pick, centres, which, share, clip_n
         # What the subtraction may have lost to rounding is added back.
         norm = (max(norm, 0.0) + 1e-12 * off * off * square[g]) ** 0.5
         if not np.isfinite(norm):
-            below[a] = False
             continue
-        below[a] = norm <= clip_norm
         limit = clip_norm * (1.0 - MARGIN)
         shrink = 1.0 if norm <= limit else limit / norm
         for p in range(ends[a], ends[a + 1]):

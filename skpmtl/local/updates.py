@@ -177,10 +177,9 @@ def add_clipped_columns(local, centred, centres, share, clip_norm, total):
 
     They add to one centre each: with a relation rows are dense.
     """
-    below = np.empty(len(local.pick), dtype=bool)  # which the loop fills
     add_clipped(
         local.D, local.columns, local.ends, centred.problem.n_outputs, local.pick, centres,
-        centred.which, share, clip_norm, total, below,
+        centred.which, share, clip_norm, total,
     )  # fmt: skip
 
 
