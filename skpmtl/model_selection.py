@@ -34,8 +34,13 @@ def _task_column(X, task_feature):
 
 
 def task_train_test_split(
-    *arrays, task=None, task_feature=None, test_size=None, train_size=None, random_state=None
-):
+    *arrays,
+    task: ArrayLike | None = None,
+    task_feature: str | int | None = None,
+    test_size: float | None = None,
+    train_size: float | None = None,
+    random_state: RandomState = None,
+) -> list:
     """Split the rows of every task into training and test rows.
 
     Which rows of a task are test rows follows from the seed, the task's id and the order of its
@@ -93,12 +98,12 @@ def task_train_test_split(
     for name, share in shares.items():
         if share is not None and not (isinstance(share, Real) and 0 < share < 1):
             raise ValueError(f"{name}={share!r} must be a share of rows, between 0 and 1.")
-    if None not in shares.values() and not np.isclose(test_size + train_size, 1):
+    if test_size is None:
+        test_size = 0.25 if train_size is None else 1 - train_size
+    elif train_size is not None and not np.isclose(test_size + train_size, 1):
         raise ValueError(
             f"test_size={test_size} and train_size={train_size} must add up to 1: give one of them."
         )
-    if test_size is None:
-        test_size = 0.25 if train_size is None else 1 - train_size
     arrays = indexable(*arrays)
     n_rows = arrays[0].shape[0] if hasattr(arrays[0], "shape") else len(arrays[0])
     ids = _task_column(arrays[0], task_feature) if task is None else task
