@@ -135,6 +135,7 @@ doc: $(VENV)/with-doc
 
 lint: $(VENV)/with-lint
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:

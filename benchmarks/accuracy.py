@@ -91,8 +91,10 @@ class Cell:
 
     @property
     def name(self):
-        short = {name: "..." if isinstance(value, dict) else value
-                 for name, value in self.settings.items()}  # fmt: skip
+        short = {
+            name: "..." if isinstance(value, dict) else value
+            for name, value in self.settings.items()
+        }
         given = ", ".join(f"{name}={value!r}" for name, value in short.items())
         return f"{self.table} | {self.estimator}({given}){', new tasks' * self.new}"
 
@@ -139,9 +141,17 @@ def halves(sample):
         rows, test = np.isin(sample.task, tasks), np.isin(sample.task_test, tasks)
         unit = sample.unit if np.ndim(sample.unit) == 0 else sample.unit[test]
         found.append(
-            Sample(sample.X[rows], sample.y[rows], sample.task[rows], sample.X_test[test],
-                   sample.y_test[test], sample.task_test[test], tasks, unit)
-        )  # fmt: skip
+            Sample(
+                sample.X[rows],
+                sample.y[rows],
+                sample.task[rows],
+                sample.X_test[test],
+                sample.y_test[test],
+                sample.task_test[test],
+                tasks,
+                unit,
+            )
+        )
     return found
 
 
@@ -329,9 +339,10 @@ def verdict(new, old):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accuracy", description=__doc__,
+        prog="python -m benchmarks.accuracy",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("old", metavar="REV")
     parser.add_argument("--new", default="HEAD", help="default: the last commit")
     parser.add_argument("--only", default="", help="text of cells")

@@ -47,6 +47,10 @@ def python(folder, module, *arguments, **options):
     # -m puts the current folder first on the path; the benchmarks follow.
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(ROOT)])
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments], cwd=folder, env={**os.environ, **environment},
-        stdout=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )

@@ -36,8 +36,20 @@ SHARED_LIMIT = 1.05  # of the median of FEW or more benchmarks
 FEW = 4
 LEVEL = 0.99
 UNCLEAR = 0.04  # a ratio so far off 1 is measured with more pairs
-FIELDS = ("commit", "against", "date", "machine", "benchmark", "unit", "value", "value_against",
-          "ratio", "low", "high", "pairs")  # fmt: skip
+FIELDS = (
+    "commit",
+    "against",
+    "date",
+    "machine",
+    "benchmark",
+    "unit",
+    "value",
+    "value_against",
+    "ratio",
+    "low",
+    "high",
+    "pairs",
+)
 
 
 @dataclass(frozen=True)
@@ -131,8 +143,12 @@ def measure(folders, names, pairs, seconds=0.15, least=0.01, note=print):
                 answers = [None, None]
                 for side in (0, 1) if (pair + len(found)) % 2 else (1, 0):
                     answers[side] = sides[side].value(name, least)
-                wrong = {key: text for answer in answers for key, text in answer.items()
-                         if key != "value"}  # fmt: skip
+                wrong = {
+                    key: text
+                    for answer in answers
+                    for key, text in answer.items()
+                    if key != "value"
+                }
                 if wrong:
                     faults[name] = "; ".join(f"{key}: {text}" for key, text in wrong.items())
                     break
@@ -185,9 +201,10 @@ def shared(results):
         if len(group) >= FEW
     }
     return {
-        word: (ratio, len(names)) for names, (word, ratio) in medians.items()
+        word: (ratio, len(names))
+        for names, (word, ratio) in medians.items()
         if ratio > SHARED_LIMIT
-    }  # fmt: skip
+    }
 
 
 def table(results):
@@ -197,8 +214,10 @@ def table(results):
     for name, found in results.items():
         scale = 1e-6 if "peakmem" in name else 1e3
         mark = "  SLOWER" if found.alarm else "  faster" if found.faster else ""
-        print(f"{name:{width}}  {found.ratio:6.3f}  {found.low:.3f} to {found.high:.3f}"
-              f"  {found.new * scale:8.2f}  {found.old * scale:8.2f}{mark}")  # fmt: skip
+        print(
+            f"{name:{width}}  {found.ratio:6.3f}  {found.low:.3f} to {found.high:.3f}"
+            f"  {found.new * scale:8.2f}  {found.old * scale:8.2f}{mark}"
+        )
     print("new and old: medians, in milliseconds of CPU time, or megabytes.")
     return [name for name, found in results.items() if found.alarm]
 
@@ -211,14 +230,22 @@ def store(path, results, new, old):
         if fresh:
             writer.writeheader()
         for name, found in results.items():
-            writer.writerow({
-                "commit": new, "against": old, "date": time.strftime("%Y-%m-%d"),
-                "machine": machine(), "benchmark": name,
-                "unit": "bytes" if "peakmem" in name else "CPU seconds",
-                "value": f"{found.new:.4g}", "value_against": f"{found.old:.4g}",
-                "ratio": f"{found.ratio:.3f}", "low": f"{found.low:.3f}",
-                "high": f"{found.high:.3f}", "pairs": found.pairs,
-            })  # fmt: skip
+            writer.writerow(
+                {
+                    "commit": new,
+                    "against": old,
+                    "date": time.strftime("%Y-%m-%d"),
+                    "machine": machine(),
+                    "benchmark": name,
+                    "unit": "bytes" if "peakmem" in name else "CPU seconds",
+                    "value": f"{found.new:.4g}",
+                    "value_against": f"{found.old:.4g}",
+                    "ratio": f"{found.ratio:.3f}",
+                    "low": f"{found.low:.3f}",
+                    "high": f"{found.high:.3f}",
+                    "pairs": found.pairs,
+                }
+            )
 
 
 def machine():
@@ -234,9 +261,10 @@ def machine():
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.compare", description=__doc__,
+        prog="python -m benchmarks.compare",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("old", metavar="REV")
     parser.add_argument("--new", default="HEAD", help="default: the last commit")
     parser.add_argument("--only", default="", help="text of names")
@@ -246,8 +274,9 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     names = {
         name: getattr(cls, "process_pairs", None)
-        for name, (cls, _, _) in benchmarks().items() if options.only in name
-    }  # fmt: skip
+        for name, (cls, _, _) in benchmarks().items()
+        if options.only in name
+    }
     if options.list or not names:
         print("\n".join(names) or f"No name contains {options.only!r}.")
         return 0 if names else 2
@@ -263,8 +292,11 @@ def main(arguments=None):
     if options.store:
         store(options.store, results, new, old)
     if slower:
-        print("\nSlower by more than 10 %; mend each, or explain it in CHANGELOG.rst:",
-              *slower, sep="\n  ")  # fmt: skip
+        print(
+            "\nSlower by more than 10 %; mend each, or explain it in CHANGELOG.rst:",
+            *slower,
+            sep="\n  ",
+        )
     common = shared(results)
     if common:
         print("\nSlower by more than 5 % in common (median ratio, number of benchmarks):")

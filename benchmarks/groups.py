@@ -129,9 +129,10 @@ def measured(draws, epsilons, only):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.groups", description=__doc__,
+        prog="python -m benchmarks.groups",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[3.0, 10.0])
     parser.add_argument("--only", default="")

@@ -56,9 +56,10 @@ def draw(pairs):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.history", description=__doc__,
+        prog="python -m benchmarks.history",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--input", type=Path, default=RESULTS / "speed.csv")
     parser.add_argument("--output", type=Path, default=RESULTS / "speed.png")
     options = parser.parse_args(arguments)

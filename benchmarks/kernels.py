@@ -146,15 +146,20 @@ def measure(quick, repeats):
             seconds = _timed(peers, repeats)
             for peer, value in seconds.items():
                 yield {
-                    "kernel": f"local solve, {name}", "peer": peer, **shape,
+                    "kernel": f"local solve, {name}",
+                    "peer": peer,
+                    **shape,
                     "seconds": f"{value * m / count:.4g}",
                     "ratio": f"{value / seconds['skpmtl']:.2f}",
-                }  # fmt: skip
+                }
         for peer, value, ratio in gradient(table(m, n, d), repeats):
             yield {
-                "kernel": "gradient", "peer": peer, **shape, "seconds": f"{value:.4g}",
+                "kernel": "gradient",
+                "peer": peer,
+                **shape,
+                "seconds": f"{value:.4g}",
                 "ratio": f"{ratio:.2f}",
-            }  # fmt: skip
+            }
 
 
 def gradient(rows, repeats):

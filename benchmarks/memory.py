@@ -16,9 +16,21 @@ from pathlib import Path
 import numpy as np
 
 FIELDS = (
-    "commit", "suite", "estimator", "parts", "tasks", "rows", "features", "threads", "table_gb",
-    "limit_gb", "peak_gb", "seconds", "cpu_seconds", "outcome",
-)  # fmt: skip
+    "commit",
+    "suite",
+    "estimator",
+    "parts",
+    "tasks",
+    "rows",
+    "features",
+    "threads",
+    "table_gb",
+    "limit_gb",
+    "peak_gb",
+    "seconds",
+    "cpu_seconds",
+    "outcome",
+)
 SHAPES = ((200_000, 50, 100),)  # 8 GB
 QUICK = ((1_500, 50, 100),)
 _LEAST = 1 << 31  # a process without data has a few hundred MB; small tables get no limit
@@ -109,10 +121,14 @@ def measure_one(name, settings, m, n, d, paths):
     done.set()
     watcher.join()
     return {
-        "threads": skpmtl.get_num_threads(), "table_gb": round(size / 1e9, 3),
-        "limit_gb": limit and limit / 1e9, "peak_gb": round(peak[0] / 1e9, 3),
-        "seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1), "outcome": outcome,
-    }  # fmt: skip
+        "threads": skpmtl.get_num_threads(),
+        "table_gb": round(size / 1e9, 3),
+        "limit_gb": limit and limit / 1e9,
+        "peak_gb": round(peak[0] / 1e9, 3),
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu, 1),
+        "outcome": outcome,
+    }
 
 
 def _anonymous():
@@ -133,14 +149,21 @@ def measure(quick, only="", shapes=None, folder=None):
                     given = json.dumps([name, settings, m, n, d, paths])
                     done = subprocess.run(
                         [sys.executable, "-m", "benchmarks.memory", given],
-                        capture_output=True, text=True, cwd=Path(__file__).parents[1],
-                    )  # fmt: skip
+                        capture_output=True,
+                        text=True,
+                        cwd=Path(__file__).parents[1],
+                    )
                     if done.returncode:
                         raise RuntimeError(f"{text} failed:\n{done.stderr}")
                     yield {
-                        "suite": "memory", "estimator": text, "parts": n_parts, "tasks": m,
-                        "rows": n, "features": d, **json.loads(done.stdout.splitlines()[-1]),
-                    }  # fmt: skip
+                        "suite": "memory",
+                        "estimator": text,
+                        "parts": n_parts,
+                        "tasks": m,
+                        "rows": n,
+                        "features": d,
+                        **json.loads(done.stdout.splitlines()[-1]),
+                    }
 
 
 if __name__ == "__main__":

@@ -30,10 +30,14 @@ def cnn(widths=(8, 16)):
 
     return torch.nn.Sequential(
         torch.nn.Unflatten(1, (1, 20, 20)),
-        torch.nn.Conv2d(1, widths[0], 5, padding=2, stride=2), torch.nn.ReLU(),
-        torch.nn.Conv2d(widths[0], widths[1], 3, padding=1), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(25 * widths[1], CLASSES),
-    )  # fmt: skip
+        torch.nn.Conv2d(1, widths[0], 5, padding=2, stride=2),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(widths[0], widths[1], 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(25 * widths[1], CLASSES),
+    )
 
 
 def writers(n_tasks, seed=0):
@@ -49,9 +53,15 @@ def timed(device, given, update, personalization, kind):
 
     X, y, task = given
     est = networks.TorchMeanRegClassifier(
-        cnn, epsilon=None, n_rounds=1, update=update, device=device, classes=range(CLASSES),
-        tasks=range(task.max() + 1), personalization=personalization,
-    )  # fmt: skip
+        cnn,
+        epsilon=None,
+        n_rounds=1,
+        update=update,
+        device=device,
+        classes=range(CLASSES),
+        tasks=range(task.max() + 1),
+        personalization=personalization,
+    )
     table, _ = est._read_training(X, y, task)
     table, _ = est._encoded(table)
     task_side = est._task_side(table, Population.of(table))
@@ -86,18 +96,24 @@ def measure(quick=False):
                 reference, first = found, seconds
             apart = np.abs(found - reference).max() / np.abs(reference).max()
             yield {
-                "what": what, "device": device, "parameters": size,
-                "tasks": len(np.unique(given[2])), "rows": len(given[2]),
-                "seconds": f"{seconds:.4g}", "cpu": f"{cpu:.4g}",
-                "ratio": f"{first / seconds:.3g}", "apart": f"{apart:.2g}",
-            }  # fmt: skip
+                "what": what,
+                "device": device,
+                "parameters": size,
+                "tasks": len(np.unique(given[2])),
+                "rows": len(given[2]),
+                "seconds": f"{seconds:.4g}",
+                "cpu": f"{cpu:.4g}",
+                "ratio": f"{first / seconds:.3g}",
+                "apart": f"{apart:.2g}",
+            }
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.networks", description=__doc__,
+        prog="python -m benchmarks.networks",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--quick", action="store_true", help="20 tasks")
     parser.add_argument("--output", type=Path, help="CSV")
     options = parser.parse_args(arguments)

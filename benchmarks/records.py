@@ -111,9 +111,12 @@ def measure():
         for name in runs:
             apart = (found[name] - found["loop"]).abs().max() / found["loop"].max()
             yield {
-                "layer": kind, "method": name, "seconds": f"{seconds[name]:.3g}",
-                "ratio": f"{seconds[name] / seconds['vmap']:.3g}", "apart": f"{float(apart):.1g}",
-            }  # fmt: skip
+                "layer": kind,
+                "method": name,
+                "seconds": f"{seconds[name]:.3g}",
+                "ratio": f"{seconds[name] / seconds['vmap']:.3g}",
+                "apart": f"{float(apart):.1g}",
+            }
 
 
 def main(arguments=None):

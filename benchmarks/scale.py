@@ -15,9 +15,19 @@ from pathlib import Path
 import numpy as np
 
 FIELDS = (
-    "commit", "suite", "estimator", "tasks", "rows", "features", "threads", "fit_seconds",
-    "predict_seconds", "cpu_seconds", "memory", "exponent",
-)  # fmt: skip
+    "commit",
+    "suite",
+    "estimator",
+    "tasks",
+    "rows",
+    "features",
+    "threads",
+    "fit_seconds",
+    "predict_seconds",
+    "cpu_seconds",
+    "memory",
+    "exponent",
+)
 SHAPES = ((10_000, 50, 100), (100_000, 20, 50))
 MOST = (1_000_000, 5, 20)  # of the estimators `WITH_MOST`
 QUICK = ((200, 50, 20),)
@@ -129,12 +139,17 @@ def measure_one(name, settings, m, n, d, parts=_PARTS):
         peak = _status("VmHWM") - before - max(everything, size) + size / part
         out.append(
             {
-                "estimator": text_of(name, settings), "tasks": tasks, "rows": n, "features": d,
+                "estimator": text_of(name, settings),
+                "tasks": tasks,
+                "rows": n,
+                "features": d,
                 "threads": skpmtl.get_num_threads(),
-                "fit_seconds": round(middle - start, 3), "predict_seconds": round(end - middle, 3),
-                "cpu_seconds": round(spent, 3), "memory": round(peak * part / size, 2),
+                "fit_seconds": round(middle - start, 3),
+                "predict_seconds": round(end - middle, 3),
+                "cpu_seconds": round(spent, 3),
+                "memory": round(peak * part / size, 2),
             }
-        )  # fmt: skip
+        )
         del fitted
     used = [row["cpu_seconds"] for row in out]
     if len(out) > 1 and min(used) >= _LEAST:
@@ -147,9 +162,12 @@ def _in_process(name, settings, shape, parts=_PARTS, threads=None):
     arguments = json.dumps([name, settings, *shape, parts])
     chosen = {} if threads is None else {"SKPMTL_NUM_THREADS": str(threads)}
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.scale", arguments], capture_output=True, text=True,
-        cwd=Path(__file__).parents[1], env={**os.environ, **chosen},
-    )  # fmt: skip
+        [sys.executable, "-m", "benchmarks.scale", arguments],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, **chosen},
+    )
     if done.returncode:
         raise RuntimeError(f"{text_of(name, settings)} at {shape} failed:\n{done.stderr}")
     return json.loads(done.stdout.splitlines()[-1])
@@ -205,9 +223,11 @@ def plot_growth(rows, path):
         for number, text in enumerate(dict.fromkeys(row["estimator"] for row in mine)):
             line = [row for row in mine if row["estimator"] == text]
             axes.loglog(
-                [row[name] for row in line], [row["cpu_seconds"] for row in line],
-                "o-" if number < 10 else "s--", label=text,
-            )  # fmt: skip
+                [row[name] for row in line],
+                [row["cpu_seconds"] for row in line],
+                "o-" if number < 10 else "s--",
+                label=text,
+            )
         sizes = sorted({row[name] for row in mine})
         axes.set_xticks(sizes, sizes)
         axes.set_xticks([], minor=True)

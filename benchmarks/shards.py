@@ -35,11 +35,28 @@ from skpmtl.shards.fit import fit_shards
 from .memory import write_parts
 
 FIELDS = (
-    "commit", "suite", "estimator", "tasks", "rows", "features", "actors", "questions",
-    "in_process_ms", "ray_ms", "slowest_actor_ms", "overhead_ms", "overhead_least_ms", "empty_ms",
-    "rebuilt_ms", "same_bits", "load", "peak_gb", "anonymous_gb", "seconds",
+    "commit",
+    "suite",
+    "estimator",
+    "tasks",
+    "rows",
+    "features",
+    "actors",
+    "questions",
+    "in_process_ms",
+    "ray_ms",
+    "slowest_actor_ms",
+    "overhead_ms",
+    "overhead_least_ms",
+    "empty_ms",
+    "rebuilt_ms",
+    "same_bits",
+    "load",
+    "peak_gb",
+    "anonymous_gb",
+    "seconds",
     "undisturbed",
-)  # fmt: skip
+)
 LARGE, LARGE_ACTORS = (100_000, 50, 100), 4
 SHAPE, QUICK, ACTORS = (10_000, 50, 100), (200, 50, 20), 2
 ESTIMATORS = (
@@ -143,9 +160,11 @@ def measure(quick, repeats, only=""):
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     threads = {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
     ray.init(
-        num_cpus=ACTORS, include_dashboard=False, log_to_driver=False,
+        num_cpus=ACTORS,
+        include_dashboard=False,
+        log_to_driver=False,
         runtime_env={"env_vars": threads},
-    )  # fmt: skip
+    )
     try:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -181,13 +200,20 @@ def _large(folder, m, n, d):
         a, b = (load_models(folder) for folder in kept)
         text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
         yield {
-            "suite": "shards", "estimator": f"{name}({text})", "tasks": m, "rows": n,
-            "features": d, "actors": len(parts), "rebuilt_ms": round(1e3 * rebuilt, 2),
+            "suite": "shards",
+            "estimator": f"{name}({text})",
+            "tasks": m,
+            "rows": n,
+            "features": d,
+            "actors": len(parts),
+            "rebuilt_ms": round(1e3 * rebuilt, 2),
             "same_bits": bool(np.array_equal(a.coef_, b.coef_)),
-            "load": round(os.getloadavg()[0], 1), "peak_gb": round(memory.peak / 1e9, 2),
-            "anonymous_gb": round(memory.anonymous / 1e9, 2), "seconds": round(seconds, 1),
+            "load": round(os.getloadavg()[0], 1),
+            "peak_gb": round(memory.peak / 1e9, 2),
+            "anonymous_gb": round(memory.anonymous / 1e9, 2),
+            "seconds": round(seconds, 1),
             "undisturbed": round(undisturbed, 1),
-        }  # fmt: skip
+        }
 
 
 class _Memory:
@@ -249,15 +275,23 @@ def _one(est, whole, parts, repeats, shape, settings):
         return round(1e3 * float(np.median(values)), 2)
 
     return {
-        "suite": "shards", "estimator": f"{type(est).__name__}({text})", "tasks": shape[0],
-        "rows": shape[1], "features": shape[2], "actors": len(parts),
-        "questions": seconds[1].size, "in_process_ms": ms(seconds[0]), "ray_ms": ms(seconds[1]),
-        "slowest_actor_ms": ms(slowest), "overhead_ms": ms(overhead),
-        "overhead_least_ms": ms(overhead.min()), "empty_ms": ms(seconds[2]),
+        "suite": "shards",
+        "estimator": f"{type(est).__name__}({text})",
+        "tasks": shape[0],
+        "rows": shape[1],
+        "features": shape[2],
+        "actors": len(parts),
+        "questions": seconds[1].size,
+        "in_process_ms": ms(seconds[0]),
+        "ray_ms": ms(seconds[1]),
+        "slowest_actor_ms": ms(slowest),
+        "overhead_ms": ms(overhead),
+        "overhead_least_ms": ms(overhead.min()),
+        "empty_ms": ms(seconds[2]),
         "rebuilt_ms": ms(rebuilt),
         "same_bits": bool(
             np.array_equal(lost.coef_, fitted.coef_)
             and np.array_equal(lost.intercept_, fitted.intercept_)
         ),
         "load": round(statistics.mean(load), 1),
-    }  # fmt: skip
+    }

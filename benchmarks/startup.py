@@ -51,10 +51,12 @@ print(json.dumps(seconds[0] - seconds[1]))
 
 ESTIMATORS = [
     "MPMTLLowRank(alpha=1.0, epsilon=None)",
-    *(f"{name}(epsilon={epsilon})"
-      for name in ("PrivateMTL", "MPMTLLowRank", "PrivateMeanRegMTL", "PrivateMTLClassifier")
-      for epsilon in (None, 1.0)),
-]  # fmt: skip
+    *(
+        f"{name}(epsilon={epsilon})"
+        for name in ("PrivateMTL", "MPMTLLowRank", "PrivateMeanRegMTL", "PrivateMTLClassifier")
+        for epsilon in (None, 1.0)
+    ),
+]
 
 
 def fresh_process(program, cache):
@@ -80,9 +82,11 @@ def measure(repeats, estimators, prepare=True):
         if prepare:
             seconds = fresh_process(WARM, prepared)
             yield {
-                "measure": "skpmtl.warm", "estimator": "", "cache": "cold",
+                "measure": "skpmtl.warm",
+                "estimator": "",
+                "cache": "cold",
                 "seconds": f"{seconds:.3f}",
-            }  # fmt: skip
+            }
         yield from _measure(repeats, estimators, prepared if prepare else None)
 
 

@@ -79,9 +79,21 @@ __all__ = [
 ]
 
 _MODULES = (
-    "baselines", "callbacks", "datasets", "exchange", "inspection", "metrics", "model_selection",
-    "networks", "pipeline", "planning", "preprocessing", "privacy", "reproduction", "search",
-)  # fmt: skip
+    "baselines",
+    "callbacks",
+    "datasets",
+    "exchange",
+    "inspection",
+    "metrics",
+    "model_selection",
+    "networks",
+    "pipeline",
+    "planning",
+    "preprocessing",
+    "privacy",
+    "reproduction",
+    "search",
+)
 
 
 def __dir__():

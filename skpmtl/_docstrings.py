@@ -6,8 +6,13 @@ meaning, its docstring has its own paragraph.
 """
 
 __all__ = [
-    "LOSS", "PARAGRAPHS", "TARGET_RANGE", "UNCERTAINTY", "UNSEEN", "fill_docstring",
-]  # fmt: skip
+    "LOSS",
+    "PARAGRAPHS",
+    "TARGET_RANGE",
+    "UNCERTAINTY",
+    "UNSEEN",
+    "fill_docstring",
+]
 
 PARAGRAPHS = {
     "adjacency": """\
@@ -151,14 +156,20 @@ _CLASS_POSTERIOR = """
 # What follows from the kind of targets.
 _OF_TARGETS = {
     None: {
-        "target": "y", "of_rows": LOSS, "posterior": _POSTERIOR, **dict.fromkeys(_SHAPES, ""),
+        "target": "y",
+        "of_rows": LOSS,
+        "posterior": _POSTERIOR,
+        **dict.fromkeys(_SHAPES, ""),
     },
     "two": {"target": "y > 0"},
     "several": {
-        "target": "y > 0", "of_rows": "", "posterior": _CLASS_POSTERIOR,
-        "target_range": _CLASS_UNCERTAINTY, **_SHAPES,
+        "target": "y > 0",
+        "of_rows": "",
+        "posterior": _CLASS_POSTERIOR,
+        "target_range": _CLASS_UNCERTAINTY,
+        **_SHAPES,
     },
-}  # fmt: skip
+}
 
 
 def fill_docstring(template, *, classes=None, **words):

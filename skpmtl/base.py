@@ -550,9 +550,13 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
             column = column if isinstance(column, str) else column % len(names)
             names = [name for i, name in enumerate(names) if column not in (i, name)]
         return read_public_init(
-            self.init, population.n_features, classes=classes, names=names,
-            fit_intercept=self.fit_intercept, middle=self._middle(),
-        )  # fmt: skip
+            self.init,
+            population.n_features,
+            classes=classes,
+            names=names,
+            fit_intercept=self.fit_intercept,
+            middle=self._middle(),
+        )
 
     def _middle(self):
         """Intercept of a public initial model that has none."""
@@ -655,9 +659,12 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         for name in self._extras:  # of which some are of the tasks of the fit only
             if name in personal.extras or hasattr(self, name):
                 merged[name] = merge_rows(
-                    len(tasks), old, getattr(self, name, np.nan),
-                    new, personal.extras.get(name, np.nan),
-                )  # fmt: skip
+                    len(tasks),
+                    old,
+                    getattr(self, name, np.nan),
+                    new,
+                    personal.extras.get(name, np.nan),
+                )
         self.__dict__.update(merged, tasks_=tasks, _form_=form)
         self._forget_idle(table.tasks)
         return self

@@ -268,9 +268,10 @@ class PathDisplay(_Display):
         if alphas.ndim != 1 or not (alphas > 0).all():
             raise ValueError("alphas must be positive, one number per strength.")
         curves = {
-            "norm of coefficients": self.norms, self.size_name: self.sizes,
+            "norm of coefficients": self.norms,
+            self.size_name: self.sizes,
             self.error_name: self.errors,
-        }  # fmt: skip
+        }
         curves = {name: np.asarray(v, np.float64) for name, v in curves.items() if v is not None}
         if not curves or any(v.shape[:1] != alphas.shape for v in curves.values()):
             shapes = {name: v.shape for name, v in curves.items()}
@@ -336,9 +337,12 @@ class PathDisplay(_Display):
             )
         name = "log loss" if is_classifier(estimator) else "mean squared error"
         display = cls(
-            alphas=estimator.alphas_, errors=errors, chosen=estimator.alpha_, error_name=name,
+            alphas=estimator.alphas_,
+            errors=errors,
+            chosen=estimator.alpha_,
+            error_name=name,
             **({} if path is None else _of_path(path)),
-        )  # fmt: skip
+        )
         return display.plot(ax=ax, **kwargs)
 
 
@@ -812,9 +816,15 @@ class EffectsDisplay(_Display):
             bars = axis.errorbar(effect, at, xerr=reach, label="interval", **{**_POINTS, **kwargs})
             color = bars.lines[0].get_color()
             noise = axis.errorbar(
-                effect, at, xerr=np.sqrt(part["noise_share"]) * reach, fmt="none", ecolor=color,
-                elinewidth=4, alpha=0.5, label="of privacy noise",
-            )  # fmt: skip
+                effect,
+                at,
+                xerr=np.sqrt(part["noise_share"]) * reach,
+                fmt="none",
+                ecolor=color,
+                elinewidth=4,
+                alpha=0.5,
+                label="of privacy noise",
+            )
             self.errorbars_.append(bars)
             self.noise_bars_.append(noise)
         if ax is None:
@@ -1163,9 +1173,13 @@ class TaskRelatednessDisplay(_HeatMapDisplay):
             )
         _warn_of_models(estimator)
         return cls.from_coef(
-            estimator.coef_, tasks=estimator.tasks_, measure=measure,
-            outlier=getattr(estimator, "outlier_", None), ax=ax, **kwargs,
-        )  # fmt: skip
+            estimator.coef_,
+            tasks=estimator.tasks_,
+            measure=measure,
+            outlier=getattr(estimator, "outlier_", None),
+            ax=ax,
+            **kwargs,
+        )
 
 
 def _warn_of_models(estimator):

@@ -239,9 +239,13 @@ class TaskStratifiedKFold(_TaskSplitter):
             raise ValueError(f"n_splits={self.n_splits} exceeds the {len(codes)} rows.")
         fixed = self.random_state is None and not self.shuffle
         return deal(
-            codes, tasks, self.n_splits, labels=y if np.ndim(y) == 1 else None,
-            seed=0 if fixed else draw_seed(self.random_state), shuffle=self.shuffle,
-        )  # fmt: skip
+            codes,
+            tasks,
+            self.n_splits,
+            labels=y if np.ndim(y) == 1 else None,
+            seed=0 if fixed else draw_seed(self.random_state),
+            shuffle=self.shuffle,
+        )
 
 
 class LeaveTasksOut(_TaskSplitter):

@@ -225,9 +225,11 @@ def plan(
     m, n, d = (
         _checked(name, value, least)
         for name, value, least in (
-            ("n_tasks", n_tasks, 2), ("n_rows", n_rows, 1), ("n_features", n_features, 1),
+            ("n_tasks", n_tasks, 2),
+            ("n_rows", n_rows, 1),
+            ("n_features", n_features, 1),
         )
-    )  # fmt: skip
+    )
     if not isinstance(explained, Real) or not 0.0 < explained < 1.0:
         raise ValueError(f"explained={explained!r} must be a number between 0 and 1.")
     budgets = _budgets(epsilons)
@@ -271,12 +273,22 @@ def plan(
                     floors.append(sample.floor() / alone)
     spread = errors.std(axis=0, ddof=1) if n_repeats > 1 else np.full(errors[0].shape, np.nan)
     return BudgetPlan(
-        n_tasks=m, n_rows=n, n_features=d, epsilons=tuple(budgets), delta=delta, shared=names,
-        errors=errors.mean(axis=0), deviations=spread,
+        n_tasks=m,
+        n_rows=n,
+        n_features=d,
+        epsilons=tuple(budgets),
+        delta=delta,
+        shared=names,
+        errors=errors.mean(axis=0),
+        deviations=spread,
         floors=np.reshape(floors, (len(names), n_repeats)).mean(axis=1),
-        smallest_epsilon=smallest, mean_noise=noise, n_repeats=n_repeats, n_simulated=simulated,
-        estimator=type(estimator).__name__, explained=float(explained),
-    )  # fmt: skip
+        smallest_epsilon=smallest,
+        mean_noise=noise,
+        n_repeats=n_repeats,
+        n_simulated=simulated,
+        estimator=type(estimator).__name__,
+        explained=float(explained),
+    )
 
 
 class _Sample:

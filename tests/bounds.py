@@ -16,14 +16,28 @@ import tempfile
 from pathlib import Path
 
 FOLDERS = [
-    "kernels", "engine", "structures", "mean_regularized", "model_protected", "meta", "solvers",
-    "output_perturbation", "contract/test_tasks_without_rows.py", "contract/test_weights.py",
+    "kernels",
+    "engine",
+    "structures",
+    "mean_regularized",
+    "model_protected",
+    "meta",
+    "solvers",
+    "output_perturbation",
+    "contract/test_tasks_without_rows.py",
+    "contract/test_weights.py",
     "contract/test_fuzz.py",
-]  # fmt: skip
+]
 # Columns that each access touches; those of four rows are addressed one by one.
 WIDTHS = {
-    "_load": 8, "_store": 8, "_load4": 8, "_store4": 8, "_same": 1, "_down": 1, "_along": 4,
-}  # fmt: skip
+    "_load": 8,
+    "_store": 8,
+    "_load4": 8,
+    "_store4": 8,
+    "_same": 1,
+    "_down": 1,
+    "_along": 4,
+}
 
 
 def check_indices():
@@ -68,8 +82,10 @@ def main(arguments):
     tests += [] if chosen else [f"tests/{name}" for name in FOLDERS]
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {
-            "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": cache, "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+            "NUMBA_BOUNDSCHECK": "1",
+            "NUMBA_CACHE_DIR": cache,
+            "OMP_NUM_THREADS": "1",
+        }
         command = [sys.executable, "-m", "pytest", *tests, *arguments]
         return subprocess.run(command, env=environment, cwd=Path(__file__).parents[1]).returncode
 

@@ -48,27 +48,54 @@ ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 RECORD = ROOT / "build" / "mutants.json"
 METHODS = [
-    "engine", "model_protected", "mean_regularized", "meta", "rounds",
+    "engine",
+    "model_protected",
+    "mean_regularized",
+    "meta",
+    "rounds",
     "reproduction/output_perturbation",
-]  # fmt: skip
+]
 FILES = [
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/privacy/*.py")),
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/exchange/*.py")),
     *(f"skpmtl/{method}/{name}.py" for method in METHODS for name in ("curator", "plan")),
 ]
 TESTS = [
-    *(f"tests/{room}" for room in (
-        "privacy", "exchange", "engine", "structures", "model_protected", "mean_regularized",
-        "meta", "output_perturbation", "contract", "federated", "search", "shards",
-    )),
+    *(
+        f"tests/{room}"
+        for room in (
+            "privacy",
+            "exchange",
+            "engine",
+            "structures",
+            "model_protected",
+            "mean_regularized",
+            "meta",
+            "output_perturbation",
+            "contract",
+            "federated",
+            "search",
+            "shards",
+        )
+    ),
     *(f"tests/test_{name}.py" for name in ("counts", "planning", "scale", "uncertainty")),
-]  # fmt: skip
+]
 
 SWAPS = {
-    ast.Add: ast.Sub, ast.Mult: ast.Div, ast.Pow: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.Mod: ast.Mult, ast.BitAnd: ast.BitOr, ast.LShift: ast.RShift, ast.And: ast.Or,
-    ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn,
-}  # fmt: skip
+    ast.Add: ast.Sub,
+    ast.Mult: ast.Div,
+    ast.Pow: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.BitAnd: ast.BitOr,
+    ast.LShift: ast.RShift,
+    ast.And: ast.Or,
+    ast.Lt: ast.LtE,
+    ast.Gt: ast.GtE,
+    ast.Eq: ast.NotEq,
+    ast.Is: ast.IsNot,
+    ast.In: ast.NotIn,
+}
 SWAPS = {new: old for old, new in SWAPS.items()} | SWAPS
 NAMES = {"min": "max", "minimum": "maximum", "any": "all", "floor": "ceil"}
 NAMES |= {new: old for old, new in NAMES.items()}
@@ -304,9 +331,12 @@ def load_kernels():
 
 
 WRAPPED = {
-    property: ("fget", "fset"), functools.cached_property: ("func",), functools.partial: ("func",),
-    classmethod: ("__func__",), staticmethod: ("__func__",),
-}  # fmt: skip
+    property: ("fget", "fset"),
+    functools.cached_property: ("func",),
+    functools.partial: ("func",),
+    classmethod: ("__func__",),
+    staticmethod: ("__func__",),
+}
 
 
 def functions(module):
@@ -351,8 +381,20 @@ def codes(code):
                 yield part
 
 
-PLAIN = (bool, int, float, str, tuple, frozenset, dict, list, set, type(None),
-         np.ndarray, np.generic)  # fmt: skip
+PLAIN = (
+    bool,
+    int,
+    float,
+    str,
+    tuple,
+    frozenset,
+    dict,
+    list,
+    set,
+    type(None),
+    np.ndarray,
+    np.generic,
+)
 
 
 def replace(mutant):
@@ -575,9 +617,15 @@ def main(arguments):
         known = {test: value for test, value in known.items() if not test.startswith(again)}
         known = record(FILES, asked.record or TESTS, known)
     found = measure(
-        asked.files, TESTS, known, minutes=asked.minutes, seed=asked.seed,
-        each=asked.each, processes=asked.processes, equivalent=equivalents(EQUIVALENT),
-    )  # fmt: skip
+        asked.files,
+        TESTS,
+        known,
+        minutes=asked.minutes,
+        seed=asked.seed,
+        each=asked.each,
+        processes=asked.processes,
+        equivalent=equivalents(EQUIVALENT),
+    )
     k, n = len(found.killed), len(found.killed) + len(found.survived)
     low, high = interval(k, n)
     slow = list(found.killed.values()).count("time")

@@ -25,10 +25,21 @@ SETTINGS = [
     ("Zen", "nehalem", ""),
 ]
 FOLDERS = [
-    "solvers", "kernels", "exchange", "mean_regularized", "meta", "model_protected",
-    "output_perturbation", "search", "shards", "structures", "test_baselines.py",
-    "contract/test_float32.py", "contract/test_tasks_without_rows.py", "contract/test_weights.py",
-]  # fmt: skip
+    "solvers",
+    "kernels",
+    "exchange",
+    "mean_regularized",
+    "meta",
+    "model_protected",
+    "output_perturbation",
+    "search",
+    "shards",
+    "structures",
+    "test_baselines.py",
+    "contract/test_float32.py",
+    "contract/test_tasks_without_rows.py",
+    "contract/test_weights.py",
+]
 PROBE = """
 import numpy as np, numba
 a = np.arange(90000.0).reshape(300, 300)
@@ -43,9 +54,11 @@ def processor(setting):
     blas, name, features = setting
     with tempfile.TemporaryDirectory() as cache:
         environment = os.environ | {
-            "OPENBLAS_CORETYPE": blas, "NUMBA_CPU_NAME": name, "NUMBA_CACHE_DIR": cache,
+            "OPENBLAS_CORETYPE": blas,
+            "NUMBA_CPU_NAME": name,
+            "NUMBA_CACHE_DIR": cache,
             "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+        }
         if features is not None:
             environment["NUMBA_CPU_FEATURES"] = features
         how = {"env": environment, "cwd": Path(__file__).parents[1], "text": True}

@@ -85,34 +85,46 @@ def test_a_curator_does_not_know_the_task_side(path):
 def test_exact_solvers_alone_choose_loops_by_the_tasks_at_hand():
     """Elsewhere the listed tasks count: one without rows must not move the bits of the others."""
     at_hand = {"invert", "products"}
-    assert at_hand <= {node.name for node in tree(ROOT / "local" / "grams.py").body
-                       if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    assert at_hand <= {
+        node.name
+        for node in tree(ROOT / "local" / "grams.py").body
+        if isinstance(node, ast.FunctionDef)
+    }
     wrong = [
         path
         for path in FILES
         if room(path) != "solvers"
         for node in ast.walk(tree(path))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[-1] == "grams"
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").split(".")[-1] == "grams"
         and at_hand & {name.name for name in node.names}
-        or isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[0] in at_hand
-        or isinstance(node, ast.Attribute) and ast.unparse(node) in {f"grams.{x}" for x in at_hand}
-    ]  # fmt: skip
+        or isinstance(node, ast.Call)
+        and ast.unparse(node.func).split(".")[0] in at_hand
+        or isinstance(node, ast.Attribute)
+        and ast.unparse(node) in {f"grams.{x}" for x in at_hand}
+    ]
     assert not wrong
 
 
 # Methods as published stand alone, so that a change of ours changes none of their numbers.
 ENGINES = (
-    "engine", "rounds", "local", "solvers", "mean_regularized", "model_protected", "meta",
-    "clustered", "structures", "networks",
-)  # fmt: skip
+    "engine",
+    "rounds",
+    "local",
+    "solvers",
+    "mean_regularized",
+    "model_protected",
+    "meta",
+    "clustered",
+    "structures",
+    "networks",
+)
 
 
 def test_published_meta_learning_imports_no_engine():
     folder = ROOT / "reproduction" / "meta"
     files = [path for path in FILES if folder in path.parents]
-    wrong = {
-        (path.name, found) for path in files for found in imports(path) if found[0] in ENGINES
-    }
+    wrong = {(path.name, found) for path in files for found in imports(path) if found[0] in ENGINES}
     assert len(files) > 4 and not wrong
 
 
@@ -145,8 +157,16 @@ def test_the_root_is_small():
 
 FILES_OF_METHODS = ("estimators", "billboard", "plan", "curator", "tasks")
 GENERIC = (
-    "exchange", "shards", "federated", "search", "base", "tables", "local", "rounds", "solvers"
-)  # fmt: skip
+    "exchange",
+    "shards",
+    "federated",
+    "search",
+    "base",
+    "tables",
+    "local",
+    "rounds",
+    "solvers",
+)
 
 
 def words(tree):

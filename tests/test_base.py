@@ -116,10 +116,13 @@ def test_tasks_left_out_meet_the_mean_model(school_like):
     frame, y = school_like()
     est = TinyRidge(task_feature="school", unseen_task="mean")
     result = cross_validate(
-        est, frame, y,
+        est,
+        frame,
+        y,
         cv=LeaveTasksOut(4, task_feature="school", tasks=frame["school"].unique(), random_state=0),
-        return_estimator=True, return_indices=True,
-    )  # fmt: skip
+        return_estimator=True,
+        return_indices=True,
+    )
     for model, test in zip(result["estimator"], result["indices"]["test"], strict=True):
         X = frame.iloc[test].drop(columns="school").to_numpy()
         expected = X @ model.coef_.mean(axis=0) + model.intercept_.mean()

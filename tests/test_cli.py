@@ -32,8 +32,9 @@ def folder(tmp_path, monkeypatch):
     """A folder with two tables, a public list of tasks and public values; the clinics of both."""
     clinics = make_clinics(70, (8, 30), random_state=0)
     table = clinics.data.assign(pressure=clinics.target)
-    table["level"] = np.where(table["pressure"] > 138, "high", np.where(
-        table["pressure"] < 124, "low", "fair"))  # fmt: skip
+    table["level"] = np.where(
+        table["pressure"] > 138, "high", np.where(table["pressure"] < 124, "low", "fair")
+    )
     late = table["clinic"] >= "clinic 060"
     table[~late].to_csv(tmp_path / "data.csv", index=False)
     table[late].to_csv(tmp_path / "late.csv", index=False)
@@ -77,8 +78,10 @@ def test_what_tables_need_is_named(folder, module, file, monkeypatch):
 
 
 def test_regression(folder, capsys):
-    run("fit data.csv --task clinic --target pressure --regress --epsilon 4 --tasks tasks.csv "
-        "--public public.json --drop level --method low-rank --output out")  # fmt: skip
+    run(
+        "fit data.csv --task clinic --target pressure --regress --epsilon 4 --tasks tasks.csv "
+        "--public public.json --drop level --method low-rank --output out"
+    )
     printed = capsys.readouterr()
     assert "Warning" not in printed.err
     joint, alone = (float(x) for x in re.findall(r": +(0\.\d+)$", printed.out, re.MULTILINE))
@@ -92,9 +95,13 @@ def test_regression(folder, capsys):
     settings = json.loads((public / "settings.json").read_text())
     given = json.loads((folder / "public.json").read_text())
     assert settings == {
-        "task": "clinic", "numbers": NAMES[:3], "target": "pressure", "classes": None,
-        "covariates": {}, **given,
-    }  # fmt: skip
+        "task": "clinic",
+        "numbers": NAMES[:3],
+        "target": "pressure",
+        "classes": None,
+        "covariates": {},
+        **given,
+    }
     assert not any(b"clinic 0" in path.read_bytes() for path in public.iterdir())
     errors = pd.read_csv(private / "errors.csv")
     assert len(errors) == 60 and (errors[["error", "error_alone"]] > 0).all(axis=None)
@@ -118,8 +125,10 @@ def test_regression(folder, capsys):
 
 
 def test_classes(folder, capsys):
-    run("fit data.csv --task clinic --target level --epsilon 4 --tasks tasks.csv "
-        "--public classes.json --drop pressure --method low-rank --output out")  # fmt: skip
+    run(
+        "fit data.csv --task clinic --target level --epsilon 4 --tasks tasks.csv "
+        "--public classes.json --drop pressure --method low-rank --output out"
+    )
     assert "error rate" in capsys.readouterr().out
     for _ in range(2):  # models of the same tasks are replaced
         run("personalize out/public late.csv --output more")
@@ -136,9 +145,11 @@ def test_classes(folder, capsys):
 def test_public_covariates_about_tasks(folder, capsys):
     covariates = make_clinics(70, (8, 30), random_state=0).tasks
     covariates[60:].to_csv(folder / "late_tasks.csv")
-    command = ("fit data.csv --task clinic --target pressure --target-range 80 220 --epsilon 9 "
-               "--tasks tasks.csv --public public.json --drop level --method covariates "
-               "--output out --category region teaching")  # fmt: skip
+    command = (
+        "fit data.csv --task clinic --target pressure --target-range 80 220 --epsilon 9 "
+        "--tasks tasks.csv --public public.json --drop level --method covariates "
+        "--output out --category region teaching"
+    )
     with pytest.raises(SystemExit, match=r"tasks.csv .*'teaching' \(line 2\).*--category NAME"):
         run(command.replace(" teaching", ""))
     run(command)
@@ -154,8 +165,10 @@ def test_public_covariates_about_tasks(folder, capsys):
 
 
 def test_what_is_read_from_rows_is_said(folder, capsys):
-    run("fit data.csv --task clinic --target pressure --regress --epsilon 4 --drop level "
-        f"--method low-rank --output out {KINDS}")  # fmt: skip
+    run(
+        "fit data.csv --task clinic --target pressure --regress --epsilon 4 --drop level "
+        f"--method low-rank --output out {KINDS}"
+    )
     printed, warned = capsys.readouterr()
     assert "--tasks FILE" in warned
     assert "No scale is known of ['age', 'weight', 'visits']" in printed
@@ -174,8 +187,10 @@ def test_what_is_read_from_rows_is_said(folder, capsys):
 def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, n_tasks):
     rows = pd.read_csv(folder / "data.csv").query(f"clinic < 'clinic {n_tasks:03d}'")
     rows.to_csv(folder / "data.csv", index=False)
-    run("fit data.csv --task clinic --target pressure --regress --epsilon 1 --drop level "
-        f"--output out {KINDS}")  # fmt: skip
+    run(
+        "fit data.csv --task clinic --target pressure --regress --epsilon 1 --drop level "
+        f"--output out {KINDS}"
+    )
     printed = capsys.readouterr().out
     line = next(x for x in printed.splitlines() if "epsilon = 0" in x)
     assert f"rows of {n_tasks} task" in printed and "nothing is released, because" in line
@@ -191,8 +206,10 @@ def test_a_fit_that_releases_nothing_names_the_plan(folder, capsys, n_tasks):
 
 
 def test_without_a_budget_nothing_is_promised(folder, capsys):
-    run("fit data.csv --task clinic --target pressure --regress --epsilon none --drop level "
-        f"--output out {KINDS}")  # fmt: skip
+    run(
+        "fit data.csv --task clinic --target pressure --regress --epsilon none --drop level "
+        f"--output out {KINDS}"
+    )
     printed = capsys.readouterr()
     assert "NO differential privacy guarantee" in printed.out and "Warning" not in printed.err
     assert "no privacy guarantee" in (folder / "out/public/privacy.html").read_text()
@@ -269,14 +286,21 @@ def as_parquet(table, name):
 @pytest.mark.parametrize(
     ("name", "write", "options"),
     [
-        pytest.param("other.csv", {"sep": "\t", "encoding": "utf-16", "index": False},
-                     "--sep tab --encoding utf-16", marks=pytest.mark.slow),
-        ("other.csv", {"sep": ";", "decimal": ",", "encoding": "cp1252"},
-         "--sep ; --decimal , --encoding cp1252"),
+        pytest.param(
+            "other.csv",
+            {"sep": "\t", "encoding": "utf-16", "index": False},
+            "--sep tab --encoding utf-16",
+            marks=pytest.mark.slow,
+        ),
+        (
+            "other.csv",
+            {"sep": ";", "decimal": ",", "encoding": "cp1252"},
+            "--sep ; --decimal , --encoding cp1252",
+        ),
         ("other.parquet", None, ""),
     ],
     ids=["tabs", "Excel", "Parquet"],
-)  # fmt: skip
+)
 def test_files_that_are_written_otherwise(folder, name, write, options, capsys, no_picture):
     table = pd.read_csv("data.csv").query("clinic < 'clinic 008'").reset_index(drop=True)
     table = table.replace({"sex": {"female": "fémale"}})
@@ -289,8 +313,10 @@ def test_files_that_are_written_otherwise(folder, name, write, options, capsys, 
         table.to_csv(name, **write)
     printed = []
     for file, out, more in (("same.csv", "same", ""), (name, "other", options)):
-        run(f"fit {file} --task clinic --target pressure --regress --epsilon none --drop level "
-            f"--output {out} {KINDS} ward {more}")  # fmt: skip
+        run(
+            f"fit {file} --task clinic --target pressure --regress --epsilon none --drop level "
+            f"--output {out} {KINDS} ward {more}"
+        )
         run(f"personalize {out}/public {file} --output {out}/models {more}")
         run(f"predict {out}/models {file} --output {out}.out {more}")
         printed.append(capsys.readouterr().out.replace(out, ""))
@@ -339,8 +365,12 @@ def test_errors_say_what_to_do(folder, change, message):
     (folder / "other.json").write_text('{"ranges": {}}')
     (folder / "wrong.json").write_text('{"scale": {"height": 1}}')
     public = json.loads((folder / "public.json").read_text())
-    words = {"words": {"categories": {"sex": [1.0, 2.0]}}, "default": {"default": {"sex": "x"}},
-             "scale": {"scale": {"sex": 1}}, "range": {"target_range": 7}}  # fmt: skip
+    words = {
+        "words": {"categories": {"sex": [1.0, 2.0]}},
+        "default": {"default": {"sex": "x"}},
+        "scale": {"scale": {"sex": 1}},
+        "range": {"target_range": 7},
+    }
     for name, part in words.items():
         (folder / f"{name}.json").write_text(json.dumps({**public, **part}))
     table = pd.read_csv("data.csv")
@@ -369,10 +399,35 @@ def small(rows, name="t.csv", **columns):
 
 
 FIT = "fit t.csv --task s --target y --regress --epsilon none"
-IDS = ["01", "1", "001", "1E2", "100", "1.0", "NA", "None", "null", "nan", "True", " a", "a", "A",
-       "a/b", "..", ".", "a%2Fb", "\ufeffb", "🏥", "Städtisches Krankenhaus Köln", "国立病院" * 7,
-       "国立病院" * 8, "https://example.org/" + "a" * 260, "https://example.org/" + "a" * 261,
-       'say "x", \n', "a~b"]  # fmt: skip
+IDS = [
+    "01",
+    "1",
+    "001",
+    "1E2",
+    "100",
+    "1.0",
+    "NA",
+    "None",
+    "null",
+    "nan",
+    "True",
+    " a",
+    "a",
+    "A",
+    "a/b",
+    "..",
+    ".",
+    "a%2Fb",
+    "\ufeffb",
+    "🏥",
+    "Städtisches Krankenhaus Köln",
+    "国立病院" * 7,
+    "国立病院" * 8,
+    "https://example.org/" + "a" * 260,
+    "https://example.org/" + "a" * 261,
+    'say "x", \n',
+    "a~b",
+]
 
 
 def test_every_id_is_a_task_of_its_own(tmp_path, monkeypatch, no_picture):

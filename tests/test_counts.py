@@ -115,7 +115,7 @@ def optimum(X, y, task, penalty, intercept=True):
         ),
     ],
     ids=["trace", "l21", "mean"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("intercept", [True, False])
 def test_exact_fits_reach_the_optimum(est, penalty, intercept):
     X, y, task, _ = counts(m=4, n=12)
@@ -132,9 +132,15 @@ def test_a_graph_reaches_the_optimum(l1, intercept):
     ring = sparse.csr_matrix(np.roll(np.eye(4), 1, axis=1))
     L = 2.0 * np.eye(4) - (ring + ring.T).toarray()
     est = PrivateMeanRegMTL(
-        0.3, loss="poisson", epsilon=None, relation=ring + ring.T, relation_rank="all",
-        l1=l1, fit_intercept=intercept, tol=1e-9,
-    ).fit(X, y, task=task)  # fmt: skip
+        0.3,
+        loss="poisson",
+        epsilon=None,
+        relation=ring + ring.T,
+        relation_rank="all",
+        l1=l1,
+        fit_intercept=intercept,
+        tol=1e-9,
+    ).fit(X, y, task=task)
     root = np.linalg.cholesky(L + 1e-14 * np.eye(4))
     value, W = optimum(
         X, y, task, lambda W: 0.15 * cp.sum_squares(W @ root) + l1 * cp.sum(cp.abs(W)), intercept
@@ -184,12 +190,17 @@ def test_the_model_of_one_task_is_a_poisson_regressor():
 @pytest.mark.parametrize(
     "est",
     [
-        LocalOnly(), MPMTLLowRank(0.1, epsilon=None), MPMTLGroupSparse(0.1, epsilon=None),
-        PrivateMeanRegMTL(0.1, epsilon=None), PrivateMTL(epsilon=None), MPMTLLowRank(),
-        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0), PrivateMTL(epsilon=50.0),
+        LocalOnly(),
+        MPMTLLowRank(0.1, epsilon=None),
+        MPMTLGroupSparse(0.1, epsilon=None),
+        PrivateMeanRegMTL(0.1, epsilon=None),
+        PrivateMTL(epsilon=None),
+        MPMTLLowRank(),
+        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0),
+        PrivateMTL(epsilon=50.0),
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_tasks_without_events_and_huge_counts_have_finite_models(est):
     X, y, task, _ = counts()
     y[task == 2] = 0.0

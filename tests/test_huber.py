@@ -56,9 +56,7 @@ def test_tasks_alone_minimise_the_objective_of_scikit_learn(lam, intercept, has_
         peer.fit(X[own], y[own], sample_weight=weights[own])
         data = X[own], y[own]
         ours = objective(*data, est.coef_[k], est.intercept_[k], scale[k], alpha, weights[own])
-        theirs = objective(
-            *data, peer.coef_, peer.intercept_, peer.scale_, alpha, weights[own]
-        )  # fmt: skip
+        theirs = objective(*data, peer.coef_, peer.intercept_, peer.scale_, alpha, weights[own])
         assert ours <= theirs * (1.0 + 1e-9)
         assert_allclose(est.coef_[k], peer.coef_, atol=1e-3)
 
@@ -90,9 +88,13 @@ def test_weights_are_of_the_rows_of_a_task():
 
 @pytest.mark.parametrize(
     "cls",
-    [PrivateMTL, MPMTLLowRank, pytest.param(MPMTLGroupSparse, marks=pytest.mark.slow),
-     PrivateMeanRegMTL],
-)  # fmt: skip
+    [
+        PrivateMTL,
+        MPMTLLowRank,
+        pytest.param(MPMTLGroupSparse, marks=pytest.mark.slow),
+        PrivateMeanRegMTL,
+    ],
+)
 def test_outlying_rows_do_no_harm_and_gaussian_noise_costs_nothing(cls):
     for noise in NOISE:
         X, y, task, score = draw(noise, m=120, n=30)

@@ -266,9 +266,15 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     cls = PublishedMeanRegMTLClassifier if labels else PublishedMeanRegMTL
     listed = {"classes": [False, True]} if labels else {}
     est = cls(
-        epsilon=50.0, n_rounds=3, clip_norm=1.0, fit_intercept=False,
-        server_learning_rate=0.5, unseen_task="mean", tasks=range(6), **listed,
-    ).fit(X, y, task=task)  # fmt: skip
+        epsilon=50.0,
+        n_rounds=3,
+        clip_norm=1.0,
+        fit_intercept=False,
+        server_learning_rate=0.5,
+        unseen_task="mean",
+        tasks=range(6),
+        **listed,
+    ).fit(X, y, task=task)
     coef, billboard = est.coef_.copy(), est.billboard_
     with pytest.warns(PrivacyLeakWarning, match="score of every round"):
         display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
@@ -318,8 +324,10 @@ def test_path_of_strengths():
     path = mtl_path(X, y, task, alphas=est.alphas_)
     display = PathDisplay.from_estimator(est, path)
     assert [ax.get_ylabel() for ax in display.axes_] == [
-        "norm of coefficients", "rank", "mean squared error"
-    ]  # fmt: skip
+        "norm of coefficients",
+        "rank",
+        "mean squared error",
+    ]
     norms = [line.get_ydata() for line in display.axes_[0].lines[:6]]
     np.testing.assert_allclose(norms, np.linalg.norm(path.coefs, axis=2).T)
     ranks = [np.linalg.matrix_rank(W, 1e-6 * np.linalg.norm(W, 2)) for W in path.coefs]
@@ -353,9 +361,11 @@ def with_covariates(**options):
     urban = np.arange(40) % 2
     y = y + X[:, 0] * (1.0 + 2.0 * urban[task])
     est = PrivateMeanRegMTL(
-        epsilon=20.0, relation={k: {"urban": bool(urban[k])} for k in range(40)}, tasks=range(40),
+        epsilon=20.0,
+        relation={k: {"urban": bool(urban[k])} for k in range(40)},
+        tasks=range(40),
         **options,
-    )  # fmt: skip
+    )
     return est.fit(X, y, task=task)
 
 

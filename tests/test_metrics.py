@@ -166,9 +166,13 @@ def test_scorers_hand_routed_tasks_on(school_like):
     frame, y = school_like()
     X, ids, labels = frame.drop(columns="school"), frame["school"].to_numpy(), y > y.median()
     columns = cross_validate(
-        TinyRidgeClassifier(task_feature="school"), frame, labels, error_score="raise",
-        scoring=["roc_auc", "accuracy"], cv=TaskStratifiedKFold(3, task_feature="school"),
-    )  # fmt: skip
+        TinyRidgeClassifier(task_feature="school"),
+        frame,
+        labels,
+        error_score="raise",
+        scoring=["roc_auc", "accuracy"],
+        cv=TaskStratifiedKFold(3, task_feature="school"),
+    )
     with sklearn.config_context(enable_metadata_routing=True):
         both = {"task": ids, "groups": ids}
         names = {"roc_auc": task_scorer("roc_auc"), "accuracy": task_scorer("accuracy")}
@@ -180,9 +184,14 @@ def test_scorers_hand_routed_tasks_on(school_like):
             assert_array_equal(routed[f"test_{name}"], columns[f"test_{name}"])
         with pytest.raises(ValueError, match="task_scorer"):
             cross_validate(
-                TinyRidgeClassifier(), X, labels, scoring="roc_auc", cv=cv, params=both,
+                TinyRidgeClassifier(),
+                X,
+                labels,
+                scoring="roc_auc",
+                cv=cv,
+                params=both,
                 error_score="raise",
-            )  # fmt: skip
+            )
         model = make_pipeline(StandardScaler(), TinyRidgeClassifier())
         grid = GridSearchCV(
             model, {"tinyridgeclassifier__alpha": [0.1, 1e6]}, scoring=names["roc_auc"], cv=cv

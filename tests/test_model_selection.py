@@ -50,9 +50,12 @@ def test_both_classes_of_a_task_are_in_every_training_set():
         assert len(set(zip(task[train], y[train], strict=True))) == 60
     X = np.column_stack([task, rng.normal(size=(180, 2))])
     scores = cross_validate(
-        TinyRidgeClassifier(task_feature=0), X, y, cv=TaskStratifiedKFold(5, task_feature=0),
+        TinyRidgeClassifier(task_feature=0),
+        X,
+        y,
+        cv=TaskStratifiedKFold(5, task_feature=0),
         error_score="raise",
-    )  # fmt: skip
+    )
     assert np.isfinite(scores["test_score"]).all()
 
 

@@ -138,20 +138,29 @@ def test_toy(tmp_path):
         "toy.py || if bound < 0: || 0 || 1 || toy\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", TOOL, str(tmp_path)], cwd=mutants.ROOT, capture_output=True,
+        [sys.executable, "-c", TOOL, str(tmp_path)],
+        cwd=mutants.ROOT,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert not done.returncode, done.stderr
     *_, killed, survived = done.stdout.splitlines()
     assert ast.literal_eval(killed) == {
         (6, "max"): "test_clipped",
-        (8, "4"): "test_tripled", (11, "FACTOR / x"): "test_tripled",
-        (14, "2"): "test_above", (18, "2"): "test_above", (18, "3"): "test_above",
-        (18, "item >= self.least"): "test_above", (18, "not item > self.least"): "test_above",
-        (20, "8.0"): "test_default", (21, "x * 3"): "test_default", (27, "16.0"): "test_field",
-        (30, "4.0"): "test_field", (30, "pass"): "test_field",
+        (8, "4"): "test_tripled",
+        (11, "FACTOR / x"): "test_tripled",
+        (14, "2"): "test_above",
+        (18, "2"): "test_above",
+        (18, "3"): "test_above",
+        (18, "item >= self.least"): "test_above",
+        (18, "not item > self.least"): "test_above",
+        (20, "8.0"): "test_default",
+        (21, "x * 3"): "test_default",
+        (27, "16.0"): "test_field",
+        (30, "4.0"): "test_field",
+        (30, "pass"): "test_field",
         (30, "self.of * 2.0"): "test_field",
-    }  # fmt: skip
+    }
     # The tests give a bound always, and numbers for which these make no difference.
     left = [(2, "4.0"), (18, "1"), (21, "4"), (21, "scale / x ** 3")]
     assert survived == f"{left} []"

@@ -86,10 +86,18 @@ def test_an_import_takes_nothing_along_that_few_fits_need():
     found = set(done.stdout.split())
     assert "skpmtl" in found
     assert not found & {
-        "matplotlib", "pandas", "scipy.io", "sklearn.datasets", "sklearn.decomposition",
-        "sklearn.ensemble", "sklearn.feature_extraction", "sklearn.impute", "sklearn.neighbors",
-        "torch", "urllib.request",
-    }  # fmt: skip
+        "matplotlib",
+        "pandas",
+        "scipy.io",
+        "sklearn.datasets",
+        "sklearn.decomposition",
+        "sklearn.ensemble",
+        "sklearn.feature_extraction",
+        "sklearn.impute",
+        "sklearn.neighbors",
+        "torch",
+        "urllib.request",
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,8 +140,11 @@ def test_source_distribution_has_all_files_of_the_repository():
         pytest.skip("needs git and a clone")
     listed = subprocess.run(
         ["git", "-c", f"safe.directory={ROOT}", "ls-files"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     lines = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
     rules = [(rule, names) for rule, *names in map(str.split, lines)]
     assert {rule for rule, names in rules} <= {"include", "graft", "prune", "global-exclude"}
@@ -195,10 +206,24 @@ def test_supported_versions_of_python_are_listed():
 
 
 PUBLIC = [
-    "baselines", "callbacks", "datasets", "exchange", "federated", "fedmtl", "inspection",
-    "metrics", "model_selection", "networks", "pipeline", "planning", "preprocessing", "privacy",
-    "reproduction", "search", "shards",
-]  # fmt: skip
+    "baselines",
+    "callbacks",
+    "datasets",
+    "exchange",
+    "federated",
+    "fedmtl",
+    "inspection",
+    "metrics",
+    "model_selection",
+    "networks",
+    "pipeline",
+    "planning",
+    "preprocessing",
+    "privacy",
+    "reproduction",
+    "search",
+    "shards",
+]
 
 
 @pytest.mark.parametrize("name", PUBLIC)

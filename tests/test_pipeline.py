@@ -37,8 +37,9 @@ def clinics(school_like):
 def pipeline():
     encode = make_column_transformer(
         (OneHotEncoder(categories=[["a", "b"]], sparse_output=False), ["kind"]),
-        remainder="passthrough", verbose_feature_names_out=False,
-    ).set_output(transform="pandas")  # fmt: skip
+        remainder="passthrough",
+        verbose_feature_names_out=False,
+    ).set_output(transform="pandas")
     est = MPMTLLowRank(
         epsilon=3.0, task_feature="school", tasks=[f"s{k:03d}" for k in range(9)], random_state=0
     )
@@ -121,9 +122,14 @@ def of_clinics(n_classes, **settings):
 
 @pytest.mark.parametrize(
     "n_classes, settings",
-    [(0, {}), (0, {"scale": [1.0, 20.0, np.nan]}), (0, {"with_mean": False}),
-     (2, {"with_std": False}), (3, {})],
-)  # fmt: skip
+    [
+        (0, {}),
+        (0, {"scale": [1.0, 20.0, np.nan]}),
+        (0, {"with_mean": False}),
+        (2, {"with_std": False}),
+        (3, {}),
+    ],
+)
 def test_exported_pipelines_predict_as_the_estimator(n_classes, settings):
     X, y = numbers_of_clinics(n_classes)
     model = of_clinics(n_classes, **settings).fit(X, y)

@@ -82,9 +82,13 @@ def test_the_smallest_epsilon_is_where_a_fit_begins_to_release(m, d):
 def test_the_noise_of_a_mean_gives_the_budget_that_is_stated(adjacency):
     m, epsilon, delta = 80, 2.0, 1e-6
     found = skpmtl.plan(
-        m, 5, 2, epsilons=[epsilon, None], n_repeats=1,
+        m,
+        5,
+        2,
+        epsilons=[epsilon, None],
+        n_repeats=1,
         estimator=PrivateMTL(adjacency=adjacency, delta=delta),
-    )  # fmt: skip
+    )
     # A mean of numbers in [0, 1], or of [-1/2, 1/2] with one taken out, moves by 1 / m or half.
     sensitivity = (1.0 if adjacency == "replace-one" else 0.5) / m
 

@@ -241,12 +241,14 @@ def test_a_task_that_is_added_is_scaled_as_if_it_had_been_there(school_like):
 def gaps(seed=0, n=300):
     """Numbers, text and gaps; one task has no number, another no text."""
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame({
-        "age": rng.normal(50, 10, n).round(),
-        "clinic": rng.choice(list("abcdef"), n),
-        "ward": rng.choice(["x", "y", "z"], n),
-        "visits": rng.integers(0, 9, n),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(50, 10, n).round(),
+            "clinic": rng.choice(list("abcdef"), n),
+            "ward": rng.choice(["x", "y", "z"], n),
+            "visits": rng.integers(0, 9, n),
+        }
+    )
     frame.loc[rng.random(n) < 0.3, "age"] = np.nan
     frame.loc[rng.random(n) < 0.3, "ward"] = None
     frame.loc[frame["clinic"] == "b", "age"] = np.nan
@@ -266,10 +268,12 @@ def plainly_filled(frame, age, ward):
     for _, rows in frame.groupby("clinic"):
         found = rows["ward"].mode()
         median = median_age(rows)
-        parts.append(rows.assign(
-            age=rows["age"].fillna(age if np.isnan(median) else median),
-            ward=rows["ward"].fillna(found[0] if len(found) else ward),
-        ))  # fmt: skip
+        parts.append(
+            rows.assign(
+                age=rows["age"].fillna(age if np.isnan(median) else median),
+                ward=rows["ward"].fillna(found[0] if len(found) else ward),
+            )
+        )
     return pd.concat(parts).loc[frame.index]
 
 

@@ -224,8 +224,9 @@ def test_labels_are_the_likeliest_classes_and_models_what_they_were(case):
     assert not set(KEPT) & set(vars(plain))
     X, *_, task = arguments(case, data)[0], *arguments(case, data)
     given = {} if case.form in ("wide", "mapping", "column") else {"task": task}
-    p, label, score = (f(X, **given) for f in (est.predict_proba, est.predict,
-                                               est.decision_function))  # fmt: skip
+    p, label, score = (
+        f(X, **given) for f in (est.predict_proba, est.predict, est.decision_function)
+    )
     if case.n_classes == 2:
         second = p if case.form == "wide" else p[:, 1]
         assert_array_equal(second > 0.5, score > 0)
@@ -280,8 +281,9 @@ def test_far_rows_are_never_certain():
     assert 1e-6 < p.min() and p.max() < 1.0 - 1e-6
     plain = est.set_params(uncertainty=False).fit(X, y, task=task)
     assert_array_equal(plain.predict_proba(far, task=[3, 3]).max(axis=1), 1.0)
-    assert_allclose(plain.predict_proba(X, task=task)[:, 1],
-                    expit(plain.decision_function(X, task=task)))  # fmt: skip
+    assert_allclose(
+        plain.predict_proba(X, task=task)[:, 1], expit(plain.decision_function(X, task=task))
+    )
 
 
 def test_tasks_without_rows_know_how_far_levels_spread():
@@ -313,8 +315,9 @@ def test_wide_models_have_no_covariance_by_default():
     given = {"tasks": range(4), "classes": [0, 1]}
     est = PrivateMTLClassifier(**given).fit(X, y, task=task)
     assert not set(KEPT) & set(vars(est))
-    assert_allclose(est.predict_proba(X, task=task)[:, 1],
-                    expit(est.decision_function(X, task=task)))  # fmt: skip
+    assert_allclose(
+        est.predict_proba(X, task=task)[:, 1], expit(est.decision_function(X, task=task))
+    )
 
 
 def test_faults_are_named():

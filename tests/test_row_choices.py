@@ -24,9 +24,10 @@ def test_a_new_call_and_one_that_is_gone_are_found(tmp_path):
     )
     found = calls(tmp_path)
     assert found == {
-        ("module.py", "A.f", "sort"): 2, ("module.py", "A.f", "max"): 1,
+        ("module.py", "A.f", "sort"): 2,
+        ("module.py", "A.f", "max"): 1,
         ("module.py", "-", "argsort"): 1,
-    }  # fmt: skip
+    }
     known = {key: (count, "public") for key, count in found.items()}
     assert differences(found, known) == ({}, [])
     assert differences(found, known | {("module.py", "g", "min"): (1, "public")})[1]

@@ -185,8 +185,10 @@ def test_a_mixture_of_mixtures_is_one():
     sums, rng = sums_of(X, y, [30]), np.random.default_rng(0)
     logs, pull = rng.normal(size=(1, 6)), rng.uniform(1.0, 50.0, (1, 6))
     whole = moments(sums, Priors(np.ones(3), logs, strength=pull))
-    parts = [moments(sums, Priors(np.ones(3), logs[:, s], strength=pull[:, s]))
-             for s in (slice(2), slice(2, 6))]  # fmt: skip
+    parts = [
+        moments(sums, Priors(np.ones(3), logs[:, s], strength=pull[:, s]))
+        for s in (slice(2), slice(2, 6))
+    ]
     shares = np.exp([part.evidence - whole.evidence for part in parts])
     for one, other in zip(mixed_moments(parts, shares), whole, strict=True):
         assert_allclose(one, other, rtol=1e-9, atol=1e-13)
@@ -334,8 +336,12 @@ def test_tasks_that_do_not_tell_their_noise_have_no_width():
 
 def test_tasks_of_the_mean_model_have_no_width():
     (X, y, task), _ = tasks_of(m=9, sizes=(5, 9))
-    est = fit(PrivateMeanRegMTL(epsilon=None, unseen_task="mean"), X[task < 2], y[task < 2],
-              task[task < 2])  # fmt: skip
+    est = fit(
+        PrivateMeanRegMTL(epsilon=None, unseen_task="mean"),
+        X[task < 2],
+        y[task < 2],
+        task[task < 2],
+    )
     with pytest.warns(UserWarning, match="infinite"):
         std = est.predict(X, task=task, return_std=True)[1]
     assert_array_equal(np.isinf(std), task >= 2)

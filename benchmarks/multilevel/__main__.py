@@ -46,9 +46,19 @@ from .sources import SOURCES, Unavailable, load
 
 OUTPUT = Path("benchmarks", "results", "multilevel.csv")
 FIELDS = (
-    "commit", "table", "loss", "tasks", "rows", "features", "estimator", "epsilon", "split",
-    "error", "seconds", "note",
-)  # fmt: skip
+    "commit",
+    "table",
+    "loss",
+    "tasks",
+    "rows",
+    "features",
+    "estimator",
+    "epsilon",
+    "split",
+    "error",
+    "seconds",
+    "note",
+)
 KEY = ("table", "estimator", "epsilon", "split")
 STARS = {"squared": "", "log-loss": "*", "poisson": "+"}
 
@@ -154,9 +164,13 @@ def measure(cells, tables, columns, splits, output, again=False):
     at = package_commit()
     for table in tables:
         about = {
-            "commit": at, "table": table.name, "loss": table.loss,
-            "tasks": len(table.tasks), "rows": len(table.y), "features": table.X.shape[1],
-        }  # fmt: skip
+            "commit": at,
+            "table": table.name,
+            "loss": table.loss,
+            "tasks": len(table.tasks),
+            "rows": len(table.y),
+            "features": table.X.shape[1],
+        }
         for split in range(splits):
             sample = table.split(split)
             for estimator, epsilon in columns:
@@ -202,8 +216,9 @@ def over_mixed(errors, mixed):
 def report(cells, tables, columns, splits):
     """Print one line a table, and the geometric means over the mixed model."""
     errors, mixed = means(cells, tables, columns, splits), yardstick(cells, tables, splits)
-    heads = [name if eps is None and name in PEERS else f"{name} {label(eps)}"
-             for name, eps in columns]  # fmt: skip
+    heads = [
+        name if eps is None and name in PEERS else f"{name} {label(eps)}" for name, eps in columns
+    ]
     print(*(f"[{j}] {head}" for j, head in enumerate(heads)), sep="\n")
     print(f"{'':14}{'mixed':>8}" + "".join(f"{f'[{j}]':>8}" for j in range(len(heads))))
     for table, best, row in zip(tables, mixed, errors, strict=True):
@@ -237,9 +252,10 @@ def label(epsilon):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.multilevel", description=__doc__,
+        prog="python -m benchmarks.multilevel",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument(
         "--tables",
         default="",

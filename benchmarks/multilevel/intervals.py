@@ -91,9 +91,10 @@ def figures(sample, intervals, std, nominal):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.multilevel.intervals", description=__doc__,
+        prog="python -m benchmarks.multilevel.intervals",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     squared = [name for name, s in SOURCES.items() if s.place and s.loss == "squared"]
     parser.add_argument("--tables", default=",".join(squared))
     parser.add_argument(
@@ -114,11 +115,13 @@ def main(arguments=None):
                 settings = estimator, epsilon, int(key[-1]), options.coverage
                 found = ours(table, sample, *settings)
         cells[key] = {
-            "commit": package_commit(), **dict(zip(KEY, key, strict=True)),
-            "tasks": len(table.tasks), "nominal": options.coverage,
+            "commit": package_commit(),
+            **dict(zip(KEY, key, strict=True)),
+            "tasks": len(table.tasks),
+            "nominal": options.coverage,
             **figures(sample, *found, options.coverage),
             "seconds": round(time.process_time() - start, 2),
-        }  # fmt: skip
+        }
         print(*(cells[key][name] for name in (*KEY, *FIGURES)), sep=",", flush=True)
         write(options.output, cells, FIELDS)
     report(cells, FIGURES[:-1])

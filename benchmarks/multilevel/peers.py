@@ -73,9 +73,13 @@ def boosting(sample, loss):
     kind = HistGradientBoostingClassifier if loss == "log-loss" else HistGradientBoostingRegressor
     given = {"loss": "poisson"} if loss == "poisson" else {}
     model = kind(
-        categorical_features=[sample.X.shape[1]], early_stopping=True, max_iter=300,
-        learning_rate=0.05, random_state=0, **given,
-    )  # fmt: skip
+        categorical_features=[sample.X.shape[1]],
+        early_stopping=True,
+        max_iter=300,
+        learning_rate=0.05,
+        random_state=0,
+        **given,
+    )
     model.fit(np.column_stack([sample.X, sample.task]), sample.y)
     rows = np.column_stack([sample.X_test, sample.task_test])
     return (model.predict_proba if loss == "log-loss" else model.predict)(rows)
@@ -142,7 +146,11 @@ def _designs(sample):
 
 
 PEERS = {
-    "pooled": pooled, "alone": alone, "boosting": boosting, "statsmodels": statsmodels,
-    "mixed intercept": mixed_intercept, "mixed slopes": mixed_slopes,
-}  # fmt: skip
+    "pooled": pooled,
+    "alone": alone,
+    "boosting": boosting,
+    "statsmodels": statsmodels,
+    "mixed intercept": mixed_intercept,
+    "mixed slopes": mixed_slopes,
+}
 MIXED = ("mixed intercept", "mixed slopes", "statsmodels")  # the best of them is the yardstick

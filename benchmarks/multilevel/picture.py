@@ -34,10 +34,15 @@ def draw(tables, columns, errors, mixed, path):
             (line,) = axes.plot(places, values, linewidth=0.9, alpha=0.7)
             if np.isfinite(values[0]):
                 axes.annotate(
-                    table, (0, values[0]), (-0.55, height), ha="right", va="center", fontsize=7,
+                    table,
+                    (0, values[0]),
+                    (-0.55, height),
+                    ha="right",
+                    va="center",
+                    fontsize=7,
                     color=line.get_color(),
                     arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.4},
-                )  # fmt: skip
+                )
         whole = np.isfinite(ratios[:, chosen]).all(axis=1)
         if not whole.any():  # there was no mixed model to divide by
             continue

@@ -78,9 +78,10 @@ def fitted(y, p):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.multilevel.probabilities", description=__doc__,
+        prog="python -m benchmarks.multilevel.probabilities",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     classes = [name for name, s in SOURCES.items() if s.place and s.loss == "log-loss"]
     parser.add_argument("--tables", default=",".join(classes))
     parser.add_argument("--estimators", default=ESTIMATORS)
@@ -96,10 +97,12 @@ def main(arguments=None):
                 sample = cut(sample)
             found = figures(sample, *probabilities(sample, estimator, epsilon, int(key[-1])))
         cells[key] = {
-            "commit": package_commit(), **dict(zip(KEY, key, strict=True)),
-            "tasks": len(table.tasks), **found,
+            "commit": package_commit(),
+            **dict(zip(KEY, key, strict=True)),
+            "tasks": len(table.tasks),
+            **found,
             "seconds": round(time.process_time() - start, 2),
-        }  # fmt: skip
+        }
         print(*(cells[key][name] for name in (*KEY, *FIGURES)), sep=",", flush=True)
         write(options.output, cells, FIELDS)
     report(cells, FIGURES)

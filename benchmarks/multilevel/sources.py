@@ -47,25 +47,43 @@ SOURCES = {
     "oxboys": Source("nlme/Oxboys", "height", "Subject", ("age",)),
     "gcsemv": Source("mlmRev/Gcsemv", "course", "school", ("written", "gender")),
     "radon": Source("HLMdiag/radon", "log.radon", "county", ("basement", "uranium")),
-    "hsb82": Source(
-        "mlmRev/Hsb82", "mAch", "school", ("minrty", "sx", "ses", "meanses", "sector")
-    ),
+    "hsb82": Source("mlmRev/Hsb82", "mAch", "school", ("minrty", "sx", "ses", "meanses", "sector")),
     "exam": Source(
-        "mlmRev/Exam", "normexam", "school",
+        "mlmRev/Exam",
+        "normexam",
+        "school",
         ("standLRT", "sex", "vr", "intake", "schavg", "type", "schgend"),
     ),
     "bdf": Source(
-        "mlmRev/bdf", "langPOST", "schoolNR",
-        ("IQ.verb", "IQ.perf", "sex", "Minority", "repeatgr", "aritPRET", "langPRET", "ses",
-         "denomina", "schoolSES", "satiprin"),
+        "mlmRev/bdf",
+        "langPOST",
+        "schoolNR",
+        (
+            "IQ.verb",
+            "IQ.perf",
+            "sex",
+            "Minority",
+            "repeatgr",
+            "aritPRET",
+            "langPRET",
+            "ses",
+            "denomina",
+            "schoolSES",
+            "satiprin",
+        ),
     ),
     "egsingle": Source(
-        "mlmRev/egsingle", "math", "schoolid",
+        "mlmRev/egsingle",
+        "math",
+        "schoolid",
         ("year", "grade", "retained", "female", "black", "hispanic", "size", "lowinc"),
     ),
     "chem97": Source("mlmRev/Chem97", "score", "school", ("gender", "age", "gcsecnt")),
     "insteval": Source(
-        "lme4/InstEval", "y", "d", ("studage", "lectage", "service", "dept"),
+        "lme4/InstEval",
+        "y",
+        "d",
+        ("studage", "lectage", "service", "dept"),
         categories=("studage", "lectage", "dept"),
     ),
     "school": Source("skpmtl", "exam_score", "school"),
@@ -75,7 +93,9 @@ SOURCES = {
         "mlmRev/Contraception", "use", "district", ("livch", "age", "urban"), "log-loss"
     ),
     "guimmun": Source(
-        "mlmRev/guImmun", "immun", "comm",
+        "mlmRev/guImmun",
+        "immun",
+        "comm",
         ("kid2p", "mom25p", "ord", "ethn", "momEd", "husEd", "momWork", "rural", "pcInd81"),
         "log-loss",
     ),
@@ -88,24 +108,28 @@ SOURCES = {
         "COUNT/azpro", "los", "hospital", ("procedure", "sex", "admit", "age75"), "poisson"
     ),
     "medpar": Source(
-        "COUNT/medpar", "los", "provnum", ("hmo", "white", "died", "age80", "type"), "poisson",
+        "COUNT/medpar",
+        "los",
+        "provnum",
+        ("hmo", "white", "died", "age80", "type"),
+        "poisson",
         ("type",),
     ),
     "epil": Source(
         "MASS/epil", "y", "subject", ("trt", "lbase", "lage", "V4", "period"), "poisson"
     ),
-    "ticks": Source(
-        "lme4/grouseticks", "TICKS", "BROOD", ("HEIGHT", "YEAR"), "poisson", ("YEAR",)
-    ),
+    "ticks": Source("lme4/grouseticks", "TICKS", "BROOD", ("HEIGHT", "YEAR"), "poisson", ("YEAR",)),
     "patents": Source(
         "Ecdat/PatentsRD", "patent", "fi", ("year", "rdexp", "spil", "geo"), "poisson", ("geo",)
     ),
     "rwm5yr": Source(
-        "COUNT/rwm5yr", "docvis", "id",
+        "COUNT/rwm5yr",
+        "docvis",
+        "id",
         ("year", "age", "female", "outwork", "married", "kids", "self", "hhninc", "educ"),
         "poisson",
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -137,11 +161,16 @@ class Table:
         train[rows[starts[without]]] = True
         test = ~train
         return Sample(
-            self.X[train], self.y[train], self.task[train],
-            self.X[test], self.y[test], self.task[test], self.tasks,
+            self.X[train],
+            self.y[train],
+            self.task[train],
+            self.X[test],
+            self.y[test],
+            self.task[test],
+            self.tasks,
             # Squared errors are stated over the variance of the test targets.
             float(np.std(self.y[test])) if self.loss == "squared" else 1.0,
-        )  # fmt: skip
+        )
 
 
 def load(name, folder=None):
@@ -187,9 +216,13 @@ def load(name, folder=None):
     y = frame[target]
     y = pd.factorize(y, sort=True)[0] if source.loss == "log-loss" else y
     return Table(
-        name, _scaled(X.to_numpy()), np.asarray(y, dtype=float),
-        pd.factorize(frame[source.task])[0], source.loss, tuple(X.columns),
-    )  # fmt: skip
+        name,
+        _scaled(X.to_numpy()),
+        np.asarray(y, dtype=float),
+        pd.factorize(frame[source.task])[0],
+        source.loss,
+        tuple(X.columns),
+    )
 
 
 def _from_package(name):

@@ -111,10 +111,17 @@ def risk_point(descent, point, repeats, quick):
         rng = np.random.default_rng([seed, 0])
         tasks, _ = environment(point["spread"], point["n_tasks"], ROWS, rng)
         est = PublishedMetaInit(
-            epsilon=point["epsilon"], descent=descent, diameter=2 * RADIUS, fit_intercept=False,
-            inner_steps=20, refine="minibatch", refine_epochs=0, random_state=seed, **PRIVATE,
+            epsilon=point["epsilon"],
+            descent=descent,
+            diameter=2 * RADIUS,
+            fit_intercept=False,
+            inner_steps=20,
+            refine="minibatch",
+            refine_epochs=0,
+            random_state=seed,
+            **PRIVATE,
             **settings,
-        )  # fmt: skip
+        )
         return fitted(est, tasks)
 
     def new(seed, n_tasks=100):
@@ -143,15 +150,29 @@ def risk_point(descent, point, repeats, quick):
         found.append((risk_of(init, rate, *new(seed))[0], regret, error))
     mean, sd = np.mean(found, axis=0), np.std(found, axis=0, ddof=1 if repeats > 1 else 0)
     return {
-        "excess_risk": f"{mean[0]:.5f}", "sd": f"{sd[0]:.5f}", "regret": f"{mean[1]:.5f}",
-        "square_error_of_init": f"{mean[2]:.5f}", "certain_epsilon": certain, "repeats": repeats,
-    }  # fmt: skip
+        "excess_risk": f"{mean[0]:.5f}",
+        "sd": f"{sd[0]:.5f}",
+        "regret": f"{mean[1]:.5f}",
+        "square_error_of_init": f"{mean[2]:.5f}",
+        "certain_epsilon": certain,
+        "repeats": repeats,
+    }
 
 
 RISK_FIELDS = (
-    "descent", "swept", "spread", "n_tasks", "new_rows", "epsilon", "excess_risk", "sd", "regret",
-    "square_error_of_init", "certain_epsilon", "repeats",
-)  # fmt: skip
+    "descent",
+    "swept",
+    "spread",
+    "n_tasks",
+    "new_rows",
+    "epsilon",
+    "excess_risk",
+    "sd",
+    "regret",
+    "square_error_of_init",
+    "certain_epsilon",
+    "repeats",
+)
 
 
 def risk(quick):
@@ -164,8 +185,12 @@ def risk(quick):
                 point = {**BASE, swept: value}
                 if descent == "bassily" and point["epsilon"] is None:
                     continue
-                yield {"descent": name, "swept": swept, **point,
-                       **risk_point(descent, point, repeats, quick)}  # fmt: skip
+                yield {
+                    "descent": name,
+                    "swept": swept,
+                    **point,
+                    **risk_point(descent, point, repeats, quick),
+                }
 
 
 def slopes(rows):
@@ -190,9 +215,12 @@ def descents(quick):
         for n in (50, 200) if quick else (50, 100, 200, 400, 800, 1600):
             tasks, W = environment(0.3, 5 if quick else 20, n, np.random.default_rng([n, 5]))
             est = PublishedMetaInit(
-                epsilon=epsilon, descent="bassily", diameter=2 * RADIUS, clip_norm=LIPSCHITZ,
+                epsilon=epsilon,
+                descent="bassily",
+                diameter=2 * RADIUS,
+                clip_norm=LIPSCHITZ,
                 **PRIVATE,
-            )  # fmt: skip
+            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", PrivacyLeakWarning)  # of a lenient delta
                 plan = MetaRoundsPlan(est, np.full(len(tasks), n), WIDTH, "task-global")
@@ -200,20 +228,27 @@ def descents(quick):
             found = [np.sum((side.descent(k, zero) - w) ** 2) for k, w in enumerate(W)]
             private = np.sqrt(WIDTH * np.log(1 / DELTA)) / (epsilon * n)
             yield {
-                "epsilon": epsilon, "rows": n, "steps": plan.inner_steps[0],
-                "batch_size": plan.batch_sizes[0], "certain_epsilon": f"{plan.epsilon:.2f}",
+                "epsilon": epsilon,
+                "rows": n,
+                "steps": plan.inner_steps[0],
+                "batch_size": plan.batch_sizes[0],
+                "certain_epsilon": f"{plan.epsilon:.2f}",
                 "square_distance": f"{np.mean(found):.4f}",
                 "excess_risk": f"{0.5 * np.mean(found) / WIDTH:.5f}",
                 "bound": f"{10 * RADIUS * LIPSCHITZ * max(private, n**-0.5):.3f}",
                 "tasks": len(tasks),
-            }  # fmt: skip
+            }
 
 
 # ------------------------------------------------------------------------- figure 2, linear data
 METHODS = (
-    ("no initialisation", None), ("not private", None), ("task-global", BUDGET),
-    ("task-global", 1.0), ("local", BUDGET), ("local", 1.0),
-)  # fmt: skip
+    ("no initialisation", None),
+    ("not private", None),
+    ("task-global", BUDGET),
+    ("task-global", 1.0),
+    ("local", BUDGET),
+    ("local", 1.0),
+)
 GAIN_GRID = {
     "inner_learning_rate": (0.3, 1.0, 3.0),
     "clip_norm": (0.1, 0.3, 1.0),
@@ -228,8 +263,10 @@ def synthetic(kind, seed, n_tasks=200, n_new=100):
     tasks, _ = environment(0.5, n_tasks + n_new, ROWS, rng)
     if kind == "logistic":
         scale = 4.0
-        tasks = [(X, np.where(rng.random(len(y)) < 1 / (1 + np.exp(-scale * y)), 1.0, -1.0))
-                 for X, y in tasks]  # fmt: skip
+        tasks = [
+            (X, np.where(rng.random(len(y)) < 1 / (1 + np.exp(-scale * y)), 1.0, -1.0))
+            for X, y in tasks
+        ]
     return tasks[:n_tasks], tasks[n_tasks:]
 
 
@@ -275,10 +312,18 @@ def gain_init(data, method, epsilon, seed, g):
     if data == "logistic":
         g["classes"] = [-1.0, 1.0]
     est.set_params(
-        epsilon=epsilon, privacy=method if method in ("task-global", "local") else None,
-        meta_step="reptile", iterate="last", inner_iterate="last", tasks_per_round=10,
-        refine="minibatch", refine_epochs=0, random_state=seed, **PRIVATE, **g,
-    )  # fmt: skip
+        epsilon=epsilon,
+        privacy=method if method in ("task-global", "local") else None,
+        meta_step="reptile",
+        iterate="last",
+        inner_iterate="last",
+        tasks_per_round=10,
+        refine="minibatch",
+        refine_epochs=0,
+        random_state=seed,
+        **PRIVATE,
+        **g,
+    )
     return model, fitted(est, learn).init_path_, new
 
 
@@ -308,16 +353,25 @@ def gain(quick):
             kept = (means[-1] - means[0]) / (means[1] - means[0]) if len(means) > 1 else None
             cell = {"data": data, "method": method, "epsilon": epsilon}
             row = {
-                **cell, "score": f"{means[-1]:.4f}", "sd": f"{found.std(ddof=repeats > 1):.4f}",
-                "kept": "" if kept is None else f"{kept:.3f}", "repeats": repeats,
-            }  # fmt: skip
-            yield row, [
-                {
-                    **cell, "round": t, "score": f"{some.mean():.4f}",
-                    "sd": f"{some.std(ddof=repeats > 1):.4f}",
-                }
-                for t, some in scores.items() if method != "no initialisation"
-            ]  # fmt: skip
+                **cell,
+                "score": f"{means[-1]:.4f}",
+                "sd": f"{found.std(ddof=repeats > 1):.4f}",
+                "kept": "" if kept is None else f"{kept:.3f}",
+                "repeats": repeats,
+            }
+            yield (
+                row,
+                [
+                    {
+                        **cell,
+                        "round": t,
+                        "score": f"{some.mean():.4f}",
+                        "sd": f"{some.std(ddof=repeats > 1):.4f}",
+                    }
+                    for t, some in scores.items()
+                    if method != "no initialisation"
+                ],
+            )
 
 
 # --------------------------------------------------------------------------------- figure 2, text
@@ -437,10 +491,19 @@ def text(quick, plays):
         g["meta_learning_rate"], g["meta_decay"] = g.pop("meta")
         privacy = method if method in ("task-global", "local") else None
         est = PublishedMetaNetwork(
-            next_word_module, loss_of_words, start_seed=seed, privacy=privacy, epsilon=BUDGET,
-            inner_steps=5, tasks_per_round=5, visits=visits, refine_epochs=0, random_state=seed,
-            **PRIVATE, **g,
-        )  # fmt: skip
+            next_word_module,
+            loss_of_words,
+            start_seed=seed,
+            privacy=privacy,
+            epsilon=BUDGET,
+            inner_steps=5,
+            tasks_per_round=5,
+            visits=visits,
+            refine_epochs=0,
+            random_state=seed,
+            **PRIVATE,
+            **g,
+        )
         est = fitted(est, learn[:1] if method == "no initialisation" else learn)
         model = est._model_
         if method == "no initialisation":
@@ -474,16 +537,22 @@ def text(quick, plays):
             along.append([accuracy(model, phi, test) for phi in path[::2]])
         full = np.mean(after) if method == "not private" else full
         row = {
-            "data": "generated" if plays is None else "plays", "method": method,
+            "data": "generated" if plays is None else "plays",
+            "method": method,
             "epsilon": BUDGET if method in ("task-global", "local") else "",
-            "before": f"{np.mean(before):.4f}", "after": f"{np.mean(after):.4f}",
+            "before": f"{np.mean(before):.4f}",
+            "after": f"{np.mean(after):.4f}",
             "sd": f"{np.std(after, ddof=dof):.4f}",
             "loss": f"{np.mean(losses):.3f}",
             "of_not_private": f"{np.mean(after) / full:.3f}" if full else "",
-            "inner_learning_rate": g["inner_learning_rate"], "meta_decay": g["meta"][1],
-            "visits": visits, "refine_learning_rate": rate, "refine_epochs": epochs,
-            "tasks": f"{len(learn)}+{len(validation)}+{len(test)}", "repeats": repeats,
-        }  # fmt: skip
+            "inner_learning_rate": g["inner_learning_rate"],
+            "meta_decay": g["meta"][1],
+            "visits": visits,
+            "refine_learning_rate": rate,
+            "refine_epochs": epochs,
+            "tasks": f"{len(learn)}+{len(validation)}+{len(test)}",
+            "repeats": repeats,
+        }
         along = np.array(along)
         pairs = zip(along.mean(axis=0), along.std(axis=0, ddof=dof), strict=True)
         yield (
@@ -497,9 +566,10 @@ def text(quick, plays):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.meta", description=__doc__,
+        prog="python -m benchmarks.papers.meta",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--quick", action="store_true", help="few points, one draw")
     parser.add_argument("--only", choices=PARTS, help="default: all")
     parser.add_argument("--plays", help="zip or folder of plays, see load_shakespeare")

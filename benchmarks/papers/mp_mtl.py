@@ -123,10 +123,13 @@ class Data:
     def areas(self, est):
         X, y, task = self.test
         s = est.decision_function(X, task=task)
-        return np.array([
-            roc_auc_score(y[task == k], s[task == k])
-            for k in range(self.m) if len(np.unique(y[task == k])) == 2
-        ])  # fmt: skip
+        return np.array(
+            [
+                roc_auc_score(y[task == k], s[task == k])
+                for k in range(self.m)
+                if len(np.unique(y[task == k])) == 2
+            ]
+        )
 
     def squares(self, est):
         X, y, task = self.test
@@ -199,9 +202,14 @@ def estimator(method, data, epsilon, seed=0, **how):
         return kind(PENALTIES[name], epsilon=None, start="zeros", **known, **how)
     mechanism = {"as published": "published", "Gaussian": "gaussian", "Wishart": "wishart"}[noise]
     return kind(
-        PENALTIES[name], epsilon=epsilon, clip_norm=clip_norm, mechanism=mechanism, start="zeros",
-        **known, **how,
-    )  # fmt: skip
+        PENALTIES[name],
+        epsilon=epsilon,
+        clip_norm=clip_norm,
+        mechanism=mechanism,
+        start="zeros",
+        **known,
+        **how,
+    )
 
 
 def stages(method, best, quick=False, long=False):
@@ -221,13 +229,17 @@ def stages(method, best, quick=False, long=False):
         yield [{"lam": lam * 10.0**k} for k in (-2, 0, 2) for lam in lams]
         return
     if "MTRL" in method:
-        strengths = [lam * 10.0**k for k in ((-2, 0) if method == "MTRL" else (-2, 0, 3))
-                     for lam in lams[::2]]  # fmt: skip
+        strengths = [
+            lam * 10.0**k
+            for k in ((-2, 0) if method == "MTRL" else (-2, 0, 3))
+            for lam in lams[::2]
+        ]
         yield [
             {"lam": lam, "ratio": ratio, "n_rounds": T}
-            for lam in strengths for ratio in (0.01, 0.03, 0.1, 1.0)
+            for lam in strengths
+            for ratio in (0.01, 0.03, 0.1, 1.0)
             for T in ((20,) if method == "MTRL" else (1,))
-        ]  # fmt: skip
+        ]
         if method.startswith("DP-"):
             yield [{**best[0], "n_rounds": T} for T in (1, 2, 5, 20)]
         return
@@ -240,10 +252,12 @@ def stages(method, best, quick=False, long=False):
     # Acceleration, strong convexity, and how the budget is divided.
     yield [
         {**best[0], "accelerated": a, "ridge": mu, "allocation": how}
-        for a in (True, False) for mu in (0.0, 1e-3)
-        for how in ((0.0, 0.4, 1.0, 2.0) if not mu else (("geometric", 0.95), ("geometric", 1.0),
-                                                         "best"))
-    ]  # fmt: skip
+        for a in (True, False)
+        for mu in (0.0, 1e-3)
+        for how in (
+            (0.0, 0.4, 1.0, 2.0) if not mu else (("geometric", 0.95), ("geometric", 1.0), "best")
+        )
+    ]
     yield [{**best[0], "clip": K} for K in ((1.0, 3.0) if quick else (0.7, 1.0, 2.0, 3.0))]
     if sound:
         yield [{**best[0], "noise_shift": s} for s in (0.0, 2.0, 4.0, 16.0)]
@@ -309,16 +323,25 @@ def best_of(methods, draws, quick):
 
 def row(data, method, epsilon, values, **more):
     return {
-        "data": data, "method": method, "epsilon": "" if epsilon is None else epsilon,
-        "mean": number(np.mean(values)), "sd": spread(values), "draws": len(values), **more,
-    }  # fmt: skip
+        "data": data,
+        "method": method,
+        "epsilon": "" if epsilon is None else epsilon,
+        "mean": number(np.mean(values)),
+        "sd": spread(values),
+        "draws": len(values),
+        **more,
+    }
 
 
 # ----------------------------------------------------------------------------- figures 6, 7, 9, 10
 PRIVATE = (
-    "Algorithm 2, as published", "Algorithm 3, as published", "Algorithm 2, Gaussian", "DP-MTRL",
-    "DP-MTRL, columns", "DP-AGGR",
-)  # fmt: skip
+    "Algorithm 2, as published",
+    "Algorithm 3, as published",
+    "Algorithm 2, Gaussian",
+    "DP-MTRL",
+    "DP-MTRL, columns",
+    "DP-AGGR",
+)
 
 
 def text(how):
@@ -350,16 +373,26 @@ def against_epsilon(name, draws, methods, epsilons, quick, n_folds=2):
                 for d, e, a in zip(draws, ests, alone, strict=True)
             ]
             yield row(
-                name, method, epsilon, errors, worse=number(np.mean(worse)), tried=tried,
+                name,
+                method,
+                epsilon,
+                errors,
+                worse=number(np.mean(worse)),
+                tried=tried,
                 chosen=text(how),
-            )  # fmt: skip
+            )
 
 
 def measure_survey(quick, repeats):
     """As `measure_tradeoff`, but the AUC; "worse": share of outcomes below STL with the l1 norm."""
     draws, label = [survey(seed, quick) for seed in range(repeats)], "LSOA-like"
-    for method in ("STL, l2", "Algorithm 2, not private", "Algorithm 3, not private", "AGGR",
-                   "STL, l1"):  # fmt: skip
+    for method in (
+        "STL, l2",
+        "Algorithm 2, not private",
+        "Algorithm 3, not private",
+        "AGGR",
+        "STL, l1",
+    ):
         how = small_search(method, draws[0], None)
         errors, alone = measured(method, draws, None, how)
         yield row(label, method, None, 1.0 - errors, worse="", chosen=text(how))
@@ -370,9 +403,12 @@ def measure_survey(quick, repeats):
             how = small_search(method, draws[0], epsilon, **fixed)
             errors, ests = measured(method, draws, epsilon, how)
             name = method + ", all directions" * bool(fixed)
-            worse = np.mean([
-                np.mean(d.areas(e) < d.areas(a)) for d, e, a in zip(draws, ests, alone, strict=True)
-            ])  # fmt: skip
+            worse = np.mean(
+                [
+                    np.mean(d.areas(e) < d.areas(a))
+                    for d, e, a in zip(draws, ests, alone, strict=True)
+                ]
+            )
             yield row(label, name, epsilon, 1.0 - errors, worse=number(worse), chosen=text(how))
 
 
@@ -385,8 +421,12 @@ def small_search(method, data, epsilon, **fixed):
     elif "AGGR" in method:
         grid = [{"lam": lam} for lam in (1e-3, 1e-2, 0.1, 1.0, 10.0)]
     elif "MTRL" in method:
-        grid = [{"lam": lam, "ratio": r, "n_rounds": T} for lam in (1e-2, 1.0, 100.0)
-                for r in (0.1, 1.0) for T in (1, 5)]  # fmt: skip
+        grid = [
+            {"lam": lam, "ratio": r, "n_rounds": T}
+            for lam in (1e-2, 1.0, 100.0)
+            for r in (0.1, 1.0)
+            for T in (1, 5)
+        ]
     else:
         strengths = (3e-3, 1e-2, 3e-2, 0.1)
         shift = {"noise_shift": 25.0} if "Gaussian" in method else {}
@@ -395,8 +435,9 @@ def small_search(method, data, epsilon, **fixed):
     found = []
     for how in grid:
         try:
-            found.append(fold.score(fitted(estimator(method, fold, epsilon, 7, **how, **fixed),
-                                           fold)))  # fmt: skip
+            found.append(
+                fold.score(fitted(estimator(method, fold, epsilon, 7, **how, **fixed), fold))
+            )
         except ValueError:
             found.append(np.inf)
     return {**grid[int(np.argmin(found))], **fixed}
@@ -416,8 +457,9 @@ def measure_allocation(quick, repeats):
             even = 0.0 if convex else ("geometric", 1.0)
             grid = [
                 {"lam": lam, "n_rounds": T, "allocation": even, **fixed}
-                for lam in lams for T in ((20,) if quick else (30, 60, 100, 200))
-            ]  # fmt: skip
+                for lam in lams
+                for T in ((20,) if quick else (30, 60, 100, 200))
+            ]
             folds = list(draws[0].folds(1))
             errors = [
                 folds[0].score(fitted(estimator(method, folds[0], epsilon, 7, **how), folds[0]))
@@ -427,13 +469,24 @@ def measure_allocation(quick, repeats):
             lines = []
             for value in exponents if convex else ratios:
                 given = value if convex else ("geometric", value)
-                values = np.array([
-                    np.mean([
-                        f.score(fitted(estimator(
-                            method, f, epsilon, seed, **{**how, "allocation": given}), f))
-                        for f in data.folds(5)
-                    ]) for seed, data in enumerate(draws)
-                ])  # fmt: skip
+                values = np.array(
+                    [
+                        np.mean(
+                            [
+                                f.score(
+                                    fitted(
+                                        estimator(
+                                            method, f, epsilon, seed, **{**how, "allocation": given}
+                                        ),
+                                        f,
+                                    )
+                                )
+                                for f in data.folds(5)
+                            ]
+                        )
+                        for seed, data in enumerate(draws)
+                    ]
+                )
                 lines.append((value, values))
             first = dict(lines)[0.0 if convex else 1.0]
             for value, values in lines:
@@ -441,11 +494,15 @@ def measure_allocation(quick, repeats):
                     "curve": ("convex" if convex else "strongly convex")
                     + (", accelerated" if accelerated else ", not accelerated"),
                     "parameter": "alpha" if convex else "Q",
-                    "value": value, "nMSE": number(np.mean(values)), "sd": spread(values),
+                    "value": value,
+                    "nMSE": number(np.mean(values)),
+                    "sd": spread(values),
                     "minus even": number(np.mean(values - first)),
                     "sd of that": spread(values - first),
-                    "draws": len(values), "rounds": how["n_rounds"], "lam": how["lam"],
-                }  # fmt: skip
+                    "draws": len(values),
+                    "rounds": how["n_rounds"],
+                    "lam": how["lam"],
+                }
 
 
 # -------------------------------------------------------------------------------------- figure 3
@@ -459,9 +516,10 @@ def measure_matrices(quick, repeats):
         for seed in range(repeats):
             data = low_rank(seed, quick, coef=True)
             coef = make_low_rank_tasks(
-                random_state=seed, coef=True, **({"n_tasks": 40, "n_test": 30} if quick else
-                                                {"n_test": 270})
-            )[-1]  # fmt: skip
+                random_state=seed,
+                coef=True,
+                **({"n_tasks": 40, "n_test": 30} if quick else {"n_test": 270}),
+            )[-1]
             W = fitted(estimator(method, data, 0.1, seed, **how), data).coef_
             U = normalize(W)
             C, block = U @ U.T, np.arange(m) * 4 // m
@@ -486,9 +544,13 @@ def measure_noise(quick, repeats):
         data, ratios, sent = low_rank(seed, quick), [], []
         start = np.zeros((data.m, 30))
         est = estimator(
-            "Algorithm 2, as published", data, 0.1, seed, **how,
+            "Algorithm 2, as published",
+            data,
+            0.1,
+            seed,
+            **how,
             monitor=lambda t, tasks, P, sent=sent: sent.append(tasks.clipped()),
-        )  # fmt: skip
+        )
         est = fitted(est, data)
         for sigma, W in zip(est.billboard_.moments, [start, *sent], strict=False):
             signal = np.linalg.norm(W.T @ W)
@@ -533,8 +595,15 @@ def measure_tasks(quick, repeats):
                 if m < 30:
                     how, _ = search(method, draws[0], epsilon, quick, n_folds)
                     errors, _ = measured(method, draws, epsilon, how)
-                    yield row(f"low-rank, {label}", method, epsilon, errors, tasks=m, p="",
-                              chosen=text(how))  # fmt: skip
+                    yield row(
+                        f"low-rank, {label}",
+                        method,
+                        epsilon,
+                        errors,
+                        tasks=m,
+                        p="",
+                        chosen=text(how),
+                    )
                 fixed = {"all_directions": True}
                 how, _ = search(method, draws[0], epsilon, quick, n_folds, **fixed)
                 errors, _ = measured(method, draws, epsilon, how)
@@ -543,8 +612,9 @@ def measure_tasks(quick, repeats):
                     p = number(mannwhitneyu(errors, before, alternative="less").pvalue)
                 before = errors
                 name = method + ", all directions" * (m < 30)
-                yield row(f"low-rank, {label}", name, epsilon, errors, tasks=m, p=p,
-                          chosen=text(how))  # fmt: skip
+                yield row(
+                    f"low-rank, {label}", name, epsilon, errors, tasks=m, p=p, chosen=text(how)
+                )
 
 
 # -------------------------------------------------------------------------- figure 2, Proposition 1
@@ -560,10 +630,13 @@ def measure_leak(quick, repeats):
     settings += [
         (f"{name}, epsilon {e:g}", e, kind, shift)
         for name, kind, shift in (
-            ("as published", "published", 0.0), ("Wishart", "wishart", 4.0),
-            ("Gaussian", "gaussian", 4.0), ("Gaussian without shift", "gaussian", 0.0),
-        ) for e in (0.1, 1.0, 10.0, 100.0)
-    ]  # fmt: skip
+            ("as published", "published", 0.0),
+            ("Wishart", "wishart", 4.0),
+            ("Gaussian", "gaussian", 4.0),
+            ("Gaussian without shift", "gaussian", 0.0),
+        )
+        for e in (0.1, 1.0, 10.0, 100.0)
+    ]
     delta = 1.0 / (m * math.log(m))
     for label, epsilon, kind, shift in settings:
         rng, found = np.random.default_rng(0), []
@@ -573,10 +646,17 @@ def measure_leak(quick, repeats):
             M = np.eye(d)
             if kind is not None:
                 plan = MPMTLPlan(
-                    "low-rank", m, d, 1, clip_norm=100.0 * math.sqrt(5.0), threshold=50.0,
-                    epsilon=epsilon, delta=0.0 if kind != "gaussian" else delta, mechanism=kind,
+                    "low-rank",
+                    m,
+                    d,
+                    1,
+                    clip_norm=100.0 * math.sqrt(5.0),
+                    threshold=50.0,
+                    epsilon=epsilon,
+                    delta=0.0 if kind != "gaussian" else delta,
+                    mechanism=kind,
                     noise_shift=shift,
-                )  # fmt: skip
+                )
                 S = W.T @ W
                 if epsilon is not None:
                     with warnings.catch_warnings():
@@ -591,15 +671,23 @@ def measure_leak(quick, repeats):
             even = np.trace(M) / d * np.eye(d)
             top = set(np.argsort(np.linalg.norm(W[:-1], axis=0))[-2:])
             kept = top == set(np.argsort(np.linalg.norm(H[:-1], axis=0))[-2:])
-            found.append((
-                np.abs(U[:-1] @ U[-1]).mean(), np.linalg.norm(M - even) / np.linalg.norm(M), kept,
-                np.trace(M) / d,
-            ))  # fmt: skip
+            found.append(
+                (
+                    np.abs(U[:-1] @ U[-1]).mean(),
+                    np.linalg.norm(M - even) / np.linalg.norm(M),
+                    kept,
+                    np.trace(M) / d,
+                )
+            )
         mean = np.mean(found, axis=0)
         yield {
-            "setting": label, "cosine": number(mean[0]), "distance": number(mean[1]),
-            "largest": number(mean[2]), "mean diagonal": number(mean[3]), "draws": len(found),
-        }  # fmt: skip
+            "setting": label,
+            "cosine": number(mean[0]),
+            "distance": number(mean[1]),
+            "largest": number(mean[2]),
+            "mean diagonal": number(mean[3]),
+            "draws": len(found),
+        }
 
 
 # --------------------------------------------------------------------------------------- table 2
@@ -612,8 +700,10 @@ def measure_rates(quick, repeats):
     epsilons = (3.0, 30.0) if quick else (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
     sizes = (40, 80) if quick else (80, 160, 320, 640)
     rounds = (5, 20) if quick else (1, 2, 4, 8, 16, 32, 64, 128)
-    for penalty, make in (("low-rank", make_low_rank_tasks),
-                          ("group-sparse", make_group_sparse_tasks)):  # fmt: skip
+    for penalty, make in (
+        ("low-rank", make_low_rank_tasks),
+        ("group-sparse", make_group_sparse_tasks),
+    ):
         cases = [("epsilon", e, 80 if quick else 320, e) for e in epsilons]
         cases += [("m", m, m, 100.0) for m in sizes]
         found = {}
@@ -624,19 +714,37 @@ def measure_rates(quick, repeats):
                 for strong in (False, True):
                     mu = 1e-3 if strong else 0.0
                     lam = 0.02 * math.sqrt(m)
-                    opts = {"lam": lam, "ridge": mu, "start": "zeros", "tasks": range(m),
-                            "learning_rate": 1.0 / (1.0 / data.rate + mu)}  # fmt: skip
-                    best = fitted(PublishedMPMTL(penalty, epsilon=None, n_rounds=1500, **opts),
-                                  data)  # fmt: skip
+                    opts = {
+                        "lam": lam,
+                        "ridge": mu,
+                        "start": "zeros",
+                        "tasks": range(m),
+                        "learning_rate": 1.0 / (1.0 / data.rate + mu),
+                    }
+                    best = fitted(
+                        PublishedMPMTL(penalty, epsilon=None, n_rounds=1500, **opts), data
+                    )
                     K = float(np.linalg.norm(best.coef_, axis=1).max())
                     low = objective(data, best.coef_, penalty, lam, mu)
                     for accelerated in (False, True):
                         for pure in (True, False):
                             value = min(
-                                excess(data, penalty, epsilon, pure, accelerated, mu, K, T, opts,
-                                       seed, low, best.coef_)
+                                excess(
+                                    data,
+                                    penalty,
+                                    epsilon,
+                                    pure,
+                                    accelerated,
+                                    mu,
+                                    K,
+                                    T,
+                                    opts,
+                                    seed,
+                                    low,
+                                    best.coef_,
+                                )
                                 for T in rounds
-                            )  # fmt: skip
+                            )
                             key = strong, accelerated, pure
                             found.setdefault((key, varied), {}).setdefault(x, []).append(value)
         for (key, varied), points in found.items():
@@ -647,13 +755,17 @@ def measure_rates(quick, repeats):
             exponent = bound_exponent(accelerated, strong, pure)
             paper = -exponent * (0.5 if penalty == "low-rank" and varied == "m" else 1.0)
             yield {
-                "penalty": penalty, "delta": "0" if pure else "> 0",
+                "penalty": penalty,
+                "delta": "0" if pure else "> 0",
                 "acceleration": "yes" if accelerated else "no",
-                "convexity": "strong" if strong else "convex", "over": varied,
-                "paper": number(paper), "measured": number(slope),
-                "excess, first": number(means[0]), "excess, last": number(means[-1]),
+                "convexity": "strong" if strong else "convex",
+                "over": varied,
+                "paper": number(paper),
+                "measured": number(slope),
+                "excess, first": number(means[0]),
+                "excess, last": number(means[-1]),
                 "draws": repeats,
-            }  # fmt: skip
+            }
 
 
 def objective(data, W, penalty, lam, mu):
@@ -666,9 +778,16 @@ def objective(data, W, penalty, lam, mu):
 
 def excess(data, penalty, epsilon, pure, accelerated, mu, K, T, opts, seed, low, best):
     est = PublishedMPMTL(
-        penalty, epsilon=epsilon, delta=0.0 if pure else 1e-5, clip_norm=K, n_rounds=T,
-        accelerated=accelerated, average=not accelerated and not mu, random_state=seed, **opts,
-    )  # fmt: skip
+        penalty,
+        epsilon=epsilon,
+        delta=0.0 if pure else 1e-5,
+        clip_norm=K,
+        n_rounds=T,
+        accelerated=accelerated,
+        average=not accelerated and not mu,
+        random_state=seed,
+        **opts,
+    )
     W = fitted(est, data).coef_
     if mu and not accelerated:
         return float(np.linalg.norm(W - best) / math.sqrt(data.m))
@@ -690,10 +809,13 @@ def measure_theory(quick, repeats):
                 value, bound = lemma_sides(C, s, k, E, penalty, threshold)
                 ratios.append(value / bound)
             yield {
-                "statement": lemma, "setting": f"noise {size:g}", "figure": "excess / bound",
-                "value": number(np.median(ratios)), "largest": number(np.max(ratios)),
+                "statement": lemma,
+                "setting": f"noise {size:g}",
+                "figure": "excess / bound",
+                "value": number(np.median(ratios)),
+                "largest": number(np.max(ratios)),
                 "draws": len(ratios),
-            }  # fmt: skip
+            }
     method = "Algorithm 2, as published"
     grid = (5, 20) if quick else (5, 10, 15, 20, 30, 40, 60, 80, 120, 160, 240, 320)
     for mu in (0.0, 1e-3):
@@ -702,17 +824,32 @@ def measure_theory(quick, repeats):
             for seed in range(repeats):
                 draw = low_rank(seed, quick)
                 errors = [
-                    draw.score(fitted(estimator(
-                        method, draw, 10.0, seed, lam=0.3, n_rounds=T, accelerated=accelerated,
-                        ridge=mu), draw)) for T in grid
-                ]  # fmt: skip
+                    draw.score(
+                        fitted(
+                            estimator(
+                                method,
+                                draw,
+                                10.0,
+                                seed,
+                                lam=0.3,
+                                n_rounds=T,
+                                accelerated=accelerated,
+                                ridge=mu,
+                            ),
+                            draw,
+                        )
+                    )
+                    for T in grid
+                ]
                 best.append(grid[int(np.argmin(errors))])
             yield {
                 "statement": "Claim 2",
                 "setting": f"mu {mu:g}, " + ("accelerated" if accelerated else "not accelerated"),
-                "figure": "best T", "value": number(np.median(best)),
-                "largest": number(np.max(best)), "draws": len(best),
-            }  # fmt: skip
+                "figure": "best T",
+                "value": number(np.median(best)),
+                "largest": number(np.max(best)),
+                "draws": len(best),
+            }
 
 
 def model_matrix(rng, d, m, penalty, threshold):
@@ -741,9 +878,9 @@ def lemma_sides(C, s, k, E, penalty, threshold):
         bound = (d / threshold * s[0] ** 2 + s[0]) * factor
 
     def value(W):
-        norm = np.linalg.norm(W, "nuc") if penalty == "low-rank" else (
-            np.linalg.norm(W, axis=1).sum()
-        )  # fmt: skip
+        norm = (
+            np.linalg.norm(W, "nuc") if penalty == "low-rank" else (np.linalg.norm(W, axis=1).sum())
+        )
         return 0.5 * np.sum((W - C) ** 2) + threshold * norm
 
     return value(M @ C) - value(best), bound
@@ -756,8 +893,10 @@ def measure_share(quick, repeats):
         ("LSOA-like", survey, () if quick else (0.1, 0.5)),
     ):
         for share in shares:
-            draws = [make(seed, quick, share) for seed in range(min(repeats, 2 if name[0] == "L"
-                                                                    else repeats))]  # fmt: skip
+            draws = [
+                make(seed, quick, share)
+                for seed in range(min(repeats, 2 if name[0] == "L" else repeats))
+            ]
             methods = [("STL, l2", None), ("Algorithm 2, not private", None)]
             methods += [(f"Algorithm {a}, as published", 1.0) for a in (2, 3)]
             for method, epsilon in methods:
@@ -769,8 +908,14 @@ def measure_share(quick, repeats):
                 errors, _ = measured(method, draws, epsilon, how)
                 if draws[0].classes:
                     errors = 1.0 - errors
-                yield row(name, method, epsilon, errors, share=share,
-                          metric="AUC" if draws[0].classes else "nMSE")  # fmt: skip
+                yield row(
+                    name,
+                    method,
+                    epsilon,
+                    errors,
+                    share=share,
+                    metric="AUC" if draws[0].classes else "nMSE",
+                )
 
 
 def measure_own(quick, repeats):
@@ -779,15 +924,16 @@ def measure_own(quick, repeats):
     A tenth of the tasks have independent models that are three times as long.
     """
     for epsilon in (1.0,) if quick else (1.0, 10.0, 100.0):
-        for label, penalties in (("shared models", (None,)), ("with an own part",
-                                                             ("l1", "norm"))):  # fmt: skip
+        for label, penalties in (("shared models", (None,)), ("with an own part", ("l1", "norm"))):
             draws = [with_outliers(seed, quick) for seed in range(repeats)]
             (fold,) = draws[0].folds(1)
             grid = [
                 {"lam": lam, "n_rounds": T, **({"own_penalty": p, "own_strength": s} if p else {})}
-                for lam in (0.1, 0.3, 1.0) for T in (30, 100) for p in penalties
+                for lam in (0.1, 0.3, 1.0)
+                for T in (30, 100)
+                for p in penalties
                 for s in ((1e-2, 3e-2, 0.1, 0.3) if p else (0.0,))
-            ]  # fmt: skip
+            ]
             method = "Algorithm 2, as published"
             errors = [
                 fold.score(fitted(estimator(method, fold, epsilon, 7, **how), fold)) for how in grid
@@ -798,8 +944,14 @@ def measure_own(quick, repeats):
                 d.squares(e)[: int(0.9 * d.m)].sum() / d.squares(e).sum()
                 for d, e in zip(draws, ests, strict=True)
             ]
-            yield row("low-rank, outlier tasks", f"{method}, {label}", epsilon, errors,
-                      usual=number(np.mean(usual * errors)), chosen=text(how))  # fmt: skip
+            yield row(
+                "low-rank, outlier tasks",
+                f"{method}, {label}",
+                epsilon,
+                errors,
+                usual=number(np.mean(usual * errors)),
+                chosen=text(how),
+            )
 
 
 def with_outliers(seed, quick):
@@ -868,8 +1020,9 @@ def wide(rows, column):
     longest_first = sorted(found.values(), key=len, reverse=True)
     names = list(dict.fromkeys(name for line in longest_first for name in line))
     draws = rows[0]["draws"]
-    return [{name: line.get(name, "") for name in names} | {"draws": draws}
-            for line in found.values()]  # fmt: skip
+    return [
+        {name: line.get(name, "") for name in names} | {"draws": draws} for line in found.values()
+    ]
 
 
 def written(rows, path):
@@ -878,9 +1031,10 @@ def written(rows, path):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.mp_mtl", description=__doc__,
+        prog="python -m benchmarks.papers.mp_mtl",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--quick", action="store_true", help="small data, one draw")
     parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
     parser.add_argument("--repeats", type=int, help="draws of data and noise")

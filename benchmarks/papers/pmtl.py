@@ -163,9 +163,13 @@ def runs(name, method, seed, quick=False):
                 made.append({"T": t, **options, "method": method, **scores})
 
         est = data.estimator(
-            method, epsilon=None, n_rounds=20 if quick else CHECKPOINTS[-1], monitor=watch,
-            random_state=seed, **options,
-        )  # fmt: skip
+            method,
+            epsilon=None,
+            n_rounds=20 if quick else CHECKPOINTS[-1],
+            monitor=watch,
+            random_state=seed,
+            **options,
+        )
         try:
             quietly(est, data)
         except ValueError:  # of the diverged, nothing is chosen
@@ -214,8 +218,10 @@ def summary(cells, keys):
         sd = f"{np.std(values, ddof=1):.4f}" if len(values) > 1 else ""
         yield {
             **dict(zip(keys, key, strict=True)),
-            "mean": f"{np.mean(values):.4f}", "sd": sd, "draws": len(values),
-        }  # fmt: skip
+            "mean": f"{np.mean(values):.4f}",
+            "sd": sd,
+            "draws": len(values),
+        }
 
 
 # ----------------------------------------------------------------------------- figures 1, 3, 7, 8
@@ -266,9 +272,13 @@ def measure_finetune(quick, repeats):
                 tasks, W, shared = _again(data, method, best, seed)
                 for how in PERSONAL:
                     pairs = []
-                    options = [(0, 0.0)] if how == "none" else itertools.product(
-                        (5, 20, 100), (0.0,) if how == "finetune" else (0.03, 0.3, 3.0)
-                    )  # fmt: skip
+                    options = (
+                        [(0, 0.0)]
+                        if how == "none"
+                        else itertools.product(
+                            (5, 20, 100), (0.0,) if how == "finetune" else (0.03, 0.3, 3.0)
+                        )
+                    )
                     for steps, lam in options:
                         V = W
                         if steps:
@@ -311,9 +321,15 @@ def measure_rounds(quick, repeats):
                     losses.append(tasks.losses(tasks.results(shared)).mean())
 
                 est = data.estimator(
-                    method, epsilon=None, noise_multiplier=16.0, clip_norm=0.3, lam=0.3,
-                    n_rounds=20 if quick else 100, monitor=watch, random_state=seed,
-                )  # fmt: skip
+                    method,
+                    epsilon=None,
+                    noise_multiplier=16.0,
+                    clip_norm=0.3,
+                    lam=0.3,
+                    n_rounds=20 if quick else 100,
+                    monitor=watch,
+                    random_state=seed,
+                )
                 quietly(est, data)
                 for spent, loss in zip(est.history(), losses, strict=True):
                     if spent["round"] in CHECKPOINTS:
@@ -332,9 +348,10 @@ def measure_clip(quick, repeats):
             data = drawn(name, seed, quick)
             for method in ("algorithm-1", "stateful"):
                 rows = [
-                    row for row in runs(name, method, seed, quick)
+                    row
+                    for row in runs(name, method, seed, quick)
                     if row["T"] == (18 if quick else top) and row["noise_multiplier"]
-                ]  # fmt: skip
+                ]
                 for key, same in itertools.groupby(
                     rows, lambda row: (row["noise_multiplier"], row["clip_norm"])
                 ):
@@ -363,9 +380,15 @@ def measure_sampling(quick, repeats):
                 kept[:] = tasks.own.mean(axis=0), shared, tasks.results(shared)
 
             est = data.estimator(
-                method, n_sampled=q, n_rounds=20, clip_norm=1.0, lam=0.3, monitor=watch,
-                random_state=seed, **options,
-            )  # fmt: skip
+                method,
+                n_sampled=q,
+                n_rounds=20,
+                clip_norm=1.0,
+                lam=0.3,
+                monitor=watch,
+                random_state=seed,
+                **options,
+            )
             quietly(est, data)
             ratio = np.linalg.norm(kept[1]) / np.linalg.norm(kept[0])
             key = f"{q}/{m}", method, epsilon
@@ -383,9 +406,12 @@ def measure_theorems(quick, repeats):
     """
     base = {"m": 400, "q": 1.0, "E": 5, "T": 20, "epsilon": 2.0}
     vary = {
-        "m": (100, 200, 400, 800), "epsilon": (1.0, 2.0, 4.0, 8.0), "T": (10, 20, 40, 80),
-        "E": (1, 2, 5, 20), "q": (0.25, 0.5, 1.0),
-    }  # fmt: skip
+        "m": (100, 200, 400, 800),
+        "epsilon": (1.0, 2.0, 4.0, 8.0),
+        "T": (10, 20, 40, 80),
+        "E": (1, 2, 5, 20),
+        "q": (0.25, 0.5, 1.0),
+    }
     cells = []
     for name, values in vary.items():
         for value, private, seed in itertools.product(values, (True, False), range(repeats)):
@@ -396,8 +422,14 @@ def measure_theorems(quick, repeats):
     rows = list(summary(cells, ("method", "varied", "value", "noise")))
     for key in dict.fromkeys((r["method"], r["varied"], r["noise"]) for r in rows):
         same = [r for r in rows if (r["method"], r["varied"], r["noise"]) == key]
-        gaps = np.array([np.mean([v for k, v in cells if k == (
-            r["method"], r["varied"], r["value"], r["noise"])]) for r in same])  # fmt: skip
+        gaps = np.array(
+            [
+                np.mean(
+                    [v for k, v in cells if k == (r["method"], r["varied"], r["value"], r["noise"])]
+                )
+                for r in same
+            ]
+        )
         at = np.array([float(r["value"]) for r in same])
         ok = gaps > 1e-13
         slope = np.polyfit(np.log(at[ok]), np.log(gaps[ok]), 1)[0] if ok.sum() > 1 else np.nan
@@ -424,10 +456,20 @@ def _gap(setting, private, seed, method, quick):
 
     budget = setting["epsilon"] if private else None
     est = PublishedPMTL(
-        method, lam=lam, epsilon=budget, delta=1e-3, clip_norm=2.0, n_rounds=setting["T"],
-        n_sampled=max(int(setting["q"] * m), 1), local_steps=setting["E"], learning_rate=0.5,
-        fit_intercept=False, tasks=range(m), random_state=seed, monitor=watch,
-    )  # fmt: skip
+        method,
+        lam=lam,
+        epsilon=budget,
+        delta=1e-3,
+        clip_norm=2.0,
+        n_rounds=setting["T"],
+        n_sampled=max(int(setting["q"] * m), 1),
+        local_steps=setting["E"],
+        learning_rate=0.5,
+        fit_intercept=False,
+        tasks=range(m),
+        random_state=seed,
+        monitor=watch,
+    )
     data = argparse.Namespace(train=(X.reshape(-1, d), y.ravel(), np.repeat(np.arange(m), n)))
     quietly(est, data)
     return float(abs(kept[0].mean()))
@@ -442,13 +484,15 @@ def measure_theorem_1(quick, repeats):
         drawn = PMTLPlan("algorithm-1", m, 100, T, 1.0, epsilon, 1 / m, None, "replace-one")
         rows.append(
             {
-                "m": m, "T": T, "epsilon": epsilon,
+                "m": m,
+                "T": T,
+                "epsilon": epsilon,
                 "sigma, Theorem 1": f"{theorem_1_noise_std(1.0, T, m, epsilon, 1 / m):.4f}",
                 "sigma, replace-one": f"{exact.noise_std:.4f}",
                 "sigma, zero-out": f"{zero.noise_std:.4f}",
                 "sigma, q = 100": f"{drawn.noise_std:.4f}",
             }
-        )  # fmt: skip
+        )
     return rows
 
 
@@ -457,8 +501,9 @@ def measure_sparse(quick, repeats):
     """Seconds of a round on CSR rows: 10,000 words, 500 tags, 60 words a post, 100 posts a user."""
     d, c = (200, 10) if quick else (10_000, 500)
     rows = []
-    for method, m in zip(("fedavg", *SHARING[:2], "fedprox", "ppsgd"), (400, 20, 20, 20, 20),
-                         strict=True):  # fmt: skip
+    for method, m in zip(
+        ("fedavg", *SHARING[:2], "fedprox", "ppsgd"), (400, 20, 20, 20, 20), strict=True
+    ):
         m = m // 10 if quick else m
         rng = np.random.default_rng(0)
         n = 100 * m
@@ -467,9 +512,14 @@ def measure_sparse(quick, repeats):
         X = sparse.csr_matrix((np.full(n * 60, 60**-0.5), at), shape=(n, d))
         y = np.minimum(rng.zipf(1.5, n) - 1, c - 1)
         est = PublishedPMTLClassifier(
-            method, epsilon=2.0, n_rounds=1, local_steps=2, tasks=range(m), classes=range(c),
+            method,
+            epsilon=2.0,
+            n_rounds=1,
+            local_steps=2,
+            tasks=range(m),
+            classes=range(c),
             random_state=0,
-        )  # fmt: skip
+        )
         start = time.process_time()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", PrivacyLeakWarning)
@@ -478,11 +528,17 @@ def measure_sparse(quick, repeats):
         kept *= est.task_models_.shape[1] * 8 / 2**30
         rows.append(
             {
-                "method": method, "m": m, "d": d, "C": c, "E": 2, "T": 1,
+                "method": method,
+                "m": m,
+                "d": d,
+                "C": c,
+                "E": 2,
+                "T": 1,
                 "CPU seconds": f"{time.process_time() - start:.1f}",
-                "GiB of kept models": f"{kept * m:.2f}", "GiB at 400 tasks": f"{kept * 400:.1f}",
+                "GiB of kept models": f"{kept * m:.2f}",
+                "GiB at 400 tasks": f"{kept * 400:.1f}",
             }
-        )  # fmt: skip
+        )
         del est, X
     return rows
 
@@ -527,10 +583,18 @@ def network():
     from torch import nn
 
     return nn.Sequential(
-        nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10),
-    )  # fmt: skip
+        nn.Unflatten(1, (1, 8, 8)),
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 32),
+        nn.ReLU(),
+        nn.Linear(32, 10),
+    )
 
 
 def measure_networks(quick, repeats):
@@ -543,10 +607,19 @@ def measure_networks(quick, repeats):
 
         def fit(method, seed=seed, data=data, **options):
             est = PublishedPMTLTorchClassifier(
-                network, method, lam=0.1, epsilon=None, n_rounds=5 if quick else 60,
-                local_steps=STEPS, learning_rate=data.rate, tasks=data.tasks,
-                classes=range(data.classes), random_state=seed, start_seed=seed, **options,
-            )  # fmt: skip
+                network,
+                method,
+                lam=0.1,
+                epsilon=None,
+                n_rounds=5 if quick else 60,
+                local_steps=STEPS,
+                learning_rate=data.rate,
+                tasks=data.tasks,
+                classes=range(data.classes),
+                random_state=seed,
+                start_seed=seed,
+                **options,
+            )
             return quietly(est, data)
 
         def score(tasks, W, part, data=data):
@@ -588,10 +661,16 @@ def measure_networks(quick, repeats):
                     continue
                 kept = []
                 fit_one = PublishedPMTLTorchClassifier(
-                    network, method, n_rounds=1, local_steps=1, epsilon=None, tasks=data.tasks,
-                    classes=range(data.classes), start_seed=seed,
+                    network,
+                    method,
+                    n_rounds=1,
+                    local_steps=1,
+                    epsilon=None,
+                    tasks=data.tasks,
+                    classes=range(data.classes),
+                    start_seed=seed,
                     monitor=lambda t, tasks, shared, kept=kept: kept.append(tasks),
-                )  # fmt: skip
+                )
                 quietly(fit_one, data)
                 for how in PERSONAL[1:]:
                     pairs = []
@@ -633,9 +712,13 @@ def wide(rows, column):
 
 # The column whose values stand side by side in a file.
 SIDE_BY_SIDE = {
-    "sampling": "q/m", "rounds": "method", "epsilon": "epsilon",
-    "clip": "clip_norm", "finetune": "personalization", "networks": "epsilon",
-}  # fmt: skip
+    "sampling": "q/m",
+    "rounds": "method",
+    "epsilon": "epsilon",
+    "clip": "clip_norm",
+    "finetune": "personalization",
+    "networks": "epsilon",
+}
 MEASURES = {  # name -> (function, draws)
     "theorem_1": (measure_theorem_1, 1),
     "theorems": (measure_theorems, 5),
@@ -651,9 +734,10 @@ MEASURES = {  # name -> (function, draws)
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.pmtl", description=__doc__,
+        prog="python -m benchmarks.papers.pmtl",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--quick", action="store_true", help="small data, one draw")
     parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
     parser.add_argument("--repeats", type=int, help="draws of data and noise")

@@ -81,9 +81,10 @@ def installed():
     found = {}
     rscript, sources = shutil.which("Rscript"), os.environ.get("RMTL")
     there = rscript and (
-        Path(sources, "R", "MTL.R").is_file() if sources
+        Path(sources, "R", "MTL.R").is_file()
+        if sources
         else _runs([rscript, "-e", "stopifnot(requireNamespace('RMTL', quietly=TRUE))"])
-    )  # fmt: skip
+    )
     if there:
         found["RMTL"] = partial(_fit, [rscript], _RMTL, ".R")
     octave, toolbox = shutil.which("octave-cli"), os.environ.get("MALSAR")
@@ -113,9 +114,12 @@ def _fit(command, script, suffix, problem, tol):
         arguments = [str(path), name, problem.penalty, *numbers, str(_STEPS)]
         one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         done = subprocess.run(
-            [*command, *arguments], capture_output=True, text=True, timeout=_LIMIT,
+            [*command, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT,
             env={**os.environ, **one_thread},
-        )  # fmt: skip
+        )
         if done.returncode:
             raise RuntimeError(f"{command[0]} failed on {problem.name}: {done.stderr[-500:]}")
         out = np.fromfile(folder / "out")

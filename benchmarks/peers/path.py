@@ -37,9 +37,13 @@ def settings(problem):
 
 def our_path(problem, alphas):
     path = mtl_path(
-        problem.X, problem.y, problem.task, penalty=problem.penalty, alphas=alphas,
+        problem.X,
+        problem.y,
+        problem.task,
+        penalty=problem.penalty,
+        alphas=alphas,
         **settings(problem),
-    )  # fmt: skip
+    )
     return zip(path.coefs, path.intercepts, strict=True)
 
 

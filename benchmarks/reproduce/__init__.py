@@ -22,9 +22,10 @@ def script(name, text, quick, repeats, output, jobs=False):
     is a file or folder below results/. `jobs`: with --jobs, the processes of `computed`.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.reproduce.{name}", description=text,
+        prog=f"python -m benchmarks.reproduce.{name}",
+        description=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--quick", action="store_true", help=quick)
     if repeats is not None:
         parser.add_argument("--repeats", type=int, help=f"default: {repeats}")

@@ -27,10 +27,20 @@ RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
 _SUITES = ("peers", "path", "grid", "kernels", "scale", "growth", "memory", "shards")
 _SCRIPTS = (
-    "fedmtl", "fedmtl_default", "fedmtl_overhead", "fedmtl_secure", "lsoa", "mean_regularized",
-    "mean_regularized_figures", "meta_learning", "meta_learning_figures", "model_protected",
-    "networks_images", "networks_text", "outliers",
-)  # fmt: skip
+    "fedmtl",
+    "fedmtl_default",
+    "fedmtl_overhead",
+    "fedmtl_secure",
+    "lsoa",
+    "mean_regularized",
+    "mean_regularized_figures",
+    "meta_learning",
+    "meta_learning_figures",
+    "model_protected",
+    "networks_images",
+    "networks_text",
+    "outliers",
+)
 _FIGURES = {
     "mean_regularized_figures": ("accounting", "rows", "spread", "strength", "tasks"),
     "meta_learning_figures": ("epsilon", "shots"),
@@ -84,9 +94,10 @@ def write(path, rows):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reproduce", description=__doc__,
+        prog="python -m benchmarks.reproduce",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--only", default="", help="text of commands")
     parser.add_argument("--again", action="store_true", help="run also what this release has")
     options = parser.parse_args(arguments)
@@ -109,9 +120,13 @@ def main(arguments=None):
             continue
         for file in files:
             rows[file] = {
-                "file": file, "command": command, "release": __version__, "commit": name,
-                "date": time.strftime("%Y-%m-%d"), "seconds": round(time.perf_counter() - start),
-            }  # fmt: skip
+                "file": file,
+                "command": command,
+                "release": __version__,
+                "commit": name,
+                "date": time.strftime("%Y-%m-%d"),
+                "seconds": round(time.perf_counter() - start),
+            }
         write(path, rows)
     if failed:
         print("Failed:", *failed, sep="\n  ")

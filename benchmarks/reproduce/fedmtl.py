@@ -33,8 +33,15 @@ from . import script
 from .model_protected_plots import unique
 
 FIELDS = (
-    "scenario", "method", "mean", "sd", "change", "change_sd", "repeats", "prototype",
-)  # fmt: skip
+    "scenario",
+    "method",
+    "mean",
+    "sd",
+    "change",
+    "change_sd",
+    "repeats",
+    "prototype",
+)
 SCENARIOS = {
     "two random tasks, one domain": {},
     "two random tasks, two domains": {"n_domains": 2},
@@ -42,9 +49,11 @@ SCENARIOS = {
     "one to eight tasks, one domain": {"tasks_per_client": "any"},
     "two random tasks, correlated domains": {"n_domains": 2, "correlation": 0.8},
     "fixed pairs, correlated domains": {
-        "tasks_per_client": "pairs", "n_domains": 2, "correlation": 0.8,
+        "tasks_per_client": "pairs",
+        "n_domains": 2,
+        "correlation": 0.8,
     },
-}  # fmt: skip
+}
 PAPER = "similarity, .75-.95"
 METHODS = {
     "local": {"aggregation": "local"},
@@ -69,21 +78,49 @@ PROTOTYPE = dict(
     zip(
         SCENARIOS,
         (
-            {"local": 0.753, "fedavg by position": 0.622, "shared-only (X)": 0.802,
-             "uniform (G)": 0.864, "heads-by-similarity (T)": 0.827, "jaccard (J)": 0.862,
-             "exact-match (E)": 0.808, "similarity, .75-.95": 0.794, "similarity, .3-.5": 0.854,
-             "per-task": 0.865},
-            {"local": 0.741, "uniform (G)": 0.707, "heads-by-similarity (T)": 0.770,
-             "jaccard (J)": 0.716, "exact-match (E)": 0.707, "similarity, .75-.95": 0.759,
-             "similarity, .3-.5": 0.773, "per-task": 0.827},
-            {"local": 0.743, "uniform (G)": 0.705, "jaccard (J)": 0.705, "exact-match (E)": 0.705,
-             "similarity, .75-.95": 0.834, "similarity, .3-.5": 0.723, "per-task": 0.830},
-            {"local": 0.745, "uniform (G)": 0.873, "jaccard (J)": 0.873,
-             "similarity, .75-.95": 0.814, "similarity, .3-.5": 0.871, "per-task": 0.874},
+            {
+                "local": 0.753,
+                "fedavg by position": 0.622,
+                "shared-only (X)": 0.802,
+                "uniform (G)": 0.864,
+                "heads-by-similarity (T)": 0.827,
+                "jaccard (J)": 0.862,
+                "exact-match (E)": 0.808,
+                "similarity, .75-.95": 0.794,
+                "similarity, .3-.5": 0.854,
+                "per-task": 0.865,
+            },
+            {
+                "local": 0.741,
+                "uniform (G)": 0.707,
+                "heads-by-similarity (T)": 0.770,
+                "jaccard (J)": 0.716,
+                "exact-match (E)": 0.707,
+                "similarity, .75-.95": 0.759,
+                "similarity, .3-.5": 0.773,
+                "per-task": 0.827,
+            },
+            {
+                "local": 0.743,
+                "uniform (G)": 0.705,
+                "jaccard (J)": 0.705,
+                "exact-match (E)": 0.705,
+                "similarity, .75-.95": 0.834,
+                "similarity, .3-.5": 0.723,
+                "per-task": 0.830,
+            },
+            {
+                "local": 0.745,
+                "uniform (G)": 0.873,
+                "jaccard (J)": 0.873,
+                "similarity, .75-.95": 0.814,
+                "similarity, .3-.5": 0.871,
+                "per-task": 0.874,
+            },
         ),
         strict=False,
     )
-)  # fmt: skip
+)
 TRAINING = {
     "hidden_layer_sizes": (32,),
     "n_rounds": 20,
@@ -153,13 +190,25 @@ def measure(quick=False, repeats=None, only=None):
 
 # ------------------------------------------------------------------------------ picture
 TABLE = (
-    "local", "fedavg by position", "fedavg on equal tasks", "fedprox", "pfedme", "mocha", "fedamp",
-    "fedfomo", PAPER,
-)  # fmt: skip
+    "local",
+    "fedavg by position",
+    "fedavg on equal tasks",
+    "fedprox",
+    "pfedme",
+    "mocha",
+    "fedamp",
+    "fedfomo",
+    PAPER,
+)
 ABLATION = (
-    "shared-only (X)", "uniform (G)", "heads-by-similarity (T)", "jaccard (J)", "exact-match (E)",
-    "similarity, .75 fixed (Z)", "similarity, .3-.5",
-)  # fmt: skip
+    "shared-only (X)",
+    "uniform (G)",
+    "heads-by-similarity (T)",
+    "jaccard (J)",
+    "exact-match (E)",
+    "similarity, .75 fixed (Z)",
+    "similarity, .3-.5",
+)
 
 
 def picture(rows):
@@ -177,9 +226,14 @@ def picture(rows):
                 row, ours = own[method], method == "per-task"
                 color = "tab:blue" if ours else "tab:red" if method == PAPER else "black"
                 ax.errorbar(
-                    row[value], place, xerr=row[spread] or 0.0, marker="o", markersize=4,
-                    color=color, linestyle="none",
-                )  # fmt: skip
+                    row[value],
+                    place,
+                    xerr=row[spread] or 0.0,
+                    marker="o",
+                    markersize=4,
+                    color=color,
+                    linestyle="none",
+                )
             ax.set_yticks(range(len(methods)), methods)
             ax.set_ylim(len(methods) - 0.5, -0.5)
             ax.grid(axis="x", alpha=0.4)

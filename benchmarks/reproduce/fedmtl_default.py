@@ -26,19 +26,36 @@ from . import script
 from .fedmtl import PAPER, SCENARIOS, accuracy
 
 FIELDS = (
-    "scenario", "local", "uniform", "shared_only", "paper", "heads_by_similarity",
-    "without_nearness", "per_task", "ahead", "ahead_least", "ahead_most", "repeats",
-)  # fmt: skip
+    "scenario",
+    "local",
+    "uniform",
+    "shared_only",
+    "paper",
+    "heads_by_similarity",
+    "without_nearness",
+    "per_task",
+    "ahead",
+    "ahead_least",
+    "ahead_most",
+    "repeats",
+)
 METHODS = {
-    "local": "local", "uniform": "uniform (G)", "shared_only": "shared-only (X)", "paper": PAPER,
-    "heads_by_similarity": "heads-by-similarity (T)", "without_nearness": "per-task",
+    "local": "local",
+    "uniform": "uniform (G)",
+    "shared_only": "shared-only (X)",
+    "paper": PAPER,
+    "heads_by_similarity": "heads-by-similarity (T)",
+    "without_nearness": "per-task",
     "per_task": "per-task",
-}  # fmt: skip
+}
 CORRELATED = {"n_domains": 2, "correlation": 0.8}
 FRESH = {
     "20 domains, of three clients each": {"n_domains": 20},
     "4 domains, correlation .5, 40 clients with 3 tasks": {
-        "n_clients": 40, "n_domains": 4, "correlation": 0.5, "tasks_per_client": 3,
+        "n_clients": 40,
+        "n_domains": 4,
+        "correlation": 0.5,
+        "tasks_per_client": 3,
     },
     "20 rows, one domain": {"n_samples": 20},
     "20 rows, correlated domains": {"n_samples": 20, **CORRELATED},
@@ -51,18 +68,23 @@ FRESH = {
     "correlation .5": {"n_domains": 2, "correlation": 0.5},
     "10 clients, one to eight tasks": {"n_clients": 10, "tasks_per_client": "any"},
     "10 clients, one to eight tasks, two domains": {
-        "n_clients": 10, "tasks_per_client": "any", "n_domains": 2,
+        "n_clients": 10,
+        "tasks_per_client": "any",
+        "n_domains": 2,
     },
     "two classes, one domain": {"n_classes": 2},
     "two classes, two domains": {"n_classes": 2, "n_domains": 2},
     "two classes, correlated domains": {"n_classes": 2, **CORRELATED},
     "120 clients of 60 rows, 5 tasks of 20": {
-        "n_clients": 120, "n_tasks": 20, "tasks_per_client": 5, "n_samples": 60,
+        "n_clients": 120,
+        "n_tasks": 20,
+        "tasks_per_client": 5,
+        "n_samples": 60,
     },
     "24 hidden features, correlation .6": {"n_hidden": 24, "n_domains": 2, "correlation": 0.6},
     "noisy labels, one domain": {"noise": 0.5},
     "noisy labels, correlated domains": {"noise": 0.5, **CORRELATED},
-}  # fmt: skip
+}
 
 OTHERS = {
     "one domain": {},
@@ -71,10 +93,12 @@ OTHERS = {
     "fixed pairs, correlated domains": {"tasks_per_client": "pairs", **CORRELATED},
     "20 rows, one domain": {"n_samples": 20},
     "3 domains, correlation .7, 45 clients": {
-        "n_clients": 45, "n_domains": 3, "correlation": 0.7,
+        "n_clients": 45,
+        "n_domains": 3,
+        "correlation": 0.7,
     },
     "one to eight tasks, two domains": {"n_domains": 2, "tasks_per_client": "any"},
-}  # fmt: skip
+}
 ADAM = {
     name: FedMTLClassifier().get_params()[name]
     for name in ("solver", "learning_rate", "alpha", "batch_size")
@@ -87,10 +111,13 @@ def row_of(scenario, scores):
     means = {name: round(float(np.mean(found)), 4) for name, found in scores.items()}
     ahead = np.subtract(scores["heads_by_similarity"], scores["per_task"])
     return {
-        "scenario": scenario, **means, "ahead": round(float(ahead.mean()), 4),
-        "ahead_least": round(float(ahead.min()), 4), "ahead_most": round(float(ahead.max()), 4),
+        "scenario": scenario,
+        **means,
+        "ahead": round(float(ahead.mean()), 4),
+        "ahead_least": round(float(ahead.min()), 4),
+        "ahead_most": round(float(ahead.max()), 4),
         "repeats": len(ahead),
-    }  # fmt: skip
+    }
 
 
 def measure(quick=False, repeats=None):
@@ -101,10 +128,13 @@ def measure(quick=False, repeats=None):
     for scenario, settings in {**SCENARIOS, **FRESH}.items():
         given = {"n_test": 200, **settings, **shape}
         draws = {seed: make_fedmtl_clients(**given, random_state=seed) for seed in seeds}
-        yield row_of(scenario, {
-            name: [_accuracy(name, found, seed, rounds) for seed, found in draws.items()]
-            for name in METHODS
-        })  # fmt: skip
+        yield row_of(
+            scenario,
+            {
+                name: [_accuracy(name, found, seed, rounds) for seed, found in draws.items()]
+                for name in METHODS
+            },
+        )
     for scenario, settings in OTHERS.items():
         data = make_fedmtl_clients(**{"n_test": 200, **settings, **shape}, random_state=300)
         for training, given in TRAININGS.items():

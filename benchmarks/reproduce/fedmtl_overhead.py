@@ -145,9 +145,14 @@ def draw(rows):
             color, dashes, label = LOOKS[method]
             points = [row for row in own if row["method"] == method]
             ax.plot(
-                [row["n_clients"] for row in points], [float(row[column]) for row in points],
-                marker="o", markersize=3, color=color, linestyle=dashes, label=label,
-            )  # fmt: skip
+                [row["n_clients"] for row in points],
+                [float(row[column]) for row in points],
+                marker="o",
+                markersize=3,
+                color=color,
+                linestyle=dashes,
+                label=label,
+            )
         at = unique(own, "n_clients")
         ax.set(title=text, xlabel="clients", xscale="log")
         ax.set_xticks(at, [f"{value:g}" for value in at])

@@ -36,9 +36,16 @@ CASES = {
 }
 SERVERS = 2, 3, 5
 FIELDS = (
-    "case", "n_servers", *BASE, "part", "seconds", "cpu_seconds", "megabytes", "difference",
+    "case",
+    "n_servers",
+    *BASE,
+    "part",
+    "seconds",
+    "cpu_seconds",
+    "megabytes",
+    "difference",
     "margin",
-)  # fmt: skip
+)
 THRESHOLD = 0.6
 
 

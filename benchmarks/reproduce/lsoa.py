@@ -58,21 +58,26 @@ PRIVATE = {
     "ours, group-sparse": (MPMTLGroupSparseClassifier, {}, [{}]),
     "private mean": (PrivateMeanRegMTLClassifier, {}, [{}]),
     "Algorithm 2, Gaussian": (
-        PublishedMPMTLLowRankClassifier, {"mechanism": "gaussian", "noise_shift": 1.0}, ALGORITHM_2,
+        PublishedMPMTLLowRankClassifier,
+        {"mechanism": "gaussian", "noise_shift": 1.0},
+        ALGORITHM_2,
     ),
     "Algorithm 2, as published": (
-        PublishedMPMTLLowRankClassifier, {"mechanism": "wishart-published"},
+        PublishedMPMTLLowRankClassifier,
+        {"mechanism": "wishart-published"},
         [{**p, "alpha": 0.17} for p in ALGORITHM_2],
     ),
     "DP-AGGR, direct": (
-        DPAggregationClassifier, {"group": "direct", "max_row_norm": 1.0},
+        DPAggregationClassifier,
+        {"group": "direct", "max_row_norm": 1.0},
         [{"lam": lam} for lam in (0.01, 0.1, 1.0)],
     ),
     "DP-MTRL, direct": (
-        DPRelationshipClassifier, {"group": "direct", "max_row_norm": 1.0},
+        DPRelationshipClassifier,
+        {"group": "direct", "max_row_norm": 1.0},
         [{"lam": lam, "alpha": 0.1 * lam} for lam in (0.01, 0.1, 1.0)],
     ),
-}  # fmt: skip
+}
 COLORS["private mean"] = "tab:pink"
 
 
@@ -94,13 +99,20 @@ def build(name, epsilon, m, clip_norm, seed, parameters):
     cls, fixed, _ = PRIVATE[name]
     if name.startswith("Algorithm"):
         fixed = {
-            "algorithm": "proximal", "allocation": "paper-convex", "clip_norm": clip_norm, **fixed,
-        }  # fmt: skip
+            "algorithm": "proximal",
+            "allocation": "paper-convex",
+            "clip_norm": clip_norm,
+            **fixed,
+        }
     return cls(
-        epsilon=epsilon, delta=1.0 / (m * np.log(m)), tasks=np.arange(m), classes=[0, 1],
+        epsilon=epsilon,
+        delta=1.0 / (m * np.log(m)),
+        tasks=np.arange(m),
+        classes=[0, 1],
         random_state=seed,
-        **fixed, **parameters,
-    )  # fmt: skip
+        **fixed,
+        **parameters,
+    )
 
 
 def areas(est, data):

@@ -183,10 +183,15 @@ def scores(name, variants, epsilon, data, seed, classification, **parameters):
     regressor, classifier, extra = METHODS[name]
     tasks = np.unique(task)
     est = (classifier if classification else regressor)(
-        epsilon=epsilon, delta=1.0 / len(tasks), adjacency="zero-out", fit_intercept=False,
-        personalization=variants[0], tasks=tasks, random_state=seed,
+        epsilon=epsilon,
+        delta=1.0 / len(tasks),
+        adjacency="zero-out",
+        fit_intercept=False,
+        personalization=variants[0],
+        tasks=tasks,
+        random_state=seed,
         **{"clip_norm": bound, **extra, **parameters},
-    )  # fmt: skip
+    )
     if classification:
         est.set_params(classes=np.unique(y))
     with warnings.catch_warnings():  # delta = 1/m is the paper's, and the noise is seeded
@@ -232,9 +237,11 @@ def measure(quick=False, repeats=None, only=None, problems=DATA):
                 for seed, data in enumerate(sets)
             ]
             about = {
-                "data": label, "metric": metric, "method": name,
+                "data": label,
+                "metric": metric,
+                "method": name,
                 "epsilon": "inf" if epsilon is None else epsilon,
-            }  # fmt: skip
+            }
             yield calls, partial(entries, about, variants)
 
 
@@ -253,9 +260,13 @@ def entries(about, variants, table):
 
 def main(arguments=None):
     parser = script(
-        "mean_regularized", __doc__, "small data, two personalisations", "10 splits or 5 sets",
-        "mean_regularized.csv", jobs=True,
-    )  # fmt: skip
+        "mean_regularized",
+        __doc__,
+        "small data, two personalisations",
+        "10 splits or 5 sets",
+        "mean_regularized.csv",
+        jobs=True,
+    )
     parser.add_argument("--only", default=None, help="part of the name of a data set")
     parser.add_argument("--leaf", type=Path, help="folder with JSON of LEAF, instead of the others")
     parser.add_argument("--words", type=Path, help="LEAF: public vocabulary, one word a line")

@@ -41,9 +41,21 @@ from .mean_regularized_plots import METHODS, accounting, by_strength, by_value
 from .model_protected_methods import number
 
 FIELDS = (
-    "data", "metric", "method", "epsilon", "epsilon_replace_one", "epsilon_theorem_1", "tasks",
-    "rounds", "noise_multiplier", "parameter", "value", "mean", "sd", "repeats",
-)  # fmt: skip
+    "data",
+    "metric",
+    "method",
+    "epsilon",
+    "epsilon_replace_one",
+    "epsilon_theorem_1",
+    "tasks",
+    "rounds",
+    "noise_multiplier",
+    "parameter",
+    "value",
+    "mean",
+    "sd",
+    "repeats",
+)
 EPSILONS = (0.4, 2.0)
 RATE = 0.25
 # Orders and conversion of the authors' accountant.
@@ -51,8 +63,11 @@ ORDERS = np.array(
     [1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5, *range(5, 64), 128, 256, 512]
 )
 ALONE, GLOBAL, TUNED, OURS = (
-    ("local only", "mean-reg"), ("fedavg", "none"), ("fedavg", "mean-reg"), ("prox", "mean-reg"),
-)  # fmt: skip
+    ("local only", "mean-reg"),
+    ("fedavg", "none"),
+    ("fedavg", "mean-reg"),
+    ("prox", "mean-reg"),
+)
 LAMBDAS = {
     "School 80/20": (school, np.geomspace(0.01, 30.0, 8)),
     "School 10-shot": (partial(school, n_train=10), np.geomspace(1e-3, 3.0, 8)),
@@ -211,8 +226,9 @@ def account(noise_multiplier, n_rounds, rate, m):
 
 def statements(quick, repeats):
     problems = {
-        "School 10-shot": partial(school, n_train=10), "Synthetic(.5,.5)": synthetic,
-    }  # fmt: skip
+        "School 10-shot": partial(school, n_train=10),
+        "Synthetic(.5,.5)": synthetic,
+    }
     for name, make in problems.items():
         sets = [make(seed, quick=quick) for seed in range(repeats)]
         m = len(np.unique(sets[0][2]))
@@ -237,9 +253,13 @@ FIGURES = {
 
 def main(arguments=None):
     parser = script(
-        "mean_regularized_figures", __doc__, "small data, one repeat", "3 or 4 splits or draws", "",
+        "mean_regularized_figures",
+        __doc__,
+        "small data, one repeat",
+        "3 or 4 splits or draws",
+        "",
         jobs=True,
-    )  # fmt: skip
+    )
     return run_figures(parser, "mean_regularized", FIGURES, FIELDS, arguments)
 
 

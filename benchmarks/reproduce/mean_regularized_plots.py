@@ -23,9 +23,11 @@ BUDGETS = {"": "black", 2.0: "tab:blue", 0.4: "tab:orange"}
 def _number(row):
     """Rows of a CSV file have texts, rows that were just measured numbers."""
     return {
-        **row, "epsilon": "" if row["epsilon"] in ("inf", "") else float(row["epsilon"]),
-        "mean": float(row["mean"]), "sd": float(row["sd"] or 0.0),
-    }  # fmt: skip
+        **row,
+        "epsilon": "" if row["epsilon"] in ("inf", "") else float(row["epsilon"]),
+        "mean": float(row["mean"]),
+        "sd": float(row["sd"] or 0.0),
+    }
 
 
 def _limits(ax, metric, levels, alone):
@@ -47,9 +49,8 @@ def against_epsilon(rows):
         seen, alone = [], 0.0
         for key, (label, color) in METHODS.items():
             found = [
-                r for r in rows
-                if (r["data"], r["method"], r["personalization"]) == (name, *key)
-            ]  # fmt: skip
+                r for r in rows if (r["data"], r["method"], r["personalization"]) == (name, *key)
+            ]
             curves = [row for row in found if row["epsilon"] != ""]
             if curves:
                 _errorbar(ax, curves, label, color, x="epsilon")

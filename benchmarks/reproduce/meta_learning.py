@@ -44,9 +44,18 @@ from ..run import write_rows
 from . import computed, script
 
 FIELDS = (
-    "data", "metric", "shots", "method", "epsilon", "delta", "adjacency", "mean", "sd", "kept",
+    "data",
+    "metric",
+    "shots",
+    "method",
+    "epsilon",
+    "delta",
+    "adjacency",
+    "mean",
+    "sd",
+    "kept",
     "repeats",
-)  # fmt: skip
+)
 EPSILONS = (1.0, 3.0, 9.0)
 
 
@@ -318,9 +327,13 @@ def large(quick=False):
 
 def main(arguments=None):
     parser = script(
-        "meta_learning", __doc__, "small data, epsilon 1, one seed", 5, "meta_learning.csv",
+        "meta_learning",
+        __doc__,
+        "small data, epsilon 1, one seed",
+        5,
+        "meta_learning.csv",
         jobs=True,
-    )  # fmt: skip
+    )
     parser.add_argument("--only", help="part of the name of a data set, or large")
     options = parser.parse_args(arguments)
 

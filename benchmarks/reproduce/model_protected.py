@@ -87,9 +87,14 @@ def school_problem(repeats, folds=2, share=0.3, **how):
     # 251 pupils in the largest school; scores from 1 to 70, around 20 by a public guess.
     facts = {"max_target": 50.0, "centre": 20.0, "max_task_rows": int(np.ceil(251 * share)) + 1}
     return Problem(
-        "School", lambda s: school(s, share, how.get("m")), repeats, folds, split=True,
-        scored=how.get("scored"), **facts,
-    )  # fmt: skip
+        "School",
+        lambda s: school(s, share, how.get("m")),
+        repeats,
+        folds,
+        split=True,
+        scored=how.get("scored"),
+        **facts,
+    )
 
 
 def budget(quick=False, repeats=8):
@@ -155,21 +160,26 @@ def _with_releases(name, count, problem, quick):
     grid = [p for p in candidates(name) if p["n_releases"] == 5]
     grid = [{**p, "n_releases": count} for p in (grid[::3] if quick else grid)]
     error = [
-        np.mean([
-            evaluate(name, 1.0, problem, fold, s, **p)[0] for s, fold in enumerate(problem.folds)
-        ])
+        np.mean(
+            [evaluate(name, 1.0, problem, fold, s, **p)[0] for s, fold in enumerate(problem.folds)]
+        )
         for p in grid
-    ]  # fmt: skip
+    ]
     best = grid[int(np.argmin(error))]
     runs = [evaluate(name, 1.0, problem, data, s, **best) for s, data in enumerate(problem.sets)]
     return np.array([run[0] for run in runs]), runs[0][2]
 
 
 CURVES = (
-    ("alone", None), ("trace norm, not private", None), ("ours, low-rank", 1.0),
-    ("ours, low-rank", 10.0), ("Algorithm 2, Gaussian", 1.0), ("Algorithm 2, as published", 1.0),
-    ("DP-AGGR, direct", 1.0), ("DP-MTRL, direct", 1.0),
-)  # fmt: skip
+    ("alone", None),
+    ("trace norm, not private", None),
+    ("ours, low-rank", 1.0),
+    ("ours, low-rank", 10.0),
+    ("Algorithm 2, Gaussian", 1.0),
+    ("Algorithm 2, as published", 1.0),
+    ("DP-AGGR, direct", 1.0),
+    ("DP-MTRL, direct", 1.0),
+)
 
 
 def share(quick=False, repeats=8):
@@ -234,11 +244,13 @@ def noise(quick=False, repeats=300):
             if not H.any(axis=1).all():
                 continue
             U, start = normalize(H), normalize(W)
-            found[name].append((
-                np.abs(U[:-1] @ U[-1]).mean(),
-                np.linalg.norm(M - even) / size,
-                np.sum(U[:-1] * start[:-1], axis=1).mean(),
-            ))  # fmt: skip
+            found[name].append(
+                (
+                    np.abs(U[:-1] @ U[-1]).mean(),
+                    np.linalg.norm(M - even) / size,
+                    np.sum(U[:-1] * start[:-1], axis=1).mean(),
+                )
+            )
     metrics = "|cos| with the last model", "unevenness of the projection", "cos with own start"
     for name, rows in found.items():
         for metric, values in zip(metrics, np.array(rows).T, strict=True):
@@ -281,9 +293,11 @@ def _spectra(quick):
                 "Wishart, as published": PublishedWishart(d, 1.0, epsilon),
             }
         for name, mechanism in made.items():
-            draws = [S] * 3 if mechanism is None else [
-                mechanism.release(S, seeded(seed)) for seed in range(3 if quick else 20)
-            ]  # fmt: skip
+            draws = (
+                [S] * 3
+                if mechanism is None
+                else [mechanism.release(S, seeded(seed)) for seed in range(3 if quick else 20)]
+            )
             values = np.array([np.linalg.eigvalsh(A)[::-1] for A in draws]).T
             rows = [("eigenvalue", j + 1, v) for j, v in enumerate(values)]
             kept = [np.sum((np.linalg.eigh(A)[1][:, -4:].T @ top) ** 2) / 4.0 for A in draws]
@@ -303,11 +317,21 @@ def rates(quick=False, repeats=5):
     budgets = (3.0,) if quick else (0.3, 1.0, 3.0, 10.0)
     centre, large = 3.0, sizes[-2]
     for label, make, ours, exact, published in (
-        ("low-rank", functools.partial(low_rank, interleave=True), "ours, low-rank",
-         "trace norm, not private", "Algorithm 2"),
-        ("group-sparse", group_sparse, "ours, group-sparse",
-         "L2,1 norm, not private", "Algorithm 3"),
-    ):  # fmt: skip
+        (
+            "low-rank",
+            functools.partial(low_rank, interleave=True),
+            "ours, low-rank",
+            "trace norm, not private",
+            "Algorithm 2",
+        ),
+        (
+            "group-sparse",
+            group_sparse,
+            "ours, group-sparse",
+            "L2,1 norm, not private",
+            "Algorithm 3",
+        ),
+    ):
         curves = {}
         for m in () if quick and label == "group-sparse" else sizes:
             source = functools.partial(make, m=m, n_test=30 if quick else 60)
@@ -391,9 +415,10 @@ FIGURES = {
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reproduce.model_protected", description=__doc__,
+        prog="python -m benchmarks.reproduce.model_protected",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--figure", choices=FIGURES, help="default: all of them")
     parser.add_argument("--quick", action="store_true", help="small data, one repeat")
     parser.add_argument("--repeats", type=int, help="default: 4 to 8, noise 300")

@@ -21,9 +21,19 @@ from skpmtl.reproduction import (
 )
 
 FIELDS = (
-    "data", "method", "guarantee", "epsilon", "delta", "delta_at_least", "parameter", "value",
-    "metric", "mean", "sd", "repeats",
-)  # fmt: skip
+    "data",
+    "method",
+    "guarantee",
+    "epsilon",
+    "delta",
+    "delta_at_least",
+    "parameter",
+    "value",
+    "metric",
+    "mean",
+    "sd",
+    "repeats",
+)
 
 
 # ------------------------------------------------------------------------------- data
@@ -79,9 +89,19 @@ class Problem:
     """
 
     def __init__(
-        self, label, make, repeats, folds=2, *, max_target=35.0, centre=0.0, max_task_rows=30,
-        scored=None, delta=None, split=False,
-    ):  # fmt: skip
+        self,
+        label,
+        make,
+        repeats,
+        folds=2,
+        *,
+        max_target=35.0,
+        centre=0.0,
+        max_task_rows=30,
+        scored=None,
+        delta=None,
+        split=False,
+    ):
         self.label, self.scored, self.centre = label, scored, centre
         self.sets = [make(seed) for seed in range(repeats)]
         if split:
@@ -110,12 +130,14 @@ class Problem:
             grid = grid[:: max(1, len(grid) // 2)] if quick else grid
             if len(grid) > 1:
                 error = [
-                    np.mean([
-                        evaluate(name, epsilon, self, fold, seed, **fixed, **parameters)[0]
-                        for seed, fold in enumerate(self.folds)
-                    ])
+                    np.mean(
+                        [
+                            evaluate(name, epsilon, self, fold, seed, **fixed, **parameters)[0]
+                            for seed, fold in enumerate(self.folds)
+                        ]
+                    )
                     for parameters in grid
-                ]  # fmt: skip
+                ]
                 grid = [grid[int(np.argmin(error))]]
             self.chosen[key] = {**grid[0], **fixed}
         return self.chosen[key]
@@ -183,9 +205,12 @@ def build(name, epsilon, problem, data, seed, *, fraction=None, **parameters):
     if fraction is not None:
         clip = problem.clip_norm
         how = {
-            "algorithm": "proximal", "allocation": "paper-convex", "clip_norm": clip,
-            "alpha": fraction * clip * np.sqrt(len(common["tasks"])), **how,
-        }  # fmt: skip
+            "algorithm": "proximal",
+            "allocation": "paper-convex",
+            "clip_norm": clip,
+            "alpha": fraction * clip * np.sqrt(len(common["tasks"])),
+            **how,
+        }
     return estimator(**{**common, **how, **parameters})
 
 

@@ -94,9 +94,8 @@ def by_value(rows):
     for ax, name in zip(axes, names, strict=True):
         for method, epsilon in dict.fromkeys((r["method"], r["epsilon"]) for r in rows):
             found = [
-                r for r in rows
-                if (r["data"], r["method"], r["epsilon"]) == (name, method, epsilon)
-            ]  # fmt: skip
+                r for r in rows if (r["data"], r["method"], r["epsilon"]) == (name, method, epsilon)
+            ]
             label = method if epsilon == "" else f"{method}, epsilon {epsilon:g}"
             if found:
                 curve(ax, found, "value", label, logx=found[0]["parameter"] == "tasks")
@@ -145,10 +144,11 @@ def rates(rows):
         large = max(sizes, key=lambda m: len(epsilons[m]))
         for method in unique(points, "method"):
             found = [
-                r for r in points
+                r
+                for r in points
                 if (r["data"], r["method"]) == (name, method)
                 and (r["epsilon"] == 3.0 if parameter == "tasks" else r["value"] == large)
-            ]  # fmt: skip
+            ]
             if found:
                 curve(ax, found, "value" if parameter == "tasks" else "epsilon", method)
         where = "epsilon 3" if parameter == "tasks" else f"{large} tasks"

@@ -90,10 +90,14 @@ def styled(images, style):
 
 
 def styles(rng, n):
-    return np.column_stack([
-        rng.normal(0, 0.25, n), rng.normal(0, 0.35, n), rng.uniform(0.75, 1.2, n),
-        rng.uniform(0.5, 1.6, n),
-    ])  # fmt: skip
+    return np.column_stack(
+        [
+            rng.normal(0, 0.25, n),
+            rng.normal(0, 0.35, n),
+            rng.uniform(0.75, 1.2, n),
+            rng.uniform(0.5, 1.6, n),
+        ]
+    )
 
 
 def digits():
@@ -228,23 +232,36 @@ def cnn(side=8, classes=10, weights=None, wide=False):
     nn = torch.nn
     if wide:
         layers = [
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(),
-        ]  # fmt: skip
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1),
+            nn.ReLU(),
+        ]
         length, hidden = 64 * (side // 4) ** 2, 128
     else:
         small = side <= 8
         first, second, hidden = (8, 16, 32) if small else (16, 32, 128)
         layers = [
-            nn.Conv2d(1, first, 3, padding=1, stride=1 if small else 2), nn.ReLU(),
-            nn.MaxPool2d(2), nn.Conv2d(first, second, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
-        ]  # fmt: skip
+            nn.Conv2d(1, first, 3, padding=1, stride=1 if small else 2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(first, second, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+        ]
         length = second * (side // (4 if small else 8)) ** 2
     net = nn.Sequential(
-        nn.Unflatten(1, (1, side, side)), *layers, nn.Flatten(), nn.Linear(length, hidden),
-        nn.ReLU(), nn.Linear(hidden, classes),
-    )  # fmt: skip
+        nn.Unflatten(1, (1, side, side)),
+        *layers,
+        nn.Flatten(),
+        nn.Linear(length, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )
     if weights is not None:
         net.load_state_dict(weights)
     return net
@@ -318,8 +335,14 @@ def scored(est, train, test):
 
 def common(epsilon, train, classes, seed):
     m = int(train[2].max()) + 1
-    return {"epsilon": epsilon, "delta": 1 / m, "adjacency": "zero-out", "random_state": seed,
-            "tasks": range(m), "classes": range(classes)}  # fmt: skip
+    return {
+        "epsilon": epsilon,
+        "delta": 1 / m,
+        "adjacency": "zero-out",
+        "random_state": seed,
+        "tasks": range(m),
+        "classes": range(classes),
+    }
 
 
 def network(read, start, epsilon, train, side, classes, seed, quick, **options):
@@ -329,9 +352,13 @@ def network(read, start, epsilon, train, side, classes, seed, quick, **options):
     if not {*TUNED} <= {*options}:
         given = {**chosen(start), **given}
     return TorchMeanRegClassifier(
-        cnn, **common(epsilon, train, classes, seed), module__side=side, module__classes=classes,
-        module__weights=weights, **given,
-    )  # fmt: skip
+        cnn,
+        **common(epsilon, train, classes, seed),
+        module__side=side,
+        module__classes=classes,
+        module__weights=weights,
+        **given,
+    )
 
 
 def of_network(read, start, epsilon, seed, quick):
@@ -363,8 +390,19 @@ def as_it_is(read, wide, seed, quick):
 def alone(read, start, seed, quick):
     """A network of every writer, from the start: no way is made in the rounds."""
     (train, test), side, classes = read(seed, quick)
-    est = network(read, start, None, train, side, classes, seed, quick, n_rounds=1,
-                  server_learning_rate=1e-12, personalization="finetune")  # fmt: skip
+    est = network(
+        read,
+        start,
+        None,
+        train,
+        side,
+        classes,
+        seed,
+        quick,
+        n_rounds=1,
+        server_learning_rate=1e-12,
+        personalization="finetune",
+    )
     return {"finetune": scored(est, train, test)}
 
 
@@ -405,11 +443,15 @@ def measure(read, data, quick, repeats):
             for variant in found[0]:
                 scores = [one[variant] for one in found]
                 yield {
-                    "data": data, "method": method, "personalization": variant,
-                    "epsilon": "" if epsilon is None else epsilon, "noise over way": noise,
-                    "mean": f"{np.mean(scores):.4f}", "sd": f"{np.std(scores):.4f}",
+                    "data": data,
+                    "method": method,
+                    "personalization": variant,
+                    "epsilon": "" if epsilon is None else epsilon,
+                    "noise over way": noise,
+                    "mean": f"{np.mean(scores):.4f}",
+                    "sd": f"{np.std(scores):.4f}",
                     "repeats": len(scores),
-                }  # fmt: skip
+                }
 
         return [(function, read, *given, seed, quick) for seed in seeds], rows
 
@@ -437,8 +479,12 @@ def tune(read, quick, jobs):
 
         def rows(found):
             means = {name: f"{np.mean([one[name] for one in found]):.4f}" for name in fields}
-            yield {"method": start, "epsilon": "" if epsilon is None else epsilon,
-                   **options, **means}  # fmt: skip
+            yield {
+                "method": start,
+                "epsilon": "" if epsilon is None else epsilon,
+                **options,
+                **means,
+            }
 
         return [(_tried, read, start, epsilon, options, seed, quick) for seed in (100, 101)], rows
 
@@ -453,8 +499,9 @@ def tune(read, quick, jobs):
 
 def _tried(read, start, epsilon, options, seed, quick):
     (train, test), side, classes = read(seed, quick)
-    est = network(read, start, epsilon, train, side, classes, seed, quick, personalization="none",
-                  **options)  # fmt: skip
+    est = network(
+        read, start, epsilon, train, side, classes, seed, quick, personalization="none", **options
+    )
     found = {"released": scored(est, train, test)}
     est.billboard_.personalization = est.personalization = "mean-reg"
     est.billboard_.personal_folds = est.personal_folds = None  # all of the way
@@ -463,14 +510,16 @@ def _tried(read, start, epsilon, options, seed, quick):
 
 
 def main(arguments=None):
-    parser = script("networks_images", __doc__, "30 writers, 2 rounds", 3,
-                    "networks_images.csv", jobs=True)  # fmt: skip
+    parser = script(
+        "networks_images", __doc__, "30 writers, 2 rounds", 3, "networks_images.csv", jobs=True
+    )
     parser.add_argument("--leaf", help="folder of LEAF's FEMNIST")
     parser.add_argument("--fonts", help="folder of TrueType and OpenType fonts")
     parser.add_argument("--tune", action="store_true", help="the grid of constants")
     options = parser.parse_args(arguments)
-    read = Images(partial(leaf_writers, options.leaf) if options.leaf else made_writers,
-                  options.fonts)  # fmt: skip
+    read = Images(
+        partial(leaf_writers, options.leaf) if options.leaf else made_writers, options.fonts
+    )
     if options.tune:
         fields = ("method", "epsilon", *TUNED, "released", "mean-reg")
         return write_rows(tune(read, options.quick, options.jobs), fields, options.output)

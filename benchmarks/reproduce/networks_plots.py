@@ -41,8 +41,11 @@ def draw(rows):
                 [epsilon or last for epsilon in at],
                 [float(found[epsilon]["mean"]) for epsilon in at],
                 [float(found[epsilon]["sd"] or 0.0) for epsilon in at],
-                marker="o", markersize=3, color=color, label=label,
-            )  # fmt: skip
+                marker="o",
+                markersize=3,
+                color=color,
+                label=label,
+            )
         for method, (label, color) in LEVELS.items():
             for row in own:
                 if row["method"] == method:

@@ -53,11 +53,17 @@ from .networks_images import device
 
 FIELDS = ("data", "model", "method", "unit", "epsilon", "mean", "sd", "kept", "repeats")
 METHODS = (
-    ("no initialisation", None, None), ("not private", None, None),
-    ("task-global", "row", 9.0), ("task-global", "row", 3.0), ("task-global", "row", 1.0),
-    ("task-global", "character", 9.0), ("local", "speaker", 9.0),
-    ("defaults", "row", 9.0), ("defaults", "row", 3.0), ("defaults", "row", 1.0),
-)  # fmt: skip
+    ("no initialisation", None, None),
+    ("not private", None, None),
+    ("task-global", "row", 9.0),
+    ("task-global", "row", 3.0),
+    ("task-global", "row", 1.0),
+    ("task-global", "character", 9.0),
+    ("local", "speaker", 9.0),
+    ("defaults", "row", 9.0),
+    ("defaults", "row", 3.0),
+    ("defaults", "row", 1.0),
+)
 TUNING = "networks_text_tuning.csv"
 TUNED = ("clip_norm", "inner_learning_rate", "refine_learning_rate")
 REFINE_RATES = {"3-gram": (3.0, 10.0), "LSTM": (0.5, 5.0)}
@@ -193,9 +199,15 @@ def estimator(model, method, unit, epsilon, tasks, seed, quick, constants):
     privacy = {"defaults": "task-global", "no initialisation": None, "not private": None}
     privacy = privacy.get(method, method)
     given = {
-        "privacy": privacy, "epsilon": epsilon, "delta": 1e-6, "adjacency": "zero-out",
-        "tasks": tasks, "classes": range(N_CLASSES), "refine_steps": 1, "random_state": seed,
-    }  # fmt: skip
+        "privacy": privacy,
+        "epsilon": epsilon,
+        "delta": 1e-6,
+        "adjacency": "zero-out",
+        "tasks": tasks,
+        "classes": range(N_CLASSES),
+        "refine_steps": 1,
+        "random_state": seed,
+    }
     if method != "defaults":
         steps = INNER_STEPS[model] if privacy == "task-global" else 5
         given |= {"tasks_per_round": 1, "inner_steps": steps, "meta_learning_rate": 1.0}
@@ -259,9 +271,17 @@ def measure(read, data, quick, repeats):
             if epsilon is not None:
                 low = known[model, "no initialisation"]
                 kept = f"{(mean - low) / (known[model, 'not private'] - low):.3f}"
-            yield {"data": data, "model": model, "method": method, "unit": unit or "",
-                   "epsilon": "" if epsilon is None else epsilon, "mean": f"{mean:.4f}",
-                   "sd": f"{np.std(found):.4f}", "kept": kept, "repeats": len(found)}  # fmt: skip
+            yield {
+                "data": data,
+                "model": model,
+                "method": method,
+                "unit": unit or "",
+                "epsilon": "" if epsilon is None else epsilon,
+                "mean": f"{mean:.4f}",
+                "sd": f"{np.std(found):.4f}",
+                "kept": kept,
+                "repeats": len(found),
+            }
 
         return [call(seed) for seed in range(repeats)], rows
 
@@ -282,8 +302,14 @@ def tune(read, quick, jobs):
 
         def rows(found):
             for rate, *scores in zip(REFINE_RATES[model], *found, strict=True):
-                yield {"model": model, "method": method, "epsilon": epsilon, **constants,
-                       "refine_learning_rate": rate, "score": f"{np.mean(scores):.4f}"}  # fmt: skip
+                yield {
+                    "model": model,
+                    "method": method,
+                    "epsilon": epsilon,
+                    **constants,
+                    "refine_learning_rate": rate,
+                    "score": f"{np.mean(scores):.4f}",
+                }
 
         return [(_tried, read, model, method, epsilon, constants, 100, quick)], rows
 
@@ -306,8 +332,14 @@ def _tried(read, model, method, epsilon, constants, seed, quick):
 
 
 def main(arguments=None):
-    parser = script("networks_text", __doc__, "15 generated speakers, a small LSTM", 2,
-                    "networks_text.csv", jobs=True)  # fmt: skip
+    parser = script(
+        "networks_text",
+        __doc__,
+        "15 generated speakers, a small LSTM",
+        2,
+        "networks_text.csv",
+        jobs=True,
+    )
     parser.add_argument("--plays", help="the corpus, a zip or folder")
     parser.add_argument("--leaf", help="folder of LEAF's Shakespeare")
     parser.add_argument("--tune", action="store_true", help="the grid of constants")

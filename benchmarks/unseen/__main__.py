@@ -28,9 +28,22 @@ from .shapes import SHAPES
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
 FIELDS = (
-    "commit", "shape", "role", "loss", "tasks", "rows", "features", "estimator", "epsilon", "mean",
-    "median", "worst", "draws", "seconds", "note",
-)  # fmt: skip
+    "commit",
+    "shape",
+    "role",
+    "loss",
+    "tasks",
+    "rows",
+    "features",
+    "estimator",
+    "epsilon",
+    "mean",
+    "median",
+    "worst",
+    "draws",
+    "seconds",
+    "note",
+)
 
 
 def chosen(text):
@@ -62,18 +75,24 @@ def measure(shapes, names, epsilons, draws, jobs=1):
         results = [next(found) for _ in range(draws)]
         sample = shape.draw(0)
         about = {
-            "shape": shape.name, "role": shape.role, "draws": draws,
+            "shape": shape.name,
+            "role": shape.role,
+            "draws": draws,
             "loss": {0: "squared", 2: "logistic"}.get(shape.classes, "multinomial"),
-            "tasks": len(sample.tasks), "rows": len(sample.X), "features": sample.X.shape[1],
-        }  # fmt: skip
+            "tasks": len(sample.tasks),
+            "rows": len(sample.X),
+            "features": sample.X.shape[1],
+        }
         for cell in zip(*results, strict=True):
             name, epsilon = cell[0][:2]
             yield {
-                **about, "estimator": name, "epsilon": "" if epsilon is None else epsilon,
+                **about,
+                "estimator": name,
+                "epsilon": "" if epsilon is None else epsilon,
                 **summary([ratio for _, _, ratio, _, _ in cell]),
                 "seconds": round(float(np.mean([seconds for *_, seconds, _ in cell])), 3),
                 "note": next((message for *_, message in cell if message), ""),
-            }  # fmt: skip
+            }
 
 
 def summary(values):
@@ -90,9 +109,10 @@ def epsilon_of(text):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.unseen", description=__doc__,
+        prog="python -m benchmarks.unseen",
+        description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    )
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--shapes", default="")
     parser.add_argument("--estimators", default="", help="names, separated by commas")

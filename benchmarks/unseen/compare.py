@@ -15,10 +15,17 @@ from benchmarks.names import HOMES, public
 
 # The one list of what is compared. Those of the last line need public bounds and get them.
 ESTIMATORS = (
-    "PrivateMTL", "MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "DPMetaInit",
-    "PrivateFedAvg", "PrivateFedProx", "PPSGD",
-    "DPAggregation", "DPRelationship",
-)  # fmt: skip
+    "PrivateMTL",
+    "MPMTLLowRank",
+    "MPMTLGroupSparse",
+    "PrivateMeanRegMTL",
+    "DPMetaInit",
+    "PrivateFedAvg",
+    "PrivateFedProx",
+    "PPSGD",
+    "DPAggregation",
+    "DPRelationship",
+)
 POOLED = "pooled"  # one ridge, or logistic regression, for all rows
 _PENALTIES = np.logspace(-3, 4, 8)
 _LEAST = 1e-6  # bound on probabilities, so that no single row decides

@@ -17,9 +17,12 @@ SHARED = {
     "nothing": ("unrelated", "2,000 unrelated tasks", "logistic, unrelated"),
 }
 _MARKS = {
-    "PrivateMTL": "o", "MPMTLLowRank": "s", "MPMTLGroupSparse": "D", "PrivateMeanRegMTL": "^",
+    "PrivateMTL": "o",
+    "MPMTLLowRank": "s",
+    "MPMTLGroupSparse": "D",
+    "PrivateMeanRegMTL": "^",
     "DPMetaInit": "v",
-}  # fmt: skip
+}
 
 
 def draw(rows, path):
@@ -66,10 +69,13 @@ def draw(rows, path):
 def by_structure(rows, estimator, epsilon):
     """-> dict: geometric mean of the medians of an estimator over the shapes of every kind."""
     found = {
-        row["shape"]: float(row["median"]) for row in rows
-        if row["estimator"] == estimator and row["median"] not in ("", None)
-        and row["epsilon"] not in ("", None) and float(row["epsilon"]) == epsilon
-    }  # fmt: skip
+        row["shape"]: float(row["median"])
+        for row in rows
+        if row["estimator"] == estimator
+        and row["median"] not in ("", None)
+        and row["epsilon"] not in ("", None)
+        and float(row["epsilon"]) == epsilon
+    }
     return {
         kind: float(np.exp(np.mean(np.log([found[shape] for shape in shapes]))))
         for kind, shapes in SHARED.items()

@@ -193,9 +193,21 @@ def _split(X, y, task, fit, unit=1.0):
 
 
 def regression(
-    rng, m, n, d, models, *, rows=normal_rows, noise=1.0, tails=gauss, offset=0.0, scale=1.0,
-    spread=1.0, units=None, n_test=TEST_ROWS,
-):  # fmt: skip
+    rng,
+    m,
+    n,
+    d,
+    models,
+    *,
+    rows=normal_rows,
+    noise=1.0,
+    tails=gauss,
+    offset=0.0,
+    scale=1.0,
+    spread=1.0,
+    units=None,
+    n_test=TEST_ROWS,
+):
     """y = scale (x' w_k + b_k + noise) + offset.
 
     Scores are brought to a variance of about 4, so that `noise` is half of their std whatever the
@@ -251,8 +263,10 @@ def houses(rng, m=80, n_test=TEST_ROWS):
 
 def questionnaire(rng, persons=120, tasks=25, d=30, known=0.4):
     """Answers of the same persons to many questions, most of them missing: a task is a question."""
-    X = np.concatenate([one_hot(rng, np.zeros(2 * persons, int), d - 6),
-                        rng.integers(1, 6, (2 * persons, 6))], axis=1)  # fmt: skip
+    X = np.concatenate(
+        [one_hot(rng, np.zeros(2 * persons, int), d - 6), rng.integers(1, 6, (2 * persons, 6))],
+        axis=1,
+    )
     W = low_rank(3, 0.3)(rng, tasks, d)
     Y = X @ W.T
     Y = 3.0 + Y / Y.std() + 0.7 * rng.standard_normal(Y.shape)

@@ -38,8 +38,11 @@ def glyph(digit, path):
 
 
 folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-fonts = [path for kind in ("DejaVuSans[-.M]*", "DejaVuSerif[-.]*", "STIXGeneral[.BI]*")
-         for path in sorted(folder.glob(kind))]  # fmt: skip
+fonts = [
+    path
+    for kind in ("DejaVuSans[-.M]*", "DejaVuSerif[-.]*", "STIXGeneral[.BI]*")
+    for path in sorted(folder.glob(kind))
+]
 public = np.array([[glyph(k, path) for k in range(10)] for path in fonts for _ in range(15)])
 X_public, y_public = public.reshape(-1, 64), np.tile(np.arange(10), len(public))
 head = LogisticRegression(C=0.1, max_iter=500).fit(X_public, y_public)

@@ -53,9 +53,31 @@ def right_sides(F, K, offsets, d, v, centres, which, unit, right, sums):
 
 @njit
 def averages(
-    F, K, offsets, d, T, right, sums, dof, floor, rho, reach, prior, share, centres, which, unit, x,
-    pivots, z, weight, W, evidence, energies, trust,
-):  # fmt: skip
+    F,
+    K,
+    offsets,
+    d,
+    T,
+    right,
+    sums,
+    dof,
+    floor,
+    rho,
+    reach,
+    prior,
+    share,
+    centres,
+    which,
+    unit,
+    x,
+    pivots,
+    z,
+    weight,
+    W,
+    evidence,
+    energies,
+    trust,
+):
     """W[k] = average of the modes of task k under its priors, by prior weight and evidence.
 
     T = (diag, off) and the reflections in `K` come from `skpmtl._kernels.grams.tridiagonal`,
@@ -164,9 +186,33 @@ def averages(
 
 @njit
 def class_averages(
-    F, K, Z, offsets, d, T, y, kind, bend, times, held, rho, reach, prior, n_steps, tol, ample,
-    centres, which, unit, W, level, evidence, weights, given, shares,
-):  # fmt: skip
+    F,
+    K,
+    Z,
+    offsets,
+    d,
+    T,
+    y,
+    kind,
+    bend,
+    times,
+    held,
+    rho,
+    reach,
+    prior,
+    n_steps,
+    tol,
+    ample,
+    centres,
+    which,
+    unit,
+    W,
+    level,
+    evidence,
+    weights,
+    given,
+    shares,
+):
     """W[k], level[k] = averages of task k's models under its priors, for log-losses.
 
     A model minimises, with D its distance to reach times the centre and l its scores at the mean
@@ -552,9 +598,29 @@ def log_dets(diag, off, n, scale, out):
 
 @njit
 def csr_fits(
-    data, indices, indptr, rows, offsets, y, pick, kind, held, centres, which, share, rho, columns,
-    D, b, place, out, even, squares, weights, given,
-):  # fmt: skip
+    data,
+    indices,
+    indptr,
+    rows,
+    offsets,
+    y,
+    pick,
+    kind,
+    held,
+    centres,
+    which,
+    share,
+    rho,
+    columns,
+    D,
+    b,
+    place,
+    out,
+    even,
+    squares,
+    weights,
+    given,
+):
     """out[a, s], even[a, s] = f and h of `class_averages` for task pick[a] at its model under
     prior s; CSR rows.
 

@@ -25,9 +25,27 @@ def _reflect(v, Y, j, total):
 
 @njit
 def about_centres(
-    F, K, offsets, d, T, V, dof, precision, rho, prior, Y, Z, X, pivots, logs, line, evidence, W,
-    energies, modes,
-):  # fmt: skip
+    F,
+    K,
+    offsets,
+    d,
+    T,
+    V,
+    dof,
+    precision,
+    rho,
+    prior,
+    Y,
+    Z,
+    X,
+    pivots,
+    logs,
+    line,
+    evidence,
+    W,
+    energies,
+    modes,
+):
     """evidence[k, c, p] = log evidence of task k about centre c, averaged over scales by prior p.
 
     `F`, `K` and `T` are as of `skpmtl._kernels.average.averages`; V (n_rows, N) has the residuals

@@ -224,9 +224,7 @@ def weigh_rows(K, offsets, starts, roots, centre, z):
 
 
 @njit
-def centred_rows(
-    A, pick, factor, offsets, weight, response, centre, F, v, mean, level, mass
-):  # fmt: skip
+def centred_rows(A, pick, factor, offsets, weight, response, centre, F, v, mean, level, mass):
     """F[k], v = rows A[pick] and response of task k, less weighted means, times roots of weights.
 
     Columns of A are multiplied by `factor` (d,). The rows of the tasks, which `offsets` divides

@@ -71,9 +71,7 @@ def sums_of_rows(X, pick, offsets, u, out):
 
 
 @njit
-def left_out(
-    Z, offsets, folds, d, T, by_scale, by_row, dets, q, line, U, B, M, S, out
-):  # fmt: skip
+def left_out(Z, offsets, folds, d, T, by_scale, by_row, dets, q, line, U, B, M, S, out):
     """out[p, s]: residual of row p at scale kappa[k, s] when its block of rows is left out.
 
     No fit is repeated: a residual without its own block follows from the residuals of all rows and

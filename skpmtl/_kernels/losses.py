@@ -12,8 +12,11 @@ from .._runtime.jit import njit
 SQUARED, LOGISTIC, MULTINOMIAL, POISSON = range(4)
 # By these numbers compiled loops know the losses.
 NUMBER = {
-    "squared": SQUARED, "logistic": LOGISTIC, "multinomial": MULTINOMIAL, "poisson": POISSON,
-}  # fmt: skip
+    "squared": SQUARED,
+    "logistic": LOGISTIC,
+    "multinomial": MULTINOMIAL,
+    "poisson": POISSON,
+}
 
 
 @njit

@@ -29,9 +29,23 @@ def record_norms(X, intercept, out):
 
 @njit
 def clipped_sum(
-    X, rows, shared, y, norms, loss, intercept, clip_norm, first, last, stride, mask, W, z, G,
+    X,
+    rows,
+    shared,
+    y,
+    norms,
+    loss,
+    intercept,
+    clip_norm,
+    first,
+    last,
+    stride,
+    mask,
+    W,
+    z,
+    G,
     weights,
-):  # fmt: skip
+):
     """G = sum of clip(gradient_p, clip_norm) over the table rows p = first, first + stride, ...
 
     below `last`; a gradient that is not finite counts as zero.
@@ -100,10 +114,31 @@ def clipped_sum(
 
 @njit
 def inner_steps(
-    X, rows, shared, offsets, y, norms, loss, intercept, pick, start, clip_norm, n_steps, begun,
-    rate, batch_size, n_batches, mask, mask_ends, noise, noise_step, shrink, update, gradients,
+    X,
+    rows,
+    shared,
+    offsets,
+    y,
+    norms,
+    loss,
+    intercept,
+    pick,
+    start,
+    clip_norm,
+    n_steps,
+    begun,
+    rate,
+    batch_size,
+    n_batches,
+    mask,
+    mask_ends,
+    noise,
+    noise_step,
+    shrink,
+    update,
+    gradients,
     weights,
-):  # fmt: skip
+):
     """Noisy gradient steps of the tasks `pick` from a start; -> what each would send.
 
     Step t of task k: w <- w - rate[k] / B (S + noise), S the sum of the clipped gradients of a
@@ -158,9 +193,23 @@ def inner_steps(
                 first = lo + (begun + t) % stride
                 divisor = float((hi - first + stride - 1) // stride)
             clipped_sum(
-                X, rows, shared, y, norms, loss, intercept, clip_norm, first, hi, stride, marks,
-                W, z, G, weights,
-            )  # fmt: skip
+                X,
+                rows,
+                shared,
+                y,
+                norms,
+                loss,
+                intercept,
+                clip_norm,
+                first,
+                hi,
+                stride,
+                marks,
+                W,
+                z,
+                G,
+                weights,
+            )
             if private:
                 step = noise_step[k]
                 for c in range(C):

@@ -187,9 +187,22 @@ def residuals(z, y, lo, n, loss):
 
 @njit
 def curvatures(
-    X, data, indices, indptr, rows, offsets, centre, n_steps, place, columns, near, lines, Z, out,
+    X,
+    data,
+    indices,
+    indptr,
+    rows,
+    offsets,
+    centre,
+    n_steps,
+    place,
+    columns,
+    near,
+    lines,
+    Z,
+    out,
     weights,
-):  # fmt: skip
+):
     """out[k] = largest eigenvalue of X_k' diag(weights) X_k, from below, by power iteration.
 
     X_k is centred by its weighted means.

@@ -91,7 +91,7 @@ def _combine(Z, n, u, w):
 @njit
 def short_inverses(
     X, rows, shared, offsets, starts, scale, centre, rho, K, strengths, weights, least
-):  # fmt: skip
+):
     """Lower triangles of the K_k of all tasks, and the strengths t that they have.
 
     These are rho, or more for columns of absurd size.
@@ -115,9 +115,24 @@ def short_inverses(
 
 @njit
 def short_prox(
-    X, rows, shared, y, offsets, starts, K, strengths, centre, pick, centres, which, strength,
-    share, out, weights, least,
-):  # fmt: skip
+    X,
+    rows,
+    shared,
+    y,
+    offsets,
+    starts,
+    K,
+    strengths,
+    centre,
+    pick,
+    centres,
+    which,
+    strength,
+    share,
+    out,
+    weights,
+    least,
+):
     """out[a] = proximal model of task pick[a] minus its share of its centre."""
     d = X.shape[1]
     R = (d + 7) // 8 * 8
@@ -154,9 +169,24 @@ def short_prox(
 
 @njit
 def short_steps(
-    X, rows, y, offsets, pick, centres, which, share, strength, scale, curvature, weights, n_steps,
-    tol, starts, K, D,
-):  # fmt: skip
+    X,
+    rows,
+    y,
+    offsets,
+    pick,
+    centres,
+    which,
+    share,
+    strength,
+    scale,
+    curvature,
+    weights,
+    n_steps,
+    tol,
+    starts,
+    K,
+    D,
+):
     """D[a] = where accelerated steps of `skpmtl._kernels.steps.local_steps` take task pick[a].
 
     For its quadratic penalty, without intercepts, from the centre. Steps stay in the space of the

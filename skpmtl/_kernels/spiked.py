@@ -37,9 +37,34 @@ from .._runtime.registers import (
 
 @njit
 def spiked_evidences(
-    P, K, offsets, d, T, right, squares, dof, floor, own, basis, mix, starts, counts, floors, snr,
-    prior, X, Y, W, Z, S, ratio, inverses, last, likely, out,
-):  # fmt: skip
+    P,
+    K,
+    offsets,
+    d,
+    T,
+    right,
+    squares,
+    dof,
+    floor,
+    own,
+    basis,
+    mix,
+    starts,
+    counts,
+    floors,
+    snr,
+    prior,
+    X,
+    Y,
+    W,
+    Z,
+    S,
+    ratio,
+    inverses,
+    last,
+    likely,
+    out,
+):
     """out[k, j] = log evidence of task k under prior j, averaged over scales; see `averages`.
 
     `K`, `T`, right (m, R), squares, dof and floor are as of `skpmtl._kernels.average.averages`

@@ -64,9 +64,22 @@ class Found(NamedTuple):
 
 @njit
 def local_steps(
-    X, data, indices, indptr, rows, offsets, y, pick, around, settings, start, descent, found,
-    given, weights,
-):  # fmt: skip
+    X,
+    data,
+    indices,
+    indptr,
+    rows,
+    offsets,
+    y,
+    pick,
+    around,
+    settings,
+    start,
+    descent,
+    found,
+    given,
+    weights,
+):
     """Gradient steps of the tasks `pick` on loss + penalty, from the centre or from `start`.
 
     ``settings.penalty`` 0: strength / 2 ||D||^2; 1: strength / 2 times the mean symmetrised
@@ -175,18 +188,39 @@ def local_steps(
                                 s -= mean[j] * V[c * width + j]
                     shift[c] = s
                 scores(
-                    X, data, indices, indptr, rows, lo, n, place, V, shift,
-                    base, z,
-                )  # fmt: skip
+                    X,
+                    data,
+                    indices,
+                    indptr,
+                    rows,
+                    lo,
+                    n,
+                    place,
+                    V,
+                    shift,
+                    base,
+                    z,
+                )
                 if penalty == 1:
                     _regularise_to_predictions(z, before, y, lo, n, loss, strength, t == 0)
                 else:
                     residuals(z, y, lo, n, loss)
                     if penalty == 2 and t == 0:
                         _fisher_diagonal(
-                            X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher,
+                            X,
+                            data,
+                            indices,
+                            indptr,
+                            rows,
+                            lo,
+                            n,
+                            place,
+                            mean,
+                            z,
+                            size,
+                            fisher,
                             weights,
-                        )  # fmt: skip
+                        )
                 for i in range(n):
                     for c in range(C):
                         z[i, c] *= weights[lo + i]
@@ -208,9 +242,20 @@ def local_steps(
                         b_moved += (new[c] - lead[c]) ** 2 * b_smooth
                         b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
                 _gradient_step(
-                    data, width, mean, total, weight, strength, step, penalty, fisher, V, G,
-                    descent, a,
-                )  # fmt: skip
+                    data,
+                    width,
+                    mean,
+                    total,
+                    weight,
+                    strength,
+                    step,
+                    penalty,
+                    fisher,
+                    V,
+                    G,
+                    descent,
+                    a,
+                )
                 for j in range(size):
                     moved += (G[j] - V[j]) ** 2
                     size2 += G[j] * G[j]
@@ -284,7 +329,7 @@ def _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share, base
 @njit
 def _gradient_step(
     data, width, mean, total, weight, strength, step, penalty, fisher, V, G, descent, a
-):  # fmt: skip
+):
     """G, the sums of the rows times their residuals, <- V minus a step along the gradient.
 
     `total` are the sums of the residuals: features are centred by `mean`.

@@ -42,8 +42,11 @@ def signed(subject, key, issuer, issuer_key, *, before, after, extensions=()):
     from_id = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     constraints = x509.BasicConstraints(ca=is_authority, path_length=0 if is_authority else None)
     for extension, critical in (
-        (constraints, True), (key_id, False), (from_id, False), *extensions
-    ):  # fmt: skip
+        (constraints, True),
+        (key_id, False),
+        (from_id, False),
+        *extensions,
+    ):
         builder = builder.add_extension(extension, critical)
     return builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
@@ -52,9 +55,17 @@ def usage(*names):
     """The extension that says what a key may be used for, which is critical."""
     from cryptography import x509
 
-    known = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment",
-             "key_agreement", "key_cert_sign", "crl_sign", "encipher_only",
-             "decipher_only")  # fmt: skip
+    known = (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "key_cert_sign",
+        "crl_sign",
+        "encipher_only",
+        "decipher_only",
+    )
     return x509.KeyUsage(**{name: name in names for name in known}), True
 
 

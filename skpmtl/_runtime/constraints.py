@@ -85,7 +85,9 @@ _NAMED = {
     "boolean": _BOOLEANS,
     "verbose": (Interval(Integral, 0, None, closed="left"), *_BOOLEANS),
     "random_state": (
-        Interval(Integral, 0, 2**32 - 1, closed="both"), np.random.RandomState, None,
+        Interval(Integral, 0, 2**32 - 1, closed="both"),
+        np.random.RandomState,
+        None,
     ),
     "cv_object": (
         Interval(Integral, 2, None, closed="left"),
@@ -94,7 +96,7 @@ _NAMED = {
         None,
     ),
     "array-like": (_Constraint("an array-like", _is_array_like),),
-}  # fmt: skip
+}
 
 
 def make_constraint(given):

@@ -59,9 +59,17 @@ def njit(function):
 
 
 _USED = (
-    "save", "_load_index", "_load_data", "_save_index", "_save_data", "_data_name", "_data_path",
-    "_dump", "_index_path", "_source_stamp",
-)  # fmt: skip
+    "save",
+    "_load_index",
+    "_load_data",
+    "_save_index",
+    "_save_data",
+    "_data_name",
+    "_data_path",
+    "_dump",
+    "_index_path",
+    "_source_stamp",
+)
 
 
 def _protect(cache):

@@ -27,9 +27,12 @@ def name_methods(*classes):
 
 def _called(function, qualname):
     copy = FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__,
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
         function.__closure__,
-    )  # fmt: skip
+    )
     copy.__kwdefaults__, copy.__doc__ = function.__kwdefaults__, function.__doc__
     copy.__module__, copy.__dict__ = function.__module__, dict(vars(function))
     copy.__annotations__, copy.__qualname__ = dict(function.__annotations__), qualname

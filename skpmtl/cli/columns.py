@@ -122,8 +122,9 @@ class Columns:
             unknown = [name for name in declared.get(key, ()) if name not in known]
             if unknown:
                 raise ValueError(f"{key} has {listed(unknown)}, which are not features.")
-        words = {n: given.get(n) for n in [*features, *covariates]
-                 if n in given or n in options.category}  # fmt: skip
+        words = {
+            n: given.get(n) for n in [*features, *covariates] if n in given or n in options.category
+        }
         numbers = [name for name in features if name not in words]
         categories = {name: words[name] for name in features if name in words}
         for name in public.get("scale", {}):
@@ -140,28 +141,36 @@ class Columns:
         }
         kinds = {name: "category" if name in words else "number" for name in covariates}
         return cls(
-            task, target, numbers, categories, public.get("scale", {}), default,
-            _classes(public, options), kinds,
-        )  # fmt: skip
+            task,
+            target,
+            numbers,
+            categories,
+            public.get("scale", {}),
+            default,
+            _classes(public, options),
+            kinds,
+        )
 
     def read(self, file, with_target=True):
         """Task and features of a `TableFile`, and its target, which may have gaps. -> table, y
 
         y is None if `with_target` is False. Raises ValueError for rows without a task, with line.
         """
-        gaps = {name: set(file.missing) - set(words or ())
-                for name, words in self.categories.items()}  # fmt: skip
+        gaps = {
+            name: set(file.missing) - set(words or ()) for name, words in self.categories.items()
+        }
         text, numbers = {self.task: (), **gaps}, list(self.numbers)
         if with_target and self.classes is None:
             numbers.append(self.target)
         elif with_target:
             text[self.target] = set(file.missing) - set(self.classes)
         table = file.read(
-            numbers, text,
+            numbers,
+            text,
             "A column of text is declared by --category NAME, or by its words in the file of "
             "--public, a target of classes by --classify, and a word for a gap by --missing WORD; "
             '--drop NAME leaves a column out; --decimal "," reads numbers with a comma.',
-        )  # fmt: skip
+        )
         gap = table[self.task].isna().to_numpy()
         if gap.any():
             raise ValueError(
@@ -218,9 +227,10 @@ class Columns:
         text = {self.task: (), **{name: () for name in kinds if kinds[name] == "category"}}
         numbers = [name for name in kinds if kinds[name] == "number"]
         table = file.read(
-            numbers, text,
+            numbers,
+            text,
             "A covariate of text is declared by --category NAME; --drop NAME leaves a column out.",
-        )  # fmt: skip
+        )
         return table.set_index(self.task)[list(kinds)]
 
     def pipeline(self, estimator):

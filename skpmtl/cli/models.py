@@ -22,8 +22,15 @@ from ..tables.ids import encode_ids, listed, locate
 from .columns import Columns
 
 _KEYS = {
-    "task", "task_column", "target", "classes", "intercept", "numbers", "categories", "posterior"
-}  # fmt: skip
+    "task",
+    "task_column",
+    "target",
+    "classes",
+    "intercept",
+    "numbers",
+    "categories",
+    "posterior",
+}
 # Bytes of a file name without its ending: eCryptfs, the narrowest in use, has 143 with it.
 _LONGEST = 120
 
@@ -59,10 +66,14 @@ def write_models(folder, model, columns, tasks):
         formula = _formula(coef, columns, imputer, j)
         classes = estimator.classes_.tolist() if hasattr(estimator, "classes_") else None
         about = {
-            "task": task, "task_column": columns.task, "target": columns.target, "classes": classes,
-            "intercept": np.asarray(intercept).tolist(), **formula,
+            "task": task,
+            "task_column": columns.task,
+            "target": columns.target,
+            "classes": classes,
+            "intercept": np.asarray(intercept).tolist(),
+            **formula,
             "posterior": _posterior(estimator, k, scaler.mean_[j], scaler.scale_[j]),
-        }  # fmt: skip
+        }
         # Not over another one, where a file system takes "a" and "A" for the same.
         with (folder / file_name(task)).open("x", encoding="utf-8") as file:
             file.write(json.dumps(about, indent=1))
@@ -92,8 +103,9 @@ def _posterior(estimator, k, mean, scale):
     units = np.diag([*1 / scale, 1.0])  # (x - mean) / scale and 1, from x and 1
     units[:-1, -1] = -mean / scale
     return {
-        "shift": (shift @ units).tolist(), "covariance": (units.T @ covariance @ units).tolist()
-    }  # fmt: skip
+        "shift": (shift @ units).tolist(),
+        "covariance": (units.T @ covariance @ units).tolist(),
+    }
 
 
 def read_models(path):
@@ -113,9 +125,12 @@ def read_models(path):
             raise ValueError(f"{file} is not a model that fit or personalize wrote.")
         words = {name: list(term["coef"]) for name, term in model["categories"].items()}
         found = Columns(
-            model["task_column"], model["target"], list(model["numbers"]), words,
+            model["task_column"],
+            model["target"],
+            list(model["numbers"]),
+            words,
             classes=model["classes"],
-        )  # fmt: skip
+        )
         if columns not in (None, found):
             raise ValueError(f"{path} holds models of several fits, with other columns.")
         models[model["task"]], columns = model, found

@@ -80,9 +80,7 @@ def main(arguments=None):
     # Matrices this small are slower on several threads, much slower on a busy machine.
     with threadpool_limits(1):
         for repeat in range(options.repeats):
-            parts = task_train_test_split(
-                X, y, task=task, train_size=0.3, random_state=repeat
-            )
+            parts = task_train_test_split(X, y, task=task, train_size=0.3, random_state=repeat)
             train, test = parts[::2], parts[1::2]
             for name in scores:
                 done += 1

@@ -87,22 +87,29 @@ def parse(arguments):
         "and default (of numbers), classes or target_range (of the target)",
     )
     one.add_argument(
-        "--category", nargs="+", default=[], metavar="COLUMN",
+        "--category",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
         help="that is text, or codes; all others are numbers, but those with public categories",
-    )  # fmt: skip
+    )
     one.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="to leave out")
     one.add_argument("--method", choices=METHODS, default="auto")
     kind = one.add_mutually_exclusive_group()
     kind.add_argument("--classify", action="store_true", help="the target is a class, as text")
     kind.add_argument(
-        "--regress", action="store_true",
+        "--regress",
+        action="store_true",
         help="the target is a number; with a budget say one of the two, or give its classes or "
         "range in the file of --public",
-    )  # fmt: skip
+    )
     one.add_argument(
-        "--target-range", nargs=2, type=float, metavar=("LOW", "HIGH"),
+        "--target-range",
+        nargs=2,
+        type=float,
+        metavar=("LOW", "HIGH"),
         help="public range of a target of numbers",
-    )  # fmt: skip
+    )
     one.add_argument("--held-out", type=float, default=0.25, help="share of every task's rows")
     one.add_argument("--output", type=Path, required=True, help="new folder")
     two = commands.add_parser("personalize", help="models of further tasks, at no cost")
@@ -124,9 +131,12 @@ def parse(arguments):
         command.add_argument("--encoding", default="utf-8", help="of CSV files: cp1252, ...")
         command.add_argument("--decimal", default=".", help='of CSV files: "," in much of Europe')
         command.add_argument(
-            "--missing", nargs="+", default=[], metavar="WORD",
+            "--missing",
+            nargs="+",
+            default=[],
+            metavar="WORD",
             help="for a gap, in addition to empty cells: NA, -99, ...",
-        )  # fmt: skip
+        )
     options = parser.parse_args(arguments)
     sep = {"tab": "\t", "\\t": "\t"}.get(options.sep, options.sep)
     options.form = {"sep": sep, "encoding": options.encoding, "decimal": options.decimal}
@@ -305,10 +315,14 @@ def judge(model, columns, table, y, train, test, classify):
         error = 1.0 - scores.scores if classify else -scores.scores
         errors.append(error)
         by_task = scores
-    rows = pd.DataFrame({
-        columns.task: by_task.tasks, "rows_held_out": by_task.n_samples,
-        "error": errors[0], "error_alone": errors[1],
-    })  # fmt: skip
+    rows = pd.DataFrame(
+        {
+            columns.task: by_task.tasks,
+            "rows_held_out": by_task.n_samples,
+            "error": errors[0],
+            "error_alone": errors[1],
+        }
+    )
     if classify:
         totals = [float(np.mean(m.predict(X_test) != y_test.to_numpy())) for m in (model, alone)]
     else:
@@ -347,9 +361,7 @@ def page(report):
 
 def add(options):
     """Models of further tasks from what was released and their own rows."""
-    columns = Columns.from_dict(
-        json.loads((options.public / SETTINGS).read_text(encoding="utf-8"))
-    )
+    columns = Columns.from_dict(json.loads((options.public / SETTINGS).read_text(encoding="utf-8")))
     model = columns.pipeline(load_billboard(options.public / BILLBOARD))
     table, y = rows_with_target(columns, TableFile(options.data, **options.form), options)
     for line in columns.unlisted(table):

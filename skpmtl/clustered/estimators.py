@@ -30,8 +30,20 @@ class _Clustered(RunsCourse, BaseMTL):
     _parameter_constraints = {
         name: BaseMTL._parameter_constraints[name]
         for name in (
-            "loss", "epsilon", "delta", "adjacency", "curator", "fit_intercept", "task_feature",
-            "tasks", "classes", "unseen_task", "target_range", "random_state", "secure", "verbose",
+            "loss",
+            "epsilon",
+            "delta",
+            "adjacency",
+            "curator",
+            "fit_intercept",
+            "task_feature",
+            "tasks",
+            "classes",
+            "unseen_task",
+            "target_range",
+            "random_state",
+            "secure",
+            "verbose",
         )
     } | {
         "n_clusters": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -40,7 +52,7 @@ class _Clustered(RunsCourse, BaseMTL):
         "task_weight": [StrOptions({"equal", "samples"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
-    }  # fmt: skip
+    }
     _billboards = (ClusterBillboard, GroupBillboard)
     _extras = ("membership_",)
     levels = "auto"
@@ -116,16 +128,26 @@ class _Clustered(RunsCourse, BaseMTL):
         loss = make_loss(table, task_weight=self.task_weight, fit_intercept=self.fit_intercept)
         penalty = ClusterPenalty(self.alpha, self.ridge, self.n_clusters)
         solution = minimize(
-            loss, penalty, 1.0, tol=self.tol, max_iter=self.max_iter,
+            loss,
+            penalty,
+            1.0,
+            tol=self.tol,
+            max_iter=self.max_iter,
             log=self._progress("iteration %d: objective %.8g, duality gap %.3g"),
-        )  # fmt: skip
+        )
         W, b = solution.W, loss.intercepts(solution.W)
         _, s, T = np.linalg.svd(W, full_matrices=False)
         billboard = ClusterBillboard(
-            False, (T.T * penalty.weights(s)) @ T, float(self.alpha), float(self.ridge),
-            self.task_weight, table.n_tasks, report=exact_report(), loss=self.loss,
+            False,
+            (T.T * penalty.weights(s)) @ T,
+            float(self.alpha),
+            float(self.ridge),
+            self.task_weight,
+            table.n_tasks,
+            report=exact_report(),
+            loss=self.loss,
             n_clusters=self.n_clusters,
-        )  # fmt: skip
+        )
         return {
             "coef_": W,
             "intercept_": b,
@@ -315,12 +337,25 @@ class ClusteredMTL(MTLRegressorMixin, _Clustered):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight, epsilon=epsilon,
-            delta=delta, adjacency=adjacency, curator=curator, fit_intercept=fit_intercept,
-            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
-            random_state=random_state, secure=secure, max_iter=max_iter, tol=tol, verbose=verbose,
+            n_clusters,
+            alpha=alpha,
+            ridge=ridge,
+            task_weight=task_weight,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            random_state=random_state,
+            secure=secure,
+            max_iter=max_iter,
+            tol=tol,
+            verbose=verbose,
             dtype=dtype,
-        )  # fmt: skip
+        )
         self.loss = loss
         self.target_range = target_range
 
@@ -367,12 +402,25 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            n_clusters, alpha=alpha, ridge=ridge, task_weight=task_weight, epsilon=epsilon,
-            delta=delta, adjacency=adjacency, curator=curator, fit_intercept=fit_intercept,
-            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
-            random_state=random_state, secure=secure, max_iter=max_iter, tol=tol, verbose=verbose,
+            n_clusters,
+            alpha=alpha,
+            ridge=ridge,
+            task_weight=task_weight,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            random_state=random_state,
+            secure=secure,
+            max_iter=max_iter,
+            tol=tol,
+            verbose=verbose,
             dtype=dtype,
-        )  # fmt: skip
+        )
         self.classes = classes
         self.class_weight = class_weight
 

@@ -111,9 +111,11 @@ class Loop:
         per_task = math.sqrt(2.0 * self.d) / (self.model.n_present * self.repeats)
         of_scales, of_centres = queries.CLIP_OCTAVES * per_task, queries.CLIP_CENTRES * per_task
         scale, centre, variance = read_columns(
-            found[: self.d] * of_scales, found[self.d :] * of_centres,
-            noise * of_scales, noise * of_centres,
-        )  # fmt: skip
+            found[: self.d] * of_scales,
+            found[self.d :] * of_centres,
+            noise * of_scales,
+            noise * of_centres,
+        )
         self.update(column_scale=scale, column_centre=centre, scale_variance=variance)
 
     # ---------------------------------------------------------------------------------- steps
@@ -295,10 +297,14 @@ class Loop:
             yield from self.find_columns(columns)
         self.rest = 1.0 - self.spent
         answers = {
-            "step": self.step, "moment": self.moment, "columns again": self.columns_again,
-            **{f"vote {name}": getattr(self, f"vote_{name}")
-               for name in ("centre", "sigma", "tau", "kappa", "shape")},
-        }  # fmt: skip
+            "step": self.step,
+            "moment": self.moment,
+            "columns again": self.columns_again,
+            **{
+                f"vote {name}": getattr(self, f"vote_{name}")
+                for name in ("centre", "sigma", "tau", "kappa", "shape")
+            },
+        }
         for name, share in SHARES[self.plan.row(self.model.n_present)]:
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"

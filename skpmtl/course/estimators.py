@@ -56,10 +56,19 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
     fit_intercept, loss = True, "squared"
 
     def __init__(
-        self, epsilon=1.0, delta=None, *, adjacency="replace-one", task_feature=None,
-        tasks="auto", unseen_task="error", target_range=None, random_state=None, secure=False,
+        self,
+        epsilon=1.0,
+        delta=None,
+        *,
+        adjacency="replace-one",
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        target_range=None,
+        random_state=None,
+        secure=False,
         verbose=0,
-    ):  # fmt: skip
+    ):
         self.epsilon, self.delta, self.adjacency = epsilon, delta, adjacency
         self.task_feature, self.tasks, self.unseen_task = task_feature, tasks, unseen_task
         self.target_range, self.random_state = target_range, random_state

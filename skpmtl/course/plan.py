@@ -23,21 +23,42 @@ COLUMNS, Z_COLUMNS = 0.05, 3.0
 SHARES = {
     "tiny": (),
     "small": (
-        ("step", 0.66), ("vote centre", 0.04), ("vote sigma", 0.06), ("vote tau", 0.08),
+        ("step", 0.66),
+        ("vote centre", 0.04),
+        ("vote sigma", 0.06),
+        ("vote tau", 0.08),
         ("vote kappa", 0.16),
     ),
     "middle": (
-        ("step", 0.22), ("vote centre", 0.03), ("vote sigma", 0.03), ("vote kappa", 0.04),
-        ("step or moment", 0.32), ("vote tau", 0.04), ("moment", 0.15), ("vote shape", 0.05),
-        ("vote sigma", 0.02), ("vote kappa", 0.10),
+        ("step", 0.22),
+        ("vote centre", 0.03),
+        ("vote sigma", 0.03),
+        ("vote kappa", 0.04),
+        ("step or moment", 0.32),
+        ("vote tau", 0.04),
+        ("moment", 0.15),
+        ("vote shape", 0.05),
+        ("vote sigma", 0.02),
+        ("vote kappa", 0.10),
     ),
     "large": (
-        ("step", 0.20), ("vote centre", 0.02), ("vote sigma", 0.02), ("vote tau", 0.02),
-        ("vote kappa", 0.03), ("step or moment", 0.22), ("vote centre", 0.02),
-        ("vote sigma", 0.02), ("moment", 0.21), ("vote shape", 0.04), ("columns again", 0.10),
-        ("vote shape", 0.03), ("vote sigma", 0.02), ("vote tau", 0.02), ("vote kappa", 0.03),
+        ("step", 0.20),
+        ("vote centre", 0.02),
+        ("vote sigma", 0.02),
+        ("vote tau", 0.02),
+        ("vote kappa", 0.03),
+        ("step or moment", 0.22),
+        ("vote centre", 0.02),
+        ("vote sigma", 0.02),
+        ("moment", 0.21),
+        ("vote shape", 0.04),
+        ("columns again", 0.10),
+        ("vote shape", 0.03),
+        ("vote sigma", 0.02),
+        ("vote tau", 0.02),
+        ("vote kappa", 0.03),
     ),
-}  # fmt: skip
+}
 Z_STEPS, RATIO_STEPS, RATIO_MOMENTS, RATIO_LARGE = 14.0, 2.0, 11.0, 40.0
 
 

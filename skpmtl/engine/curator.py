@@ -296,9 +296,12 @@ class _Course:
             return
         mechanism = plan.column_scales(plan.columns_from)
         counts = yield from self.query(
-            plan.columns_from, "octaves", "histograms of the scales of columns, by octaves",
-            mechanism, sum_of_columns,
-        )  # fmt: skip
+            plan.columns_from,
+            "octaves",
+            "histograms of the scales of columns, by octaves",
+            mechanism,
+            sum_of_columns,
+        )
         self.pays_for_columns = plan.private
         scales = scales_of(counts, std_of(mechanism), self.m)
         if scales is None:
@@ -308,10 +311,13 @@ class _Course:
         if not (plan.private or plan.is_sparse):
             words = "mean of the means of scaled columns"
             self.offset = yield from self.query(
-                "columns", "offset", words, None, lambda sent, at=None: {
-                    "offset": sent["offset"].sum(axis=0)
-                }, self.m,
-            )  # fmt: skip
+                "columns",
+                "offset",
+                words,
+                None,
+                lambda sent, at=None: {"offset": sent["offset"].sum(axis=0)},
+                self.m,
+            )
 
     def moments_with_levels(self):
         """A moment of models alone; a comparison of the pooled slopes with the structures that it
@@ -386,10 +392,13 @@ class _Course:
             yield from self.sharpen([_STEP_OF_GROUPS] * 2)
         known = {s.name: s for s in self.billboard.structures}
         self.rebuild()
-        self.billboard = replace(self.billboard, structures=[
-            replace(known.get(s.name, s), centre=s.centre, moment=s.moment)
-            for s in self.billboard.structures
-        ])  # fmt: skip
+        self.billboard = replace(
+            self.billboard,
+            structures=[
+                replace(known.get(s.name, s), centre=s.centre, moment=s.moment)
+                for s in self.billboard.structures
+            ],
+        )
         spectrum = self.refined.spectrum
         if about or spectrum is None or not shows:
             spectrum = self.spectrum_of(average)
@@ -442,11 +451,22 @@ class _Course:
             self.pooled_bounds.append((float(bound), std_of(mechanism)))
             words = f"mean of clipped updates of the pooled model, round {t + 1} of {len(bounds)}"
             combine = clipped_sum("pooled", bound, to, shape)
-            update = (yield from self.query(
-                share, "pooled", words, mechanism, combine, self.m, theta=theta,
-                clip_norm=float(bound), middle=middle, unit=unit, scale=self.scale,
-                offset=self.offset,
-            )).reshape(shape)  # fmt: skip
+            update = (
+                yield from self.query(
+                    share,
+                    "pooled",
+                    words,
+                    mechanism,
+                    combine,
+                    self.m,
+                    theta=theta,
+                    clip_norm=float(bound),
+                    middle=middle,
+                    unit=unit,
+                    scale=self.scale,
+                    offset=self.offset,
+                )
+            ).reshape(shape)
             if relation is not None:
                 update = self.m * update
                 noise.append(np.full(shape[0], self.m * std_of(mechanism)))
@@ -490,9 +510,12 @@ class _Course:
         structures = self.billboard.structures
         weights = np.array([s.weight * math.exp(logs.get(s.name, 0.0)) for s in structures])
         weights /= weights.sum()
-        self.billboard = replace(self.billboard, structures=[
-            replace(s, weight=float(w)) for s, w in zip(structures, weights, strict=True)
-        ])  # fmt: skip
+        self.billboard = replace(
+            self.billboard,
+            structures=[
+                replace(s, weight=float(w)) for s, w in zip(structures, weights, strict=True)
+            ],
+        )
 
     def compare_shapes(self, share):
         """The floor of the sparse shape, by a vote. -> log odds of it against the low-rank one
@@ -526,9 +549,10 @@ class _Course:
         window = None if self.plan.log_loss else unit
         level = Level(
             float(middle + unit * self.level_of_all - self.centre @ self.offset),
-            self.centre.copy(), window,
+            self.centre.copy(),
+            window,
             pooled=self.plan.all_pooled,
-        )  # fmt: skip
+        )
         fraction = self.fraction_of_levels
         if window is None:
             noise, spread = None, self.plan.evidence(("spread", fraction))
@@ -548,9 +572,14 @@ class _Course:
         mechanism = self.plan.evidence(share)
         words = f"sum of clipped differences of log evidence, by {what}"
         released = yield from self.query(
-            share, "evidence", words, mechanism, sum_of_differences("evidence"),
-            priors=priors, snr_centre=self.snr()[0],
-        )  # fmt: skip
+            share,
+            "evidence",
+            words,
+            mechanism,
+            sum_of_differences("evidence"),
+            priors=priors,
+            snr_centre=self.snr()[0],
+        )
         return released, std_of(mechanism)
 
     def block(self, share, moment, basis, rank):
@@ -558,9 +587,17 @@ class _Course:
         mechanism, (centre, spread) = self.plan.moment(share), self.snr()
         words = "sum of u u', unit directions inside and outside of the subspace"
         S = yield from self.query(
-            share, "block", words, mechanism, sum_of_blocks, snr_centre=centre,
-            snr_spread=spread, moment=moment, basis=basis, rank=rank,
-        )  # fmt: skip
+            share,
+            "block",
+            words,
+            mechanism,
+            sum_of_blocks,
+            snr_centre=centre,
+            snr_spread=spread,
+            moment=moment,
+            basis=basis,
+            rank=rank,
+        )
         return S, _variance(mechanism)
 
     def snr(self, about=False):
@@ -676,9 +713,15 @@ class _Course:
         mechanism = self.plan.direction(share)
         words = f"mean of V' u, V the top {rank} eigenvectors of moment 1"
         c = yield from self.query(
-            share, "direction", words, mechanism, clipped_sum("direction", 1.0), self.m,
-            billboard=self.billboard, basis=V,
-        )  # fmt: skip
+            share,
+            "direction",
+            words,
+            mechanism,
+            clipped_sum("direction", 1.0),
+            self.m,
+            billboard=self.billboard,
+            basis=V,
+        )
         c = self.model(c)
         variance, square, size = _variance(mechanism), float(np.vdot(c, c)), rank * self.plan.n_free
         # abs(c)^2 is off by `size` variances in the mean, with a spread of sqrt(2 size).
@@ -731,10 +774,21 @@ class _Course:
         for t, bound in enumerate(bounds):
             mechanism = self.plan.round(share, float(bound), n_rounds)
             words = f"mean of clipped updates, round {t + 1} of {n_rounds}"
-            centre = centre + self.model((yield from self.query(
-                share, "update", words, mechanism, clipped_sum("update", bound), self.m,
-                centre=centre, clip_norm=float(bound), own_units=self.billboard.own_units,
-            )))  # fmt: skip
+            centre = centre + self.model(
+                (
+                    yield from self.query(
+                        share,
+                        "update",
+                        words,
+                        mechanism,
+                        clipped_sum("update", bound),
+                        self.m,
+                        centre=centre,
+                        clip_norm=float(bound),
+                        own_units=self.billboard.own_units,
+                    )
+                )
+            )
         self.centre, length = centre, np.linalg.norm(centre)
         if length > 0:
             self.billboard = replace(self.billboard, about_centre=True)
@@ -755,10 +809,14 @@ class _Course:
         low, high = self.plan.target_range
         middle, reach = 0.5 * (low + high), 0.5 * (high - low)
         offset = yield from self.query(
-            "mean intercept", "intercept", "mean of clipped intercepts",
+            "mean intercept",
+            "intercept",
+            "mean of clipped intercepts",
             self.plan.intercept("mean intercept", reach),
-            clipped_sum("intercept", reach, less=middle), self.m, centre=slopes,
-        )  # fmt: skip
+            clipped_sum("intercept", reach, less=middle),
+            self.m,
+            centre=slopes,
+        )
         b = np.clip(middle + offset, low, high)
         self.billboard = replace(self.billboard, mean=np.append(slopes, b))
 

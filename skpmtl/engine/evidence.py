@@ -145,10 +145,13 @@ class Evidence:
 
     def _logs(self, structures):
         self._measure(structures)
-        L = np.stack([
-            np.log(s.weight) + _log_sums(self._measured(s).criterion, self._penalty(s))
-            for s in structures
-        ], axis=1)  # fmt: skip
+        L = np.stack(
+            [
+                np.log(s.weight) + _log_sums(self._measured(s).criterion, self._penalty(s))
+                for s in structures
+            ],
+            axis=1,
+        )
         L[np.isnan(L)] = -np.inf
         return L
 

@@ -49,8 +49,13 @@ _COUNTS_OF_CELLS = 0.75  # b^2
 IN_GROUPS = 0.9  # prior weight of being in a group
 # Spreads about a centre: whether the shape is that of the structures, else even, and centre and
 # spread of log10(snr). The last one stands in before the vote.
-SPREADS = ((True, 0.5, 0.6), (False, 0.5, 0.6), (False, -0.5, 0.6), (False, -1.5, 0.6),
-           (False, -1.0, 1.0))  # fmt: skip
+SPREADS = (
+    (True, 0.5, 0.6),
+    (False, 0.5, 0.6),
+    (False, -0.5, 0.6),
+    (False, -1.5, 0.6),
+    (False, -1.0, 1.0),
+)
 _OF_CLASSES = 1.0  # that log10(snr) of two classes is less: a row counts a quarter at most
 _LEAST_SPREAD, _USED_SHAPE = 0.02, 0.05  # weights
 STEPS = np.array([0.0, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0, 1.6, 2.5, 4.0])
@@ -136,10 +141,14 @@ class Groups(Public):
     def own_levels(self, level):
         """`Level` of every group."""
         return [
-            replace(level, intercept=float(b), spread=self.level_spread,
-                    coef=c if self.along_centres else level.coef)
+            replace(
+                level,
+                intercept=float(b),
+                spread=self.level_spread,
+                coef=c if self.along_centres else level.coef,
+            )
             for b, c in zip(self.levels, self.centres, strict=True)
-        ]  # fmt: skip
+        ]
 
     def joined(self, scale=1.0):
         """Copies with one centre less each: the pair of the least sum of squares.
@@ -364,8 +373,13 @@ class GroupSearch:
             yield from self._find_levels(shares[1], shares[2], (shares[3], 0.5), moment)
             return  # with the whole share of cells
         U = np.ascontiguousarray(spectrum.Q[:, -k:])
-        public = {"moment": moment, "basis": U, "centre": centre, "snr_centre": snr[0],
-                  "snr_spread": snr[1]}  # fmt: skip
+        public = {
+            "moment": moment,
+            "basis": U,
+            "centre": centre,
+            "snr_centre": snr[0],
+            "snr_spread": snr[1],
+        }
         mechanism = course.plan.group_sum(shares[0], OCTAVES)
         words = "histogram of the sizes of models in the span, by octaves"
         counts = yield from course.query(
@@ -377,9 +391,16 @@ class GroupSearch:
         level = course.billboard.level
         reach = _REACH_OF_ALL * level.spread
         released = yield from course.query(
-            shares[1], "cells", words, mechanism, sum_of_cells, size=size, level=level, reach=reach,
+            shares[1],
+            "cells",
+            words,
+            mechanism,
+            sum_of_cells,
+            size=size,
+            level=level,
+            reach=reach,
             **public,
-        )  # fmt: skip
+        )
         candidates = [
             Groups(
                 centre + size * c @ U.T,
@@ -415,16 +436,33 @@ class GroupSearch:
         words = "counts and sums of levels by cells of a public line"
         reach, d = _REACH_OF_ALL * level.spread, course.d
         released = yield from course.query(
-            cells, "cells", words, mechanism, sum_of_cells, size=1.0, level=level, reach=reach,
-            moment=moment, basis=np.zeros((d, 0)), centre=np.zeros(d), snr_centre=0.0,
+            cells,
+            "cells",
+            words,
+            mechanism,
+            sum_of_cells,
+            size=1.0,
+            level=level,
+            reach=reach,
+            moment=moment,
+            basis=np.zeros((d, 0)),
+            centre=np.zeros(d),
+            snr_centre=0.0,
             snr_spread=1.0,
-        )  # fmt: skip
+        )
         noise = max(std_of(mechanism), 0.5)
         candidates = [
-            Groups(np.tile(level.coef, (len(b), 1)), course.m * share, np.eye(5)[4], moment,
-                   level.intercept + reach * b, 0.25 * level.spread, levels_alone=True)
+            Groups(
+                np.tile(level.coef, (len(b), 1)),
+                course.m * share,
+                np.eye(5)[4],
+                moment,
+                level.intercept + reach * b,
+                0.25 * level.spread,
+                levels_alone=True,
+            )
             for _, b, share in starts_of(released, 0, noise, course.plan.numbers)
-        ]  # fmt: skip
+        ]
         if not candidates:
             return
         best = yield from self._number(number, candidates, 1.0)
@@ -454,9 +492,14 @@ class GroupSearch:
         mechanism = course.plan.group_sum(share, MOST_GROUPS * (d + 2))
         words = "counts and sums of directions and levels of models about the centres of groups"
         S = yield from course.query(
-            share, "groups", words, mechanism, sum_of_groups, billboard=course.billboard,
+            share,
+            "groups",
+            words,
+            mechanism,
+            sum_of_groups,
+            billboard=course.billboard,
             groups=[groups],
-        )  # fmt: skip
+        )
         S = S.reshape(MOST_GROUPS, d + 2)[: len(groups.counts)]
         std, b = std_of(mechanism), math.sqrt(0.5)
         of_slopes, of_levels = parts_of_vector(groups)
@@ -544,9 +587,15 @@ class GroupSearch:
         mechanism = course.plan.evidence(share)
         words = f"sum of clipped differences of log evidence, by {what}"
         released = yield from course.query(
-            share, "mixtures", words, mechanism, sum_of_differences("mixtures"),
-            billboard=course.billboard, bare=bare, groups=candidates,
-        )  # fmt: skip
+            share,
+            "mixtures",
+            words,
+            mechanism,
+            sum_of_differences("mixtures"),
+            billboard=course.billboard,
+            bare=bare,
+            groups=candidates,
+        )
         return Tally(released, std_of(mechanism), len(candidates) + bare)
 
 

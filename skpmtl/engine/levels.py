@@ -675,9 +675,17 @@ class TaskLevels:
             score += table.base[:, 0]
         out = np.empty((2, table.n_tasks))
         level_posteriors(
-            score, table.y, table.counts, table.offsets, self.pooled(level), float(spread), nodes,
-            weights, *out, self.kind,
-        )  # fmt: skip
+            score,
+            table.y,
+            table.counts,
+            table.offsets,
+            self.pooled(level),
+            float(spread),
+            nodes,
+            weights,
+            *out,
+            self.kind,
+        )
         return np.where(np.isfinite(W).all(axis=1), out[0], np.nan), out[1]
 
     def _scores(self, W):

@@ -59,9 +59,11 @@ class Members:
         own = centre if centre.any() else None
         scale = VotedScale(public["snr_centre"], public["snr_spread"])
         local = LocalModels(
-            self.table, fit_intercept=self.evidence.fit_intercept, centre=own,
+            self.table,
+            fit_intercept=self.evidence.fit_intercept,
+            centre=own,
             restrained=scale.is_hint,
-        )  # fmt: skip
+        )
         if self.table.has_log_loss:  # the criterion is about a response at the scores so far
             local.fit(root, best_scale)
         criterion, level = local.criteria(root)
@@ -155,9 +157,9 @@ class Members:
         away = np.zeros((m, K))
         if level is not None:
             targets = self.levels.own(W)
-            away = np.stack([
-                targets - self.levels.pooled(part) for part in groups.own_levels(level)
-            ], axis=1)  # fmt: skip
+            away = np.stack(
+                [targets - self.levels.pooled(part) for part in groups.own_levels(level)], axis=1
+            )
             away = np.nan_to_num(np.clip(away / groups.reach(level), -1.0, 1.0))
 
         def send(tasks, logs, D):

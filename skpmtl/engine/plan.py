@@ -27,30 +27,59 @@ _INTERCEPT_SHARE = 0.1  # of mu^2, for the mean intercept of unseen_task="mean"
 _ONE_MOMENT = {"vote 1": 0.06, "moment 1": 0.88, "vote 2": 0.06}
 _MEAN = {"vote 1": 0.03, "size": 0.10, "main": 0.84, "vote 2": 0.03}
 _MOMENTS = {
-    "vote 1": 0.04, "moment 1": 0.30, "vote 2": 0.04, "main": 0.58, "vote 3": 0.04,
-}  # fmt: skip
+    "vote 1": 0.04,
+    "moment 1": 0.30,
+    "vote 2": 0.04,
+    "main": 0.58,
+    "vote 3": 0.04,
+}
 _ALL = {
-    "vote 1": 0.03, "moment 1": 0.30, "direction": 0.04, "size": 0.04, "vote 2": 0.03,
-    "main": 0.45, "vote 3": 0.03, "moment 2": 0.05, "vote 4": 0.03,
-}  # fmt: skip
+    "vote 1": 0.03,
+    "moment 1": 0.30,
+    "direction": 0.04,
+    "size": 0.04,
+    "vote 2": 0.03,
+    "main": 0.45,
+    "vote 3": 0.03,
+    "moment 2": 0.05,
+    "vote 4": 0.03,
+}
 # The same where levels are looked for, less what the window takes of each; relative numbers.
 _LEVELS = {
-    "pooled": 0.12, "vote 1": 0.03, "comparison 1": 0.04, "main": 0.22, "moment 1": 0.24,
-    "vote 2": 0.03, "moment 2": 0.15, "vote 3": 0.04, "comparison 2": 0.06, "spread": 0.05,
-}  # fmt: skip
+    "pooled": 0.12,
+    "vote 1": 0.03,
+    "comparison 1": 0.04,
+    "main": 0.22,
+    "moment 1": 0.24,
+    "vote 2": 0.03,
+    "moment 2": 0.15,
+    "vote 3": 0.04,
+    "comparison 2": 0.06,
+    "spread": 0.05,
+}
 _LEVELS_AND_MOMENTS = {
-    "pooled": 0.12, "vote 1": 0.03, "main": 0.26, "moment 1": 0.28, "vote 2": 0.03,
-    "moment 2": 0.19, "vote 3": 0.04, "spread": 0.05,
-}  # fmt: skip
+    "pooled": 0.12,
+    "vote 1": 0.03,
+    "main": 0.26,
+    "moment 1": 0.28,
+    "vote 2": 0.03,
+    "moment 2": 0.19,
+    "vote 3": 0.04,
+    "spread": 0.05,
+}
 _LEVELS_AND_MEAN = {"pooled": 0.83, "vote 1": 0.04, "comparison 1": 0.06, "spread": 0.07}
 # Without a window of levels: budget shares of queries that have none of their own, and fractions.
 _WITHOUT_WINDOW = {
-    "direction": ("comparison 1", 1.0), "size": ("spread", 1.0), "vote 4": ("comparison 2", 1.0),
+    "direction": ("comparison 1", 1.0),
+    "size": ("spread", 1.0),
+    "vote 4": ("comparison 2", 1.0),
     "moment 3": ("pooled", 1.0),
-}  # fmt: skip
+}
 _MEAN_WITHOUT_WINDOW = {
-    "size": ("pooled", 0.1), "main": ("pooled", 0.9), "vote 2": ("comparison 1", 1.0)
-}  # fmt: skip
+    "size": ("pooled", 0.1),
+    "main": ("pooled", 0.9),
+    "vote 2": ("comparison 1", 1.0),
+}
 _CLEAR_SHAPES = 2.5  # tasks over the noise of a vote on shapes, which is not held with fewer
 _ONCE = 12.0  # tasks times mu over the root of a model's numbers, below which rounds come once
 _RELATED_PATH = 0.5  # of the rounds of a relation, at least, with little budget

@@ -37,9 +37,13 @@ def query_specs(plan, population):
         specs |= specified("evidence", (N_DIFFERENCES,), snr_centre=Real, priors=(moments,))
     if plan.few_rows:
         specs |= specified(
-            "block", (d,), **dict.fromkeys(("snr_centre", "snr_spread"), Real),
-            moment=moments, basis=[(d, d)], rank=Integral,
-        )  # fmt: skip
+            "block",
+            (d,),
+            **dict.fromkeys(("snr_centre", "snr_spread"), Real),
+            moment=moments,
+            basis=[(d, d)],
+            rank=Integral,
+        )
     if plan.with_residuals:
         specs |= specified("residuals", BINS.shape, mean=[(d + 1,)])
     if plan.groups:

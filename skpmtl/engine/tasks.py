@@ -145,9 +145,10 @@ class StructureTaskSide(CommonAnswers, TaskSide):
             return super().answer(query)
         self._scale_columns(query.public.get("column_scale"))
         sums = []  # contributions are larger than models: they are added up as they are made
-        self._directions(query.public, lambda tasks, x: sums.append(
-            (tasks[0], query.combine({"groups": x})["groups"])
-        ))  # fmt: skip
+        self._directions(
+            query.public,
+            lambda tasks, x: sums.append((tasks[0], query.combine({"groups": x})["groups"])),
+        )
         return {"groups": sum(part for _, part in sorted(sums, key=lambda pair: pair[0]))}
 
     def final_models(self, billboard, personalize):

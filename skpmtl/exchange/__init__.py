@@ -10,9 +10,16 @@ from .protocol import Population, PublicDraw, Query, QuerySpec, TaskSide, run
 from .sums import clipped_sum
 
 __all__ = [
-    "Billboard", "Plan", "Population", "PublicDraw", "Query", "QuerySpec", "TaskSide",
-    "clipped_sum", "run",
-]  # fmt: skip
+    "Billboard",
+    "Plan",
+    "Population",
+    "PublicDraw",
+    "Query",
+    "QuerySpec",
+    "TaskSide",
+    "clipped_sum",
+    "run",
+]
 
 
 def __dir__():

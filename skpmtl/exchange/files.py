@@ -51,12 +51,30 @@ from .wire import (
 __all__ = ["load_billboard", "save_billboard"]
 # Parameters that stay where the rows of the fit are.
 _NOT_WRITTEN = (
-    "class_weight", "classes", "dtype", "random_state", "tasks", "uncertainty", "verbose",
+    "class_weight",
+    "classes",
+    "dtype",
+    "random_state",
+    "tasks",
+    "uncertainty",
+    "verbose",
     "warm_start",
-)  # fmt: skip
+)
 _CLASS_TYPES = (
-    "<U", "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8"
-)  # fmt: skip
+    "<U",
+    "|b1",
+    "|i1",
+    "<i2",
+    "<i4",
+    "<i8",
+    "|u1",
+    "<u2",
+    "<u4",
+    "<u8",
+    "<f2",
+    "<f4",
+    "<f8",
+)
 _ZIP64 = 1 << 31  # bytes from which an archive needs longer fields
 _KEYS = ("board", "estimator", "feature_names", "format", "n_features", "package", "params")
 

@@ -183,9 +183,11 @@ class Plan:
             public["init"] = self.public_init.describe()
         if not entries:
             return silent_report(
-                self.silence, adjacency=self.adjacency, public_inputs=public,
+                self.silence,
+                adjacency=self.adjacency,
+                public_inputs=public,
                 assumptions=self.assumptions(),
-            )  # fmt: skip
+            )
         known = [entry for entry in entries if "noise_std" in entry]
         report = PrivacyReport(
             guarantee=self.guarantee,

@@ -94,8 +94,9 @@ def noise_of_one(query, source, n_servers):
     """What one server adds to its totals where there is noise. -> {name: ndarray of uint64}"""
     return {
         name: mechanism.noise_of_one(source, n_servers).astype(np.int64).view(np.uint64)
-        for name, mechanism in query.mechanisms.items() if mechanism is not None
-    }  # fmt: skip
+        for name, mechanism in query.mechanisms.items()
+        if mechanism is not None
+    }
 
 
 def with_noise(totals, noise):

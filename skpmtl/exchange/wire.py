@@ -181,10 +181,21 @@ class Complaints:
 
     def __exit__(self, kind, error, trace):
         bad = (
-            AttributeError, EOFError, KeyError, IndexError, MemoryError, NotImplementedError,
-            OSError, OverflowError, RecursionError, TypeError, ValueError, struct.error,
-            zipfile.BadZipFile, zlib.error,
-        )  # fmt: skip
+            AttributeError,
+            EOFError,
+            KeyError,
+            IndexError,
+            MemoryError,
+            NotImplementedError,
+            OSError,
+            OverflowError,
+            RecursionError,
+            TypeError,
+            ValueError,
+            struct.error,
+            zipfile.BadZipFile,
+            zlib.error,
+        )
         if isinstance(error, bad):
             text = str(error).rstrip(".") or type(error).__name__
             raise ValueError(f"{self.origin} cannot be read: {text}. {self.remedy}.") from error
@@ -259,9 +270,10 @@ def _decode_object(name, content, arrays):
     if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
     content = {
-        kind.renamed.get(key, key): item for key, item in content.items()
+        kind.renamed.get(key, key): item
+        for key, item in content.items()
         if key not in kind.removed or item is not kind.removed[key]
-    }  # fmt: skip
+    }
     odd = set(content) ^ {item.name for item in fields(kind)}
     odd = sorted(odd - (set(kind.added) - set(content)))
     if odd:

@@ -551,9 +551,12 @@ class ServedSites(Sites):
         found = self._from_servers("total", query, sites)
         m = self.population.n_tasks if query.pick is None else len(query.pick)
         fields = {
-            "asked": names, "answered": [site.name for site in sites], "tasks": m,
-            "missing": m - sum(site.tasks for site in sites), "zeroed": 0,
-        }  # fmt: skip
+            "asked": names,
+            "answered": [site.name for site in sites],
+            "tasks": m,
+            "missing": m - sum(site.tasks for site in sites),
+            "zeroed": 0,
+        }
         return opened(query, [found[name][1] for name in sorted(found)]), fields
 
     def _from_servers(self, kind, query, sites):
@@ -562,8 +565,9 @@ class ServedSites(Sites):
         for server, site in self.servers.items():
             shares = {
                 f"sealed.{place}.{name}": site.shares[f"{server}.{name}"]
-                for place, site in enumerate(sites) for name in query.mechanisms
-            }  # fmt: skip
+                for place, site in enumerate(sites)
+                for name in query.mechanisms
+            }
             extra[site] = {"sites": len(sites)}, shares
         replies, found = self._inform(kind, query, extra), {}
         for server, site in self.servers.items():

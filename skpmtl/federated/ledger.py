@@ -230,10 +230,15 @@ class Account:
         kept["walk"] = np.array("" if transcript is None else transcript.codes[number])
         est = self.study.build()
         entry = {
-            "study": self.study.name, "digest": self.study.digest,
-            "run": run, "question": number, "statistic": statistic, **entry,
-            "epsilon": float(est.epsilon), "delta": getattr(est, "delta", None),
-        }  # fmt: skip
+            "study": self.study.name,
+            "digest": self.study.digest,
+            "run": run,
+            "question": number,
+            "statistic": statistic,
+            **entry,
+            "epsilon": float(est.epsilon),
+            "delta": getattr(est, "delta", None),
+        }
 
         def write(line):
             kept["entry"] = np.array(line)

@@ -169,9 +169,12 @@ class Study:
         if est._reads_sizes == (self.n_rows is None):
             raise ValueError(
                 f"n_rows={self.n_rows!r}: "
-                + (f"a public number of rows of a task is needed for {self.estimator}."
-                   if est._reads_sizes else f"{self.estimator} has no use for it.")
-            )  # fmt: skip
+                + (
+                    f"a public number of rows of a task is needed for {self.estimator}."
+                    if est._reads_sizes
+                    else f"{self.estimator} has no use for it."
+                )
+            )
         est._check_study()
         if self.servers is not None:
             next(est._queries(self.population(), est._source()))  # refuses what servers cannot do
@@ -277,9 +280,12 @@ class Study:
         for name in {*_mappings(given), "init"} & set(given):  # the billboard has them
             del given[name]
         return cls.from_billboard(
-            billboard, classes=self.class_labels, n_features=self.n_features,
-            feature_names=self.feature_names, **given,
-        )  # fmt: skip
+            billboard,
+            classes=self.class_labels,
+            n_features=self.n_features,
+            feature_names=self.feature_names,
+            **given,
+        )
 
     def population(self):
         """The participants, as the curator sees them."""

@@ -87,9 +87,7 @@ class TorchNetwork(Network):
                 rows = [order[ends[i] : ends[i + 1]] for order in epochs]
                 fixed = None if centre is None else centre[i]
                 loss = BatchLoss(heads.take([i]))
-                value, known = self._train_client(
-                    theta[i], table, rows, loss, optimizer, fixed
-                )
+                value, known = self._train_client(theta[i], table, rows, loss, optimizer, fixed)
                 total, count = total + value, count + known
         return total / count
 

@@ -95,9 +95,12 @@ class ClientRows:
 def read_rows(estimator, X, client, task, fitted=None):
     """Features, clients and tasks of rows, checked; `fitted` is the form of the fit."""
     matrix, given, positions = read_matrix(
-        estimator, X, {"client": client, "task": task},
-        None if fitted is None else fitted.positions, accept_sparse=False,
-    )  # fmt: skip
+        estimator,
+        X,
+        {"client": client, "task": task},
+        None if fitted is None else fitted.positions,
+        accept_sparse=False,
+    )
     ids = {
         name: None if values is None else encode_rows(values, len(matrix), name)
         for name, values in given.items()

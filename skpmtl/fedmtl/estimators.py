@@ -171,14 +171,30 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         verbose=0,
     ):
         super().__init__(
-            hidden_layer_sizes, activation=activation, threshold=threshold, n_rounds=n_rounds,
-            local_epochs=local_epochs, batch_size=batch_size, solver=solver,
-            learning_rate=learning_rate, momentum=momentum, alpha=alpha, aggregation=aggregation,
-            proximal_strength=proximal_strength, attention_scale=attention_scale,
-            validation_fraction=validation_fraction, secure=secure, n_servers=n_servers,
-            max_heads=max_heads, max_size=max_size, module=module, client_feature=client_feature,
-            task_feature=task_feature, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
+            hidden_layer_sizes,
+            activation=activation,
+            threshold=threshold,
+            n_rounds=n_rounds,
+            local_epochs=local_epochs,
+            batch_size=batch_size,
+            solver=solver,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            alpha=alpha,
+            aggregation=aggregation,
+            proximal_strength=proximal_strength,
+            attention_scale=attention_scale,
+            validation_fraction=validation_fraction,
+            secure=secure,
+            n_servers=n_servers,
+            max_heads=max_heads,
+            max_size=max_size,
+            module=module,
+            client_feature=client_feature,
+            task_feature=task_feature,
+            random_state=random_state,
+            verbose=verbose,
+        )
         self.class_weight = class_weight
 
     def predict(self, X, client=None, task=None):

@@ -219,9 +219,14 @@ class SecureServers:
             log = self._stack.enter_context(open(self._folder / f"{rank}.txt", "wb"))
             # The pipe ends with this process, however that ends, and the server with the pipe.
             process = subprocess.Popen(
-                [sys.executable, "-m", "mpc.server"], cwd=_PLACE, env=environment,
-                stdin=pipe, stdout=pipe, stderr=log, text=True,
-            )  # fmt: skip
+                [sys.executable, "-m", "mpc.server"],
+                cwd=_PLACE,
+                env=environment,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=log,
+                text=True,
+            )
             self.processes.append(process)
             self._stack.callback(_end, process)
             settings = {"rank": rank, "n_servers": self.n_servers, "key": key}

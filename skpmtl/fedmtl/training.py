@@ -141,9 +141,15 @@ def run_rounds(
                 similarity = np.eye(len(theta) + (0 if others is None else len(others.sizes)))
             else:
                 averaged, similarity = server_round(
-                    network, uploads, heads, table.sizes, float(threshold), schedule, others,
+                    network,
+                    uploads,
+                    heads,
+                    table.sizes,
+                    float(threshold),
+                    schedule,
+                    others,
                     servers.aggregate if schedule.secure else None,
-                )  # fmt: skip
+                )
             if centre is not None:
                 centre[:] = averaged
             if not personal:

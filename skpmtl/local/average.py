@@ -59,9 +59,14 @@ class Candidates:
     """
 
     def __init__(
-        self, own_strength, alone_weight, reaches=((1.0, 1.0),), ridge=0.0, single_strength=None,
+        self,
+        own_strength,
+        alone_weight,
+        reaches=((1.0, 1.0),),
+        ridge=0.0,
+        single_strength=None,
         strengths=STRENGTHS,
-    ):  # fmt: skip
+    ):
         weights = np.exp(-0.5 * (np.log10(strengths) / _SPREAD) ** 2)
         weights, alone_weight = weights / weights.sum(), alone_weight[:, None]
         around = np.multiply.outer(own_strength, strengths)
@@ -124,15 +129,30 @@ def averaged_models(table, fit_intercept, scale, candidates, centres, which, uni
                 dof = np.where(trace <= 1e-24 * size, 0, own - bool(fit_intercept))
                 floor = ROUNDING * (sums[:, 0] + own * (1e-3 * level) ** 2) + 1e-300
                 scales = in_eights(
-                    np.maximum(rho[mine], 1e-12 * trace[:, None]), candidates.reach[mine],
+                    np.maximum(rho[mine], 1e-12 * trace[:, None]),
+                    candidates.reach[mine],
                     candidates.prior[mine],
-                )  # fmt: skip
+                )
                 found, likely = np.empty((count, d)), np.empty(count)
                 averages(
-                    F, K, ends, d, T, right, sums, dof.astype(float), floor, *scales,
-                    candidates.share[mine], *around, *scratch(R, scales[0].shape[1]), found, likely,
-                    np.empty(count), 1.0,
-                )  # fmt: skip
+                    F,
+                    K,
+                    ends,
+                    d,
+                    T,
+                    right,
+                    sums,
+                    dof.astype(float),
+                    floor,
+                    *scales,
+                    candidates.share[mine],
+                    *around,
+                    *scratch(R, scales[0].shape[1]),
+                    found,
+                    likely,
+                    np.empty(count),
+                    1.0,
+                )
             W[mine], b[mine] = found, level - np.einsum("kj,kj->k", mean, found)
             evidence[mine] = np.where(dof > 0, likely, -np.inf)
 
@@ -204,10 +224,30 @@ def averaged_class_models(table, fit_intercept, loss, scale, candidates, centres
                 tridiagonal(K, ends, d, *T, np.zeros(R), np.zeros(R))
                 rotate(K, ends, d, F, Z[:count], V, X, product)
                 class_averages(
-                    F, K, Z, ends, d, T, y, *settings, rho[mine], candidates.reach[mine],
-                    candidates.prior[mine], _STEPS, _TOL, _AMPLE, centres, which[mine],
-                    unit[mine], found, level, likely, weights, given, some,
-                )  # fmt: skip
+                    F,
+                    K,
+                    Z,
+                    ends,
+                    d,
+                    T,
+                    y,
+                    *settings,
+                    rho[mine],
+                    candidates.reach[mine],
+                    candidates.prior[mine],
+                    _STEPS,
+                    _TOL,
+                    _AMPLE,
+                    centres,
+                    which[mine],
+                    unit[mine],
+                    found,
+                    level,
+                    likely,
+                    weights,
+                    given,
+                    some,
+                )
             shares[mine] = some
             W[mine], b[mine] = found, level - np.einsum("kj,kcj->kc", block.mean[part], found)
             evidence[mine] = likely + held_evidence(held, table.support[mine], C)

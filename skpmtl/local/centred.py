@@ -207,9 +207,22 @@ class CentredTasks:
         return [pick[first:last] for first, last in pieces]
 
     def steps(
-        self, pick, centres, strength, *, hold=0.0, unit=None, n_steps, accelerate=True, rate=1.0,
-        tol=0.0, penalty="quadratic", start=None, trace=False, rows_held=0.0,
-    ):  # fmt: skip
+        self,
+        pick,
+        centres,
+        strength,
+        *,
+        hold=0.0,
+        unit=None,
+        n_steps,
+        accelerate=True,
+        rate=1.0,
+        tol=0.0,
+        penalty="quadratic",
+        start=None,
+        trace=False,
+        rows_held=0.0,
+    ):
         """Local steps of the tasks `pick`, a block. -> Local
 
         `strength` (n_tasks,) is the weight of the penalty, and `hold` that of a quadratic one in
@@ -231,14 +244,27 @@ class CentredTasks:
         held = np.where(self._single & (not rows_held), self.strength, 0.0)
         share = share_of_centre(strength, hold)
         around = kernels.Around(
-            centres, self.which, share if unit is None else share * unit, strength + hold, held,
-            self.scale, self.curvature,
-        )  # fmt: skip
+            centres,
+            self.which,
+            share if unit is None else share * unit,
+            strength + hold,
+            held,
+            self.scale,
+            self.curvature,
+        )
         loss = problem.loss
         settings = kernels.Steps(
-            NUMBER[loss], _BOUND[loss], problem.fit_intercept, n_steps, accelerate,
-            _BOLDNESS[loss], float(rate), float(tol), _PENALTY[penalty], float(rows_held),
-        )  # fmt: skip
+            NUMBER[loss],
+            _BOUND[loss],
+            problem.fit_intercept,
+            n_steps,
+            accelerate,
+            _BOLDNESS[loss],
+            float(rate),
+            float(tol),
+            _PENALTY[penalty],
+            float(rows_held),
+        )
         short = np.zeros(len(pick), dtype=bool)
         if self._in_row_space(accelerate, rate, penalty, start, trace):
             short = np.diff(self.table.offsets)[pick] < self.table.n_features
@@ -246,10 +272,23 @@ class CentredTasks:
             X, *_, rows = kernel_rows(self.table)
             D = np.empty((short.sum(), centres.shape[1]))
             short_steps(
-                X, rows, self.table.y, self.table.offsets, pick[short], centres, self.which,
-                around.share, around.strength, self.scale, self.curvature, self.table.counts,
-                n_steps, float(tol), *self.grams, D,
-            )  # fmt: skip
+                X,
+                rows,
+                self.table.y,
+                self.table.offsets,
+                pick[short],
+                centres,
+                self.which,
+                around.share,
+                around.strength,
+                self.scale,
+                self.curvature,
+                self.table.counts,
+                n_steps,
+                float(tol),
+                *self.grams,
+                D,
+            )
             found.D.reshape(len(pick), -1)[short], found.b[short] = D, 0.0
             if short.all():
                 return Local(pick, *found, descent)
@@ -260,10 +299,17 @@ class CentredTasks:
             found.b[~short] = rest.b
             return Local(pick, *found, descent)
         kernels.local_steps(
-            *self._rows, self.table.y, pick, around, settings,
-            (_NONE if start is None else start).ravel(), _NONE if descent is None else descent,
-            found, self.table.given, self.table.counts,
-        )  # fmt: skip
+            *self._rows,
+            self.table.y,
+            pick,
+            around,
+            settings,
+            (_NONE if start is None else start).ravel(),
+            _NONE if descent is None else descent,
+            found,
+            self.table.given,
+            self.table.counts,
+        )
         return Local(pick, *found, descent)
 
     def _in_row_space(self, accelerate, rate, penalty, start, trace):
@@ -281,8 +327,9 @@ class CentredTasks:
         around = share * centres[self.which[pick]]
         local = LocalModels(
             self.table if everybody else table_of(self.table, pick),
-            fit_intercept=self.problem.fit_intercept, centre=around,
-        )  # fmt: skip
+            fit_intercept=self.problem.fit_intercept,
+            centre=around,
+        )
         kappa = (self.scale / np.maximum(strength + hold, 1e-300))[pick]
         W, b = local.solve(np.ones(self.table.n_features), kappa)
         d = self.table.n_features

@@ -115,10 +115,14 @@ class RowGrams:
         def block(first, last):
             part = slice(first, last + 1)
             return build_row_grams(
-                read_only(rows(first, last)), loss.offsets[part] - loss.offsets[first],
-                self.starts[part], loss.scale[first:last], centre, self.K,
+                read_only(rows(first, last)),
+                loss.offsets[part] - loss.offsets[first],
+                self.starts[part],
+                loss.scale[first:last],
+                centre,
+                self.K,
                 None if roots is None else roots[loss.offsets[first] :],
-            )  # fmt: skip
+            )
 
         sums = np.array(run_blocks(block, loss.near_blocks)).sum(axis=0)
         # Traces of all scale_k K_k, and of their squares.

@@ -77,9 +77,14 @@ class Expansion(LocalModels):
         weight, support = table.counts * curvature, np.asarray(table.support, dtype=float)
         mean = np.add.reduceat(weight, table.offsets[:-1]) / support
         inner = replace(
-            table, y=self._response, weights=weight / np.repeat(mean, table.sizes), n_classes=0,
-            masses=support, base=None, loss="squared",
-        )  # fmt: skip
+            table,
+            y=self._response,
+            weights=weight / np.repeat(mean, table.sizes),
+            n_classes=0,
+            masses=support,
+            base=None,
+            loss="squared",
+        )
         super().__init__(inner, fit_intercept=fit_intercept, precision=mean)
 
     def about(self, root, centres, priors, take=None):

@@ -84,9 +84,7 @@ class LocalModels:
         Whether criteria of counts have the gamma prior of `restraint`: where no scale is known.
     """
 
-    def __init__(
-        self, table, *, fit_intercept, centre=None, precision=None, restrained=True
-    ):  # fmt: skip
+    def __init__(self, table, *, fit_intercept, centre=None, precision=None, restrained=True):
         self.centre, self._shift, self.restraint = centre, None, 0.0
         self.precision = np.zeros(table.n_tasks) if precision is None else precision
         self.log_loss = table.has_log_loss
@@ -627,9 +625,19 @@ class _Block:
             if first and (self.keeps or not even):  # those of the part before may be kept
                 K = np.zeros((count, S, R))
             centred_rows(
-                self.A, self.pick, self.factor, ends, weight, response, float(self.centre),
-                F[:count], self.v, self.mean[part], self.level[part], self.mass[part],
-            )  # fmt: skip
+                self.A,
+                self.pick,
+                self.factor,
+                ends,
+                weight,
+                response,
+                float(self.centre),
+                F[:count],
+                self.v,
+                self.mean[part],
+                self.level[part],
+                self.mass[part],
+            )
             grams(F[:count], ends, d, self.v, K[:count])
             yield part, ends, F[:count], K[:count]
 
@@ -647,7 +655,7 @@ class _Block:
 
     def criteria(
         self, weight, response, label, weak, shift=0.0, of_class=None, counts=None, datafit=None
-    ):  # fmt: skip
+    ):
         """-2 log evidence and cross-validated deviance of all scales, averaged, and levels.
 
         The scale is kappa = snr / level with level = trace(G) / n, so that snr is the prior
@@ -753,10 +761,26 @@ class _Block:
             evidence, C = np.empty((count, N, len(priors))), np.empty((count * modes, N, d))
             energies = np.empty((count * modes, N))
             about_centres(
-                F, K, ends, d, T, V, dof, precision[k], rho, priors, *np.empty((2, R, N)),
-                np.empty((S * modes, R, N)), np.empty((2, R)), np.empty((2, S, N)),
-                np.empty((3, N)), evidence, C, energies, modes,
-            )  # fmt: skip
+                F,
+                K,
+                ends,
+                d,
+                T,
+                V,
+                dof,
+                precision[k],
+                rho,
+                priors,
+                *np.empty((2, R, N)),
+                np.empty((S * modes, R, N)),
+                np.empty((2, R)),
+                np.empty((2, S, N)),
+                np.empty((3, N)),
+                evidence,
+                C,
+                energies,
+                modes,
+            )
             if modes:  # as of `average`: what is left of rounding errors says nothing
                 squares = np.add.reduceat(V[ends[0] : ends[-1]] ** 2, ends[:-1] - ends[0])
                 energies = np.where(dof[:, None] > 0.0, energies, squares)
@@ -927,10 +951,24 @@ class _Squares(_Block):
             scales = in_eights(rho, np.zeros_like(rho), weights)
             z = np.empty((count, R))
             averages(
-                np.empty((0, 0, 0)), K, ends, d, T, right, squares[:, None], dof,
-                1e-9 * squares + 1e-300, *scales, np.zeros(count), *NO_CENTRES,
-                *scratch(R, scales[0].shape[1]), z, evidence[k], energies[k], float(trust),
-            )  # fmt: skip
+                np.empty((0, 0, 0)),
+                K,
+                ends,
+                d,
+                T,
+                right,
+                squares[:, None],
+                dof,
+                1e-9 * squares + 1e-300,
+                *scales,
+                np.zeros(count),
+                *NO_CENTRES,
+                *scratch(R, scales[0].shape[1]),
+                z,
+                evidence[k],
+                energies[k],
+                float(trust),
+            )
             # Where slopes are 0 what is left of rounding errors says nothing of the noise.
             energies[k] = np.where(dof > 0.0, energies[k], squares)
             self._primal(k, ends, z, C[k])
@@ -961,18 +999,38 @@ class _Squares(_Block):
         R = padded(min(self.sizes.max(), d) + 1, LANES)
         out = np.empty((len(self.support), len(floors)))
         rooms = (
-            np.zeros((R, B)), *np.zeros((2, R, C)), np.zeros((R, C, LANES)),
-            np.zeros((C, LANES * C)), *np.empty((3, R, LANES)), np.empty(len(snr)),
-        )  # fmt: skip
+            np.zeros((R, B)),
+            *np.zeros((2, R, C)),
+            np.zeros((R, C, LANES)),
+            np.zeros((C, LANES * C)),
+            *np.empty((3, R, LANES)),
+            np.empty(len(snr)),
+        )
         for k, ends, _, K, T, _, flat in self._spectra(self.weight, response, False):
             own = self.support[k].astype(float)
             right, squares = self._right(k, ends, R)
             right[self.sizes[k] > d] *= d**0.5  # of an even root, which the rows have in them
             spiked_evidences(
-                P[ends[0] : ends[-1]], K, ends - ends[0], d, d * T, right[:, 0], squares,
-                np.where(flat, 0.0, own - float(self.centre)), 1e-9 * squares + 1e-300, own,
-                basis, columns, starts, counts, floors, snr, prior, *rooms, out[k],
-            )  # fmt: skip
+                P[ends[0] : ends[-1]],
+                K,
+                ends - ends[0],
+                d,
+                d * T,
+                right[:, 0],
+                squares,
+                np.where(flat, 0.0, own - float(self.centre)),
+                1e-9 * squares + 1e-300,
+                own,
+                basis,
+                columns,
+                starts,
+                counts,
+                floors,
+                snr,
+                prior,
+                *rooms,
+                out[k],
+            )
         return out
 
 

@@ -47,10 +47,17 @@ class ProximalModels:
         K = np.empty(starts[-1]) if room is None else room[: starts[-1]]
         strengths = np.empty(last - first)
         short_inverses(
-            *centred.indexed, table.offsets[first : last + 1], starts, centred.scale[part],
-            centred.problem.fit_intercept, strength + centred.problem.ridge, K, strengths,
-            table.weights, centred.least,
-        )  # fmt: skip
+            *centred.indexed,
+            table.offsets[first : last + 1],
+            starts,
+            centred.scale[part],
+            centred.problem.fit_intercept,
+            strength + centred.problem.ridge,
+            K,
+            strengths,
+            table.weights,
+            centred.least,
+        )
         return starts, K, strengths
 
     def differences(self, centres, pick=slice(None), unit=None):
@@ -92,10 +99,22 @@ class ProximalModels:
             starts, K, strengths = found
             part, some = slice(first, last), slice(*np.searchsorted(picked, (first, last)))
             short_prox(
-                *centred.indexed, table.y, table.offsets[first : last + 1], starts, K, strengths,
-                problem.fit_intercept, picked[some] - first, centres, centred.which[part],
-                towards[part], share[part], out[some], table.weights, centred.least,
-            )  # fmt: skip
+                *centred.indexed,
+                table.y,
+                table.offsets[first : last + 1],
+                starts,
+                K,
+                strengths,
+                problem.fit_intercept,
+                picked[some] - first,
+                centres,
+                centred.which[part],
+                towards[part],
+                share[part],
+                out[some],
+                table.weights,
+                centred.least,
+            )
 
         run_blocks(short_block, [(number, *ends) for number, ends in enumerate(ranges)])
         at = np.flatnonzero(table.sizes[picked] >= centred.least)
@@ -178,9 +197,17 @@ def add_clipped_columns(local, centred, centres, share, clip_norm, total):
     They add to one centre each: with a relation rows are dense.
     """
     add_clipped(
-        local.D, local.columns, local.ends, centred.problem.n_outputs, local.pick, centres,
-        centred.which, share, clip_norm, total,
-    )  # fmt: skip
+        local.D,
+        local.columns,
+        local.ends,
+        centred.problem.n_outputs,
+        local.pick,
+        centres,
+        centred.which,
+        share,
+        clip_norm,
+        total,
+    )
 
 
 class ProximalUpdates:
@@ -246,9 +273,14 @@ class ProximalUpdates:
 
         def solve(block):
             return centred.steps(
-                block, centres, centred.prox_strength, hold=ridge, unit=unit, n_steps=self.n_steps,
+                block,
+                centres,
+                centred.prox_strength,
+                hold=ridge,
+                unit=unit,
+                n_steps=self.n_steps,
                 tol=self.tol,
-            )  # fmt: skip
+            )
 
         for local in in_order(solve, centred.blocks(pick)):
             if centred.table.is_sparse:

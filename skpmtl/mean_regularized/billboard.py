@@ -337,9 +337,14 @@ class MeanBillboard(Billboard):
         if self.round_delta is None:
             return self.report.epsilon
         return epsilon_of_rounds(
-            self.noise_multiplier, n_rounds, self.sampling, self.sampling_rate, self.round_delta,
-            self.report.adjacency, self.scale_mu or 0.0,
-        )  # fmt: skip
+            self.noise_multiplier,
+            n_rounds,
+            self.sampling,
+            self.sampling_rate,
+            self.round_delta,
+            self.report.adjacency,
+            self.scale_mu or 0.0,
+        )
 
     def replay(self):
         """Shared models after every round, from the releases. -> ``(n_rounds, *centres.shape)``

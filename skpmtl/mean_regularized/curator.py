@@ -53,9 +53,12 @@ def publish(plan, billboard, population, to, source, log=None):
         shape = len(reach), population.n_outputs
         middle, bound = plan.intercept_range
         query = Query(
-            "intercept", {"billboard": billboard, "clip_norm": bound, "middle": middle},
-            {"intercept": plan.intercept}, clipped_sum("intercept", bound, to, shape), m,
-        )  # fmt: skip
+            "intercept",
+            {"billboard": billboard, "clip_norm": bound, "middle": middle},
+            {"intercept": plan.intercept},
+            clipped_sum("intercept", bound, to, shape),
+            m,
+        )
         released = (yield query)["intercept"]
         billboard.releases.append(released)
         if billboard.init is not None:
@@ -78,9 +81,11 @@ def _standard_errors(plan, billboard, to):
         return
     size, bounds = centres.shape[1], billboard.clip_norms
     query = Query(
-        "deviation", {"centre": centres.copy()}, {"deviation": plan.deviation},
+        "deviation",
+        {"centre": centres.copy()},
+        {"deviation": plan.deviation},
         sum_of_deviations(size),
-    )  # fmt: skip
+    )
     released = (yield query)["deviation"]
     billboard.releases.append(released)
     found = read(released, plan.deviation.noise_std, len(to), size, bounds[0])
@@ -88,11 +93,15 @@ def _standard_errors(plan, billboard, to):
     related = billboard.relation is not None
     transform = billboard.relation.transform if related else np.eye(len(centres))
     billboard.errors = released_errors(
-        found, billboard.presented(centres), transform @ centres,
-        np.outer(noise, billboard.step), bounds,
-        rate=plan.server_rate, design=to.T @ to if related else np.diag(1.0 / np.bincount(to)),
+        found,
+        billboard.presented(centres),
+        transform @ centres,
+        np.outer(noise, billboard.step),
+        bounds,
+        rate=plan.server_rate,
+        design=to.T @ to if related else np.diag(1.0 / np.bincount(to)),
         transform=transform,
-    )  # fmt: skip
+    )
 
 
 def around_a_mean(course):
@@ -111,9 +120,16 @@ def _errors_of_course(course):
     (middle, unit), scale, (theta,) = course.window, course.scale, course.theta
     mechanism, size = course.plan.deviation("deviation"), len(theta)
     released = yield from course.query(
-        "deviation", "deviation", WORDS, mechanism, sum_of_deviations(size), theta=theta[None],
-        middle=middle, unit=unit, scale=scale,
-    )  # fmt: skip
+        "deviation",
+        "deviation",
+        WORDS,
+        mechanism,
+        sum_of_deviations(size),
+        theta=theta[None],
+        middle=middle,
+        unit=unit,
+        scale=scale,
+    )
     columns = course.billboard.column_scale
     of_columns = np.ones(size - 1) if columns is None else columns
     units = np.append(unit, unit / (scale * of_columns))
@@ -126,7 +142,13 @@ def _errors_of_course(course):
     if init is not None:
         estimate += np.append(init.intercept, init.flat())
     errors = released_errors(
-        found, estimate[None], moved[None], np.array(noise)[:, None], bounds,
-        design=np.eye(1) / course.m, transform=np.eye(1), unit=units,
-    )  # fmt: skip
+        found,
+        estimate[None],
+        moved[None],
+        np.array(noise)[:, None],
+        bounds,
+        design=np.eye(1) / course.m,
+        transform=np.eye(1),
+        unit=units,
+    )
     return errors.with_first_last()

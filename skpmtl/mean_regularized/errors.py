@@ -314,7 +314,7 @@ class Deviations:
 
 def released_errors(
     found, estimate, moved, noise_std, bounds, *, rate=1.0, design, transform, unit=1.0
-):  # fmt: skip
+):
     """`StandardErrors` of rounds, from what was released at their end.
 
     Parameters

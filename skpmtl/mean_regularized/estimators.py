@@ -76,9 +76,14 @@ class MeanFamily(HasCovariates, BaseMTL):
     local_learning_rate, server_learning_rate = 1.0, 1.0
     personalization = "mean-reg"
     _fixed: ClassVar[tuple[str, ...]] = (
-        "update", "sampling", "sampling_rate", "local_steps", "local_learning_rate",
-        "server_learning_rate", "personalization",
-    )  # fmt: skip
+        "update",
+        "sampling",
+        "sampling_rate",
+        "local_steps",
+        "local_learning_rate",
+        "server_learning_rate",
+        "personalization",
+    )
 
     def _n_rounds(self, epsilon):
         return auto_rounds(epsilon) if isinstance(self.n_rounds, str) else self.n_rounds
@@ -96,8 +101,10 @@ class MeanFamily(HasCovariates, BaseMTL):
         billboard = self._billboard(population, problem, centres, cluster_of, relation)
         billboard.init = self._public_init(population)
         billboard.server_rate, billboard.sampling, billboard.sampling_rate = (
-            plan.server_rate, plan.sampling, plan.rate
-        )  # fmt: skip
+            plan.server_rate,
+            plan.sampling,
+            plan.rate,
+        )
         billboard.noise_multiplier, billboard.round_delta = plan.noise_multiplier, plan.round_delta
         message = f"round %d: noise std %.3g ({plan.noise_over_path:.3g} of the longest path)"
         log = self._progress(message, plan.n_rounds)
@@ -152,9 +159,13 @@ class MeanFamily(HasCovariates, BaseMTL):
             )
         order = None if isinstance(self.tasks, str) else self.tasks
         return read_relation(
-            self.relation, population.tasks, order=order, rank=self.relation_rank, quiet=quiet,
+            self.relation,
+            population.tasks,
+            order=order,
+            rank=self.relation_rank,
+            quiet=quiet,
             most=columns_for(self, population) if most is None else most,
-        )  # fmt: skip
+        )
 
     def _warn_of_noise(self, plan, population):
         """Where rounds were set by hand; the rule of clip_norm="auto" knows when to stop."""
@@ -231,9 +242,13 @@ class MeanFamily(HasCovariates, BaseMTL):
         counts = self.loss == "poisson" and not population.n_classes
         loss = self.loss if counts else population.loss
         return Problem(
-            loss, population.n_outputs, self.fit_intercept, self.task_weight,
-            self.lam, float(self.ridge),
-        )  # fmt: skip
+            loss,
+            population.n_outputs,
+            self.fit_intercept,
+            self.task_weight,
+            self.lam,
+            float(self.ridge),
+        )
 
     def _cluster_rows(self, labels):
         """{task: number of its cluster} for the clusters that have one of the tasks `labels`."""
@@ -972,14 +987,33 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
-            task_weight=task_weight, clusters=clusters, relation=relation,
-            relation_rank=relation_rank, fit_intercept=fit_intercept,
-            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
-            target_range=target_range, uncertainty=uncertainty, max_iter=max_iter, tol=tol,
-            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            init=init,
+            ridge=ridge,
+            l1=l1,
+            task_weight=task_weight,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            target_range=target_range,
+            uncertainty=uncertainty,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.loss = loss
         self.levels = levels
         self.standard_errors = standard_errors
@@ -1043,14 +1077,32 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
-            task_weight=task_weight, clusters=clusters, relation=relation,
-            relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, uncertainty=uncertainty,
-            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            init=init,
+            ridge=ridge,
+            l1=l1,
+            task_weight=task_weight,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            uncertainty=uncertainty,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
             dtype=dtype,
-        )  # fmt: skip
+        )
         self.levels = levels
         self.standard_errors = standard_errors
         self.classes = classes

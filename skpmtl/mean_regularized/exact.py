@@ -106,9 +106,14 @@ def _errors(est, centred, billboard, tasks, auto):
         billboard = billboard.for_rows(centred.table.is_sparse)
     updates = ProximalUpdates(centred, n_steps=_EXACT_STEPS, tol=_EXACT_TOL)
     return exact_errors(
-        updates, billboard.centres, rows, weights, billboard.presented(billboard.centres),
-        transform, auto and centred.problem.loss == "squared",
-    )  # fmt: skip
+        updates,
+        billboard.centres,
+        rows,
+        weights,
+        billboard.presented(billboard.centres),
+        transform,
+        auto and centred.problem.loss == "squared",
+    )
 
 
 def _minimum(est, centred, given, relation):
@@ -172,22 +177,30 @@ def _fit_on_graph(est, table):
     dense = differences(dense_copy(table), public_init)
     if est.l1:
         loss = make_loss(
-            dense, task_weight=est.task_weight,
+            dense,
+            task_weight=est.task_weight,
             fit_intercept=est.fit_intercept,
-        )  # fmt: skip
+        )
         solution = minimize(
             LossOnGraph(loss, Omega, float(est.lam), float(est.ridge)),
-            EntryNorm(population.n_outputs), est.l1, tol=est.tol,
-            max_iter=_STEPS * est.max_iter, log=est._progress(_GAP),
-        )  # fmt: skip
+            EntryNorm(population.n_outputs),
+            est.l1,
+            tol=est.tol,
+            max_iter=_STEPS * est.max_iter,
+            log=est._progress(_GAP),
+        )
         W, b = solution.W, loss.intercepts(solution.W).reshape(table.n_tasks, -1)
         W = W.reshape(*b.shape, -1)
         objective, gap, n_iter = solution.objective, solution.gap, max(solution.n_iter, 1)
     else:
         W, b, objective, gap, n_iter = minimize_on_graph(
-            CentredTasks(dense, problem), Omega, float(est.lam), tol=est.tol,
-            max_iter=est.max_iter, log=est._progress(_NEWTON),
-        )  # fmt: skip
+            CentredTasks(dense, problem),
+            Omega,
+            float(est.lam),
+            tol=est.tol,
+            max_iter=est.max_iter,
+            log=est._progress(_NEWTON),
+        )
     if public_init is not None:
         b = b + public_init.intercept
     mean = W.transpose(0, 2, 1) if table.is_sparse else W

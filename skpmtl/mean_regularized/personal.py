@@ -135,10 +135,18 @@ class PersonalModels:
         centre = self.centres[self.which] * self._unit[:, None]
 
         def under(sums, priors):
-            return moments(sums, Priors(
-                root, priors.prior, strength=priors.strength / scale, centre=centre,
-                reach=priors.reach, share=priors.share, rounding=ROUNDING,
-            ))  # fmt: skip
+            return moments(
+                sums,
+                Priors(
+                    root,
+                    priors.prior,
+                    strength=priors.strength / scale,
+                    centre=centre,
+                    reach=priors.reach,
+                    share=priors.share,
+                    rounding=ROUNDING,
+                ),
+            )
 
         found = under(sums, one)
         if start is not None:
@@ -249,11 +257,18 @@ class PersonalModels:
         models, reach = [], found.reach[block]
         for s in range(found.strength.shape[1] - 1, -1, -1):
             same = models and np.array_equal(reach[:, s], reach[:, s + 1])
-            models.append(centred.steps(
-                block, self.centres, found.strength[:, s].copy(),
-                unit=self._unit * found.reach[:, s],
-                n_steps=steps, tol=tol, start=models[-1].D if same else None, rows_held=held,
-            ))  # fmt: skip
+            models.append(
+                centred.steps(
+                    block,
+                    self.centres,
+                    found.strength[:, s].copy(),
+                    unit=self._unit * found.reach[:, s],
+                    n_steps=steps,
+                    tol=tol,
+                    start=models[-1].D if same else None,
+                    rows_held=held,
+                )
+            )
         models.reverse()
         D, b = np.stack([one.D for one in models]), np.stack([one.b for one in models])
         first, table, sizes = models[0], centred.table, centred.table.sizes[block]
@@ -264,18 +279,42 @@ class PersonalModels:
         _, *csr, rows, offsets = centred._rows
         place, own = np.full(centred.table.n_features, -1), (first.columns, first.ends)
         csr_fits(
-            *csr, rows, offsets, centred.table.y, block, NUMBER[problem.loss], held, self.centres,
-            self.which, share, rho, own, D, b, place, f, even, squares, table.counts, table.given,
-        )  # fmt: skip
+            *csr,
+            rows,
+            offsets,
+            centred.table.y,
+            block,
+            NUMBER[problem.loss],
+            held,
+            self.centres,
+            self.which,
+            share,
+            rho,
+            own,
+            D,
+            b,
+            place,
+            f,
+            even,
+            squares,
+            table.counts,
+            table.given,
+        )
         det, line = np.empty(share.shape), np.zeros(centred.table.n_features)
         for a, n in enumerate(sizes):
             diag, off = squares[first.ends[a] // C : first.ends[a + 1] // C], line
             if n <= _LONGEST:
                 K, R = np.zeros((1, padded(n, 4) + 4, padded(n + 1, LANES))), padded(n + 1, LANES)
                 csr_gram(
-                    *csr, rows, offsets[block[a]], n, problem.fit_intercept, line, K[0],
+                    *csr,
+                    rows,
+                    offsets[block[a]],
+                    n,
+                    problem.fit_intercept,
+                    line,
+                    K[0],
                     table.counts,
-                )  # fmt: skip
+                )
                 T = np.zeros((2, 1, R))
                 tridiagonal(K, np.array([0, n]), n, *T, np.zeros(R), np.zeros(R))
                 diag, off = T[0, 0, :n], T[1, 0]
@@ -320,9 +359,14 @@ class PersonalModels:
         else:
             penalty = "predictions" if variant == "symmetrized-kl" else "fisher"
         local = self.centred.steps(
-            block, self.centres, strength, unit=self._unit, n_steps=steps, accelerate=False,
+            block,
+            self.centres,
+            strength,
+            unit=self._unit,
+            n_steps=steps,
+            accelerate=False,
             penalty=penalty,
-        )  # fmt: skip
+        )
         if variant == "none":
             local.D[:] = 0.0
         return local

@@ -59,7 +59,7 @@ class MeanPlan(Plan, RoundsPlan):
 
     def __init__(
         self, est, n_tasks, size, intercepts=None, groups=None, relation=None, public_init=None
-    ):  # fmt: skip
+    ):
         self.update, self.clustered = est.update, est.clusters is not None
         self.relation, self.public_init = relation, public_init
         auto = isinstance(est.clip_norm, str)
@@ -77,12 +77,21 @@ class MeanPlan(Plan, RoundsPlan):
                 n_rounds = None
         aside, self.deviation = _INTERCEPT_SHARE if intercepts else 0.0, None
         super().__init__(
-            n_tasks, size, budget, n_rounds, aside=aside, adjacency=est.adjacency,
-            clip_norm=est.clip_norm, server_rate=est.server_learning_rate, sampling=est.sampling,
-            rate=est.sampling_rate, groups=groups, n_servers=est._n_servers,
+            n_tasks,
+            size,
+            budget,
+            n_rounds,
+            aside=aside,
+            adjacency=est.adjacency,
+            clip_norm=est.clip_norm,
+            server_rate=est.server_learning_rate,
+            sampling=est.sampling,
+            rate=est.sampling_rate,
+            groups=groups,
+            n_servers=est._n_servers,
             far=est._log_loss or (relation is not None and len(groups) > 1),
             n_started=1 if public_init is None else len(public_init.coef),
-        )  # fmt: skip
+        )
         self.no_errors = self._no_errors(est) if est.standard_errors else "not asked for"
         if self.no_errors is None:
             share = errors.share(n_tasks, self.mu, self.adjacency)

@@ -70,8 +70,11 @@ class MetaBillboard(Billboard):
     row_noise: np.ndarray | None = None
 
     renamed = {
-        "doubt": "init_error", "frame": "scaling", "middle": "target_offset", "start": "public_init"
-    }  # fmt: skip
+        "doubt": "init_error",
+        "frame": "scaling",
+        "middle": "target_offset",
+        "start": "public_init",
+    }
     constraints = {
         "loss": [StrOptions({"squared", "logistic", "multinomial"})],
         "refine": [StrOptions({"prox", "sgd"})],

@@ -30,10 +30,15 @@ def release_init(plan, log=None):
         for first in range(0, len(order), plan.tasks_per_round):
             pick = np.sort(order[first : first + plan.tasks_per_round])
             query = Query(
-                "update", {"init": init, "round": t, "everybody": pick}, {"update": None},
-                partial(sum_of_updates, plan), len(pick), pick, task_side_adds=True,
+                "update",
+                {"init": init, "round": t, "everybody": pick},
+                {"update": None},
+                partial(sum_of_updates, plan),
+                len(pick),
+                pick,
+                task_side_adds=True,
                 bound=plan.longest,
-            )  # fmt: skip
+            )
             update = (yield query)["update"]
             if plan.gain is not None:
                 update = np.tensordot(plan.gain, update, axes=1)

@@ -232,10 +232,13 @@ class _MetaInit(HasCovariates, BaseMTL):
     def _relation(self, population, most=None, quiet=True):
         """The `Relation` of the parameters, over all tasks, of at most so many columns."""
         return read_relation(
-            self.relation, population.tasks,
-            order=None if isinstance(self.tasks, str) else self.tasks, rank=self.relation_rank,
-            quiet=quiet, most=most,
-        )  # fmt: skip
+            self.relation,
+            population.tasks,
+            order=None if isinstance(self.tasks, str) else self.tasks,
+            rank=self.relation_rank,
+            quiet=quiet,
+            most=most,
+        )
 
     def _source(self):
         return self._once("source", super()._source)
@@ -702,16 +705,37 @@ class DPMetaInitClassifier(MTLClassifierMixin, _MetaInit):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator, privacy=privacy,
-            clip_norm=clip_norm, inner_steps=inner_steps, inner_learning_rate=inner_learning_rate,
-            batch_size=batch_size, batches=batches, meta_learning_rate=meta_learning_rate,
-            tasks_per_round=tasks_per_round, visits=visits, group_size=group_size,
-            max_rows_per_unit=max_rows_per_unit, init=init, relation=relation,
-            relation_rank=relation_rank, refine=refine, refine_steps=refine_steps,
-            refine_learning_rate=refine_learning_rate, fit_intercept=fit_intercept,
-            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
-            uncertainty=uncertainty, feature_range=feature_range, secure=secure,
-            random_state=random_state, verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            privacy=privacy,
+            clip_norm=clip_norm,
+            inner_steps=inner_steps,
+            inner_learning_rate=inner_learning_rate,
+            batch_size=batch_size,
+            batches=batches,
+            meta_learning_rate=meta_learning_rate,
+            tasks_per_round=tasks_per_round,
+            visits=visits,
+            group_size=group_size,
+            max_rows_per_unit=max_rows_per_unit,
+            init=init,
+            relation=relation,
+            relation_rank=relation_rank,
+            refine=refine,
+            refine_steps=refine_steps,
+            refine_learning_rate=refine_learning_rate,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            uncertainty=uncertainty,
+            feature_range=feature_range,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.classes = classes
         self.class_weight = class_weight

@@ -46,7 +46,7 @@ from ..local.prior import (
     even_root,
     in_eights,
     scratch,
-)  # fmt: skip
+)
 from ..tables.table import common_scores, padded, read_only, rows_of
 from .rules import BOUND
 
@@ -153,11 +153,24 @@ class FineTuner:
             priors = log_weights(tuner.centre[tasks], _SPREAD)
             out, found = np.zeros((m, 1, size)), np.zeros(m)
             averages(
-                F, K, ends, size, T, q[:, s : s + 1].copy(), squares[:, None],
-                np.where(level > 0, support, 0.0), 1e-9 * squares + 1e-300,
-                *in_eights(rho, np.zeros_like(rho), priors), np.zeros(m), *NO_CENTRES,
-                *scratch(F.shape[2], len(SNR)), out[:, 0], found, np.empty(m), 1.0,
-            )  # fmt: skip
+                F,
+                K,
+                ends,
+                size,
+                T,
+                q[:, s : s + 1].copy(),
+                squares[:, None],
+                np.where(level > 0, support, 0.0),
+                1e-9 * squares + 1e-300,
+                *in_eights(rho, np.zeros_like(rho), priors),
+                np.zeros(m),
+                *NO_CENTRES,
+                *scratch(F.shape[2], len(SNR)),
+                out[:, 0],
+                found,
+                np.empty(m),
+                1.0,
+            )
             yield found, out
 
     def _rows(self, tasks):
@@ -221,10 +234,16 @@ class FineTuner:
         if isinstance(rate, str):
             rate = own_rates(self.table, self.loss, self.fit_intercept)
         run_inner(
-            self.table, self.loss, self.fit_intercept, np.arange(m), self.init, out,
-            n_steps=n_steps, rate=np.broadcast_to(np.float64(rate), m),
+            self.table,
+            self.loss,
+            self.fit_intercept,
+            np.arange(m),
+            self.init,
+            out,
+            n_steps=n_steps,
+            rate=np.broadcast_to(np.float64(rate), m),
             weights=even_weights(self.table),
-        )  # fmt: skip
+        )
         return out + self.init
 
 
@@ -298,7 +317,7 @@ def _products(K, T, sizes, size, q, scales):
 
 def tuned(
     table, loss, init, fit_intercept, places, init_error=0.0, lost=False, plain=None, priors=None
-):  # fmt: skip
+):
     """Averages of the models of a task over kinds of priors: around `init`, at `places`, and alone.
 
     `places` are models (n_outputs, n_features + fit_intercept) that are known without any release;
@@ -339,9 +358,7 @@ def tuned(
     return out
 
 
-def posterior_moments(
-    table, init, fit_intercept, places, init_error=0.0, lost=False, plain=None
-):  # fmt: skip
+def posterior_moments(table, init, fit_intercept, places, init_error=0.0, lost=False, plain=None):
     """Posterior of which `tuned` gives the means, of squared loss.
 
     -> Moments of coefficients and, last, the intercept; TaskSums
@@ -452,10 +469,28 @@ def _rows(table):
 
 
 def run_inner(
-    table, loss, fit_intercept, pick, start, update, *, n_steps, rate, weights, begun=0,
-    clip_norm=np.inf, norms=None, batch_size=1.0, n_batches=None, mask=_NO_MARKS, mask_ends=None,
-    noise=None, noise_step=None, shrink=None, gradients=_NO_NOISE,
-):  # fmt: skip
+    table,
+    loss,
+    fit_intercept,
+    pick,
+    start,
+    update,
+    *,
+    n_steps,
+    rate,
+    weights,
+    begun=0,
+    clip_norm=np.inf,
+    norms=None,
+    batch_size=1.0,
+    n_batches=None,
+    mask=_NO_MARKS,
+    mask_ends=None,
+    noise=None,
+    noise_step=None,
+    shrink=None,
+    gradients=_NO_NOISE,
+):
     """`inner_steps` of the rows of a table, plain gradient descent by default."""
     m, start = table.n_tasks, start[None] if start.ndim == 2 else start
     if norms is None:
@@ -468,12 +503,30 @@ def run_inner(
         part = slice(first, last)
         mine = start[part] if len(start) > 1 else start
         inner_steps(
-            table.X, *_rows(table), table.offsets, table.y, norms, NUMBER[loss], fit_intercept,
-            pick[part], mine, float(clip_norm), n_steps, begun, rate, float(batch_size),
-            n_batches, mask, _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
-            _NO_NOISE if noise is None else noise[part], noise_step, shrink,
-            update[part], gradients[part], weights,
-        )  # fmt: skip
+            table.X,
+            *_rows(table),
+            table.offsets,
+            table.y,
+            norms,
+            NUMBER[loss],
+            fit_intercept,
+            pick[part],
+            mine,
+            float(clip_norm),
+            n_steps,
+            begun,
+            rate,
+            float(batch_size),
+            n_batches,
+            mask,
+            _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
+            _NO_NOISE if noise is None else noise[part],
+            noise_step,
+            shrink,
+            update[part],
+            gradients[part],
+            weights,
+        )
 
     run_blocks(block, cost_blocks(table.sizes[pick] * table.n_features, _BLOCK))
 

@@ -35,9 +35,17 @@ _FAR = 64.0 * math.log(2.0)  # tails of noise that a curator allows for have 2^-
 _MOST_COLUMNS = 64  # of a relation
 _COLUMN_DOUBT = 0.5  # expected error of an initialisation, over that of 0, that columns may lead to
 _PER_TASK = (
-    "sizes", "n_batches", "rates", "noise_multiplier", "noise_std", "noise_step", "shrink",
-    "weights", "to", "rows",
-)  # fmt: skip
+    "sizes",
+    "n_batches",
+    "rates",
+    "noise_multiplier",
+    "noise_std",
+    "noise_step",
+    "shrink",
+    "weights",
+    "to",
+    "rows",
+)
 
 
 class MetaPlan(Plan):

@@ -108,9 +108,16 @@ class MetaTaskSide(TaskSide):
                 # The kernel writes the released sum of a step where it has read its noise.
                 sums = self._noise_steps(block, (plan.inner_steps, *shape), source)
                 sent = self._walk(
-                    block, init, begun, marks, clip_norm=plan.clip_norm, noise=sums,
-                    noise_step=plan.noise_step, shrink=plan.shrink, gradients=sums,
-                )  # fmt: skip
+                    block,
+                    init,
+                    begun,
+                    marks,
+                    clip_norm=plan.clip_norm,
+                    noise=sums,
+                    noise_step=plan.noise_step,
+                    shrink=plan.shrink,
+                    gradients=sums,
+                )
                 return {"update": sent, "sums": sums, "marks": marks}
             sent = self._walk(block, init, begun, marks)
             if plan.mode == "local":
@@ -132,11 +139,22 @@ class MetaTaskSide(TaskSide):
         """Inner steps of the tasks of a block. -> how far they lead"""
         plan, out = self.plan, np.empty((len(block), *init.shape[-2:]))
         run_inner(
-            self.table, plan.loss, self.fit_intercept, block, init, out,
-            n_steps=plan.inner_steps, begun=begun, rate=self.rate, norms=self.norms,
-            batch_size=plan.batch_size, n_batches=plan.n_batches, weights=self.weights,
-            **marks, **noise,
-        )  # fmt: skip
+            self.table,
+            plan.loss,
+            self.fit_intercept,
+            block,
+            init,
+            out,
+            n_steps=plan.inner_steps,
+            begun=begun,
+            rate=self.rate,
+            norms=self.norms,
+            batch_size=plan.batch_size,
+            n_batches=plan.n_batches,
+            weights=self.weights,
+            **marks,
+            **noise,
+        )
         return out
 
     def _clipped(self, sent):
@@ -164,11 +182,21 @@ class MetaTaskSide(TaskSide):
                     marked = reply["marks"]["mask"][begin : begin + n]
                     divisor = plan.batch_size
                 run_inner(
-                    self.table, plan.loss, self.fit_intercept, block[a : a + 1], W, sent,
-                    n_steps=1, rate=self.rate, norms=self.norms, clip_norm=plan.clip_norm,
-                    mask=marked.view(np.uint8), mask_ends=np.array([0, n]), weights=self.weights,
+                    self.table,
+                    plan.loss,
+                    self.fit_intercept,
+                    block[a : a + 1],
+                    W,
+                    sent,
+                    n_steps=1,
+                    rate=self.rate,
+                    norms=self.norms,
+                    clip_norm=plan.clip_norm,
+                    mask=marked.view(np.uint8),
+                    mask_ends=np.array([0, n]),
+                    weights=self.weights,
                     gradients=out[a : a + 1, t : t + 1],
-                )  # fmt: skip
+                )
                 W -= self.rate[k] / divisor * sums[a, t]
         return out
 

@@ -246,9 +246,7 @@ class PriorBillboard(AboutCovariates, OfModels):
             intercept[:] = self.add_init(coef[:1] * 0.0, np.array(self.level.intercept))[1]
         return coef, intercept
 
-    def personalize(
-        self, table, *, fit_intercept, classes_posterior=False, models=None
-    ):  # fmt: skip
+    def personalize(self, table, *, fit_intercept, classes_posterior=False, models=None):
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
         `models`: those of real targets from the method `models`, where there is no public initial

@@ -87,9 +87,18 @@ def release_centres(plan, relation, population, log=None):
 
 
 def release_prior(
-    population, diagonal, *, moment, vote, log_loss, tilt, centres=None, refine=None,
-    made=None, log=None,
-):  # fmt: skip
+    population,
+    diagonal,
+    *,
+    moment,
+    vote,
+    log_loss,
+    tilt,
+    centres=None,
+    refine=None,
+    made=None,
+    log=None,
+):
     """The curator of the method, see `skpmtl.exchange`. -> PriorBillboard
 
     `moment` and `vote` are mechanisms of the releases of the second moment, and of the votes before
@@ -114,18 +123,30 @@ def release_prior(
     def vote_on_evidence(share, priors, what):
         name, words = f"vote on the {what} {t + 1}", "clipped differences of log evidence"
         released = yield from query(
-            "evidence", refine[share], sum_of_differences("evidence"), name, words, priors=priors,
+            "evidence",
+            refine[share],
+            sum_of_differences("evidence"),
+            name,
+            words,
+            priors=priors,
             snr_centre=billboard.snr_centre,
-        )  # fmt: skip
+        )
         return released, std_of(refine[share])
 
     def block(share, prior, basis, rank):
         words = "sum of u u', unit directions inside and outside of the subspace"
         S = yield from query(
-            "block", moment[share], sum_of_blocks, f"moment {t + 1}", words, moment=prior,
-            basis=basis, rank=rank, snr_centre=billboard.snr_centre,
+            "block",
+            moment[share],
+            sum_of_blocks,
+            f"moment {t + 1}",
+            words,
+            moment=prior,
+            basis=basis,
+            rank=rank,
+            snr_centre=billboard.snr_centre,
             snr_spread=billboard.snr_spread,
-        )  # fmt: skip
+        )
         return S, std_of(moment[share]) ** 2
 
     refined, last = None, len(moment) - 1
@@ -150,9 +171,14 @@ def release_prior(
             billboard.moment = refined.moment
             continue
         S = yield from query(
-            "moment", moment[t], sum_of_moments, root=root, snr_centre=billboard.snr_centre,
-            snr_spread=billboard.snr_spread, **about,
-        )  # fmt: skip
+            "moment",
+            moment[t],
+            sum_of_moments,
+            root=root,
+            snr_centre=billboard.snr_centre,
+            snr_spread=billboard.snr_spread,
+            **about,
+        )
         std = 0.0
         if moment[t] is not None:
             # The spectrum of Wishart noise ends 18 % beyond that of a Gaussian of its variance.
@@ -206,13 +232,21 @@ def release_level(billboard, plan, made):
     middle, unit = window
     mechanism = plan.of_mean(unit, 1.0 - spent.get("level", 0.0))
     total = yield from query(
-        "level", "level", "sum of clipped levels", mechanism, clipped_sum("level", unit),
-        billboard=billboard, middle=middle, unit=unit,
-    )  # fmt: skip
+        "level",
+        "level",
+        "sum of clipped levels",
+        mechanism,
+        clipped_sum("level", unit),
+        billboard=billboard,
+        middle=middle,
+        unit=unit,
+    )
     level = Level(
-        float(middle + np.clip(total[0] / m, -unit, unit)), np.zeros(billboard.n_features),
-        None if plan.log_loss else unit, pooled=plan.all_pooled,
-    )  # fmt: skip
+        float(middle + np.clip(total[0] / m, -unit, unit)),
+        np.zeros(billboard.n_features),
+        None if plan.log_loss else unit,
+        pooled=plan.all_pooled,
+    )
     noise, spread = None if plan.log_loss else plan.noise, plan.spread
     billboard.level = yield from release_spread(
         query, billboard, level, ("noise", noise), ("spread", spread), m

@@ -358,10 +358,13 @@ class _ModelProtected(HasCovariates, BaseMTL):
             rounds = rounds_of(self, population, 1)
             most = 1 if rounds is None else columns_within(rounds.ratio)
         return read_relation(
-            self.relation, population.tasks,
-            order=None if isinstance(self.tasks, str) else self.tasks, rank=self.relation_rank,
-            quiet=quiet, most=most,
-        )  # fmt: skip
+            self.relation,
+            population.tasks,
+            order=None if isinstance(self.tasks, str) else self.tasks,
+            rank=self.relation_rank,
+            quiet=quiet,
+            most=most,
+        )
 
     def _rounds(self, population, relation):
         """`RoundsPlan` of the centres; None where there are none."""
@@ -739,15 +742,36 @@ class _OfClasses(MTLClassifierMixin):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            mechanism=mechanism, algorithm=algorithm, levels=levels, init=init, ridge=ridge,
-            task_weight=task_weight, relation=relation, relation_rank=relation_rank,
-            outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
-            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, uncertainty=uncertainty, max_iter=max_iter,
-            tol=tol, warm_start=warm_start, random_state=random_state, secure=secure,
-            verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            alpha,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            mechanism=mechanism,
+            algorithm=algorithm,
+            levels=levels,
+            init=init,
+            ridge=ridge,
+            task_weight=task_weight,
+            relation=relation,
+            relation_rank=relation_rank,
+            outliers=outliers,
+            outlier_alpha=outlier_alpha,
+            n_releases=n_releases,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            uncertainty=uncertainty,
+            max_iter=max_iter,
+            tol=tol,
+            warm_start=warm_start,
+            random_state=random_state,
+            secure=secure,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.classes = classes
         self.class_weight = class_weight
 

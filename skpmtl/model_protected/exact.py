@@ -66,9 +66,15 @@ def fit(est, table, alpha):
         extras = {"outlier_coef_": Q, "outlier_": lengths, "outlier_alpha_": beta}
     b = loss.intercepts(W.reshape(loss.shape)).reshape(shape[:-1])
     billboard = kind.of(
-        P, est._diagonal, alpha=alpha, ridge=est.ridge, task_weight=est.task_weight,
-        init=init, loss=est.loss, **own,
-    )  # fmt: skip
+        P,
+        est._diagonal,
+        alpha=alpha,
+        ridge=est.ridge,
+        task_weight=est.task_weight,
+        init=init,
+        loss=est.loss,
+        **own,
+    )
     billboard.report = exact_report()
     W, B = billboard.add_init(W, b)
     fitted = {

@@ -160,9 +160,15 @@ def mtl_path(
             "'squared', 'logistic' or 'multinomial'."
         )
     est = _ESTIMATORS[penalty, loss](
-        epsilon=None, ridge=ridge, task_weight=task_weight, fit_intercept=fit_intercept,
-        task_feature=task_feature, max_iter=max_iter, tol=tol, dtype=dtype,
-    )  # fmt: skip
+        epsilon=None,
+        ridge=ridge,
+        task_weight=task_weight,
+        fit_intercept=fit_intercept,
+        task_feature=task_feature,
+        max_iter=max_iter,
+        tol=tol,
+        dtype=dtype,
+    )
     est._check_parameters()
     table, classes = est._encoded(read_training(est, X, y, task, sample_weight)[0])
     if classes is not None and (len(classes) > 2) != (loss == "multinomial"):
@@ -374,11 +380,22 @@ class _ValidatedClassifier(_Validated):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            alphas, eps=eps, n_alphas=n_alphas, cv=cv, ridge=ridge, task_weight=task_weight,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, max_iter=max_iter, tol=tol, n_jobs=n_jobs, verbose=verbose,
+            alphas,
+            eps=eps,
+            n_alphas=n_alphas,
+            cv=cv,
+            ridge=ridge,
+            task_weight=task_weight,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            max_iter=max_iter,
+            tol=tol,
+            n_jobs=n_jobs,
+            verbose=verbose,
             dtype=dtype,
-        )  # fmt: skip
+        )
         self.classes = classes
         self.class_weight = class_weight
 

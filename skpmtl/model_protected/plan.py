@@ -110,9 +110,7 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
     return vector_mechanism(kind, dimension, l2, np.sqrt(dimension) * l2, budget)
 
 
-def shared_budget(
-    kind, epsilon, delta, weights, *, extra=(), n_servers=1, method="best"
-):  # fmt: skip
+def shared_budget(kind, epsilon, delta, weights, *, extra=(), n_servers=1, method="best"):
     """Budgets of the moment releases and of the `extra` ones.
 
     They are mu_t for "gaussian", epsilon_t otherwise. `weights` are relative budgets of the moment
@@ -137,9 +135,16 @@ def rounds_of(est, population, rank):
         return RoundsPlan(m, rank * size, None, _PLAIN_ROUNDS, groups=groups)
     budget = check_budget(est.epsilon, est.delta, m)
     plan = RoundsPlan(
-        m, rank * size, budget, None, share=_RELATION_SHARE, adjacency=est.adjacency,
-        groups=groups, far=True, n_servers=est._n_servers,
-    )  # fmt: skip
+        m,
+        rank * size,
+        budget,
+        None,
+        share=_RELATION_SHARE,
+        adjacency=est.adjacency,
+        groups=groups,
+        far=True,
+        n_servers=est._n_servers,
+    )
     return plan if plan.n_rounds else None
 
 
@@ -293,9 +298,13 @@ class MomentPlan(Plan):
         level += [_VOTE_SHARE] * (3 * n_releases if refined else 0)
         weights = est._release_weights(n_releases)
         budgets, extra = shared_budget(
-            self.kind, self.epsilon, self.delta, weights, n_servers=self.n_servers,
+            self.kind,
+            self.epsilon,
+            self.delta,
+            weights,
+            n_servers=self.n_servers,
             extra=[share] * votes + mean + unseen + centres + level,
-        )  # fmt: skip
+        )
         if refined:
             of_votes = sensitivity_of_votes(est.adjacency == "replace-one")
             self.refine = [
@@ -306,9 +315,13 @@ class MomentPlan(Plan):
                 parts = np.array([_FIRST] + [rest] * (n_releases - 1))
                 budgets = np.linalg.norm(budgets) * np.sqrt(parts)
         self.moment = moment_mechanisms(
-            self.kind, est._diagonal, budgets, clip_norm=1.0, adjacency=est.adjacency,
+            self.kind,
+            est._diagonal,
+            budgets,
+            clip_norm=1.0,
+            adjacency=est.adjacency,
             dimension=d,
-        )  # fmt: skip
+        )
         self.vote = [vector_mechanism(self.kind, 1, reach, reach, b) for b in extra[:votes]]
         self.mean = None
         if mean:

@@ -165,9 +165,12 @@ class RelatedTaskSide(TaskSide):
         coef = query.public["centres"]
         if self.prior is None or not np.array_equal(self._about, coef):
             centre = about(
-                coef, self.relation, query.public["own_units"], self.table,
+                coef,
+                self.relation,
+                query.public["own_units"],
+                self.table,
                 self.fit_intercept,
-            )  # fmt: skip
+            )
             local = LocalModels(self.table, fit_intercept=self.fit_intercept, centre=centre)
             self.prior = PriorTaskSide(local)
             self._about, self.prior.state = coef, self._kept

@@ -50,9 +50,14 @@ class NetworkBillboard(MeanBillboard):
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
     }
     settings = (
-        "personalization", "personal_steps", "personal_folds", "learning_rate", "momentum",
-        "batch_size", "local",
-    )  # fmt: skip
+        "personalization",
+        "personal_steps",
+        "personal_folds",
+        "learning_rate",
+        "momentum",
+        "batch_size",
+        "local",
+    )
 
     @property
     def n_features(self):

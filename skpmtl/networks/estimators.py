@@ -155,9 +155,14 @@ class OfModule(_BeforeOfModule):
                 "code along: pass that of the fit, set_params(module=...)."
             )
         made_of = (
-            self.module, self._arguments(), self.device, getattr(self, "local", ()),
-            self.random_state, n_features, n_classes,
-        )  # fmt: skip
+            self.module,
+            self._arguments(),
+            self.device,
+            getattr(self, "local", ()),
+            self.random_state,
+            n_features,
+            n_classes,
+        )
         if self._built is None or not _same(self._built[0], made_of):
             loss = {0: "squared", 2: "logistic"}.get(n_classes, "multinomial")
             self._built = made_of, FlatModule(self, loss, n_features, n_classes)
@@ -309,7 +314,8 @@ def check_arguments(cls, arguments):
 class _TorchMeanReg(OfModule, MeanFamily):
     _parameter_constraints = {
         **{
-            name: rule for name, rule in MeanFamily._parameter_constraints.items()
+            name: rule
+            for name, rule in MeanFamily._parameter_constraints.items()
             if name not in ("lam", "clip_norm", "n_rounds", "local_steps")
         },
         "module": [callable, None],
@@ -325,7 +331,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
         "device": [str],
-    }  # fmt: skip
+    }
     _billboards = (NetworkBillboard,)
     _fixed = ()
     _stays = ("module", "device")
@@ -662,16 +668,38 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
         **arguments,
     ) -> None:
         super().__init__(
-            module, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds, update=update,
-            local=local, local_steps=local_steps, learning_rate=learning_rate, momentum=momentum,
-            batch_size=batch_size, server_learning_rate=server_learning_rate, sampling=sampling,
-            sampling_rate=sampling_rate, personalization=personalization,
-            personal_steps=personal_steps, personal_folds=personal_folds, clusters=clusters,
-            relation=relation, relation_rank=relation_rank, device=device,
-            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task, secure=secure,
-            random_state=random_state, verbose=verbose, **arguments,
-        )  # fmt: skip
+            module,
+            lam=lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            update=update,
+            local=local,
+            local_steps=local_steps,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            batch_size=batch_size,
+            server_learning_rate=server_learning_rate,
+            sampling=sampling,
+            sampling_rate=sampling_rate,
+            personalization=personalization,
+            personal_steps=personal_steps,
+            personal_folds=personal_folds,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            device=device,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            **arguments,
+        )
         self.classes = classes
         self.class_weight = class_weight
 

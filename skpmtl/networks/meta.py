@@ -105,17 +105,26 @@ class NetworkMetaTaskSide(MetaTaskSide):
         # Who else is in a Poisson batch must not show in the gradient of a record: all draw alike.
         self._drawn_alike = plan.batches == "poisson"
         self._slopes = torch.func.vmap(
-            torch.func.grad(self._loss), in_dims=(None, 0, 0),
+            torch.func.grad(self._loss),
+            in_dims=(None, 0, 0),
             randomness="same" if self._drawn_alike else "different",
-        )  # fmt: skip
+        )
 
     def _loss(self, parts, x, y):
         return self.network.losses(self.network.call(parts, x[None]), y[None])[0]
 
     def _walk(
-        self, block, init, begun, marks, clip_norm=np.inf, noise=None, noise_step=None,
-        shrink=None, gradients=None,
-    ):  # fmt: skip
+        self,
+        block,
+        init,
+        begun,
+        marks,
+        clip_norm=np.inf,
+        noise=None,
+        noise_step=None,
+        shrink=None,
+        gradients=None,
+    ):
         """As `skpmtl._kernels.records.inner_steps` says it of linear models."""
         plan, out = self.plan, np.empty((len(block), *init.shape))
         first = self.network.tensor(self.start + init[0])
@@ -238,7 +247,8 @@ class NetworkMetaTaskSide(MetaTaskSide):
 class _TorchMetaInit(OfModule, _MetaInit):  # type: ignore[misc]  # no units of rows in `fit`
     _parameter_constraints = {
         **{
-            name: rule for name, rule in _MetaInit._parameter_constraints.items()
+            name: rule
+            for name, rule in _MetaInit._parameter_constraints.items()
             if name not in ("refine", "init")
         },
         "module": [callable, None],
@@ -248,7 +258,7 @@ class _TorchMetaInit(OfModule, _MetaInit):  # type: ignore[misc]  # no units of 
         "refine_learning_rate": [Interval(Real, 0, None, closed="neither")],
         "privacy": [StrOptions({"task-global", "local"}), None],
         "device": [str],
-    }  # fmt: skip
+    }
     _billboards = (InitBillboard,)
     _stays = ("module", "device")
 
@@ -499,16 +509,33 @@ class TorchMetaInitClassifier(MTLClassifierMixin, _TorchMetaInit):  # type: igno
         **arguments,
     ) -> None:
         super().__init__(
-            module, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            privacy=privacy, clip_norm=clip_norm, inner_steps=inner_steps,
+            module,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            privacy=privacy,
+            clip_norm=clip_norm,
+            inner_steps=inner_steps,
             inner_learning_rate=inner_learning_rate,
-            batch_size=batch_size, batches=batches, meta_learning_rate=meta_learning_rate,
-            tasks_per_round=tasks_per_round, visits=visits, group_size=group_size,
-            max_rows_per_unit=max_rows_per_unit, refine_steps=refine_steps,
-            refine_learning_rate=refine_learning_rate, device=device, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, secure=secure, random_state=random_state,
-            verbose=verbose, **arguments,
-        )  # fmt: skip
+            batch_size=batch_size,
+            batches=batches,
+            meta_learning_rate=meta_learning_rate,
+            tasks_per_round=tasks_per_round,
+            visits=visits,
+            group_size=group_size,
+            max_rows_per_unit=max_rows_per_unit,
+            refine_steps=refine_steps,
+            refine_learning_rate=refine_learning_rate,
+            device=device,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            **arguments,
+        )
         self.classes = classes
         self.class_weight = class_weight
 

@@ -35,9 +35,17 @@ class LocalSteps:
         self.weights = network.tensor(given)
 
     def walk(
-        self, pick, starts, centres, steps, *, strength=0.0, penalty="quadratic", salt=0,
+        self,
+        pick,
+        starts,
+        centres,
+        steps,
+        *,
+        strength=0.0,
+        penalty="quadratic",
+        salt=0,
         without=None,
-    ):  # fmt: skip
+    ):
         """Steps of the tasks `pick`, from `starts`, on their mean loss plus a penalty.
 
         Yields places in `pick` and where these tasks end. The penalty has weight `strength` and is
@@ -192,7 +200,7 @@ class LocalSteps:
                 lambda p, X, y, w, b: self._objective(network.call(p, X), y, w, b, strength)
             ),
             in_dims=(0, 0, 0, 0, None if before is None else 0),
-        )  # fmt: skip
+        )
         velocity = [torch.zeros_like(p) for p in parts]
         quadratic = 0.0 if penalty == "predictions" else strength
         begin = torch.as_tensor(self.table.offsets[pick], device=network.device)

@@ -284,8 +284,12 @@ def optimal_pure_epsilon(epsilons, delta, mu=0.0):
     top *= 1 + 1e-9
     root = brentq(
         lambda e: _losses_delta(losses, weights, e, mu) - delta,
-        0.0, top, xtol=1e-14 * top, rtol=_RTOL, maxiter=500,
-    )  # fmt: skip
+        0.0,
+        top,
+        xtol=1e-14 * top,
+        rtol=_RTOL,
+        maxiter=500,
+    )
     return min(root, total) if mu == 0 else root  # the grid must not cost more than the sum
 
 

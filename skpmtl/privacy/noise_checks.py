@@ -199,9 +199,13 @@ def failures(noises, steps=()):
     if not all(np.isfinite(noise.z).all() for noise in noises):
         return ["Noise: a release is not finite."]
     found = [
-        *_spreads(noises), *_shape(noises), *_absent(noises), *_repeated(noises),
-        *_correlations(noises), *_coarse(np.asarray(steps)),
-    ]  # fmt: skip
+        *_spreads(noises),
+        *_shape(noises),
+        *_absent(noises),
+        *_repeated(noises),
+        *_correlations(noises),
+        *_coarse(np.asarray(steps)),
+    ]
     limit = RISK / len(found)
     return list(dict.fromkeys(text for p, text in found if p < limit))
 

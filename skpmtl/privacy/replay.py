@@ -20,9 +20,16 @@ from .uses import OWN, new_tasks, outcomes
 
 # A row belongs to its task alone.
 _ROWS = (
-    "coef_", "intercept_", "models_", "outlier_", "covariance_", "noise_variance_", "dof_",
-    "membership_", "posterior_shift_",
-)  # fmt: skip
+    "coef_",
+    "intercept_",
+    "models_",
+    "outlier_",
+    "covariance_",
+    "noise_variance_",
+    "dof_",
+    "membership_",
+    "posterior_shift_",
+)
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
 _OF_TASKS = ("record-level DP (task-global)", "local DP per task")  # which add the noise
@@ -405,9 +412,7 @@ def _queries(first, second, changed):
             found.setdefault(name, f"Query: {name} of {where} depends on more than the releases.")
         same = np.setdiff1d(np.intersect1d(a.positions, b.positions), changed)
         for name in a.contributions:
-            left, right = (
-                q.contributions[name][np.isin(q.positions, same)] for q in (a, b)
-            )  # fmt: skip
+            left, right = (q.contributions[name][np.isin(q.positions, same)] for q in (a, b))
             size = np.abs(left[np.isfinite(left)]).max(initial=0)
             if not np.allclose(left, right, _SAME, _SAME * size, equal_nan=True):
                 text = f"Query: {name!r} of other tasks in {where} depends on the rows of this one."

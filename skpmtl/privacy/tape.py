@@ -99,9 +99,7 @@ class Tape:
             self.repeats = True
             given = draw()
         drawn = copy.deepcopy(given)  # what is given away may be changed in place
-        found = Release(
-            entry, drawn, _at(values, drawn), b"".join(bits) if self.repeats else None
-        )
+        found = Release(entry, drawn, _at(values, drawn), b"".join(bits) if self.repeats else None)
         if known is not None:
             given = _overwritten(given, known.reply)
             found = Release(entry, known.reply, _at(values, known.reply), found.bits, own=found)

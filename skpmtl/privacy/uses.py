@@ -157,8 +157,10 @@ def _call_alone(model, changed, found):
         if hasattr(value, "columns") and hasattr(value, "index"):
             rows = ~value.index.get_level_values(0).isin(changed)
             value = (
-                list(value.columns), value.index[rows].tolist(), value.to_numpy()[rows],
-            )  # fmt: skip
+                list(value.columns),
+                value.index[rows].tolist(),
+                value.to_numpy()[rows],
+            )
         found[name] = value
 
 

@@ -82,9 +82,16 @@ class RunningModels:
             if self.W is not None:
                 start = self.W[block] - (0.0 if self.update == "ppsgd" else shared(block))
             return centred.steps(
-                block, centres, self.strength, unit=unit, n_steps=self.n_steps, accelerate=False,
-                rate=self.rate, start=start, trace=self.update == "ppsgd",
-            )  # fmt: skip
+                block,
+                centres,
+                self.strength,
+                unit=unit,
+                n_steps=self.n_steps,
+                accelerate=False,
+                rate=self.rate,
+                start=start,
+                trace=self.update == "ppsgd",
+            )
 
         for local in in_order(solve, centred.blocks(pick)):
             if centred.table.is_sparse:
@@ -120,9 +127,12 @@ class RunningTaskSide(MeanTaskSide):
         if est.update != "prox":
             steps = _PLAIN_STEPS if isinstance(est.local_steps, str) else est.local_steps
             self.updates = RunningModels(
-                self.centred, est.update, problem.n_outputs * self.table.n_features,
-                n_steps=steps, rate=est.local_learning_rate,
-            )  # fmt: skip
+                self.centred,
+                est.update,
+                problem.n_outputs * self.table.n_features,
+                n_steps=steps,
+                rate=est.local_learning_rate,
+            )
 
     @property
     def remembers(self):
@@ -252,9 +262,12 @@ feature_names_in_{classes}
 def _published(kind, main, classes="", class_list="", target_range=""):
     summary = f"Private mean-regularised multi-task {kind} with all options of the paper."
     return _OPTIONS.format(
-        summary=summary, main=main, classes=classes, class_list=class_list,
+        summary=summary,
+        main=main,
+        classes=classes,
+        class_list=class_list,
         target_range=target_range,
-    )  # fmt: skip
+    )
 
 
 class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
@@ -302,14 +315,34 @@ class PublishedMeanRegMTL(Published, PrivateMeanRegMTL):
         dtype=np.float64,
     ) -> None:
         MeanRegularized.__init__(
-            self, lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
-            task_weight=task_weight, clusters=clusters, relation=relation,
-            relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, target_range=target_range,
-            uncertainty=uncertainty, max_iter=max_iter, tol=tol, secure=secure,
-            random_state=random_state, verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            self,
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            init=init,
+            ridge=ridge,
+            l1=l1,
+            task_weight=task_weight,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            target_range=target_range,
+            uncertainty=uncertainty,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.update = update
         self.sampling = sampling
         self.sampling_rate = sampling_rate
@@ -364,14 +397,32 @@ class PublishedMeanRegMTLClassifier(Published, PrivateMeanRegMTLClassifier):
         dtype=np.float64,
     ) -> None:
         MeanRegularized.__init__(
-            self, lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, l1=l1,
-            task_weight=task_weight, clusters=clusters, relation=relation,
-            relation_rank=relation_rank, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task,
-            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
+            self,
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            init=init,
+            ridge=ridge,
+            l1=l1,
+            task_weight=task_weight,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
             dtype=dtype,
-        )  # fmt: skip
+        )
         self.classes = classes
         self.class_weight = class_weight
         self.update = update
@@ -450,14 +501,32 @@ class _Regressor(Published, MTLRegressorMixin, MeanRegularized):
         dtype=np.float64,
     ) -> None:
         super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, task_weight=task_weight,
-            clusters=clusters, relation=relation, relation_rank=relation_rank,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, target_range=target_range, uncertainty=uncertainty,
-            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state, verbose=verbose,
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            init=init,
+            ridge=ridge,
+            task_weight=task_weight,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            target_range=target_range,
+            uncertainty=uncertainty,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
             dtype=dtype,
-        )  # fmt: skip
+        )
         self.sampling = sampling
         self.sampling_rate = sampling_rate
         self.local_steps = local_steps
@@ -508,13 +577,30 @@ class _Classifier(Published, MTLClassifierMixin, MeanRegularized):
         dtype=np.float64,
     ) -> None:
         super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds, init=init, ridge=ridge, task_weight=task_weight,
-            clusters=clusters, relation=relation, relation_rank=relation_rank,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, max_iter=max_iter, tol=tol,
-            secure=secure, random_state=random_state, verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            init=init,
+            ridge=ridge,
+            task_weight=task_weight,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.classes = classes
         self.class_weight = class_weight
         self.sampling = sampling
@@ -665,17 +751,38 @@ class LocalOnly(_LocalOnly, _Regressor):
         dtype=np.float64,
     ) -> None:
         super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            clip_norm=clip_norm, n_rounds=n_rounds,
-            sampling=sampling, sampling_rate=sampling_rate, local_steps=local_steps,
-            local_learning_rate=local_learning_rate, server_learning_rate=server_learning_rate,
-            personalization=personalization, init=init, ridge=ridge, task_weight=task_weight,
-            clusters=clusters, relation=relation, relation_rank=relation_rank,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks,
-            unseen_task=unseen_task, target_range=target_range, uncertainty=uncertainty,
-            max_iter=max_iter, tol=tol, secure=secure, random_state=random_state,
-            verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            sampling=sampling,
+            sampling_rate=sampling_rate,
+            local_steps=local_steps,
+            local_learning_rate=local_learning_rate,
+            server_learning_rate=server_learning_rate,
+            personalization=personalization,
+            init=init,
+            ridge=ridge,
+            task_weight=task_weight,
+            clusters=clusters,
+            relation=relation,
+            relation_rank=relation_rank,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            target_range=target_range,
+            uncertainty=uncertainty,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.loss = loss
 
     _weighs_rows = False  # the objective is Huber's

@@ -134,9 +134,10 @@ class ProjectionBillboard(OfModels):
     def personalize(self, table, *, fit_intercept):
         """Models of the tasks of `table`: their half of the algorithm over the projections."""
         projected = ProjectedModels(
-            self, self._differences(table),
+            self,
+            self._differences(table),
             fit_intercept=fit_intercept,
-        )  # fmt: skip
+        )
         for projection in self.projections:
             projected.update(projection)
         return self.add_init(*projected.models())
@@ -256,11 +257,15 @@ class ProjectionPlan(MomentPlan):
         self.published = self.kind == "wishart-published"
         n_releases = _RELEASES if est.n_releases == "auto" else est.n_releases
         budgets, extra = shared_budget(
-            self.kind, self.epsilon, self.delta, est._release_weights(n_releases),
-            extra=[MEAN_SHARE] * (est.unseen_task == "mean"), n_servers=self.n_servers,
+            self.kind,
+            self.epsilon,
+            self.delta,
+            est._release_weights(n_releases),
+            extra=[MEAN_SHARE] * (est.unseen_task == "mean"),
+            n_servers=self.n_servers,
             # The paper divides the budget of its mechanism by its own composition bound.
             method="cb" if self.published else "best",
-        )  # fmt: skip
+        )
         d = self.dimension
         if self.published:
             self.moment = [PublishedWishart(d, self.clip_norm, budget) for budget in budgets]
@@ -268,9 +273,13 @@ class ProjectionPlan(MomentPlan):
                 self.moment = [OfDiagonal(mechanism) for mechanism in self.moment]
         else:
             self.moment = moment_mechanisms(
-                self.kind, self.diagonal, budgets, clip_norm=self.clip_norm,
-                adjacency=self.adjacency, dimension=d,
-            )  # fmt: skip
+                self.kind,
+                self.diagonal,
+                budgets,
+                clip_norm=self.clip_norm,
+                adjacency=self.adjacency,
+                dimension=d,
+            )
         self.mean = self._mean(d + 1, extra[0]) if len(extra) else None
 
     @property
@@ -365,10 +374,13 @@ class _Published(_BeforePublished):
         public_init = self._public_init(population)
         plan = ProjectionPlan(self, population, public_init)
         billboard = yield from release_projections(
-            self._empty_projections(population, public_init), plan.moment, alpha=plan.alpha,
-            clip_norm=self.clip_norm, noise_shift=self.noise_shift,
+            self._empty_projections(population, public_init),
+            plan.moment,
+            alpha=plan.alpha,
+            clip_norm=self.clip_norm,
+            noise_shift=self.noise_shift,
             log=self._progress("release %d: noise std %.3g", len(plan.moment)),
-        )  # fmt: skip
+        )
         yield from self._release_mean(billboard, plan)
         billboard.report = plan.report(source, (None, ()))
         return billboard
@@ -383,9 +395,14 @@ class _Published(_BeforePublished):
 
     def _empty_projections(self, population, public_init=None):
         return ProjectionBillboard(
-            self._diagonal, self.acceleration, self.task_weight, self.ridge, population.n_tasks,
-            n_outputs=population.n_outputs, init=public_init,
-        )  # fmt: skip
+            self._diagonal,
+            self.acceleration,
+            self.task_weight,
+            self.ridge,
+            population.n_tasks,
+            n_outputs=population.n_outputs,
+            init=public_init,
+        )
 
     def _planned_report(self, population):
         if not self._projects():
@@ -467,12 +484,15 @@ def _published(main, kind, diagonal):
     summary = "group-sparse" if diagonal else "low-rank"
     return _OPTIONS.format(
         summary=f"Model-protected {summary} multi-task {kind} with all options of the paper.",
-        main=main, number=number, class_list="classes, class_weight, " if classes else "",
+        main=main,
+        number=number,
+        class_list="classes, class_weight, " if classes else "",
         lowered="norms of the features' weights" if diagonal else "singular values of the models",
         mechanisms='"auto", "gaussian", ' + ('"laplace", ' if diagonal else "") + '"wishart"',
-        classes="classes_, " if classes else "", liang=PARAGRAPHS["liang"],
+        classes="classes_, " if classes else "",
+        liang=PARAGRAPHS["liang"],
         target_range="" if classes else "target_range, uncertainty, ",
-    )  # fmt: skip
+    )
 
 
 class _Regression(_Published):
@@ -514,16 +534,37 @@ class _Regression(_Published):
         dtype=np.float64,
     ) -> None:
         super().__init__(
-            alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            alpha,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
             mechanism=mechanism,  # type: ignore[arg-type]  # the paper has one more
-            algorithm=algorithm, levels=levels, init=init, ridge=ridge,
-            task_weight=task_weight, relation=relation, relation_rank=relation_rank,
-            outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
-            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, target_range=target_range,
-            uncertainty=uncertainty, max_iter=max_iter, tol=tol, warm_start=warm_start,
-            random_state=random_state, secure=secure, verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            algorithm=algorithm,
+            levels=levels,
+            init=init,
+            ridge=ridge,
+            task_weight=task_weight,
+            relation=relation,
+            relation_rank=relation_rank,
+            outliers=outliers,
+            outlier_alpha=outlier_alpha,
+            n_releases=n_releases,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            target_range=target_range,
+            uncertainty=uncertainty,
+            max_iter=max_iter,
+            tol=tol,
+            warm_start=warm_start,
+            random_state=random_state,
+            secure=secure,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.allocation = allocation
         self.noise_shift = noise_shift
         self.acceleration = acceleration
@@ -568,17 +609,38 @@ class _Classification(_Published):
         dtype=np.float64,
     ) -> None:
         super().__init__(  # type: ignore[call-arg]  # before a classifier
-            alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
+            alpha,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
             mechanism=mechanism,  # type: ignore[arg-type]  # the paper has one more
-            algorithm=algorithm, levels=levels, init=init, ridge=ridge,
-            task_weight=task_weight, relation=relation, relation_rank=relation_rank,
-            outliers=outliers, outlier_alpha=outlier_alpha, n_releases=n_releases,
-            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, classes=classes, class_weight=class_weight,
-            unseen_task=unseen_task, uncertainty=False, max_iter=max_iter, tol=tol,
-            warm_start=warm_start, random_state=random_state, secure=secure, verbose=verbose,
+            algorithm=algorithm,
+            levels=levels,
+            init=init,
+            ridge=ridge,
+            task_weight=task_weight,
+            relation=relation,
+            relation_rank=relation_rank,
+            outliers=outliers,
+            outlier_alpha=outlier_alpha,
+            n_releases=n_releases,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            classes=classes,
+            class_weight=class_weight,
+            unseen_task=unseen_task,
+            uncertainty=False,
+            max_iter=max_iter,
+            tol=tol,
+            warm_start=warm_start,
+            random_state=random_state,
+            secure=secure,
+            verbose=verbose,
             dtype=dtype,
-        )  # fmt: skip
+        )
         self.allocation = allocation
         self.noise_shift = noise_shift
         self.acceleration = acceleration

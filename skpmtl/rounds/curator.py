@@ -57,10 +57,14 @@ def release_centre(plan, to, centres, length=None, log=None):
             pick = (yield PublicDraw(plan.draw))["drawn"]
         update = plan.update_mechanism(clip_norm) if private else None
         released = yield Query(
-            "update", {"centre": centres, "clip_norm": clip_norm, "own_units": own_units},
-            {"update": update}, sum_of_updates(to, clip_norm, centres.shape), plan.denominator,
-            pick, task_side_adds=True,
-        )  # fmt: skip
+            "update",
+            {"centre": centres, "clip_norm": clip_norm, "own_units": own_units},
+            {"update": update},
+            sum_of_updates(to, clip_norm, centres.shape),
+            plan.denominator,
+            pick,
+            task_side_adds=True,
+        )
         total = released.pop("update").reshape(centres.shape)
         bounds.append(clip_norm)
         if private:

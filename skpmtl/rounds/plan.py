@@ -219,10 +219,24 @@ class RoundsPlan:
     """
 
     def __init__(
-        self, n_tasks, size, budget, n_rounds, *, share=1.0, aside=0.0, adjacency="replace-one",
-        clip_norm="auto", server_rate=1.0, sampling="all", rate=1.0, groups=None,
-        far=False, n_started=1, n_servers=1,
-    ):  # fmt: skip
+        self,
+        n_tasks,
+        size,
+        budget,
+        n_rounds,
+        *,
+        share=1.0,
+        aside=0.0,
+        adjacency="replace-one",
+        clip_norm="auto",
+        server_rate=1.0,
+        sampling="all",
+        rate=1.0,
+        groups=None,
+        far=False,
+        n_started=1,
+        n_servers=1,
+    ):
         self.n_tasks, self.size, self.adjacency, self.share = n_tasks, size, adjacency, share
         self.auto = isinstance(clip_norm, str)
         self.clip_norm = 1.0 if self.auto else float(clip_norm)

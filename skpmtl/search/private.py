@@ -38,16 +38,29 @@ _MOST_FOR_SCORE = 0.5  # of mu^2
 _UNIT_SCORES = (None, "r2", "accuracy", "balanced_accuracy", "roc_auc", "f1")
 # What the search decides itself, or what has to be equal for all candidates.
 _RESERVED = (
-    "epsilon", "delta", "adjacency", "curator", "random_state", "secure", "tasks", "task_feature",
+    "epsilon",
+    "delta",
+    "adjacency",
+    "curator",
+    "random_state",
+    "secure",
+    "tasks",
+    "task_feature",
     "classes",
-)  # fmt: skip
+)
 # Warnings about the seed and about delta come from the search itself.
 _SAID_BEFORE = ("The noise of this fit", "delta=")
 # What is public whatever the candidates are; the rest follows from the one that wins.
 _FACTS = (
-    "n_tasks", "n_features", "n_classes", "target_range", "feature_range", "relation", "clusters",
+    "n_tasks",
+    "n_features",
+    "n_classes",
+    "target_range",
+    "feature_range",
+    "relation",
+    "clusters",
     "init",
-)  # fmt: skip
+)
 _PUBLIC_WARNINGS = (PrivacyLeakWarning, SingleTaskWarning)
 _ROUNDING = 1e-13  # epsilon and delta carry mu to an estimator with more than 14 digits
 _ACCOUNTANTS = {

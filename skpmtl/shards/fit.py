@@ -266,10 +266,12 @@ class _Actors(_Here):
             ray.init()
         actor = ray.remote(self.shard).options(
             **{
-                "max_restarts": _RESTARTS, "max_task_retries": _RESTARTS,
-                "scheduling_strategy": "SPREAD", **(options or {}),
+                "max_restarts": _RESTARTS,
+                "max_task_retries": _RESTARTS,
+                "scheduling_strategy": "SPREAD",
+                **(options or {}),
             }
-        )  # fmt: skip
+        )
         if hasattr(parts, "to_arrow_refs"):
             parts = self._blocks(parts, est.task_feature)
             self.names = [f"{k} of the dataset" for k in range(len(parts))]

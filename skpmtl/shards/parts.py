@@ -93,10 +93,11 @@ def _frame(schema, n_rows, tables, task_feature, target, weight):
     apart = {target, weight, task_feature if isinstance(task_feature, str) else None}
     kinds = pyarrow.types
     numbers = [
-        name for name in names
+        name
+        for name in names
         if name not in apart
         and (kinds.is_integer(kind := schema.field(name).type) or kinds.is_floating(kind))
-    ]  # fmt: skip
+    ]
     matrix, rest, first = np.empty((n_rows, len(numbers))), {n: [] for n in names}, 0
     for table in tables:
         last = first + table.num_rows

@@ -152,9 +152,11 @@ class PenaltyBillboard(OfModels):
 
     def _of_two_parts(self, table, fit_intercept):
         loss = make_loss(
-            table, task_weight=self.task_weight,
-            fit_intercept=fit_intercept, ridge=self.ridge,
-        )  # fmt: skip
+            table,
+            task_weight=self.task_weight,
+            fit_intercept=fit_intercept,
+            ridge=self.ridge,
+        )
         own = OUTLIERS[self.outliers](self.n_outputs)
         parts = (FittedShape(self.shape), self.alpha), (own, self.outlier_alpha)
         P, Q = minimize_sum(loss, *parts, tol=1e-10)[1]

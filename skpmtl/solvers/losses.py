@@ -191,9 +191,15 @@ class Loss:
         part = slice(first, last)
         z = self._whole(z, first, last)
         value = self._residual_kernel(
-            z, self.y, self.offsets[first : last + 1], self.scale[part], self.fit_intercept,
-            self._r, self._b[part], self.weights,
-        )  # fmt: skip
+            z,
+            self.y,
+            self.offsets[first : last + 1],
+            self.scale[part],
+            self.fit_intercept,
+            self._r,
+            self._b[part],
+            self.weights,
+        )
         return value, self._r
 
     def intercepts(self, W):
@@ -747,9 +753,15 @@ class MultinomialLoss(Loss):
         rows = places if table.rows is None else table.rows[places]
         weights = None if table.weights is None else table.weights[places]
         whole = replace(
-            table, y=y, offsets=ends, tasks=np.repeat(table.tasks, C), rows=rows, weights=weights,
-            masses=None, base=None,
-        )  # fmt: skip
+            table,
+            y=y,
+            offsets=ends,
+            tasks=np.repeat(table.tasks, C),
+            rows=rows,
+            weights=weights,
+            masses=None,
+            base=None,
+        )
         super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge, grid=False)
         self._from(None if table.base is None else table.base[places, which])
         d = table.n_features
@@ -759,9 +771,16 @@ class MultinomialLoss(Loss):
 
     def _at_scores(self, z, first, last):
         value = passes.multinomial_residuals(
-            self._whole(z, first, last), self.y, self.offsets[first : last + 1], self.n_classes,
-            self.scale[first:last], self.fit_intercept, self._r, self._b[first:last], self.weights,
-        )  # fmt: skip
+            self._whole(z, first, last),
+            self.y,
+            self.offsets[first : last + 1],
+            self.n_classes,
+            self.scale[first:last],
+            self.fit_intercept,
+            self._r,
+            self._b[first:last],
+            self.weights,
+        )
         return value, self._r
 
     def curvature_bound(self, D):

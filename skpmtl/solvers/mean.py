@@ -237,9 +237,17 @@ class State:
         def block(first, last):
             part = slice(first, last)
             value = loss_gradient(
-                *self.rows, offsets[first : last + 1], self._y, self._kind, scale[part],
-                Wb[part], self.P, gradient[part], self.counts, table.given,
-            )  # fmt: skip
+                *self.rows,
+                offsets[first : last + 1],
+                self._y,
+                self._kind,
+                scale[part],
+                Wb[part],
+                self.P,
+                gradient[part],
+                self.counts,
+                table.given,
+            )
             penalty, slope = self._penalty(Wb, shared, part)
             gradient[part] += slope
             self._fix(gradient[part])
@@ -257,9 +265,15 @@ class State:
         def block(first, last):
             part = slice(first, last)
             hessian_product(
-                *self.rows, offsets[first : last + 1], self._kind, scale[part], self.P, U[part],
-                out[part], self.counts,
-            )  # fmt: skip
+                *self.rows,
+                offsets[first : last + 1],
+                self._kind,
+                scale[part],
+                self.P,
+                U[part],
+                out[part],
+                self.counts,
+            )
             out[part] += self._penalty(U, shared, part)[1]
             self._fix(out[part])
 
@@ -413,9 +427,16 @@ class _RowArrow(Arrow):
     def _solve(self, first, last, R):
         state, out, ends = self.state, np.empty_like(R), slice(first, last + 1)
         row_arrow(
-            *state.rows, state.centred.table.offsets[ends], self.starts[ends], self.K,
-            self.pivot[first:last], state.held is not None, state.lam + state.ridge, R, out,
-        )  # fmt: skip
+            *state.rows,
+            state.centred.table.offsets[ends],
+            self.starts[ends],
+            self.K,
+            self.pivot[first:last],
+            state.held is not None,
+            state.lam + state.ridge,
+            R,
+            out,
+        )
         return out
 
 
@@ -540,9 +561,13 @@ def minimize_related(centred, centres, V, *, tol, max_iter):
 
     def solve(block):
         return centred.steps(
-            block, around, centred.prox_strength, hold=problem.ridge, n_steps=_INNER,
+            block,
+            around,
+            centred.prox_strength,
+            hold=problem.ridge,
+            n_steps=_INNER,
             tol=_INNER_TOL * tol,
-        )  # fmt: skip
+        )
 
     if is_exact(centred):
         W += ProximalModels(centred).differences(around)

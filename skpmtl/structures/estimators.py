@@ -262,12 +262,23 @@ class PrivateMTLClassifier(MTLClassifierMixin, _PrivateMTL):
         dtype: type | str = np.float64,
     ) -> None:
         super().__init__(
-            structure, levels=levels, epsilon=epsilon, delta=delta, adjacency=adjacency,
-            curator=curator, init=init, fit_intercept=fit_intercept, task_feature=task_feature,
+            structure,
+            levels=levels,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            init=init,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
             tasks=tasks,
-            unseen_task=unseen_task, uncertainty=uncertainty, random_state=random_state,
-            secure=secure, verbose=verbose, dtype=dtype,
-        )  # fmt: skip
+            unseen_task=unseen_task,
+            uncertainty=uncertainty,
+            random_state=random_state,
+            secure=secure,
+            verbose=verbose,
+            dtype=dtype,
+        )
         self.classes = classes
         self.class_weight = class_weight
 

@@ -318,9 +318,13 @@ def _is_number(kind):
     return any(
         check(kind)
         for check in (
-            types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_null
+            types.is_integer,
+            types.is_floating,
+            types.is_decimal,
+            types.is_boolean,
+            types.is_null,
         )
-    )  # fmt: skip
+    )
 
 
 def _decoded(column):

@@ -164,10 +164,15 @@ def read_array(values, **options):
 
 # Errors of scikit-learn and numpy that speak of types and shapes only.
 _SHOWS_NO_VALUES = (
-    "Found array with", "Complex data not supported", "Sparse data was passed",
-    "A sparse matrix was passed", "setting an array element", "float() argument must be",
-    "Expected sequence or array-like", "dtype='numeric' is not compatible",
-)  # fmt: skip
+    "Found array with",
+    "Complex data not supported",
+    "Sparse data was passed",
+    "A sparse matrix was passed",
+    "setting an array element",
+    "float() argument must be",
+    "Expected sequence or array-like",
+    "dtype='numeric' is not compatible",
+)
 
 
 def numeric(

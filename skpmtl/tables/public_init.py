@@ -145,8 +145,13 @@ def _parts(init):
 
 
 _ATTRIBUTES = (
-    "coef_", "intercept_", "mean_coef_", "mean_intercept_", "classes_", "feature_names_in_",
-)  # fmt: skip
+    "coef_",
+    "intercept_",
+    "mean_coef_",
+    "mean_intercept_",
+    "classes_",
+    "feature_names_in_",
+)
 
 
 def _shared(found, who):

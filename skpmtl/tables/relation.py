@@ -301,9 +301,16 @@ def _on(tasks, ids, coded, names, columns, quiet, most=None, n_all=None):
     T = np.linalg.lstsq(used / size, Q, rcond=None)[0] / size[:, None]
     transform = np.triu(np.linalg.solve(R.T, T.T).T)
     relation = Relation(
-        ids.tolist(), covariates, [CONSTANT, *(names[j] for j in chosen)], transform,
-        float(h.max()), m, columns, [int(j) for j in chosen], n_given,
-    )  # fmt: skip
+        ids.tolist(),
+        covariates,
+        [CONSTANT, *(names[j] for j in chosen)],
+        transform,
+        float(h.max()),
+        m,
+        columns,
+        [int(j) for j in chosen],
+        n_given,
+    )
     if relation.leverage > _LEVERAGE and m > 1 and not quiet:
         few = tasks[h > _LEVERAGE]
         warnings.warn(

@@ -264,9 +264,14 @@ def table_of(table, tasks):
     if table.base is not None:
         own["base"] = table.base[rows]
     return replace(
-        table, y=table.y[rows], offsets=ends, tasks=labels, order=None,
-        n_left_out=table.n_left_out + table.n_tasks - len(tasks), **own,
-    )  # fmt: skip
+        table,
+        y=table.y[rows],
+        offsets=ends,
+        tasks=labels,
+        order=None,
+        n_left_out=table.n_left_out + table.n_tasks - len(tasks),
+        **own,
+    )
 
 
 def by_code(codes):

@@ -26,8 +26,14 @@ import numpy as np
 from .._runtime.jit import njit
 
 __all__ = [
-    "Decomposition", "TaskRows", "averages", "covariances", "log_evidence", "log_sum", "weigh"
-]  # fmt: skip
+    "Decomposition",
+    "TaskRows",
+    "averages",
+    "covariances",
+    "log_evidence",
+    "log_sum",
+    "weigh",
+]
 
 
 @dataclass
@@ -65,14 +71,26 @@ class TaskRows:
         starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, d))]).astype(np.int64)
         m = len(sizes)
         rows = cls(
-            np.zeros((starts[-1], d)), np.zeros(starts[-1]), starts, np.zeros(m),
-            sizes.astype(float), np.zeros((m, d)), np.zeros(m),
-        )  # fmt: skip
+            np.zeros((starts[-1], d)),
+            np.zeros(starts[-1]),
+            starts,
+            np.zeros(m),
+            sizes.astype(float),
+            np.zeros((m, d)),
+            np.zeros(m),
+        )
         X, y = np.array(X, dtype=float, order="C"), np.array(y, dtype=float)
         _reduce(
-            X, y, np.asarray(offsets, dtype=np.int64).copy(), starts, rows.X, rows.y, rows.rest,
-            rows.x_mean, rows.y_mean,
-        )  # fmt: skip
+            X,
+            y,
+            np.asarray(offsets, dtype=np.int64).copy(),
+            starts,
+            rows.X,
+            rows.y,
+            rows.rest,
+            rows.x_mean,
+            rows.y_mean,
+        )
         return rows
 
 
@@ -99,9 +117,17 @@ class Decomposition:
         self.values, self.vectors = np.zeros(len(rows.X)), np.zeros(self.squares[-1])
         self.b, self.h = np.zeros((m, r)), np.zeros(len(rows.X))
         _decompose(
-            rows.X, rows.starts, self.root, self.x_mean, self.squares, self.A, self.values,
-            self.vectors, self.b, self.h,
-        )  # fmt: skip
+            rows.X,
+            rows.starts,
+            self.root,
+            self.x_mean,
+            self.squares,
+            self.A,
+            self.values,
+            self.vectors,
+            self.b,
+            self.h,
+        )
 
     def residuals(self, level, slopes):
         """Targets less the centre in the eigenbasis, (sum k,), and of the means, (m,).
@@ -118,9 +144,18 @@ class Decomposition:
         r, r0 = np.zeros(len(rows.X)), np.zeros(len(rows.n))
         slopes = np.array(slopes, dtype=float)
         _residuals(
-            rows.X, rows.y, rows.starts, self.squares, self.vectors, self.x_mean, rows.y_mean,
-            levels, slopes, r, r0,
-        )  # fmt: skip
+            rows.X,
+            rows.y,
+            rows.starts,
+            self.squares,
+            self.vectors,
+            self.x_mean,
+            rows.y_mean,
+            levels,
+            slopes,
+            r,
+            r0,
+        )
         return r, r0
 
 
@@ -143,10 +178,19 @@ def log_evidence(dec, r, r0, kappa, sigma, tau):
     out = np.zeros((len(rows.n), len(kappa), len(sigma), len(tau)))
     b2 = _lengths(dec.b)
     _log_evidence(
-        rows.starts, dec.values, r, dec.h, b2, r0, rows.n, rows.rest,
-        np.array(kappa, dtype=float), np.array(sigma, dtype=float) ** 2,
-        np.array(tau, dtype=float) ** 2, out,
-    )  # fmt: skip
+        rows.starts,
+        dec.values,
+        r,
+        dec.h,
+        b2,
+        r0,
+        rows.n,
+        rows.rest,
+        np.array(kappa, dtype=float),
+        np.array(sigma, dtype=float) ** 2,
+        np.array(tau, dtype=float) ** 2,
+        out,
+    )
     return out
 
 
@@ -163,10 +207,25 @@ def averages(dec, r, r0, weights, kappa, sigma, tau):
     rows = dec.rows
     level, w = np.zeros(len(rows.n)), np.zeros((len(rows.n), dec.root.shape[0]))
     _averages(
-        rows.starts, dec.squares, dec.values, dec.vectors, dec.A, dec.root, dec.b, _lengths(dec.b),
-        dec.h, r, r0, rows.n, np.ascontiguousarray(weights), np.array(kappa, dtype=float),
-        np.array(sigma, dtype=float) ** 2, np.array(tau, dtype=float) ** 2, level, w,
-    )  # fmt: skip
+        rows.starts,
+        dec.squares,
+        dec.values,
+        dec.vectors,
+        dec.A,
+        dec.root,
+        dec.b,
+        _lengths(dec.b),
+        dec.h,
+        r,
+        r0,
+        rows.n,
+        np.ascontiguousarray(weights),
+        np.array(kappa, dtype=float),
+        np.array(sigma, dtype=float) ** 2,
+        np.array(tau, dtype=float) ** 2,
+        level,
+        w,
+    )
     return level, w
 
 
@@ -184,10 +243,23 @@ def covariances(dec, r, r0, weights, kappa, sigma, tau):
     size = 1 + dec.root.shape[1]
     out = np.zeros((len(rows.n), size, size))
     _covariances(
-        rows.starts, dec.squares, dec.values, dec.vectors, dec.A, dec.b, _lengths(dec.b), dec.h, r,
-        r0, rows.n, np.ascontiguousarray(weights), np.array(kappa, dtype=float),
-        np.array(sigma, dtype=float) ** 2, np.array(tau, dtype=float) ** 2, out,
-    )  # fmt: skip
+        rows.starts,
+        dec.squares,
+        dec.values,
+        dec.vectors,
+        dec.A,
+        dec.b,
+        _lengths(dec.b),
+        dec.h,
+        r,
+        r0,
+        rows.n,
+        np.ascontiguousarray(weights),
+        np.array(kappa, dtype=float),
+        np.array(sigma, dtype=float) ** 2,
+        np.array(tau, dtype=float) ** 2,
+        out,
+    )
     return out
 
 
@@ -395,9 +467,7 @@ def _log_evidence(starts, lam, r, h, b2, r0, n, rest, kappa, s2, t2, out):
 
 
 @njit
-def _averages(
-    starts, squares, lam, U, A, L, b, b2, h, r, r0, n, P, kappa, s2, t2, level, out
-):  # fmt: skip
+def _averages(starts, squares, lam, U, A, L, b, b2, h, r, r0, n, P, kappa, s2, t2, level, out):
     d, rank = L.shape
     for t in range(len(n)):
         if n[t] == 0:

@@ -40,9 +40,16 @@ class Summaries:
         n = np.diff(offsets).astype(float)
         found = cls(n, *(np.zeros((m, d)) for _ in range(2)), *(np.zeros(m) for _ in range(4)))
         _summarise(
-            X, y, np.asarray(offsets, dtype=np.int64).copy(), found.x_mean, found.x_std,
-            found.y_mean, found.y_std, found.y_low, found.y_high,
-        )  # fmt: skip
+            X,
+            y,
+            np.asarray(offsets, dtype=np.int64).copy(),
+            found.x_mean,
+            found.x_std,
+            found.y_mean,
+            found.y_std,
+            found.y_low,
+            found.y_high,
+        )
         found.x_std[found.x_std <= _TINY * np.abs(found.x_mean)] = 0.0
         found.y_std[found.y_std <= _TINY * np.abs(found.y_mean)] = 0.0
         return found

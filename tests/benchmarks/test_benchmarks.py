@@ -89,8 +89,10 @@ def test_grid_quick(tmp_path, capsys):
         assert float(row["gap"]) <= 1.01e-6 and float(row["ratio"]) > 0
     problem = grid.draw(np.random.default_rng(5), quick=True)
     fista = exact.Fista(problem).prepare()
-    ours, theirs = (problem.objective(*fista.solution(W)) for W in (
-        exact.skpmtl_fit(problem)[0], grid.fista_fit(problem)))  # fmt: skip
+    ours, theirs = (
+        problem.objective(*fista.solution(W))
+        for W in (exact.skpmtl_fit(problem)[0], grid.fista_fit(problem))
+    )
     assert ours == pytest.approx(theirs, rel=2e-6)
 
 

@@ -66,8 +66,9 @@ def test_what_many_benchmarks_lose_is_seen_where_none_is_an_alarm(monkeypatch, c
     def found(slower=()):
         ratios = {}
         for name in compare.benchmarks():
-            ratio = np.exp(0.02 * rng.standard_normal()) * (1.08 if any(
-                word in name for word in slower) else 1.0)  # fmt: skip
+            ratio = np.exp(0.02 * rng.standard_normal()) * (
+                1.08 if any(word in name for word in slower) else 1.0
+            )
             ratios[name] = compare.Ratio(ratio, 0.98 * ratio, 1.02 * ratio, ratio, 1.0, 4)
         return ratios
 
@@ -175,10 +176,18 @@ def test_the_benchmarks_are_found_under_names_that_differ():
     found = worker.benchmarks()
     assert len(found) > 40
     for part in (
-        "fits.School", "Private.time_fit(PrivateMTL", "Many.time_fit(DPMetaInit, 5000x50x50)",
-        "time_predict(", "time_personalize", "Rounds",
-        "startup.Import", "startup.FirstFit", "federation", "peakmem", "Loops",
-    ):  # fmt: skip
+        "fits.School",
+        "Private.time_fit(PrivateMTL",
+        "Many.time_fit(DPMetaInit, 5000x50x50)",
+        "time_predict(",
+        "time_personalize",
+        "Rounds",
+        "startup.Import",
+        "startup.FirstFit",
+        "federation",
+        "peakmem",
+        "Loops",
+    ):
         assert any(part in name for name in found), part
     for cls, method, values in found.values():
         assert len(values) == len(getattr(cls, "param_names", ()))

@@ -57,8 +57,11 @@ def test_fedmtl_overhead_quick(tmp_path):
     assert (tmp_path / "fedmtl_overhead.png").read_bytes()[1:4] == b"PNG"
     traffic = [row for row in rows if row["quantity"] == fedmtl_overhead.TRAFFIC]
     assert {row["ratio"] for row in traffic if row["method"] == "similarity"} == {"1"}
-    server = {row["method"]: float(row["ratio"]) for row in rows if row["n_clients"] == 8
-              and row["quantity"] == fedmtl_overhead.SERVER}  # fmt: skip
+    server = {
+        row["method"]: float(row["ratio"])
+        for row in rows
+        if row["n_clients"] == 8 and row["quantity"] == fedmtl_overhead.SERVER
+    }
     assert set(server) == {"plain average", *fedmtl_overhead.RULES}
     assert server["plain average"] == 1 < min(server["similarity"], server["per-task"])
     for row in rows:

@@ -17,15 +17,28 @@ from benchmarks.multilevel.sources import SOURCES, Table, Unavailable, load
 
 # Rows, tasks and columns as the documentation of the R packages has them, rows with gaps dropped.
 SIZES = {
-    "sleepstudy": (180, 18, 1), "oxboys": (234, 26, 1), "gcsemv": (1523, 73, 2),
-    "radon": (919, 85, 2), "hsb82": (7185, 160, 5), "exam": (4059, 65, 10),
+    "sleepstudy": (180, 18, 1),
+    "oxboys": (234, 26, 1),
+    "gcsemv": (1523, 73, 2),
+    "radon": (919, 85, 2),
+    "hsb82": (7185, 160, 5),
+    "exam": (4059, 65, 10),
     "bdf": (2287, 131, 11),
-    "egsingle": (7230, 60, 8), "chem97": (31022, 2410, 3), "insteval": (73421, 1128, 22),
-    "contraception": (1934, 60, 5), "guimmun": (2159, 161, None), "verbagg": (7584, 316, 6),
-    "school": (15362, 139, 27), "badhealth": (1127, 41, 1), "azpro": (3589, 17, 4),
-    "medpar": (1495, 54, 6), "epil": (236, 59, 5), "ticks": (403, 118, 3),
-    "patents": (1629, 181, None), "rwm5yr": (19609, 6127, 9),
-}  # fmt: skip
+    "egsingle": (7230, 60, 8),
+    "chem97": (31022, 2410, 3),
+    "insteval": (73421, 1128, 22),
+    "contraception": (1934, 60, 5),
+    "guimmun": (2159, 161, None),
+    "verbagg": (7584, 316, 6),
+    "school": (15362, 139, 27),
+    "badhealth": (1127, 41, 1),
+    "azpro": (3589, 17, 4),
+    "medpar": (1495, 54, 6),
+    "epil": (236, 59, 5),
+    "ticks": (403, 118, 3),
+    "patents": (1629, 181, None),
+    "rwm5yr": (19609, 6127, 9),
+}
 of_a_clone = pytest.mark.skipif(
     not (Path(multilevel.__file__).parents[2] / ".git").exists() or shutil.which("git") is None,
     reason="needs git and a clone",
@@ -110,10 +123,23 @@ def test_tables_without_a_package_are_left_out_unless_named(capsys, monkeypatch)
 def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys, monkeypatch):
     output = folder / "out.csv"
     options = [
-        "--tables", "computer", "--folder", str(folder), "--splits", "2", "--output", str(output),
-        "--peers", "pooled,statsmodels", "--estimators", "LocalOnly;LocalOnly()",
-        "--epsilon", "3,none", "--picture", str(folder / "p.png"),
-    ]  # fmt: skip
+        "--tables",
+        "computer",
+        "--folder",
+        str(folder),
+        "--splits",
+        "2",
+        "--output",
+        str(output),
+        "--peers",
+        "pooled,statsmodels",
+        "--estimators",
+        "LocalOnly;LocalOnly()",
+        "--epsilon",
+        "3,none",
+        "--picture",
+        str(folder / "p.png"),
+    ]
 
     def run(*more):
         multilevel.main([*options, *more])
@@ -130,9 +156,10 @@ def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys
     model.fit(sample.X, sample.y, task=sample.task)
     error = np.mean((model.predict(sample.X_test, task=sample.task_test) - sample.y_test) ** 2)
     (cell,) = [
-        row for row in rows
+        row
+        for row in rows
         if row["estimator"] == "LocalOnly" and row["split"] == "1" and row["epsilon"] == "3"
-    ]  # fmt: skip
+    ]
     assert float(cell["error"]) == pytest.approx(error / np.var(sample.y_test), rel=1e-4)
     assert run() == []
     monkeypatch.setattr(multilevel, "package_commit", lambda: "two")

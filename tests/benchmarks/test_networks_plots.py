@@ -10,8 +10,9 @@ def test_every_method_has_its_curve():
     budgets = "0.1", "2.0", ""
     rows += [(*key, e, 0.7) for key in networks_plots.CURVES for e in budgets]
     rows += [("cnn, scratch", "released", "0.1", 0.1)]  # not a personal model
-    table = [dict(zip(FIELDS, ("made", m, p, e, "", v, "0.01", 3), strict=True))
-             for m, p, e, v in rows]  # fmt: skip
+    table = [
+        dict(zip(FIELDS, ("made", m, p, e, "", v, "0.01", 3), strict=True)) for m, p, e, v in rows
+    ]
     figure = networks_plots.draw(table)
     (ax,) = figure.axes
     known = {**networks_plots.CURVES, **networks_plots.LEVELS}.values()

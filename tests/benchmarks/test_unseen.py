@@ -16,11 +16,22 @@ from benchmarks.unseen.shapes import SHAPES
 # Estimators whose defaults may nowhere be far worse than each task alone.
 HOLD = ("PrivateMTL", "MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "DPMetaInit")
 PART = (
-    "mean, 3 tasks", "mean, 30 tasks", "unrelated", "a unit per task", "column units and offsets",
-    "y of 1e-3", "y at 1e4", "2 to 4 rows", "one-hot columns", "Zipf, group-sparse",
-    "unrelated, 100 columns", "logistic, mean", "logistic, 5 tasks", "logistic, column units",
+    "mean, 3 tasks",
+    "mean, 30 tasks",
+    "unrelated",
+    "a unit per task",
+    "column units and offsets",
+    "y of 1e-3",
+    "y at 1e4",
+    "2 to 4 rows",
+    "one-hot columns",
+    "Zipf, group-sparse",
+    "unrelated, 100 columns",
+    "logistic, mean",
+    "logistic, 5 tasks",
+    "logistic, column units",
     "three classes, mean",
-)  # fmt: skip
+)
 
 
 def test_tables_are_seeded_and_cover_what_they_should():
@@ -57,11 +68,22 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
             raise ValueError("no\nsuch luck")
 
     monkeypatch.setattr(skpmtl, "DPMetaInit", Broken)
-    rows = unseen.main([
-        "--draws", "2", "--shapes", "mean, 3 tasks;one-hot, unrelated", "--epsilons", "1,none",
-        "--estimators", "MPMTLLowRank,DPMetaInit,pooled", "--output", str(tmp_path / "t.csv"),
-        "--picture", str(tmp_path / "t.png"),
-    ])  # fmt: skip
+    rows = unseen.main(
+        [
+            "--draws",
+            "2",
+            "--shapes",
+            "mean, 3 tasks;one-hot, unrelated",
+            "--epsilons",
+            "1,none",
+            "--estimators",
+            "MPMTLLowRank,DPMetaInit,pooled",
+            "--output",
+            str(tmp_path / "t.csv"),
+            "--picture",
+            str(tmp_path / "t.png"),
+        ]
+    )
     assert (tmp_path / "t.png").read_bytes()[1:4] == b"PNG"
     with (tmp_path / "t.csv").open(newline="") as file:
         kept = list(csv.DictReader(file))

@@ -83,8 +83,13 @@ CASES = pytest.mark.parametrize(("est", "name", "count"), FITS, ids=IDS)
 def rounds(name, count):
     """What a fit of so many rounds tells."""
     inner = [(event, name, t) for t in range(count) for event in ("begin", "end")]
-    return [("setup", "fit", 0), ("begin", "fit", 0), *inner, ("end", "fit", 0),
-            ("teardown", "fit", 0)]  # fmt: skip
+    return [
+        ("setup", "fit", 0),
+        ("begin", "fit", 0),
+        *inner,
+        ("end", "fit", 0),
+        ("teardown", "fit", 0),
+    ]
 
 
 def models(est):

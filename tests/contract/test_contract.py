@@ -191,14 +191,16 @@ def _valid(case, rows):
     "case, rows",
     [
         pytest.param(
-            case, rows, id=f"{case.name}-{rows}",
+            case,
+            rows,
+            id=f"{case.name}-{rows}",
             marks=case.marks if rows in QUICK else (*case.marks, SLOW),
         )
         for case in FIRST.values()
         for rows in ROWS
         if _valid(case, rows)
     ],
-)  # fmt: skip
+)
 @pytest.mark.spread(20)
 def test_adversarial_neighbours(case, rows):
     def other(case, data):
@@ -275,8 +277,9 @@ def test_noise_is_that_of_the_operating_system_by_default(case):
         if seed is None and est.privacy_.releases:
             described = est.privacy_.rng, est.privacy_.arithmetic
             assert described == (SystemSource.description, SYSTEM_ARITHMETIC)
-    first, again, one, same, other = (np.concatenate([np.empty(0), *map(np.ravel, released(b))])
-                                      for b in billboards)  # fmt: skip
+    first, again, one, same, other = (
+        np.concatenate([np.empty(0), *map(np.ravel, released(b))]) for b in billboards
+    )
     assert_array_equal(one, same)
     if one.size:
         for a, b in ((first, again), (one, other)):  # noise may lead to other queries
@@ -291,8 +294,10 @@ def test_report_is_known_before_the_fit(case):
     population = Sites(est, rows_of(case, data), []).population
     planned = seeded(case)._planned_report(population)
     assert (planned.epsilon, planned.delta, planned.mu) == (
-        est.privacy_.epsilon, est.privacy_.delta, est.privacy_.mu
-    )  # fmt: skip
+        est.privacy_.epsilon,
+        est.privacy_.delta,
+        est.privacy_.mu,
+    )
     # Use of the shares follows the releases.
     if any("sensitivity" not in entry for entry in planned.releases):
         budgets = {entry["name"]: entry["mu"] ** 2 for entry in planned.releases}

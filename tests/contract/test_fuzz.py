@@ -41,10 +41,42 @@ NOT_FINITE = [np.nan, np.inf, -np.inf]
 ODD_IDS = [0, 1, 2, -5, 2**62, "a", "b", "a\0", "", "é", None, 1.0, 1.5, np.nan, True, (1, 2), b"a"]
 ODD_TARGETS = [0, 1, 2, -1, 7, "yes", "no", None, True, False, 0.5, np.nan, np.inf, 1e300, b"x"]
 ODD_VALUES = [
-    None, True, False, 0, 1, 2, 3, -1, 0.0, 0.5, 1.0, -0.5, 1e-300, 1e308, np.nan, np.inf, -np.inf,
-    "auto", "mean", "nonsense", "", b"x", [], [0], {}, {0: 0}, (1, 2), ("geometric", 2.0),
-    np.float64(0.3), np.int64(2), np.array([1.0, 2.0]), object(), range(3), "0.5", 1 + 2j,
-]  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    1,
+    2,
+    3,
+    -1,
+    0.0,
+    0.5,
+    1.0,
+    -0.5,
+    1e-300,
+    1e308,
+    np.nan,
+    np.inf,
+    -np.inf,
+    "auto",
+    "mean",
+    "nonsense",
+    "",
+    b"x",
+    [],
+    [0],
+    {},
+    {0: 0},
+    (1, 2),
+    ("geometric", 2.0),
+    np.float64(0.3),
+    np.int64(2),
+    np.array([1.0, 2.0]),
+    object(),
+    range(3),
+    "0.5",
+    1 + 2j,
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -57,10 +89,14 @@ def quick_and_slow(test):
 
     def with_settings(number):
         settings = hypothesis.settings(
-            max_examples=number, derandomize=True, database=None, deadline=None,
-            suppress_health_check=list(hypothesis.HealthCheck), report_multiple_bugs=False,
+            max_examples=number,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(hypothesis.HealthCheck),
+            report_multiple_bugs=False,
             phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # shrinking takes long
-        )  # fmt: skip
+        )
         return settings(hypothesis.given(st.data())(test))
 
     quick, slow = with_settings(N_QUICK), with_settings(N_SLOW)
@@ -184,9 +220,19 @@ def _mapping(draw, args, n, d):
 
 
 KINDS = [
-    _not_finite, _dtype, _ids, _targets, _length, _shape, _nothing, _sparse, _frame, _list, _wide,
+    _not_finite,
+    _dtype,
+    _ids,
+    _targets,
+    _length,
+    _shape,
+    _nothing,
+    _sparse,
+    _frame,
+    _list,
+    _wide,
     _mapping,
-]  # fmt: skip
+]
 
 
 def parameters(draw, est):

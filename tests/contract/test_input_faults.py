@@ -205,10 +205,21 @@ TUPLES = [("a", k % 2) for k in range(18)]
 
 
 @pytest.mark.parametrize(
-    "ids", [DAYS.to_numpy(), pd.Series(DAYS), DAYS, list(DAYS), TUPLES, pd.Series(TUPLES),
-            [("a",), ("b", 1)] * 9, [b"a"] * 18, np.array([b"a"] * 18), [{1}] * 18],
+    "ids",
+    [
+        DAYS.to_numpy(),
+        pd.Series(DAYS),
+        DAYS,
+        list(DAYS),
+        TUPLES,
+        pd.Series(TUPLES),
+        [("a",), ("b", 1)] * 9,
+        [b"a"] * 18,
+        np.array([b"a"] * 18),
+        [{1}] * 18,
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_foreign_ids_and_labels_are_refused_with_a_remedy(ids):
     with pytest.raises(TypeError, match=r"strings|\.astype\(str\)"):
         MPMTLLowRank(epsilon=None).fit(X, Y, task=ids)
@@ -352,10 +363,14 @@ def test_messages_after_fit_hold_no_private_value(way, case):
 
 # ------------------------------------------------------------------ the list of classes
 CLASSIFIERS = [
-    value for name, value in vars(skpmtl).items()
-    if name.endswith("Classifier") and hasattr(value, "_fit_table") and "FedMTL" not in name
-    and name != "PrivateFedMTL" and "epsilon" in value._get_param_names()
-]  # fmt: skip
+    value
+    for name, value in vars(skpmtl).items()
+    if name.endswith("Classifier")
+    and hasattr(value, "_fit_table")
+    and "FedMTL" not in name
+    and name != "PrivateFedMTL"
+    and "epsilon" in value._get_param_names()
+]
 
 
 def bounds(cls):
@@ -399,11 +414,19 @@ def test_listed_classes_need_not_be_in_the_rows(cls, epsilon):
     assert est.predict_proba(X, task=TASK).shape == (18, 3)
 
 
-@pytest.mark.parametrize("bad, message", [
-    ([1], "two labels or more"), ({}, "two labels or more"),
-    ([0, None], "missing"), ([0.0, np.nan], "missing"),
-    ([1, "a"], "mix"), ([("a", 1), ("b", 2)], "strings, numbers"), (["a", "a\0"], "NUL"),
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        ([1], "two labels or more"),
+        ({}, "two labels or more"),
+        ([0, None], "missing"),
+        ([0.0, np.nan], "missing"),
+        ([1, "a"], "mix"),
+        ([("a", 1), ("b", 2)], "strings, numbers"),
+        (["a", "a\0"], "NUL"),
+    ],
+    ids=str,
+)
 def test_lists_that_are_no_classes(bad, message):
     est = MPMTLLowRankClassifier(tasks=TASKS, classes=bad)
     with pytest.raises((TypeError, ValueError), match=message):
@@ -434,11 +457,14 @@ def test_a_loaded_billboard_brings_its_classes(tmp_path):
 
 # --------------------------------------------------------- options that a loss does not have
 @pytest.mark.parametrize("loss", ["poisson", "huber"])
-@pytest.mark.parametrize("cls, options, said", [
-    (skpmtl.PrivateMTL, {"uncertainty": True}, 'that of loss="squared"'),
-    (skpmtl.PrivateMeanRegMTL, {"uncertainty": "unseen", "unseen_task": "mean"}, "posterior"),
-    (skpmtl.MPMTLLowRank, {"outliers": "tasks", "alpha": 0.1, "epsilon": None}, "loss="),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cls, options, said",
+    [
+        (skpmtl.PrivateMTL, {"uncertainty": True}, 'that of loss="squared"'),
+        (skpmtl.PrivateMeanRegMTL, {"uncertainty": "unseen", "unseen_task": "mean"}, "posterior"),
+        (skpmtl.MPMTLLowRank, {"outliers": "tasks", "alpha": 0.1, "epsilon": None}, "loss="),
+    ],
+)
 def test_options_that_a_loss_does_not_have_are_refused(loss, cls, options, said):
     est = cls(loss=loss, tasks=TASKS, **options)
     with pytest.raises(ValueError, match=said):

@@ -70,10 +70,17 @@ def targets():
     missing, infinite = Y.copy(), Y.copy()
     missing[3], infinite[3] = np.nan, np.inf
     return {
-        "sound": Y, "text": text, "NaN": missing, "infinite": infinite, "short": Y[:-1],
-        "column": Y[:, None], "cube": Y[:, None, None], "number": TARGET,
-        "words": np.full(len(Y), WORD), "nested": [[TARGET], [TARGET, WORD]] * (len(Y) // 2),
-    }  # fmt: skip
+        "sound": Y,
+        "text": text,
+        "NaN": missing,
+        "infinite": infinite,
+        "short": Y[:-1],
+        "column": Y[:, None],
+        "cube": Y[:, None, None],
+        "number": TARGET,
+        "words": np.full(len(Y), WORD),
+        "nested": [[TARGET], [TARGET, WORD]] * (len(Y) // 2),
+    }
 
 
 def texts(call):

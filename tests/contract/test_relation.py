@@ -132,9 +132,9 @@ def test_centres_are_shrunk_by_their_noise_and_by_chance(cls, clear):
     factors, left = shrinkage(moves, moves.sum(axis=0), np.outer(noise, np.ones(3)), chance)
     assert (factors < 0.9999).all() and (factors > 0.3).any()
     centres = billboard.centres
-    found = (centres.coef, centres.noise_std) if cls is MPMTLLowRank else (
-        centres, billboard.noise_std
-    )  # fmt: skip
+    found = (
+        (centres.coef, centres.noise_std) if cls is MPMTLLowRank else (centres, billboard.noise_std)
+    )
     assert_allclose(found[0], factors[:, None] * moves.sum(axis=0), rtol=1e-9)
     assert_allclose(found[1], factors * left, rtol=1e-9)
     assert (centres if cls is MPMTLLowRank else billboard).own_units == (not clear)

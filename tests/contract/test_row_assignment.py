@@ -99,9 +99,12 @@ def test_rows_of_one_task_move_no_row_of_another(name):
     split = SPLITS[name]
 
     @hypothesis.settings(
-        max_examples=40, deadline=None, database=None, derandomize=True,
+        max_examples=40,
+        deadline=None,
+        database=None,
+        derandomize=True,
         suppress_health_check=list(hypothesis.HealthCheck),
-    )  # fmt: skip
+    )
     @hypothesis.given(neighbours())
     def check(pair):
         first, second, changed = pair

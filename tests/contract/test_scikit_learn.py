@@ -115,9 +115,12 @@ _ABOVE_ONE = (
 )
 # Classifiers whose tasks choose a scale by rows that they leave out.
 _LEAVES_OUT = (
-    skpmtl.ClusteredMTLClassifier, skpmtl.MPMTLGroupSparseClassifier,
-    skpmtl.MPMTLLowRankClassifier, skpmtl.PrivateMTL, skpmtl.PrivateMTLClassifier,
-)  # fmt: skip
+    skpmtl.ClusteredMTLClassifier,
+    skpmtl.MPMTLGroupSparseClassifier,
+    skpmtl.MPMTLLowRankClassifier,
+    skpmtl.PrivateMTL,
+    skpmtl.PrivateMTLClassifier,
+)
 _ALONE = (skpmtl.reproduction.LocalOnly, skpmtl.reproduction.LocalOnlyClassifier)
 _PENALISED = (
     skpmtl.reproduction.DPAggregationClassifier,
@@ -178,21 +181,29 @@ def _run(estimator, check, request):
     check(estimator)
 
 
-@pytest.mark.parametrize("check", [
-    check_sample_weight_equivalence_on_dense_data, check_sample_weight_equivalence_on_sparse_data,
-])  # fmt: skip
-@pytest.mark.parametrize("est", [
-    skpmtl.MPMTLLowRank(0.1, epsilon=None, tol=1e-12),
-    skpmtl.MPMTLGroupSparse(0.1, epsilon=None, tol=1e-12),
-    pytest.param(
-        skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, tol=1e-12), marks=pytest.mark.slow
-    ),
-    skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
-    skpmtl.reproduction.DPAggregation(0.1, epsilon=None),
-    skpmtl.reproduction.DPRelationshipClassifier(0.1, epsilon=None),
-    skpmtl.DPMetaInitClassifier(epsilon=None),
-    skpmtl.reproduction.PPSGDClassifier(epsilon=None),
-], ids=lambda est: type(est).__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "check",
+    [
+        check_sample_weight_equivalence_on_dense_data,
+        check_sample_weight_equivalence_on_sparse_data,
+    ],
+)
+@pytest.mark.parametrize(
+    "est",
+    [
+        skpmtl.MPMTLLowRank(0.1, epsilon=None, tol=1e-12),
+        skpmtl.MPMTLGroupSparse(0.1, epsilon=None, tol=1e-12),
+        pytest.param(
+            skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, tol=1e-12), marks=pytest.mark.slow
+        ),
+        skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
+        skpmtl.reproduction.DPAggregation(0.1, epsilon=None),
+        skpmtl.reproduction.DPRelationshipClassifier(0.1, epsilon=None),
+        skpmtl.DPMetaInitClassifier(epsilon=None),
+        skpmtl.reproduction.PPSGDClassifier(epsilon=None),
+    ],
+    ids=lambda est: type(est).__name__,
+)
 @pytest.mark.spread(10)
 def test_weights_repeat_rows(est, check):
     """Without a guarantee, weights mean what they mean in scikit-learn."""
@@ -255,9 +266,9 @@ def test_encoded_labels_keep_the_names_of_class_weights():
     named, encoded = clone(est).fit(X, y), clone(est).fit(X, codes)
     assert_array_equal(encoded.classes_, [0, 1, 2])
     assert_allclose(encoded.coef_, named.coef_)
-    assert_array_equal(encoded.classes_[encoded.predict(X)], np.searchsorted(
-        named.classes_, named.predict(X)
-    ))  # fmt: skip
+    assert_array_equal(
+        encoded.classes_[encoded.predict(X)], np.searchsorted(named.classes_, named.predict(X))
+    )
 
 
 @pytest.mark.parametrize(

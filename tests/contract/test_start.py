@@ -107,11 +107,16 @@ def test_squared_loss_is_that_of_targets_less_the_scores_of_the_start(est, form)
         assert one.mean_intercept_ == pytest.approx(other.mean_intercept_ + LEVEL)
 
 
-@pytest.mark.parametrize("est", [
-    PrivateMTL(epsilon=30.0, unseen_task="mean", **WIDE), MPMTLLowRank(epsilon=30.0),
-    MPMTLLowRank(epsilon=30.0, unseen_task="mean"),
-    MPMTLLowRank(epsilon=30.0, relation={k: {"size": float(k % 3)} for k in TASKS}),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "est",
+    [
+        PrivateMTL(epsilon=30.0, unseen_task="mean", **WIDE),
+        MPMTLLowRank(epsilon=30.0),
+        MPMTLLowRank(epsilon=30.0, unseen_task="mean"),
+        MPMTLLowRank(epsilon=30.0, relation={k: {"size": float(k % 3)} for k in TASKS}),
+    ],
+    ids=repr,
+)
 def test_releases_are_those_of_differences(est):
     X, y, task = rows()
     one = clone(est).set_params(init=START, **SEEDED)
@@ -134,10 +139,17 @@ def test_releases_are_those_of_differences(est):
 
 
 # -------------------------------------------------------------------------- falling back
-@pytest.mark.parametrize("est", [
-    PrivateMeanRegMTL(epsilon=0.01), LocalOnly(), PrivateMTL(epsilon=0.01), MPMTLLowRank(),
-    DPMetaInit(epsilon=1e-3),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "est",
+    [
+        PrivateMeanRegMTL(epsilon=0.01),
+        LocalOnly(),
+        PrivateMTL(epsilon=0.01),
+        MPMTLLowRank(),
+        DPMetaInit(epsilon=1e-3),
+    ],
+    ids=repr,
+)
 def test_what_falls_back_falls_back_to_the_start(est, tmp_path):
     """Tasks without rows, where nothing is released or all of it is lost."""
     X, y, task = rows()
@@ -216,9 +228,11 @@ def test_a_good_start_helps_and_a_bad_one_is_left(est, n_classes, helps):
     assert good < helps * none and bad < 1.35 * none
 
 
-@pytest.mark.parametrize("est", [
-    PrivateMeanRegMTL(), PrivateFedAvg(), MPMTLLowRank(), PrivateMTL(), DPMetaInit()
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "est",
+    [PrivateMeanRegMTL(), PrivateFedAvg(), MPMTLLowRank(), PrivateMTL(), DPMetaInit()],
+    ids=repr,
+)
 def test_starts_of_another_shape_are_reported(est):
     X, y, task = rows()
     est.set_params(**SEEDED).fit(X, y, task=task)

@@ -67,9 +67,14 @@ SOME = {}  # of every estimator, form and way to fit, one
 for case in CASES + EXACT:
     options = case.estimator.get_params()
     key = (
-        type(case.estimator), case.form, case.private, "clusters" in case.name,
-        options.get("algorithm"), options.get("personalization") == "none", options.get("batches"),
-    )  # fmt: skip
+        type(case.estimator),
+        case.form,
+        case.private,
+        "clusters" in case.name,
+        options.get("algorithm"),
+        options.get("personalization") == "none",
+        options.get("batches"),
+    )
     if not (case.needs or case.unit or case.form == "wide"):
         SOME.setdefault(key, case)
 
@@ -144,10 +149,17 @@ def test_without_a_budget_absent_tasks_change_nobody_else(case):
         assert_array_equal(listed.coef_[ABSENT[0]], alone.mean_coef_)
 
 
-@pytest.mark.parametrize("est", [
-    MPMTLLowRank(0.05, epsilon=None), PrivateMeanRegMTL(0.3, epsilon=None),
-    DPRelationship(0.3, 0.1, epsilon=None), DPMetaInit(epsilon=None), LocalOnly(),
-], ids=repr)  # fmt: skip
+@pytest.mark.parametrize(
+    "est",
+    [
+        MPMTLLowRank(0.05, epsilon=None),
+        PrivateMeanRegMTL(0.3, epsilon=None),
+        DPRelationship(0.3, 0.1, epsilon=None),
+        DPMetaInit(epsilon=None),
+        LocalOnly(),
+    ],
+    ids=repr,
+)
 def test_without_a_budget_absent_tasks_have_the_shared_model(est):
     X, y, task = thinned(long_data())
     listed = clone(est).set_params(tasks=TASKS).fit(X, y, task=task)

@@ -344,9 +344,23 @@ def test_a_weighted_record_is_clipped_before_it_is_weighted(loss):
         G, empty = np.empty((C, d + 1)), np.empty(0, np.int64)
         mask = np.isin(np.arange(n), rows).view(np.uint8)
         records.clipped_sum(
-            X, empty, False, y, norms, loss, True, clip, 0, n, 1, mask, W, np.empty((1, C)), G,
+            X,
+            empty,
+            False,
+            y,
+            norms,
+            loss,
+            True,
+            clip,
+            0,
+            n,
+            1,
+            mask,
+            W,
+            np.empty((1, C)),
+            G,
             weights,
-        )  # fmt: skip
+        )
         return G
 
     single = [total(np.ones(n), [i]) for i in range(n)]
@@ -354,8 +368,10 @@ def test_a_weighted_record_is_clipped_before_it_is_weighted(loss):
     assert_allclose(total(w, range(n)), sum(a * g for a, g in zip(w, single, strict=True)))
     far = max(
         np.linalg.norm(total(np.ones(n), [i]) - total(np.full(n, b), [j]))
-        for i in range(n) for j in range(n) for b in (0.0, 0.5, 1.0)
-    )  # fmt: skip
+        for i in range(n)
+        for j in range(n)
+        for b in (0.0, 0.5, 1.0)
+    )
     assert clip < far <= 2.0 * clip
 
 
@@ -496,8 +512,10 @@ def test_scores_have_weights():
     assert nmse(y, p, times) == pytest.approx(nmse(y[again], p[again]))
     found = average_auc(label, p, task, times / 2.0)
     assert found == pytest.approx(average_auc(label[again], p[again], task[again]))
-    one = [roc_auc_score(label[task == k], p[task == k], sample_weight=times[task == k])
-           for k in (0, 1)]  # fmt: skip
+    one = [
+        roc_auc_score(label[task == k], p[task == k], sample_weight=times[task == k])
+        for k in (0, 1)
+    ]
     assert found == pytest.approx(np.mean(one))
     wide = np.column_stack([label[:20], label[20:]]), np.column_stack([p[:20], p[20:]])
     both = average_auc(*wide, sample_weight=times[:20])
@@ -530,11 +548,14 @@ def test_strengths_are_chosen_with_weights(n_classes):
     again, w = np.repeat(np.arange(len(y)), times), times / 3.0
     path, repeated = (
         skpmtl.mtl_path(
-            *given, alphas=[0.3, 0.1], tol=1e-10, sample_weight=weight,
+            *given,
+            alphas=[0.3, 0.1],
+            tol=1e-10,
+            sample_weight=weight,
             loss={0: "squared", 2: "logistic", 3: "multinomial"}[n_classes],
         )
         for given, weight in (((X, y, task), w), ((X[again], y[again], task[again]), None))
-    )  # fmt: skip
+    )
     assert_allclose(path.coefs, repeated.coefs, atol=1e-4)
     # Folds of which one row each is in all places where it is repeated.
     cls = skpmtl.MPMTLLowRankClassifierCV if n_classes else skpmtl.MPMTLLowRankCV
@@ -599,8 +620,9 @@ def test_kernels_run_uncompiled_with_weights(centre):
     def results(run, X, y, offsets, w):
         X, n, found = read_only(X), len(y), []  # as fits hand them over: compiled once
         for kernel, target in (
-            (passes.squared_residuals, y), (passes.logistic_residuals, np.sign(y))
-        ):  # fmt: skip
+            (passes.squared_residuals, y),
+            (passes.logistic_residuals, np.sign(y)),
+        ):
             r, b, z = np.empty(n), np.zeros(2), X[:, 0].copy()
             value = run(kernel)(z, target, offsets, scale, centre, r, b, w)
             found += [value, b, np.add.reduceat(r * X[:, 1], offsets[:-1])]
@@ -612,9 +634,16 @@ def test_kernels_run_uncompiled_with_weights(centre):
             m = len(part) // 3
             share.append(np.repeat(np.arange(3), m) == np.digitize(y[part], [-0.4, 0.4]))
         value = run(passes.multinomial_residuals)(
-            X[at, 0], np.concatenate(share).astype(float), thrice, 3, np.repeat(scale, 3), False,
-            r, b, None if w is None else w[at],
-        )  # fmt: skip
+            X[at, 0],
+            np.concatenate(share).astype(float),
+            thrice,
+            3,
+            np.repeat(scale, 3),
+            False,
+            r,
+            b,
+            None if w is None else w[at],
+        )
         found += [value, np.add.reduceat(r * X[at, 1], thrice[:-1])]
         G, g = np.empty((2, 3, 3)), np.empty((2, 3))
         scratch = np.zeros((n, 8)), np.empty((4, 8))
@@ -641,9 +670,19 @@ def test_kernels_run_uncompiled_with_weights(centre):
         found += [G, g, square, out]
         P, gradient, W = np.empty((n, 1)), np.empty((2, 1, 4)), np.full((2, 1, 4), 0.3)
         value = run(newton.loss_gradient)(
-            X, empty, False, offsets, np.sign(y), LOGISTIC, scale, W, P, gradient, each,
+            X,
+            empty,
+            False,
+            offsets,
+            np.sign(y),
+            LOGISTIC,
+            scale,
+            W,
+            P,
+            gradient,
+            each,
             np.empty((0, 0)),
-        )  # fmt: skip
+        )
         product = np.empty_like(W)
         run(newton.hessian_product)(
             X, empty, False, offsets, LOGISTIC, scale, P, np.ones_like(W), product, each

@@ -9,10 +9,20 @@ import pytest
 SCRIPTS = sorted((Path(__file__).resolve().parents[2] / "doc" / "examples").glob("plot_*.py"))
 # The task column is left to every run, and the quick start to that of the README.
 SLOW = {
-    "plot_private_selection", "plot_school", "plot_missing_outcomes", "plot_new_tasks",
-    "plot_fedmtl", "plot_private_mean", "plot_audit", "plot_few_shot", "plot_task_facts",
-    "plot_public_start", "plot_curves", "plot_how_sure", "plot_quick_start",
-}  # fmt: skip
+    "plot_private_selection",
+    "plot_school",
+    "plot_missing_outcomes",
+    "plot_new_tasks",
+    "plot_fedmtl",
+    "plot_private_mean",
+    "plot_audit",
+    "plot_few_shot",
+    "plot_task_facts",
+    "plot_public_start",
+    "plot_curves",
+    "plot_how_sure",
+    "plot_quick_start",
+}
 NEEDS = {"plot_task_facts": "statsmodels"}
 
 

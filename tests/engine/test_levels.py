@@ -174,9 +174,15 @@ def test_levels_of_classes_without_compiler():
     kernel = levels.level_posteriors
     table = table_of((6, 1, 9), classes=True)
     given = (
-        np.linspace(-2, 2, 16), table.y, np.ones(16), table.offsets, np.array([0.0, 1.0, -1.0]),
-        0.7, levels._NODES, np.full(len(levels._NODES), 0.5),
-    )  # fmt: skip
+        np.linspace(-2, 2, 16),
+        table.y,
+        np.ones(16),
+        table.offsets,
+        np.array([0.0, 1.0, -1.0]),
+        0.7,
+        levels._NODES,
+        np.full(len(levels._NODES), 0.5),
+    )
     out = [np.empty((2, 3)) for _ in range(2)]
     kernel(*given, *out[0], LOGISTIC)
     getattr(kernel, "py_func", kernel)(*given, *out[1], LOGISTIC)
@@ -314,9 +320,10 @@ def searched(x, z, rng, adjacency="replace-one", apart=1.0):
     plan.mu = z / m
     plan.budget_shares = plan._shares_of_levels()
     sent = {
-        "window": lambda: levels.octave_of(task.targets), "inside": task.inside,
+        "window": lambda: levels.octave_of(task.targets),
+        "inside": task.inside,
         "zoom": task.places,
-    }  # fmt: skip
+    }
 
     def query(share, name, words, mechanism, combine, **public):
         queried.append(name)
@@ -393,9 +400,11 @@ def test_zooms_end_where_the_noise_of_a_row_is():
 
 def test_votes_and_bins_of_a_window():
     table = TaskTable(
-        np.zeros((8, 1)), np.array([2.0, 4.0, 0.05, 0.05, 9.0, 7.1, 3.0, np.nan]),
-        np.array([0, 2, 4, 6, 8]), np.arange(4),
-    )  # fmt: skip
+        np.zeros((8, 1)),
+        np.array([2.0, 4.0, 0.05, 0.05, 9.0, 7.1, 3.0, np.nan]),
+        np.array([0, 2, 4, 6, 8]),
+        np.arange(4),
+    )
     task = TaskLevels(table)  # of levels 3, .05, 8.05 and none
     votes = task.inside(4.0, 4.0)
     assert_array_equal(votes, [[0.5, -0.5], [-0.5, -0.5], [-0.5, -0.5], [-0.5, -0.5]])

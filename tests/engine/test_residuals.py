@@ -62,9 +62,13 @@ def test_intervals_of_tasks_without_rows_cover(cls, epsilon, least, most):
     X, y, task = nested()
     known = task < 200
     est = cls(
-        epsilon=epsilon, tasks=range(205), unseen_task="mean", uncertainty="unseen", random_state=0,
+        epsilon=epsilon,
+        tasks=range(205),
+        unseen_task="mean",
+        uncertainty="unseen",
+        random_state=0,
         target_range=None if cls is PrivateMTL else (-9.0, 9.0),
-    ).fit(X[known], y[known], task=task[known])  # fmt: skip
+    ).fit(X[known], y[known], task=task[known])
     Z, v, of = X[~known], y[~known], task[~known]
     low, high = est.predict_interval(Z, task=of).T
     assert least < np.mean((low <= v) & (v <= high)) < most
@@ -102,9 +106,15 @@ def test_model_protected_noise_is_that_of_the_sensitivity(mechanism, adjacency):
     """Of shares in one octave each, as far from each other as shares can be."""
     X, y, task = nested(m=20)
     est = MPMTLGroupSparse(
-        epsilon=3.0, tasks=range(20), unseen_task="mean", uncertainty="unseen", mechanism=mechanism,
-        target_range=(-9.0, 9.0), adjacency=adjacency, random_state=0,
-    )  # fmt: skip
+        epsilon=3.0,
+        tasks=range(20),
+        unseen_task="mean",
+        uncertainty="unseen",
+        mechanism=mechanism,
+        target_range=(-9.0, 9.0),
+        adjacency=adjacency,
+        random_state=0,
+    )
     with pytest.warns(UserWarning, match="say little"):
         entry = est.fit(X, y, task=task).privacy_.releases[-1]
     one, other = shares(np.array([1.0, 4.0]), np.array([0, 1]), np.ones(2), 2)
@@ -119,9 +129,13 @@ def test_model_protected_noise_is_that_of_the_sensitivity(mechanism, adjacency):
 def test_few_tasks_get_a_warning():
     X, y, task = nested(m=40)
     est = PrivateMTL(
-        epsilon=1.0, tasks=range(40), unseen_task="mean", uncertainty="unseen", random_state=0,
+        epsilon=1.0,
+        tasks=range(40),
+        unseen_task="mean",
+        uncertainty="unseen",
+        random_state=0,
         target_range=(-9.0, 9.0),
-    )  # fmt: skip
+    )
     with pytest.warns(UserWarning, match="counts of 40 tasks whose noise.*say little"):
         est.fit(X, y, task=task)
 
@@ -141,7 +155,7 @@ def test_few_tasks_get_a_warning():
             "needs pooled levels, but lam=0.1",
         ),
     ],
-)  # fmt: skip
+)
 def test_who_cannot_says_so(est, message):
     X, y, task = nested(m=20)
     with pytest.raises(ValueError, match=message):

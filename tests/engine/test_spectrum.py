@@ -132,8 +132,9 @@ def test_blocks_are_two_directions():
     found = in_blocks(W, 2)
     assert_allclose(np.linalg.norm(found[:, :2], axis=1), [0.5**0.5] * 4 + [0.0])
     assert_allclose(np.linalg.norm(found[:, 2:], axis=1), [0.5**0.5] * 5)
-    assert_allclose(found[0, :2] / np.linalg.norm(found[0, :2]),
-                    W[0, :2] / np.linalg.norm(W[0, :2]))  # fmt: skip
+    assert_allclose(
+        found[0, :2] / np.linalg.norm(found[0, :2]), W[0, :2] / np.linalg.norm(W[0, :2])
+    )
     several = in_blocks(rng.normal(size=(5, 3, 7)), 2)
     assert_allclose(np.linalg.norm(several.reshape(5, -1), axis=1), 1.0)
 
@@ -197,8 +198,13 @@ def refined():
 
     def block(share, moment, basis, rank):
         asked.append("block")
-        public = {"snr_centre": 1.5, "snr_spread": 0.5, "moment": moment, "basis": basis,
-                  "rank": rank}  # fmt: skip
+        public = {
+            "snr_centre": 1.5,
+            "snr_spread": 0.5,
+            "moment": moment,
+            "basis": basis,
+            "rank": rank,
+        }
         sent = tasks.contributions(Query("block", public, {"block": None}, sum_of_blocks))
         return sum_of_blocks(sent)["block"], 0.0
         yield

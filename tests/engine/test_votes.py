@@ -47,11 +47,12 @@ def test_evidence_is_the_density_of_the_rows(intercept):
         for prior in priors:
             K = Z @ (np.diag(prior) if prior.ndim == 1 else prior) @ Z.T
             parts = [
-                np.log(p) - 0.5 * len(r) * log_s
+                np.log(p)
+                - 0.5 * len(r) * log_s
                 + multivariate_normal.logpdf(points, cov=np.eye(len(r)) + q * K).reshape(-1)
                 for p, q in zip(pi, SNR * n / np.trace(K), strict=True)
                 if p > 0
-            ]  # fmt: skip
+            ]
             expected.append(logsumexp(parts))
         assert_allclose(np.diff(found[k]), np.diff(expected), atol=1e-3)
 

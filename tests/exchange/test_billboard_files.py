@@ -39,7 +39,11 @@ META = "DPMetaInitClassifier-3 classes-inner_steps=3"
 AGGREGATION = FIRST[DPAggregation].name
 # One of every billboard, loss and statistic.
 QUICK = (
-    PRIOR, MEAN, META, AGGREGATION, EXACT[0].name,
+    PRIOR,
+    MEAN,
+    META,
+    AGGREGATION,
+    EXACT[0].name,
     "PublishedMPMTLGroupSparse-mechanism=laplace-algorithm=proximal-unseen_task=mean",
     "PublishedMPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
     "PublishedMeanRegMTL-clusters-unseen_task=mean-n_rounds=3-clip_norm=1.0",
@@ -48,7 +52,7 @@ QUICK = (
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
     "PrivateMTL-epsilon=1000.0-unseen_task=mean",
     *(FIRST[cls].name for cls in (DPRelationship, DPMetaInitClassifier)),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -172,10 +176,12 @@ def personalize_elsewhere(paths, folder):
     with open(folder / "rows.pickle", "wb") as stream:
         pickle.dump(([str(path) for path in paths], X[pick], y[pick], task[pick]), stream)
     done = subprocess.run(
-        [sys.executable, "-c", PERSONALIZE, str(folder / "rows.pickle")], text=True,
-        capture_output=True, timeout=300 + len(paths),
+        [sys.executable, "-c", PERSONALIZE, str(folder / "rows.pickle")],
+        text=True,
+        capture_output=True,
+        timeout=300 + len(paths),
         env={**os.environ, "PYTHONPATH": str(ROOT), "MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "85"},
-    )  # fmt: skip
+    )
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
     assert done.returncode == 0, (done.stdout[-300:], done.stderr[-2000:])
     assert len(said) == len(paths)
@@ -245,9 +251,16 @@ def crafted(name, header, arrays, others):
         for value in (-1, 0, 1, 2, 3, 4, 2**62, 2**70, 1e308, -0.5, "auto", None, True, [old]):
             if value != old or type(value) is not type(old):
                 yield edited(header, ("board", *path), value), arrays
-    for estimator in ("MPMTLGroupSparse", "MPMTLLowRankClassifier", "DPMetaInitClassifier",
-                      "PrivateMeanRegMTLClassifier", "PrivateMeanRegMTL", "DPMetaInit",
-                      "DPAggregation", "DPRelationshipClassifier"):  # fmt: skip
+    for estimator in (
+        "MPMTLGroupSparse",
+        "MPMTLLowRankClassifier",
+        "DPMetaInitClassifier",
+        "PrivateMeanRegMTLClassifier",
+        "PrivateMeanRegMTL",
+        "DPMetaInit",
+        "DPAggregation",
+        "DPRelationshipClassifier",
+    ):
         for n_classes in (0, 1, 2, 3, 5):
             if estimator != header["estimator"] or (n_classes and "classes" in arrays):
                 more = {"classes": np.arange(n_classes)} if n_classes else {}

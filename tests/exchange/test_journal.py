@@ -164,8 +164,11 @@ def test_lost_secrets_are_damage(tmp_path):
     parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), random_state=0)
     journal = tmp_path / "journal"
     fit_shards(est, parts, journal=journal)
-    for name, message in (("key", "key is damaged"), ("token", "token is damaged"),
-                          ("rows.json", "other rows")):  # fmt: skip
+    for name, message in (
+        ("key", "key is damaged"),
+        ("token", "token is damaged"),
+        ("rows.json", "other rows"),
+    ):
         kept = (journal / name).read_bytes()
         (journal / name).unlink()
         with pytest.raises(ValueError, match=f"{message}.*spends a new budget"):

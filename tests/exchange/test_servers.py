@@ -110,9 +110,13 @@ def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
 def test_a_report_on_servers_states_the_budget_of_the_honest_one():
     entries = [VectorGaussian(3, 1.0, mu).describe("x") for mu in (0.3, 0.4)]
     report = PrivacyReport(
-        "joint DP per task", epsilon=1.0, delta=1e-5, mu=0.5, releases=entries,
+        "joint DP per task",
+        epsilon=1.0,
+        delta=1e-5,
+        mu=0.5,
+        releases=entries,
         assumptions=[TRUSTED_CURATOR, "the task list is public"],
-    )  # fmt: skip
+    )
     found = stated(report, 3)
     assert found.mu == pytest.approx(0.5 * math.sqrt(3))
     mus = [entry["mu"] for entry in found.releases]
@@ -178,16 +182,29 @@ def test_exact_noise():
         (PrivateMTL(curator=3), "'curator' parameter"),
         (MPMTLLowRank(curator="servers", epsilon=None), "pass a finite epsilon"),
         (MPMTLLowRank(curator="servers", mechanism="wishart"), "needs Gaussian noise"),
-        (DPAggregation(curator="servers", group="direct", max_row_norm=1.0, max_target=1.0,
-                       mechanism="gamma"), "needs Gaussian noise"),
-        (PublishedMeanRegMTL(curator="servers", sampling="poisson", sampling_rate=0.5,
-                             clip_norm=1.0),
-         "servers see who takes part"),
+        (
+            DPAggregation(
+                curator="servers",
+                group="direct",
+                max_row_norm=1.0,
+                max_target=1.0,
+                mechanism="gamma",
+            ),
+            "needs Gaussian noise",
+        ),
+        (
+            PublishedMeanRegMTL(
+                curator="servers", sampling="poisson", sampling_rate=0.5, clip_norm=1.0
+            ),
+            "servers see who takes part",
+        ),
         (DPMetaInit(curator="servers", privacy=None), "of a private fit"),
-        (PrivateSearch(PrivateMTL(curator="servers"), {"structure": ["mean", "sparse"]}),
-         "scores of a search go to one curator"),
+        (
+            PrivateSearch(PrivateMTL(curator="servers"), {"structure": ["mean", "sparse"]}),
+            "scores of a search go to one curator",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(est, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         est.fit(*long_data())

@@ -92,8 +92,10 @@ def test_updates_of_meta_learning_are_held_to_their_longest():
     sent = np.array([[[100.0] * 4], [[0.01] * 4], [[np.nan] * 4]]) * bound[:, None, None]
     found = sum_of_meta(meta, {"update": sent}, np.arange(3))["update"]
     np.testing.assert_allclose(found, [[(0.5 + 0.01) * bound[0]] * 4], rtol=1e-9)
-    record = MetaPlan(est.set_params(privacy="task-global"), Population(
-        np.arange(3), 4, 0, np.array([5, 50, 500])))  # fmt: skip
+    record = MetaPlan(
+        est.set_params(privacy="task-global"),
+        Population(np.arange(3), 4, 0, np.array([5, 50, 500])),
+    )
     bound = record.longest_updates()
     assert len(set(bound)) == 3
     for k in range(3):  # each has its own
@@ -173,9 +175,10 @@ def test_what_tasks_contribute_is_reported_by_their_places_in_the_population():
     part = PartialTaskSide(side, np.array([1, 4, 6]))  # of seven tasks, the others without rows
     query = Query("v", {}, {"v": noise}, lambda sent, positions: sent)
     for pick, places, numbers in (
-        (None, [1, 4, 6], [0, 1, 2]), (np.array([0, 4, 6]), [4, 6], [1, 2]),
+        (None, [1, 4, 6], [0, 1, 2]),
+        (np.array([0, 4, 6]), [4, 6], [1, 2]),
         (np.array([0, 2]), [], []),
-    ):  # fmt: skip
+    ):
         picked = replace(query, pick=pick)
         local, positions = picked.local(part.positions)
         assert positions.tolist() == places

@@ -127,8 +127,17 @@ def other_last_number(folder):
     path.write_text(path.read_text().replace('"question": 3', '"question": 7', 1))
 
 
-FAULTS = [other_last_number, two_lines, no_ledger, no_state, no_folder, broken_state, other_number,
-          no_text, line_left_out]  # fmt: skip
+FAULTS = [
+    other_last_number,
+    two_lines,
+    no_ledger,
+    no_state,
+    no_folder,
+    broken_state,
+    other_number,
+    no_text,
+    line_left_out,
+]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

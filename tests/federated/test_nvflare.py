@@ -137,9 +137,16 @@ def test_killed_site_and_server_spend_nothing_twice(tmp_path):
     X, y, task = rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
     settings = {"n_rounds": 6, "clip_norm": 1.0}
     study = Study(
-        "exam", "PrivateMeanRegMTL", list(range(9)), 4, settings, timeout=10.0, enrolment=15.0,
-        seed=5, min_sites=3,
-    )  # fmt: skip
+        "exam",
+        "PrivateMeanRegMTL",
+        list(range(9)),
+        4,
+        settings,
+        timeout=10.0,
+        enrolment=15.0,
+        seed=5,
+        min_sites=3,
+    )
     end = time.monotonic() + LIMIT
     with Federation(tmp_path, study, rows) as federation:
         journal = federation.curator / "journal"

@@ -37,8 +37,18 @@ def served(folder, case="rounds", names=("north", "south"), **settings):
 
 
 FEW = ("rounds", "lengths", "meta")
-MORE = ("structures", "prior", "prior about covariates", "clusters", "algorithm 1",
-        "classes", "averaging", "average", "relationship", "meta, local")  # fmt: skip
+MORE = (
+    "structures",
+    "prior",
+    "prior about covariates",
+    "clusters",
+    "algorithm 1",
+    "classes",
+    "averaging",
+    "average",
+    "relationship",
+    "meta, local",
+)
 
 
 @pytest.mark.parametrize("case", and_slow(FEW, MORE))
@@ -408,7 +418,7 @@ def test_without_a_server_nothing_is_released(tmp_path):
         ("sampled", {"servers": {"a": "0" * 64, "b": "1" * 64}}, "see who takes part"),
         ("diagonal", {"servers": {"a": "0" * 64, "b": "1" * 64}}, "Gaussian"),
     ],
-)  # fmt: skip
+)
 def test_studies_without_servers(case, settings, message):
     with pytest.raises(ValueError, match=message):
         study_of(case, **settings)
@@ -460,8 +470,13 @@ def test_site_of_a_study_with_servers_shows_no_contribution(tmp_path):
     study = served(tmp_path)
     grid = InProcessSites(study, tmp_path)
     content = records.write(
-        study=study.digest, name="", skpmtl="", number=0, public="{}", statistic="update",
+        study=study.digest,
+        name="",
+        skpmtl="",
+        number=0,
+        public="{}",
+        statistic="update",
         positions=[1, 4, 6],
-    )  # fmt: skip
+    )
     settings, arrays = records.read(grid.exchange("answer", {"site0": content}, 1.0)["site0"])
     assert settings["reason"] == "the study has servers" and not arrays

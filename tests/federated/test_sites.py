@@ -25,10 +25,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reprodu
 def test_study_files_agree(tmp_path):
     study = study_of("rounds")
     text = {
-        "name": "test", "estimator": "PrivateMeanRegMTL", "tasks": list(range(M)), "features": D,
-        "parameters": {"clip_norm": 1.0, "n_rounds": 4}, "seed": 3, "timeout": 1.0,
+        "name": "test",
+        "estimator": "PrivateMeanRegMTL",
+        "tasks": list(range(M)),
+        "features": D,
+        "parameters": {"clip_norm": 1.0, "n_rounds": 4},
+        "seed": 3,
+        "timeout": 1.0,
         "enrolment": 0.3,
-    }  # fmt: skip
+    }
     (tmp_path / "a.json").write_text(json.dumps(text))
     assert Study.load(tmp_path / "a.json").digest == study.digest
     if sys.version_info >= (3, 11):
@@ -60,8 +65,11 @@ def test_study_files_agree(tmp_path):
         ({"timeout": 0}, "timeout"),
         ({"estimator": "DPMetaInit", "parameters": {}}, "n_rows"),
         (
-            {"estimator": "DPMetaInit", "n_rows": 5,
-             "parameters": {"batches": "disjoint", "batch_size": 2}},
+            {
+                "estimator": "DPMetaInit",
+                "n_rows": 5,
+                "parameters": {"batches": "disjoint", "batch_size": 2},
+            },
             "curator is not told",
         ),
         (
@@ -69,12 +77,14 @@ def test_study_files_agree(tmp_path):
             "no private fit",
         ),
         (
-            {"estimator": "PublishedMPMTLLowRank",
-             "parameters": {"mechanism": "wishart-published", "algorithm": "proximal"}},
+            {
+                "estimator": "PublishedMPMTLLowRank",
+                "parameters": {"mechanism": "wishart-published", "algorithm": "proximal"},
+            },
             "guarantee",
         ),
     ],
-)  # fmt: skip
+)
 def test_study_refuses(change, message):
     with pytest.raises(ValueError, match=message):
         study_of("rounds", **change)
@@ -321,8 +331,12 @@ def test_running_models_step_once_per_question(tmp_path):
 )
 def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     site = site_of(study_of("rounds"), tmp_path)
-    public = {"centre": change.get("centre", np.zeros((1, D))), "round": 0,
-              "clip_norm": change.get("clip_norm", 1.0), "own_units": False}  # fmt: skip
+    public = {
+        "centre": change.get("centre", np.zeros((1, D))),
+        "round": 0,
+        "clip_norm": change.get("clip_norm", 1.0),
+        "own_units": False,
+    }
     positions = np.array(change.get("positions", PARTS[0]), dtype=np.int64)
     with pytest.raises((Refusal, ValueError, KeyError), match=message):
         site.answer(0, change.get("statistic", "update"), public, positions)
@@ -354,11 +368,15 @@ def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, chang
 @pytest.mark.parametrize(
     "case, replayed",
     [
-        ("rounds", False), ("own units", False), ("meta", False),  # parameters settle them
+        ("rounds", False),
+        ("own units", False),
+        ("meta", False),  # parameters settle them
         ("sampled", False),  # who takes part is secret
-        ("lengths", True), ("structures", True), ("pooled", True),
+        ("lengths", True),
+        ("structures", True),
+        ("pooled", True),
     ],
-)  # fmt: skip
+)
 def test_releases_are_sent_where_they_decide_about_queries(case, replayed):
     assert study_of(case).schedule.replayed == replayed
 

@@ -292,8 +292,10 @@ def test_order_of_a_clients_heads_does_not_matter(rule):
         shared,
         [h[order] for h, order in zip(heads, orders, strict=True)],
         [[own[a] for a in order] for own, order in zip(ids, orders, strict=True)],
-        sizes, Z, aggregation=rule,
-    )  # fmt: skip
+        sizes,
+        Z,
+        aggregation=rule,
+    )
     reordered = [np.asarray(h)[order] for h, order in zip(plain[1], orders, strict=True)]
     assert_same(mixed, (plain[0], reordered, plain[2]), 1e-12)
 
@@ -304,9 +306,13 @@ def test_order_of_the_clients_does_not_matter(rule):
     plain = fedmtl_aggregate(shared, heads, ids, sizes, Z, aggregation=rule)
     order = np.random.default_rng(1).permutation(len(ids))
     mixed = fedmtl_aggregate(
-        shared[order], [heads[i] for i in order], [ids[i] for i in order], sizes[order],
-        Z[order], aggregation=rule,
-    )  # fmt: skip
+        shared[order],
+        [heads[i] for i in order],
+        [ids[i] for i in order],
+        sizes[order],
+        Z[order],
+        aggregation=rule,
+    )
     expected = plain[0][order], [plain[1][i] for i in order], plain[2][np.ix_(order, order)]
     assert_same(mixed, expected, 1e-12)
 
@@ -408,8 +414,9 @@ def test_no_shared_layers():
     shared, heads, ids, sizes, Z = clients(0)
     found = fedmtl_aggregate(np.empty((6, 0)), heads, ids, sizes, Z)
     assert found[0].shape == (6, 0)
-    assert_same((shared, *found[1:]), (shared, *reference(shared, heads, ids, sizes, Z,
-                                                         "similarity")[1:]))  # fmt: skip
+    assert_same(
+        (shared, *found[1:]), (shared, *reference(shared, heads, ids, sizes, Z, "similarity")[1:])
+    )
 
 
 # ------------------------------------------------------------------------------ errors

@@ -72,8 +72,9 @@ def test_forms_of_the_client_column(kind):
     X = features(frame)
     keyword = quick(kind).fit(X, Y, client=client)
     assert_array_equal(outputs(keyword, X, client=client), expected)
-    assert_array_equal(outputs(keyword, X.astype(np.float32), client=list(client)).shape,
-                       expected.shape)  # fmt: skip
+    assert_array_equal(
+        outputs(keyword, X.astype(np.float32), client=list(client)).shape, expected.shape
+    )
     mixed = frame.to_numpy()  # objects
     for position in (2, -3):
         by_position = quick(kind, client_feature=position).fit(mixed, Y.to_numpy())
@@ -203,8 +204,10 @@ def test_one_task_and_labels_of_any_type():
     texts["b"] = [None if v is None else names[int(v)] for v in texts["b"]]
     wide = quick(client_feature="client").fit(frame, texts)
     assert [list(own) for own in wide.classes_] == [
-        ["no", "yes"], ["low", "mid", "top"], ["in", "out"]
-    ]  # fmt: skip
+        ["no", "yes"],
+        ["low", "mid", "top"],
+        ["in", "out"],
+    ]
     found = wide.predict(frame)
     assert_array_equal(pd.isna(found), Y.isna())
     assert set(found[:, 2]) == {None, "in", "out"}
@@ -321,8 +324,13 @@ def test_secure_aggregation_gives_the_same_models():
     pytest.importorskip("cryptography", reason="needs the extra skpmtl[secure]")
     frame, Y, client = data("real")
     few = np.isin(client, ["anna", "ben", "dan"])
-    given = {"client_feature": "client", "aggregation": "similarity", "threshold": 0.3,
-             "hidden_layer_sizes": (2,), "n_rounds": 1}  # fmt: skip
+    given = {
+        "client_feature": "client",
+        "aggregation": "similarity",
+        "threshold": 0.3,
+        "hidden_layer_sizes": (2,),
+        "n_rounds": 1,
+    }
     plain = quick("real", **given).fit(frame[few], Y[few])
     off = ~np.eye(3, dtype=bool)
     assert abs(plain.similarity_[off] - 0.3).min() > 1e-5

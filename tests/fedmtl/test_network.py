@@ -288,15 +288,25 @@ def test_one_client_with_one_task_is_scikit_learns_mlp(kind, solver, activation,
     heads = Heads(np.zeros((1, 1), int), np.array([3 if kind == "multi" else 1]), kind != "real")
     table = ClientTable(X, y[:, None], np.array([0, 40]), np.array([0]), heads.slots)
     network = Network(3, (6, 5), activation)
-    theta = np.concatenate([
-        network.initial_shared(rng), network.initial_heads(heads, rng).ravel()
-    ])[None]  # fmt: skip
+    theta = np.concatenate(
+        [network.initial_shared(rng), network.initial_heads(heads, rng).ravel()]
+    )[None]
     mlp = (MLPRegressor if kind == "real" else MLPClassifier)(
-        hidden_layer_sizes=(6, 5), activation=activation, solver=solver, epsilon=1e-200,
-        alpha=0.02 * 40, batch_size=40, learning_rate_init=0.05, momentum=0.8,
-        nesterovs_momentum=False, max_iter=1, warm_start=True, random_state=0,
-        n_iter_no_change=1000, tol=0.0,
-    ).fit(X, y)  # fmt: skip
+        hidden_layer_sizes=(6, 5),
+        activation=activation,
+        solver=solver,
+        epsilon=1e-200,
+        alpha=0.02 * 40,
+        batch_size=40,
+        learning_rate_init=0.05,
+        momentum=0.8,
+        nesterovs_momentum=False,
+        max_iter=1,
+        warm_start=True,
+        random_state=0,
+        n_iter_no_change=1000,
+        tol=0.0,
+    ).fit(X, y)
     (client,) = plain(network, table, heads, theta, [[0]])
     mlp.coefs_ = [part.copy() for part in client.parameters()[::2]]
     mlp.intercepts_ = [part.copy() for part in client.parameters()[1::2]]

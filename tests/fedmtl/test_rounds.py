@@ -43,8 +43,14 @@ def test_fedavg_of_one_full_batch_step_is_descent_on_all_rows():
     for rule in ("fedavg", "uniform", "exact-match", "jaccard"):
         models = []
         for n_rounds in (1, 2, 3):
-            est = quick("real", hidden_layer_sizes=(), aggregation=rule, n_rounds=n_rounds,
-                        alpha=0.0, **settings)  # fmt: skip
+            est = quick(
+                "real",
+                hidden_layer_sizes=(),
+                aggregation=rule,
+                n_rounds=n_rounds,
+                alpha=0.0,
+                **settings,
+            )
             est.fit(X, Y, client=client)
             models.append(linear_models(est, 3, "abc", 2))
             assert_allclose(models[-1], models[-1][:1].repeat(3, axis=0), rtol=0, atol=1e-12)
@@ -121,21 +127,29 @@ def test_pfedme_keeps_personal_models_near_the_average():
     anna = frame.assign(client="anna").drop(columns="client").to_numpy()
     apart = []
     for strength in (0.0, 1.0, 10.0):
-        est = quick("real", aggregation="pfedme", proximal_strength=strength, n_rounds=15,
-                    solver="sgd", learning_rate=0.02, momentum=0.0).fit(
-            features(frame), Y, client=frame["client"])  # fmt: skip
+        est = quick(
+            "real",
+            aggregation="pfedme",
+            proximal_strength=strength,
+            n_rounds=15,
+            solver="sgd",
+            learning_rate=0.02,
+            momentum=0.0,
+        ).fit(features(frame), Y, client=frame["client"])
         first, second = (
             est.predict(anna, client=[name] * len(anna))[:, :2] for name in ("anna", "dan")
         )
         apart.append(np.abs(first - second).mean())
     assert apart[0] > apart[1] > apart[2] > 0
-    local = quick("real", aggregation="local", n_rounds=15, solver="sgd", learning_rate=0.02,
-                  momentum=0.0).fit(features(frame), Y, client=frame["client"])  # fmt: skip
+    local = quick(
+        "real", aggregation="local", n_rounds=15, solver="sgd", learning_rate=0.02, momentum=0.0
+    ).fit(features(frame), Y, client=frame["client"])
     free = clone(local).set_params(aggregation="pfedme", proximal_strength=0.0)
     free.fit(features(frame), Y, client=frame["client"])
     given = {"client": frame["client"]}
-    assert_array_equal(outputs(free, features(frame), **given),
-                       outputs(local, features(frame), **given))  # fmt: skip
+    assert_array_equal(
+        outputs(free, features(frame), **given), outputs(local, features(frame), **given)
+    )
 
 
 @pytest.mark.parametrize("aggregation", [*RULES, *BASELINES])
@@ -146,9 +160,10 @@ def test_who_hears_of_whom(aggregation):
     other.loc[client == "eve", "c"] *= -3.0
     first, second = (
         quick("real", client_feature="client", aggregation=aggregation, threshold=0.0, n_rounds=2)
-        .fit(frame, labels).predict(frame)
+        .fit(frame, labels)
+        .predict(frame)
         for labels in (Y, other)
-    )  # fmt: skip
+    )
     change = np.nan_to_num(abs(first - second))
     reached = {name for name in SETS if change[client == name].max() > 1e-9}
     alone = aggregation in BASELINES  # eve's set of tasks is nobody else's
@@ -202,9 +217,10 @@ def test_clients_with_conflicting_labels_are_distinguished():
     given = {"client": client}
     scores = {
         rule: FedMTLClassifier(aggregation=rule, batch_size=8, random_state=0)
-        .fit(X, Y, **given).score(X, Y, **given)
+        .fit(X, Y, **given)
+        .score(X, Y, **given)
         for rule in ("per-task", "uniform")
-    }  # fmt: skip
+    }
     assert scores["per-task"] > 0.95
     assert scores["uniform"] < 0.7
 
@@ -387,9 +403,15 @@ def test_a_diverged_client_does_not_reach_the_others():
     X[client == 1] *= 1e5
     y = X @ [1.0, -1.0]
     est = FedMTLRegressor(
-        (), solver="sgd", momentum=0.0, learning_rate=0.1, n_rounds=1, local_epochs=6,
-        aggregation="uniform", random_state=0,
-    )  # fmt: skip
+        (),
+        solver="sgd",
+        momentum=0.0,
+        learning_rate=0.1,
+        n_rounds=1,
+        local_epochs=6,
+        aggregation="uniform",
+        random_state=0,
+    )
     with pytest.raises(ValueError, match="training of client 1 diverged in round 1: .*2.53"):
         est.fit(X, y, client=client)
     assert not hasattr(est, "clients_")
@@ -398,9 +420,19 @@ def test_a_diverged_client_does_not_reach_the_others():
 def test_correlated_domains_agree_the_more():
     def agreement(correlation):  # of a client's labels with those of the nearest rows of the other
         X, y, client = make_fedmtl_clients(
-            2, 2000, 3, n_tasks=1, n_classes=3, tasks_per_client=1, n_domains=2, shift=0.0,
-            noise=0.0, n_hidden=4, correlation=correlation, random_state=3,
-        )  # fmt: skip
+            2,
+            2000,
+            3,
+            n_tasks=1,
+            n_classes=3,
+            tasks_per_client=1,
+            n_domains=2,
+            shift=0.0,
+            noise=0.0,
+            n_hidden=4,
+            correlation=correlation,
+            random_state=3,
+        )
         near = cKDTree(X[client == 0]).query(X[client == 1])[1]
         return np.mean(y[client == 0][near] == y[client == 1])
 

@@ -224,8 +224,17 @@ def _structures():
     yield _case(ClusteredMTL, COUNTS, loss="poisson", epsilon=1e4, form="csr")
     yield _case(ClusteredMTLClassifier, 2, epsilon=1e4, **slow)
     yield _case(ClusteredMTL, loss="huber", epsilon=1e4, **slow)
-    yield _case(PrivateMTL, COUNTS, loss="poisson", structure="groups", epsilon=1e4, init=START,
-                form="wide", tasks=False, **slow)  # fmt: skip
+    yield _case(
+        PrivateMTL,
+        COUNTS,
+        loss="poisson",
+        structure="groups",
+        epsilon=1e4,
+        init=START,
+        form="wide",
+        tasks=False,
+        **slow,
+    )
     yield _case(ClusteredMTL, n_clusters="auto", epsilon=1e3, form="csr", **slow)
     yield _case(
         PrivateMTL, structure="groups", epsilon=1e4, init=START, form="wide", tasks=False, **slow
@@ -341,13 +350,25 @@ def _meta():
         yield _case(cls, n_classes, inner_steps=3, **record)
         yield _case(cls, n_classes, privacy="local", visits=2, unseen_task="mean")
         yield _case(
-            cls, n_classes, batches="disjoint", batch_size=4, inner_steps=5,
-            adjacency="zero-out", fit_intercept=False, **record,
-        )  # fmt: skip
+            cls,
+            n_classes,
+            batches="disjoint",
+            batch_size=4,
+            inner_steps=5,
+            adjacency="zero-out",
+            fit_intercept=False,
+            **record,
+        )
         yield _case(
-            cls, n_classes, batches="poisson", batch_size=4, inner_steps=2, tasks_per_round=2,
-            needs="dp_accounting", **record,
-        )  # fmt: skip
+            cls,
+            n_classes,
+            batches="poisson",
+            batch_size=4,
+            inner_steps=2,
+            tasks_per_round=2,
+            needs="dp_accounting",
+            **record,
+        )
     yield _case(DPMetaInit, epsilon=0.01, visits=2, tasks_per_round=2, **record)
     yield _case(DPMetaInit, target_range=(-3, 9), inner_steps=2, **record)
     yield _case(DPMetaInit, feature_range=(-4, 9), inner_steps=2, **record)
@@ -429,14 +450,18 @@ def _servers():
     three = ("servers", 3)
     yield _case(PrivateMTL, curator="servers", epsilon=60.0)
     yield _case(PrivateMTL, curator=three, epsilon=1e3, marks=(pytest.mark.slow,))
-    yield _case(
-        PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0
-    )
+    yield _case(PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0)
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
     yield _case(PublishedMPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
     own = {"max_row_norm": 2.0, "max_target": 3.0, "sizes_public": True}
-    yield _case(DPRelationship, curator=three, group="tight", max_task_rows=N_ROWS,
-                mechanism="gaussian", **own)  # fmt: skip
+    yield _case(
+        DPRelationship,
+        curator=three,
+        group="tight",
+        max_task_rows=N_ROWS,
+        mechanism="gaussian",
+        **own,
+    )
     yield _case(DPMetaInit, curator="servers", inner_steps=2, sizes_public=True, record=True)
 
 
@@ -465,9 +490,14 @@ def _exact():
     graph = {"relation": GRAPH, "relation_rank": "all", "epsilon": None}
     yield _case(PrivateMeanRegMTL, lam=0.3, name="graph", **graph)
     yield _case(
-        PrivateMeanRegMTLClassifier, 3, lam=0.3, ridge=0.1, fit_intercept=False,
-        name="graph of 3 classes", **graph,
-    )  # fmt: skip
+        PrivateMeanRegMTLClassifier,
+        3,
+        lam=0.3,
+        ridge=0.1,
+        fit_intercept=False,
+        name="graph of 3 classes",
+        **graph,
+    )
     none = {"fit_intercept": False}  # which has no bound where a task has not all classes
     for start in ({}, {"init": STARTS["coef"]}):
         options = {"lam": 0.1, "epsilon": None, "close": 5e-3, **none, **start}

@@ -92,9 +92,19 @@ class PrivateRidge(MTLRegressorMixin, BaseMTL):
     _federates = True
 
     def __init__(
-        self, alpha=1.0, *, clip_norm=1.0, epsilon=1.0, delta=None, adjacency="replace-one",
-        task_feature=None, tasks="auto", unseen_task="error", random_state=None, verbose=0,
-    ):  # fmt: skip
+        self,
+        alpha=1.0,
+        *,
+        clip_norm=1.0,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        task_feature=None,
+        tasks="auto",
+        unseen_task="error",
+        random_state=None,
+        verbose=0,
+    ):
         self.alpha, self.clip_norm = alpha, clip_norm
         self.epsilon, self.delta, self.adjacency = epsilon, delta, adjacency
         self.task_feature, self.tasks, self.unseen_task = task_feature, tasks, unseen_task

@@ -13,15 +13,20 @@ CASES = {
     "structures, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
     "structures, start": (
         "PrivateMTL",
-        {"epsilon": 60.0, "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5},
-         "unseen_task": "mean", "target_range": [-5.0, 5.0]},
+        {
+            "epsilon": 60.0,
+            "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5},
+            "unseen_task": "mean",
+            "target_range": [-5.0, 5.0],
+        },
     ),
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
     "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
     "projections": ("PublishedMPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
     "diagonal projections": (
-        "PublishedMPMTLGroupSparse", {"algorithm": "proximal", "n_releases": 2, "epsilon": 30.0},
+        "PublishedMPMTLGroupSparse",
+        {"algorithm": "proximal", "n_releases": 2, "epsilon": 30.0},
     ),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
@@ -49,27 +54,40 @@ CASES = {
     ),
     "start": (
         "PrivateMeanRegMTL",
-        {"epsilon": 1e4, "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5}, "n_rounds": 3,
-         "unseen_task": "mean", "target_range": [-5.0, 5.0]},
+        {
+            "epsilon": 1e4,
+            "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5},
+            "n_rounds": 3,
+            "unseen_task": "mean",
+            "target_range": [-5.0, 5.0],
+        },
     ),
     "sampled": (
         "PublishedMeanRegMTL",
         {"clip_norm": 1.0, "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6},
     ),
     "algorithm 1": (
-        "PublishedMeanRegMTL", {"clip_norm": 1.0, "update": "algorithm-1", "n_rounds": 4}
+        "PublishedMeanRegMTL",
+        {"clip_norm": 1.0, "update": "algorithm-1", "n_rounds": 4},
     ),
     "stateful": (
         "PublishedMeanRegMTL",
-        {"clip_norm": 1.0, "update": "stateful", "sampling": "fixed", "sampling_rate": 0.4,
-         "n_rounds": 6, "personalization": "none"},
+        {
+            "clip_norm": 1.0,
+            "update": "stateful",
+            "sampling": "fixed",
+            "sampling_rate": 0.4,
+            "n_rounds": 6,
+            "personalization": "none",
+        },
     ),
     "classes": ("PrivateMeanRegMTLClassifier", {"clip_norm": 1.0, "n_rounds": 3}),
     "averaging": ("PrivateFedAvg", {"clip_norm": 1.0, "n_rounds": 3}),
     "proximal averaging": ("PrivateFedProxClassifier", {"clip_norm": 1.0, "n_rounds": 3}),
     "personal part": ("PPSGD", {"clip_norm": 1.0, "n_rounds": 4, "personalization": "none"}),
     "average": (
-        "DPAggregation", {"group": "direct", "max_row_norm": 2.0, "max_target": 3.0, "epsilon": 5.0}
+        "DPAggregation",
+        {"group": "direct", "max_row_norm": 2.0, "max_target": 3.0, "epsilon": 5.0},
     ),
     "relationship": (
         "DPRelationship",
@@ -87,10 +105,11 @@ CASES = {
     ),
     "meta, local": ("DPMetaInit", {"epsilon": 50.0, "privacy": "local", "tasks_per_round": 5}),
     "meta, covariates": (
-        "DPMetaInit", {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}}
+        "DPMetaInit",
+        {"epsilon": 1e4, "relation": {str(k): [k % 4] for k in range(M)}},
     ),
     "meta, labels": ("DPMetaInitClassifier", {"epsilon": 5.0}),
-}  # fmt: skip
+}
 
 
 def and_slow(few, more):

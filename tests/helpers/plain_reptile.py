@@ -36,8 +36,7 @@ def clipped_sum(kind, X, y, coef, intercept, clip_norm, fit_intercept=True):
     return G, g
 
 
-def inner_loop(kind, X, y, coef, intercept, *, steps, rate, batches=None,
-               fit_intercept=True):  # fmt: skip
+def inner_loop(kind, X, y, coef, intercept, *, steps, rate, batches=None, fit_intercept=True):
     """`steps` gradient steps on mean losses, without privacy. batches: lists of rows, in turn."""
     coef, intercept = coef.copy(), intercept.copy()
     batches = [np.arange(len(y))] if batches is None else batches

@@ -14,8 +14,15 @@ import skpmtl
 LEAST = 32
 # Without arithmetic of private rows, by folder or module.
 ELSEWHERE = (
-    "cli", "datasets", "federated", "fedmtl", "inspection.py", "networks", "planning.py", "privacy/"
-)  # fmt: skip
+    "cli",
+    "datasets",
+    "federated",
+    "fedmtl",
+    "inspection.py",
+    "networks",
+    "planning.py",
+    "privacy/",
+)
 # Names that are no sizes of data, and why.
 NO_SIZES = {
     "APART": "padding, compiled in",

@@ -67,13 +67,31 @@ class TinyRidgeClassifier(MTLClassifierMixin, _Ridge):
     """Squared loss on the labels -1 and 1."""
 
     def __init__(
-        self, alpha=1.0, *, epsilon=None, delta=None, adjacency="replace-one", fit_intercept=True,
-        task_feature=None, tasks="auto", classes="auto", class_weight=None, unseen_task="error",
-        random_state=None, verbose=0,
-    ):  # fmt: skip
+        self,
+        alpha=1.0,
+        *,
+        epsilon=None,
+        delta=None,
+        adjacency="replace-one",
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        class_weight=None,
+        unseen_task="error",
+        random_state=None,
+        verbose=0,
+    ):
         super().__init__(
-            alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, fit_intercept=fit_intercept,
-            task_feature=task_feature, tasks=tasks, unseen_task=unseen_task,
-            random_state=random_state, verbose=verbose,
-        )  # fmt: skip
+            alpha,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            random_state=random_state,
+            verbose=verbose,
+        )
         self.classes, self.class_weight = classes, class_weight

@@ -386,9 +386,15 @@ def test_local_kernels_uncompiled(monkeypatch, d, logistic):
     """The Python functions of the task's kernels give what the compiled ones give."""
     X, y, task = plain.make_rows([7, 5], d, 8, labels=True)
     names = (
-        "centred_rows", "grams", "tridiagonal", "rotate", "left_out", "posterior_modes", "averages",
+        "centred_rows",
+        "grams",
+        "tridiagonal",
+        "rotate",
+        "left_out",
+        "posterior_modes",
+        "averages",
         "sums_of_rows",
-    )  # fmt: skip
+    )
     if not hasattr(local.left_out, "py_func"):
         pytest.skip("numba does not compile here")
     results = []

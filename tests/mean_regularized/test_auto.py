@@ -58,8 +58,9 @@ def plain_average(A, target, centre, pulls, reaches, prior, intercept):
         S = np.eye(n) + Z @ Z.T / rho
         r = v - Z @ mean
         Q = r @ np.linalg.solve(S, r)
-        weights.append(log_prior - 0.5 * (n - intercept) * np.log(Q)
-                       - 0.5 * np.linalg.slogdet(S)[1])  # fmt: skip
+        weights.append(
+            log_prior - 0.5 * (n - intercept) * np.log(Q) - 0.5 * np.linalg.slogdet(S)[1]
+        )
         models.append(w)
     p = np.exp(np.array(weights) - max(weights))
     w = p @ np.array(models) / p.sum()
@@ -84,9 +85,13 @@ def test_average_of_a_task_is_that_of_dense_formulas(intercept, d):
     for k in range(6):
         rows = table.task(k)
         w, level = plain_average(
-            *rows, unit[k] * centres[which[k]], found.strength[k], found.reach[k], found.prior[k],
+            *rows,
+            unit[k] * centres[which[k]],
+            found.strength[k],
+            found.reach[k],
+            found.prior[k],
             intercept,
-        )  # fmt: skip
+        )
         assert_allclose(W[k], w, rtol=1e-9, atol=1e-9)
         assert_allclose(b[k], level, rtol=1e-8, atol=1e-8)
 
@@ -138,20 +143,24 @@ def plain_class_average(A, y, C, centre, pulls, reaches, prior, intercept):
 @pytest.mark.parametrize(
     "C, d, intercept",
     [
-        (1, 4, True), (3, 3, False), (6, 2, True),
+        (1, 4, True),
+        (3, 3, False),
+        (6, 2, True),
         pytest.param(1, 9, False, marks=pytest.mark.slow),
         pytest.param(3, 5, True, marks=pytest.mark.slow),
     ],
-)  # fmt: skip
+)
 def test_average_of_classes_is_that_of_a_general_minimiser(C, d, intercept):
     """Of 1 to 14 rows, some of one class; log-losses."""
     sizes, rng = np.array([1, 3, 14, 7]), np.random.default_rng(0)
     X, m = 2.0 + rng.normal(size=(sizes.sum(), d)), len(sizes)
     y = rng.integers(max(C, 2), size=len(X))
     table = TaskTable(
-        X, (2.0 * y - 1.0 if C == 1 else y.astype(float)), np.concatenate([[0], np.cumsum(sizes)]),
+        X,
+        (2.0 * y - 1.0 if C == 1 else y.astype(float)),
+        np.concatenate([[0], np.cumsum(sizes)]),
         np.arange(m),
-    )  # fmt: skip
+    )
     own, doubt, unit = rng.uniform(0.1, 2.0, m) / sizes, rng.uniform(0.3, 2.0, m), np.arange(m) / 2
     centres, which = rng.normal(size=(2, C * d)), np.arange(m) % 2
     reaches, strengths = ((0.5, 0.4), (0.1, 0.6)), np.array([0.5, 5.0])
@@ -315,10 +324,15 @@ def test_budget_of_automatic_bounds(adjacency, c):
     m = 250
     X, y, task = tasks(m)
     est = PrivateMeanRegMTL(
-        levels="free", epsilon=1.0, delta=1e-4, adjacency=adjacency, tasks=range(m),
+        levels="free",
+        epsilon=1.0,
+        delta=1e-4,
+        adjacency=adjacency,
+        tasks=range(m),
         unseen_task="mean",
-        target_range=(-20.0, 20.0), random_state=0,  # one draw of 150 shows no common length
-    ).fit(X, y, task=task)  # fmt: skip
+        target_range=(-20.0, 20.0),
+        random_state=0,  # one draw of 150 shows no common length
+    ).fit(X, y, task=task)
     first, *rounds, last = est.privacy_.releases
     mu = gdp_mu(1.0, 1e-4)
     spent = [e["sensitivity"] / e["noise_std"] for e in (first, *rounds, last)]
@@ -376,8 +390,10 @@ def test_tasks_of_many_classes_go_further_from_a_public_start():
             est = PrivateMeanRegMTLClassifier(epsilon=epsilon, init=init, **given)
             public = est.fit(X, y, task=np.repeat(range(m), 8)).privacy_.public_inputs
             found[epsilon, init is None] = (
-                public.get("n_rounds", 0), public.get("path"), est.privacy_.epsilon
-            )  # fmt: skip
+                public.get("n_rounds", 0),
+                public.get("path"),
+                est.privacy_.epsilon,
+            )
     # Ratios .5, 1.1 and 2.7: below 1.5 nothing is released, but half of that is enough for a start.
     assert [found[epsilon, True][0] for epsilon in (0.3, 0.7, 2.0)] == [0, 0, 10]
     assert [found[epsilon, False][0] for epsilon in (0.3, 0.7, 2.0)] == [0, 10, 10]
@@ -415,14 +431,21 @@ def test_units_of_targets_do_not_matter(m, own_units):
 @pytest.mark.parametrize("m", [10, 60])
 def test_offsets_of_targets_do_not_matter_with_their_range(shift, m):
     X, y, task = tasks(m)
-    settings = {"epsilon": 5.0, "delta": 1e-3, "tasks": range(m), "random_state": 0,
-                "unseen_task": "mean"}  # fmt: skip
+    settings = {
+        "epsilon": 5.0,
+        "delta": 1e-3,
+        "tasks": range(m),
+        "random_state": 0,
+        "unseen_task": "mean",
+    }
     ids = np.where(np.arange(len(X)) % 2, task, m + 3)
     predicted = [
         PrivateMeanRegMTL(target_range=(low - 10, low + 10), **settings)
-        .fit(X, y + low, task=task).predict(X, task=ids) - low
+        .fit(X, y + low, task=task)
+        .predict(X, task=ids)
+        - low
         for low in (0.0, shift)
-    ]  # fmt: skip
+    ]
     assert_allclose(*predicted, atol=1e-9 * shift)
 
 
@@ -439,19 +462,31 @@ def test_ranges_that_are_missing_or_wrong():
 # ------------------------------------------------------------------------------ strangers
 @pytest.mark.parametrize(
     "m, d, epsilon",
-    [(3, 8, 10.0), (3, 8, None), (10, 8, 1.0), (10, 8, None), (30, 200, 1.0), (30, 200, None),
-     pytest.param(30, 200, 10.0, marks=pytest.mark.slow)],
-)  # fmt: skip
+    [
+        (3, 8, 10.0),
+        (3, 8, None),
+        (10, 8, 1.0),
+        (10, 8, None),
+        (30, 200, 1.0),
+        (30, 200, None),
+        pytest.param(30, 200, 10.0, marks=pytest.mark.slow),
+    ],
+)
 def test_few_rows_are_not_far_below_alone(m, d, epsilon):
     X, y, task = tasks(m, sizes=(25, 35), d=d, noise=2.0)
     place = np.arange(len(task)) - np.searchsorted(task, task)
     train = place < 5 + task % 9
     settings = {"tasks": range(m), "random_state": 0}
     error = [
-        np.mean((est.fit(X[train], y[train], task=task[train]).predict(X[~train], task=task[~train])
-                 - y[~train]) ** 2)
+        np.mean(
+            (
+                est.fit(X[train], y[train], task=task[train]).predict(X[~train], task=task[~train])
+                - y[~train]
+            )
+            ** 2
+        )
         for est in (PrivateMeanRegMTL(epsilon=epsilon, **settings), LocalOnly(**settings))
-    ]  # fmt: skip
+    ]
     assert error[0] < 1.1 * error[1]
 
 
@@ -518,10 +553,15 @@ def test_rounds_within_a_given_bound_state_the_noise_that_is_left():
     """Recounted from chosen releases; the means of two clusters are what these add up to."""
     rng = np.random.default_rng(0)
     est = PrivateMeanRegMTL(
-        epsilon=4.0, n_rounds=6, clip_norm=1.0, tasks=range(60), unseen_task="mean",
-        clusters={k: "aab"[k % 3] for k in range(60)}, target_range=(-3.0, 9.0),
+        epsilon=4.0,
+        n_rounds=6,
+        clip_norm=1.0,
+        tasks=range(60),
+        unseen_task="mean",
+        clusters={k: "aab"[k % 3] for k in range(60)},
+        target_range=(-3.0, 9.0),
         init={"coef": [1.0, 0.0, -1.0], "intercept": 2.0},
-    )  # fmt: skip
+    )
 
     def release(query, name, mechanism):
         return mechanism.noise_std * (rng.normal(size=mechanism.shape) + 3.0)

@@ -63,9 +63,11 @@ def test_a_billboard_follows_from_its_releases(cls, options, common):
     length = 8.0 if by_rule and common else None
     errors, mean = options.get("standard_errors") and common, "unseen_task" in options
     assert [query.statistic for query in queries] == (
-        ["length"] * by_rule + ["update"] * plan.n_rounds + ["deviation"] * bool(errors)
+        ["length"] * by_rule
+        + ["update"] * plan.n_rounds
+        + ["deviation"] * bool(errors)
         + ["intercept"] * mean
-    )  # fmt: skip
+    )
     assert board.own_units == (by_rule and not common)
     found = [value for reply in replies for value in reply.values()]
     for kept, sent in zip(board.releases, found, strict=True):
@@ -165,7 +167,7 @@ def test_errors_of_a_course_are_in_the_units_of_its_targets(given, columns):
     board, queries, replies = play(est, Population(np.arange(M), D), release)
     assert sum(est._course(Population(np.arange(M), D))[0].budget_shares.values()) == (
         pytest.approx(1.0)
-    )  # fmt: skip
+    )
     asked = {q.statistic: q.public | {"of": q.mechanisms} for q in queries}
     assert list(asked)[-1] == "deviation" and ("octaves" in asked) == columns
     ways = [reply["pooled"] for reply in replies if "pooled" in reply]

@@ -112,10 +112,14 @@ def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, cluste
     residual = y - est.predict(X, task=task)
     assert est.objective_ == pytest.approx(
         0.5 * (1 / np.bincount(task))[task] @ residual**2
-        + 0.5 * lam * sum(((expected[which == c] - expected[which == c].mean(0)) ** 2).sum()
-                          for c in set(which))
-        + 0.5 * ridge * (expected**2).sum(), rel=1e-9,
-    )  # fmt: skip
+        + 0.5
+        * lam
+        * sum(
+            ((expected[which == c] - expected[which == c].mean(0)) ** 2).sum() for c in set(which)
+        )
+        + 0.5 * ridge * (expected**2).sum(),
+        rel=1e-9,
+    )
     if intercept:
         far = est.fit(X + 1e4, y, task=task)
         assert_allclose(far.coef_, expected, rtol=0, atol=1e-5)
@@ -124,10 +128,11 @@ def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, cluste
 @pytest.mark.parametrize(
     "kind, intercept",
     [
-        ("binary", True), ("binary", False),
+        ("binary", True),
+        ("binary", False),
         *(pytest.param("multi", either, marks=pytest.mark.slow) for either in (True, False)),
     ],
-)  # fmt: skip
+)
 @pytest.mark.spread(1)
 def test_logistic_loss_against_a_long_descent(kind, intercept):
     X, y, task = problem(kind, rows=(25, 40))
@@ -160,9 +165,12 @@ def test_logistic_loss_against_a_long_descent(kind, intercept):
     v = np.zeros(n)
     for _ in range(4):  # restarts, until rounding stops it
         v = optimize.minimize(
-            value, v, jac=True, method="L-BFGS-B",
+            value,
+            v,
+            jac=True,
+            method="L-BFGS-B",
             options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 0, "gtol": 1e-13, "maxcor": 50},
-        ).x  # fmt: skip
+        ).x
     H = np.array([optimize.approx_fprime(v, lambda u, i=i: value(u)[1][i]) for i in range(n)])
     v -= np.linalg.pinv(H, rcond=1e-6) @ value(v)[1]  # descent stops at 1e-8; one Newton step
     W = v.reshape(m, -1, d + 1)
@@ -179,11 +187,17 @@ def test_logistic_loss_against_a_long_descent(kind, intercept):
 
 @pytest.mark.parametrize(
     "kind, intercept, ridge, joint",
-    [("real", True, 0.0, False), ("real", False, 0.1, True), ("binary", False, 0.0, False),
-     ("binary", True, 0.1, True), ("multi", True, 0.1, False), ("multi", False, 0.1, True),
-     pytest.param("binary", True, 0.0, False, marks=pytest.mark.slow),
-     pytest.param("multi", True, 0.0, False, marks=pytest.mark.slow)],
-)  # fmt: skip
+    [
+        ("real", True, 0.0, False),
+        ("real", False, 0.1, True),
+        ("binary", False, 0.0, False),
+        ("binary", True, 0.1, True),
+        ("multi", True, 0.1, False),
+        ("multi", False, 0.1, True),
+        pytest.param("binary", True, 0.0, False, marks=pytest.mark.slow),
+        pytest.param("multi", True, 0.0, False, marks=pytest.mark.slow),
+    ],
+)
 def test_fewer_rows_than_features(kind, intercept, ridge, joint, monkeypatch):
     """The gradient of the documented objective, from the rows alone, is zero."""
     if joint:  # as for very many matrices
@@ -228,10 +242,12 @@ def test_published_optima(shared_data):
         logit = row["formula"] == "logit"
         # lam1 ||W - mean||^2 + lam2 ||W||^2 there carry no 1/2.
         est = (PrivateMeanRegMTLClassifier if logit else PrivateMeanRegMTL)(
-            2 * float(row["lam1"]), epsilon=None, ridge=2 * float(row["lam2"]),
+            2 * float(row["lam1"]),
+            epsilon=None,
+            ridge=2 * float(row["lam2"]),
             fit_intercept=row["formula"] != "sum",
             task_weight="samples" if row["formula"] == "sum" else "equal",
-        ).fit(X, y, task=task)  # fmt: skip
+        ).fit(X, y, task=task)
         assert est.objective_ == pytest.approx(float(row["optimum"]), rel=1e-9), row
 
 
@@ -255,8 +271,9 @@ def test_clusters_are_separate_fits_without_privacy():
         assert_allclose(est.coef_[g::2], alone.coef_, atol=1e-10)
         assert_allclose(est.billboard_.mean[g], alone.mean_coef_, atol=1e-10)
     new = est.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[7]
-    expected = PrivateMeanRegMTL(0.4, epsilon=None).fit(X[task % 2 == 0], y[task % 2 == 0],
-                                                        task=task[task % 2 == 0])  # fmt: skip
+    expected = PrivateMeanRegMTL(0.4, epsilon=None).fit(
+        X[task % 2 == 0], y[task % 2 == 0], task=task[task % 2 == 0]
+    )
     assert_allclose(new, expected.personalize(X[:9], y[:9], task=np.full(9, 8)).coef_[-1])
     with pytest.raises(ValueError, match=r"without a cluster: \[11\]. Add them to clusters"):
         est.personalize(X[:9], y[:9], task=np.full(9, 11))
@@ -272,9 +289,14 @@ def test_unseen_tasks_of_clusters(kind, epsilon):
     clusters = {k: "ab"[k % 2] for k in range(9)}
     cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
     est = cls(
-        0.4, epsilon=epsilon, clip_norm=1.0, clusters=clusters, unseen_task="mean",
-        tasks=list(range(7)), **listed_classes(cls, y),
-    ).fit(X, y, task=task)  # fmt: skip
+        0.4,
+        epsilon=epsilon,
+        clip_norm=1.0,
+        clusters=clusters,
+        unseen_task="mean",
+        tasks=list(range(7)),
+        **listed_classes(cls, y),
+    ).fit(X, y, task=task)
     billboard = est.billboard_
     assert billboard.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
     rows, ids = X[:6], np.array([8, 7, 3, 8, 7, 0])
@@ -447,9 +469,12 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
         assert_array_equal(models.differences(anchor, pick), found[pick])
     # Rows that tasks share are the same rows.
     shared = TaskTable(
-        table.X[::-1].copy(), table.y, table.offsets, table.tasks,
+        table.X[::-1].copy(),
+        table.y,
+        table.offsets,
+        table.tasks,
         rows=np.arange(table.n_rows)[::-1],
-    )  # fmt: skip
+    )
     again = ProximalModels(CentredTasks(shared, local_tasks.problem, which))
     assert_array_equal(again.differences(anchor), found)
     for few in (grams.FEW, 0):  # as of many tasks
@@ -507,9 +532,14 @@ def test_printed_updates(update):
     X, y, task = problem("real")
     lam, E, T = 0.3, 3, 4
     est = PublishedMeanRegMTL(
-        lam, epsilon=None, update=update, n_rounds=T, local_steps=E, fit_intercept=False,
+        lam,
+        epsilon=None,
+        update=update,
+        n_rounds=T,
+        local_steps=E,
+        fit_intercept=False,
         personalization="none",
-    ).fit(X, y, task=task)  # fmt: skip
+    ).fit(X, y, task=task)
     local_tasks = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=lam))
     W, mean = np.zeros((7, 4)), np.zeros(4)
     for _ in range(T):
@@ -529,8 +559,13 @@ def test_printed_updates(update):
 
 def test_fedavg_fedprox_ppsgd_local_only():
     X, y, task = problem("real")
-    settings = {"epsilon": None, "n_rounds": 3, "local_steps": 2, "fit_intercept": False,
-                "personalization": "none"}  # fmt: skip
+    settings = {
+        "epsilon": None,
+        "n_rounds": 3,
+        "local_steps": 2,
+        "fit_intercept": False,
+        "personalization": "none",
+    }
     local_tasks = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=0.3))
     for cls, lam in ((PrivateFedAvg, 0.0), (PrivateFedProx, 0.3)):
         mean = np.zeros(4)
@@ -770,8 +805,15 @@ def tags():
 def test_sparse_models_are_those_of_dense_rows(tags):
     X, y, task = tags
     some = task < 6
-    settings = {"tasks": list(range(6)), "random_state": 3, "epsilon": 30.0, "n_rounds": 2,
-                "delta": 1e-3, "ridge": 0.01, "classes": range(9)}  # fmt: skip
+    settings = {
+        "tasks": list(range(6)),
+        "random_state": 3,
+        "epsilon": 30.0,
+        "n_rounds": 2,
+        "delta": 1e-3,
+        "ridge": 0.01,
+        "classes": range(9),
+    }
     pytest_warns = pytest.warns(UserWarning, match="reproducible from random_state")
     with pytest_warns:
         dense = PublishedMeanRegMTLClassifier(0.05, **settings)
@@ -801,9 +843,14 @@ def test_sparse_models_are_those_of_dense_rows(tags):
 def test_wide_sparse_models_are_kept_by_column(tags, fit_intercept):
     X, y, task = tags
     est = PrivateMeanRegMTLClassifier(
-        0.05, tasks=list(range(50)), n_rounds=1, fit_intercept=fit_intercept, epsilon=1e5,
-        delta=1e-3, classes=range(9),
-    )  # fmt: skip
+        0.05,
+        tasks=list(range(50)),
+        n_rounds=1,
+        fit_intercept=fit_intercept,
+        epsilon=1e5,
+        delta=1e-3,
+        classes=range(9),
+    )
     first = task < 50
     est.fit(X[first], y[first], task=task[first])
     assert "coef_" not in vars(est)
@@ -826,9 +873,15 @@ def test_wide_sparse_unseen_tasks_of_clusters(tags):
     X, y, task = tags
     known = task < 50
     est = PrivateMeanRegMTLClassifier(
-        0.05, tasks=list(range(50)), n_rounds=1, epsilon=1e5, delta=1e-3, unseen_task="mean",
-        clusters={k: k % 2 for k in range(60)}, classes=range(9),
-    ).fit(X[known], y[known], task=task[known])  # fmt: skip
+        0.05,
+        tasks=list(range(50)),
+        n_rounds=1,
+        epsilon=1e5,
+        delta=1e-3,
+        unseen_task="mean",
+        clusters={k: k % 2 for k in range(60)},
+        classes=range(9),
+    ).fit(X[known], y[known], task=task[known])
     assert "models_" in vars(est) and not hasattr(est, "mean_coef_")
     scores = est.decision_function(X, task=task)
     for k in (3, 54, 59):
@@ -844,8 +897,15 @@ def test_wide_sparse_unseen_tasks_of_clusters(tags):
 def test_csr_rows_are_used_in_place(tags, dtype):
     """Any order of the rows and float32 give the models of sorted float64 rows, uncopied."""
     X, y, task = tags
-    settings = {"tasks": list(range(60)), "n_rounds": 2, "epsilon": 1e5, "delta": 1e-3,
-                "random_state": 0, "local_steps": 3, "classes": np.arange(9.0)}  # fmt: skip
+    settings = {
+        "tasks": list(range(60)),
+        "n_rounds": 2,
+        "epsilon": 1e5,
+        "delta": 1e-3,
+        "random_state": 0,
+        "local_steps": 3,
+        "classes": np.arange(9.0),
+    }
     with pytest.warns(UserWarning, match="reproducible"):
         first = PublishedMeanRegMTLClassifier(0.05, **settings).fit(X, y, task=task)
     order = np.random.default_rng(0).permutation(len(y))
@@ -858,8 +918,10 @@ def test_csr_rows_are_used_in_place(tags, dtype):
     assert_allclose(est.mean_coef_, first.mean_coef_, rtol=1e-5, atol=1e-7)
     assert_allclose(
         est.decision_function(given, task=task[order]),
-        first.decision_function(X, task=task)[order], rtol=1e-4, atol=1e-5,
-    )  # fmt: skip
+        first.decision_function(X, task=task)[order],
+        rtol=1e-4,
+        atol=1e-5,
+    )
     (models,) = est.models_.parts
     assert models.centred is None or np.shares_memory(models.centred.table.X.data, given.data)
 
@@ -877,9 +939,13 @@ def test_memory_of_a_large_model(clip_norm, models):
     )
     y, task = np.arange(m * n) % C, np.repeat(np.arange(m), n)
     est = PublishedMeanRegMTLClassifier(
-        tasks=list(range(m)), n_rounds=5, local_steps=1, personalization="finetune",
-        classes=range(C), clip_norm=clip_norm,
-    ).fit(X, y, task=task)  # fmt: skip
+        tasks=list(range(m)),
+        n_rounds=5,
+        local_steps=1,
+        personalization="finetune",
+        classes=range(C),
+        clip_norm=clip_norm,
+    ).fit(X, y, task=task)
     tracemalloc.start()
     try:
         est.fit(X, y, task=task)

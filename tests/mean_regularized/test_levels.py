@@ -165,9 +165,7 @@ def test_variances_of_features_that_vary(form):
     offsets = np.array([0, 12, 19, 20])
     table = TaskTable(form(X), np.zeros(20), offsets, np.arange(3))
     found = TaskLevels(table).variances()
-    expected = [
-        np.median(X[:12, [0, 2]].var(axis=0)), np.median(X[12:19, [0, 2, 3]].var(axis=0))
-    ]  # fmt: skip
+    expected = [np.median(X[:12, [0, 2]].var(axis=0)), np.median(X[12:19, [0, 2, 3]].var(axis=0))]
     assert_allclose(found[:2], expected, rtol=1e-9)
     assert np.isnan(found[2])  # a single row
 

@@ -64,9 +64,16 @@ def test_sampled_rounds_have_the_noise_of_their_share(sampling, adjacency):
     find = poisson_noise if sampling == "poisson" else fixed_size_noise
     m, T, aside = 30, 4, 0.1
     plan = RoundsPlan(
-        m, 5, BUDGET, T, aside=aside, adjacency=adjacency, clip_norm=0.5, sampling=sampling,
+        m,
+        5,
+        BUDGET,
+        T,
+        aside=aside,
+        adjacency=adjacency,
+        clip_norm=0.5,
+        sampling=sampling,
         rate=0.215,
-    )  # fmt: skip
+    )
     rate = 0.215 if sampling == "poisson" else 6 / 30  # a whole number of tasks
     assert plan.rate == rate and plan.denominator == pytest.approx(rate * m)
     assert plan.mu is None and plan.round_delta == pytest.approx(0.9e-5)
@@ -148,10 +155,18 @@ def test_the_rule_for_rounds_and_their_way():
     """Steps of the public rule, with the way that rounds may go."""
     size = 100  # numbers from which on the way is not shortened
     expected = {
-        1.49: (0, 1.0), 1.5: (1, 1.0), 3.99: (1, 1.0), 4.0: (10, 6.0), 5.99: (10, 3 * 5.99**0.5),
-        6.0: (30, 3 * 6.0**0.5), 11.99: (30, 11.99), 12.0: (100, 12.0), 64.0: (100, 64.0),
-        900.0: (100, 100.0), math.inf: (100, 100.0),
-    }  # fmt: skip
+        1.49: (0, 1.0),
+        1.5: (1, 1.0),
+        3.99: (1, 1.0),
+        4.0: (10, 6.0),
+        5.99: (10, 3 * 5.99**0.5),
+        6.0: (30, 3 * 6.0**0.5),
+        11.99: (30, 11.99),
+        12.0: (100, 12.0),
+        64.0: (100, 64.0),
+        900.0: (100, 100.0),
+        math.inf: (100, 100.0),
+    }
     for ratio, (n_rounds, way) in expected.items():
         found = rounds.path(ratio, size)
         assert found[0] == n_rounds and found[1] == pytest.approx(way), ratio
@@ -236,8 +251,14 @@ def test_mean_intercepts_have_a_tenth_of_the_squared_budget():
     assert alone.n_rounds == 0 and len(alone.releases()) == 1
     assert alone.releases()[0]["mu"] == pytest.approx(MU)
     assert alone.mechanism().endswith("clipped intercepts")
-    sampled = plan_of(intercepts=intercepts, sampling="fixed", sampling_rate=0.5, n_rounds=3,
-                      clip_norm=0.5, epsilon=2.0)  # fmt: skip
+    sampled = plan_of(
+        intercepts=intercepts,
+        sampling="fixed",
+        sampling_rate=0.5,
+        n_rounds=3,
+        clip_norm=0.5,
+        epsilon=2.0,
+    )
     assert sampled.intercept.mu == pytest.approx(gdp_mu(0.2, 1e-6))
     assert sampled.mechanism().endswith("clipped updates")
     assert "basic composition" in sampled.notes()["mean intercept"]

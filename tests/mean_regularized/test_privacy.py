@@ -277,9 +277,11 @@ def test_copies_of_rows_do_not_change_a_contribution():
     twice[1] = tuple(np.concatenate([part] * 9) for part in twice[1])
     sizes = [len(y) for _, y in twice]
     more = TaskTable(
-        np.concatenate([X for X, _ in twice]), np.concatenate([y for _, y in twice]),
-        np.concatenate([[0], np.cumsum(sizes)]), table.tasks,
-    )  # fmt: skip
+        np.concatenate([X for X, _ in twice]),
+        np.concatenate([y for _, y in twice]),
+        np.concatenate([[0], np.cumsum(sizes)]),
+        table.tasks,
+    )
     sums = []
     for data in (table, more):
         total = np.zeros((1, 5))
@@ -330,9 +332,13 @@ def test_mean_intercept_next_to_sampled_rounds(sampling):
     if sampling == "poisson":
         pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     est = fit(
-        sampling=sampling, sampling_rate=0.5, unseen_task="mean", n_rounds=4, clip_norm=0.7,
+        sampling=sampling,
+        sampling_rate=0.5,
+        unseen_task="mean",
+        n_rounds=4,
+        clip_norm=0.7,
         delta=1e-4,
-    )  # fmt: skip
+    )
     *rounds, last = est.privacy_.releases
     assert len(rounds) == 4 and last["name"] == "mean intercept"
     z = rounds[0]["noise_std"] * 3 / 0.7
@@ -357,9 +363,12 @@ def test_intercepts_of_clusters_cost_nothing_more():
     assert_allclose(two.billboard_.mean_intercept[:, 0], released * [6 / 4, 6 / 2])
     # Almost without noise it is the mean of the clipped intercepts.
     near = fit(
-        unseen_task="mean", n_rounds=1, epsilon=1e9, clip_norm=0.25,
+        unseen_task="mean",
+        n_rounds=1,
+        epsilon=1e9,
+        clip_norm=0.25,
         clusters={k: int(k > 3) for k in TASKS},
-    )  # fmt: skip
+    )
     b = np.clip(near.intercept_, -0.25, 0.25)
     assert (np.abs(near.intercept_) > 0.25).any()
     expected = [[b[:4].mean()], [b[4:].mean()]]
@@ -404,9 +413,18 @@ def test_history_says_noise_and_budget_and_nothing_else():
     assert fixed.billboard_.history()[-1]["epsilon"] == pytest.approx(1.0, rel=1e-6)
     public = set(vars(est)) - set(est.get_params())
     assert public == {
-        "coef_", "intercept_", "mean_coef_", "billboard_", "privacy_", "n_iter_", "tasks_",
-        "_form_", "_idle_", "_population_", "n_features_in_",
-    }  # fmt: skip
+        "coef_",
+        "intercept_",
+        "mean_coef_",
+        "billboard_",
+        "privacy_",
+        "n_iter_",
+        "tasks_",
+        "_form_",
+        "_idle_",
+        "_population_",
+        "n_features_in_",
+    }
 
 
 @pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateFedAvg, PrivateFedProx, PPSGD])
@@ -414,8 +432,14 @@ def test_reports(cls):
     est = fit(cls, n_rounds=3)
     report = est.privacy_
     text = report.text(None)
-    for part in ("epsilon = 1", "delta = 0.001", "replace-one", "operating system", "clip_norm",
-                 "all tasks in every round"):  # fmt: skip
+    for part in (
+        "epsilon = 1",
+        "delta = 0.001",
+        "replace-one",
+        "operating system",
+        "clip_norm",
+        "all tasks in every round",
+    ):
         assert part in text, part
     assert report.public_inputs["denominator"] == M
 

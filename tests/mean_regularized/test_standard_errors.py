@@ -104,9 +104,11 @@ def test_the_release_is_part_of_the_budget(levels, adjacency):
 def test_integrals_of_directions_are_those_of_the_chi_distribution(d):
     square, inverse, log = gaussian_directions(np.full(d, 2.0))
     assert_allclose(square, 1.0 / d, rtol=1e-5)
-    expected = np.sqrt(2.0 / np.pi) if d == 1 else (
-        (1.0 - 1.0 / d) * gamma((d - 1) / 2) / (np.sqrt(2.0) * gamma(d / 2))
-    )  # fmt: skip
+    expected = (
+        np.sqrt(2.0 / np.pi)
+        if d == 1
+        else ((1.0 - 1.0 / d) * gamma((d - 1) / 2) / (np.sqrt(2.0) * gamma(d / 2)))
+    )
     assert_allclose(inverse, expected / np.sqrt(2.0), rtol=1e-5)
     assert_allclose(log, digamma(d / 2) + np.log(4.0), rtol=1e-4)
 
@@ -197,8 +199,12 @@ def test_exact_errors_of_a_relation_and_of_clusters_agree_with_a_jackknife():
     for k in range(60):
         rows = task != k
         own = {j: value for j, value in relation.items() if j != k}
-        coef.append(clone(related).set_params(relation=own).fit(
-            X[rows], y[rows], task=task[rows]).relation_coef_)  # fmt: skip
+        coef.append(
+            clone(related)
+            .set_params(relation=own)
+            .fit(X[rows], y[rows], task=task[rows])
+            .relation_coef_
+        )
         centres.append(clone(apart).fit(X[rows], y[rows], task=task[rows]).billboard_.mean)
     jackknife = np.sqrt(59.0 * np.var(coef, axis=0))
     assert_allclose(related.relation_std_, jackknife, rtol=0.25)

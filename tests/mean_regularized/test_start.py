@@ -122,9 +122,14 @@ def test_a_task_that_joins_starts_where_those_of_the_fit_do():
 def test_the_report_names_the_start_and_the_noise_over_the_way():
     X, y, task, w = rows()
     est = PrivateFedAvg(
-        epsilon=2.0, clip_norm=0.5, n_rounds=9, tasks=TASKS, random_state=0, init=w,
+        epsilon=2.0,
+        clip_norm=0.5,
+        n_rounds=9,
+        tasks=TASKS,
+        random_state=0,
+        init=w,
         adjacency="zero-out",
-    ).fit(X, y, task=task)  # fmt: skip
+    ).fit(X, y, task=task)
     inputs = est.privacy_.public_inputs
     assert inputs["init"] == "public model of 4 coefficients"
     expected = np.sqrt(D / 9) / (M * gdp_mu(2.0, est.privacy_.delta))
@@ -147,10 +152,13 @@ BAD = [
     ({"init": {"weights": np.ones(D)}}, ValueError, "this mapping has the keys .'weights'"),
     ({"init": {"coef": ["a"] * D}}, TypeError, "its coefficients are no numbers"),
     ({"init": {"coef": np.ones(D), "intercept": [1.0, 2.0]}}, ValueError, "one intercept for each"),
-    ({"init": {"coef": np.ones(D), "intercept": 1.0}, "fit_intercept": False}, ValueError,
-     "set fit_intercept=True, or pass"),
+    (
+        {"init": {"coef": np.ones(D), "intercept": 1.0}, "fit_intercept": False},
+        ValueError,
+        "set fit_intercept=True, or pass",
+    ),
     ({"init": {"coef": np.ones(D), "classes": [0, 1]}}, ValueError, "targets are numbers here"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("options, kind, message", BAD)

@@ -62,11 +62,23 @@ def kernel_sum(kind, X, y, W, b, clip_norm, intercept=True, rows=None, mask=None
     shared = rows is not None
     first, last, stride = (0, len(y), 1) if window is None else window
     clipped_sum(
-        X, rows if shared else np.empty(0, dtype=np.int64), shared, y, norms, KINDS[kind],
-        intercept, clip_norm, first, last, stride,
-        np.empty(0, dtype=np.uint8) if mask is None else mask, model,
-        np.empty((1, len(model))), G, np.ones(len(y)),
-    )  # fmt: skip
+        X,
+        rows if shared else np.empty(0, dtype=np.int64),
+        shared,
+        y,
+        norms,
+        KINDS[kind],
+        intercept,
+        clip_norm,
+        first,
+        last,
+        stride,
+        np.empty(0, dtype=np.uint8) if mask is None else mask,
+        model,
+        np.empty((1, len(model))),
+        G,
+        np.ones(len(y)),
+    )
     return G
 
 
@@ -76,8 +88,11 @@ def odd_rows(kind, n=40, d=5, seed=3):
     X[4] = 0.0
     X[7, 1:] = 0.0
     X[9] = 1e-170
-    y = {"real": 3 * rng.normal(size=n), "binary": np.sign(rng.normal(size=n)),
-         "multi": rng.integers(0, 3, n).astype(float)}[kind]  # fmt: skip
+    y = {
+        "real": 3 * rng.normal(size=n),
+        "binary": np.sign(rng.normal(size=n)),
+        "multi": rng.integers(0, 3, n).astype(float),
+    }[kind]
     return X, y
 
 
@@ -157,11 +172,31 @@ def test_kernels_uncompiled_agree(kind):
     for function in (inner_steps, getattr(inner_steps, "py_func", inner_steps)):
         update, seen = np.empty((2, C, 6)), np.empty((2, 3, C, 6))
         function(
-            X, np.empty(0, dtype=np.int64), False, offsets, y, norms, KINDS[kind], True,
-            np.array([1, 0]), np.zeros((1, C, 6)), 0.5, 3, 0, np.full(2, 0.2), 1.0,
-            np.array([1, 2]), np.empty(0, dtype=np.uint8), np.zeros(3, dtype=np.int64), noise,
-            np.full(2, 1e-5), np.ones(2), update, seen, np.ones(40),
-        )  # fmt: skip
+            X,
+            np.empty(0, dtype=np.int64),
+            False,
+            offsets,
+            y,
+            norms,
+            KINDS[kind],
+            True,
+            np.array([1, 0]),
+            np.zeros((1, C, 6)),
+            0.5,
+            3,
+            0,
+            np.full(2, 0.2),
+            1.0,
+            np.array([1, 2]),
+            np.empty(0, dtype=np.uint8),
+            np.zeros(3, dtype=np.int64),
+            noise,
+            np.full(2, 1e-5),
+            np.ones(2),
+            update,
+            seen,
+            np.ones(40),
+        )
         results.append((update, seen))
     for compiled, uncompiled in zip(*results, strict=True):
         assert np.isfinite(compiled).all() and np.abs(compiled).max() > 1e-3
@@ -175,13 +210,25 @@ def test_without_privacy_it_is_reptile(kind, intercept):
     """All tasks in every round: gradient steps in numpy, row by row."""
     X, y, task = problem(kind)
     est = model(
-        kind, epsilon=None, inner_steps=3, inner_learning_rate=0.3, meta_learning_rate=0.7,
-        tasks_per_round="all", visits=3, fit_intercept=intercept,
-    ).fit(X, y, task=task)  # fmt: skip
+        kind,
+        epsilon=None,
+        inner_steps=3,
+        inner_learning_rate=0.3,
+        meta_learning_rate=0.7,
+        tasks_per_round="all",
+        visits=3,
+        fit_intercept=intercept,
+    ).fit(X, y, task=task)
     W, b = plain.reptile(
-        KINDS[kind], parts_of(kind, X, y, task), [range(6)] * 3, n_outputs=outputs(kind),
-        meta_rate=0.7, steps=3, rate=0.3, fit_intercept=intercept,
-    )  # fmt: skip
+        KINDS[kind],
+        parts_of(kind, X, y, task),
+        [range(6)] * 3,
+        n_outputs=outputs(kind),
+        meta_rate=0.7,
+        steps=3,
+        rate=0.3,
+        fit_intercept=intercept,
+    )
     assert_allclose(np.reshape(est.init_coef_, W.shape), W, rtol=0, atol=1e-10)
     assert_allclose(np.reshape(est.init_intercept_, b.shape), b, rtol=0, atol=1e-10)
     assert np.abs(W).max() > 0.01 and est.n_iter_ == 3
@@ -201,9 +248,15 @@ def test_disjoint_batches_are_a_fixed_split_by_position(kind):
         "every third": [np.arange(i, 11, 3) for i in range(3)],
     }
     est = model(
-        kind, epsilon=None, batches="disjoint", batch_size=4, inner_steps=5,
-        inner_learning_rate=0.3, meta_learning_rate=1.0, tasks_per_round="all",
-    ).fit(X, y, task=task)  # fmt: skip
+        kind,
+        epsilon=None,
+        batches="disjoint",
+        batch_size=4,
+        inner_steps=5,
+        inner_learning_rate=0.3,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+    ).fit(X, y, task=task)
     parts = parts_of(kind, X, y, task)
     matches = [
         name
@@ -224,9 +277,16 @@ def test_disjoint_batches_are_taken_in_turn_over_all_visits():
     """With one step in a visit, each visit sees other rows: five of them see all, and again."""
     X, y, task = problem("real", m=1, rows=(11, 12))
     est = model(
-        "real", epsilon=None, batches="disjoint", batch_size=4, inner_steps=1, visits=5,
-        inner_learning_rate=0.3, meta_learning_rate=1.0, tasks_per_round="all",
-    ).fit(X, y, task=task)  # fmt: skip
+        "real",
+        epsilon=None,
+        batches="disjoint",
+        batch_size=4,
+        inner_steps=1,
+        visits=5,
+        inner_learning_rate=0.3,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+    ).fit(X, y, task=task)
     (part,) = parts_of("real", X, y, task)
     thirds = [np.arange(i, 11, 3) for i in range(3)]
     # A task that is alone, at a meta learning rate of 1, goes on from its own last model.
@@ -259,9 +319,14 @@ def test_the_order_of_the_tasks_is_random_and_each_is_visited_as_often(size, vis
     seen = []
     for seed in range(12):
         est = DPMetaInit(
-            epsilon=None, inner_steps=3, inner_learning_rate=0.3, meta_learning_rate=0.9,
-            tasks_per_round=size, visits=visits, random_state=seed,
-        ).fit(X, y, task=task)  # fmt: skip
+            epsilon=None,
+            inner_steps=3,
+            inner_learning_rate=0.3,
+            meta_learning_rate=0.9,
+            tasks_per_round=size,
+            visits=visits,
+            random_state=seed,
+        ).fit(X, y, task=task)
         matches = [
             rounds
             for rounds, (W, b) in known
@@ -283,14 +348,21 @@ def test_the_order_does_not_depend_on_the_data():
         X, task = np.ones((8, 1)), np.repeat([0, 1], 4)
         y = np.where(task == 0, scale, scale / 4 * rng.random(8))
         est = DPMetaInit(
-            epsilon=None, inner_steps=1, inner_learning_rate=1.0, meta_learning_rate=1.0,
-            tasks_per_round=1, random_state=0, fit_intercept=False,
-        )  # fmt: skip
+            epsilon=None,
+            inner_steps=1,
+            inner_learning_rate=1.0,
+            meta_learning_rate=1.0,
+            tasks_per_round=1,
+            random_state=0,
+            fit_intercept=False,
+        )
         seeds = range(8)
-        lasts.append([
-            bool(est.set_params(random_state=s).fit(X, y, task=task).init_coef_[0] > scale / 2)
-            for s in seeds
-        ])  # fmt: skip
+        lasts.append(
+            [
+                bool(est.set_params(random_state=s).fit(X, y, task=task).init_coef_[0] > scale / 2)
+                for s in seeds
+            ]
+        )
     assert lasts[0] == lasts[1]
     assert 0 < sum(lasts[0]) < 8
 
@@ -303,10 +375,17 @@ def test_poisson_batches():
     counts = []
     for seed in range(4):
         est = DPMetaInit(
-            epsilon=None, batches="poisson", batch_size=B, inner_steps=3,
-            inner_learning_rate=rate, meta_learning_rate=1.0, fit_intercept=False,
-            tasks_per_round="all", random_state=seed, refine="sgd",
-        ).fit(X, y, task=task)  # fmt: skip
+            epsilon=None,
+            batches="poisson",
+            batch_size=B,
+            inner_steps=3,
+            inner_learning_rate=rate,
+            meta_learning_rate=1.0,
+            fit_intercept=False,
+            tasks_per_round="all",
+            random_state=seed,
+            refine="sgd",
+        ).fit(X, y, task=task)
         times = est.init_coef_ * B / rate
         assert_allclose(times, np.rint(times), atol=1e-4)
         counts.append(np.rint(times).astype(int))
@@ -341,9 +420,16 @@ def test_clipping_without_noise_to_speak_of(kind):
     X, y, task = problem(kind, rows=(15, 16))
     C = outputs(kind)
     est = model(
-        kind, epsilon=1e14, delta=1e-3, clip_norm=0.3, inner_steps=1, inner_learning_rate=0.5,
-        meta_learning_rate=0.8, tasks_per_round="all", tasks=list(range(6)),
-    ).fit(X, y, task=task)  # fmt: skip
+        kind,
+        epsilon=1e14,
+        delta=1e-3,
+        clip_norm=0.3,
+        inner_steps=1,
+        inner_learning_rate=0.5,
+        meta_learning_rate=0.8,
+        tasks_per_round="all",
+        tasks=list(range(6)),
+    ).fit(X, y, task=task)
     moves = []
     for A, target in parts_of(kind, X, y, task):
         G, g = plain.clipped_sum(KINDS[kind], A, target, np.zeros((C, 4)), np.zeros(C), 0.3)
@@ -359,15 +445,26 @@ def test_sgd_refinement_is_gradient_steps_from_the_initialisation(kind, intercep
     X, y, task = problem(kind)
     C = outputs(kind)
     est = model(
-        kind, epsilon=None, refine="sgd", refine_steps=5, refine_learning_rate=0.3,
-        fit_intercept=intercept, inner_steps=2, inner_learning_rate=0.1,
-    ).fit(X, y, task=task)  # fmt: skip
+        kind,
+        epsilon=None,
+        refine="sgd",
+        refine_steps=5,
+        refine_learning_rate=0.3,
+        fit_intercept=intercept,
+        inner_steps=2,
+        inner_learning_rate=0.1,
+    ).fit(X, y, task=task)
     for k, (A, target) in enumerate(parts_of(kind, X, y, task)):
         W, b = plain.inner_loop(
-            KINDS[kind], A, target, est.init_coef_.reshape(C, 4),
-            np.reshape(est.init_intercept_, C), steps=5, rate=0.3,
+            KINDS[kind],
+            A,
+            target,
+            est.init_coef_.reshape(C, 4),
+            np.reshape(est.init_intercept_, C),
+            steps=5,
+            rate=0.3,
             fit_intercept=intercept,
-        )  # fmt: skip
+        )
         assert_allclose(est.coef_[k].reshape(C, 4), W, rtol=0, atol=1e-10)
         assert_allclose(np.reshape(est.intercept_[k], C), b, rtol=0, atol=1e-10)
 
@@ -382,9 +479,14 @@ def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
     """
     X, y, task = problem("real", m=9, rows=rows, spread=0.8)
     est = model(
-        "real", epsilon=None, refine="prox", inner_steps=5, inner_learning_rate=0.3,
-        fit_intercept=intercept, random_state=437,
-    ).fit(X, y, task=task)  # fmt: skip
+        "real",
+        epsilon=None,
+        refine="prox",
+        inner_steps=5,
+        inner_learning_rate=0.3,
+        fit_intercept=intercept,
+        random_state=437,
+    ).fit(X, y, task=task)
     # About 2 / smoothness, of which the largest eigenvalue is only nearly found.
     lone = alone_scale(table_of("real", X, y, task), intercept) / 4
     broad = 1e4
@@ -405,9 +507,14 @@ def test_models_of_squared_loss_are_averages_by_evidence(rows, intercept):
         few = few_rows(n) + said_by(centred @ init[:4], target - intercept * target.mean())
         kinds = [
             (Z, init, 0.0, SNR * n / np.sum(Z**2), around),
-            (A, 0 * est.init_coef_, free, lone[k : k + 1],
-             np.log([finetune._ALONE * (1 + intercept)]) + flat_prior + few),
-        ]  # fmt: skip
+            (
+                A,
+                0 * est.init_coef_,
+                free,
+                lone[k : k + 1],
+                np.log([finetune._ALONE * (1 + intercept)]) + flat_prior + few,
+            ),
+        ]
         less = np.log(finetune._NOWHERE["squared"]) + few
         prior = normal_weights(centres[1], finetune._SPREAD) + less
         kinds.append((Z, 0 * init, 0.0, SNR * n / np.sum(Z**2), prior))
@@ -470,9 +577,14 @@ def test_models_of_classes_are_proximal_points_of_the_likeliest_strength(kind, r
     X, y, task = problem(kind, m=9, rows=rows, spread=0.8)
     C, size = outputs(kind), 4 + intercept
     est = model(
-        kind, epsilon=None, refine="prox", inner_steps=5, inner_learning_rate=0.3,
-        fit_intercept=intercept, random_state=437,
-    ).fit(X, y, task=task)  # fmt: skip
+        kind,
+        epsilon=None,
+        refine="prox",
+        inner_steps=5,
+        inner_learning_rate=0.3,
+        fit_intercept=intercept,
+        random_state=437,
+    ).fit(X, y, task=task)
     init = np.column_stack([est.init_coef_.reshape(C, 4), np.reshape(est.init_intercept_, C)])
     init, table = init[:, :size], table_of(kind, X, y, task)
     own, values, models = np.zeros((9, C)), [], []
@@ -606,9 +718,12 @@ def test_a_model_knows_nothing_of_other_tasks(kind):
     for scale, pick in ((-3.0, mine), (1e200, mine), (2.0, np.flatnonzero(mine)[:1])):
         rows = np.concatenate([X[keep], scale * X[pick]])
         other = tuned(
-            kind, rows, np.concatenate([y[keep], y[pick]]),
-            np.concatenate([task[keep], task[pick]]), init,
-        )  # fmt: skip
+            kind,
+            rows,
+            np.concatenate([y[keep], y[pick]]),
+            np.concatenate([task[keep], task[pick]]),
+            init,
+        )
         assert_array_equal(np.delete(other, 4, 0), np.delete(W, 4, 0))
         assert (other[4] != W[4]).any() and np.isfinite(other[4]).all()
 
@@ -671,10 +786,12 @@ def test_fine_tuning_helps_and_the_initialisation_helps():
     est = DPMetaInit(epsilon=None, visits=5).fit(X[:180], y[:180], task=task[:180])
     est.personalize(X[180:], y[180:], task=task[180:])
     fitted = np.mean((est.predict(fresh[180:], task=task[180:]) - truth[180:]) ** 2)
-    alone = np.concatenate([
-        fresh[task == k] @ np.linalg.lstsq(X[task == k], y[task == k], rcond=None)[0]
-        for k in range(30, 60)
-    ])  # fmt: skip
+    alone = np.concatenate(
+        [
+            fresh[task == k] @ np.linalg.lstsq(X[task == k], y[task == k], rcond=None)[0]
+            for k in range(30, 60)
+        ]
+    )
     assert fitted < 0.5 * np.mean((alone - truth[180:]) ** 2)
 
 
@@ -686,9 +803,13 @@ def test_a_public_range_makes_units_and_offsets_of_targets_nothing(intercept, re
     X, y, task = problem("real", m=30, rows=(4, 9))
     X /= np.linalg.norm(X, axis=1).mean()
     settings = dict(
-        epsilon=5.0, tasks=range(30), random_state=0, refine=refine, fit_intercept=intercept,
+        epsilon=5.0,
+        tasks=range(30),
+        random_state=0,
+        refine=refine,
+        fit_intercept=intercept,
         unseen_task="mean",
-    )  # fmt: skip
+    )
     own = DPMetaInit(target_range=(-2.5, 2.5), **settings).fit(X, y, task=task)
     same = DPMetaInit(**settings).fit(X, y, task=task)  # the unit is 1, the middle 0
     assert_allclose(own.coef_, same.coef_, rtol=1e-12)
@@ -716,8 +837,12 @@ def test_public_ranges_make_units_and_offsets_of_features_nothing(kind, intercep
     X, y, task = problem(kind, m=30, rows=(4, 9))
     d, rng = X.shape[1], np.random.default_rng(0)
     settings = dict(
-        epsilon=5.0, random_state=0, refine=refine, fit_intercept=intercept, unseen_task="mean",
-    )  # fmt: skip
+        epsilon=5.0,
+        random_state=0,
+        refine=refine,
+        fit_intercept=intercept,
+        unseen_task="mean",
+    )
     unit = np.full(d, 2.5 * np.sqrt(1.0 / d))  # half of a range whose fifth is 1 / sqrt(d)
     same = model(kind, tasks=range(30), **settings).fit(X, y, task=task)
     low, high = -unit, unit
@@ -891,9 +1016,13 @@ def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
     squares, told = [], []
     for seed in range(40):
         est = DPMetaInit(
-            epsilon=1.0, inner_steps=1, inner_learning_rate=1e-3, meta_learning_rate=0.5,
-            tasks=range(40), random_state=seed,
-        ).fit(X, np.zeros(400), task=task)  # fmt: skip
+            epsilon=1.0,
+            inner_steps=1,
+            inner_learning_rate=1e-3,
+            meta_learning_rate=0.5,
+            tasks=range(40),
+            random_state=seed,
+        ).fit(X, np.zeros(400), task=task)
         squares.append(np.vdot(est.billboard_.init, est.billboard_.init))
         told.append(est.billboard_.noise)
     assert np.ptp(told) == 0  # public

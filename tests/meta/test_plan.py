@@ -52,8 +52,9 @@ def test_noise_of_each_task(adjacency, batches, visits):
     # Weights: mean gradients with a variance of 1/4 beside the noise of all steps.
     variance = (z * n_batches / SIZES) ** 2 / 5
     np.testing.assert_allclose(plan.weights, task_weights(variance, 4))
-    np.testing.assert_allclose(plan.weights * (1 / 16 + variance) / plan.weights[0],
-                               1 / 16 + variance[0])  # fmt: skip
+    np.testing.assert_allclose(
+        plan.weights * (1 / 16 + variance) / plan.weights[0], 1 / 16 + variance[0]
+    )
     assert plan.weights.mean() == pytest.approx(1.0)
     assert [plan.steps_before(number) for number in range(plan.n_rounds)] == [
         5 * visit for visit in range(visits) for _ in range(plan.n_rounds // visits)
@@ -111,9 +112,10 @@ def test_persons_and_groups(most, group):
     assert plan_of().unit == "record" and not plan_of().people
 
 
-@pytest.mark.parametrize(("cls", "n_classes", "outputs", "left"),
-                         [(DPMetaInit, 0, 1, 0.5), (DPMetaInitClassifier, 2, 1, 1.0),
-                          (DPMetaInitClassifier, 3, 3, 1.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cls", "n_classes", "outputs", "left"),
+    [(DPMetaInit, 0, 1, 0.5), (DPMetaInitClassifier, 2, 1, 1.0), (DPMetaInitClassifier, 3, 3, 1.0)],
+)
 @pytest.mark.parametrize("batches", [{}, {"batches": "disjoint", "batch_size": 5}])
 def test_noise_of_the_initialisation_and_over_its_way(cls, n_classes, outputs, left, batches):
     plan = plan_of(cls, n_classes=n_classes, visits=2, tasks_per_round=2, **batches)
@@ -199,8 +201,9 @@ def test_a_persons_rows_pay_by_their_number_under_sampling(adjacency, monkeypatc
         return rate * group_size**2 / epsilon
 
     monkeypatch.setattr(plans, "poisson_multiplier", accountant)
-    plan = plan_of(batches="poisson", batch_size=10, max_rows_per_unit=4, group_size=2,
-                   adjacency=adjacency)  # fmt: skip
+    plan = plan_of(
+        batches="poisson", batch_size=10, max_rows_per_unit=4, group_size=2, adjacency=adjacency
+    )
     rates = sorted({10 / 12, 10 / 30, 1.0})
     expected = [(j / 4, j / 4 * 1e-3, 5, rate, adjacency, j) for rate in rates for j in (1, 2)]
     assert asked == expected
@@ -275,10 +278,14 @@ def test_updates_of_a_relation_move_the_starts_of_all_tasks_by_as_much(mode):
     facts = rng.normal(size=(m, 2))
     settings = {"privacy": "task-global" if mode is None else mode, "delta": 1e-5, "visits": 2}
     plan = plan_of(
-        sizes=rng.integers(5, 40, size=m), relation=facts, fit_intercept=True,
-        epsilon=None if mode is None else 300.0, target_range=(-1.0, 5.0),
-        init={"coef": np.arange(4.0), "intercept": 1.5}, **settings,
-    )  # fmt: skip
+        sizes=rng.integers(5, 40, size=m),
+        relation=facts,
+        fit_intercept=True,
+        epsilon=None if mode is None else 300.0,
+        target_range=(-1.0, 5.0),
+        init={"coef": np.arange(4.0), "intercept": 1.5},
+        **settings,
+    )
     relation = read_relation(facts, np.arange(m), quiet=True)
     assert plan.relation.rank == 3
     b, v = relation.weights(np.arange(m)), relation.rows(np.arange(m))
@@ -411,16 +418,21 @@ def test_rounds_are_of_a_tenth_of_the_tasks_at_least_25_and_at_most_100():
     assert free.inner_steps == 5 and free.meta_rate == 1.0 and free.inner_rate == "own"
 
 
-@pytest.mark.parametrize(("loss", "bound", "clipped"),
-                         [("squared", 1.0, 0.3), ("logistic", 0.25, 0.6),
-                          ("multinomial", 0.5, 0.6)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("loss", "bound", "clipped"),
+    [("squared", 1.0, 0.3), ("logistic", 0.25, 0.6), ("multinomial", 0.5, 0.6)],
+)
 @pytest.mark.parametrize("intercept", [False, True])
 def test_rates_and_steps_minimise_the_error_that_is_left(loss, bound, clipped, intercept):
     """exp(-2u) + u noise^2 (1 - exp(-2u)) after u powers of e, over a grid of u up to 6."""
     m, noise, size = 40, 0.02, 5
     found = course_of(
-        loss=loss, noise=noise, rows=[10] * m, size=size + intercept, fit_intercept=intercept,
-    )  # fmt: skip
+        loss=loss,
+        noise=noise,
+        rows=[10] * m,
+        size=size + intercept,
+        fit_intercept=intercept,
+    )
     both = 2 if intercept else 1
     assert found.inner_rate == pytest.approx(1.0 / (bound * both))
     curvature = bound * clipped / size

@@ -107,9 +107,13 @@ def test_the_plain_accountant_knows_the_closed_form():
 def test_unsampled_noise(how, visits, group, adjacency, c):
     """A record is in `steps` (disjoint: every so manyth step) sums in each visit."""
     est = fit(
-        visits=visits, group_size=group, adjacency=adjacency, inner_steps=7, epsilon=1.3,
+        visits=visits,
+        group_size=group,
+        adjacency=adjacency,
+        inner_steps=7,
+        epsilon=1.3,
         **BATCHES[how],
-    )  # fmt: skip
+    )
     assert est.privacy_.epsilon == pytest.approx(1.3, rel=1e-9)
     assert est.privacy_.delta == 1e-3
     for k, n in enumerate(SIZES):
@@ -143,9 +147,14 @@ def check_sampled_noise(adjacency, group, visits, sizes, tight=True):
     task = np.repeat(np.arange(len(sizes)), sizes)
     X = np.ones((len(task), 2))
     est = estimator(
-        visits=visits, group_size=group, adjacency=adjacency, inner_steps=3, epsilon=2.0,
-        tasks=range(len(sizes)), **BATCHES["poisson"],
-    ).fit(X, X[:, 0], task=task)  # fmt: skip
+        visits=visits,
+        group_size=group,
+        adjacency=adjacency,
+        inner_steps=3,
+        epsilon=2.0,
+        tasks=range(len(sizes)),
+        **BATCHES["poisson"],
+    ).fit(X, X[:, 0], task=task)
     for k, n in enumerate(sizes):
         told = est.task_privacy(k)
         rate = min(1.0, 5 / n)
@@ -246,9 +255,12 @@ def test_persons_under_sampling(adjacency):
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     X, y = rows()
     est = estimator(
-        max_rows_per_unit=4, group_size=2, adjacency=adjacency, inner_steps=2,
+        max_rows_per_unit=4,
+        group_size=2,
+        adjacency=adjacency,
+        inner_steps=2,
         **BATCHES["poisson"],
-    ).fit(X, y, task=TASK, unit=np.arange(len(X)))  # fmt: skip
+    ).fit(X, y, task=TASK, unit=np.arange(len(X)))
     told = [est.task_privacy(k) for k in range(3)]
     runs = [
         [(t["sampling_rate"], t["noise_multiplier"], members, 2) for t, members in split]
@@ -285,10 +297,18 @@ def test_the_first_noisy_sum_moves_by_the_stated_sensitivity(batches, kind, inte
     clip, rate, at = 0.7, 0.05, 14  # of task 1
     batch = {"full": 10, "disjoint": 5, "poisson": 5}[batches.get("batches", "full")]
     est = estimator(
-        cls, clip_norm=clip, inner_steps=1, inner_learning_rate=rate, meta_learning_rate=1.0,
-        tasks_per_round="all", fit_intercept=intercept, epsilon=4.0, refine="sgd", **batches,
+        cls,
+        clip_norm=clip,
+        inner_steps=1,
+        inner_learning_rate=rate,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+        fit_intercept=intercept,
+        epsilon=4.0,
+        refine="sgd",
+        **batches,
         **listed_classes(cls, y),
-    )  # fmt: skip
+    )
 
     def released(x, target, seed):
         A, t = X.copy(), y.copy()
@@ -314,9 +334,15 @@ def test_weights_of_tasks_are_public_and_have_mean_one():
     for seed in (0, 1):
         X, y = rows(seed)
         est = estimator(
-            clip_norm=0.5, inner_steps=1, inner_learning_rate=1.0, meta_learning_rate=1.0,
-            tasks_per_round="all", fit_intercept=False, refine="sgd", random_state=3,
-        )  # fmt: skip
+            clip_norm=0.5,
+            inner_steps=1,
+            inner_learning_rate=1.0,
+            meta_learning_rate=1.0,
+            tasks_per_round="all",
+            fit_intercept=False,
+            refine="sgd",
+            random_state=3,
+        )
         found = []
         for k, n in enumerate(SIZES):
             at, sums = np.flatnonzero(TASK == k)[0], []
@@ -352,9 +378,23 @@ def test_later_sums_move_no_more_when_the_history_is_replayed(kind):
             norms, G = np.empty(len(A)), np.empty((C, 5))
             record_norms(A, True, norms)
             clipped_sum(
-                A, np.empty(0, dtype=np.int64), False, t, norms, number, True, 0.7, 0, 12, 1,
-                np.empty(0, dtype=np.uint8), W, np.empty((1, C)), G, np.ones(len(A)),
-            )  # fmt: skip
+                A,
+                np.empty(0, dtype=np.int64),
+                False,
+                t,
+                norms,
+                number,
+                True,
+                0.7,
+                0,
+                12,
+                1,
+                np.empty(0, dtype=np.uint8),
+                W,
+                np.empty((1, C)),
+                G,
+                np.ones(len(A)),
+            )
             sums.append(G)
         moved += [np.linalg.norm(a - b) for a, b in itertools.combinations(sums, 2)]
     assert 0.7 < max(moved) <= 1.4 * (1 + 1e-12)
@@ -364,9 +404,17 @@ def test_later_sums_move_no_more_when_the_history_is_replayed(kind):
 def test_groups_of_records_move_the_sum_by_their_number(k):
     X, y = np.zeros((10, 3)), np.zeros(10)
     est = DPMetaInit(
-        epsilon=1.0, delta=1e-3, tasks=[0], clip_norm=0.7, inner_steps=1, random_state=0,
-        inner_learning_rate=0.1, meta_learning_rate=1.0, group_size=k, fit_intercept=False,
-    )  # fmt: skip
+        epsilon=1.0,
+        delta=1e-3,
+        tasks=[0],
+        clip_norm=0.7,
+        inner_steps=1,
+        random_state=0,
+        inner_learning_rate=0.1,
+        meta_learning_rate=1.0,
+        group_size=k,
+        fit_intercept=False,
+    )
     found = []
     for sign in (-1, 1):
         X[:k, 0], y[:k] = 1.0, sign * 1e6
@@ -380,9 +428,15 @@ def test_a_local_update_is_bounded_as_a_whole(cls):
     X, y = rows()
     y = y if cls is DPMetaInit else (y > 0).astype(int)
     est = estimator(
-        cls, privacy="local", clip_norm=0.3, random_state=1, inner_learning_rate=0.5,
-        meta_learning_rate=1.0, tasks_per_round="all", inner_steps=10,
-    )  # fmt: skip
+        cls,
+        privacy="local",
+        clip_norm=0.3,
+        random_state=1,
+        inner_learning_rate=0.5,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+        inner_steps=10,
+    )
     found = []
     for scale in (1.0, -1.0, 1e3, 1e9, 0.0):
         A, t = X.copy(), y.copy()
@@ -403,10 +457,17 @@ def test_the_noise_has_the_stated_size(batches, steps):
     n, d, rate = 11, 6000, 0.2
     X, y = np.zeros((n, d)), np.zeros(n)
     est = DPMetaInit(
-        epsilon=1.0, delta=1e-3, tasks=[0], clip_norm=0.7, inner_steps=steps,
-        inner_learning_rate=rate, meta_learning_rate=0.5, fit_intercept=False, refine="sgd",
+        epsilon=1.0,
+        delta=1e-3,
+        tasks=[0],
+        clip_norm=0.7,
+        inner_steps=steps,
+        inner_learning_rate=rate,
+        meta_learning_rate=0.5,
+        fit_intercept=False,
+        refine="sgd",
         **batches,
-    ).fit(X, y, task=np.zeros(n, dtype=int))  # fmt: skip
+    ).fit(X, y, task=np.zeros(n, dtype=int))
     z = est.task_privacy(0)["noise_multiplier"]
     sizes = {"full": [n], "disjoint": [4, 4, 3], "poisson": [5]}[batches.get("batches", "full")]
     divisor = np.array([sizes[t % len(sizes)] for t in range(steps)])
@@ -420,10 +481,18 @@ def test_tasks_and_visits_have_noise_of_their_own():
     m, V, d = 8, 2, 3000
     task = np.repeat(np.arange(m), 5)
     est = DPMetaInit(
-        epsilon=1.0, delta=1e-3, tasks=list(range(m)), clip_norm=1.0, inner_steps=1, visits=V,
-        inner_learning_rate=1.0, meta_learning_rate=1.0, tasks_per_round="all", refine="sgd",
+        epsilon=1.0,
+        delta=1e-3,
+        tasks=list(range(m)),
+        clip_norm=1.0,
+        inner_steps=1,
+        visits=V,
+        inner_learning_rate=1.0,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+        refine="sgd",
         fit_intercept=False,
-    ).fit(np.zeros((5 * m, d)), np.zeros(5 * m), task=task)  # fmt: skip
+    ).fit(np.zeros((5 * m, d)), np.zeros(5 * m), task=task)
     std = est.task_privacy(3)["noise_multiplier"] / 5 * math.sqrt(V / m)
     assert np.std(est.init_coef_) == pytest.approx(std, rel=6.0 / math.sqrt(2 * d))
 
@@ -433,10 +502,18 @@ def test_local_noise(visits):
     """sigma = 2 clip sqrt(visits) / mu: any two data sets of a task."""
     m, d = 3, 6000
     est = DPMetaInit(
-        epsilon=1.0, delta=1e-3, privacy="local", tasks=[0, 1, 2], clip_norm=0.7, inner_steps=2,
-        visits=visits, meta_learning_rate=1.0, tasks_per_round="all", fit_intercept=False,
+        epsilon=1.0,
+        delta=1e-3,
+        privacy="local",
+        tasks=[0, 1, 2],
+        clip_norm=0.7,
+        inner_steps=2,
+        visits=visits,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+        fit_intercept=False,
         refine="sgd",
-    ).fit(np.zeros((len(TASK), d)), np.zeros(len(TASK)), task=TASK)  # fmt: skip
+    ).fit(np.zeros((len(TASK), d)), np.zeros(len(TASK)), task=TASK)
     sigma = np.std(est.init_coef_) * math.sqrt(m / visits)
     spent = plain.gaussian_delta(2 * 0.7 * math.sqrt(visits) / sigma, 1.0)
     expected = 2 * 0.7 * math.sqrt(visits) / _mu(1.0, 1e-3)
@@ -479,8 +556,15 @@ def test_the_report(cls, batches):
     assert report.adjacency == "replace-one"
     assert (report.epsilon, report.delta) == (1.0, 1e-3)
     text = report.text(None)
-    for part in ("epsilon = 1", "delta = 0.001", "replace-one", "operating system", "clip_norm",
-                 "record", "Gaussian"):  # fmt: skip
+    for part in (
+        "epsilon = 1",
+        "delta = 0.001",
+        "replace-one",
+        "operating system",
+        "clip_norm",
+        "record",
+        "Gaussian",
+    ):
         assert part in text, part
     public = report.public_inputs
     for name, value in {"clip_norm": 0.7, "inner_steps": 4, "visits": 2, "n_tasks": 3}.items():
@@ -495,8 +579,14 @@ def test_the_report(cls, batches):
     for k in range(3):
         told = est.task_privacy(k)
         assert set(told) == {
-            "epsilon", "delta", "noise_multiplier", "n_rows", "steps", "sampling_rate", "visits",
-        }  # fmt: skip
+            "epsilon",
+            "delta",
+            "noise_multiplier",
+            "n_rows",
+            "steps",
+            "sampling_rate",
+            "visits",
+        }
         assert told["epsilon"] <= report.epsilon and told["delta"] <= report.delta
     with pytest.raises(ValueError, match="17"):
         est.task_privacy(17)
@@ -505,9 +595,11 @@ def test_the_report(cls, batches):
 def test_the_stated_sensitivity_is_that_of_all_records_of_a_group():
     X, y = rows()
     for parameters, records in (
-        ({"group_size": 3}, 3), ({"group_size": 3, "privacy": "local"}, 1),
-        ({"group_size": 2, "max_rows_per_unit": 3}, 2), ({}, 1),
-    ):  # fmt: skip
+        ({"group_size": 3}, 3),
+        ({"group_size": 3, "privacy": "local"}, 1),
+        ({"group_size": 2, "max_rows_per_unit": 3}, 2),
+        ({}, 1),
+    ):
         est = estimator(clip_norm=0.5, adjacency="replace-one", **parameters)
         more = {"unit": np.arange(len(X))} if est.max_rows_per_unit else {}
         report = est.fit(X, y, task=TASK, **more).privacy_
@@ -553,9 +645,14 @@ def test_tasks_that_were_not_in_the_fit_have_spent_nothing():
     X, y = rows()
     est = fit().personalize(X[:5], y[:5], task=np.full(5, 9))
     assert est.task_privacy(9) == {
-        "epsilon": 0.0, "delta": 0.0, "noise_multiplier": 0.0, "n_rows": 0, "steps": 0,
-        "sampling_rate": 0.0, "visits": 0,
-    }  # fmt: skip
+        "epsilon": 0.0,
+        "delta": 0.0,
+        "noise_multiplier": 0.0,
+        "n_rows": 0,
+        "steps": 0,
+        "sampling_rate": 0.0,
+        "visits": 0,
+    }
 
 
 def test_the_report_of_groups_persons_and_none():
@@ -609,10 +706,18 @@ def attack(n_draws, *, kind="real", **parameters):
     """
     cls = DPMetaInit if kind == "real" else DPMetaInitClassifier
     est = cls(
-        epsilon=1.0, delta=1e-3, tasks=[0], clip_norm=0.5, inner_steps=4,
-        inner_learning_rate=0.1, meta_learning_rate=1.0, fit_intercept=False, refine="sgd",
-        refine_steps=1, **listed_classes(cls, [0, 1]),
-    ).set_params(**parameters)  # fmt: skip
+        epsilon=1.0,
+        delta=1e-3,
+        tasks=[0],
+        clip_norm=0.5,
+        inner_steps=4,
+        inner_learning_rate=0.1,
+        meta_learning_rate=1.0,
+        fit_intercept=False,
+        refine="sgd",
+        refine_steps=1,
+        **listed_classes(cls, [0, 1]),
+    ).set_params(**parameters)
     seeds = np.random.default_rng(7).integers(2**31, size=(2, n_draws))
     scores = np.empty((2, n_draws))
     for side, sign in enumerate((-1.0, 1.0)):
@@ -692,9 +797,17 @@ def test_a_record_is_in_a_private_batch_by_its_own_secret_draw(monkeypatch, seed
     monkeypatch.setattr("skpmtl.meta.plan.accountant_name", lambda: "none")
     n, tape = 100, Tape()
     est = DPMetaInit(
-        tasks=[0, 1], batches="poisson", batch_size=25, inner_steps=5, visits=4, clip_norm=0.5,
-        inner_learning_rate=1e-9, fit_intercept=False, refine="sgd", random_state=seed,
-    )  # fmt: skip
+        tasks=[0, 1],
+        batches="poisson",
+        batch_size=25,
+        inner_steps=5,
+        visits=4,
+        clip_norm=0.5,
+        inner_learning_rate=1e-9,
+        fit_intercept=False,
+        refine="sgd",
+        random_state=seed,
+    )
     with tape.running():
         est.fit(np.tile(np.eye(n), (2, 1)), np.ones(2 * n), task=np.repeat([0, 1], n))
     made = [r.reply["sums"][:, :, 0] for r in tape.releases if len(r.values)]

@@ -16,9 +16,16 @@ def test_rounds_of_classes_begin_at_the_start():
     X, label = rng.normal(size=(M * N, D)), rng.integers(0, 3, M * N)
     W, b = rng.normal(size=(3, D)), np.array([0.2, -0.1, 0.0])
     est = DPMetaInitClassifier(
-        epsilon=None, init={"coef": W, "intercept": b}, inner_steps=1, inner_learning_rate=0.5,
-        tasks_per_round=M, visits=1, tasks=TASKS, classes=range(3), random_state=0,
-    ).fit(X, label, task=task)  # fmt: skip
+        epsilon=None,
+        init={"coef": W, "intercept": b},
+        inner_steps=1,
+        inner_learning_rate=0.5,
+        tasks_per_round=M,
+        visits=1,
+        tasks=TASKS,
+        classes=range(3),
+        random_state=0,
+    ).fit(X, label, task=task)
     Z = np.column_stack([X, np.ones(len(X))])
     s = X @ W.T + b
     P = np.exp(s - logsumexp(s, axis=1)[:, None]) - np.eye(3)[label]

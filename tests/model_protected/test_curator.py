@@ -35,18 +35,28 @@ def played(est, release, m=M, d=D):
     ):
         assert_array_equal(kept, released)
         assert (entry["noise_std"], entry["sensitivity"]) == (
-            mechanism.noise_std, mechanism.sensitivity
-        )  # fmt: skip
+            mechanism.noise_std,
+            mechanism.sensitivity,
+        )
         assert WORDS[query.statistic] in entry["statistic"]
     return billboard, list(zip(queries, mechanisms, found, strict=True))
 
 
 WORDS = {
-    "length": "histogram", "update": "clipped updates", "mean": "mean of clipped models",
-    "intercept": "mean of clipped intercepts", "residuals": "distance from the mean model",
-    "vote": "snr", "moment": "sum of w", "block": "inside and outside", "evidence": "log evidence",
-    "window": "histogram", "level": "clipped levels", "noise": "noise", "spread": "spread",
-}  # fmt: skip
+    "length": "histogram",
+    "update": "clipped updates",
+    "mean": "mean of clipped models",
+    "intercept": "mean of clipped intercepts",
+    "residuals": "distance from the mean model",
+    "vote": "snr",
+    "moment": "sum of w",
+    "block": "inside and outside",
+    "evidence": "log evidence",
+    "window": "histogram",
+    "level": "clipped levels",
+    "noise": "noise",
+    "spread": "spread",
+}
 
 
 @pytest.mark.parametrize(
@@ -74,9 +84,13 @@ def test_the_prior_and_the_scale_follow_from_releases(cls, mechanism, epsilon):
         return 1.3 * now if diagonal else turn @ np.diag(now) @ turn.T
 
     est = cls(
-        epsilon=epsilon, mechanism=mechanism, n_releases=3, levels="free", tasks=range(M),
+        epsilon=epsilon,
+        mechanism=mechanism,
+        n_releases=3,
+        levels="free",
+        tasks=range(M),
         delta=None if mechanism != "gaussian" else 1e-6,
-    )  # fmt: skip
+    )
     billboard, rounds = played(est, release)
     assert [query.statistic for query, _, _ in rounds] == ["vote", "moment"] * 3 + ["vote"]
 
@@ -173,9 +187,15 @@ def test_centres_and_means_follow_from_releases(common, related, init):
     m, d, rng = 90, 5, np.random.default_rng(0)
     facts = covariates(np.random.default_rng(3).normal(size=(m, 2)))
     est = MPMTLLowRank(
-        epsilon=30.0, tasks=range(m), relation=facts if related else None, levels="free",
-        unseen_task="mean", target_range=(-4.0, 10.0), uncertainty="unseen", init=init,
-    )  # fmt: skip
+        epsilon=30.0,
+        tasks=range(m),
+        relation=facts if related else None,
+        levels="free",
+        unseen_task="mean",
+        target_range=(-4.0, 10.0),
+        uncertainty="unseen",
+        init=init,
+    )
     target, centres = rng.normal(30.0, 1.0, size=d), []
 
     def release(query):
@@ -197,8 +217,10 @@ def test_centres_and_means_follow_from_releases(common, related, init):
     assert query.public["billboard"] is board and query.divide == m
     middle = 0.0 if init else 3.0
     assert [query.public[name] for name in ("middle", "unit", "clip_norm")] == [
-        middle, 7.0, est.clip_norm
-    ]  # fmt: skip
+        middle,
+        7.0,
+        est.clip_norm,
+    ]
     assert mechanism.sensitivity == pytest.approx(2.0 * est.clip_norm / m)
     if not related:
         expected = 7.0 * sent + np.append(np.zeros(d), middle)
@@ -269,10 +291,17 @@ def test_levels_of_counts_are_in_the_window_of_most_tasks(found):
 def test_without_noise_votes_are_of_the_last_prior():
     """Nothing is averaged over rounds, and nothing but the spread of tasks is uncertain."""
     m, d, votes = 50, 3, iter((0.5, -0.9, 0.2, 0.4))
-    steps, query = release_prior(
-        Population(np.arange(m), d), False, moment=[None] * 3, vote=[None] * 4,
-        log_loss=False, tilt=0.5,
-    ), None  # fmt: skip
+    steps, query = (
+        release_prior(
+            Population(np.arange(m), d),
+            False,
+            moment=[None] * 3,
+            vote=[None] * 4,
+            log_loss=False,
+            tilt=0.5,
+        ),
+        None,
+    )
     reply, centres = None, []
     while True:
         try:

@@ -12,11 +12,19 @@ GAUSSIAN, LAPLACE = DiagonalGaussian(6, 2**0.5, 1.0), DiagonalLaplace(6, 2.0, 1.
 
 def hostile(d=6):
     rng = np.random.default_rng(0)
-    rows = np.concatenate([
-        rng.standard_normal((200, d)), np.eye(d), 1e300 * rng.standard_normal((5, d)),
-        1e-300 * rng.standard_normal((5, d)), np.ones((1, d)), np.zeros((1, d)),
-        np.full((1, d), np.nan), np.full((1, d), np.inf), [[1.0, 1e-200] + [0.0] * (d - 2)],
-    ])  # fmt: skip
+    rows = np.concatenate(
+        [
+            rng.standard_normal((200, d)),
+            np.eye(d),
+            1e300 * rng.standard_normal((5, d)),
+            1e-300 * rng.standard_normal((5, d)),
+            np.ones((1, d)),
+            np.zeros((1, d)),
+            np.full((1, d), np.nan),
+            np.full((1, d), np.inf),
+            [[1.0, 1e-200] + [0.0] * (d - 2)],
+        ]
+    )
     with np.errstate(all="ignore"):
         return directions(rows)
 

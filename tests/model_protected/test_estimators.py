@@ -59,19 +59,34 @@ def test_every_combination_fits(cls):
     combinations += [("proximal", m) for m in ["auto", *mechanisms_of(cls), "wishart-published"]]
     combinations += [("auto", "wishart-published")]
     others = itertools.product(
-        ["replace-one", "zero-out"], ["error", "mean"], [True, False], [0.0, 0.3],
-        ["equal", "samples"], [1, 3, "auto"],
-    )  # fmt: skip
+        ["replace-one", "zero-out"],
+        ["error", "mean"],
+        [True, False],
+        [0.0, 0.3],
+        ["equal", "samples"],
+        [1, 3, "auto"],
+    )
     others = list(others)
     rng = np.random.default_rng(0)
     for algorithm, mechanism in combinations:
         for pick in rng.choice(len(others), 8, replace=False):
             adjacency, unseen, flag, ridge, weight, n_releases = others[pick]
             model = fitted(
-                cls, X, y, task, algorithm=algorithm, mechanism=mechanism, adjacency=adjacency,
-                unseen_task=unseen, acceleration=flag, fit_intercept=not flag, ridge=ridge,
-                task_weight=weight, n_releases=n_releases, allocation=rng.choice([0.0, 0.5]),
-            )  # fmt: skip
+                cls,
+                X,
+                y,
+                task,
+                algorithm=algorithm,
+                mechanism=mechanism,
+                adjacency=adjacency,
+                unseen_task=unseen,
+                acceleration=flag,
+                fit_intercept=not flag,
+                ridge=ridge,
+                task_weight=weight,
+                n_releases=n_releases,
+                allocation=rng.choice([0.0, 0.5]),
+            )
             assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
             assert model.coef_.shape == (3, 5) and model.intercept_.shape == (3,)
             assert flag == (not model.intercept_.any())
@@ -91,9 +106,15 @@ def test_every_combination_fits(cls):
 def test_allocation_spends_the_budget(allocation, mechanism):
     X, y, task = problem()
     model = fitted(
-        MPMTLLowRank, X, y, task, algorithm="proximal", allocation=allocation, n_releases=4,
+        MPMTLLowRank,
+        X,
+        y,
+        task,
+        algorithm="proximal",
+        allocation=allocation,
+        n_releases=4,
         mechanism=mechanism,
-    )  # fmt: skip
+    )
     releases = model.privacy_.releases
     if mechanism == "gaussian":
         total = np.sqrt(sum(r["mu"] ** 2 for r in releases))
@@ -227,10 +248,16 @@ def test_noise_free_prior_finds_the_structure():
     values = np.linalg.eigvalsh(low.billboard_.moment)[::-1]
     assert values[:4].sum() > 0.97 and values.sum() == pytest.approx(1)  # four blocks
     alone = [
-        fitted(MPMTLLowRank, X[task == k], y[task == k], task[task == k], epsilon=None,
-               algorithm="empirical-bayes").score(Xt[tt == k], yt[tt == k], task=tt[tt == k])
+        fitted(
+            MPMTLLowRank,
+            X[task == k],
+            y[task == k],
+            task[task == k],
+            epsilon=None,
+            algorithm="empirical-bayes",
+        ).score(Xt[tt == k], yt[tt == k], task=tt[tt == k])
         for k in range(0, 60, 10)
-    ]  # fmt: skip
+    ]
     assert low.score(Xt, yt, task=tt) > np.mean(alone) + 0.05
     X, y, task = make_group_sparse_tasks(60, 12, 12, random_state=0)
     group = fitted(MPMTLGroupSparse, X, y, task, epsilon=None, algorithm="empirical-bayes")
@@ -289,7 +316,8 @@ def test_rows_of_two_kinds_have_criteria(d):
 BAD = {
     "alpha=0 without ridge": ({"alpha": 0.0, "epsilon": None}, "pass a positive alpha or ridge"),
     "published with empirical-bayes": (
-        {"algorithm": "empirical-bayes", "mechanism": "wishart-published"}, 'algorithm="proximal"',
+        {"algorithm": "empirical-bayes", "mechanism": "wishart-published"},
+        'algorithm="proximal"',
     ),
     "mechanism": ({"mechanism": "exponential"}, "mechanism"),
     "algorithm": ({"algorithm": "sgd"}, "algorithm"),
@@ -299,7 +327,7 @@ BAD = {
     "allocation": ({"allocation": "steep", "algorithm": "proximal"}, "allocation"),
     "alpha<0": ({"alpha": -1.0}, "alpha"),
     "tol": ({"tol": 0.0, "epsilon": None}, "tol"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -116,9 +116,11 @@ def test_errors_are_those_of_a_grid_search():
     table = np.column_stack([task, X])[::-1].copy()  # not sorted
     model = MPMTLGroupSparseCV(GRID["alpha"], tol=1e-9, task_feature=0).fit(table, y[::-1])
     search = GridSearchCV(
-        MPMTLGroupSparse(epsilon=None, tol=1e-9, task_feature=0), GRID,
-        cv=TaskStratifiedKFold(5, task_feature=0), scoring="neg_mean_squared_error",
-    ).fit(table, y[::-1])  # fmt: skip
+        MPMTLGroupSparse(epsilon=None, tol=1e-9, task_feature=0),
+        GRID,
+        cv=TaskStratifiedKFold(5, task_feature=0),
+        scoring="neg_mean_squared_error",
+    ).fit(table, y[::-1])
     expected = [search.cv_results_[f"split{k}_test_score"] for k in range(5)]
     np.testing.assert_allclose(model.mse_path_, -np.array(expected).T, rtol=1e-6)
     assert model.alpha_ == search.best_params_["alpha"]
@@ -155,9 +157,11 @@ def test_log_losses_are_those_of_a_grid_search(n_classes):
     settings = {"tol": 1e-9, "task_feature": 0}
     model = MPMTLLowRankClassifierCV(GRID["alpha"], cv=3, **settings).fit(table, y)
     search = GridSearchCV(
-        MPMTLLowRankClassifier(epsilon=None, **settings), GRID,
-        cv=TaskStratifiedKFold(3, task_feature=0), scoring="neg_log_loss",
-    ).fit(table, y)  # fmt: skip
+        MPMTLLowRankClassifier(epsilon=None, **settings),
+        GRID,
+        cv=TaskStratifiedKFold(3, task_feature=0),
+        scoring="neg_log_loss",
+    ).fit(table, y)
     expected = [search.cv_results_[f"split{k}_test_score"] for k in range(3)]
     np.testing.assert_allclose(model.log_loss_path_, -np.array(expected).T, rtol=1e-5)
     assert model.alpha_ == search.best_params_["alpha"]
@@ -190,18 +194,24 @@ def test_forms_of_input():
             Y[::4, 1] = Y[3, 0] = np.nan
         rows_of_x = np.arange(30) % 5
         wide = MPMTLGroupSparseCV(**settings).fit(X[:30], Y)
-        given = MPMTLGroupSparseCV(cv=[
-            (np.flatnonzero(rows_of_x != k), np.flatnonzero(rows_of_x == k)) for k in range(5)
-        ], **settings).fit(X[:30], Y)  # fmt: skip
+        given = MPMTLGroupSparseCV(
+            cv=[(np.flatnonzero(rows_of_x != k), np.flatnonzero(rows_of_x == k)) for k in range(5)],
+            **settings,
+        ).fit(X[:30], Y)
         unfolded = [np.flatnonzero(~np.isnan(column)) for column in Y.T]
-        long = MPMTLGroupSparseCV(cv=[
-            tuple(np.flatnonzero(side) for side in (mask, ~mask))
-            for mask in (np.concatenate([rows_of_x[i] for i in unfolded]) != k for k in range(5))
-        ], **settings).fit(
+        long = MPMTLGroupSparseCV(
+            cv=[
+                tuple(np.flatnonzero(side) for side in (mask, ~mask))
+                for mask in (
+                    np.concatenate([rows_of_x[i] for i in unfolded]) != k for k in range(5)
+                )
+            ],
+            **settings,
+        ).fit(
             np.concatenate([X[i] for i in unfolded]),
             np.concatenate([Y[i, k] for k, i in enumerate(unfolded)]),
             task=np.repeat(np.arange(4), [len(i) for i in unfolded]),
-        )  # fmt: skip
+        )
         np.testing.assert_allclose(given.mse_path_, long.mse_path_, rtol=1e-5)
         assert np.allclose(wide.mse_path_, given.mse_path_, rtol=1e-9) != missing
         assert wide.mse_path_.shape == (4, 5)

@@ -41,8 +41,13 @@ def problem(cls, sizes=(9, 14, 11, 20, 6), d=4):
 
 
 def estimator_of(cls, algorithm, mechanism, **parameters):
-    defaults = {"n_releases": 3, "epsilon": 2.0, "delta": 1e-3 if mechanism == "gaussian" else None,
-                "tasks": [0, 1, 2, 3, 4], "alpha": 0.3}  # fmt: skip
+    defaults = {
+        "n_releases": 3,
+        "epsilon": 2.0,
+        "delta": 1e-3 if mechanism == "gaussian" else None,
+        "tasks": [0, 1, 2, 3, 4],
+        "alpha": 0.3,
+    }
     if cls._classification:
         defaults["classes"] = [-1, 1]
     return cls(algorithm=algorithm, mechanism=mechanism, **{**defaults, **parameters})
@@ -176,22 +181,34 @@ def test_levels_have_the_sensitivities_of_their_bounds(cls, given, window, least
 
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.parametrize(("cls", "mechanism"), [
-    (skpmtl.MPMTLLowRank, "gaussian"), (skpmtl.MPMTLLowRank, "wishart"),
-    (skpmtl.MPMTLGroupSparse, "gaussian"), (skpmtl.MPMTLGroupSparse, "laplace"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("cls", "mechanism"),
+    [
+        (skpmtl.MPMTLLowRank, "gaussian"),
+        (skpmtl.MPMTLLowRank, "wishart"),
+        (skpmtl.MPMTLGroupSparse, "gaussian"),
+        (skpmtl.MPMTLGroupSparse, "laplace"),
+    ],
+)
 def test_the_number_of_moments_follows_from_signal_over_noise(cls, mechanism, adjacency):
     """Below 4 one, below 20 two; of the pure kinds one, at epsilon over sqrt(2)."""
     pure, diagonal, d, seen = mechanism != "gaussian", cls is skpmtl.MPMTLGroupSparse, 7, set()
     for m in (12, 25, 60, 90, 200, 700, 2000):
         est = cls(
-            epsilon=2.0, delta=None if pure else 1e-5, mechanism=mechanism, adjacency=adjacency,
-            levels="free", unseen_task="mean", target_range=(-2.0, 6.0),
-        )  # fmt: skip
+            epsilon=2.0,
+            delta=None if pure else 1e-5,
+            mechanism=mechanism,
+            adjacency=adjacency,
+            levels="free",
+            unseen_task="mean",
+            target_range=(-2.0, 6.0),
+        )
         plan = MomentPlan(est, Population(np.arange(m), d))
         apart = {  # farthest distance of two u u', or u * u, and the length of one
-            "gaussian": (math.sqrt(2.0), 1.0), "wishart": (2.0, 1.0), "laplace": (2.0, 1.0),
-        }[mechanism][adjacency == "zero-out"]  # fmt: skip
+            "gaussian": (math.sqrt(2.0), 1.0),
+            "wishart": (2.0, 1.0),
+            "laplace": (2.0, 1.0),
+        }[mechanism][adjacency == "zero-out"]
         edge = math.sqrt(2.0 * (math.log(d) if diagonal else d))
         mu = 2.0 / math.sqrt(2.0) if pure else plan.mu
         assert plan.ratio == pytest.approx(m * mu / (apart * edge))
@@ -225,7 +242,7 @@ def test_the_number_of_moments_follows_from_signal_over_noise(cls, mechanism, ad
         words = "w * w" if diagonal else "w w'"
         assert words in entries[1]["statistic"] and ("||w * w||" in entries[1]["statistic"]) == (
             diagonal and not pure
-        )  # fmt: skip
+        )
     assert seen == ({1} if pure else {1, 2, 3})
 
 

@@ -48,9 +48,12 @@ def test_a_centre_for_every_task_is_one_of_each(classification, several):
     def fitted(first, last, centre):
         part = slice(ends[first], ends[last])
         table = TaskTable(
-            X[part], y[part], ends[first : last + 1] - ends[first], np.arange(first, last),
+            X[part],
+            y[part],
+            ends[first : last + 1] - ends[first],
+            np.arange(first, last),
             n_classes=n_classes,
-        )  # fmt: skip
+        )
         local = LocalModels(table, centre=centre, **settings)
         return local.solve(root, kappa[first:last], tol=1e-10)
 

@@ -32,10 +32,15 @@ def labels_of(y, task):
     return np.where(y + noise > level[task], 1.0, -1.0)
 
 
-@pytest.mark.parametrize("cls, alpha", [
-    (MPMTLLowRank, 0.15), (MPMTLGroupSparse, 0.15),
-    (MPMTLLowRankClassifier, 0.05), (MPMTLGroupSparseClassifier, 0.05),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "cls, alpha",
+    [
+        (MPMTLLowRank, 0.15),
+        (MPMTLGroupSparse, 0.15),
+        (MPMTLLowRankClassifier, 0.05),
+        (MPMTLGroupSparseClassifier, 0.05),
+    ],
+)
 def test_against_a_general_solver_of_both_parts(cls, alpha):
     cp = pytest.importorskip("cvxpy", reason="needs CVXPY")
     X, y, task, Z, _ = related()

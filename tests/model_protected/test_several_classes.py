@@ -92,8 +92,9 @@ def test_correlated_columns_take_few_steps(cls):
     y = (X @ rng.standard_normal((8, 3)) + rng.gumbel(size=(180, 3))).argmax(axis=1)
     fits = {}
     for tol in (1e-6, 1e-10):
-        dense, sparse = (cls(0.01, epsilon=None, tol=tol).fit(A, y, task=task)
-                         for A in (X, csr_matrix(X)))  # fmt: skip
+        dense, sparse = (
+            cls(0.01, epsilon=None, tol=tol).fit(A, y, task=task) for A in (X, csr_matrix(X))
+        )
         assert 3 * dense.n_iter_ < sparse.n_iter_
         size = np.abs(dense.coef_).max()
         fits[tol] = np.abs(dense.coef_ - sparse.coef_).max() / size
@@ -219,9 +220,15 @@ def test_contributions_are_the_second_moments_of_all_classes():
 
 
 @pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.parametrize("kind, diagonal", [
-    ("gaussian", False), ("wishart", False), ("gaussian", True), ("laplace", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, diagonal",
+    [
+        ("gaussian", False),
+        ("wishart", False),
+        ("gaussian", True),
+        ("laplace", True),
+    ],
+)
 @pytest.mark.spread(4)
 def test_sensitivities_hold_for_several_classes(kind, diagonal, adjacency):
     """Models of random ranks, near each other and far apart, with vertices among them."""

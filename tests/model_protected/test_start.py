@@ -44,9 +44,15 @@ def test_penalties_of_classes_are_about_the_start(n_classes, weighted):
     start = LogisticRegression(C=0.1).fit(X, label)
     weight = np.random.default_rng(0).uniform(0.2, 1.0, len(y)) if weighted else np.ones(len(y))
     est = MPMTLLowRankClassifier(
-        alpha=0.0, ridge=0.3, epsilon=None, init=start, tasks=TASKS, tol=1e-10,
-        classes=range(n_classes), class_weight=None,
-    )  # fmt: skip
+        alpha=0.0,
+        ridge=0.3,
+        epsilon=None,
+        init=start,
+        tasks=TASKS,
+        tol=1e-10,
+        classes=range(n_classes),
+        class_weight=None,
+    )
     est.fit(X, label, task=task, sample_weight=weight if weighted else None)
     C = len(start.coef_)
 

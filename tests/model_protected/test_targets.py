@@ -36,9 +36,12 @@ def normalised_error(cls, epsilon, seed, train, test, **parameters):
     X, y, task = train
     m = len(np.unique(task))
     model = cls(
-        epsilon=epsilon, delta=1 / (m * log(m)), tasks=np.unique(task), random_state=seed,
+        epsilon=epsilon,
+        delta=1 / (m * log(m)),
+        tasks=np.unique(task),
+        random_state=seed,
         **parameters,
-    ).fit(X, y, task=task)  # fmt: skip
+    ).fit(X, y, task=task)
     return np.mean((model.predict(test[0], task=test[2]) - test[1]) ** 2) / np.var(test[1])
 
 

@@ -21,9 +21,11 @@ def linear(features=3, outputs=1, dtype="float64"):
 
 def normalised(outputs=1, affine=True):
     return torch.nn.Sequential(
-        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4, affine=affine), torch.nn.Tanh(),
+        torch.nn.Linear(3, 4),
+        torch.nn.BatchNorm1d(4, affine=affine),
+        torch.nn.Tanh(),
         torch.nn.Linear(4, outputs),
-    )  # fmt: skip
+    )
 
 
 def dropout(outputs=1):

@@ -31,10 +31,15 @@ CASES = {
 def study_of(case, **settings):
     estimator, parameters = CASES[case]
     given = {
-        "name": "test", "estimator": estimator, "tasks": list(range(M)), "features": D,
-        "parameters": parameters, "classes": [0, 1, 2], "seed": 3,
+        "name": "test",
+        "estimator": estimator,
+        "tasks": list(range(M)),
+        "features": D,
+        "parameters": parameters,
+        "classes": [0, 1, 2],
+        "seed": 3,
         "n_rows": 8 if "Meta" in estimator else None,
-    }  # fmt: skip
+    }
     return Study(**{**given, **settings})
 
 

@@ -14,11 +14,16 @@ def lenet(channels=(6, 16), width=84):
     """The layers of LeNet-5 before its scores, for images of 8 x 8."""
     return torch.nn.Sequential(
         torch.nn.Unflatten(1, (1, 8, 8)),
-        torch.nn.Conv2d(1, channels[0], 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
-        torch.nn.Conv2d(channels[0], channels[1], 3, padding=1), torch.nn.ReLU(),
-        torch.nn.MaxPool2d(2), torch.nn.Flatten(),
-        torch.nn.Linear(4 * channels[1], width), torch.nn.ReLU(),
-    )  # fmt: skip
+        torch.nn.Conv2d(1, channels[0], 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(channels[0], channels[1], 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(4 * channels[1], width),
+        torch.nn.ReLU(),
+    )
 
 
 def tiny():
@@ -41,8 +46,14 @@ def test_convolutions_are_shared_in_the_clear():
     train = np.arange(len(X)) % 4 > 0
     scores = {}
     for rule in ("local", "per-task"):
-        est = FedMTLClassifier(module=lenet, n_rounds=10, local_epochs=3, random_state=0,
-                               aggregation=rule, learning_rate=0.005)  # fmt: skip
+        est = FedMTLClassifier(
+            module=lenet,
+            n_rounds=10,
+            local_epochs=3,
+            random_state=0,
+            aggregation=rule,
+            learning_rate=0.005,
+        )
         est.fit(X[train], Y[train], client=client[train])
         scores[rule] = est.score(X[~train], Y[~train], client=client[~train])
         assert est.history_["loss"][-1] < 0.7 * est.history_["loss"][0]

@@ -64,8 +64,16 @@ def test_adversarial_neighbours(case, rows):
 @pytest.mark.parametrize(("n_classes", "outputs"), [(0, 1), (2, 1), (3, 3)])
 def test_a_linear_module_is_linear_meta_learning(n_classes, outputs, privacy):
     X, y, task = long_data(n_classes, sizes=(9, 14, 20, 7, 11, 14))
-    given = {**NUMBERS, "privacy": privacy, "clip_norm": 0.3, "epsilon": 4.0, "tasks": TASKS,
-             "visits": 2, "random_state": 5, "unseen_task": "mean"}  # fmt: skip
+    given = {
+        **NUMBERS,
+        "privacy": privacy,
+        "clip_norm": 0.3,
+        "epsilon": 4.0,
+        "tasks": TASKS,
+        "visits": 2,
+        "random_state": 5,
+        "unseen_task": "mean",
+    }
     given |= {"classes": range(n_classes)} if n_classes else {}
     plain = DPMetaInitClassifier if n_classes else DPMetaInit
     plain = plain(fit_intercept=False, refine="sgd", refine_learning_rate=0.2, **given)
@@ -101,9 +109,12 @@ def tokens():
 
 def images():
     return torch.nn.Sequential(
-        torch.nn.Unflatten(1, (1, 2, 2)), torch.nn.Conv2d(1, 3, 2), torch.nn.ReLU(),
-        torch.nn.Flatten(), torch.nn.Linear(3, 5),
-    )  # fmt: skip
+        torch.nn.Unflatten(1, (1, 2, 2)),
+        torch.nn.Conv2d(1, 3, 2),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(3, 5),
+    )
 
 
 def dense():
@@ -269,8 +280,9 @@ def test_errors_come_early(settings, message):
     assert [name for name in vars(est) if name.endswith("_")] == []
 
 
-@pytest.mark.parametrize("given", [{"epsilon": 5.0}, {"epsilon": 5.0, "privacy": "local"},
-                                   {"epsilon": None}], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "given", [{"epsilon": 5.0}, {"epsilon": 5.0, "privacy": "local"}, {"epsilon": None}], ids=str
+)
 def test_steps_that_are_too_long_are_shortened(given):
     """Rows of length 17: full steps multiply errors by 150."""
     X, y, task = long_data(0)
@@ -278,7 +290,8 @@ def test_steps_that_are_too_long_are_shortened(given):
     est.fit(10 * X, y, task=task)
     for k in TASKS:
         mine = task == k
-        begin, end = (np.mean((y[mine] - 10 * X[mine] @ w) ** 2)
-                      for w in (est.init_coef_, est.coef_[k]))  # fmt: skip
+        begin, end = (
+            np.mean((y[mine] - 10 * X[mine] @ w) ** 2) for w in (est.init_coef_, est.coef_[k])
+        )
         assert end < begin
     assert est.init_coef_.shape == (3,) and np.linalg.norm(est.init_coef_) < 20

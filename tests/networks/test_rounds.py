@@ -59,8 +59,15 @@ def smoothness(est, X, y, task):
 )
 def test_a_linear_module_is_private_federated_averaging(n_classes, outputs, epsilon):
     X, y, task = same_rows(n_classes)
-    given = {"epsilon": epsilon, "clip_norm": 0.7, "n_rounds": 6, "random_state": 3,
-             "tasks": TASKS, "adjacency": "zero-out", "personalization": "none"}  # fmt: skip
+    given = {
+        "epsilon": epsilon,
+        "clip_norm": 0.7,
+        "n_rounds": 6,
+        "random_state": 3,
+        "tasks": TASKS,
+        "adjacency": "zero-out",
+        "personalization": "none",
+    }
     given |= {"classes": range(n_classes)} if n_classes else {}
     cls = PrivateFedAvgClassifier if n_classes else PrivateFedAvg
     plain = cls(fit_intercept=False, local_steps=7, **given)
@@ -68,9 +75,14 @@ def test_a_linear_module_is_private_federated_averaging(n_classes, outputs, epsi
     plain.fit(X, y, task=task)
     cls = TorchMeanRegClassifier if n_classes else TorchMeanRegRegressor
     net = cls(
-        nets.linear, module__outputs=outputs, update="fedavg", local_steps=7, momentum=0.0,
-        learning_rate=float(rate), **given,
-    ).fit(X, y, task=task)  # fmt: skip
+        nets.linear,
+        module__outputs=outputs,
+        update="fedavg",
+        local_steps=7,
+        momentum=0.0,
+        learning_rate=float(rate),
+        **given,
+    ).fit(X, y, task=task)
     assert abs(plain.mean_coef_).max() > 0.1
     assert_allclose(net.mean_coef_, plain.mean_coef_.ravel(), rtol=0, atol=1e-6)
     assert_allclose(net.coef_, plain.coef_.reshape(6, -1), rtol=0, atol=1e-6)
@@ -83,8 +95,15 @@ def test_a_linear_module_is_private_federated_averaging(n_classes, outputs, epsi
 
 def test_two_scores_of_two_classes_are_their_log_odds():
     X, y, task = same_rows(2)
-    given = {"epsilon": None, "n_rounds": 5, "learning_rate": 1.0, "momentum": 0.0,
-             "random_state": 0, "personalization": "none", "update": "fedavg"}  # fmt: skip
+    given = {
+        "epsilon": None,
+        "n_rounds": 5,
+        "learning_rate": 1.0,
+        "momentum": 0.0,
+        "random_state": 0,
+        "personalization": "none",
+        "update": "fedavg",
+    }
     one = TorchMeanRegClassifier(nets.linear, **given).fit(X, y, task=task)
     # Both scores move, in opposite directions: half the rate moves their difference as much.
     two = TorchMeanRegClassifier(nets.linear, module__outputs=2, **given)
@@ -107,10 +126,18 @@ def test_personal_networks_are_minima_around_the_released_one(variant):
     X, y, task = long_data()
     lam, ids = 0.3, np.array(["a", "b", "c", "d", "e", "f"])
     est = TorchMeanRegRegressor(
-        nets.linear, lam=lam, epsilon=20.0, n_rounds=2, personalization=variant,
-        personal_steps=200, personal_folds=None, learning_rate=2.0, momentum=0.0, random_state=0,
+        nets.linear,
+        lam=lam,
+        epsilon=20.0,
+        n_rounds=2,
+        personalization=variant,
+        personal_steps=200,
+        personal_folds=None,
+        learning_rate=2.0,
+        momentum=0.0,
+        random_state=0,
         tasks=ids.tolist(),
-    ).fit(X, y, task=ids[task])  # fmt: skip
+    ).fit(X, y, task=ids[task])
     for k in TASKS:
         rows, target, start = X[task == k], y[task == k], est.mean_coef_
         pull = np.eye(3)
@@ -131,9 +158,17 @@ def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
     X, y, task = long_data()
     lam, ids, folds = 0.3, np.array(["a", "b", "c", "d", "e", "f"]), 4
     est = TorchMeanRegRegressor(
-        nets.linear, lam=lam, epsilon=0.4, n_rounds=2, personal_steps=200, personal_folds=folds,
-        learning_rate=1.0, momentum=0.0, random_state=0, tasks=ids.tolist(),
-    )  # fmt: skip
+        nets.linear,
+        lam=lam,
+        epsilon=0.4,
+        n_rounds=2,
+        personal_steps=200,
+        personal_folds=folds,
+        learning_rate=1.0,
+        momentum=0.0,
+        random_state=0,
+        tasks=ids.tolist(),
+    )
     given = None if weight is None else np.full(len(y), weight)
     est.fit(X, y, task=ids[task], sample_weight=given)
     shared, public, parts, backs = est.mean_coef_, est.billboard_.start, [], []
@@ -168,9 +203,15 @@ def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_no
     start = nets.linear()
     start.weight.data = torch.tensor(w[None])
     est = TorchMeanRegRegressor(
-        lambda: start, lam=1.0, clip_norm=10.0, epsilon=0.05, n_rounds=5, random_state=0,
-        personal_steps=40, tasks=list(range(15)),
-    ).fit(X, y, task=task)  # fmt: skip
+        lambda: start,
+        lam=1.0,
+        clip_norm=10.0,
+        epsilon=0.05,
+        n_rounds=5,
+        random_state=0,
+        personal_steps=40,
+        tasks=list(range(15)),
+    ).fit(X, y, task=task)
     assert np.linalg.norm(est.mean_coef_ - w) > 10
     errors = np.linalg.norm(est.coef_ - w, axis=1)
     assert np.median(errors) < 0.2
@@ -186,11 +227,17 @@ def test_tasks_learn_from_the_start_alone_where_the_released_network_is_noise():
     y = np.sum(X * W[task], axis=1) + 0.1 * rng.normal(size=180)
     torch.manual_seed(0)
     start = nets.linear()
-    given = {"lam": 0.1, "clip_norm": 10.0, "n_rounds": 5, "personal_steps": 40,
-             "random_state": 0, "tasks": list(range(15))}  # fmt: skip
+    given = {
+        "lam": 0.1,
+        "clip_norm": 10.0,
+        "n_rounds": 5,
+        "personal_steps": 40,
+        "random_state": 0,
+        "tasks": list(range(15)),
+    }
     alone = TorchMeanRegRegressor(
         lambda: start, epsilon=None, server_learning_rate=1e-12, **given
-    ).fit(X, y, task=task)  # fmt: skip
+    ).fit(X, y, task=task)
     private = TorchMeanRegRegressor(lambda: start, epsilon=0.05, **given).fit(X, y, task=task)
     assert np.linalg.norm(private.mean_coef_) > 10
     first, second = (np.linalg.norm(est.coef_ - W, axis=1) for est in (alone, private))
@@ -204,9 +251,14 @@ def test_personal_networks_of_tasks_that_differ_by_chance_stay_at_the_released_o
     X = rng.normal(size=(320, 3))
     y = (X @ w + rng.logistic(size=320) > 0).astype(int)
     est = TorchMeanRegClassifier(
-        nets.linear, lam=1e-3, epsilon=None, n_rounds=30, learning_rate=1.0,
-        personal_steps=100, random_state=0,
-    ).fit(X, y, task=task)  # fmt: skip
+        nets.linear,
+        lam=1e-3,
+        epsilon=None,
+        n_rounds=30,
+        learning_rate=1.0,
+        personal_steps=100,
+        random_state=0,
+    ).fit(X, y, task=task)
     new = rng.normal(size=(4000, 3))
     truth = new @ w
     likely = np.where(rng.logistic(size=4000) < truth, 1.0, -1.0)
@@ -242,16 +294,30 @@ def together(monkeypatch):
     )
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"batch_size": 5}, {"personalization": "symmetrized-kl"}, {"local": "2.*"},
-    {"update": "stateful", "personalization": "none"},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 5},
+        {"personalization": "symmetrized-kl"},
+        {"local": "2.*"},
+        {"update": "stateful", "personalization": "none"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("n_classes", [0, 3])
 def test_tasks_trained_together_take_the_same_steps(n_classes, options, monkeypatch):
     X, y, task = long_data(n_classes, sizes=(3, 9, 14, 1, 20, 9))
     cls = TorchMeanRegClassifier if n_classes else TorchMeanRegRegressor
-    est = cls(nets.mlp, module__outputs=max(n_classes, 1), epsilon=5.0, n_rounds=3,
-              random_state=1, tasks=TASKS, **options)  # fmt: skip
+    est = cls(
+        nets.mlp,
+        module__outputs=max(n_classes, 1),
+        epsilon=5.0,
+        n_rounds=3,
+        random_state=1,
+        tasks=TASKS,
+        **options,
+    )
     est = est.set_params(classes=range(3)) if n_classes else est
     one = clone(est).fit(X, y, task=task)
     together(monkeypatch)
@@ -262,8 +328,15 @@ def test_tasks_trained_together_take_the_same_steps(n_classes, options, monkeypa
 
 def test_batches_do_not_follow_the_last_bits_of_a_release():
     X, y, task = long_data(3)
-    est = TorchMeanRegClassifier(nets.linear, module__outputs=3, epsilon=5.0, n_rounds=4,
-                                 batch_size=5, random_state=1, tasks=TASKS)  # fmt: skip
+    est = TorchMeanRegClassifier(
+        nets.linear,
+        module__outputs=3,
+        epsilon=5.0,
+        n_rounds=4,
+        batch_size=5,
+        random_state=1,
+        tasks=TASKS,
+    )
     est.set_params(classes=range(3)).fit(X, y, task=task)
     single = clone(est).set_params(module__dtype="float32").fit(X, y, task=task)
     assert_allclose(single.coef_, est.coef_, rtol=0, atol=1e-5)
@@ -272,8 +345,15 @@ def test_batches_do_not_follow_the_last_bits_of_a_release():
 @pytest.mark.parametrize("device", [GPU])
 def test_a_gpu_agrees_with_the_cpu(device):
     X, y, task = long_data(3, sizes=(3, 9, 14, 1, 20, 9))
-    est = TorchMeanRegClassifier(nets.mlp, module__outputs=3, epsilon=5.0, n_rounds=3,
-                                 random_state=1, tasks=TASKS, classes=range(3))  # fmt: skip
+    est = TorchMeanRegClassifier(
+        nets.mlp,
+        module__outputs=3,
+        epsilon=5.0,
+        n_rounds=3,
+        random_state=1,
+        tasks=TASKS,
+        classes=range(3),
+    )
     for options in ({}, {"batch_size": 5}, {"personalization": "symmetrized-kl"}):
         est.set_params(**options)
         here, there = (clone(est).set_params(device=d) for d in ("cpu", device))
@@ -354,9 +434,16 @@ def test_rows_of_one_task_move_no_batch_or_draw_of_another(module, device):
     X, y, task = long_data(sizes=(7, 9, 8, 5, 6, 9))
     local = ("1.*",) if module is nets.normalised else ()
     est = TorchMeanRegRegressor(
-        module, n_rounds=1, epsilon=None, batch_size=3, local=local, personal_steps=5, tasks=TASKS,
-        random_state=0, device=device,
-    ).fit(X, y, task=task)  # fmt: skip
+        module,
+        n_rounds=1,
+        epsilon=None,
+        batch_size=3,
+        local=local,
+        personal_steps=5,
+        tasks=TASKS,
+        random_state=0,
+        device=device,
+    ).fit(X, y, task=task)
     coef = est.personalize(X, y, task=task).coef_.copy()
     for rows in (np.r_[0, np.arange(len(y))], np.flatnonzero(task != 0)):
         other = est.personalize(X[rows], y[rows], task=task[rows])
@@ -506,9 +593,12 @@ def test_a_fit_says_before_it_asks_that_noise_exceeds_its_way():
         return nets.mlp(features=3)
 
     for module, m, epsilon, noisy in (
-        (drawn, 6, 1.0, True), (loaded, 6, 1.0, True), (drawn, 20, 2.0, True),
-        (loaded, 20, 2.0, False), (drawn, 300, 8.0, False),
-    ):  # fmt: skip
+        (drawn, 6, 1.0, True),
+        (loaded, 6, 1.0, True),
+        (drawn, 20, 2.0, True),
+        (loaded, 20, 2.0, False),
+        (drawn, 300, 8.0, False),
+    ):
         est = TorchMeanRegRegressor(
             module, epsilon=epsilon, tasks=range(m), n_rounds=4, adjacency="zero-out"
         )

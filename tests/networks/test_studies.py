@@ -71,12 +71,21 @@ def test_typefaces_are_one_of_every_family_that_has_all_letters(tmp_path):
 def test_constants_are_the_best_of_the_tuning(tmp_path, monkeypatch):
     monkeypatch.setattr(networks_images, "RESULTS", tmp_path)
     rows = [
-        {"method": start, "epsilon": 2.0, "clip_norm": clip, "learning_rate": 0.1, "lam": 0.1,
-         "released": 0.9 - clip / 10, "mean-reg": score}
+        {
+            "method": start,
+            "epsilon": 2.0,
+            "clip_norm": clip,
+            "learning_rate": 0.1,
+            "lam": 0.1,
+            "released": 0.9 - clip / 10,
+            "mean-reg": score,
+        }
         for start, clip, score in (
-            ("scratch", 1.0, 0.3), ("scratch", 2.0, 0.4), ("public start", 8.0, 0.8),
+            ("scratch", 1.0, 0.3),
+            ("scratch", 2.0, 0.4),
+            ("public start", 8.0, 0.8),
         )
-    ]  # fmt: skip
+    ]
     with (tmp_path / networks_images.TUNING).open("w", newline="") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
@@ -95,10 +104,12 @@ def test_text_has_constants_for_every_budget(tmp_path, monkeypatch):
     rows = [
         {"model": model, "epsilon": epsilon, "clip_norm": clip, "score": score, **given}
         for model, epsilon, clip, score in (
-            ("LSTM", 9.0, 1.0, 0.3), ("LSTM", 9.0, 2.0, 0.4), ("LSTM", 3.0, 3.0, 0.5),
+            ("LSTM", 9.0, 1.0, 0.3),
+            ("LSTM", 9.0, 2.0, 0.4),
+            ("LSTM", 3.0, 3.0, 0.5),
             ("3-gram", 9.0, 4.0, 0.6),
         )
-    ]  # fmt: skip
+    ]
     rows.append({"model": "LSTM", "method": "not private", "clip_norm": 5.0, "score": 0.7})
     with (tmp_path / networks_text.TUNING).open("w", newline="") as file:
         fields = ("model", "method", "epsilon", *networks_text.TUNED, "score")

@@ -189,10 +189,13 @@ def test_smoothing_minimises_over_columns_and_relationship():
         value = 0.5 * np.sum((W - V) ** 2)
         value += 0.5 * ratio * np.linalg.svd(V, compute_uv=False).sum() ** 2
         best = minimize_scalar(
-            lambda t, s=s, ratio=ratio: 0.5 * np.sum(np.minimum(s, t) ** 2)
-            + 0.5 * ratio * np.maximum(s - t, 0).sum() ** 2,
-            bounds=(0.0, s[0]), method="bounded", options={"xatol": 1e-10},
-        )  # fmt: skip
+            lambda t, s=s, ratio=ratio: (
+                0.5 * np.sum(np.minimum(s, t) ** 2) + 0.5 * ratio * np.maximum(s - t, 0).sum() ** 2
+            ),
+            bounds=(0.0, s[0]),
+            method="bounded",
+            options={"xatol": 1e-10},
+        )
         assert value == pytest.approx(best.fun, rel=1e-10)
         for _ in range(20):
             other = V + 1e-3 * rng.standard_normal(V.shape)
@@ -265,11 +268,18 @@ def test_sparse_rows_of_float32_stay_within_the_bounds():
     # and so do the models, which are those of the same rows in float64
     task, y = np.repeat(np.arange(20), 10), (rows[:, 0] > 0).astype(int)
     found = [
-        DPAggregationClassifier(epsilon=1.0, group="direct", max_row_norm=R, classes=[0, 1],
-                                tasks=range(20), random_state=0)
-        .fit(sparse.csr_matrix(X), y, task=task).coef_
+        DPAggregationClassifier(
+            epsilon=1.0,
+            group="direct",
+            max_row_norm=R,
+            classes=[0, 1],
+            tasks=range(20),
+            random_state=0,
+        )
+        .fit(sparse.csr_matrix(X), y, task=task)
+        .coef_
         for X in (rows, rows.astype(float))
-    ]  # fmt: skip
+    ]
     assert_array_equal(*found)
 
 
@@ -308,8 +318,12 @@ def test_bounds_hold_for_any_data_and_are_met(logistic):
         assert max(reached) <= 1 + 1e-9
         # One record of the worst length attains the bound on the distance, or nearly.
         a = np.linspace(0.01, R, 100)
-        far = [solve_one(bounds, np.array([[r, 0.0]]), np.array([Y]) ** (not logistic), 0.0,
-                         logistic)[0] for r in a]  # fmt: skip
+        far = [
+            solve_one(bounds, np.array([[r, 0.0]]), np.array([Y]) ** (not logistic), 0.0, logistic)[
+                0
+            ]
+            for r in a
+        ]
         assert max(far) > 0.84 * bounds.distance(0.0)
     # 0.2785 is the largest value of t / (1 + e^t).
     t = np.linspace(0, 5, 100_001)
@@ -324,18 +338,32 @@ class Settings:
     def __init__(self, logistic=False, lam=0.4, **settings):
         self._classification, self._n_servers = logistic, 1
         self.__dict__.update(
-            {"guarantee": "record", "group": "published", "mechanism": "auto", "epsilon": 1.0,
-             "delta": None, "adjacency": "replace-one", "max_task_rows": None,
-             "min_task_rows": None, "max_row_norm": R, "max_target": Y, "clip_norm": None,
-             "lam": lam, "fit_intercept": False, **settings}
-        )  # fmt: skip
+            {
+                "guarantee": "record",
+                "group": "published",
+                "mechanism": "auto",
+                "epsilon": 1.0,
+                "delta": None,
+                "adjacency": "replace-one",
+                "max_task_rows": None,
+                "min_task_rows": None,
+                "max_row_norm": R,
+                "max_target": Y,
+                "clip_norm": None,
+                "lam": lam,
+                "fit_intercept": False,
+                **settings,
+            }
+        )
 
 
 def contributions(table, plan, centre, logistic):
     models = NewtonModels(
-        table, fit_intercept=False, lam=plan.bounds.lam,
+        table,
+        fit_intercept=False,
+        lam=plan.bounds.lam,
         bounds=plan.bounds,
-    )  # fmt: skip
+    )
     reach = plan.reach(np.linalg.norm(centre, axis=1))
     return bounded(models.solve(centre, gradient=reach.gradient) - centre, reach.limit), reach
 
@@ -404,8 +432,9 @@ def test_a_bound_on_rows_allows_their_number_to_change():
     """With min_task_rows the sensitivity covers neighbours with other numbers of rows."""
     plan = PerturbationPlan(
         Settings(guarantee="task", max_task_rows=8, min_task_rows=2),
-        plain.long_table(np.zeros((4, 1)), np.zeros(4), np.zeros(4)), 1,
-    )  # fmt: skip
+        plain.long_table(np.zeros((4, 1)), np.zeros(4), np.zeros(4)),
+        1,
+    )
     reach = plan.reach(np.zeros(1))
     assert not plan.rows_are_public
     # No two models are further apart than this, whatever their rows.
@@ -516,9 +545,11 @@ AUDITED = {"record": {**NATIVE, "lam": 0.5}, "direct": {"group": "direct", "lam"
 @pytest.mark.parametrize("name", AUDITED)
 @pytest.mark.spread(1)
 def test_audit_passes(cls, name):
-    est = cls(**public(cls), tasks=range(M), n_rounds=1) if cls in RELATIONSHIP else cls(
-        **public(cls), tasks=range(M)
-    )  # fmt: skip
+    est = (
+        cls(**public(cls), tasks=range(M), n_rounds=1)
+        if cls in RELATIONSHIP
+        else cls(**public(cls), tasks=range(M))
+    )
     est.set_params(**AUDITED[name], epsilon=3.0)
     result = audit(est, *record_neighbours(cls), n_draws=60, random_state=1)
     assert result.passed, str(result)
@@ -590,9 +621,13 @@ def test_aggregation_noise_by_hand(adjacency, c):
     for name, noise in expected.items():
         gaussian = "Gaussian" in name or name == "direct"
         est = private(
-            DPAggregation, lam=lam, epsilon=0.7, adjacency=adjacency, **GROUPS[name],
+            DPAggregation,
+            lam=lam,
+            epsilon=0.7,
+            adjacency=adjacency,
+            **GROUPS[name],
             delta=1e-4 if gaussian else None,
-        ).fit(X, y, task=task)  # fmt: skip
+        ).fit(X, y, task=task)
         assert noise_of(est) == pytest.approx(noise, rel=3e-5), name
         assert est.privacy_.delta == (1e-4 if gaussian else 0.0)
         assert (est.privacy_.mu is not None) == gaussian
@@ -604,8 +639,15 @@ def test_aggregation_noise_by_hand(adjacency, c):
     few = private(DPAggregation, lam=90.0, min_task_rows=3, **NATIVE).fit(X, y, task=task)
     plenty = private(DPAggregation, lam=90.0, **NATIVE).fit(X, y, task=task)
     assert noise_of(few) == pytest.approx(2 * noise_of(plenty))
-    small = private(DPAggregation, lam=lam, clip_norm=0.1, group="direct", delta=1e-4, epsilon=0.7,
-                    adjacency=adjacency).fit(X, y, task=task)  # fmt: skip
+    small = private(
+        DPAggregation,
+        lam=lam,
+        clip_norm=0.1,
+        group="direct",
+        delta=1e-4,
+        epsilon=0.7,
+        adjacency=adjacency,
+    ).fit(X, y, task=task)
     assert noise_of(small) == pytest.approx(c * 0.1 / M / mu)
 
 
@@ -616,8 +658,14 @@ def test_cost_of_the_lemma():
     delta = 1 / (139 * math.log(139))
 
     def noise(epsilon, group):
-        est = private(DPAggregation, epsilon=epsilon, delta=delta, group=group, max_task_rows=30,
-                      mechanism="gaussian")  # fmt: skip
+        est = private(
+            DPAggregation,
+            epsilon=epsilon,
+            delta=delta,
+            group=group,
+            max_task_rows=30,
+            mechanism="gaussian",
+        )
         return noise_of(est.fit(X, y, task=task))
 
     for epsilon, ratio in [(0.1, 1.01), (1.0, 1.06), (10.0, 1.29)]:
@@ -705,8 +753,9 @@ def test_report(cls, name):
     assert f"differentially private in every {unit}" in text
     assert "clipped" in text and "coef_ may be published" in text.replace("with it coef_,", "coef_")
     assert ("number of rows of every task is public" in text) == ("direct" not in name)
-    assert ("max_task_rows = 20" in text) == (name in ("published", "tight", "Gaussian",
-                                                       "published, Gaussian"))  # fmt: skip
+    assert ("max_task_rows = 20" in text) == (
+        name in ("published", "tight", "Gaussian", "published, Gaussian")
+    )
     if "Gaussian" in name or name == "direct":
         assert report.notes["epsilon_exact"] <= 1.5 * (1 + 1e-9)
     if "group" in report.notes:
@@ -731,9 +780,17 @@ def test_group_lemma_gives_back_the_budget():
     table = plain.long_table(np.zeros((4, 1)), np.zeros(4), np.zeros(4))
     for group, exact in (("published", False), ("tight", True)):
         budget = PerturbationPlan(
-            Settings(guarantee="task", group=group, max_task_rows=30, delta=1e-5, epsilon=2.0,
-                     mechanism="gaussian"), table, 1,
-        )  # fmt: skip
+            Settings(
+                guarantee="task",
+                group=group,
+                max_task_rows=30,
+                delta=1e-5,
+                epsilon=2.0,
+                mechanism="gaussian",
+            ),
+            table,
+            1,
+        )
         epsilon, delta = group_privacy(*budget.record, 30)
         assert epsilon == pytest.approx(2.0)
         assert delta == pytest.approx(1e-5) if exact else delta < 1e-5
@@ -765,9 +822,16 @@ def test_errors(cls):
         fit(min_task_rows=9, max_task_rows=5)
     with pytest.raises(ValueError, match='mechanism="gaussian" or "auto"'):
         fit(group="gaussian", mechanism="gamma", max_task_rows=20)
-    for bad in ({"guarantee": "person"}, {"group": "sum"}, {"lam": 0.0}, {"max_row_norm": -1.0},
-                {"max_task_rows": 0}, {"mechanism": "laplace"}, {"clip_norm": 0.0},
-                *([] if cls._classification else [{"max_target": -1.0}])):  # fmt: skip
+    for bad in (
+        {"guarantee": "person"},
+        {"group": "sum"},
+        {"lam": 0.0},
+        {"max_row_norm": -1.0},
+        {"max_task_rows": 0},
+        {"mechanism": "laplace"},
+        {"clip_norm": 0.0},
+        *([] if cls._classification else [{"max_target": -1.0}]),
+    ):
         (name,) = bad
         with pytest.raises(ValueError, match=f"'{name}' parameter"):
             fit(**{**NATIVE, **bad})

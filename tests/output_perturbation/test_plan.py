@@ -83,8 +83,14 @@ def test_gaussian_noise_of_records_and_of_groups():
         assert plan.notes()["group"].startswith(f"{group} group privacy for 10 records")
         epsilon, delta = group_privacy(*plan.record, 10)
         assert epsilon <= 1.0 + 1e-12 and delta <= 1e-5 * (1 + 1e-12)
-    servers = DPAggregation(mechanism="gaussian", guarantee="record", epsilon=1.0, delta=1e-5,
-                            curator="servers", **BOUNDS)  # fmt: skip
+    servers = DPAggregation(
+        mechanism="gaussian",
+        guarantee="record",
+        epsilon=1.0,
+        delta=1e-5,
+        curator="servers",
+        **BOUNDS,
+    )
     servers = AggregationPlan(servers, Population(np.arange(3), 3, 0, SIZES))
     assert servers.n_servers == 2
     assert servers.mu == pytest.approx(mu / math.sqrt(2.0))
@@ -133,14 +139,15 @@ def test_rows_that_are_public_or_bounded():
         ({"sizes": None}, "not public here"),
         ({"guarantee": "task", "min_task_rows": 2, "max_task_rows": 9}, "have none"),
         ({"sizes": None, "min_task_rows": 2, "delta": None, "mechanism": "gaussian"}, "delta=None"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=words):
             plan_of(**settings)
     # Without a list of rows, delta=None of pure noise is 0, which asks for no number of records.
     assert plan_of(sizes=None, min_task_rows=2, delta=None).delta == 0.0
     counted = plan_of(delta=None, mechanism="gaussian")
-    assert counted.delta == pytest.approx(plan_of(sizes=[7, 7, 0], delta=None,
-                                                  mechanism="gaussian").delta)  # fmt: skip
+    assert counted.delta == pytest.approx(
+        plan_of(sizes=[7, 7, 0], delta=None, mechanism="gaussian").delta
+    )
     assert counted.delta != plan_of(sizes=[10**6, 70, 0], delta=None, mechanism="gaussian").delta
 
 

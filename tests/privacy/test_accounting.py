@@ -125,10 +125,13 @@ def enumerated_delta(epsilons, epsilon):
 def test_optimal_homogeneous_composition(T, eps0, epsilon):
     p = 1 / (1 + math.exp(-eps0))
     formula = sum(
-        max(0, math.comb(T, i) * (p**i * (1 - p) ** (T - i)
-                                  - math.exp(epsilon) * p ** (T - i) * (1 - p) ** i))
+        max(
+            0,
+            math.comb(T, i)
+            * (p**i * (1 - p) ** (T - i) - math.exp(epsilon) * p ** (T - i) * (1 - p) ** i),
+        )
         for i in range(T + 1)
-    )  # fmt: skip
+    )
     assert optimal_pure_delta([eps0] * T, epsilon) == pytest.approx(formula, rel=1e-10, abs=1e-15)
     assert formula == pytest.approx(enumerated_delta([eps0] * T, epsilon), rel=1e-10, abs=1e-15)
 
@@ -227,9 +230,11 @@ def test_pure_calibration_stays_on_the_private_side():
 
 def test_pure_tables():
     """Diagonal Laplace over exact Gaussian noise, std per entry, d irrelevant (section 3)."""
-    table = {0.1: ([0.88, 2.3, 2.3, 2.3], [0.85, 1.4, 1.4, 1.4]),
-             1.0: ([0.57, 1.8, 2.0, 2.0], [0.57, 1.4, 1.4, 1.4]),
-             10.0: ([0.36, 1.1, 1.7, 1.7], [0.36, 1.1, 1.4, 1.4])}  # fmt: skip
+    table = {
+        0.1: ([0.88, 2.3, 2.3, 2.3], [0.85, 1.4, 1.4, 1.4]),
+        1.0: ([0.57, 1.8, 2.0, 2.0], [0.57, 1.4, 1.4, 1.4]),
+        10.0: ([0.36, 1.1, 1.7, 1.7], [0.36, 1.1, 1.4, 1.4]),
+    }
     bounds = []
     for epsilon, rows in table.items():
         for method, row in zip(["cb", "optimal"], rows, strict=True):

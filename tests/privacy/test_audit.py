@@ -229,8 +229,13 @@ class OneSided:
     shape, sensitivity = (2,), 1.0
 
     def describe(self):
-        return {"mechanism": "Gaussian", "norm": "l2", "sensitivity": 1.0, "noise_std": 4.0,
-                "mu": 0.25}  # fmt: skip
+        return {
+            "mechanism": "Gaussian",
+            "norm": "l2",
+            "sensitivity": 1.0,
+            "noise_std": 4.0,
+            "mu": 0.25,
+        }
 
     def release(self, value, source):
         return value + np.abs(source.normal(2)) * 4.0

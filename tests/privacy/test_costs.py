@@ -77,8 +77,11 @@ def test_noise_of_several_servers():
     mu = math.hypot(2 / 4, 3 / 4)
     found = epsilon_of_tape(report(mu, entries), tape(*entries), None)
     assert found == pytest.approx(gdp_epsilon(2.0 * mu, DELTA))
-    for mechanism in (VectorGaussian(3, 1.0, 0.7), SymmetricGaussian(3, 1.0, 0.7),
-                      DiagonalGaussian(3, 1.0, 0.7)):  # fmt: skip
+    for mechanism in (
+        VectorGaussian(3, 1.0, 0.7),
+        SymmetricGaussian(3, 1.0, 0.7),
+        DiagonalGaussian(3, 1.0, 0.7),
+    ):
         found = epsilon_of_tape(report(0.7), tape(mechanism.describe()), None)
         assert found == pytest.approx(gdp_epsilon(0.7, DELTA), rel=1e-5)
     nothing = tape(gaussian(1.0, 1.0), values=np.zeros((0, 3)))
@@ -129,8 +132,10 @@ def test_sampled_rounds(adjacency, sampling, others):
         names.insert(0, "length")
     given = report(
         releases=[{**e, "name": n} for e, n in zip(entries, names, strict=True)],
-        adjacency=adjacency, sampling=sampling, public_inputs={"denominator": 20, "n_tasks": 100},
-    )  # fmt: skip
+        adjacency=adjacency,
+        sampling=sampling,
+        public_inputs={"denominator": 20, "n_tasks": 100},
+    )
     factor = {"replace-one": 2.0, "zero-out": 1.0}[adjacency]
     z = factor / math.hypot(1 / 2, 1 / 5)
     find = poisson_epsilon if sampling.startswith("Poisson") else fixed_size_epsilon
@@ -152,9 +157,11 @@ def test_tasks_that_release_themselves_compose_in_parallel():
     made = SimpleNamespace(releases=[of_tasks(6, noise), of_tasks(4, noise)])
     rows = {"a": 4, "b": 9, "c": 8}
     fitted = SimpleNamespace(
-        batches="full", batch_size=4, tasks_=["a", "b", "c"],
+        batches="full",
+        batch_size=4,
+        tasks_=["a", "b", "c"],
         task_privacy=lambda name: {"n_rows": rows[name]},
-    )  # fmt: skip
+    )
     found = epsilon_of_tape(report(1.0), made, fitted)
     assert found == pytest.approx(gdp_epsilon(2.0 / 4.0 * math.sqrt(10), DELTA))
     # A record is in every n-th batch: of 1, 3 and 2 batches.
@@ -182,9 +189,11 @@ def test_poisson_batches_of_tasks(adjacency):
     more = [std + 1.0 for std in noise]  # the least noise of a task counts for all of its releases
     made = SimpleNamespace(releases=[of_tasks(3, more), of_tasks(2, noise)])
     fitted = SimpleNamespace(
-        batches="poisson", batch_size=4, tasks_=["a", "b", "c"],
+        batches="poisson",
+        batch_size=4,
+        tasks_=["a", "b", "c"],
         task_privacy=lambda name: {"n_rows": rows[name]},
-    )  # fmt: skip
+    )
     factor = {"replace-one": 2.0, "zero-out": 1.0}[adjacency]
     given = report(unit="record", adjacency=adjacency)
     expected = [

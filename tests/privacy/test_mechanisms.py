@@ -301,9 +301,10 @@ def test_coupled_releases_differ_by_the_signal_only(i):
     second = mechanism.release(neighbour, seeded(3))
     difference = second - first
     assert np.abs(difference - neighbour).max() <= mechanism.step * (1 + d**1.5)
-    norm = {"l1": lambda D: np.abs(D).sum(),
-            "nuclear": lambda D: np.abs(np.linalg.eigvalsh(D)).sum()}.get(
-        mechanism.norm, np.linalg.norm)  # fmt: skip
+    norm = {
+        "l1": lambda D: np.abs(D).sum(),
+        "nuclear": lambda D: np.abs(np.linalg.eigvalsh(D)).sum(),
+    }.get(mechanism.norm, np.linalg.norm)
     assert norm(difference) <= mechanism.sensitivity * (1 + 1e-14)
     assert (first / mechanism.step == np.rint(first / mechanism.step)).all()
     assert (first == mechanism.sample(seeded(3))).all()
@@ -342,8 +343,7 @@ def test_the_event_that_breaks_the_published_mechanism(d, epsilon):
     assert mechanism.delta_lower_bound == pytest.approx(expected)
     with pytest.raises(AssertionError):
         assert_event_within_budget(mechanism, epsilon, 1e-5)
-    sound = [SymmetrizedWishart(d, 1.4, epsilon),
-             SymmetricGaussian(d, 1.4, gdp_mu(epsilon, 1e-5))]  # fmt: skip
+    sound = [SymmetrizedWishart(d, 1.4, epsilon), SymmetricGaussian(d, 1.4, gdp_mu(epsilon, 1e-5))]
     for mechanism in sound:
         assert_event_within_budget(mechanism, epsilon, 1e-5)
 

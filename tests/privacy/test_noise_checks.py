@@ -50,9 +50,12 @@ def planted(z, change):
     change(z)
     given = noises(z)
     rows = [
-        *noise_checks._spreads(given), *noise_checks._shape(given), *noise_checks._absent(given),
-        *noise_checks._repeated(given), *noise_checks._correlations(given),
-    ]  # fmt: skip
+        *noise_checks._spreads(given),
+        *noise_checks._shape(given),
+        *noise_checks._absent(given),
+        *noise_checks._repeated(given),
+        *noise_checks._correlations(given),
+    ]
     least = min(p for p, _ in rows)
     return least, [text for p, text in rows if p <= least * (1.0 + 1e-9)]
 
@@ -87,14 +90,16 @@ EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
         (mixed((..., EVEN), (..., ODD)), "that of entries of one release"),
         (mixed((..., slice(1, 18, 2)), (..., slice(2, 19, 2))), "that of entries of one release"),
         (mixed((..., slice(0, 10)), (..., slice(10, 20))), "that of entries of one release"),
-        (mixed((ALL, ALL, slice(0, None, 2)), (ALL, ALL, slice(1, None, 2))),
-         "that of releases of one fit"),
+        (
+            mixed((ALL, ALL, slice(0, None, 2)), (ALL, ALL, slice(1, None, 2))),
+            "that of releases of one fit",
+        ),
         (mixed((ALL, 0), (ALL, 1)), "that of releases of one fit"),
         (mixed((ALL, 1), (ALL, 2)), "that of releases of one fit"),
         (mixed((EVEN,), (ODD,)), "that of two fits"),
         (mixed((2,), (3,)), "that of two fits"),
     ],
-)  # fmt: skip
+)
 def test_the_check_of_a_fault_finds_it_and_names_it(change, text):
     z = np.random.default_rng(1).normal(size=(4, 4, 6, 20))
     p, told = planted(z, change)
@@ -186,8 +191,10 @@ def test_noise_of_each_mechanism_becomes_standard_normal(mechanism):
     half = [Release(r.entry, 0.125 + 0.5 * r.reply, r.values) for r in releases]
     assert noise_checks.failures(noise_checks.noise_of(SimpleNamespace(releases=half), 0))
     step = grid_step(noise_checks.noise_scale(mechanism.describe(), mechanism.shape))
-    off = [Release(r.entry, r.reply + (k == 2) * step / 3, r.values)
-           for k, r in enumerate(releases[:4])]  # fmt: skip
+    off = [
+        Release(r.entry, r.reply + (k == 2) * step / 3, r.values)
+        for k, r in enumerate(releases[:4])
+    ]
     assert [*noise_checks.off_grid(SimpleNamespace(releases=off))] == [2]
 
 
@@ -235,8 +242,13 @@ def test_lengths_of_gamma_noise_become_those_of_normals():
 def test_noise_of_tasks_and_what_shows_half_of_it():
     rng = np.random.default_rng(5)
     stds = np.array([1.0, 4.0, 2.0])
-    entry = {"tasks": np.array([7, 3, 5]), "noise_std": stds, "sensitivity": 2.0, "norm": "l2",
-             "mechanism": "vector Gaussian"}  # fmt: skip
+    entry = {
+        "tasks": np.array([7, 3, 5]),
+        "noise_std": stds,
+        "sensitivity": 2.0,
+        "norm": "l2",
+        "mechanism": "vector Gaussian",
+    }
     values = np.zeros((6, 5))
     reply = rng.normal(size=(6, 5)) * np.repeat(stds, 2)[:, None]
     tape = SimpleNamespace(releases=[Release(entry, {"update": reply.reshape(3, -1)}, values)])
@@ -263,8 +275,10 @@ def test_noise_of_tasks_and_what_shows_half_of_it():
     found = noise_checks.noise_of(SimpleNamespace(releases=[lost]), 0)
     assert [noise.task for noise in found] == [3, 5]
     no_noise = {"mechanism": "vector Gaussian", "noise_std": 0.0, "norm": "l2", "sensitivity": 1.0}
-    silent = [Release(no_noise, np.zeros(2), np.zeros((1, 2))),
-              Release({"mechanism": "draw"}, np.zeros(2), np.empty(0))]  # fmt: skip
+    silent = [
+        Release(no_noise, np.zeros(2), np.zeros((1, 2))),
+        Release({"mechanism": "draw"}, np.zeros(2), np.empty(0)),
+    ]
     assert noise_checks.noise_of(SimpleNamespace(releases=silent), 0) == []
 
 
@@ -278,9 +292,13 @@ def releases_of(mechanism, n, seed=0, value=0.25, change=lambda reply: reply):
 
 
 MECHANISMS = [
-    VectorGaussian(40, 1.0, 0.5), VectorGaussian(40, 0.3, 0.5), SymmetricGaussian(8, 2.0, 0.5),
-    DiagonalLaplace(40, 0.1, 0.5), VectorGamma(40, 1.0, 0.5), SymmetrizedWishart(8, 2.0, 0.5),
-]  # fmt: skip
+    VectorGaussian(40, 1.0, 0.5),
+    VectorGaussian(40, 0.3, 0.5),
+    SymmetricGaussian(8, 2.0, 0.5),
+    DiagonalLaplace(40, 0.1, 0.5),
+    VectorGamma(40, 1.0, 0.5),
+    SymmetrizedWishart(8, 2.0, 0.5),
+]
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda mechanism: mechanism.name)
@@ -295,9 +313,9 @@ def test_differences_of_equal_sums_are_whole_and_fair(mechanism):
 
 def test_only_equal_sums_are_compared():
     tapes = [
-        *releases_of(VectorGaussian(4, 1.0, 1.0), 1), *releases_of(VectorGaussian(4, 1.0, 1.0), 2,
-        value=0.5),
-    ]  # fmt: skip
+        *releases_of(VectorGaussian(4, 1.0, 1.0), 1),
+        *releases_of(VectorGaussian(4, 1.0, 1.0), 2, value=0.5),
+    ]
     assert len(noise_checks.differences(tapes)) == 4
     assert len(noise_checks.differences([])) == 0
     assert [p for p, _ in noise_checks._coarse(np.empty(0))] == [1.0]

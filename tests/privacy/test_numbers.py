@@ -26,13 +26,17 @@ MATRIX = {"dimension": (3, COUNT), "sensitivity": (1.0, POSITIVE), "mu": (1.0, P
 PURE = {"dimension": (3, COUNT), "sensitivity": (1.0, POSITIVE), "epsilon": (1.0, POSITIVE)}
 CLIP = {"clip_norm": (1.0, POSITIVE + [1e200]), "adjacency": ("zero-out", ADJACENCY)}
 SHIFT = {
-    "dimension": (3, COUNT), "n_releases": (2, COUNT), "beta": (0.01, OPEN),
+    "dimension": (3, COUNT),
+    "n_releases": (2, COUNT),
+    "beta": (0.01, OPEN),
     "factor": (1.0, [NAN, -1.0, INF, "none"]),
-}  # fmt: skip
+}
 SAMPLED = {
-    "noise_multiplier": (2.0, POSITIVE), "n_rounds": (5, ROUNDS), "rate": (1.0, RATE),
+    "noise_multiplier": (2.0, POSITIVE),
+    "n_rounds": (5, ROUNDS),
+    "rate": (1.0, RATE),
     "adjacency": ("zero-out", ADJACENCY),
-}  # fmt: skip
+}
 BUDGET = {"epsilon": (1.0, POSITIVE), "delta": (1e-5, OPEN)}
 SELECTION = {"n_trials": (3, [NAN, INF, -1, 0, 0.5]), "distribution": ("poisson", ["normal"])}
 
@@ -45,13 +49,16 @@ FUNCTIONS = {
     privacy.VectorGamma: {**PURE, "n_vectors": (2, COUNT)},
     privacy.SymmetrizedWishart: PURE,
     privacy.PublishedWishart: {
-        "dimension": (3, COUNT), "clip_norm": (1.0, POSITIVE), "epsilon": (1.0, POSITIVE),
+        "dimension": (3, COUNT),
+        "clip_norm": (1.0, POSITIVE),
+        "epsilon": (1.0, POSITIVE),
     },
     privacy.second_moment_sensitivity: {**CLIP, "dimension": (3, COUNT)},
     privacy.diagonal_sensitivity: {**CLIP, "dimension": (3, COUNT)},
     privacy.l4_diagonal_sensitivity: {**CLIP, "dimension": (3, COUNT)},
     privacy.mean_sensitivity: {
-        "clip_norm": (1.0, POSITIVE), "denominator": (9.0, POSITIVE),
+        "clip_norm": (1.0, POSITIVE),
+        "denominator": (9.0, POSITIVE),
         "adjacency": ("zero-out", ADJACENCY),
     },
     privacy.gaussian_shift: {"noise_std": (1.0, POSITIVE), **SHIFT},
@@ -59,7 +66,9 @@ FUNCTIONS = {
     privacy.laplace_shift: {"scale": (1.0, POSITIVE), **SHIFT},
     privacy.wishart_shift: {"scale": (1.0, POSITIVE), **SHIFT},
     privacy.check_budget: {
-        "epsilon": (1.0, POSITIVE), "delta": (None, OPEN), "n_tasks": (9, POSITIVE),
+        "epsilon": (1.0, POSITIVE),
+        "delta": (None, OPEN),
+        "n_tasks": (9, POSITIVE),
     },
     privacy.gdp_delta: {"mu": (1.0, LIMIT), "epsilon": (1.0, FINITE)},
     privacy.gdp_epsilon: {"mu": (1.0, LIMIT), "delta": (1e-5, OPEN)},
@@ -67,25 +76,38 @@ FUNCTIONS = {
     privacy.compose_gdp: {"mus": ([1.0, 2.0], [[NAN], [1.0, -1.0], [INF, NAN]])},
     privacy.cb_epsilon: {"epsilons": ([1.0], LIST), "delta": (1e-5, HALF_OPEN)},
     privacy.optimal_pure_delta: {
-        "epsilons": ([1.0], LIST), "epsilon": (0.5, FINITE), "mu": (0.0, LIMIT),
+        "epsilons": ([1.0], LIST),
+        "epsilon": (0.5, FINITE),
+        "mu": (0.0, LIMIT),
     },
     privacy.optimal_pure_epsilon: {
-        "epsilons": ([1.0], LIST), "delta": (1e-5, HALF_OPEN), "mu": (0.0, NOT_NEGATIVE),
+        "epsilons": ([1.0], LIST),
+        "delta": (1e-5, HALF_OPEN),
+        "mu": (0.0, NOT_NEGATIVE),
     },
     privacy.pure_epsilon: {"epsilons": ([1.0], LIST), "delta": (1e-5, HALF_OPEN)},
     privacy.pure_epsilons: {
-        "epsilon": (1.0, POSITIVE), "delta": (1e-5, HALF_OPEN), "weights": ([1.0, 2.0], LIST),
+        "epsilon": (1.0, POSITIVE),
+        "delta": (1e-5, HALF_OPEN),
+        "weights": ([1.0, 2.0], LIST),
     },
     privacy.wishart_delta: {
-        "epsilon": (1.0, NOT_NEGATIVE), "dimension": (3, COUNT), "degrees": (6, POSITIVE),
-        "scale": (1.0, POSITIVE), "clip_norm": (1.0, POSITIVE),
+        "epsilon": (1.0, NOT_NEGATIVE),
+        "dimension": (3, COUNT),
+        "degrees": (6, POSITIVE),
+        "scale": (1.0, POSITIVE),
+        "clip_norm": (1.0, POSITIVE),
     },
     privacy.published_wishart_delta_bound: {"epsilons": ([1.0], LIST)},
     privacy.group_privacy: {
-        "epsilon": (1.0, NOT_NEGATIVE), "delta": (1e-5, HALF_OPEN), "size": (3, COUNT),
+        "epsilon": (1.0, NOT_NEGATIVE),
+        "delta": (1e-5, HALF_OPEN),
+        "size": (3, COUNT),
     },
     privacy.record_budget: {
-        "epsilon": (1.0, POSITIVE), "delta": (1e-5, HALF_OPEN), "size": (3, COUNT),
+        "epsilon": (1.0, POSITIVE),
+        "delta": (1e-5, HALF_OPEN),
+        "size": (3, COUNT),
     },
     privacy.allocation_weights: {
         "allocation": (0.0, [NAN, INF, ("geometric", NAN), ("geometric", -1.0)]),
@@ -93,33 +115,52 @@ FUNCTIONS = {
     },
     privacy.release_mus: {"mu": (1.0, POSITIVE), "n_releases": (3, COUNT)},
     privacy.release_epsilons: {
-        "epsilon": (1.0, POSITIVE), "delta": (1e-5, HALF_OPEN), "n_releases": (3, COUNT),
+        "epsilon": (1.0, POSITIVE),
+        "delta": (1e-5, HALF_OPEN),
+        "n_releases": (3, COUNT),
     },
     privacy.selection_epsilon: {
-        "mu": (1.0, NOT_NEGATIVE), "delta": (1e-5, OPEN), **SELECTION,
+        "mu": (1.0, NOT_NEGATIVE),
+        "delta": (1e-5, OPEN),
+        **SELECTION,
     },
     privacy.selection_mu: {**BUDGET, **SELECTION},
     sampling.blocks_mu: {
-        "noise_multiplier": (2.0, POSITIVE), "n_passes": (5, ROUNDS),
+        "noise_multiplier": (2.0, POSITIVE),
+        "n_passes": (5, ROUNDS),
         "adjacency": ("zero-out", ADJACENCY),
     },
     sampling.fixed_size_delta: {**SAMPLED, "epsilon": (1.0, FINITE)},
     sampling.fixed_size_epsilon: {**SAMPLED, "delta": (1e-5, OPEN)},
     sampling.fixed_size_noise: {
-        **BUDGET, "n_rounds": (5, COUNT), "rate": (0.5, RATE), "adjacency": ("zero-out", ADJACENCY),
+        **BUDGET,
+        "n_rounds": (5, COUNT),
+        "rate": (0.5, RATE),
+        "adjacency": ("zero-out", ADJACENCY),
     },
     sampling.poisson_epsilon: {
-        **SAMPLED, "n_rounds": (5, COUNT), "delta": (1e-5, OPEN), "group_size": (1, COUNT),
+        **SAMPLED,
+        "n_rounds": (5, COUNT),
+        "delta": (1e-5, OPEN),
+        "group_size": (1, COUNT),
     },
     sampling.poisson_noise: {
-        **BUDGET, "n_rounds": (5, COUNT), "rate": (1.0, RATE), "adjacency": ("zero-out", ADJACENCY),
+        **BUDGET,
+        "n_rounds": (5, COUNT),
+        "rate": (1.0, RATE),
+        "adjacency": ("zero-out", ADJACENCY),
     },
-}  # fmt: skip
+}
 # What takes reports, estimators or seeds, and what is no function of numbers.
 OTHERS = {
-    "AuditResult", "PrivacyLeakWarning", "PrivacyReport", "audit", "compose", "grid_search_cost",
+    "AuditResult",
+    "PrivacyLeakWarning",
+    "PrivacyReport",
+    "audit",
+    "compose",
+    "grid_search_cost",
     "noise_source",
-}  # fmt: skip
+}
 
 
 @pytest.mark.filterwarnings("error")

@@ -47,23 +47,32 @@ def test_text_logs_warnings_and_files_are_recorded(tmp_path):
     assert said["printed text"] == ("printed\ncomplained\n", b"raw too")
     assert said["warnings"] == [("RuntimeWarning", "warned")] * 2
     assert said["log lines"] == [
-        ("skpmtl_test", "DEBUG", "of 3 rows"), ("skpmtl_test.silent", "INFO", "unheard"),
+        ("skpmtl_test", "DEBUG", "of 3 rows"),
+        ("skpmtl_test.silent", "INFO", "unheard"),
         ("torch", "WARNING", "but warnings"),
-    ]  # fmt: skip
+    ]
     assert said["files"] == [
-        (str(tmp_path / "new.txt"), b"content"), (str(tmp_path / "more.txt"), b"x"),
-        (str(tmp_path / "low.txt"), b"low"), (str(tmp_path / "gone"), None),
-    ]  # fmt: skip
+        (str(tmp_path / "new.txt"), b"content"),
+        (str(tmp_path / "more.txt"), b"x"),
+        (str(tmp_path / "low.txt"), b"low"),
+        (str(tmp_path / "gone"), None),
+    ]
 
 
 def state():
     root = logging.getLogger()
     loggers = [root, *(x for x in root.manager.loggerDict.values() if hasattr(x, "handlers"))]
     return (
-        builtins.open, io.open, os.open, sys.stdout, sys.stderr, os.fstat(1).st_ino,
-        os.fstat(2).st_ino, [(x.name, x.level, [*x.handlers]) for x in loggers],
+        builtins.open,
+        io.open,
+        os.open,
+        sys.stdout,
+        sys.stderr,
+        os.fstat(1).st_ino,
+        os.fstat(2).st_ino,
+        [(x.name, x.level, [*x.handlers]) for x in loggers],
         [(h, h.level) for x in loggers for h in x.handlers],
-    )  # fmt: skip
+    )
 
 
 def test_everything_is_put_back_after_an_error_too(capfd):  # two files
@@ -111,10 +120,13 @@ count = counting()
 
 def test_what_stays_in_classes_and_defaults_is_seen():
     for change in (
-        lambda: Keeps.seen.append(np.ones(3)), lambda: Keeps().fit(2.0), Keeps.made,
-        lambda: setattr(Keeps.fit, "rows", [1]), lambda: KEPT.update(rows=1),
+        lambda: Keeps.seen.append(np.ones(3)),
+        lambda: Keeps().fit(2.0),
+        Keeps.made,
+        lambda: setattr(Keeps.fit, "rows", [1]),
+        lambda: KEPT.update(rows=1),
         count,
-    ):  # fmt: skip
+    ):
         before = lasting(Keeps())
         assert lasting(Keeps()) == before  # looking changes nothing
         change()

@@ -355,9 +355,14 @@ def test_a_search_is_replayed():
     case = FIRST[MPMTLLowRank]
     data = long_data()
     search = PrivateSearch(
-        MPMTLLowRank(tasks=TASKS), {"n_releases": [1, 2]}, n_trials=3, selection="compose",
-        random_state=0, scoring="neg_mean_squared_error", score_range=(-1.0, 0.0),
-    )  # fmt: skip
+        MPMTLLowRank(tasks=TASKS),
+        {"n_releases": [1, 2]},
+        n_trials=3,
+        selection="compose",
+        random_state=0,
+        scoring="neg_mean_squared_error",
+        score_range=(-1.0, 0.0),
+    )
     result = audit(search, data, neighbour(case, data), replay=True, n_draws=2)
     assert result.passed, str(result)
 

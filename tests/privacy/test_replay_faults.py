@@ -501,8 +501,9 @@ def test_neighbours_that_differ_in_weights(cls):
     rows = np.flatnonzero(task == CHANGED)
     other[rows[:1] if cls is DPMetaInit else rows] = 0.01
     unit = (None,) if cls is DPMetaInit else ()
-    result = audit(cls(**options), (X, y, task, *unit, w), (X, y, task, *unit, other), replay=True,
-                   n_draws=0)  # fmt: skip
+    result = audit(
+        cls(**options), (X, y, task, *unit, w), (X, y, task, *unit, other), replay=True, n_draws=0
+    )
     assert result.passed, str(result)
     assert result.sensitivity_observed > 0
 

@@ -86,12 +86,24 @@ def test_fields_are_plain_python():
 def test_paragraph_states_everything(adjacency):
     text = gaussian(adjacency=adjacency).text(None)
     for words in [
-        "epsilon = 1", "delta = 1e-05", "unit: task", f"adjacency: {adjacency}",
-        "symmetric Gaussian", "sensitivity 1.41421", "noise std 5.27", "Public shift",
-        "mu = 0.26805", "operating system", "clip_norm = 1", "n_tasks = 139",
-        "the task list is public", "all tasks in every release", "2^-24", "joint",
+        "epsilon = 1",
+        "delta = 1e-05",
+        "unit: task",
+        f"adjacency: {adjacency}",
+        "symmetric Gaussian",
+        "sensitivity 1.41421",
+        "noise std 5.27",
+        "Public shift",
+        "mu = 0.26805",
+        "operating system",
+        "clip_norm = 1",
+        "n_tasks = 139",
+        "the task list is public",
+        "all tasks in every release",
+        "2^-24",
+        "joint",
         "Releases: 1 with symmetric Gaussian noise, sensitivity 1.41421, noise std 5.27",
-    ]:  # fmt: skip
+    ]:
         assert words in text, words
     alone = pair(1.0, 1e-5).text(None)  # its releases are not listed one by one
     assert "Mechanism: Poisson, sensitivity 1.41421, noise std 5.27" in alone
@@ -142,9 +154,17 @@ def test_short_form():
 def test_numbers_are_printed_to_six_digits_and_equal_ones_once():
     """Of more than ten numbers the first ten, and how many there are."""
     numbers = {
-        "a": 1 / 3, "b": True, "c": "auto", "d": (2.5,), "e": (2.5, 2.5), "f": (2.5, 1e-7),
-        "g": (0.5,) * 12, "h": tuple(range(10)), "i": tuple(range(11)), "j": (),
-    }  # fmt: skip
+        "a": 1 / 3,
+        "b": True,
+        "c": "auto",
+        "d": (2.5,),
+        "e": (2.5, 2.5),
+        "f": (2.5, 1e-7),
+        "g": (0.5,) * 12,
+        "h": tuple(range(10)),
+        "i": tuple(range(11)),
+        "j": (),
+    }
     text = gaussian(public_inputs=numbers).text(None)
     for words in (
         "a = 0.333333, b = True, c = auto, d = 2.5, e = 2.5 (each of 2), f = 2.5, 1e-07, ",
@@ -158,8 +178,9 @@ def test_releases_are_counted_by_mechanism_where_their_noise_is_known():
     known = {"mechanism": "Gaussian", "sensitivity": 2.0, "noise_std": 4.0}
     other = {**known, "mechanism": "Laplace", "name": "vote"}
     assert gaussian(releases=[known, other, {**known, "noise_std": 8.0}]).kinds() == [
-        ("Gaussian", "2", (2.0, 2.0), (4.0, 8.0)), ("Laplace", "1", (2.0,), (4.0,))
-    ]  # fmt: skip
+        ("Gaussian", "2", (2.0, 2.0), (4.0, 8.0)),
+        ("Laplace", "1", (2.0,), (4.0,)),
+    ]
     for name in known:
         assert gaussian(releases=[{n: v for n, v in known.items() if n != name}]).kinds() == []
 
@@ -186,9 +207,12 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize(
     ("report", "badge"),
-    [(gaussian(), "\u03b5 = 1, \u03b4 = 1e-05"), (NONE, "no privacy guarantee"),
-     (laplace([0.1] * 30), "\u03b5 = 3, \u03b4 = 0")],
-)  # fmt: skip
+    [
+        (gaussian(), "\u03b5 = 1, \u03b4 = 1e-05"),
+        (NONE, "no privacy guarantee"),
+        (laplace([0.1] * 30), "\u03b5 = 3, \u03b4 = 0"),
+    ],
+)
 def test_html_says_what_the_text_says(report, badge):
     page = Elements(report._repr_html_())
     assert page.open == [] and page.words[0] == badge
@@ -217,9 +241,15 @@ def test_html_shows_text_of_others_as_text():
     evil = "<script>alert(1)</script>"
     release = {"name": evil, "statistic": f'"{evil}', "noise_std": 1.0}
     report = gaussian(
-        guarantee=evil, mechanism=evil, accountant=evil, rng=evil, releases=[release],
-        notes={evil: evil}, assumptions=[evil], public_inputs={evil: evil},
-    )  # fmt: skip
+        guarantee=evil,
+        mechanism=evil,
+        accountant=evil,
+        rng=evil,
+        releases=[release],
+        notes={evil: evil},
+        assumptions=[evil],
+        public_inputs={evil: evil},
+    )
     page = Elements(report._repr_html_())
     assert {tag for tag, _ in page.seen} & {"script", "img", "iframe", "a", "link"} == set()
     assert " ".join(page.words).count(evil) >= 8

@@ -55,10 +55,12 @@ def test_extreme_words_give_finite_symmetric_numbers():
     z, x, u, c = (
         draw(Words(extreme))
         for draw in (
-            lambda s: s.normal(5), lambda s: s.laplace(5), lambda s: s.uniform(5),
+            lambda s: s.normal(5),
+            lambda s: s.laplace(5),
+            lambda s: s.uniform(5),
             lambda s: s.chisquare([3.0] * 5),
         )
-    )  # fmt: skip
+    )
     assert np.isfinite(z).all() and np.isfinite(x).all() and np.isfinite(c).all()
     assert z[0] == -z[1] and z[0] < -9.0  # tails reach far, and the sign is a fair bit
     assert z[2] == z[3] == 0
@@ -101,25 +103,32 @@ def first_tail(draw, points, scale):
         # Tails of 2^-2 to 2^-100, where one more word begins (2^-11), and where the
         # approximations of the quantile function meet (z = 1.1, 8).
         (
-            SystemSource.normal, lambda z: log_ndtr(-z),
+            SystemSource.normal,
+            lambda z: log_ndtr(-z),
             lambda z: np.exp(-0.5 * z * z - log_ndtr(-z)) / math.sqrt(2.0 * math.pi),
             [0.5, 1.1015, 3.0, 3.298, 6.2, 7.349, 8.0, 9.1, 11.5],
         ),
         (
-            SystemSource.laplace, lambda x: -x - math.log(2.0), np.ones_like,
+            SystemSource.laplace,
+            lambda x: -x - math.log(2.0),
+            np.ones_like,
             [0.7, 6.931, 7.6, 21.0, 43.668, 45.0, 68.6],
         ),
         (
-            lambda s, n: 0.5 * s.chisquare(np.full(n, 2.0)), lambda x: -x, np.ones_like,
+            lambda s, n: 0.5 * s.chisquare(np.full(n, 2.0)),
+            lambda x: -x,
+            np.ones_like,
             [0.7, 7.624, 21.0, 44.361, 45.0, 68.6],
         ),
         (
-            lambda s, n: 0.5 * s.chisquare(np.full(n, 4.0)), lambda x: np.log1p(x) - x,
-            lambda x: x / (1.0 + x), [1.7, 9.9, 21.0, 44.361, 45.0, 68.6],
+            lambda s, n: 0.5 * s.chisquare(np.full(n, 4.0)),
+            lambda x: np.log1p(x) - x,
+            lambda x: x / (1.0 + x),
+            [1.7, 9.9, 21.0, 44.361, 45.0, 68.6],
         ),
     ],
     ids=["normal", "laplace", "chisquare 2", "chisquare 4"],
-)  # fmt: skip
+)
 def test_no_point_of_the_grid_is_missed(draw, log_tail, hazard, places, scale):
     """Exact numbers of the 2^191 words that lead to grid points in the tails."""
     start = np.array([math.floor(place * scale) for place in places])
@@ -140,8 +149,11 @@ def test_permutation_is_uniform():
     counts = np.zeros(6)
     for _ in range(3000):
         order = source.permutation(3)
-        counts[[(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)].index(
-            tuple(int(i) for i in order))] += 1  # fmt: skip
+        counts[
+            [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)].index(
+                tuple(int(i) for i in order)
+            )
+        ] += 1
     assert chi2(5).sf(((counts - 500) ** 2 / 500).sum()) > RARE
 
 

@@ -115,8 +115,9 @@ def test_poisson_one_round_has_a_closed_form(dp, group_size, z):
 
     x = np.linspace(-10.0 * z, 10.0 * z + group_size, 200_001)
     alone = np.exp(-0.5 * (x / z) ** 2) / (z * math.sqrt(2.0 * math.pi))
-    chances = [math.comb(group_size, k) * p**k * (1 - p) ** (group_size - k)
-               for k in range(group_size + 1)]  # fmt: skip
+    chances = [
+        math.comb(group_size, k) * p**k * (1 - p) ** (group_size - k) for k in range(group_size + 1)
+    ]
     mixture = sum(c * alone * np.exp((k * x - 0.5 * k * k) / z**2) for k, c in enumerate(chances))
     pairs = (mixture, alone), (alone, mixture)
     step = x[1] - x[0]

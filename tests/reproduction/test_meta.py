@@ -50,9 +50,14 @@ def descent_by_hand(X, y, w, steps, rate, radius=math.inf):
 @pytest.mark.parametrize("radius", [math.inf, 0.7])
 def test_algorithm_1_is_a_reference_iteration(radius):
     X, y = tasks()
-    est = PublishedMetaInit(epsilon=None, inner_steps=4, inner_learning_rate=0.7,
-                            diameter=None if radius == math.inf else 2 * radius,
-                            fit_intercept=False, random_state=0)  # fmt: skip
+    est = PublishedMetaInit(
+        epsilon=None,
+        inner_steps=4,
+        inner_learning_rate=0.7,
+        diameter=None if radius == math.inf else 2 * radius,
+        fit_intercept=False,
+        random_state=0,
+    )
     fitted(est, X, y)
     paths = []
     for order in itertools.permutations(range(3)):  # one of these is the public order
@@ -68,8 +73,13 @@ def test_algorithm_1_is_a_reference_iteration(radius):
 
 def test_new_tasks_average_their_online_descent():
     X, y = tasks()
-    est = fitted(PublishedMetaInit(epsilon=None, fit_intercept=False, random_state=0,
-                                   refine_learning_rate=0.4), X, y)  # fmt: skip
+    est = fitted(
+        PublishedMetaInit(
+            epsilon=None, fit_intercept=False, random_state=0, refine_learning_rate=0.4
+        ),
+        X,
+        y,
+    )
     theta, thetas = est.init_coef_, []
     for x, target in zip(X[0], y[0], strict=True):
         thetas.append(theta)
@@ -82,19 +92,32 @@ def test_new_tasks_average_their_online_descent():
 def test_leader_and_adaptive_descent_are_the_same_on_squares():
     X, y = tasks(5)
     paths = [
-        fitted(PublishedMetaInit(epsilon=3.0, delta=1e-3, meta_step=step, tasks_per_round=2,
-                                 random_state=0), X, y).init_path_
+        fitted(
+            PublishedMetaInit(
+                epsilon=3.0, delta=1e-3, meta_step=step, tasks_per_round=2, random_state=0
+            ),
+            X,
+            y,
+        ).init_path_
         for step in ("ftl", "aogd")
-    ]  # fmt: skip
+    ]
     np.testing.assert_allclose(*paths, rtol=1e-9, atol=1e-9)
 
 
 def test_reptile_moves_a_decaying_part_of_the_way():
     X, y = tasks()
     X[:], y[:] = X[0], y[0]  # all tasks send the same from the same initialisation
-    est = PublishedMetaInit(epsilon=None, fit_intercept=False, inner_steps=1, random_state=0,
-                            inner_learning_rate=0.5, meta_step="reptile", meta_learning_rate=0.8,
-                            meta_decay=0.5, iterate="last")  # fmt: skip
+    est = PublishedMetaInit(
+        epsilon=None,
+        fit_intercept=False,
+        inner_steps=1,
+        random_state=0,
+        inner_learning_rate=0.5,
+        meta_step="reptile",
+        meta_learning_rate=0.8,
+        meta_decay=0.5,
+        iterate="last",
+    )
     fitted(est, X, y)
     phi = np.zeros(2)
     for rate in (0.8, 0.4, 0.2):
@@ -105,9 +128,16 @@ def test_reptile_moves_a_decaying_part_of_the_way():
 def test_iterates_stay_in_the_ball_around_a_public_start():
     X, y = tasks()
     start = np.array([0.5, -0.5])
-    est = PublishedMetaInit(epsilon=0.1, delta=1e-3, diameter=0.6, init=start, random_state=0,
-                            inner_iterate="last", meta_step="reptile",
-                            fit_intercept=False)  # fmt: skip
+    est = PublishedMetaInit(
+        epsilon=0.1,
+        delta=1e-3,
+        diameter=0.6,
+        init=start,
+        random_state=0,
+        inner_iterate="last",
+        meta_step="reptile",
+        fit_intercept=False,
+    )
     fitted(est, X, y)
     np.testing.assert_array_equal(est.init_path_[0], start)
     ways = np.linalg.norm(np.vstack([est.init_path_, est.task_models_]) - start, axis=1)
@@ -144,14 +174,23 @@ def test_regret_of_a_task_keeps_the_bound_of_online_descent():
 # ------------------------------------------------------------------------------ privacy
 def sent_by(y, **settings):
     """What a task of records (1, y_i) sends in one step of length 1 from 0."""
-    est = PublishedMetaInit(epsilon=1.0, delta=1e-3, inner_steps=1, inner_learning_rate=1.0,
-                            fit_intercept=False, random_state=0, tasks=[0], **settings)  # fmt: skip
+    est = PublishedMetaInit(
+        epsilon=1.0,
+        delta=1e-3,
+        inner_steps=1,
+        inner_learning_rate=1.0,
+        fit_intercept=False,
+        random_state=0,
+        tasks=[0],
+        **settings,
+    )
     est.fit(np.ones((len(y), 1)), y, task=np.zeros(len(y), dtype=int))
     return est.init_path_[-1, 0], est
 
 
-@pytest.mark.parametrize(("adjacency", "other", "reach"),
-                         [("replace-one", -9.0, 2.0), ("zero-out", 0.0, 1.0)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("adjacency", "other", "reach"), [("replace-one", -9.0, 2.0), ("zero-out", 0.0, 1.0)]
+)
 def test_one_record_moves_a_sum_by_the_sensitivity(adjacency, other, reach):
     y = np.array([9.0, 0.2, -0.3])
     near = np.array([other, 0.2, -0.3])
@@ -167,10 +206,14 @@ def test_local_privacy_covers_any_two_updates():
     assert found[0][1].privacy_.unit == "task"
 
 
-@pytest.mark.parametrize(("settings", "mu_of_z"), [
-    ({"visits": 2}, math.sqrt(10)), ({"visits": 2, "group_size": 3}, 3 * math.sqrt(10)),
-    ({"visits": 2, "privacy": "local"}, math.sqrt(2)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "mu_of_z"),
+    [
+        ({"visits": 2}, math.sqrt(10)),
+        ({"visits": 2, "group_size": 3}, 3 * math.sqrt(10)),
+        ({"visits": 2, "privacy": "local"}, math.sqrt(2)),
+    ],
+)
 def test_noise_spends_the_budget(settings, mu_of_z):
     X, y = tasks()
     est = PublishedMetaInit(epsilon=2.0, delta=1e-3, inner_steps=5, random_state=0, **settings)
@@ -180,8 +223,15 @@ def test_noise_spends_the_budget(settings, mu_of_z):
 
 def test_noise_has_the_deviation_of_the_report():
     d = 4000
-    est = PublishedMetaInit(epsilon=1.0, delta=1e-3, inner_steps=1, inner_learning_rate=1.0,
-                            fit_intercept=False, random_state=0, tasks=[0])  # fmt: skip
+    est = PublishedMetaInit(
+        epsilon=1.0,
+        delta=1e-3,
+        inner_steps=1,
+        inner_learning_rate=1.0,
+        fit_intercept=False,
+        random_state=0,
+        tasks=[0],
+    )
     est.fit(np.zeros((4, d)), np.zeros(4), task=np.zeros(4, dtype=int))
     square = np.sum((4 * est.init_path_[-1] / est.privacy_.noise_std[0]) ** 2)
     assert chi2.ppf(1e-6, d) < square < chi2.isf(1e-6, d)
@@ -206,8 +256,9 @@ def test_noise_for_batches_with_replacement_keeps_delta():
 
 def test_the_descent_of_bassily_states_what_it_certainly_keeps():
     X, y = tasks(2, 200)
-    est = PublishedMetaInit(epsilon=1.0, delta=1e-3, descent="bassily", diameter=4.0,
-                            random_state=0)  # fmt: skip
+    est = PublishedMetaInit(
+        epsilon=1.0, delta=1e-3, descent="bassily", diameter=4.0, random_state=0
+    )
     report = fitted(est, X, y).privacy_
     steps, rate, batch, z = noisy_sgd_settings(200, 3, 1.0, 1e-3, 2.0, 1.0)
     assert (steps, batch) == (25, 20) and rate == pytest.approx(2.0 / 5.0)
@@ -224,8 +275,9 @@ def test_servers_release_what_a_trusted_curator_does():
     X, y = tasks()
     paths = []
     for curator in ("trusted", "servers", ("servers", 3)):
-        est = PublishedMetaInit(curator=curator, diameter=4.0, delta=1e-3, tasks_per_round=2,
-                                random_state=0)  # fmt: skip
+        est = PublishedMetaInit(
+            curator=curator, diameter=4.0, delta=1e-3, tasks_per_round=2, random_state=0
+        )
         paths.append(fitted(est, X, y).init_path_)
     for path in paths[1:]:
         np.testing.assert_allclose(path, paths[0], atol=1e-9)
@@ -239,10 +291,16 @@ def test_a_fit_without_privacy_says_so():
 
 
 # ------------------------------------------------------------------------ input, networks
-@pytest.mark.parametrize("settings", [
-    {"epsilon": -1.0}, {"descent": "bassily"}, {"curator": "servers"}, {"init": [1.0]},
-    {"descent": "bassily", "diameter": 1.0, "epsilon": None},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epsilon": -1.0},
+        {"descent": "bassily"},
+        {"curator": "servers"},
+        {"init": [1.0]},
+        {"descent": "bassily", "diameter": 1.0, "epsilon": None},
+    ],
+)
 def test_settings_that_do_not_go_together_are_errors(settings):
     X, y = tasks()
     est = PublishedMetaInit(random_state=0, **settings)
@@ -254,9 +312,15 @@ def test_settings_that_do_not_go_together_are_errors(settings):
 def test_classes_and_tasks_without_rows():
     X, y = tasks(4, 30)
     codes = np.digitize(y, [0.0, 0.5])
-    est = PublishedMetaInitClassifier(epsilon=None, tasks=range(5), classes=[0, 1, 2],
-                                      inner_steps=30, inner_learning_rate=2.0,
-                                      refine_learning_rate=1.0, random_state=0)  # fmt: skip
+    est = PublishedMetaInitClassifier(
+        epsilon=None,
+        tasks=range(5),
+        classes=[0, 1, 2],
+        inner_steps=30,
+        inner_learning_rate=2.0,
+        refine_learning_rate=1.0,
+        random_state=0,
+    )
     fitted(est, X, codes)
     task = np.repeat(np.arange(4), 30)
     most = np.bincount(codes.ravel()).max() / codes.size
@@ -264,10 +328,14 @@ def test_classes_and_tasks_without_rows():
     np.testing.assert_array_equal(est.task_models_[4], est.init_coef_)
 
 
-@pytest.mark.parametrize("settings", [
-    {"epsilon": None}, {"epsilon": 3.0, "delta": 1e-3, "clip_norm": 0.3},
-    {"epsilon": 3.0, "delta": 1e-3, "privacy": "local"},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epsilon": None},
+        {"epsilon": 3.0, "delta": 1e-3, "clip_norm": 0.3},
+        {"epsilon": 3.0, "delta": 1e-3, "privacy": "local"},
+    ],
+)
 def test_a_linear_module_learns_as_the_linear_model(settings):
     torch = pytest.importorskip("torch")
     from skpmtl.reproduction.meta import PublishedMetaNetwork
@@ -279,9 +347,16 @@ def test_a_linear_module_learns_as_the_linear_model(settings):
         return layer
 
     X, y = tasks()
-    batch = {"meta_step": "reptile", "iterate": "last", "inner_iterate": "last",
-             "refine": "minibatch", "refine_batch_size": 4, "refine_epochs": 2,
-             "tasks_per_round": 2, "random_state": 0}  # fmt: skip
+    batch = {
+        "meta_step": "reptile",
+        "iterate": "last",
+        "inner_iterate": "last",
+        "refine": "minibatch",
+        "refine_batch_size": 4,
+        "refine_epochs": 2,
+        "tasks_per_round": 2,
+        "random_state": 0,
+    }
     linear = fitted(PublishedMetaInit(**batch, **settings), X, y)
     network = fitted(PublishedMetaNetwork(module, **batch, **settings), X, y)
     np.testing.assert_allclose(network.init_path_, linear.init_path_, rtol=1e-4, atol=1e-4)

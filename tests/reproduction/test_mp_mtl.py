@@ -115,9 +115,10 @@ def test_rounds_are_the_algorithm_line_by_line(penalty, accelerated, mu, m):
     start = np.random.default_rng(1).standard_normal((m, D))
     losses = MeanSquares(list(zip(X, y, strict=True)))
     tasks = ModelTasks(losses, start, K, ETA, accelerated, ridge=mu)
-    sequence, expected = [], printed(
-        penalty, X, y, start, wisharts(), accelerated=accelerated, mu=mu
-    )  # fmt: skip
+    sequence, expected = (
+        [],
+        printed(penalty, X, y, start, wisharts(), accelerated=accelerated, mu=mu),
+    )
     plan = plan_of(penalty, m=m)
     rounds, reply = curator(plan, lambda t, M_t: sequence.append(tasks.models())), None
     noise = iter(wisharts())
@@ -139,7 +140,7 @@ def test_two_classes_take_steps_of_the_logistic_loss():
     signs = np.where(y > 0, 1.0, -1.0)
     tasks = ModelTasks(
         MeanLogistic(list(zip(X, signs, strict=True))), np.zeros((M, D)), K, ETA, True
-    )  # fmt: skip
+    )
     with_noise(plan_of(), tasks, wisharts())
     expected = printed(
         "low-rank", X, signs, np.zeros((M, D)), wisharts(), accelerated=True, logistic=True
@@ -151,9 +152,16 @@ def test_the_estimator_is_the_box_with_the_noise_of_its_plan():
     A, b, task = long(*data())
     found = []
     est = PublishedMPMTL(
-        "group-sparse", lam=LAM, learning_rate=ETA, clip_norm=K, n_rounds=T, random_state=3,
-        start="zeros", tasks=range(M), monitor=lambda t, tasks, P: found.append(tasks.models()),
-    ).fit(A, b, task=task)  # fmt: skip
+        "group-sparse",
+        lam=LAM,
+        learning_rate=ETA,
+        clip_norm=K,
+        n_rounds=T,
+        random_state=3,
+        start="zeros",
+        tasks=range(M),
+        monitor=lambda t, tasks, P: found.append(tasks.models()),
+    ).fit(A, b, task=task)
     X, y = data()
     moments = est.billboard_.moments
     before = [np.zeros((M, D))]
@@ -225,7 +233,7 @@ def test_own_parts_take_outliers_and_stay_with_their_task():
     strength = 0.05
     models = ModelTasks(
         MeanSquares(tasks), np.zeros((M, D)), K, 0.5, False, own=OwnPart("l1", strength)
-    )  # fmt: skip
+    )
     for _ in range(5000):
         models.step(0.5 * np.eye(D))
     assert 0 < np.count_nonzero(models.Q) < models.Q.size
@@ -263,9 +271,9 @@ def test_much_noise_makes_the_projection_an_identity(penalty):
     for C in (1e2, 1e4, 1e6):
         P = PROJECTIONS[penalty](W.T @ W + C * np.eye(D), 0.3, D)
         moments = W.T @ W + C * np.eye(D)
-        smallest = np.linalg.eigvalsh(moments)[0] if penalty == "low-rank" else (
-            np.diag(moments).min()
-        )  # fmt: skip
+        smallest = (
+            np.linalg.eigvalsh(moments)[0] if penalty == "low-rank" else (np.diag(moments).min())
+        )
         assert np.linalg.norm(P - np.eye(D), 2) == pytest.approx(0.3 / math.sqrt(smallest))
 
 
@@ -333,16 +341,20 @@ def test_theorem_6_minimises_the_bounds(accelerated):
     """The bounds of theorems 2 to 5 as functions of alpha and Q, minimised numerically."""
     near = 2.0 if accelerated else 1.0  # (alpha / 2 - near)^2
     found = minimize_scalar(
-        lambda a: -0.5 * math.log(2 * a + 1) - 2 * math.log(near - a / 2), bounds=(-0.49, 1.9),
-        method="bounded", options={"xatol": 1e-9},
-    ).x  # fmt: skip
+        lambda a: -0.5 * math.log(2 * a + 1) - 2 * math.log(near - a / 2),
+        bounds=(-0.49, 1.9),
+        method="bounded",
+        options={"xatol": 1e-9},
+    ).x
     assert found == pytest.approx(best_allocation(accelerated, False), abs=1e-5)
     q0 = 0.8
     lead = math.sqrt(q0) if accelerated else q0
     found = minimize_scalar(
         lambda Q: -0.5 * math.log(1 - Q**2) - 2 * math.log(1 - lead / math.sqrt(Q)),
-        bounds=(lead**2 + 1e-6, 1 - 1e-6), method="bounded", options={"xatol": 1e-9},
-    ).x  # fmt: skip
+        bounds=(lead**2 + 1e-6, 1 - 1e-6),
+        method="bounded",
+        options={"xatol": 1e-9},
+    ).x
     name, Q = best_allocation(accelerated, True, q0)
     assert name == "geometric" and found == pytest.approx(Q, abs=1e-5)
 
@@ -423,9 +435,14 @@ def test_sensitivity_is_reached_and_not_passed(mechanism, adjacency):
 def test_given_budgets_are_composed_in_the_report():
     A, b, task = long(*data())
     est = PublishedMPMTL(
-        budgets=[0.1, 0.2, 0.4], n_rounds=3, mechanism="wishart", delta=0.01, tasks=range(M),
-        epsilon=None, random_state=0,
-    ).fit(A, b, task=task)  # fmt: skip
+        budgets=[0.1, 0.2, 0.4],
+        n_rounds=3,
+        mechanism="wishart",
+        delta=0.01,
+        tasks=range(M),
+        epsilon=None,
+        random_state=0,
+    ).fit(A, b, task=task)
     assert est.privacy_.epsilon == pytest.approx(composed([0.1, 0.2, 0.4], 0.01))
     assert [entry["epsilon"] for entry in est.privacy_.releases] == [0.1, 0.2, 0.4]
 
@@ -451,10 +468,12 @@ def test_noise_on_models_follows_the_slopes_of_each_task():
     lam, epsilon, delta = 0.5, 2.0, 0.04
     exact = PublishedOutputNoise(lam=lam, epsilon=None, tasks=range(M)).fit(A, b, task=task)
     est = PublishedOutputNoise(lam=lam, epsilon=epsilon, delta=delta, tasks=range(M))
-    noise = np.array([
-        clone(est).set_params(random_state=s).fit(A, b, task=task).coef_ - exact.coef_
-        for s in range(400)
-    ])  # fmt: skip
+    noise = np.array(
+        [
+            clone(est).set_params(random_state=s).fit(A, b, task=task).coef_ - exact.coef_
+            for s in range(400)
+        ]
+    )
     slope = estimated_lipschitz(list(zip(X, y, strict=True)), exact.coef_)
     scale = 2 * slope / (N * lam) / (epsilon / N)  # Proposition 3: epsilon / n for a record
     expected = D * scale  # mean of a Gamma(d) radius
@@ -470,9 +489,11 @@ def test_rounds_of_a_relationship_reach_its_optimum():
     X, y = data()
     A, b, task = long(X, y)
     lam, alpha = 0.3, 0.2
-    W = PublishedOutputNoise(
-        lam=lam, alpha=alpha, epsilon=None, n_rounds=3000, tasks=range(M)
-    ).fit(A, b, task=task).coef_  # fmt: skip
+    W = (
+        PublishedOutputNoise(lam=lam, alpha=alpha, epsilon=None, n_rounds=3000, tasks=range(M))
+        .fit(A, b, task=task)
+        .coef_
+    )
     V = relationship_columns(W, alpha / lam)
     residual = np.einsum("knd,kd->kn", X, W) - y
     G = np.einsum("knd,kn->kd", X, residual) / N + lam * (W - V)
@@ -593,26 +614,37 @@ def test_a_task_above_the_public_number_of_rows_is_an_error():
 def test_surveys_are_coded_as_in_the_paper(tmp_path):
     pd = pytest.importorskip("pandas")
     nan = np.nan
-    first = pd.DataFrame({
-        "id": [4, 1, 2, 9], "age": [70.0, nan, 80.0, 90.0], "walks": [1, 2, 2, 1],
-        "cooks": [1.0, nan, 2.0, 1.0],
-    })  # fmt: skip
+    first = pd.DataFrame(
+        {
+            "id": [4, 1, 2, 9],
+            "age": [70.0, nan, 80.0, 90.0],
+            "walks": [1, 2, 2, 1],
+            "cooks": [1.0, nan, 2.0, 1.0],
+        }
+    )
     second = pd.DataFrame({"id": [1, 2, 4], "bath": [2, 1, 2], "eats": [1.0, 2.0, nan]})
     first.to_csv(tmp_path / "wave2.csv", index=False)
     second.to_csv(tmp_path / "wave3.csv", index=False)
     X, Y, names = read_survey(
-        tmp_path / "wave2.csv", tmp_path / "wave3.csv", id_column="id",
-        features=["age", "walks", "cooks"], outcomes=["bath", "eats"], continuous=["age"],
-    )  # fmt: skip
+        tmp_path / "wave2.csv",
+        tmp_path / "wave3.csv",
+        id_column="id",
+        features=["age", "walks", "cooks"],
+        outcomes=["bath", "eats"],
+        continuous=["age"],
+    )
     assert names == ["age", "walks", "cooks=first answer", "cooks=second answer"]
     raw = np.array([[70.0, 0, 1, 0], [75.0, 1, 0, 0], [80.0, 1, 0, 1]])
     np.testing.assert_allclose(X, raw / np.linalg.norm(raw, axis=1, keepdims=True))
     np.testing.assert_array_equal(Y, [[1.0, nan], [1.0, 0.0], [0.0, 1.0]])
     with pytest.raises(ValueError, match="no columns"):
         read_survey(
-            tmp_path / "wave2.csv", tmp_path / "wave3.csv", id_column="id", features=["x"],
+            tmp_path / "wave2.csv",
+            tmp_path / "wave3.csv",
+            id_column="id",
+            features=["x"],
             outcomes=["bath"],
-        )  # fmt: skip
+        )
     with pytest.raises(ValueError, match="more than two answers"):
         survey_design(first[["age"]])
 

@@ -198,9 +198,15 @@ def test_noise_of_a_release_is_sigma_of_the_paper():
     d, m = 4000, 3
     X, y = np.zeros((m, 2, d)), np.zeros((m, 2))
     est = PublishedPMTL(
-        epsilon=None, noise_multiplier=5.0, clip_norm=0.2, n_rounds=1, fit_intercept=False,
-        tasks=range(m), random_state=0, delta=0.01,
-    ).fit(*long(X, y)[:2], task=long(X, y)[2])  # fmt: skip
+        epsilon=None,
+        noise_multiplier=5.0,
+        clip_norm=0.2,
+        n_rounds=1,
+        fit_intercept=False,
+        tasks=range(m),
+        random_state=0,
+        delta=0.01,
+    ).fit(*long(X, y)[:2], task=long(X, y)[2])
     sigma = 5.0 * 0.2 / m
     assert np.std(est.billboard_.shared) == pytest.approx(sigma, rel=5 / math.sqrt(2 * d))
     assert est.history()[0]["noise_std"] == pytest.approx(sigma)
@@ -285,8 +291,10 @@ def test_the_mean_relation_is_algorithm_1():
     omega = np.eye(M) - 1.0 / M
     other = clone(est).set_params(relation=omega).fit(X, y, task=task)
     np.testing.assert_allclose(other.task_models_, est.task_models_, atol=1e-12)
-    plans = [PMTLPlan("algorithm-1", M, M, 6, 0.3, 2.0, 0.01, None, "replace-one", r)
-             for r in (None, FixedRelation(omega, M))]  # fmt: skip
+    plans = [
+        PMTLPlan("algorithm-1", M, M, 6, 0.3, 2.0, 0.01, None, "replace-one", r)
+        for r in (None, FixedRelation(omega, M))
+    ]
     noise = plans[1].noise_std * np.linalg.norm(plans[1].relation.out, axis=1)
     np.testing.assert_allclose(noise, plans[0].noise_std, rtol=1e-9)
 
@@ -301,17 +309,23 @@ def test_rounds_with_a_relation_reach_the_optimum_of_equation_1():
     expected = np.linalg.solve(system, b.ravel()).reshape(M, D)
     A, targets, task = long(X, y)
     est = PublishedPMTL(
-        lam=lam, epsilon=None, relation=ring(), n_rounds=400, learning_rate=0.8, tasks=range(M),
+        lam=lam,
+        epsilon=None,
+        relation=ring(),
+        n_rounds=400,
+        learning_rate=0.8,
+        tasks=range(M),
         fit_intercept=False,
-    ).fit(A, targets, task=task)  # fmt: skip
+    ).fit(A, targets, task=task)
     np.testing.assert_allclose(est.coef_, expected, atol=1e-8)
 
 
 def test_sensitivity_with_a_relation_is_reached_and_not_passed():
     omega = ring()
     omega[0, 0] += 0.3  # one task counts more than others
-    plan = PMTLPlan("algorithm-1", M, M, 3, 0.3, 2.0, 0.01, None, "replace-one",
-                    FixedRelation(omega, M))  # fmt: skip
+    plan = PMTLPlan(
+        "algorithm-1", M, M, 3, 0.3, 2.0, 0.01, None, "replace-one", FixedRelation(omega, M)
+    )
     step = next(curator(plan, np.zeros(D)))
     distances = []
     for k in range(M):
@@ -352,8 +366,10 @@ def test_finetuning_reaches_the_optimum_of_each_penalty():
     residual = y - X @ shared
     fisher = np.einsum("knd,kn->kd", X**2, residual**2) / N
     for how, weight in (
-        ("finetune", np.zeros((M, D))), ("mean-reg", np.ones((M, D))), ("ewc", fisher),
-    ):  # fmt: skip
+        ("finetune", np.zeros((M, D))),
+        ("mean-reg", np.ones((M, D))),
+        ("ewc", fisher),
+    ):
         F = lam * np.einsum("kd,de->kde", weight, np.eye(D))
         expected = np.linalg.solve(A + F, (b + F @ shared)[..., None])[..., 0]
         W = finetuned(tasks, np.zeros((M, D)), shared, how, GradientSteps(4000, 0.8, lam))
@@ -367,9 +383,14 @@ def test_a_strong_divergence_keeps_the_shared_predictions():
     distance = {}
     for lam in (0.0, 5.0):
         est = PublishedPMTLClassifier(
-            "fedavg", epsilon=None, personalization="symmetrized-kl", personal_lam=lam,
-            n_rounds=5, tasks=range(M), classes=[0, 1],
-        ).fit(A, c, task=task)  # fmt: skip
+            "fedavg",
+            epsilon=None,
+            personalization="symmetrized-kl",
+            personal_lam=lam,
+            n_rounds=5,
+            tasks=range(M),
+            classes=[0, 1],
+        ).fit(A, c, task=task)
         distance[lam] = np.linalg.norm(est.task_models_ - est.billboard_.shared)
     assert 0 < distance[5.0] < 0.5 * distance[0.0]
 
@@ -381,9 +402,15 @@ def test_sparse_rows_give_the_models_of_dense_ones(method, personalization):
     X, y, task = long(*data())
     y = np.digitize(y, [-0.3, 0.3])
     est = PublishedPMTLClassifier(
-        method, tasks=range(M), classes=[0, 1, 2], random_state=0, n_rounds=3, batch_size=None,
-        n_sampled=None if method == "concatenated" else 5, personalization=personalization,
-    )  # fmt: skip
+        method,
+        tasks=range(M),
+        classes=[0, 1, 2],
+        random_state=0,
+        n_rounds=3,
+        batch_size=None,
+        n_sampled=None if method == "concatenated" else 5,
+        personalization=personalization,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", BiasedMeanWarning)
         dense = clone(est).fit(X, y, task=task)
@@ -416,10 +443,24 @@ def test_tasks_of_other_lengths_move_no_bit():
         side.take_part(np.arange(M), np.full(D, 0.3))
         found.append(side.own)
     np.testing.assert_array_equal(found[0][0], found[1][0])
-    w = iteration("stateful", [A for A, _ in tasks], [b[:, 0] for _, b in tasks], [range(M)],
-                  lam=0.5, eta=0.4, E=5, clip=1e9, divide=M)[1]  # fmt: skip
-    side = LocalTasks(METHODS["stateful"], linear_model(tasks, 1, fit_intercept=False), Numbers(),
-                      GradientSteps(5, 0.4, 0.5), None)  # fmt: skip
+    w = iteration(
+        "stateful",
+        [A for A, _ in tasks],
+        [b[:, 0] for _, b in tasks],
+        [range(M)],
+        lam=0.5,
+        eta=0.4,
+        E=5,
+        clip=1e9,
+        divide=M,
+    )[1]
+    side = LocalTasks(
+        METHODS["stateful"],
+        linear_model(tasks, 1, fit_intercept=False),
+        Numbers(),
+        GradientSteps(5, 0.4, 0.5),
+        None,
+    )
     side.take_part(np.arange(M), np.zeros(D))
     np.testing.assert_allclose(side.own, w, atol=1e-12)
 
@@ -487,9 +528,11 @@ def test_a_monitor_sees_losses_fall_over_rounds():
     X, y, task = long(*data())
     losses = []
     PublishedPMTL(
-        epsilon=None, tasks=range(M), n_rounds=10,
+        epsilon=None,
+        tasks=range(M),
+        n_rounds=10,
         monitor=lambda t, tasks, shared: losses.append(tasks.losses(tasks.results(shared)).mean()),
-    ).fit(X, y, task=task)  # fmt: skip
+    ).fit(X, y, task=task)
     assert len(losses) == 10 and np.all(np.diff(losses) < 0)
 
 
@@ -515,9 +558,13 @@ def test_a_linear_module_gives_the_linear_models(method, personalization):
         return layer
 
     options = {
-        "tasks": range(M), "classes": [0, 1, 2], "n_rounds": 3, "lam": 0.3, "epsilon": None,
+        "tasks": range(M),
+        "classes": [0, 1, 2],
+        "n_rounds": 3,
+        "lam": 0.3,
+        "epsilon": None,
         "personalization": personalization,
-    }  # fmt: skip
+    }
     linear = PublishedPMTLClassifier(method, **options).fit(X, y, task=task)
     found = PublishedPMTLTorchClassifier(module, method, **options).fit(X, y, task=task)
     score = found.decision_function(X, task=task)

@@ -73,10 +73,15 @@ ROWS = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
 
 
 @pytest.mark.parametrize(
-    "make", [np.array, sparse.csr_array, lambda rows: pd.DataFrame(rows, index=[7, 8, 9]),
-             lambda rows: pl.DataFrame(rows, orient="row")],
+    "make",
+    [
+        np.array,
+        sparse.csr_array,
+        lambda rows: pd.DataFrame(rows, index=[7, 8, 9]),
+        lambda rows: pl.DataFrame(rows, orient="row"),
+    ],
     ids=["numpy", "scipy", "pandas", "polars"],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_indexing(alone, make, axis):
     assert alone.safe_indexing.__module__.startswith("skpmtl")
@@ -92,12 +97,47 @@ def test_indexing(alone, make, axis):
 
 
 VALUES = [
-    None, True, np.True_, -1, 0, 1, 2, np.int64(3), 2**32, -0.5, 0.0, 0.5, 1.0, np.float32(2),
-    1e300, float("inf"), -float("inf"), float("nan"), "", "auto", "zero-out", b"auto", (), (1, 2),
-    [], [0.5], {}, {"a": 1}, {1}, np.array(1.0), np.ones(2), pd.Series([1.0]),
-    sparse.csr_array(np.eye(2)), np.random.default_rng(0), np.random.RandomState(0),
-    len, int, KFold(3), iter([]), 1 + 1j,
-]  # fmt: skip
+    None,
+    True,
+    np.True_,
+    -1,
+    0,
+    1,
+    2,
+    np.int64(3),
+    2**32,
+    -0.5,
+    0.0,
+    0.5,
+    1.0,
+    np.float32(2),
+    1e300,
+    float("inf"),
+    -float("inf"),
+    float("nan"),
+    "",
+    "auto",
+    "zero-out",
+    b"auto",
+    (),
+    (1, 2),
+    [],
+    [0.5],
+    {},
+    {"a": 1},
+    {1},
+    np.array(1.0),
+    np.ones(2),
+    pd.Series([1.0]),
+    sparse.csr_array(np.eye(2)),
+    np.random.default_rng(0),
+    np.random.RandomState(0),
+    len,
+    int,
+    KFold(3),
+    iter([]),
+    1 + 1j,
+]
 
 
 def declared():

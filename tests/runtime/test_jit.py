@@ -98,11 +98,21 @@ for room in map(int, sys.argv[3:]):
 def test_full_disk(call, tmp_path):
     def run(*rooms):
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-c", FULL, str(JIT), str(tmp_path / "kernel.py"),
-             *map(str, rooms)],
-            capture_output=True, text=True, timeout=120,
+            [
+                sys.executable,
+                "-W",
+                "error",
+                "-c",
+                FULL,
+                str(JIT),
+                str(tmp_path / "kernel.py"),
+                *map(str, rooms),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
             env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr[-2000:]
         assert ("this process compiles afresh" in done.stderr) == (rooms[0] == 0), done.stderr
         return list(map(int, done.stdout.split()))

@@ -110,8 +110,13 @@ def test_report_travels_with_the_winner(data):
     assert fitted.best_estimator_.billboard_.report is fitted.privacy_
     assert PrivacyReport.from_json(fitted.privacy_.to_json()) == fitted.privacy_
     text = fitted.privacy_.text(None)
-    for words in ("best of a random number of, on average 3 trials", "n_releases in [1, 2]",
-                  "score_range = 0, 1", "epsilon = 2", "Poisson number of trials"):  # fmt: skip
+    for words in (
+        "best of a random number of, on average 3 trials",
+        "n_releases in [1, 2]",
+        "score_range = 0, 1",
+        "epsilon = 2",
+        "Poisson number of trials",
+    ):
         assert words in text, words
     # What the search has chosen is no public input.
     assert not {"n_moment_releases", "vote_range"} & set(fitted.privacy_.public_inputs)

@@ -109,9 +109,11 @@ def test_text_ids_labels_and_parquet(tmp_path):
     frame.insert(1, "school", [f"s{k:02d}" for k in task])
     label = np.where(y > np.median(y), "yes", "no")
     est = PrivateMeanRegMTLClassifier(
-        task_feature="school", tasks=sorted(set(frame["school"])), classes=["no", "yes"],
+        task_feature="school",
+        tasks=sorted(set(frame["school"])),
+        classes=["no", "yes"],
         random_state=1,
-    )  # fmt: skip
+    )
     whole = clone(est).fit(frame, label)
     parts = []
     for k, tasks in enumerate(SPLIT):
@@ -244,8 +246,7 @@ def test_bad_parts_are_named(tmp_path):
     (tmp_path / "hollow").mkdir()
     refused(r"Part '.*hollow': .*X.npy", [*good[:2], tmp_path / "hollow"])
     refused(r"Part '.*part-0': task 1 is also in part '.*part-0'", [*good, good[0]])
-    refused(r"tasks that are not listed in tasks=: \[11\]", good,
-            MPMTLLowRank(tasks=range(M - 1)))  # fmt: skip
+    refused(r"tasks that are not listed in tasks=: \[11\]", good, MPMTLLowRank(tasks=range(M - 1)))
     refused("must be a list of paths", good[0])
     refused("must be a list of paths", [])
 
@@ -260,12 +261,16 @@ def test_bad_parts_are_named(tmp_path):
     bad = y.copy()
     bad[10] = np.inf
     refused(r"Part '.*inf': Input y .*row 10 \(task 3\)", changed("inf", X, bad, task))
-    refused(r"Part '.*wide': the number of features is 5, but 4 in part '.*part-0'",
-            changed("wide", np.column_stack([X, y]), y, task))  # fmt: skip
+    refused(
+        r"Part '.*wide': the number of features is 5, but 4 in part '.*part-0'",
+        changed("wide", np.column_stack([X, y]), y, task),
+    )
     refused(r"Part '.*empty': .*0 sample", changed("empty", X[:0], y[:0], task[:0]))
     refused(r"Part '.*short': ", changed("short", X, y[1:], task))
-    refused(r"Part '.*words': the type of the task ids is text, but numbers",
-            changed("words", X, y, task.astype(str)))  # fmt: skip
+    refused(
+        r"Part '.*words': the type of the task ids is text, but numbers",
+        changed("words", X, y, task.astype(str)),
+    )
     est = MPMTLLowRankClassifier(classes=[-1, 1], **SEED)
     parts = changed("labels", X, np.where(y > 0, "a", "b"), task)
     refused(r"Part '.*part-0': ", parts, est)
@@ -424,9 +429,12 @@ def ray():
     os.environ["RAY_worker_niceness"] = "0"  # 15 is the default, which waits for everybody
     root = str(Path(__file__).resolve().parents[2])
     ray.init(
-        num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        _node_ip_address="127.0.0.1",
         runtime_env={"env_vars": {"PYTHONPATH": root, "OMP_NUM_THREADS": "1"}},
-    )  # fmt: skip
+    )
     yield ray
     ray.shutdown()
 
@@ -522,9 +530,12 @@ def measured(tmp_path, *arguments):
     path = tmp_path / "rows.csv"
     command = [sys.executable, "-m", "benchmarks.run", *arguments, "--output", str(path)]
     done = subprocess.run(
-        [*command, "--quick", "--only", "PrivateMeanReg"], capture_output=True, text=True,
-        cwd=Path(__file__).resolve().parents[2], timeout=600,
-    )  # fmt: skip
+        [*command, "--quick", "--only", "PrivateMeanReg"],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).resolve().parents[2],
+        timeout=600,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     with path.open(newline="") as file:
         return list(csv.DictReader(file))

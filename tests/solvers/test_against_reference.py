@@ -80,13 +80,26 @@ def test_published_optimum(row, problems):
     alpha, ridge, optimum = float(row["lam1"]), 2 * float(row["lam2"]), float(row["optimum"])
     for tol, allowed in ((None, 1e-6), (1e-10, 1e-9)):
         model = exact(
-            row["penalty"], logistic, alpha=alpha, ridge=ridge, fit_intercept=intercept,
-            task_weight=weight, **({} if tol is None else {"tol": tol}),
-        ).fit(X, y, task=task)  # fmt: skip
+            row["penalty"],
+            logistic,
+            alpha=alpha,
+            ridge=ridge,
+            fit_intercept=intercept,
+            task_weight=weight,
+            **({} if tol is None else {"tol": tol}),
+        ).fit(X, y, task=task)
         value = plain.objective(
-            X, y, task, model.coef_, model.intercept_, penalty=row["penalty"], alpha=alpha,
-            ridge=ridge, weight=weight, logistic=logistic,
-        )  # fmt: skip
+            X,
+            y,
+            task,
+            model.coef_,
+            model.intercept_,
+            penalty=row["penalty"],
+            alpha=alpha,
+            ridge=ridge,
+            weight=weight,
+            logistic=logistic,
+        )
         assert abs(value / optimum - 1) <= allowed
         assert model.objective_ == pytest.approx(value, rel=1e-10)
 
@@ -128,9 +141,14 @@ def largest_alpha(X, y, task, penalty, intercept, **kind):
 def check_optimal(X, y, task, penalty, alpha, intercept, tol, **kind):
     """Fit, and bound the distance to the optimum by numpy alone."""
     model = exact(
-        penalty, kind["logistic"], alpha=alpha, ridge=kind["ridge"], task_weight=kind["weight"],
-        fit_intercept=intercept, tol=tol,
-    ).fit(X, y, task=task)  # fmt: skip
+        penalty,
+        kind["logistic"],
+        alpha=alpha,
+        ridge=kind["ridge"],
+        task_weight=kind["weight"],
+        fit_intercept=intercept,
+        tol=tol,
+    ).fit(X, y, task=task)
     W, b = model.coef_, model.intercept_
     if intercept:
         best = plain.best_intercepts(X, y, task, W, kind["logistic"])
@@ -208,9 +226,14 @@ def test_identity_design_is_soft_thresholding(penalty):
     X, task = np.tile(np.eye(d), (5, 1)), np.repeat(np.arange(5), d)
     alpha, ridge = 0.8, 0.5
     model = exact(
-        penalty, False, alpha=alpha, ridge=ridge, fit_intercept=False, task_weight="samples",
+        penalty,
+        False,
+        alpha=alpha,
+        ridge=ridge,
+        fit_intercept=False,
+        task_weight="samples",
         tol=1e-13,
-    ).fit(X, Y.T.ravel(), task=task)  # fmt: skip
+    ).fit(X, Y.T.ravel(), task=task)
     if penalty == "trace":
         U, s, Vt = np.linalg.svd(Y, full_matrices=False)
         expected = (U * np.maximum(s - alpha, 0)) @ Vt

@@ -39,9 +39,14 @@ def test_optimum_of_malsar(cls, function):
     # Their squares have no factor 1/2.
     rho1, rho2, value, _ = malsar(function)
     est = cls(
-        rho1 / 2, outliers="tasks", outlier_alpha=rho2 / 2, epsilon=None, task_weight="samples",
-        fit_intercept=False, tol=1e-10,
-    )  # fmt: skip
+        rho1 / 2,
+        outliers="tasks",
+        outlier_alpha=rho2 / 2,
+        epsilon=None,
+        task_weight="samples",
+        fit_intercept=False,
+        tol=1e-10,
+    )
     est.fit(X, Y, task=TASK)
     assert 2 * est.objective_ == pytest.approx(value, rel=1e-9)
     assert est.outlier_.argmax() == 6
@@ -54,9 +59,14 @@ def test_sparse_and_low_rank_is_not_above_malsar():
 
     def fit(alpha):
         est = MPMTLLowRank(
-            alpha, outliers="entries", outlier_alpha=gamma / 2, epsilon=None,
-            task_weight="samples", fit_intercept=False, tol=1e-10,
-        ).fit(X, Y, task=TASK)  # fmt: skip
+            alpha,
+            outliers="entries",
+            outlier_alpha=gamma / 2,
+            epsilon=None,
+            task_weight="samples",
+            fit_intercept=False,
+            tol=1e-10,
+        ).fit(X, Y, task=TASK)
         return est, np.linalg.norm(est.coef_ - est.outlier_coef_, "nuc")
 
     low, high = 0.0, 20.0  # the trace norm falls with alpha
@@ -76,9 +86,13 @@ def test_what_is_near_the_dirty_model_of_malsar():
 
     def theirs(alpha):
         est = MPMTLGroupSparse(
-            alpha, outliers="entries", outlier_alpha=lambda2 / 2, epsilon=None,
-            task_weight="samples", fit_intercept=False,
-        ).fit(X, Y, task=TASK)  # fmt: skip
+            alpha,
+            outliers="entries",
+            outlier_alpha=lambda2 / 2,
+            epsilon=None,
+            task_weight="samples",
+            fit_intercept=False,
+        ).fit(X, Y, task=TASK)
         loss = np.sum((Y - np.einsum("ij,ij->i", X, est.coef_[TASK])) ** 2)
         P, Q = est.coef_ - est.outlier_coef_, est.outlier_coef_
         return loss + lambda1 * np.abs(P).max(axis=0).sum() + lambda2 * np.abs(Q).sum()

@@ -149,8 +149,12 @@ def test_objectives_of_malsar(function, cls, y):
 def test_lasso_of_malsar():
     rho1, _, value, _ = malsar("Least_Lasso")
     est = MPMTLLowRank(
-        1e6, outliers="entries", outlier_alpha=rho1, task_weight="samples", fit_intercept=False,
+        1e6,
+        outliers="entries",
+        outlier_alpha=rho1,
+        task_weight="samples",
+        fit_intercept=False,
         **TIGHT,
-    ).fit(X, Y, task=TASK)  # fmt: skip
+    ).fit(X, Y, task=TASK)
     assert est.objective_ == pytest.approx(value, rel=1e-8)
     assert_allclose(est.coef_, est.outlier_coef_, atol=1e-12)

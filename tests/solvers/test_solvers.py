@@ -550,7 +550,7 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
     loss = make_loss(
         TaskTable(X, y, np.arange(m + 1) * n, np.arange(m)),
         fit_intercept=False,
-    )  # fmt: skip
+    )
     for penalty in PENALTIES.values():
         alpha = 1e-4 * largest(loss, penalty)
         assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged

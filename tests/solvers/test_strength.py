@@ -79,10 +79,13 @@ def test_forms_of_rows_agree():
             estimator(epsilon=None, algorithm="proximal").fit(*data[:2], task=data[2])
             for data in (
                 (Z, np.outer(Z[:, 0], [1.0, -2.0]) + 0.1 * Z[:, 1:3], None),
-                (np.tile(Z, (2, 1)), (np.outer(Z[:, 0], [1.0, -2.0]) + 0.1 * Z[:, 1:3]).T.ravel(),
-                 np.repeat([0, 1], 20)),
+                (
+                    np.tile(Z, (2, 1)),
+                    (np.outer(Z[:, 0], [1.0, -2.0]) + 0.1 * Z[:, 1:3]).T.ravel(),
+                    np.repeat([0, 1], 20),
+                ),
             )
-        ]  # fmt: skip
+        ]
         assert fits[0].alpha_ == pytest.approx(fits[1].alpha_, rel=1e-6)
 
 

@@ -22,8 +22,15 @@ from skpmtl.privacy.rng import noise_source
 from tests.helpers.courses import course_of, released
 from tests.helpers.sites import play
 
-SUBSETS = [STRUCTURES, STRUCTURES, ("low-rank",), ("mean",), ("low-rank", "mean"), ("sparse",),
-           ("sparse", "mean")]  # fmt: skip
+SUBSETS = [
+    STRUCTURES,
+    STRUCTURES,
+    ("low-rank",),
+    ("mean",),
+    ("low-rank", "mean"),
+    ("sparse",),
+    ("sparse", "mean"),
+]
 
 
 # Numbers with branches of their own that are rare among others: (parameters, m, d).
@@ -33,12 +40,20 @@ RARE = (
     ({"epsilon": 10.0, "adjacency": "zero-out"}, 400, 12),
     ({"epsilon": 3.0, "structure": "mean"}, 200, 6),
     ({"epsilon": 10.0, "structure": "groups"}, 400, 12),
-    ({"epsilon": 10.0, "structure": ["low-rank", "groups"], "adjacency": "zero-out",
-      "target_range": (-5.0, 15.0)}, 400, 12),
+    (
+        {
+            "epsilon": 10.0,
+            "structure": ["low-rank", "groups"],
+            "adjacency": "zero-out",
+            "target_range": (-5.0, 15.0),
+        },
+        400,
+        12,
+    ),
     ({"epsilon": 30.0, "structure": "groups", "target_range": (-5.0, 15.0)}, 400, 12),
     ({"epsilon": 5.0, "structure": "groups", "target_range": (-5.0, 15.0)}, 400, 12),
     ({"epsilon": 10.0, "structure": "groups", "loss": "poisson"}, 400, 12),
-)  # fmt: skip
+)
 
 
 def drawn_estimator(rng):
@@ -63,8 +78,17 @@ def drawn_estimator(rng):
 
 
 ONE_HOT = (
-    "moment", "block", "size", "window", "zoom", "scale", "residuals", "reach", "cells", "groups"
-)  # fmt: skip
+    "moment",
+    "block",
+    "size",
+    "window",
+    "zoom",
+    "scale",
+    "residuals",
+    "reach",
+    "cells",
+    "groups",
+)
 
 
 def sensitivity(query, est, m, d, reach):
@@ -123,10 +147,16 @@ def branches(plan, course, queries):
         found |= {"rank", *(["blocks"] if asked["block"] else [])}
         found |= {"rival"} if "rival" in shares else set()
         found |= {"two blocks"} if asked["block"] == 2 else set()
-        found |= {"new directions"} if asked["block"] and (
-            Counter(words for _, words, _ in course.made)[
-                "sum of clipped differences of log evidence, by weight of new directions"]
-        ) else set()  # fmt: skip
+        found |= (
+            {"new directions"}
+            if asked["block"]
+            and (
+                Counter(words for _, words, _ in course.made)[
+                    "sum of clipped differences of log evidence, by weight of new directions"
+                ]
+            )
+            else set()
+        )
         found |= (
             {"sharpened late"} if "evidence" in shares["refine"] and not asked["block"] else set()
         )
@@ -156,35 +186,78 @@ def branches(plan, course, queries):
 
 
 EVERYWHERE = {
-    "a window that tasks are not in", "0 zooms", "1 zooms", "2 zooms", "3 zooms",
-    "silent", "no levels", "no window", "no window around a mean", "window", "public window",
-    "moment in the budget share of the pooled model", "pooled again", "about once",
-    "no second rounds", "own units", "own units around a mean",
-    "a moment in place of a comparison", "a vote on shapes", "rank", "blocks", "rival",
-    "two blocks", "new directions",
-    "sharpened late", "once", "rounds of a mean", "mean intercept", "levels of classes",
-    "groups", "no groups", "no spike", "cells twice", "groups about a mean", "groups about 0",
-    "groups after a block", "groups of counts", "columns by main", "columns by pooled",
+    "a window that tasks are not in",
+    "0 zooms",
+    "1 zooms",
+    "2 zooms",
+    "3 zooms",
+    "silent",
+    "no levels",
+    "no window",
+    "no window around a mean",
+    "window",
+    "public window",
+    "moment in the budget share of the pooled model",
+    "pooled again",
+    "about once",
+    "no second rounds",
+    "own units",
+    "own units around a mean",
+    "a moment in place of a comparison",
+    "a vote on shapes",
+    "rank",
+    "blocks",
+    "rival",
+    "two blocks",
+    "new directions",
+    "sharpened late",
+    "once",
+    "rounds of a mean",
+    "mean intercept",
+    "levels of classes",
+    "groups",
+    "no groups",
+    "no spike",
+    "cells twice",
+    "groups about a mean",
+    "groups about 0",
+    "groups after a block",
+    "groups of counts",
+    "columns by main",
+    "columns by pooled",
     "no scales of columns",
-}  # fmt: skip
+}
 
 
 # What may be queried in a budget share: the table in doc/architecture.rst.
 QUERIES = {
-    "window": {"window", "inside"}, "columns": {"columns"}, "scale": {"scale"},
+    "window": {"window", "inside"},
+    "columns": {"columns"},
+    "scale": {"scale"},
     "pooled": {"pooled", "zoom", "octaves", "size", "update", "moment"},
-    "vote 1": {"vote"}, "vote 2": {"vote"}, "vote 3": {"vote", "groups"}, "vote 4": {"vote"},
-    "moment 1": {"moment"}, "moment 2": {"moment", "block", "pooled", "groups"},
-    "direction": {"direction"}, "size": {"size", "moment"},
+    "vote 1": {"vote"},
+    "vote 2": {"vote"},
+    "vote 3": {"vote", "groups"},
+    "vote 4": {"vote"},
+    "moment 1": {"moment"},
+    "moment 2": {"moment", "block", "pooled", "groups"},
+    "direction": {"direction"},
+    "size": {"size", "moment"},
     "comparison 1": {"comparison", "vote", "direction"},
     "comparison 2": {"comparison", "moment", "vote", "groups", "evidence"},
     "main": {"pooled", "moment", "block", "octaves", "update", "groups"},
-    "rank": {"evidence"}, "floor": {"evidence"}, "rival": {"evidence"},
-    "refine": {"moment", "evidence", "cells", "mixtures"}, "group size": {"reach"},
-    "group cells": {"cells"}, "group number": {"mixtures"}, "group spread": {"mixtures"},
-    "spread": {"noise", "spread", "size", "moment"}, "residuals": {"residuals"},
+    "rank": {"evidence"},
+    "floor": {"evidence"},
+    "rival": {"evidence"},
+    "refine": {"moment", "evidence", "cells", "mixtures"},
+    "group size": {"reach"},
+    "group cells": {"cells"},
+    "group number": {"mixtures"},
+    "group spread": {"mixtures"},
+    "spread": {"noise", "spread", "size", "moment"},
+    "residuals": {"residuals"},
     "mean intercept": {"intercept"},
-}  # fmt: skip
+}
 
 
 def average_of(found):
@@ -371,9 +444,13 @@ def test_two_hundred_courses_spend_what_their_plans_say():
 def test_a_billboard_is_in_the_units_of_the_table(structure, init):
     """Of what a course found in scaled columns; of groups it says that there are none."""
     est = PrivateMTL(
-        structure, epsilon=10.0, target_range=(-5.0, 15.0), unseen_task="mean", init=init,
+        structure,
+        epsilon=10.0,
+        target_range=(-5.0, 15.0),
+        unseen_task="mean",
+        init=init,
         tasks=range(400),
-    )  # fmt: skip
+    )
     rng = np.random.default_rng(2)
 
     def release(query, name, mechanism):

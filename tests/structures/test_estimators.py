@@ -104,10 +104,12 @@ def test_models_are_the_average_by_evidence(classification):
             p = prior * np.exp(-0.5 * (C - C.min(axis=1)[:, None]))
             p /= p.sum(axis=1)[:, None]
             each = [local.solve(root, snr / level) for snr in SNR]
-            modes.append([
-                sum((p[:, i] * part[i].T).T for i in range(len(SNR)))
-                for part in zip(*each, strict=True)
-            ])  # fmt: skip
+            modes.append(
+                [
+                    sum((p[:, i] * part[i].T).T for i in range(len(SNR)))
+                    for part in zip(*each, strict=True)
+                ]
+            )
     p = np.exp(L - logsumexp(L, axis=0)).T
     evidence = Evidence(table, 50, **settings)
     tolerance = {"rtol": 1e-4, "atol": 1e-5}  # the largest eigenvalue is found in a few steps
@@ -257,8 +259,9 @@ def test_classes_around_a_mean(tasks_of):
     est.fit(X, y > 0, task=task)
     lone = PrivateMTLClassifier(epsilon=1e-6, tasks=range(150), **settings)
     lone.fit(X, y > 0, task=task)
-    assert any(entry["statistic"].startswith("mean of clipped up") for entry in
-               est.privacy_.releases)  # fmt: skip
+    assert any(
+        entry["statistic"].startswith("mean of clipped up") for entry in est.privacy_.releases
+    )
     ours, theirs = (e.score(X_test, y_test > 0, task=task_test) for e in (est, lone))
     assert ours > theirs + 0.04
 
@@ -348,9 +351,12 @@ def test_new_tasks_get_the_mean_wherever_the_target_lies(tasks_of):
     errors, predicted = [], []
     for shift in (0.0, 100.0, 1e4):
         est = PrivateMTL(
-            epsilon=5.0, unseen_task="mean", target_range=(shift - 10.0, shift + 10.0),
-            tasks=range(150), random_state=0,
-        ).fit(X, y + shift, task=task)  # fmt: skip
+            epsilon=5.0,
+            unseen_task="mean",
+            target_range=(shift - 10.0, shift + 10.0),
+            tasks=range(150),
+            random_state=0,
+        ).fit(X, y + shift, task=task)
         predicted.append(est.predict(X_test, task=task_test + 1000) - shift)
         errors.append(np.mean((predicted[-1] - y_test) ** 2))
     assert errors[0] < 0.6 * np.var(y_test)  # less than .44 of it nobody gets without rows

@@ -121,19 +121,32 @@ def test_no_pair_of_tasks_is_further_apart_than_the_sensitivity():
     assert max(map(np.linalg.norm, sums)) <= 1.0 + 1e-9
 
 
-@pytest.mark.parametrize("evil", [
-    np.full(MOST_GROUPS * 4, np.nan), np.full(MOST_GROUPS * 4, np.inf),
-    np.full(MOST_GROUPS * 4, 1e308), np.full(MOST_GROUPS * 4, -1e308),
-    np.full(MOST_GROUPS * 4, 5.0),
-], ids=["nan", "inf", "huge", "negative", "large"])  # fmt: skip
+@pytest.mark.parametrize(
+    "evil",
+    [
+        np.full(MOST_GROUPS * 4, np.nan),
+        np.full(MOST_GROUPS * 4, np.inf),
+        np.full(MOST_GROUPS * 4, 1e308),
+        np.full(MOST_GROUPS * 4, -1e308),
+        np.full(MOST_GROUPS * 4, 5.0),
+    ],
+    ids=["nan", "inf", "huge", "negative", "large"],
+)
 def test_sums_bound_what_they_are_sent(evil):
     good = of_groups(contribution(np.random.default_rng(1), 3, 3), 3)
     x = np.zeros((MOST_GROUPS, 4))
     x[:3] = contribution(np.random.default_rng(1), 3, 3)
     both = sum_of_groups({"groups": np.stack([x.ravel(), evil])})["groups"]
     assert np.linalg.norm(both - good) <= 1.0 + 1e-9
-    cells = np.array([[3.0, *np.zeros(9)], [np.nan, *np.ones(9)], [1e9, *np.ones(9)],
-                      [-2.0, *np.ones(9)], [5.0, *np.full(9, 1e200)]])  # fmt: skip
+    cells = np.array(
+        [
+            [3.0, *np.zeros(9)],
+            [np.nan, *np.ones(9)],
+            [1e9, *np.ones(9)],
+            [-2.0, *np.ones(9)],
+            [5.0, *np.full(9, 1e200)],
+        ]
+    )
     found = sum_of_cells({"cells": cells})["cells"].reshape(MOST_CELLS, 10)
     assert_allclose(found[3, 0], math.sqrt(0.75))
     found[3] = 0.0
@@ -222,9 +235,11 @@ def test_membership_is_bayes():
     A = rng.normal(size=(6, 2))
     shape = A @ A.T + 0.1 * np.eye(6)
     groups = Groups(
-        rng.normal(size=(3, 6)), np.array([20.0, 5.0, 12.0]), np.array([0.3, 0.4, 0.1, 0.2, 0.0]),
+        rng.normal(size=(3, 6)),
+        np.array([20.0, 5.0, 12.0]),
+        np.array([0.3, 0.4, 0.1, 0.2, 0.0]),
         shape / np.trace(shape),
-    )  # fmt: skip
+    )
     W, b, energies, membership = Members(evidence).models(structures, groups)
     logs, models = [], []
     for c, count in zip(groups.centres, groups.counts, strict=True):
@@ -255,10 +270,12 @@ def with_log_loss(loss, weights=True):
     score = np.einsum("ij,ij->i", table.X, W[table.codes]) + b[table.codes]
     if loss == "poisson":
         base = rng.normal(size=(len(score), 1))
-        return replace(table, y=rng.poisson(np.exp(score + base[:, 0])) + 0.0, base=base,
-                       loss="poisson")  # fmt: skip
-    return replace(table, y=np.where(rng.uniform(size=len(score)) < expit(score), 1.0, -1.0),
-                   n_classes=2)  # fmt: skip
+        return replace(
+            table, y=rng.poisson(np.exp(score + base[:, 0])) + 0.0, base=base, loss="poisson"
+        )
+    return replace(
+        table, y=np.where(rng.uniform(size=len(score)) < expit(score), 1.0, -1.0), n_classes=2
+    )
 
 
 @pytest.mark.parametrize("loss", ["classes", "poisson"])
@@ -307,8 +324,9 @@ def test_levels_of_log_losses_are_compared_to_second_order(loss):
     shown, odds = levels.shown(W, None), []
     for intercept in (-0.5, 1.0):
         level = Level(intercept, np.zeros(6), None, spread=0.3, pooled=True)
-        odds.append([levels.likely(shown, level),
-                     levels._of_classes(W, level, 0.3, *LEVEL_NODES)[1]])  # fmt: skip
+        odds.append(
+            [levels.likely(shown, level), levels._of_classes(W, level, 0.3, *LEVEL_NODES)[1]]
+        )
     approximate, exact = np.subtract(*odds)
     assert np.abs(exact).max() > 1.0
     assert_allclose(approximate, exact, atol=0.25 * np.abs(exact).max())
@@ -321,8 +339,12 @@ def test_membership_in_levels_is_bayes(along):
     table = small()
     evidence = Evidence(table, 50, fit_intercept=True)
     structures = [alone(6)]
-    groups = Groups(np.random.default_rng(5).normal(size=(2, 6)), np.array([20.0, 5.0]),
-                    np.eye(5)[1], np.eye(6) / 6)  # fmt: skip
+    groups = Groups(
+        np.random.default_rng(5).normal(size=(2, 6)),
+        np.array([20.0, 5.0]),
+        np.eye(5)[1],
+        np.eye(6) / 6,
+    )
     level = Level(0.3, np.linspace(-1.0, 1.0, 6), 4.0, 0.8, 1.5, pooled=True)
     own = replace(groups, levels=np.array([-1.0, 2.0]), level_spread=0.4, along_centres=along)
     _, _, energies, without = Members(evidence).models(structures, groups)
@@ -429,12 +451,21 @@ def test_files_from_before_there_were_groups_are_read(tmp_path):
     assert_array_equal(old.coef_, est.personalize(X, y, task=task + M).coef_[-M:])
 
 
-@pytest.mark.parametrize("change", [
-    {"counts": np.ones(2)}, {"centres": np.zeros((3, D + 1))}, {"spreads": np.ones(5)},
-    {"spreads": np.array([2.0, -1.0, 0.0, 0.0, 0.0])}, {"levels": np.zeros(9)},
-    {"level_spread": None}, {"level_spread": -1.0}, {"moment": np.eye(D + 1)},
-    {"levels_alone": True, "levels": None, "level_spread": None},
-], ids=lambda change: next(iter(change)))  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"counts": np.ones(2)},
+        {"centres": np.zeros((3, D + 1))},
+        {"spreads": np.ones(5)},
+        {"spreads": np.array([2.0, -1.0, 0.0, 0.0, 0.0])},
+        {"levels": np.zeros(9)},
+        {"level_spread": None},
+        {"level_spread": -1.0},
+        {"moment": np.eye(D + 1)},
+        {"levels_alone": True, "levels": None, "level_spread": None},
+    ],
+    ids=lambda change: next(iter(change)),
+)
 def test_crafted_groups_are_refused(change, one):
     billboard = copy.deepcopy(one.billboard_)
     vars(billboard.groups).update(change)
@@ -443,11 +474,15 @@ def test_crafted_groups_are_refused(change, one):
 
 
 # ----------------------------------------------------------------- where they are not looked for
-@pytest.mark.parametrize("options, why", [
-    ({"epsilon": 1.0}, "too few tasks for the budget"),
-    ({"levels": "free"}, "levels are not pooled"),
-    ({"fit_intercept": False}, "levels are not pooled"),
-], ids=["budget", "levels", "intercept"])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        ({"epsilon": 1.0}, "too few tasks for the budget"),
+        ({"levels": "free"}, "levels are not pooled"),
+        ({"fit_intercept": False}, "levels are not pooled"),
+    ],
+    ids=["budget", "levels", "intercept"],
+)
 def test_the_usual_course_goes_on_and_says_why(options, why):
     """Below the public gate the fit is that of the usual course, number for number."""
     est, usual = fitted(**options), fitted(structure="auto", **options)
@@ -466,16 +501,19 @@ def test_one_mean_is_no_groups():
     assert "none" in est.privacy_.notes["groups"] or "no direction" in est.privacy_.notes["groups"]
 
 
-@pytest.mark.parametrize("make, match", [
-    (lambda: PrivateMTL("group"), "structure"),
-    (lambda: PrivateMTL(["groups", "mean"]), 'Add "low-rank"'),
-    (lambda: ClusteredMTL(13, epsilon=1.0), "at most 12"),
-    (lambda: ClusteredMTL(13), 'alpha="auto"'),
-    (lambda: ClusteredMTL("auto", alpha=1.0), 'needs alpha="auto" or a budget'),
-    (lambda: ClusteredMTL(2, alpha=1.0, loss="huber"), 'Leave alpha at "auto"'),
-    (lambda: ClusteredMTL(2, epsilon=1.0, delta=0.0), "delta"),
-    (lambda: ClusteredMTL(2, epsilon=1.0, target_range=(1.0, 0.0)), "target_range"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "make, match",
+    [
+        (lambda: PrivateMTL("group"), "structure"),
+        (lambda: PrivateMTL(["groups", "mean"]), 'Add "low-rank"'),
+        (lambda: ClusteredMTL(13, epsilon=1.0), "at most 12"),
+        (lambda: ClusteredMTL(13), 'alpha="auto"'),
+        (lambda: ClusteredMTL("auto", alpha=1.0), 'needs alpha="auto" or a budget'),
+        (lambda: ClusteredMTL(2, alpha=1.0, loss="huber"), 'Leave alpha at "auto"'),
+        (lambda: ClusteredMTL(2, epsilon=1.0, delta=0.0), "delta"),
+        (lambda: ClusteredMTL(2, epsilon=1.0, target_range=(1.0, 0.0)), "target_range"),
+    ],
+)
 def test_errors_say_the_fault(make, match):
     X, y, task = rows()[:3]
     est = make().set_params(tasks=TASKS)
@@ -536,8 +574,14 @@ def test_a_replay_finds_nothing_but_releases(adjacency):
     assert result.passed, str(result)
     est.set_params(random_state=0).fit(X, y, task=task)
     words = " ".join(entry["statistic"] for entry in est.privacy_.releases)
-    for statistic in ("sizes of models in the span", "cells of a public net", "number of groups",
-                      "spread about groups", "about the centres", "step of"):  # fmt: skip
+    for statistic in (
+        "sizes of models in the span",
+        "cells of a public net",
+        "number of groups",
+        "spread about groups",
+        "about the centres",
+        "step of",
+    ):
         assert statistic in words
 
 

@@ -151,8 +151,7 @@ def test_all_levels_are_pooled_where_users_say_so():
 def test_targets_move_along_with_their_range():
     X, y, task = rows()
     est = fitted((X, y, task), target_range=(-5.0, 11.0), unseen_task="mean")
-    shifted = fitted((X, 1e3 * y + 20.0, task), target_range=(-4980.0, 11020.0),
-                     unseen_task="mean")  # fmt: skip
+    shifted = fitted((X, 1e3 * y + 20.0, task), target_range=(-4980.0, 11020.0), unseen_task="mean")
     wanted = 1e3 * est.predict(X, task=task) + 20.0
     assert_allclose(shifted.predict(X, task=task), wanted, rtol=1e-6, atol=1e-3)
     assert shifted.level_ == pytest.approx(1e3 * est.level_ + 20.0, rel=1e-6)
@@ -173,8 +172,10 @@ def test_levels_are_found_wherever_the_target_lies(shift):
     X, y, task = rows(shift=shift)
     test, target, of = rows(shift=shift, of=1)
     near, far = fitted(), fitted((X, y, task))
-    errors = [np.mean((target - off - est.predict(test, task=of)) ** 2)
-              for est, off in ((near, shift), (far, 0.0))]  # fmt: skip
+    errors = [
+        np.mean((target - off - est.predict(test, task=of)) ** 2)
+        for est, off in ((near, shift), (far, 0.0))
+    ]
     assert errors[1] < 1.25 * errors[0]
     assert far.level_ == pytest.approx(3.0 + shift, abs=0.6)
     assert far.level_spread_ < 1.5  # of a window that would be thousands wide
@@ -199,8 +200,11 @@ def test_billboards_with_levels_travel(one, tmp_path):
     assert_array_equal(sent.coef, level.coef)
     save_billboard(one, tmp_path / "with level.npz")
     again = load_billboard(tmp_path / "with level.npz").personalize(X, y, task=task)
-    assert_allclose(again.predict(X, task=task), one.personalize(
-        X, y, task=task + 5 * M).predict(X, task=task + 5 * M), rtol=1e-9)  # fmt: skip
+    assert_allclose(
+        again.predict(X, task=task),
+        one.personalize(X, y, task=task + 5 * M).predict(X, task=task + 5 * M),
+        rtol=1e-9,
+    )
     assert again.level_ == one.level_
 
 
@@ -229,12 +233,21 @@ def test_files_from_before_there_were_levels_are_read(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"spread": None}, {"spread": 0.0}, {"spread": -1.0}, {"spread": "wide"}, {"window": 0.0},
-        {"window": None}, {"noise_std": None}, {"noise_std": -0.5}, {"intercept": None},
-        {"pooled": 3}, {"sd": 1.0}, {"coef": None},
+        {"spread": None},
+        {"spread": 0.0},
+        {"spread": -1.0},
+        {"spread": "wide"},
+        {"window": 0.0},
+        {"window": None},
+        {"noise_std": None},
+        {"noise_std": -0.5},
+        {"intercept": None},
+        {"pooled": 3},
+        {"sd": 1.0},
+        {"coef": None},
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_crafted_levels_are_refused(change, one, tmp_path):
     save_billboard(one, tmp_path / "good.npz")
     header, arrays = read(tmp_path / "good.npz")

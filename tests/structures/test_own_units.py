@@ -67,8 +67,11 @@ def test_units_are_lengths_of_models_and_move_along():
     plain = evidence(True, np.ones(M))
     assert_allclose(found.units, UNITS * plain.units, rtol=1e-9)
     assert_allclose(found.updates(centre), plain.updates(centre), rtol=1e-6, atol=1e-9)
-    assert_allclose(evidence(False).updates(centre)[3] + centre, found.around(
-        centre, found.prior_scales, 1e-3)[0][3], rtol=1e-9)  # fmt: skip
+    assert_allclose(
+        evidence(False).updates(centre)[3] + centre,
+        found.around(centre, found.prior_scales, 1e-3)[0][3],
+        rtol=1e-9,
+    )
 
 
 def test_models_and_shares_move_along_with_units():

@@ -103,8 +103,9 @@ def test_the_typical_length_is_that_of_three_bins_with_half_of_the_tasks():
     assert _size(counts, 8.7, 60) is None  # 60 are less than 4 sqrt(3) stds
     sent = np.array([-1e3, -38.1, -37.9, 0.0, 38.1, 1e3, np.nan, np.inf])
     bins = histogram({"size": sent})["size"]
-    np.testing.assert_array_equal(np.repeat(np.arange(SIZE_BINS), bins.astype(int)),
-                                  [0, 0, 1, 20, 39, 39])  # fmt: skip
+    np.testing.assert_array_equal(
+        np.repeat(np.arange(SIZE_BINS), bins.astype(int)), [0, 0, 1, 20, 39, 39]
+    )
     for top, end in ((0, -39.0), (SIZE_BINS - 1, 39.0)):
         counts = np.zeros(SIZE_BINS)
         counts[top] = 7.0
@@ -214,8 +215,10 @@ def test_levels_are_looked_for_by_a_public_rule():
         plan = StructurePlan(est, Population(np.arange(200), 5, n_classes), STRUCTURES)
         assert plan.levels == looked
     for d, epsilon, levels, looked in (
-        (49, None, "auto", True), (50, None, "auto", False), (50, None, "pooled", True)
-    ):  # fmt: skip
+        (49, None, "auto", True),
+        (50, None, "auto", False),
+        (50, None, "pooled", True),
+    ):
         assert plan_of(5, d, levels=levels, epsilon=epsilon).levels == looked
     assert plan_of(10_000, 200_000, levels="auto", epsilon=1000.0).levels
 
@@ -233,9 +236,10 @@ def test_the_report_says_why_columns_are_as_they_come():
     free = plan_of(2000, 5, epsilon=10.0)
     counts = plan_of(2000, 5, levels="auto", epsilon=10.0, loss="poisson")
     for plan, why in (
-        (plan_of_classes(), "counts and classes"), (free, "free levels, or one column"),
+        (plan_of_classes(), "counts and classes"),
+        (free, "free levels, or one column"),
         (counts, "counts and classes"),
-    ):  # fmt: skip
+    ):
         notes = _Course(Population(np.arange(2000), 5), plan, None).notes()
         assert notes["scales of columns"] == f"as they come: not looked at with {why}"
         assert plan.public_inputs().get("loss") == ("poisson" if plan is counts else None)
@@ -264,10 +268,13 @@ def test_a_vote_on_shapes_counts_beyond_its_doubt(stds):
     plan = plan_of(m, d, levels="auto", epsilon=50.0, target_range=(-5, 5))
     course = _Course(Population(np.arange(m), d), plan, None)
     course.average = DriftingAverage(m * np.diag([0.4, 0.3, 0.2, 0.1]), 1.0)
-    course.billboard = replace(course.billboard, structures=[
-        Structure("alone", 0.5, np.zeros(d), np.eye(d) / d, snr_centre=2.0, snr_spread=0.8),
-        Structure("low-rank", 0.5, np.zeros(d), np.eye(d) / d, snr_centre=0.3, snr_spread=0.9),
-    ])  # fmt: skip
+    course.billboard = replace(
+        course.billboard,
+        structures=[
+            Structure("alone", 0.5, np.zeros(d), np.eye(d) / d, snr_centre=2.0, snr_spread=0.8),
+            Structure("low-rank", 0.5, np.zeros(d), np.eye(d) / d, snr_centre=0.3, snr_spread=0.9),
+        ],
+    )
     std = plan.evidence("comparison 2").noise_std
     assert 0.5 * std < math.log(50.0) < 7.5 * std
     released = np.zeros(12)
@@ -304,8 +311,15 @@ def test_groups_are_looked_for_with_the_moment_so_far():
     course.window, course.theta = (0.0, 5.0), np.zeros((1, d + 1))
     course.centre, course.level_of_all = np.zeros(d), 0.0
     course.average = DriftingAverage(m * np.eye(d) / d, 1.0)  # which shows nothing
-    stale = Structure("low-rank", 0.7, np.ones(d), np.diag([1.0, 0.0, 0.0, 0.0]), snr_centre=0.4,
-                      snr_spread=0.5, share=0.6)  # fmt: skip
+    stale = Structure(
+        "low-rank",
+        0.7,
+        np.ones(d),
+        np.diag([1.0, 0.0, 0.0, 0.0]),
+        snr_centre=0.4,
+        snr_spread=0.5,
+        share=0.6,
+    )
     course.billboard = replace(course.billboard, structures=[stale])
     next(course.groups([], False, False))
     found = {s.name: s for s in course.billboard.structures}
@@ -356,8 +370,11 @@ def test_a_second_moment_is_held_against_its_rival_as_the_first():
             released = 0.5 * m * (np.ones(12) if "floor" in course.spent else np.eye(12)[0])
         query = steps.send({name: released})
     assert [share for share in course.spent if share in ("main", "rank", "floor", "rival")] == [
-        "main", "rank", "floor", "rival"
-    ]  # fmt: skip
+        "main",
+        "rank",
+        "floor",
+        "rival",
+    ]
 
 
 @pytest.mark.parametrize("sums", [(30.0, -12.0), (-30.0, 12.0), (900.0, 900.0), (-0.1, 0.1)])
@@ -466,12 +483,17 @@ def test_moments_are_hidden_by_noise_that_reaches_as_far():
 def test_a_mean_is_followed_by_a_tenth_of_the_votes():
     course = _Course(Population(np.arange(300), 4), plan_of(300, 4, epsilon=10.0), None)
     for shares, followed in (
-        ((0.9, 0.06, 0.05), True), ((0.9, 0.05, 0.04), False), ((0.05, 0.02, 0.02), True),
-        ((0.0, 0.02, 0.009), False), ((0.0, 0.02, 0.011), True),
-    ):  # fmt: skip
+        ((0.9, 0.06, 0.05), True),
+        ((0.9, 0.05, 0.04), False),
+        ((0.05, 0.02, 0.02), True),
+        ((0.0, 0.02, 0.009), False),
+        ((0.0, 0.02, 0.011), True),
+    ):
         names = ("alone", "mean", "half of the mean")
-        found = [Structure(name, 0.3, np.zeros(4), np.eye(4) / 4, share=share)
-                 for name, share in zip(names, shares, strict=True)]  # fmt: skip
+        found = [
+            Structure(name, 0.3, np.zeros(4), np.eye(4) / 4, share=share)
+            for name, share in zip(names, shares, strict=True)
+        ]
         course.billboard, course.centre = replace(course.billboard, structures=found), None
         assert not course.mean_is_followed()
         course.centre = np.ones(4)
@@ -528,9 +550,13 @@ def test_structures_are_those_that_releases_show(pooled):
     course.rebuild()
     found = {s.name: s for s in course.billboard.structures}
     assert list(found) == [
-        "alone", "low-rank", "sparse", "mean", "common" if pooled else "half of the mean",
+        "alone",
+        "low-rank",
+        "sparse",
+        "mean",
+        "common" if pooled else "half of the mean",
         "mean and low-rank",
-    ] and set(found) <= set(plan.names)  # fmt: skip
+    ] and set(found) <= set(plan.names)
     for name, average in (("low-rank", course.average), ("mean and low-rank", course.about)):
         noise = math.sqrt(average.variance / 2.0), float(m), course.tilt, math.sqrt(2.0 * m) / d
         expected = shrink_matrix(average.value, *noise) / m
@@ -561,8 +587,16 @@ def test_a_mean_that_moments_hide_has_rounds_and_all_shares():
     drive(course.find(), release)
     assert kinds == ["vote", "moment", "direction", "size", "update", "vote", "moment", "vote"]
     assert list(dict.fromkeys(share for share, _, _ in course.made)) == [
-        "vote 1", "moment 1", "direction", "size", "main", "vote 2", "vote 3", "moment 2", "vote 4"
-    ]  # fmt: skip
+        "vote 1",
+        "moment 1",
+        "direction",
+        "size",
+        "main",
+        "vote 2",
+        "vote 3",
+        "moment 2",
+        "vote 4",
+    ]
     assert course.billboard.about_centre
 
 
@@ -622,12 +656,18 @@ def test_public_rules_of_a_plan(adjacency):
         (30, 200, 1500), (0.1, 1.0, 2.0, 4.0, 50.0), (1, 6, 400)
     ):
         for structures in (
-            STRUCTURES, ("mean",), ("low-rank", "groups"), ("sparse", "mean"), ("mean", "groups")
-        ):  # fmt: skip
+            STRUCTURES,
+            ("mean",),
+            ("low-rank", "groups"),
+            ("sparse", "mean"),
+            ("mean", "groups"),
+        ):
             est = PrivateMTL(
-                structure=list(structures), epsilon=epsilon, adjacency=adjacency,
+                structure=list(structures),
+                epsilon=epsilon,
+                adjacency=adjacency,
                 target_range=(-3.0, 5.0) if m == 200 else None,
-            )  # fmt: skip
+            )
             plan = StructurePlan(est, Population(np.arange(m), d), structures)
             mu = plan.mu * (1.0 if adjacency == "replace-one" else math.sqrt(2.0))
             z, shares = m * mu, plan.budget_shares

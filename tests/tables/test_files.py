@@ -22,8 +22,29 @@ few = settings(
 )
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
-LOOKING = ["NA", "None", "null", "nan", "n/a", "-", "01", "1", "1E2", "100", "1.0", "True", " x ",
-           "2020-01-01", "1e400", '"', "a,b", "x\ny", "\ufeff", "Köln", "国立病院"]  # fmt: skip
+LOOKING = [
+    "NA",
+    "None",
+    "null",
+    "nan",
+    "n/a",
+    "-",
+    "01",
+    "1",
+    "1E2",
+    "100",
+    "1.0",
+    "True",
+    " x ",
+    "2020-01-01",
+    "1e400",
+    '"',
+    "a,b",
+    "x\ny",
+    "\ufeff",
+    "Köln",
+    "国立病院",
+]
 
 
 def write(path, header, rows, **form):
@@ -72,9 +93,28 @@ def test_a_stray_word_is_named_by_place_only(tmp_path, ending, word):
 
 
 @pytest.mark.parametrize(
-    "cell", ["nan", "NaN", "inf", "-Infinity", "1e999", "0x1", "1_0", "1,5", "1.5.0", "--1", "e5",
-             ".", "-", " ", "True", "1 2", "١", "NA"]
-)  # fmt: skip
+    "cell",
+    [
+        "nan",
+        "NaN",
+        "inf",
+        "-Infinity",
+        "1e999",
+        "0x1",
+        "1_0",
+        "1,5",
+        "1.5.0",
+        "--1",
+        "e5",
+        ".",
+        "-",
+        " ",
+        "True",
+        "1 2",
+        "١",
+        "NA",
+    ],
+)
 def test_what_is_no_number_is_refused(tmp_path, cell):
     file = write(tmp_path / "t.csv", ["x", "t"], [[1, "a"], [cell, "b"]])
     with pytest.raises(ValueError, match=r"'x' \(line 3\)"):
@@ -85,9 +125,19 @@ def test_what_is_no_number_is_refused(tmp_path, cell):
 
 @pytest.mark.parametrize(
     ("cell", "value"),
-    [("1", 1), (" 1.5 ", 1.5), ("+2", 2), ("-.5", -0.5), ("3.", 3), ("1E-3", 0.001), ("0007", 7),
-     ("9007199254740993", 2.0**53), ("1e-999", 0), ("", None)],
-)  # fmt: skip
+    [
+        ("1", 1),
+        (" 1.5 ", 1.5),
+        ("+2", 2),
+        ("-.5", -0.5),
+        ("3.", 3),
+        ("1E-3", 0.001),
+        ("0007", 7),
+        ("9007199254740993", 2.0**53),
+        ("1e-999", 0),
+        ("", None),
+    ],
+)
 def test_forms_of_numbers(tmp_path, cell, value):
     file = write(tmp_path / "t.csv", ["x", "t"], [[cell, "a"]])
     assert listed(file.read(["x"])["x"]) == [value]
@@ -136,11 +186,15 @@ def test_parquet_text_does_not_depend_on_other_rows(tmp_path, kind):
 
 @pytest.mark.parametrize(
     "column",
-    [pa.array([1, -9, None]), pa.array([1.0, -9.0, np.nan]), pa.array(["1", "-9", ""]),
-     pa.array([Decimal("1.00"), Decimal("-9.00"), None]),
-     pa.array(["1", "-9", ""]).dictionary_encode()],
+    [
+        pa.array([1, -9, None]),
+        pa.array([1.0, -9.0, np.nan]),
+        pa.array(["1", "-9", ""]),
+        pa.array([Decimal("1.00"), Decimal("-9.00"), None]),
+        pa.array(["1", "-9", ""]).dictionary_encode(),
+    ],
     ids=lambda column: str(column.type),
-)  # fmt: skip
+)
 def test_parquet_numbers(tmp_path, column):
     pq.write_table(pa.table({"x": column}), tmp_path / "t.parquet")
     file = TableFile(tmp_path / "t.parquet")

@@ -31,10 +31,13 @@ def design(table):
     """Columns of the covariates by hand."""
     return np.column_stack(
         [
-            np.ones(len(table)), table["size"], table["region"] == "south",
-            table["region"] == "west", table["urban"],
+            np.ones(len(table)),
+            table["size"],
+            table["region"] == "south",
+            table["region"] == "west",
+            table["urban"],
         ]
-    ).astype(float)  # fmt: skip
+    ).astype(float)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -206,7 +209,7 @@ SIZE = {"size": np.arange(M) % 7.0}
         (ring(M - 1), ValueError, "shape"),
         (pd.DataFrame(SIZE).set_axis([0, *range(M - 1)]), ValueError, "more than once"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_named(given, error, text):
     with pytest.raises(error, match=text):
         read_relation(given, TASKS)

@@ -40,7 +40,10 @@ def as_forms(frame, y):
         "name": ({"task_feature": "school"}, frame, y, None),
         "position": ({"task_feature": -1}, last, y, None),
         "position in the middle": (
-            {"task_feature": 2}, np.insert(X.to_numpy(), 2, number, axis=1), y, None,
+            {"task_feature": 2},
+            np.insert(X.to_numpy(), 2, number, axis=1),
+            y,
+            None,
         ),
         "position in lists": ({"task_feature": 4}, last.tolist(), y.tolist(), None),
         "position in objects": ({"task_feature": 1}, frame.to_numpy(), y, None),
@@ -52,19 +55,32 @@ def as_forms(frame, y):
         "keyword, list": ({}, X, y, list(ids)),
         "keyword, CSC": ({}, sparse.csc_array(X.to_numpy()), y, ids),
         "keyword, DOK": ({}, sparse.dok_array(X.to_numpy()), y, ids),
-        "polars": ({"task_feature": "school"}, pl.DataFrame(frame.to_dict("list")),
-                   pl.Series(y.to_list()), None),
+        "polars": (
+            {"task_feature": "school"},
+            pl.DataFrame(frame.to_dict("list")),
+            pl.Series(y.to_list()),
+            None,
+        ),
         "polars keyword": ({}, pl.DataFrame(X.to_dict("list")), y, pl.Series(list(ids))),
-        "mapping": ({}, {t: p[0] for t, p in parts.items()}, {t: p[1] for t, p in parts.items()},
-                    None),
+        "mapping": (
+            {},
+            {t: p[0] for t, p in parts.items()},
+            {t: p[1] for t, p in parts.items()},
+            None,
+        ),
         "mapping of frames": (
-            {}, {t: X[ids == t] for t in parts}, {t: y[ids == t] for t in parts}, None
+            {},
+            {t: X[ids == t] for t in parts},
+            {t: y[ids == t] for t in parts},
+            None,
         ),
         "mapping of CSR": (
-            {}, {t: sparse.csr_matrix(p[0]) for t, p in parts.items()},
-            {t: p[1][:, None] for t, p in parts.items()}, None,
+            {},
+            {t: sparse.csr_matrix(p[0]) for t, p in parts.items()},
+            {t: p[1][:, None] for t, p in parts.items()},
+            None,
         ),
-    }  # fmt: skip
+    }
 
 
 EXAMPLE = pd.DataFrame({"a": [0.0], "b": [0.0], "school": ["s"]}), pd.Series([0.0])
@@ -265,10 +281,17 @@ INEXACT = "floats too large.*Pass ids as integers or as strings"
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
     "form",
-    [np.array, list, pl.Series, pd.Series, lambda ids: pd.Series(ids).astype("category"),
-     lambda ids: np.array([*ids], dtype=object), lambda ids: [*ids, 3]],
+    [
+        np.array,
+        list,
+        pl.Series,
+        pd.Series,
+        lambda ids: pd.Series(ids).astype("category"),
+        lambda ids: np.array([*ids], dtype=object),
+        lambda ids: [*ids, 3],
+    ],
     ids=["array", "list", "polars", "pandas", "category", "objects", "mixed"],
-)  # fmt: skip
+)
 def test_floats_that_may_have_merged_ids_are_refused(bits, sign, form):
     dtype = np.dtype(f"float{bits}")
     first = next(2**k for k in range(64) if dtype.type(2**k) == dtype.type(2**k + 1))
@@ -495,10 +518,12 @@ def test_stack_tasks():
         ({}, None, None, "no tasks"),
         (
             {"a": pd.DataFrame({"p": [1], "q": [2]}), "b": pd.DataFrame({"q": [1], "p": [2]})},
-            None, None, "'b' has other column names",
+            None,
+            None,
+            "'b' has other column names",
         ),
     ],
-)  # fmt: skip
+)
 def test_stack_tasks_names_the_task(X, y, tasks, message):
     with pytest.raises(ValueError, match=message):
         stack_tasks(X, y, tasks)
@@ -572,9 +597,20 @@ def test_compiled_loops_meet_one_kind_of_array(form):
 @pytest.mark.parametrize("shape", [(40_000, 50), (50, 40_000)], ids=["long", "wide"])
 @pytest.mark.parametrize(
     "layout",
-    ["sorted", "by columns", "gaps", "unsorted", "unsorted by columns", "float32", "whole numbers",
-     "map", "unsorted map", "task column", "unsorted frame"],
-)  # fmt: skip
+    [
+        "sorted",
+        "by columns",
+        "gaps",
+        "unsorted",
+        "unsorted by columns",
+        "float32",
+        "whole numbers",
+        "map",
+        "unsorted map",
+        "task column",
+        "unsorted frame",
+    ],
+)
 @pytest.mark.spread(11)
 def test_other_layouts_cost_one_copy(layout, shape, tmp_path):
     """And rows that are sorted and in order cost none, also on a disk."""

@@ -10,22 +10,34 @@ from .tables import cpu_seconds, generated, largest_alpha, school, shared_rows
 
 EXACT = {"trace": "MPMTLLowRank", "l21": "MPMTLGroupSparse"}
 PRIVATE = (
-    "DPAggregation", "DPMetaInit", "DPRelationship", "MPMTLGroupSparse", "MPMTLLowRank", "PPSGD",
-    "PrivateFedAvg", "PrivateFedProx", "PrivateMTL", "PrivateMeanRegMTL",
-    "MPMTLLowRankClassifier", "PrivateMeanRegMTLClassifier",
-)  # fmt: skip
+    "DPAggregation",
+    "DPMetaInit",
+    "DPRelationship",
+    "MPMTLGroupSparse",
+    "MPMTLLowRank",
+    "PPSGD",
+    "PrivateFedAvg",
+    "PrivateFedProx",
+    "PrivateMTL",
+    "PrivateMeanRegMTL",
+    "MPMTLLowRankClassifier",
+    "PrivateMeanRegMTLClassifier",
+)
 BOUNDED = ("DPAggregation", "DPRelationship")
 # Tasks, rows of each, features.
 SIZES = {"60x20x10": (60, 20, 10), "100x40x30": (100, 40, 30), "400x10x20": (400, 10, 20)}
 MANY = {"2000x10x200": (2000, 10, 200), "5000x50x50": (5000, 50, 50)}
 WIDE = {
-    "50x20x200": (50, 20, 200), "10x30x300": (10, 30, 300), "one X, 60x200x300": (60, 200, 300),
+    "50x20x200": (50, 20, 200),
+    "10x30x300": (10, 30, 300),
+    "one X, 60x200x300": (60, 200, 300),
     "one X, 100x500x500": (100, 500, 500),
-}  # fmt: skip
+}
 ROUNDS = {
-    "PPSGD": ("60x20x10", {}), "PrivateMeanRegMTLClassifier": ("60x20x10", {}),
+    "PPSGD": ("60x20x10", {}),
+    "PrivateMeanRegMTLClassifier": ("60x20x10", {}),
     "PrivateMeanRegMTL": ("400x10x20", {"lam": 1.0}),
-}  # fmt: skip
+}
 
 
 class _Fit:

@@ -26,26 +26,41 @@ LOOPS = {
     loop: fit
     for fit, loops in {
         "MPMTLLowRank": (
-            "grams.centred_rows", "local.left_out", "local.triangular_products", "grams.grams",
-            "grams.tridiagonal", "grams.rotate", "average.averages", "rows.curvatures",
+            "grams.centred_rows",
+            "local.left_out",
+            "local.triangular_products",
+            "grams.grams",
+            "grams.tridiagonal",
+            "grams.rotate",
+            "average.averages",
+            "rows.curvatures",
         ),
         "MPMTLLowRankClassifier": ("local.posterior_modes",),
         "MPMTLGroupSparseClassifier": (
-            "passes.scores", "passes.combine", "grams.build_grams", "grams.gram_product",
+            "passes.scores",
+            "passes.combine",
+            "grams.build_grams",
+            "grams.gram_product",
             "linalg.spd_inverse_narrow",
         ),
         "PrivateMeanRegMTL": ("clip.clip", "local.sums_of_rows"),
         "PrivateMeanRegMTLClassifier": (
-            "steps.local_steps", "newton.loss_gradient", "newton.hessian_product",
-            "average.class_averages", "predict.row_scores",
+            "steps.local_steps",
+            "newton.loss_gradient",
+            "newton.hessian_product",
+            "average.class_averages",
+            "predict.row_scores",
         ),
         "DPMetaInitClassifier": (
-            "records.inner_steps", "finetune.weighted_rows", "finetune.evidence",
-            "finetune.descend", "losses.losses",
+            "records.inner_steps",
+            "finetune.weighted_rows",
+            "finetune.evidence",
+            "finetune.descend",
+            "losses.losses",
         ),
     }.items()
     for loop in loops
-}  # fmt: skip
+}
 
 
 def _kept(value):

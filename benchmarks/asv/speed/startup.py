@@ -20,9 +20,11 @@ skpmtl.{name}(epsilon=1.0, tasks=range(20), random_state=0).fit(X, y, task=task)
 
 def _process(program, **environment):
     subprocess.run(
-        [sys.executable, "-c", program], check=True, env={**os.environ, **environment},
+        [sys.executable, "-c", program],
+        check=True,
+        env={**os.environ, **environment},
         capture_output=True,
-    )  # fmt: skip
+    )
 
 
 class _Process:

@@ -12,9 +12,18 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 __all__ = [
-    "HEADER", "LARGEST", "NOISE", "SCORE", "SIZE", "SIZE_RATIO", "VALUE", "WEIGHT", "Job", "pack",
+    "HEADER",
+    "LARGEST",
+    "NOISE",
+    "SCORE",
+    "SIZE",
+    "SIZE_RATIO",
+    "VALUE",
+    "WEIGHT",
+    "Job",
+    "pack",
     "unpack",
-]  # fmt: skip
+]
 
 # Fractional bits: of entries of unit vectors and of similarities, of sizes, of parameters, of
 # normalised weights. A result has WEIGHT + VALUE.
@@ -68,9 +77,14 @@ class Job:
 
     def __post_init__(self):
         least = {
-            "n_servers": 2, "n_clients": 1, "n_shared": 0, "n_tasks": 1, "head_length": 1,
-            "max_heads": 1, "round": 0,
-        }  # fmt: skip
+            "n_servers": 2,
+            "n_clients": 1,
+            "n_shared": 0,
+            "n_tasks": 1,
+            "head_length": 1,
+            "max_heads": 1,
+            "round": 0,
+        }
         for name, bound in least.items():
             value = getattr(self, name)
             if type(value) is not int or not bound <= value < 2**63:

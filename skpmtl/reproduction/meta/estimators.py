@@ -131,9 +131,13 @@ class MetaRounds(TaskIndexed):
                 "fit all of them were one process"
             )
         fitted = {
-            "_model_": model, "init_coef_": init, "init_path_": path, "n_iter_": len(path) - 1,
-            "billboard_": PublishedInit(init, path, report), "privacy_": report,
-        }  # fmt: skip
+            "_model_": model,
+            "init_coef_": init,
+            "init_path_": path,
+            "n_iter_": len(path) - 1,
+            "billboard_": PublishedInit(init, path, report),
+            "privacy_": report,
+        }
         return {**fitted, "task_models_": self._refined(model, init, rows)}
 
     def _source(self):
@@ -203,9 +207,13 @@ class MetaRounds(TaskIndexed):
         check_is_fitted(self)
         table = self._read_new_tasks(X, y, task, None)
         models = self._refined(self._model_, self.init_coef_, self._rows_of(table))
-        models = self._with_absent(
-            {"task_models_": models, "init_coef_": self.init_coef_}, table
-        )["task_models_"] if len(table.absent) else models  # fmt: skip
+        models = (
+            self._with_absent({"task_models_": models, "init_coef_": self.init_coef_}, table)[
+                "task_models_"
+            ]
+            if len(table.absent)
+            else models
+        )
         tasks, form = self._add_labels(table.everybody)
         old, new = np.searchsorted(tasks, self.tasks_), np.searchsorted(tasks, table.everybody)
         self.task_models_ = merge_rows(len(tasks), old, self.task_models_, new, models)
@@ -356,33 +364,83 @@ class PublishedMetaInit(MTLRegressorMixin, _LinearRounds):
     _weighs_rows = False
 
     def __init__(
-        self, *, epsilon=1.0, delta=None, adjacency="replace-one", privacy="task-global",
-        curator="trusted", group_size=1, clip_norm=1.0, descent="sgd", inner_steps=10,
-        inner_learning_rate=0.1, batch_size=None, inner_iterate="average", meta_step="ftl",
-        meta_learning_rate=1.0, meta_decay=1.0, iterate="average", tasks_per_round=1, visits=1,
-        diameter=None, init=None, refine="online", refine_learning_rate=0.1, refine_epochs=1,
-        refine_batch_size=None, fit_intercept=True, task_feature=None, tasks="auto", secure=False,
+        self,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        privacy="task-global",
+        curator="trusted",
+        group_size=1,
+        clip_norm=1.0,
+        descent="sgd",
+        inner_steps=10,
+        inner_learning_rate=0.1,
+        batch_size=None,
+        inner_iterate="average",
+        meta_step="ftl",
+        meta_learning_rate=1.0,
+        meta_decay=1.0,
+        iterate="average",
+        tasks_per_round=1,
+        visits=1,
+        diameter=None,
+        init=None,
+        refine="online",
+        refine_learning_rate=0.1,
+        refine_epochs=1,
+        refine_batch_size=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        secure=False,
         random_state=None,
-    ):  # fmt: skip
+    ):
         self._take(locals())
 
 
 class PublishedMetaInitClassifier(MTLClassifierMixin, _LinearRounds):
     __doc__ = _DOC.format(
-        kind=" and classes", twin="Classifier",
+        kind=" and classes",
+        twin="Classifier",
         classes='\n    classes : "auto" or array-like, default="auto"\n'
         "        Public list of the classes.",
         seen="\n    classes_ : ndarray of shape (n_classes,)",
-    )  # fmt: skip
+    )
     _multiclass, _spreads_labels = True, False
 
     def __init__(
-        self, *, epsilon=1.0, delta=None, adjacency="replace-one", privacy="task-global",
-        curator="trusted", group_size=1, clip_norm=1.0, descent="sgd", inner_steps=10,
-        inner_learning_rate=0.1, batch_size=None, inner_iterate="average", meta_step="ftl",
-        meta_learning_rate=1.0, meta_decay=1.0, iterate="average", tasks_per_round=1, visits=1,
-        diameter=None, init=None, refine="online", refine_learning_rate=0.1, refine_epochs=1,
-        refine_batch_size=None, fit_intercept=True, task_feature=None, tasks="auto",
-        classes="auto", secure=False, random_state=None,
-    ):  # fmt: skip
+        self,
+        *,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        privacy="task-global",
+        curator="trusted",
+        group_size=1,
+        clip_norm=1.0,
+        descent="sgd",
+        inner_steps=10,
+        inner_learning_rate=0.1,
+        batch_size=None,
+        inner_iterate="average",
+        meta_step="ftl",
+        meta_learning_rate=1.0,
+        meta_decay=1.0,
+        iterate="average",
+        tasks_per_round=1,
+        visits=1,
+        diameter=None,
+        init=None,
+        refine="online",
+        refine_learning_rate=0.1,
+        refine_epochs=1,
+        refine_batch_size=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        secure=False,
+        random_state=None,
+    ):
         self._take(locals())

@@ -242,12 +242,18 @@ class MetaRoundsPlan(Plan):
         entries, local = [], self.mode == "local"
         keys = list(zip(self.noise_multiplier.tolist(), self.inner_steps, strict=True))
         for z, steps in sorted(set(keys)):
-            entries.append({
-                "name": f"{keys.count((z, steps))} tasks", "mechanism": "Gaussian",
-                "statistic": "clipped update" if local else "sum of clipped gradients",
-                "sensitivity": self.sensitivity, "norm": "l2", "noise_std": z * self.clip_norm,
-                "noise_multiplier": z, "times": self.visits * (1 if local else steps),
-            })  # fmt: skip
+            entries.append(
+                {
+                    "name": f"{keys.count((z, steps))} tasks",
+                    "mechanism": "Gaussian",
+                    "statistic": "clipped update" if local else "sum of clipped gradients",
+                    "sensitivity": self.sensitivity,
+                    "norm": "l2",
+                    "noise_std": z * self.clip_norm,
+                    "noise_multiplier": z,
+                    "times": self.visits * (1 if local else steps),
+                }
+            )
         return entries
 
     def mechanism(self):
@@ -256,9 +262,12 @@ class MetaRoundsPlan(Plan):
 
     def public_inputs(self):
         found = {
-            "n_tasks": self.n_tasks, "clip_norm": self.clip_norm, "visits": self.visits,
-            "tasks_per_round": self.tasks_per_round, "diameter": 2.0 * self.radius,
-        }  # fmt: skip
+            "n_tasks": self.n_tasks,
+            "clip_norm": self.clip_norm,
+            "visits": self.visits,
+            "tasks_per_round": self.tasks_per_round,
+            "diameter": 2.0 * self.radius,
+        }
         if self.mode == "task-global":
             found["n_rows, for noise"] = f"{self.sizes.min()} to {self.sizes.max()}"
             found["group_size"] = self.group

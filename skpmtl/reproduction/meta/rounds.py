@@ -89,10 +89,14 @@ def meta_learner(settings, start):
         for first in range(0, len(order), settings.tasks_per_round):
             pick = np.sort(order[first : first + settings.tasks_per_round])
             query = Query(
-                "model", {"phi": phi, "round": len(path) - 1}, {"model": None},
-                partial(_sum_of_models, settings.radius), len(pick), pick,
+                "model",
+                {"phi": phi, "round": len(path) - 1},
+                {"model": None},
+                partial(_sum_of_models, settings.radius),
+                len(pick),
+                pick,
                 bound=settings.radius if np.isfinite(settings.radius) else None,
-            )  # fmt: skip
+            )
             mean = start + (yield query)["model"]
             phi = projected(step(phi, mean, len(pick)), start, settings.radius)
             path.append(phi)

@@ -251,13 +251,35 @@ class ModelProtected(LinearTasks):
     }
 
     def __init__(
-        self, penalty="low-rank", *, lam=1.0, epsilon=1.0, delta=None, budgets=None, clip_norm=1.0,
-        n_rounds=20, learning_rate=1.0, accelerated=True, ridge=0.0, allocation="best",
-        mechanism="published", adjacency="replace-one", noise_shift=0.0, start="alone",
-        start_ridge=_START_RIDGE, average=False, project="clipped", all_directions=False,
-        own_penalty=None, own_strength=1.0, l1=0.0, monitor=None, task_feature=None, tasks="auto",
+        self,
+        penalty="low-rank",
+        *,
+        lam=1.0,
+        epsilon=1.0,
+        delta=None,
+        budgets=None,
+        clip_norm=1.0,
+        n_rounds=20,
+        learning_rate=1.0,
+        accelerated=True,
+        ridge=0.0,
+        allocation="best",
+        mechanism="published",
+        adjacency="replace-one",
+        noise_shift=0.0,
+        start="alone",
+        start_ridge=_START_RIDGE,
+        average=False,
+        project="clipped",
+        all_directions=False,
+        own_penalty=None,
+        own_strength=1.0,
+        l1=0.0,
+        monitor=None,
+        task_feature=None,
+        tasks="auto",
         random_state=None,
-    ):  # fmt: skip
+    ):
         self.penalty = penalty
         self.lam = lam
         self.epsilon = epsilon
@@ -315,11 +337,21 @@ class ModelProtected(LinearTasks):
             q0 = 1.0 - (math.sqrt(root) if self.accelerated else root)
             allocation = best_allocation(self.accelerated, self.ridge > 0, q0)
         return MPMTLPlan(
-            self.penalty, m, d, self.n_rounds, clip_norm=float(self.clip_norm),
-            threshold=rate * float(self.lam), epsilon=epsilon, delta=delta, allocation=allocation,
-            budgets=self.budgets, mechanism=self.mechanism, adjacency=self.adjacency,
-            noise_shift=float(self.noise_shift), all_directions=self.all_directions,
-        )  # fmt: skip
+            self.penalty,
+            m,
+            d,
+            self.n_rounds,
+            clip_norm=float(self.clip_norm),
+            threshold=rate * float(self.lam),
+            epsilon=epsilon,
+            delta=delta,
+            allocation=allocation,
+            budgets=self.budgets,
+            mechanism=self.mechanism,
+            adjacency=self.adjacency,
+            noise_shift=float(self.noise_shift),
+            all_directions=self.all_directions,
+        )
 
     def _budget(self, m):
         if self.budgets is None or self.epsilon is not None:
@@ -344,9 +376,16 @@ class ModelProtected(LinearTasks):
         private = self._is_private()
         part = None if self.own_penalty is None else OwnPart(self.own_penalty, self.own_strength)
         models = ModelTasks(
-            losses, self._start(tasks), float(self.clip_norm) if private else math.inf, rate,
-            self.accelerated, ridge=self.ridge, project=self.project, own=part, l1=self.l1,
-        )  # fmt: skip
+            losses,
+            self._start(tasks),
+            float(self.clip_norm) if private else math.inf,
+            rate,
+            self.accelerated,
+            ridge=self.ridge,
+            project=self.project,
+            own=part,
+            l1=self.l1,
+        )
 
         def watch(t, projection):
             self.monitor(t, models, projection)
@@ -393,30 +432,74 @@ class PublishedMPMTL(MTLRegressorMixin, ModelProtected):
 
 class PublishedMPMTLClassifier(MTLClassifierMixin, ModelProtected):
     __doc__ = _DOC.format(
-        kind="classification of two classes", everyday="MPMTLLowRankClassifier",
+        kind="classification of two classes",
+        everyday="MPMTLLowRankClassifier",
         classes='\n    classes : "auto" or array-like, default="auto"\n        Public list of the '
         "two classes.",
-        name="PublishedMPMTLClassifier", y="y > 0",
+        name="PublishedMPMTLClassifier",
+        y="y > 0",
         listed=", classes=[False, True]",
-    )  # fmt: skip
+    )
 
     def __init__(
-        self, penalty="low-rank", *, lam=1.0, epsilon=1.0, delta=None, budgets=None, clip_norm=1.0,
-        n_rounds=20, learning_rate=1.0, accelerated=True, ridge=0.0, allocation="best",
-        mechanism="published", adjacency="replace-one", noise_shift=0.0, start="alone",
-        start_ridge=_START_RIDGE, average=False, project="clipped", all_directions=False,
-        own_penalty=None, own_strength=1.0, l1=0.0, monitor=None, task_feature=None, tasks="auto",
-        classes="auto", random_state=None,
-    ):  # fmt: skip
+        self,
+        penalty="low-rank",
+        *,
+        lam=1.0,
+        epsilon=1.0,
+        delta=None,
+        budgets=None,
+        clip_norm=1.0,
+        n_rounds=20,
+        learning_rate=1.0,
+        accelerated=True,
+        ridge=0.0,
+        allocation="best",
+        mechanism="published",
+        adjacency="replace-one",
+        noise_shift=0.0,
+        start="alone",
+        start_ridge=_START_RIDGE,
+        average=False,
+        project="clipped",
+        all_directions=False,
+        own_penalty=None,
+        own_strength=1.0,
+        l1=0.0,
+        monitor=None,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        random_state=None,
+    ):
         super().__init__(
-            penalty, lam=lam, epsilon=epsilon, delta=delta, budgets=budgets, clip_norm=clip_norm,
-            n_rounds=n_rounds, learning_rate=learning_rate, accelerated=accelerated, ridge=ridge,
-            allocation=allocation, mechanism=mechanism, adjacency=adjacency,
-            noise_shift=noise_shift, start=start, start_ridge=start_ridge, average=average,
-            project=project, all_directions=all_directions, own_penalty=own_penalty,
-            own_strength=own_strength, l1=l1, monitor=monitor, task_feature=task_feature,
-            tasks=tasks, random_state=random_state,
-        )  # fmt: skip
+            penalty,
+            lam=lam,
+            epsilon=epsilon,
+            delta=delta,
+            budgets=budgets,
+            clip_norm=clip_norm,
+            n_rounds=n_rounds,
+            learning_rate=learning_rate,
+            accelerated=accelerated,
+            ridge=ridge,
+            allocation=allocation,
+            mechanism=mechanism,
+            adjacency=adjacency,
+            noise_shift=noise_shift,
+            start=start,
+            start_ridge=start_ridge,
+            average=average,
+            project=project,
+            all_directions=all_directions,
+            own_penalty=own_penalty,
+            own_strength=own_strength,
+            l1=l1,
+            monitor=monitor,
+            task_feature=task_feature,
+            tasks=tasks,
+            random_state=random_state,
+        )
         self.classes = classes
 
     def _with_targets(self, table):

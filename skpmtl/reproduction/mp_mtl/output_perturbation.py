@@ -90,9 +90,20 @@ class OutputNoise(LinearTasks):
     }
 
     def __init__(
-        self, method="dp-mtrl", *, lam=1.0, alpha=1.0, epsilon=1.0, delta=None, n_rounds=1,
-        output="models", max_task_rows=None, task_feature=None, tasks="auto", random_state=None,
-    ):  # fmt: skip
+        self,
+        method="dp-mtrl",
+        *,
+        lam=1.0,
+        alpha=1.0,
+        epsilon=1.0,
+        delta=None,
+        n_rounds=1,
+        output="models",
+        max_task_rows=None,
+        task_feature=None,
+        tasks="auto",
+        random_state=None,
+    ):
         self.method = method
         self.lam = lam
         self.alpha = alpha
@@ -135,9 +146,12 @@ class OutputNoise(LinearTasks):
         epsilon, delta = self._budget(m)
         notes = {"reason": _REASON, "epsilon per record of a round": list(budgets)}
         return PrivacyReport(
-            guarantee="none", epsilon=epsilon, delta=delta, mechanism="L2-gamma noise on models",
+            guarantee="none",
+            epsilon=epsilon,
+            delta=delta,
+            mechanism="L2-gamma noise on models",
             notes=notes,
-        )  # fmt: skip
+        )
 
     def _average(self, table, tasks, budgets, source):
         """The average of ridge or logistic models, and noise for a record of the shortest task."""
@@ -228,21 +242,41 @@ class PublishedOutputNoise(MTLRegressorMixin, OutputNoise):
 
 class PublishedOutputNoiseClassifier(MTLClassifierMixin, OutputNoise):
     __doc__ = _DOC.format(
-        kind="classification of two classes", sound="DPRelationshipClassifier",
+        kind="classification of two classes",
+        sound="DPRelationshipClassifier",
         classes='\n    classes : "auto" or array-like, default="auto"\n        Public list of the '
         "two classes.",
-    )  # fmt: skip
+    )
 
     def __init__(
-        self, method="dp-mtrl", *, lam=1.0, alpha=1.0, epsilon=1.0, delta=None, n_rounds=1,
-        output="models", max_task_rows=None, task_feature=None, tasks="auto", classes="auto",
+        self,
+        method="dp-mtrl",
+        *,
+        lam=1.0,
+        alpha=1.0,
+        epsilon=1.0,
+        delta=None,
+        n_rounds=1,
+        output="models",
+        max_task_rows=None,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
         random_state=None,
-    ):  # fmt: skip
+    ):
         super().__init__(
-            method, lam=lam, alpha=alpha, epsilon=epsilon, delta=delta, n_rounds=n_rounds,
-            output=output, max_task_rows=max_task_rows, task_feature=task_feature, tasks=tasks,
+            method,
+            lam=lam,
+            alpha=alpha,
+            epsilon=epsilon,
+            delta=delta,
+            n_rounds=n_rounds,
+            output=output,
+            max_task_rows=max_task_rows,
+            task_feature=task_feature,
+            tasks=tasks,
             random_state=random_state,
-        )  # fmt: skip
+        )
         self.classes = classes
 
     def _with_targets(self, table):

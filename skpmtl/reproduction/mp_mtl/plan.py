@@ -85,10 +85,23 @@ class MPMTLPlan(Plan):
     """
 
     def __init__(
-        self, penalty, n_tasks, dimension, n_rounds, *, clip_norm, threshold, epsilon, delta,
-        allocation=0.0, budgets=None, mechanism="published", adjacency="replace-one",
-        noise_shift=0.0, all_directions=False,
-    ):  # fmt: skip
+        self,
+        penalty,
+        n_tasks,
+        dimension,
+        n_rounds,
+        *,
+        clip_norm,
+        threshold,
+        epsilon,
+        delta,
+        allocation=0.0,
+        budgets=None,
+        mechanism="published",
+        adjacency="replace-one",
+        noise_shift=0.0,
+        all_directions=False,
+    ):
         self.penalty, self.n_tasks, self.dimension = penalty, n_tasks, dimension
         self.n_rounds, self.clip_norm, self.threshold = n_rounds, clip_norm, threshold
         self.epsilon, self.delta, self.allocation = epsilon, delta, allocation

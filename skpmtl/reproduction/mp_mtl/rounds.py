@@ -164,8 +164,19 @@ class ModelTasks(TaskSide):
         Their sum over the rounds.
     """
 
-    def __init__(self, losses, start, clip_norm, rate, accelerated, *, ridge=0.0,
-                 project="clipped", own=None, l1=0.0):  # fmt: skip
+    def __init__(
+        self,
+        losses,
+        start,
+        clip_norm,
+        rate,
+        accelerated,
+        *,
+        ridge=0.0,
+        project="clipped",
+        own=None,
+        l1=0.0,
+    ):
         self.losses, self.clip_norm, self.rate = losses, clip_norm, rate
         self.accelerated, self.ridge, self.project = accelerated, ridge, project
         self.own, self.l1 = own, l1

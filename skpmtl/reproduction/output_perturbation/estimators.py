@@ -349,13 +349,26 @@ class DPAggregationClassifier(MTLClassifierMixin, _Aggregation):
         verbose: int = 0,
     ) -> None:
         super().__init__(
-            lam, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            guarantee=guarantee, group=group, mechanism=mechanism, max_row_norm=max_row_norm,
-            max_task_rows=max_task_rows, min_task_rows=min_task_rows,
-            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, secure=secure, random_state=random_state,
+            lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            guarantee=guarantee,
+            group=group,
+            mechanism=mechanism,
+            max_row_norm=max_row_norm,
+            max_task_rows=max_task_rows,
+            min_task_rows=min_task_rows,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            secure=secure,
+            random_state=random_state,
             verbose=verbose,
-        )  # fmt: skip
+        )
         self.classes = classes
         self.class_weight = class_weight
 
@@ -593,12 +606,29 @@ class DPRelationshipClassifier(MTLClassifierMixin, _Relationship):
         verbose: int = 0,
     ) -> None:
         super().__init__(
-            lam, alpha, epsilon=epsilon, delta=delta, adjacency=adjacency, curator=curator,
-            guarantee=guarantee, group=group, mechanism=mechanism, max_row_norm=max_row_norm,
-            max_task_rows=max_task_rows, min_task_rows=min_task_rows,
-            clip_norm=clip_norm, fit_intercept=fit_intercept, task_feature=task_feature,
-            tasks=tasks, unseen_task=unseen_task, n_rounds=n_rounds, max_iter=max_iter, tol=tol,
-            secure=secure, random_state=random_state, verbose=verbose,
-        )  # fmt: skip
+            lam,
+            alpha,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            curator=curator,
+            guarantee=guarantee,
+            group=group,
+            mechanism=mechanism,
+            max_row_norm=max_row_norm,
+            max_task_rows=max_task_rows,
+            min_task_rows=min_task_rows,
+            clip_norm=clip_norm,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            unseen_task=unseen_task,
+            n_rounds=n_rounds,
+            max_iter=max_iter,
+            tol=tol,
+            secure=secure,
+            random_state=random_state,
+            verbose=verbose,
+        )
         self.classes = classes
         self.class_weight = class_weight

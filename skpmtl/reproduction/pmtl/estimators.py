@@ -127,9 +127,17 @@ class PMTLRounds(TaskIndexed):
             )
         relation = None if self.relation is None else FixedRelation(self.relation, n_tasks)
         return PMTLPlan(
-            self.method, n_tasks, q, self.n_rounds, float(self.clip_norm), epsilon, delta,
-            self.noise_multiplier, self.adjacency, relation,
-        )  # fmt: skip
+            self.method,
+            n_tasks,
+            q,
+            self.n_rounds,
+            float(self.clip_norm),
+            epsilon,
+            delta,
+            self.noise_multiplier,
+            self.adjacency,
+            relation,
+        )
 
     def _fit_table(self, table):
         if table.weights is not None:
@@ -152,9 +160,13 @@ class PMTLRounds(TaskIndexed):
         steps = GradientSteps(self.local_steps, self.learning_rate, self.lam, self.batch_size)
         seed = (source.uniform(1)[0] * 2.0**53).astype(np.uint64)  # of batches, not of noise
         tasks = LocalTasks(
-            METHODS[self.method], model, outputs, steps, np.random.default_rng(int(seed)),
+            METHODS[self.method],
+            model,
+            outputs,
+            steps,
+            np.random.default_rng(int(seed)),
             None if plan.relation is None else plan.relation.out,
-        )  # fmt: skip
+        )
 
         def watch(t, shared):
             self.monitor(t, tasks, shared)
@@ -182,9 +194,12 @@ class PMTLRounds(TaskIndexed):
             )
         report = self._report(plan, source)
         return {
-            "task_models_": W, "billboard_": PMTLReleases(shared, lengths, report),
-            "privacy_": report, "_model_": self._without_rows(model), "_plan_": plan,
-        }  # fmt: skip
+            "task_models_": W,
+            "billboard_": PMTLReleases(shared, lengths, report),
+            "privacy_": report,
+            "_model_": self._without_rows(model),
+            "_plan_": plan,
+        }
 
     def _report(self, plan, source):
         if plan.noise_multiplier is None and not (self._is_private() and self.method == "local"):
@@ -351,12 +366,32 @@ class LinearRounds(PMTLRounds):
     """Linear models."""
 
     def __init__(
-        self, method="algorithm-1", *, lam=1.0, epsilon=1.0, delta=None, adjacency="replace-one",
-        clip_norm=1.0, noise_multiplier=None, n_rounds=20, n_sampled=None, local_steps=10,
-        learning_rate=0.1, batch_size=None, task_loss="mean", relation=None, personalization="none",
-        personal_steps=20, personal_lam=None, monitor=None, fit_intercept=True, task_feature=None,
-        tasks="auto", secure=False, random_state=None,
-    ):  # fmt: skip
+        self,
+        method="algorithm-1",
+        *,
+        lam=1.0,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=1.0,
+        noise_multiplier=None,
+        n_rounds=20,
+        n_sampled=None,
+        local_steps=10,
+        learning_rate=0.1,
+        batch_size=None,
+        task_loss="mean",
+        relation=None,
+        personalization="none",
+        personal_steps=20,
+        personal_lam=None,
+        monitor=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        secure=False,
+        random_state=None,
+    ):
         self.method = method
         self.lam = lam
         self.epsilon = epsilon
@@ -411,9 +446,13 @@ class LinearRounds(PMTLRounds):
 
 class PublishedPMTL(MTLRegressorMixin, LinearRounds):
     __doc__ = _LINEAR.format(
-        kind="regression", everyday="PrivateMeanRegMTL", kl="", classes="", several="",
+        kind="regression",
+        everyday="PrivateMeanRegMTL",
+        kl="",
+        classes="",
+        several="",
         several_intercepts="",
-    )  # fmt: skip
+    )
     _weighs_rows = False
 
     def _check_parameters(self):
@@ -424,31 +463,69 @@ class PublishedPMTL(MTLRegressorMixin, LinearRounds):
 
 class PublishedPMTLClassifier(MTLClassifierMixin, LinearRounds):
     __doc__ = _LINEAR.format(
-        kind="classification", everyday="PrivateMeanRegMTLClassifier", kl=', "symmetrized-kl"',
+        kind="classification",
+        everyday="PrivateMeanRegMTLClassifier",
+        kl=', "symmetrized-kl"',
         classes='\n    classes : "auto" or array-like, default="auto"\n        Public list of the '
         "classes.",
         several=", or (n_tasks, n_classes, n_features)",
         several_intercepts=", or (n_tasks, n_classes)",
-    )  # fmt: skip
+    )
     _multiclass = True
 
     def __init__(
-        self, method="algorithm-1", *, lam=1.0, epsilon=1.0, delta=None, adjacency="replace-one",
-        clip_norm=1.0, noise_multiplier=None, n_rounds=20, n_sampled=None, local_steps=10,
-        learning_rate=0.1, batch_size=None, task_loss="mean", relation=None, personalization="none",
-        personal_steps=20, personal_lam=None, monitor=None, fit_intercept=True, task_feature=None,
-        tasks="auto", classes="auto", secure=False, random_state=None,
-    ):  # fmt: skip
+        self,
+        method="algorithm-1",
+        *,
+        lam=1.0,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=1.0,
+        noise_multiplier=None,
+        n_rounds=20,
+        n_sampled=None,
+        local_steps=10,
+        learning_rate=0.1,
+        batch_size=None,
+        task_loss="mean",
+        relation=None,
+        personalization="none",
+        personal_steps=20,
+        personal_lam=None,
+        monitor=None,
+        fit_intercept=True,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        secure=False,
+        random_state=None,
+    ):
         super().__init__(
-            method, lam=lam, epsilon=epsilon, delta=delta, adjacency=adjacency,
-            clip_norm=clip_norm, noise_multiplier=noise_multiplier, n_rounds=n_rounds,
-            n_sampled=n_sampled, local_steps=local_steps, learning_rate=learning_rate,
-            batch_size=batch_size, task_loss=task_loss, relation=relation,
+            method,
+            lam=lam,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            clip_norm=clip_norm,
+            noise_multiplier=noise_multiplier,
+            n_rounds=n_rounds,
+            n_sampled=n_sampled,
+            local_steps=local_steps,
+            learning_rate=learning_rate,
+            batch_size=batch_size,
+            task_loss=task_loss,
+            relation=relation,
             personalization=personalization,
-            personal_steps=personal_steps, personal_lam=personal_lam, monitor=monitor,
-            fit_intercept=fit_intercept, task_feature=task_feature, tasks=tasks, secure=secure,
+            personal_steps=personal_steps,
+            personal_lam=personal_lam,
+            monitor=monitor,
+            fit_intercept=fit_intercept,
+            task_feature=task_feature,
+            tasks=tasks,
+            secure=secure,
             random_state=random_state,
-        )  # fmt: skip
+        )
         self.classes = classes
 
     def _with_targets(self, table):

@@ -90,8 +90,19 @@ class PMTLPlan(Plan):
         None: tasks lie around their mean.
     """
 
-    def __init__(self, method, n_tasks, n_sampled, n_rounds, clip_norm, epsilon, delta,
-                 noise_multiplier, adjacency, relation=None):  # fmt: skip
+    def __init__(
+        self,
+        method,
+        n_tasks,
+        n_sampled,
+        n_rounds,
+        clip_norm,
+        epsilon,
+        delta,
+        noise_multiplier,
+        adjacency,
+        relation=None,
+    ):
         self.method, self.n_tasks, self.n_sampled = method, n_tasks, n_sampled
         self.n_rounds = 0 if METHODS[method].sends == "nothing" else n_rounds
         self.clip_norm, self.delta, self.adjacency = clip_norm, delta, adjacency

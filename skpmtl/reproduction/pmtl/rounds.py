@@ -108,9 +108,13 @@ def curator(plan, start, watch=None):
         if plan.n_sampled < m:
             selected = (yield PublicDraw(plan.draw))["drawn"]
         released = yield Query(
-            "update", {"shared": shared}, {"update": plan.mechanism_of(shared.size)}, combine,
-            plan.denominator, selected,
-        )  # fmt: skip
+            "update",
+            {"shared": shared},
+            {"update": plan.mechanism_of(shared.size)},
+            combine,
+            plan.denominator,
+            selected,
+        )
         shared = shared + released["update"].reshape(shared.shape)  # line 8
         lengths.append(float(np.linalg.norm(released["update"])))
         if watch is not None:

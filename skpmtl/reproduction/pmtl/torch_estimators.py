@@ -128,13 +128,35 @@ personal_steps, personal_lam, monitor, task_feature, tasks, classes, secure, ran
     }
 
     def __init__(
-        self, module=None, method="algorithm-1", *, lam=0.1, epsilon=1.0, delta=None,
-        adjacency="replace-one", clip_norm=1.0, noise_multiplier=None, n_rounds=20,
-        n_sampled=None, local_steps=10, learning_rate=0.1, batch_size=None, task_loss="mean",
-        relation=None, personalization="none", personal_steps=20, personal_lam=None, monitor=None,
-        task_feature=None, tasks="auto", classes="auto", start_seed=0, device="cpu", secure=False,
+        self,
+        module=None,
+        method="algorithm-1",
+        *,
+        lam=0.1,
+        epsilon=1.0,
+        delta=None,
+        adjacency="replace-one",
+        clip_norm=1.0,
+        noise_multiplier=None,
+        n_rounds=20,
+        n_sampled=None,
+        local_steps=10,
+        learning_rate=0.1,
+        batch_size=None,
+        task_loss="mean",
+        relation=None,
+        personalization="none",
+        personal_steps=20,
+        personal_lam=None,
+        monitor=None,
+        task_feature=None,
+        tasks="auto",
+        classes="auto",
+        start_seed=0,
+        device="cpu",
+        secure=False,
         random_state=None,
-    ):  # fmt: skip
+    ):
         self.module = module
         self.method = method
         self.lam = lam
