@@ -19,7 +19,6 @@ from ..task.priors import (
     before_sigma,
     before_tau,
     candidates,
-    joint,
     normalised,
 )
 from . import queries
@@ -56,14 +55,15 @@ class Loop:
         self.pooled, self.path, self.moments, self.diagonal = True, [], [], None
 
     # ------------------------------------------------------------------------------ release
-    def ask(self, question, share):
+    def ask(self, question, share, name=None):
         """One release of this share of mu^2. -> sum, standard deviation of its noise"""
         mechanism = None
         if self.plan.is_private:
             mu = self.plan.mu * math.sqrt(share)
             mechanism = question.mechanism(self.plan.adjacency, mu)
-            self.entries.append({"name": question.name, **mechanism.describe(question.kind)})
-        found = (yield question.query(self.model, mechanism))[question.name]
+            entry = mechanism.describe(question.kind)
+            self.entries.append({"name": name or question.kind, **entry})
+        found = (yield question.query(self.model, mechanism))[question.kind]
         self.spent += share
         self.model = replace(self.model, releases=[*self.model.releases, found])
         return found, std_of(mechanism)
@@ -71,10 +71,10 @@ class Loop:
     def update(self, **values):
         self.model = replace(self.model, **values)
 
-    def vote(self, name, n_priors, evidences, share, *, falls_from=0, log_prior=0.0):
+    def vote(self, name, parts, share, *, falls_from=0, log_prior=0.0):
         """A vote on a path. -> posterior log weights, log evidence along it, noise of a step"""
-        question = queries.Vote(f"vote {name}", n_priors, evidences, self.plan.is_private)
-        found, noise = yield from self.ask(question, share)
+        question = queries.Vote(parts, self.plan.is_private)
+        found, noise = yield from self.ask(question, share, f"vote {name}")
         if falls_from is not None and noise:
             found = np.append(found[:falls_from], falling(found[falls_from:]))
         gain = np.append(0.0, np.cumsum(found))
@@ -138,8 +138,7 @@ class Loop:
             question = queries.CentreStep(self.d, bound, self.model.has_place)
             found, noise = yield from self.ask(question, share / len(bounds))
             moved = found / self.model.n_present
-            if not self.model.has_place:
-                moved = np.append(0.0, moved)
+            moved[0] *= self.model.has_place
             self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
             self.drift += (noise / self.model.n_present) ** 2
             self.update(centre=self.model.centre + moved)
@@ -152,16 +151,10 @@ class Loop:
         kept = max(0.0, 1.0 - self.d * self.drift / size)
         self.drift *= kept**2
         self.follow(kept)
-        centre, root = self.model.centre, self.model.root
-        weights = joint(before_kappa(), self.model.log_sigma, self.model.log_tau)
-
-        def evidences(tasks, model):
-            paths = [np.append(centre[0], part * centre[1:]) for part in FOLLOWED]
-            found = [queries.total_evidence(tasks, model, c, root, weights) for c in paths]
-            return np.stack(found, axis=1)
-
+        centre = self.model.centre
+        parts = [self.part(np.append(centre[0], part * centre[1:])) for part in FOLLOWED]
         log_weights, gain, noise = yield from self.vote(
-            "centre", len(FOLLOWED), evidences, share, log_prior=np.log(PRIOR_FOLLOWED)
+            "centre", queries.separate(parts), share, log_prior=np.log(PRIOR_FOLLOWED)
         )
         self.follow(float(np.exp(log_weights) @ FOLLOWED))
         self.pooled = gain.max() > GATE * self.model.n_present + GATE_NOISE * noise
@@ -169,22 +162,37 @@ class Loop:
     def follow(self, part):
         self.update(centre=self.model.centre * np.append(1.0, np.full(self.d, part)))
 
+    def part(self, centre=None, root=None, *, axis=0, path=None, log_kappa=None):
+        """Of a vote: the centre, the shape and the scales of the model, or others in their place.
+
+        Cells of the axis 1 (kappa), 2 (sigma) or 3 (tau) get their log weights from `path`.
+        """
+        model = self.model
+        scales = [
+            before_kappa() if log_kappa is None else log_kappa,
+            model.log_sigma,
+            model.log_tau,
+        ]
+        if axis:
+            scales[axis - 1] = np.zeros(len(scales[axis - 1]))
+        centre = model.centre if centre is None else centre
+        root = model.root if root is None else root
+        path = np.zeros((2, 1)) if path is None else path
+        return queries.Part(centre, root, *scales, axis, path)
+
+    @property
+    def zero(self):
+        """The centre without slopes."""
+        return self.model.centre * np.append(1.0, np.zeros(self.d))
+
     def vote_sigma(self, share):
         """The noise of a row, whether tasks follow the centre or are alone."""
-        centre, root = self.model.centre, self.model.root
-        of_centre = joint(self.model.log_kappa, np.zeros(len(SIGMA)), self.model.log_tau)
-        alone = joint(before_kappa(), np.zeros(len(SIGMA)), self.model.log_tau)
         priors = candidates(SIGMA, WIDTHS["sigma"])
-
-        def evidences(tasks, model):
-            of_means = queries.evidence_by(tasks, model, centre, root, of_centre, 2)
-            without = np.append(centre[0], np.zeros(self.d))
-            of_own = queries.evidence_by(tasks, model, without, model.flat, alone, 2)
-            return queries.of_candidates(np.logaddexp(of_means, of_own), priors)
-
-        log_weights, *_ = yield from self.vote(
-            "sigma", len(priors), evidences, share, log_prior=before_sigma()
-        )
+        parts = [
+            self.part(axis=2, path=priors, log_kappa=self.model.log_kappa),
+            self.part(self.zero, self.model.flat, axis=2, path=priors),
+        ]
+        log_weights, *_ = yield from self.vote("sigma", parts, share, log_prior=before_sigma())
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_sigma=after(mixed, before_sigma()))
 
@@ -192,38 +200,29 @@ class Loop:
         """The spread of levels, where they are pooled."""
         if not self.model.has_place:
             return
-        centre, root, grid = self.model.centre, self.model.root, self.model.tau
-        weights = joint(self.model.log_kappa, self.model.log_sigma, np.zeros(len(grid)))
+        grid = self.model.tau
         priors = candidates(grid, WIDTHS["tau"])
-
-        def evidences(tasks, model):
-            by_cell = queries.evidence_by(tasks, model, centre, root, weights, 3)
-            return queries.of_candidates(by_cell, priors)
-
-        log_weights, *_ = yield from self.vote("tau", len(priors), evidences, share)
+        parts = [self.part(axis=3, path=priors, log_kappa=self.model.log_kappa)]
+        log_weights, *_ = yield from self.vote("tau", parts, share)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_tau=after(mixed, before_tau(grid)))
 
     def vote_kappa(self, share):
         """Components, and the scale of slopes about the centre, from wide to narrow."""
-        centre, root, flat = self.model.centre, self.model.root, self.model.flat
-        zero = np.append(centre[0], np.zeros(self.d))
+        flat, root = self.model.flat, self.model.root
         own = [flat] if np.array_equal(root, flat) else [flat, root]
-        scales = self.model.log_sigma, self.model.log_tau
-        of_own, of_centre = joint(before_kappa(), *scales), joint(np.zeros(len(KAPPA)), *scales)
-        priors = candidates(KAPPA, WIDTHS["kappa"])[::-1]
-
-        def evidences(tasks, model):
-            found = [queries.total_evidence(tasks, model, zero, L, of_own) for L in own]
-            by_cell = queries.evidence_by(tasks, model, centre, root, of_centre, 1)
-            return np.c_[np.stack(found, axis=1), queries.of_candidates(by_cell, priors)]
-
-        k, n = len(own), len(own) + len(priors)
+        priors, k = candidates(KAPPA, WIDTHS["kappa"])[::-1], len(own)
+        none = np.full((k, len(KAPPA)), queries.NEVER)
+        parts = [
+            self.part(self.zero, L, path=queries.alone(j, k + len(priors)))
+            for j, L in enumerate(own)
+        ]
+        parts.append(self.part(axis=1, path=np.concatenate([none, priors])))
         log_prior = np.append(
             np.full(k, math.log(OWN / k)), math.log(1 - OWN) + before_kappa()[::-1]
         )
         log_weights, *_ = yield from self.vote(
-            "kappa", n, evidences, share, falls_from=k, log_prior=log_prior
+            "kappa", parts, share, falls_from=k, log_prior=log_prior
         )
         mixed = np.logaddexp.reduce(log_weights[k:, None] + priors, axis=0)
         total = np.logaddexp.reduce(mixed)
@@ -277,15 +276,9 @@ class Loop:
     def vote_shape(self, share):
         if len(self.path) < 2:
             return
-        centre, path = self.about, self.path
-        weights = joint(before_kappa(), self.model.log_sigma, self.model.log_tau)
-
-        def evidences(tasks, model):
-            found = [queries.total_evidence(tasks, model, centre, L, weights) for L in path]
-            return np.stack(found, axis=1)
-
-        _, gain, _ = yield from self.vote("shape", len(path), evidences, share, falls_from=None)
-        self.update(root=path[int(np.argmax(gain))])
+        path = [self.part(self.about, root) for root in self.path]
+        _, gain, _ = yield from self.vote("shape", queries.separate(path), share, falls_from=None)
+        self.update(root=self.path[int(np.argmax(gain))])
 
     # ----------------------------------------------------------------------------------- loop
     def run(self):

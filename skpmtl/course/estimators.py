@@ -7,6 +7,7 @@ from ..privacy.report import exact_report
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, release_model
 from .plan import HierarchicalPlan
+from .queries import query_specs
 from .tasks import HierarchicalTaskSide
 
 
@@ -25,6 +26,9 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         None: ``min(1e-5, 1 / n_tasks**2)``.
     adjacency : {"replace-one", "zero-out"}, default="replace-one"
         What neighbouring data sets are.
+    curator : "trusted", "servers" or ("servers", P), default="trusted"
+        Who adds up contributions and adds noise: one curator, or P servers (2 for "servers") of
+        which one has to be honest, each with noise that suffices by itself.
     task_feature : str, int, list or None, default=None
         Column of X that holds the tasks.
     tasks : "auto" or array-like, default="auto"
@@ -51,7 +55,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         What predictions of a task are clipped to.
     """
 
-    _billboards = (HierarchicalBillboard,)
+    _billboards, _federates = (HierarchicalBillboard,), True
     _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
     fit_intercept, loss = True, "squared"
 
@@ -61,6 +65,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         delta=None,
         *,
         adjacency="replace-one",
+        curator="trusted",
         task_feature=None,
         tasks="auto",
         unseen_task="error",
@@ -70,6 +75,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         verbose=0,
     ):
         self.epsilon, self.delta, self.adjacency = epsilon, delta, adjacency
+        self.curator = curator
         self.task_feature, self.tasks, self.unseen_task = task_feature, tasks, unseen_task
         self.target_range, self.random_state = target_range, random_state
         self.secure, self.verbose = secure, verbose
@@ -77,7 +83,8 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
     def _plan(self, population):
         epsilon = self.epsilon if self._is_private() else None
         d = population.n_features
-        return HierarchicalPlan(epsilon, self.delta, self.adjacency, population.n_tasks, d)
+        numbers = population.n_tasks, d, self._n_servers
+        return HierarchicalPlan(epsilon, self.delta, self.adjacency, *numbers)
 
     def _curator(self, population, source):
         limits = None if self.target_range is None else np.array(self._score_range(), dtype=float)
@@ -95,6 +102,12 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         if not self._is_private():
             return exact_report(PLAIN)
         return self._plan(population).report(self._source())
+
+    def _has_fixed_queries(self, population):
+        return False
+
+    def _query_specs(self, population):
+        return query_specs(population.n_features)
 
     def _row_scores(self, rows):
         """Scores of rows that are bounded about a task's own, within its range of predictions."""

@@ -8,8 +8,8 @@ the composition is adaptive, which Gaussian differential privacy allows for budg
 
 import math
 
-from ..exchange.plan import Plan
-from ..privacy.accounting import check_budget, gdp_mu
+from ..exchange.plan import Plan, divided_mu
+from ..privacy.accounting import check_budget
 
 # m mu below which no place is looked for: half of the tasks would not clear the noise of 80 bins.
 Z_PLACE = 30.0
@@ -70,17 +70,20 @@ class HierarchicalPlan(Plan):
     epsilon, delta, adjacency
         As of the estimator; epsilon None: no noise, and every share is that of a large table.
     n_tasks, n_features : int
+    n_servers : int, default=1
+        Servers that add the noise, each enough of it; 1 is a trusted curator.
     """
 
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
-    def __init__(self, epsilon, delta, adjacency, n_tasks, n_features):
+    def __init__(self, epsilon, delta, adjacency, n_tasks, n_features, n_servers=1):
         self.adjacency, self.n_tasks, self.n_features = adjacency, n_tasks, n_features
         self.epsilon = self.delta = None
+        self.n_servers = n_servers
         self.mu = math.inf
         if epsilon is not None and epsilon < math.inf:
             self.epsilon, self.delta = check_budget(epsilon, delta, n_tasks)
-            self.mu = gdp_mu(self.epsilon, self.delta)
+            self.mu = divided_mu(self.epsilon, self.delta, n_servers)
         # mu of replace-one that has the same noise: zero-out halves most sensitivities
         self.signal = self.mu * (2.0 if adjacency == "zero-out" else 1.0)
 

@@ -1,9 +1,9 @@
-"""Kinds of query: what a task sends, its bound, the noise, and the wire shape, one class each.
+"""Kinds of query: what a task sends, its bound, the noise, and the wire form, one class each.
 
 ======== ================================================= ==========================
 kind     contribution of a task                            sensitivity, replace-one
 ======== ================================================= ==========================
-place    weighted one-hot bins                             root of 2 times the sum of
+place    weighted one-hot bins; `zoom` the same, finer     root of 2 times the sum of
                                                            squared weights
 columns  log scales and centres of columns, in a ball of 1 2
 step     deviation from the centre, in a ball of C         2 C
@@ -12,27 +12,35 @@ vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of thei
          a ball of c                                       number)
 ======== ================================================= ==========================
 
-Zero-out: the largest length of one contribution. A class has `answer(tasks, model)`, for
-`skpmtl.course.personal.TaskModels` and the model released so far, `bounded(sent)`, which makes
-the bound hold whoever sent it, and `query(mu, model)`. How sums become numbers is in
-`skpmtl.course.curator`, and in `skpmtl.course.shapes` for moments.
+Zero-out: the largest length of one contribution. The fields of a class are what travels with the
+question. How sums become numbers is in `skpmtl.course.curator`, `skpmtl.course.levels` for places
+and `skpmtl.course.shapes` for moments and columns.
 """
 
 import math
+from dataclasses import dataclass, fields, replace
+from numbers import Integral, Real
+from typing import ClassVar
 
 import numpy as np
 
-from ..exchange.protocol import Query
+from .._runtime.compat import Interval
+from .._runtime.public import Public
+from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
-from ..task.posterior import log_sum, weigh
-from ..task.priors import before_kappa, joint
+from ..task.posterior import log_sum
+from ..task.priors import KAPPA, SIGMA, before_kappa, joint
+from .billboard import HierarchicalBillboard
 
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
 SIGN = math.sqrt(0.5)  # weight of the two cells that count signs, against that of an octave
+MOST_WIDTHS = 3  # of the bins of a zoom
 CLIP_OCTAVES, CLIP_CENTRES = 8.0, 2.0  # root mean squares of log2 scales, of means over spreads
 LEVEL_PART = 0.4  # of the length of a step for the level, where tasks of few rows have much of it
 VOTE_LENGTH = 2.0  # c: at most four full votes of a task
+MOST_PRIORS = 24  # of a path that is voted on: more than cells of any grid, and than shapes
+NEVER = -1e9  # log weight of cells that are not part of a prior
 
 
 def _balls(sent, radius):
@@ -41,25 +49,26 @@ def _balls(sent, radius):
     return sent
 
 
-class _Statistic:
-    """A kind of query under one name, with public numbers that `answer` needs.
+@dataclass
+class Question:
+    """A kind of query, with the public numbers of one of them as fields.
 
     Attributes
     ----------
-    name : str
-        Of the release, in the report and in the table of shares.
+    kind : str
+        Name of the statistic, of what a task sends, and of the sum.
+    reads_model : bool
+        Whether an answer follows from the model that was released so far.
+    size : int or (int, int)
+        Numbers of the sum.
     length : float
-        Largest length of a contribution.
+        Largest length of the part of a task in the sum.
     spread : float
-        Largest distance of two contributions.
-    size : int
-        Numbers of a contribution.
+        Largest distance of two such parts.
     """
 
-    kind = ""
-
-    def __init__(self, name, size, length, spread):
-        self.name, self.size, self.length, self.spread = name, int(size), length, spread
+    kind: ClassVar[str]
+    reads_model: ClassVar[bool] = True
 
     def sensitivity(self, adjacency):
         return self.spread if adjacency == "replace-one" else self.length
@@ -67,81 +76,139 @@ class _Statistic:
     def mechanism(self, adjacency, mu):
         return VectorGaussian(self.size, self.sensitivity(adjacency), mu)
 
+    def answer(self, tasks, model):
+        """What tasks send, (m, n_sent), from their `TaskModels` and the released model."""
+        raise NotImplementedError
+
+    def bounded(self, sent):
+        """The same with the bound of this kind, whoever sent it."""
+        raise NotImplementedError
+
     def total(self, sent):
-        """The sum that is released, from bounded contributions (n, size)."""
+        """The sum that is released, of bounded contributions."""
         return sent.sum(axis=0)
 
     def query(self, model, mechanism):
         """The question to the tasks; `mechanism` is None without noise."""
 
         def combine(contributions, positions=None):
-            return {self.name: self.total(self.bounded(contributions[self.name]))}
+            return {self.kind: self.total(self.bounded(contributions[self.kind]))}
 
-        public = {"question": self, "model": model}
-        return Query(self.kind, public, {self.name: mechanism}, combine)
+        public = {item.name: getattr(self, item.name) for item in fields(self)}
+        if self.reads_model:
+            public["model"] = replace(model, releases=[])
+        return Query(self.kind, public, {self.kind: mechanism}, combine)
+
+    @classmethod
+    def of(cls, public):
+        """The question of a query, from its public numbers."""
+        return cls(**{item.name: public[item.name] for item in fields(cls)})
+
+    @classmethod
+    def spec(cls, d):
+        """What sites answer by this name, for d columns. -> QuerySpec"""
+        sent, public = cls.wire(d)
+        if cls.reads_model:
+            public["model"] = HierarchicalBillboard
+        return QuerySpec({cls.kind: sent}, public)
+
+    @classmethod
+    def wire(cls, d):
+        """Shape of what a task sends, and the fields as in `QuerySpec`."""
+        raise NotImplementedError
 
 
 # ------------------------------------------------------------------------------------ place
-class _Bins(_Statistic):
-    """Weighted one-hot bins in blocks; a block of a contribution adds up to its weight at most."""
+class _Bins(Question):
+    """Bins in blocks, of which a task has one at most; `weights` are those of the blocks.
 
-    kind = "place"
+    A task sends the number of its bin in every block; what is no such number counts as none.
+    """
 
-    def __init__(self, name, sizes, weights):
-        self.ends, self.weights = np.cumsum([0, *sizes]), weights
-        length = math.sqrt(sum(w * w for w in weights))
-        super().__init__(name, self.ends[-1], length, math.sqrt(2.0) * length)
+    reads_model = False
+
+    @property
+    def ends(self):
+        return np.cumsum([0, *self.counts])
+
+    @property
+    def size(self):
+        return int(sum(self.counts))
+
+    @property
+    def length(self):
+        return math.sqrt(sum(w * w for w in self.weights))
+
+    @property
+    def spread(self):
+        return math.sqrt(2.0) * self.length
 
     def bounded(self, sent):
-        sent = np.maximum(np.nan_to_num(np.array(sent, dtype=float), posinf=0.0), 0.0)
-        for lo, hi, weight in zip(self.ends[:-1], self.ends[1:], self.weights, strict=True):
-            total = sent[:, lo:hi].sum(axis=1, keepdims=True)
-            sent[:, lo:hi] *= np.minimum(1.0, weight / np.maximum(total, 1e-300))
-        return sent
+        sent = np.array(sent, dtype=float)
+        counts = np.zeros(sent.shape[1])
+        counts[: len(self.counts)] = self.counts
+        return np.where((sent >= 0) & (sent < counts), np.floor(sent), -1.0)
 
-    def one_hot(self, n, blocks):
-        """From (which tasks, their bins) of every block."""
-        out = np.zeros((n, self.size))
-        for first, weight, (which, bins) in zip(self.ends, self.weights, blocks, strict=False):
-            out[np.flatnonzero(which), first + bins[which]] = weight
-        return out
+    def total(self, sent):
+        blocks = []
+        for bins, count, weight in zip(sent.T, self.counts, self.weights, strict=False):
+            there = bins[bins >= 0].astype(np.int64)
+            blocks.append(weight * np.bincount(there, minlength=count))
+        return np.concatenate(blocks)
 
 
+@dataclass
 class Place(_Bins):
     """Octaves of a task's mean and of its spread, and the sign of its mean.
 
     The two cells of the sign count the tasks with rows.
     """
 
-    def __init__(self):
-        super().__init__("place", (BINS, BINS, 2), (1.0, 1.0, SIGN))
+    kind = "place"
+    counts, weights = (BINS, BINS, 2), (1.0, 1.0, SIGN)
 
     def answer(self, tasks, model):
         s = tasks.summaries
-        every = s.n > 0
         blocks = (
-            (every, _octave(s.y_mean)),
-            (s.y_std > 0, _octave(s.y_std * math.sqrt(2.0))),
-            (every, (s.y_mean < 0).astype(int)),
+            np.where(s.n > 0, _octave(s.y_mean), -1),
+            np.where(s.y_std > 0, _octave(s.y_std * math.sqrt(2.0)), -1),
+            np.where(s.n > 0, s.y_mean < 0, -1),
         )
-        return self.one_hot(len(s.n), blocks)
+        return np.stack(blocks, axis=1).astype(float)
+
+    @classmethod
+    def wire(cls, d):
+        return (len(cls.counts),), {}
 
 
+@dataclass
 class Zoom(_Bins):
     """Bins of a task's mean in the window, in one block for every width."""
 
-    def __init__(self, middle, half, widths):
-        self.middle, self.half, self.widths = middle, half, widths
-        self.counts = [math.ceil(2.0 * half / width) for width in widths]
-        super().__init__("zoom", self.counts, (1.0,) * len(widths))
+    kind = "zoom"
+    middle: float
+    half: float
+    widths: list
+
+    @property
+    def counts(self):
+        return [max(math.ceil(2.0 * self.half / width), 1) for width in self.widths]
+
+    @property
+    def weights(self):
+        return (1.0,) * len(self.widths)
 
     def answer(self, tasks, model):
-        s, blocks = tasks.summaries, []
+        s, sent = tasks.summaries, np.full((len(tasks.summaries.n), MOST_WIDTHS), -1.0)
         low = self.middle - self.half
-        for width, count in zip(self.widths, self.counts, strict=True):
-            place = np.clip(np.floor((s.y_mean - low) / width), 0, count - 1).astype(int)
-            blocks.append((s.n > 0, place))
-        return self.one_hot(len(s.n), blocks)
+        for j, (width, count) in enumerate(zip(self.widths, self.counts, strict=True)):
+            bins = np.clip(np.floor((s.y_mean - low) / width), 0, count - 1)
+            sent[:, j] = np.where(s.n > 0, bins, -1.0)
+        return sent
+
+    @classmethod
+    def wire(cls, d):
+        return (MOST_WIDTHS,), {"middle": Real, "half": Real, "widths": (Real,)}
 
 
 def _octave(values):
@@ -150,71 +217,100 @@ def _octave(values):
 
 
 # ---------------------------------------------------------------------------------- columns
-class ColumnScales(_Statistic):
+@dataclass
+class ColumnScales(Question):
     """log2 of the spreads of columns, and means over spreads, of tasks that have spreads.
 
     Both halves have length root(1/2) at most. The first is in units of `CLIP_OCTAVES` root(2 d),
     the second of `CLIP_CENTRES` root(2 d).
     """
 
-    kind = "columns"
+    kind, reads_model = "columns", False
+    length, spread = 1.0, 2.0
+    n_features: int
 
-    def __init__(self, d):
-        self.d = d
-        super().__init__("columns", 2 * d, 1.0, 2.0)
+    @property
+    def size(self):
+        return 2 * self.n_features
 
     def answer(self, tasks, model):
         s = tasks.summaries
         seen = s.x_std > 0
         centres = np.where(seen, s.x_mean / np.where(seen, s.x_std, 1.0), 0.0)
-        root = math.sqrt(2.0 * self.d)
+        root = math.sqrt(2.0 * self.n_features)
         return np.c_[s.log_spread() / (CLIP_OCTAVES * root), centres / (CLIP_CENTRES * root)]
 
     def bounded(self, sent):
-        half = math.sqrt(0.5)
-        return np.c_[_balls(sent[:, : self.d], half), _balls(sent[:, self.d :], half)]
+        d, half = self.n_features, math.sqrt(0.5)
+        return np.c_[_balls(sent[:, :d], half), _balls(sent[:, d:], half)]
+
+    @classmethod
+    def wire(cls, d):
+        return (2 * d,), {"n_features": d}
 
 
 # ------------------------------------------------------------------------------------- step
-class CentreStep(_Statistic):
+@dataclass
+class CentreStep(Question):
     """Posterior deviation of level and slopes from the centre, clipped apart.
 
     The mean row counts for the level alone here: so the sum of many small steps is closest to what
-    an ascent on the evidence would do.
+    an ascent on the evidence would do. Without a place, levels are not pooled, and the first number
+    is 0.
     """
 
     kind = "step"
+    n_features: int
+    clip_norm: float
+    has_place: bool
 
-    def __init__(self, d, bound, has_place):
-        part = LEVEL_PART if has_place else 0.0
-        self.d, self.bound = d, bound
-        self.radii = part * bound, math.sqrt(1.0 - part * part) * bound
-        self.has_place = has_place
-        super().__init__("step", d + has_place, bound, 2.0 * bound)
+    @property
+    def size(self):
+        return self.n_features + 1
+
+    @property
+    def length(self):
+        return self.clip_norm
+
+    @property
+    def spread(self):
+        return 2.0 * self.clip_norm
 
     def answer(self, tasks, model):
         weights = joint(before_kappa(), model.log_sigma, model.log_tau)
         level, slopes = tasks.deviations(model, model.centre, model.root, weights, joined=False)
-        return np.c_[level, slopes] if self.has_place else slopes
+        return np.c_[level * self.has_place, slopes]
 
     def bounded(self, sent):
-        if not self.has_place:
-            return _balls(sent, self.radii[1])
-        return np.c_[_balls(sent[:, :1], self.radii[0]), _balls(sent[:, 1:], self.radii[1])]
+        part = LEVEL_PART * self.has_place
+        level = _balls(sent[:, :1], part * self.clip_norm)
+        return np.c_[level, _balls(sent[:, 1:], math.sqrt(1.0 - part * part) * self.clip_norm)]
+
+    @classmethod
+    def wire(cls, d):
+        return (d + 1,), {"n_features": d, "clip_norm": Real, "has_place": bool}
 
 
 # ----------------------------------------------------------------------------------- moment
-class Moment(_Statistic):
+@dataclass
+class Moment(Question):
     """Second moment of unit deviations from the centre `slopes`, under the shape `root`.
 
     `diagonal`: of the squares alone, as deviations in units of the shape.
     """
 
-    kind = "moment"
+    kind, length = "moment", 1.0
+    centre: np.ndarray
+    root: np.ndarray
+    diagonal: bool = False
 
-    def __init__(self, centre, root, *, diagonal=False):
-        self.centre, self.root, self.diagonal = centre, root, diagonal
-        super().__init__("moment", len(root), 1.0, math.sqrt(2.0) if len(root) > 1 else 1.0)
+    @property
+    def size(self):
+        return len(self.root)
+
+    @property
+    def spread(self):
+        return math.sqrt(2.0) if len(self.root) > 1 else 1.0
 
     def mechanism(self, adjacency, mu):
         kind = VectorGaussian if self.diagonal else SymmetricGaussian
@@ -234,55 +330,114 @@ class Moment(_Statistic):
     def total(self, sent):
         return (sent**2).sum(axis=0) if self.diagonal else sent.T @ sent
 
+    @classmethod
+    def wire(cls, d):
+        return (d,), {"centre": [(d + 1,)], "root": [(d, d)], "diagonal": bool}
+
 
 # ------------------------------------------------------------------------------------- vote
-class Vote(_Statistic):
+@dataclass
+class Part(Public):
+    """Evidence of one centre and shape by the cells of a grid, as a part of the priors of a path.
+
+    Attributes
+    ----------
+    centre : ndarray (d + 1,)
+    root : ndarray (d, d)
+    log_kappa, log_sigma, log_tau : ndarray
+        Log weights of the grids; zeros on that by which cells are told apart.
+    axis : int
+        0: one cell, the whole grid; cells of kappa (1), sigma (2) or tau (3).
+    path : ndarray (J, n_cells)
+        Log weights of the cells in every prior of the path; `NEVER` where they are no part of it.
+    """
+
+    centre: np.ndarray
+    root: np.ndarray
+    log_kappa: np.ndarray
+    log_sigma: np.ndarray
+    log_tau: np.ndarray
+    axis: int
+    path: np.ndarray
+
+    constraints = {"axis": [Interval(Integral, 0, 3, closed="both")]}
+
+    def declared(self, d):
+        sizes = len(KAPPA), len(SIGMA), len(self.log_tau)
+        yield "centre", self.centre, [(d + 1,)]
+        yield "root", self.root, [(d, d)]
+        yield "log_kappa", self.log_kappa, [sizes[:1]]
+        yield "log_sigma", self.log_sigma, [sizes[1:2]]
+        yield "log_tau", self.log_tau, [sizes[2:]]
+        n_cells = (1, *sizes)[self.axis]
+        yield "path", self.path, [(n, n_cells) for n in range(2, MOST_PRIORS + 1)]
+
+    def cells(self, tasks, model):
+        """Log evidence of every cell, (m, n_cells)."""
+        log_weights = joint(self.log_kappa, self.log_sigma, self.log_tau)
+        E = tasks.evidence(model, self.centre, self.root)[3] + log_weights
+        E = E[:, None] if self.axis == 0 else np.moveaxis(E, self.axis, 1)
+        m, n = E.shape[:2]
+        return log_sum(E.reshape(m * n, -1)).reshape(m, n)
+
+
+def alone(place, n_priors):
+    """The path of a part that has one cell, and is one prior of a path."""
+    path = np.full((n_priors, 1), NEVER)
+    path[place] = 0.0
+    return path
+
+
+def separate(parts):
+    """The parts of a path of which each is one prior."""
+    return [replace(part, path=alone(j, len(parts))) for j, part in enumerate(parts)]
+
+
+@dataclass
+class Vote(Question):
     """Differences of log evidence between neighbours in a public path of priors.
 
-    Parameters
-    ----------
-    name : str
-    n_priors : int
-        Of the path.
-    evidences : callable
-        ``evidences(tasks, model) -> (m, n_priors)``, of every prior of the path.
-    is_private : bool
-        Without a budget nothing is clipped.
+    The evidence of a prior is that of a mixture of the cells of all parts, by their log weights.
+    `clipped`: False without a budget.
     """
 
     kind = "vote"
+    parts: list
+    clipped: bool = True
 
-    def __init__(self, name, n_priors, evidences, is_private=True):
-        self.evidences, self.is_private = evidences, is_private
-        length = min(VOTE_LENGTH, math.sqrt(n_priors - 1))
-        super().__init__(name, n_priors - 1, length, 2.0 * length)
+    @property
+    def size(self):
+        return len(self.parts[0].path) - 1
+
+    @property
+    def length(self):
+        return min(VOTE_LENGTH, math.sqrt(self.size))
+
+    @property
+    def spread(self):
+        return 2.0 * self.length
 
     def answer(self, tasks, model):
-        return np.diff(self.evidences(tasks, model), axis=1)
+        cells = np.concatenate([part.cells(tasks, model) for part in self.parts], axis=1)
+        path = np.concatenate([part.path for part in self.parts], axis=1)
+        mixed = cells[:, None, :] + path[None]
+        found = log_sum(mixed.reshape(-1, mixed.shape[2])).reshape(len(cells), len(path))
+        sent = np.zeros((len(cells), MOST_PRIORS - 1))
+        sent[:, : self.size] = np.diff(found, axis=1)
+        return sent
 
     def bounded(self, sent):
-        sent = np.nan_to_num(np.array(sent, dtype=float))
-        return _balls(np.clip(sent, -1.0, 1.0), VOTE_LENGTH) if self.is_private else sent
+        sent = np.nan_to_num(np.array(sent[:, : self.size], dtype=float))
+        return _balls(np.clip(sent, -1.0, 1.0), VOTE_LENGTH) if self.clipped else sent
+
+    @classmethod
+    def wire(cls, d):
+        return (MOST_PRIORS - 1,), {"parts": (Part, d), "clipped": True}
 
 
-def total_evidence(tasks, model, centre, root, log_weights):
-    """Log evidence of a prior, (m,)."""
-    return weigh(tasks.evidence(model, centre, root)[3], log_weights)
+KINDS = {kind.kind: kind for kind in (Place, Zoom, ColumnScales, CentreStep, Moment, Vote)}
 
 
-def evidence_by(tasks, model, centre, root, log_weights, axis):
-    """Log evidence by the cells of one grid, (m, n): 1 of kappa, 2 of sigma, 3 of tau."""
-    E = tasks.evidence(model, centre, root)[3] + log_weights
-    E = np.moveaxis(E, axis, 1)
-    m, n = E.shape[:2]
-    return log_sum(E.reshape(m * n, -1)).reshape(m, n)
-
-
-def of_candidates(by_cell, candidates):
-    """Log evidence of priors on one grid, (m, J), from that by its cells (m, n)."""
-    J = len(candidates)
-    mixed = by_cell[:, None, :] + candidates[None]
-    return log_sum(mixed.reshape(-1, mixed.shape[2])).reshape(len(by_cell), J)
-
-
-__all__ = ["CentreStep", "ColumnScales", "Moment", "Place", "Vote", "Zoom"]
+def query_specs(d):
+    """What sites answer, whoever asks. -> {statistic: QuerySpec}"""
+    return {name: kind.spec(d) for name, kind in KINDS.items()}

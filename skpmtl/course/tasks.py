@@ -2,6 +2,7 @@
 
 from ..exchange.protocol import TaskSide
 from .personal import TaskModels
+from .queries import KINDS
 
 
 class HierarchicalTaskSide(TaskSide):
@@ -16,6 +17,12 @@ class HierarchicalTaskSide(TaskSide):
         self.models = TaskModels(table)
 
     def contributions(self, query):
-        question, model = query.public["question"], query.public["model"]
-        sent = question.bounded(question.answer(self.models, model))
-        return {question.name: sent if query.pick is None else sent[query.pick]}
+        question = KINDS[query.statistic].of(query.public)
+        sent = question.answer(self.models, query.public.get("model"))
+        return {query.statistic: sent if query.pick is None else sent[query.pick]}
+
+    def check(self, query):
+        """Raise ValueError for a model of other columns than these."""
+        model = query.public.get("model")
+        if model is not None and model.n_features != self.models.X.shape[1]:
+            raise ValueError("a model of other columns than those of the study")

@@ -1,18 +1,23 @@
 """The loop of queries: budget, bounds, and what models may depend on."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
 
 from skpmtl.course import queries
+from skpmtl.course.curator import Loop
 from skpmtl.course.estimators import HierarchicalMTL
 from skpmtl.course.plan import SHARES, HierarchicalPlan
 from skpmtl.course.shapes import falling, shrunk, spiked
+from skpmtl.course.tasks import HierarchicalTaskSide
 from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.accounting import gdp_mu
 from skpmtl.privacy.mechanisms import ADJACENCIES
+from skpmtl.tables.forms import read_training
 
 
 def table(m=60, seed=0):
@@ -65,8 +70,7 @@ def test_small_budgets_release_nothing():
 
 
 # ------------------------------------------------------------------------------------ bounds
-def statistics():
-    d = 3
+def questions(d=3):
     yield queries.Place()
     yield queries.Zoom(2.0, 4.0, [0.25, 0.05])
     yield queries.ColumnScales(d)
@@ -74,15 +78,18 @@ def statistics():
     yield queries.CentreStep(d, 0.7, False)
     yield queries.Moment(np.zeros(d + 1), np.eye(d))
     yield queries.Moment(np.zeros(d + 1), np.eye(d), diagonal=True)
-    yield queries.Vote("vote", 8, None)
-    yield queries.Vote("vote", 2, None)
+    part = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, d)).part()
+    yield queries.Vote(queries.separate([part] * 8))
+    yield queries.Vote(queries.separate([part] * 2))
 
 
-@pytest.mark.parametrize("question", statistics(), ids=lambda q: q.kind)
+@pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
 def test_bounds_hold_for_any_contribution(question):
+    """And are reached, within what a task sends by rules that hold anyway."""
     rng = np.random.default_rng(0)
-    size = question.size
+    (size,) = question.wire(3)[0]
     sent = rng.standard_t(1, size=(400, size)) * 10.0 ** rng.uniform(-3, 6, (400, 1))
+    sent[:100] = rng.integers(0, 4, (100, size))
     sent[:size] = np.eye(size)[: len(sent)] * 9
     sent[-1], sent[-2] = np.nan, np.inf
     totals = np.array([question.total(question.bounded(row[None])) for row in sent])
@@ -91,7 +98,31 @@ def test_bounds_hold_for_any_contribution(question):
     for adjacency in ADJACENCIES:
         others = np.zeros_like(flat) if adjacency == "zero-out" else flat
         most = max(np.linalg.norm(flat - other, axis=1).max() for other in others[:200])
+        assert 0.7 * question.sensitivity(adjacency) < most
         assert most <= question.sensitivity(adjacency) * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
+def test_a_question_travels_as_public_numbers(question):
+    """As text and arrays, within what the study knows of it; any other model is refused."""
+    d = 3
+    model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, d)).model
+    query = question.query(model, question.mechanism("replace-one", 1.0))
+    public = unpack(*pack(query.public))
+    spec = queries.query_specs(d)[query.statistic]
+    again = type(question).of(spec.check(public)).query(model, None)
+    assert pack(again.public)[0] == pack(query.public)[0]
+    side = HierarchicalTaskSide(read_training(HierarchicalMTL(), *table(4))[0])
+    query = replace(query, public=spec.check(public))
+    side.check(query)
+    (sent,) = side.contributions(query).values()
+    assert sent.shape == (4, *spec.shapes[query.statistic])
+    (released,) = query.combine({query.statistic: sent}).values()
+    assert released.shape == query.mechanisms[query.statistic].shape
+    if "model" in public:
+        other = replace(model, centre=np.zeros(d + 2), root=None, column_scale=None)
+        with pytest.raises(ValueError, match="other columns"):
+            side.check(replace(query, public={**public, "model": other}))
 
 
 def test_one_task_does_not_change_the_model_of_another():
