@@ -19,17 +19,7 @@ from .tape import Tape, TapeError, alike, distance, memory
 from .uses import OWN, new_tasks, outcomes
 
 # A row belongs to its task alone.
-_ROWS = (
-    "coef_",
-    "intercept_",
-    "models_",
-    "outlier_",
-    "covariance_",
-    "noise_variance_",
-    "dof_",
-    "membership_",
-    "posterior_shift_",
-)
+_ROWS = "coef_", "intercept_", "models_", "outlier_"  # and what an estimator names as extras
 # What a fit of these guarantees computes is private altogether, the models of all tasks too.
 _ALL_PUBLIC = ("task DP", "record DP")
 _OF_TASKS = ("record-level DP (task-global)", "local DP per task")  # which add the noise
@@ -435,7 +425,8 @@ def _public_differences(a, b, changed, all_public, prefix):
         if all(isinstance(value, BaseEstimator) for value in pair):
             yield from _public_differences(*pair, changed, all_public, f"{prefix}{name}.")
             continue
-        if name in _ROWS and np.shape(pair[0]) == np.shape(pair[1]):
+        of_tasks = (*_ROWS, *getattr(a, "_extras", ()))
+        if name in of_tasks and np.shape(pair[0]) == np.shape(pair[1]):
             pair = [value[keep] for value in pair]
         yield from differing(*pair, prefix + name)
     if hasattr(a, "export_task") and hasattr(a, "tasks_"):

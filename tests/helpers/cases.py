@@ -25,6 +25,7 @@ from skpmtl import (
     PrivateMTL,
     PrivateMTLClassifier,
 )
+from skpmtl.course.estimators import HierarchicalMTL
 from skpmtl.reproduction import (
     PPSGD,
     DPAggregation,
@@ -247,6 +248,15 @@ def _structures():
     yield _case(PrivateMTLClassifier, 2, epsilon=1e3, structure="low-rank", **slow)
 
 
+def _hierarchical():
+    known = {"target_range": (-3.0, 3.0), "unseen_task": "mean"}
+    yield _case(HierarchicalMTL, epsilon=1e3, unseen_task="mean")
+    yield _case(HierarchicalMTL)  # nothing is released
+    yield _case(HierarchicalMTL, epsilon=60.0, adjacency="zero-out", **known)
+    yield _case(HierarchicalMTL, epsilon=30.0, form="wide", tasks=False)
+    yield _case(HierarchicalMTL, epsilon=1e3, **SECURE, marks=(pytest.mark.slow,))
+
+
 def _rounds():
     few = {"n_rounds": 3, "clip_norm": 1.0}
     cls, published = PrivateMeanRegMTL, PublishedMeanRegMTL
@@ -450,6 +460,7 @@ def _servers():
     three = ("servers", 3)
     yield _case(PrivateMTL, curator="servers", epsilon=60.0)
     yield _case(PrivateMTL, curator=three, epsilon=1e3, marks=(pytest.mark.slow,))
+    yield _case(HierarchicalMTL, curator="servers", epsilon=1e3)
     yield _case(PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0)
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
     yield _case(PublishedMPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
@@ -508,6 +519,7 @@ def _exact():
     yield _case(ClusteredMTL, COUNTS, alpha=1.0, tol=1e-9, **counts)
     yield _case(PrivateMeanRegMTL, COUNTS, lam=0.3, ridge=0.1, unseen_task="mean", **counts)
     yield _case(PrivateMTL, COUNTS, loss="poisson", epsilon=None)
+    yield _case(HierarchicalMTL, epsilon=None, unseen_task="mean")
     yield _case(PPSGD, n_rounds=3, epsilon=math.inf)
     yield _case(DPMetaInit, epsilon=None, fit_intercept=False)
     yield _case(DPMetaInitClassifier, 3, privacy=None)
@@ -535,7 +547,14 @@ def _first_of_siblings(cases):
         yield case if left[kind] >= 0 else replace(case, marks=(*case.marks, pytest.mark.slow))
 
 
-CASES = [*_model_protected(), *_structures(), *_rounds(), *_meta(), *_output_perturbation()]
+CASES = [
+    *_model_protected(),
+    *_structures(),
+    *_hierarchical(),
+    *_rounds(),
+    *_meta(),
+    *_output_perturbation(),
+]
 CASES = [*_first_of_siblings(CASES), *_losses(), *_servers()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
 EXACT = [*_exact()]
