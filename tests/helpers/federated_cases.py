@@ -2,6 +2,7 @@
 
 import pytest
 
+import skpmtl.course.estimators  # noqa: F401  (which a study names)
 from skpmtl.federated.study import Study
 from tests.helpers.plain_reference import even_tasks
 
@@ -20,6 +21,7 @@ CASES = {
             "target_range": [-5.0, 5.0],
         },
     ),
+    "hierarchical": ("HierarchicalMTL", {"epsilon": 100.0}),
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
     "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
