@@ -56,7 +56,13 @@ class Loop:
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
-        """One release of this share of mu^2. -> sum, standard deviation of its noise"""
+        """One release of this share of mu^2. -> sum, standard deviation of its noise
+
+        Raises ArithmeticError beyond the budget: shares follow earlier releases, so that this
+        filter is what the composition rests on.
+        """
+        if self.spent + share > 1.0 + 1e-9:
+            raise ArithmeticError("The shares of this course are more than the budget.")
         mechanism = None
         if self.plan.is_private:
             mu = self.plan.mu * math.sqrt(share)
