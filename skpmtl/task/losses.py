@@ -1,0 +1,485 @@
+"""Posterior of a task's level and slopes where targets are classes or counts.
+
+For task t with centre (c, a), shape S = L L', and scores that are given besides, o,
+
+    s_i = o_i + l + x_i' w,   l ~ N(c, tau^2),   w ~ N(a, kappa S),
+
+each row has the log likelihood f(y_i, s_i). For a cell of (kappa, phi) the log likelihood is
+replaced by its expansion to second order at the mode, h_i (z_i - s_i)^2 / 2 with working response
+z and weight h (McCullagh and Nelder, "Generalized linear models", 2.5), which is a posterior of
+squared loss. With A = X L, V = H^-1 + kappa A A' and r = z - o - c - X a,
+
+    q_uv = u' V^-1 v,   l - c | z  ~  N(q_1r t, t),   t = 1 / (q_11 + tau^-2),
+    log p(z) = -(log |I + kappa A' H A| + log(1 + tau^2 q_11) + q_rr - q_1r^2 t) / 2,
+
+so that one factorisation gives all cells of tau. What the log likelihood at the mode of a cell is
+more than the expansion is added (Laplace's approximation; Tierney and Kadane, JASA 81, 1986). The
+expansion is at the mean over tau; `apart` takes one for every tau. Modes are followed from small
+kappa to large, so that one or two steps of Newton's method reach the next.
+
+Counts have the log likelihood of a double exponential family with dispersion phi (Efron, JASA 81,
+1986): that of Poisson over phi, and -log(phi) / 2 for every row.
+
+Several classes have a score each, and only differences between scores mean anything: what all of
+them have in common is taken away. Off that direction the curvature of the softmax loss is C / (C -
+1) times its diagonal where all classes are alike; determinants count (C - 1) / C times.
+
+Every loop goes through one task at a time, on rows of that task alone.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._runtime.jit import njit
+
+__all__ = ["LOGISTIC", "POISSON", "SOFTMAX", "ScoreRows", "posterior"]
+
+LOGISTIC, POISSON, SOFTMAX = 0, 1, 2
+_LEAST = 1e-6  # curvature of a row
+_REACH = 3.0  # how far the score of a row moves in a step: beyond it the expansion is another
+_FAR = 100.0  # scores of counts from which losses are linear
+_MOST_STEPS = 25
+
+
+@dataclass
+class ScoreRows:
+    """Rows of m tasks, sorted by task.
+
+    Attributes
+    ----------
+    kind : int
+        `LOGISTIC`, `POISSON` or `SOFTMAX`.
+    X : ndarray (N, d)
+        Rows, about whatever the level is at.
+    y : ndarray (N,)
+        0 or 1; counts; numbers of classes.
+    weight : ndarray (N,)
+        How much rows count.
+    given : ndarray (N, C)
+        Scores besides those of the model, such as logarithms of exposures; C is 1 but for softmax.
+    offsets : ndarray (m + 1,)
+        Rows of task t are ``offsets[t]:offsets[t + 1]``.
+    """
+
+    kind: int
+    X: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    given: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def n_outputs(self):
+        return self.given.shape[1]
+
+    @property
+    def n_tasks(self):
+        return len(self.offsets) - 1
+
+
+def posterior(
+    rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=False, moments=False
+):
+    """Log evidence by cell, and what follows from the posterior over all cells.
+
+    Parameters
+    ----------
+    rows : ScoreRows
+    root : ndarray (d, r)
+    level : float, or ndarray (C,) or (m, C)
+    slopes : ndarray (C, d)
+    grids : tuple of ndarray
+        kappa, a variance; phi, dispersions; tau, standard deviations.
+    log_weights : ndarray (n_kappa, n_phi, n_tau)
+        Of the prior over cells.
+    tol : float, default=0.3
+        A step of Newton's method that moves no score of a row by more is the last: the next would
+        move it by a multiple of the square.
+    means, moments : bool, default=False
+        What is asked for besides the evidence; `moments` are those of the means as well.
+
+    Returns
+    -------
+    evidence : ndarray (m, n_kappa, n_phi, n_tau)
+        Without the weights of the prior; 0 for a task without rows.
+    level : ndarray (m, C)
+        Posterior means of l - c, under the prior over cells; 0 where they are not asked for.
+    slopes : ndarray (m, C, d)
+        The same of w - a.
+    second : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
+        Second moments of (l - c, L^-1 (w - a)).
+    """
+    m, C, (d, r) = rows.n_tasks, rows.n_outputs, root.shape
+    shape = tuple(len(grid) for grid in grids)
+    evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
+    of_slopes = np.zeros((m, C, d))
+    second = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
+    kappa, phi, tau = (np.array(grid, dtype=float) for grid in grids)
+    _posterior(
+        rows.kind,
+        rows.X,
+        rows.y,
+        rows.weight,
+        rows.given,
+        np.array(rows.offsets, dtype=np.int64),
+        np.array(root, dtype=float, order="C"),
+        np.array(np.broadcast_to(level, (m, C)), dtype=float),
+        np.array(np.broadcast_to(slopes, (C, d)), dtype=float),
+        kappa,
+        phi,
+        tau**2,
+        np.array(np.broadcast_to(log_weights, shape), dtype=float),
+        float(tol),
+        bool(means or moments),
+        evidence,
+        of_level,
+        of_slopes,
+        second,
+    )
+    return evidence, of_level, of_slopes, second
+
+
+# ----------------------------------------------------------------------------------- kernels
+@njit
+def _cholesky(A):
+    """Lower factor of A, in its place. -> log determinant of A"""
+    n, logs = len(A), 0.0
+    for j in range(n):
+        for k in range(j):
+            f = A[j, k]
+            for i in range(j, n):
+                A[i, j] -= f * A[i, k]
+        root = np.sqrt(A[j, j])
+        logs += 2.0 * np.log(root)
+        for i in range(j, n):
+            A[i, j] /= root
+    return logs
+
+
+@njit
+def _solve(A, b):
+    """A^-1 b in the place of b, from the lower factor of A."""
+    n = len(A)
+    for i in range(n):
+        s = b[i]
+        for j in range(i):
+            s -= A[i, j] * b[j]
+        b[i] = s / A[i, i]
+    for k in range(n):
+        i = n - 1 - k
+        s = b[i]
+        for j in range(i + 1, n):
+            s -= A[j, i] * b[j]
+        b[i] = s / A[i, i]
+
+
+@njit
+def _row(kind, y, phi, score, p):
+    """Log likelihood of a row at its scores (C,); p gets the means."""
+    C = len(score)
+    if kind == 1:
+        near = min(max(score[0], -_FAR), _FAR)
+        p[0] = np.exp(near)
+        saturated = y * np.log(y) - y if y > 0.0 else 0.0
+        beyond = (p[0] - y) * (score[0] - near)
+        return (y * near - p[0] - saturated - beyond) / phi - 0.5 * np.log(phi)
+    if C == 1:
+        e = np.exp(-abs(score[0]))
+        p[0] = 1.0 / (1.0 + e) if score[0] > 0.0 else e / (1.0 + e)
+        return y * score[0] - max(score[0], 0.0) - np.log1p(e)
+    top, s = score[0], 0.0
+    for c in range(1, C):
+        top = max(top, score[c])
+    for c in range(C):
+        p[c] = np.exp(score[c] - top)
+        s += p[c]
+    for c in range(C):
+        p[c] /= s
+    return score[int(y)] - top - np.log(s)
+
+
+@njit
+def _factorise(A, K, h, kappa, dual, B):
+    """log |I + kappa A' H A|, and its factor, or that of I + kappa H^.5 A A' H^.5, in B."""
+    n, r = A.shape
+    if dual:
+        for i in range(n):
+            f = kappa * np.sqrt(h[i])
+            for j in range(i + 1):
+                B[i, j] = f * np.sqrt(h[j]) * K[i, j]
+            B[i, i] += 1.0
+        return _cholesky(B)
+    for i in range(r):
+        for j in range(r):
+            B[i, j] = 0.0
+        B[i, i] = 1.0
+    for k in range(n):
+        for i in range(r):
+            f = kappa * h[k] * A[k, i]
+            for j in range(i + 1):
+                B[i, j] += f * A[k, j]
+    return _cholesky(B)
+
+
+@njit
+def _weigh(A, K, h, kappa, dual, B, v, u, fitted):
+    """V^-1 v; u gets the slopes kappa A' V^-1 v, and `fitted` their scores, of which the rest is
+    H^-1 V^-1 v. -> v' V^-1 v"""
+    n, r = A.shape
+    if dual:
+        x = np.empty(n)
+        for i in range(n):
+            x[i] = np.sqrt(h[i]) * v[i]
+        _solve(B, x)
+        q = 0.0
+        for i in range(n):
+            x[i] *= np.sqrt(h[i])
+            q += x[i] * v[i]
+        for i in range(n):
+            s = 0.0
+            for j in range(n):
+                s += K[i, j] * x[j]
+            fitted[i] = kappa * s
+        for j in range(r):
+            u[j] = 0.0
+        for i in range(n):
+            f = kappa * x[i]
+            for j in range(r):
+                u[j] += f * A[i, j]
+        return q
+    for j in range(r):
+        u[j] = 0.0
+    for i in range(n):
+        f = kappa * h[i] * v[i]
+        for j in range(r):
+            u[j] += f * A[i, j]
+    _solve(B, u)
+    q = 0.0
+    for i in range(n):
+        s = 0.0
+        for j in range(r):
+            s += A[i, j] * u[j]
+        fitted[i] = s
+        q += h[i] * v[i] * (v[i] - s)
+    return q
+
+
+@njit
+def _covariance(A, h, kappa, dual, B, out):
+    """Covariance of slopes where the level is known, kappa (I + kappa A' H A)^-1."""
+    n, r = A.shape
+    if dual:
+        x = np.empty((r, n))
+        for j in range(r):
+            for i in range(n):
+                s = np.sqrt(h[i]) * A[i, j]
+                for k in range(i):
+                    s -= B[i, k] * x[j, k]
+                x[j, i] = s / B[i, i]
+        for i in range(r):
+            for j in range(r):
+                s = 0.0
+                for k in range(n):
+                    s += x[i, k] * x[j, k]
+                out[i, j] = -kappa * kappa * s
+            out[i, i] += kappa
+        return
+    x = np.empty(r)
+    for j in range(r):
+        for i in range(r):
+            x[i] = 0.0
+        x[j] = kappa
+        _solve(B, x)
+        for i in range(r):
+            out[i, j] = x[i]
+
+
+@njit
+def _start(kind, y, weight, C, score):
+    """Scores of rows that are half way to their targets, where steps of Newton's method begin."""
+    for i in range(len(y)):
+        if kind == 1:
+            score[0, i] = np.log(y[i] + 0.5)
+        elif kind == 0:
+            score[0, i] = 2.0 * y[i] - 1.0
+        else:
+            for c in range(C):
+                score[c, i] = -1.0 / C
+            score[int(y[i]), i] += 1.0
+
+
+@njit
+def _posterior(
+    kind,
+    X,
+    y,
+    weight,
+    given,
+    offsets,
+    L,
+    level,
+    slopes,
+    kappa,
+    phi,
+    t2,
+    log_weights,
+    tol,
+    means,
+    evidence,
+    of_level,
+    of_slopes,
+    second,
+):
+    C, (d, r), T = given.shape[1], L.shape, len(t2)
+    part = 1.0 if C == 1 else (C - 1.0) / C
+    moments = len(second) > 0
+    q11, q1r, qrr, logs = np.zeros(C), np.zeros(C), np.zeros(C), np.zeros(C)
+    delta, step, P = np.zeros((T, C)), np.zeros(C), np.zeros(T)
+    ur, u1, cov = np.zeros((C, r)), np.zeros((C, r)), np.zeros((r, r))
+    w, p, s = np.zeros((C, r)), np.zeros(C), np.zeros(C)
+    for t in range(len(offsets) - 1):
+        lo, n = offsets[t], offsets[t + 1] - offsets[t]
+        own = np.empty((n, d))
+        own[:] = X[lo : lo + n]
+        A = np.dot(own, L)
+        dual = n < r
+        K = np.dot(A, A.T) if dual else np.empty((0, 0))
+        k = min(n, r)
+        B = np.empty((C, k, k))
+        base, begin, score = np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
+        h, res, e0, e1 = np.empty((C, n)), np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
+        one = np.ones(n)
+        for c in range(C):
+            for i in range(n):
+                v = given[lo + i, c] + level[t, c]
+                for j in range(d):
+                    v += own[i, j] * slopes[c, j]
+                base[c, i] = v
+        _start(kind, y[lo : lo + n], weight[lo : lo + n], C, begin)
+        top, total = -np.inf, 0.0
+        for f in range(len(phi)):
+            score[:] = begin
+            for a in range(len(kappa)):
+                for turn in range(_MOST_STEPS):
+                    for i in range(n):
+                        for c in range(C):
+                            s[c] = score[c, i]
+                        _row(kind, y[lo + i], phi[f], s, p)
+                        for c in range(C):
+                            if kind == 1:
+                                curve, slope = p[c], y[lo + i] - p[c]
+                            elif C == 1:
+                                curve, slope = p[c] * (1.0 - p[c]), y[lo + i] - p[c]
+                            else:
+                                curve, slope = p[c] * (1.0 - p[c]) / part, -p[c]
+                                if int(y[lo + i]) == c:
+                                    slope += 1.0
+                            curve = max(curve, _LEAST)
+                            h[c, i] = weight[lo + i] * curve / phi[f]
+                            res[c, i] = score[c, i] + slope / curve - base[c, i]
+                    for c in range(C):
+                        logs[c] = _factorise(A, K, h[c], kappa[a], dual, B[c])
+                        q1 = _weigh(A, K, h[c], kappa[a], dual, B[c], one, u1[c], e1[c])
+                        qr = _weigh(A, K, h[c], kappa[a], dual, B[c], res[c], ur[c], e0[c])
+                        q = 0.0
+                        for i in range(n):
+                            e1[c, i] = 1.0 - e1[c, i]
+                            q += h[c, i] * e1[c, i] * res[c, i]
+                            e0[c, i] += base[c, i]
+                        q11[c], q1r[c], qrr[c] = max(q1, 0.0), q, qr
+                    most = -np.inf
+                    for j in range(T):
+                        P[j] = log_weights[a, f, j]
+                        for c in range(C):
+                            delta[j, c] = t2[j] * q1r[c] / (1.0 + t2[j] * q11[c])
+                            P[j] -= 0.5 * part * (logs[c] + np.log(1.0 + t2[j] * q11[c]))
+                            P[j] -= 0.5 * (qrr[c] - q1r[c] * delta[j, c])
+                        most = max(most, P[j])
+                    q = 0.0
+                    for c in range(C):
+                        step[c] = 0.0
+                    for j in range(T):
+                        e = np.exp(P[j] - most)
+                        q += e
+                        for c in range(C):
+                            step[c] += e * delta[j, c]
+                    moved = 0.0
+                    for i in range(n):
+                        mean = 0.0
+                        for c in range(C):
+                            s[c] = e0[c, i] + step[c] / q * e1[c, i]
+                            mean += s[c] / C
+                        for c in range(C):
+                            way = s[c] - score[c, i] - (mean if C > 1 else 0.0)
+                            moved = max(moved, abs(way))
+                            score[c, i] += min(max(way, -_REACH), _REACH)
+                    if moved <= tol:
+                        break
+                for j in range(T):
+                    E = P[j] - log_weights[a, f, j]
+                    for i in range(n):
+                        for c in range(C):
+                            s[c] = e0[c, i] + delta[j, c] * e1[c, i]
+                            rest = res[c, i] + base[c, i] - s[c]
+                            E += 0.5 * h[c, i] * rest * rest
+                        E += weight[lo + i] * _row(kind, y[lo + i], phi[f], s, p)
+                    evidence[t, a, f, j] = E
+                    P[j] = E + log_weights[a, f, j]
+                if not means:
+                    continue
+                most = P[0]
+                for j in range(1, T):
+                    most = max(most, P[j])
+                if most > top:
+                    fade = np.exp(top - most)
+                    top, total = most, total * fade
+                    for c in range(C):
+                        of_level[t, c] *= fade
+                        for j in range(r):
+                            w[c, j] = w[c, j] * fade if a + f > 0 else 0.0
+                        if moments:
+                            for i in range(1 + r):
+                                for j in range(1 + r):
+                                    second[t, c, i, j] *= fade
+                q = 0.0
+                for j in range(T):
+                    P[j] = np.exp(P[j] - top)
+                    q += P[j]
+                total += q
+                for c in range(C):
+                    first, square = 0.0, 0.0
+                    for j in range(T):
+                        spread = t2[j] / (1.0 + t2[j] * q11[c])
+                        first += P[j] * delta[j, c]
+                        square += P[j] * (delta[j, c] * delta[j, c] + spread)
+                    of_level[t, c] += first
+                    for j in range(r):
+                        w[c, j] += q * ur[c, j] - first * u1[c, j]
+                    if moments:
+                        _covariance(A, h[c], kappa[a], dual, B[c], cov)
+                        second[t, c, 0, 0] += square
+                        for i in range(r):
+                            cross = first * ur[c, i] - square * u1[c, i]
+                            second[t, c, 0, 1 + i] += cross
+                            second[t, c, 1 + i, 0] += cross
+                            for j in range(r):
+                                product = ur[c, i] * u1[c, j] + u1[c, i] * ur[c, j]
+                                second[t, c, 1 + i, 1 + j] += (
+                                    q * (cov[i, j] + ur[c, i] * ur[c, j])
+                                    - first * product
+                                    + square * u1[c, i] * u1[c, j]
+                                )
+        if not means:
+            continue
+        for c in range(C):
+            of_level[t, c] /= total
+            for j in range(d):
+                v = 0.0
+                for i in range(r):
+                    v += L[j, i] * w[c, i]
+                of_slopes[t, c, j] = v / total
+            if moments:
+                for i in range(1 + r):
+                    for j in range(1 + r):
+                        second[t, c, i, j] /= total

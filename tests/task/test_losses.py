@@ -1,0 +1,202 @@
+"""Posteriors of classes and counts against quadrature, penalised regressions, and other tasks."""
+
+import numpy as np
+import pytest
+from scipy.special import gammaln, logsumexp
+from sklearn.linear_model import LogisticRegression, PoissonRegressor
+
+from skpmtl.task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
+from skpmtl.task.priors import candidates
+
+TAU = 2.0 ** np.arange(-4, 3)
+ONE = np.ones(1)
+
+
+def rows_of(kind, X, y, given=None, C=1):
+    given = np.zeros((len(y), C)) if given is None else given
+    offsets = np.array([0, len(y)])
+    return ScoreRows(
+        kind, np.ascontiguousarray(X), y.astype(float), np.ones(len(y)), given, offsets
+    )
+
+
+def drawn(kind, n, d, rng, scale=1.0):
+    X = rng.normal(size=(n, d)) / np.sqrt(d)
+    s = rng.normal() + scale * X @ rng.normal(size=d)
+    if kind == POISSON:
+        return X, rng.poisson(np.exp(s))
+    return X, (rng.random(n) < 1 / (1 + np.exp(-s))).astype(float)
+
+
+def mode(kind, X, y, kappa, tau, C=1, given=None):
+    """Level and slopes under N(0, tau^2), N(0, kappa I)."""
+    rows = rows_of(kind, X, y, given, C)
+    grids = np.array([kappa]), ONE, np.array([tau])
+    centre = np.zeros((C, X.shape[1]))
+    _, level, slopes, _ = posterior(
+        rows, np.eye(X.shape[1]), 0.0, centre, grids, np.zeros((1, 1, 1)), tol=1e-9, means=True
+    )
+    return level[0], slopes[0]
+
+
+# ------------------------------------------------------------------------------------- modes
+@pytest.mark.parametrize("n", [4, 40])
+def test_modes_are_those_of_penalised_regressions(n):
+    rng, d, kappa, tau = np.random.default_rng(n), 6, 0.7, 1.5
+    X, y = drawn(LOGISTIC, n, d, rng)
+    y[:2] = 0, 1
+    Z = np.c_[tau * np.ones(n), np.sqrt(kappa) * X]
+    level, slopes = mode(LOGISTIC, X, y, kappa, tau)
+    one = {"fit_intercept": False, "tol": 1e-10}
+    expected = LogisticRegression(C=1.0, max_iter=1000, **one).fit(Z, y).coef_[0]
+    found = np.r_[level / tau, slopes[0] / np.sqrt(kappa)]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    y = rng.poisson(np.exp(X @ rng.normal(size=d)))
+    e = rng.uniform(0.5, 20.0, n)
+    level, slopes = mode(POISSON, X, y, kappa, tau, given=np.log(e)[:, None])
+    # Rates with exposures as weights; the penalty is over the mean of the losses.
+    model = PoissonRegressor(alpha=1.0 / e.sum(), solver="newton-cholesky", **one)
+    expected = model.fit(Z, y / e, sample_weight=e).coef_
+    found = np.r_[level / tau, slopes[0] / np.sqrt(kappa)]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+    C = 4
+    y = np.r_[np.arange(C), rng.integers(C, size=n - C)]
+    level, slopes = mode(SOFTMAX, X, y, kappa, tau, C)
+    expected = LogisticRegression(C=1.0, max_iter=5000, **one).fit(Z, y).coef_
+    found = np.c_[level / tau, slopes / np.sqrt(kappa)]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_two_classes_of_softmax_are_logistic():
+    """With half of the variance each, where differences have all of it."""
+    rng, kappa, tau = np.random.default_rng(0), np.array([0.5, 2.0]), np.array([0.3, 1.0])
+    X, y = drawn(LOGISTIC, 12, 3, rng)
+    a, c = rng.normal(size=(1, 3)), 0.4
+    flat = np.zeros((2, 1, 2))
+    E, level, slopes, _ = posterior(
+        rows_of(LOGISTIC, X, y), np.eye(3), c, a, (kappa, ONE, tau), flat, tol=1e-8, means=True
+    )
+    two = np.concatenate([-a / 2, a / 2])
+    grids = kappa / 2, ONE, tau / np.sqrt(2)
+    E2, level2, slopes2, _ = posterior(
+        rows_of(SOFTMAX, X, y, C=2), np.eye(3), [-c / 2, c / 2], two, grids, flat, tol=1e-8, means=1
+    )
+    np.testing.assert_allclose(E2, E, rtol=1e-8)
+    np.testing.assert_allclose(level2[:, 1] - level2[:, 0], level[:, 0], rtol=1e-8)
+    np.testing.assert_allclose(slopes2[:, 1] - slopes2[:, 0], slopes[:, 0], rtol=1e-8)
+
+
+# ---------------------------------------------------------------------------------- evidence
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(17)
+STRETCH = 1.15  # of the nodes: tails are longer than normal ones
+
+
+def log_likelihood(kind, y, s):
+    if kind == POISSON:
+        return (y * s - np.exp(s) - gammaln(y + 1)).sum(axis=-1)
+    return (y * s - np.logaddexp(0.0, s)).sum(axis=-1)
+
+
+def quadrature(kind, X, y, kappa, tau):
+    """Log evidence of a level and two slopes, by nodes about the mode."""
+    level, slopes = mode(kind, X, y, kappa, tau)
+    D = np.c_[tau * np.ones(len(y)), np.sqrt(kappa) * X]
+    u = np.r_[level / tau, slopes[0] / np.sqrt(kappa)]
+    p = np.exp(D @ u) if kind == POISSON else 1 / (1 + np.exp(-(D @ u)))
+    h = p if kind == POISSON else p * (1 - p)
+    H = np.eye(3) + D.T @ (h[:, None] * D)
+    root = STRETCH * np.linalg.cholesky(np.linalg.inv(H))
+    nodes = np.stack(np.meshgrid(*[NODES] * 3, indexing="ij"), -1).reshape(-1, 3)
+    logs = sum(np.meshgrid(*[np.log(WEIGHTS / WEIGHTS.sum())] * 3, indexing="ij")).ravel()
+    U = u + nodes @ root.T
+    f = log_likelihood(kind, y, U @ D.T) - 0.5 * (U**2).sum(axis=1) + 0.5 * (nodes**2).sum(axis=1)
+    return logsumexp(f + logs) + np.linalg.slogdet(root)[1]
+
+
+KAPPA = 4.0 ** np.arange(-4, 3)
+
+
+@pytest.mark.parametrize("kind", [LOGISTIC, POISSON])
+@pytest.mark.parametrize("n", [2, 3, 6, 20])
+def test_differences_of_evidence_are_exact_to_a_twentieth(kind, n):
+    """Of votes on levels and on scales of slopes, and of slopes against none."""
+    rng = np.random.default_rng([n, kind])
+    X, y = drawn(kind, n, 2, rng)
+    exact = np.array([[quadrature(kind, X, y, k, t) for t in TAU] for k in KAPPA])
+    found = np.empty(exact.shape)
+    flat, zero = np.full((len(KAPPA), 1, 1), -np.log(len(KAPPA))), np.zeros((1, 2))
+    for j in range(len(TAU)):  # as votes on levels take them
+        grids = KAPPA, ONE, TAU[j : j + 1]
+        E = posterior(rows_of(kind, X, y), np.eye(2), 0.0, zero, grids, flat, tol=0.1)[0]
+        found[:, j] = E[0, :, 0, 0]
+    by_tau = logsumexp(exact, axis=0), logsumexp(found, axis=0)
+    assert np.abs(np.diff(by_tau[1] - by_tau[0])).max() < 0.05
+    grids, even = (KAPPA, ONE, TAU), np.zeros((len(KAPPA), 1, len(TAU)))
+    E = posterior(rows_of(kind, X, y), np.eye(2), 0.0, zero, grids, even, tol=0.1)[0][0, :, 0]
+    priors = candidates(KAPPA, 3.3)
+    votes = [logsumexp(logsumexp(one, axis=1)[None] + priors, axis=1) for one in (exact, found)]
+    assert np.abs(np.diff(votes[1] - votes[0])).max() < 0.05
+    votes = [logsumexp(logsumexp(one, axis=1)[None] + priors, axis=1) for one in (exact, E)]
+    assert np.abs(np.diff(votes[1] - votes[0])).max() < 0.1
+
+
+def test_dispersion_of_counts_is_found():
+    """Negative binomial counts of variance phi times their mean have most evidence near phi."""
+    rng, phi = np.random.default_rng(0), np.array([1.0, 2.5, 6.0, 15.0])
+    for true in (1, 2):
+        mean = np.exp(rng.normal(1.5, 0.3, 400))
+        y = rng.poisson(rng.gamma(mean / (phi[true] - 1), phi[true] - 1))
+        X = np.zeros((400, 1))
+        grids = ONE, phi, np.array([1.0, 4.0])
+        zero = np.zeros((1, 1))
+        E = posterior(rows_of(POISSON, X, y), np.eye(1), 0.0, zero, grids, np.zeros((1, 4, 2)))[0]
+        assert E[0, 0, :, 1].argmax() == true
+
+
+# ------------------------------------------------------------------------- what tasks depend on
+@pytest.mark.parametrize("kind", [LOGISTIC, POISSON, SOFTMAX])
+def test_other_tasks_do_not_matter(kind):
+    rng, C = np.random.default_rng(1), 3 if kind == SOFTMAX else 1
+    sizes = np.array([3, 0, 9, 1])
+    offsets, d = np.r_[0, np.cumsum(sizes)], 5
+    X, y = rng.normal(size=(13, d)), rng.integers(0, 2 + (kind == SOFTMAX), 13).astype(float)
+    grids, weights = (KAPPA, ONE, TAU), np.zeros((len(KAPPA), 1, len(TAU)))
+
+    def of(part, ends):
+        one = np.ones(len(y[part])), np.zeros((len(y[part]), C))
+        rows = ScoreRows(kind, X[part], y[part], *one, ends)
+        centre = np.linspace(-1, 1, C * d).reshape(C, d)
+        return posterior(rows, np.eye(d)[:, :4], 0.1, centre, grids, weights, moments=True)
+
+    every = of(slice(None), offsets)
+    assert (every[0][1] == 0).all() and all(np.isfinite(found).all() for found in every)
+    for t, size in enumerate(sizes):
+        alone = of(slice(offsets[t], offsets[t + 1]), np.array([0, size]))
+        assert all(np.array_equal(a[0], b[t]) for a, b in zip(alone, every, strict=True))
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_second_moments_are_those_of_the_mixture(n):
+    """Of one cell, whose mean is the mode and whose covariance the inverse of the Hessian."""
+    rng, d, kappa, tau = np.random.default_rng(n), 5, 0.5, 0.8
+    X, y = drawn(LOGISTIC, n, d, rng)
+    root = rng.normal(size=(d, d))
+    grids = np.array([kappa]), ONE, np.array([tau])
+    *means, second = posterior(
+        rows_of(LOGISTIC, X, y),
+        root,
+        0.0,
+        np.zeros((1, d)),
+        grids,
+        np.zeros((1, 1, 1)),
+        tol=1e-8,
+        moments=True,
+    )
+    level, slopes = means[1][0, 0], np.linalg.solve(root, means[2][0, 0])
+    D, v = np.c_[np.ones(n), X @ root], np.r_[level, slopes]
+    p = 1 / (1 + np.exp(-(D @ v)))
+    precision = D.T @ ((p * (1 - p))[:, None] * D) + np.diag([tau**-2, *np.full(d, 1 / kappa)])
+    expected = np.linalg.inv(precision) + np.outer(v, v)
+    np.testing.assert_allclose(second[0, 0], expected, rtol=1e-6, atol=1e-9)
