@@ -104,17 +104,20 @@ class HierarchicalBillboard(Billboard):
         """Grid of spreads of levels."""
         return priors.grid_of_tau(self.width, self.unit)
 
+    def scales(self, log_kappa=None):
+        """Priors of the scales; None: of kappa that before any vote."""
+        log_kappa = priors.before_kappa() if log_kappa is None else log_kappa
+        return priors.Scales(log_kappa, self.log_sigma, self.log_tau, self.tau)
+
     def components(self):
         """The list of priors that a task averages over. -> list of `priors.Component`"""
-        zero, own = np.zeros(self.n_features), priors.before_kappa()
-        alone, shape, mean = self.log_components
-        scales = self.log_sigma, self.log_tau
+        zero, own = np.zeros(self.n_features), self.scales()
+        alone, shape, mean = (float(log) for log in self.log_components)
+        common = self.scales(self.log_kappa)
         return [
-            priors.Component("alone", zero, self.flat, alone + priors.joint(own, *scales)),
-            priors.Component("shape", zero, self.root, shape + priors.joint(own, *scales)),
-            priors.Component(
-                "mean", self.centre[1:], self.root, mean + priors.joint(self.log_kappa, *scales)
-            ),
+            priors.Component("alone", zero, self.flat, alone, own),
+            priors.Component("shape", zero, self.root, shape, own),
+            priors.Component("mean", self.centre[1:], self.root, mean, common),
         ]
 
     def declared(self):

@@ -33,6 +33,7 @@ from .shapes import (
 )
 
 N_STEPS = 60  # of the centre; each is shorter than the one before, so that the last is fine
+STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
 WITHOUT_NOISE = 30.0  # the same without a budget
 FOLLOWED = (0.0, 0.7, 1.0, 1.4, 2.0)  # parts of the centre that tasks vote on
@@ -140,8 +141,10 @@ class Loop:
 
     def step(self, share):
         bounds = self.lengths(share)
-        for bound in bounds:
-            question = queries.CentreStep(self.d, bound, self.model.has_place)
+        for k, bound in enumerate(bounds):
+            if k % STEPS_NEAR == 0:
+                near = self.model.centre
+            question = queries.CentreStep(near, bound, self.model.has_place)
             found, noise = yield from self.ask(question, share / len(bounds))
             moved = found / self.model.n_present
             moved[0] *= self.model.has_place

@@ -2,8 +2,16 @@
 
 import numpy as np
 
-from ..task.posterior import Decomposition, TaskRows, averages, log_evidence, log_sum, weigh
-from ..task.priors import KAPPA, SIGMA
+from ..task.posterior import (
+    Decomposition,
+    TaskRows,
+    averages,
+    gains,
+    log_evidence,
+    log_evidence_by,
+    log_sum,
+    moved,
+)
 from ..task.scales import Summaries, own_scales, own_units
 
 FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
@@ -29,14 +37,12 @@ class TaskModels:
         self.X = np.array(X, dtype=float, order="C")
         self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
         self.summaries = Summaries.of(self.X, self.y, self.offsets)
-        self._placed, self._shapes = (), []
+        self._placed, self._shapes, self._near = (), [], ()
 
     def _place(self, model):
         """Rows, scales and units under the released units of a model."""
         key = model.middle, model.unit, model.width, model.column_scale, model.column_centre
-        if len(self._placed) == len(key) and all(
-            a is b or np.array_equal(a, b) for a, b in zip(self._placed, key, strict=True)
-        ):
+        if _same(key, self._placed):
             return
         self._placed, self._shapes = key, []
         common, single = model.scale_variance
@@ -60,18 +66,37 @@ class TaskModels:
         self._shapes = [(root, joined, found), *self._shapes][:4]
         return found
 
-    def evidence(self, model, centre, root, *, joined=True):
-        """Under N(a, kappa root root') with (c, a) = `centre`. -> dec, r, r0, E (m, K, S, T)"""
-        dec = self.decomposition(model, root, joined=joined)
-        level = centre[0] if joined else centre[0] + _dot(self.near_mean, centre[1:])
-        r, r0 = dec.residuals(level, centre[1:])
-        return dec, r, r0, log_evidence(dec, r, r0, KAPPA, SIGMA, model.tau)
+    def evidence(self, model, centre, root, scales, by=None):
+        """Log evidence under N(a, kappa root root') with (c, a) = `centre`.
 
-    def deviations(self, model, centre, root, log_weights, *, joined=True):
+        -> (m,); with `by` = "kappa", "sigma" or "tau" of every cell of its grid, (m, n)
+        """
+        dec = self.decomposition(model, root)
+        if by is None:
+            return log_evidence(dec, centre[0], centre[1:], scales)
+        return log_evidence_by(by, dec, centre[0], centre[1:], scales)
+
+    def deviations(self, model, centre, root, scales):
         """Posterior mean less the centre, of level (m,) and slopes (m, d), under a prior."""
-        dec, r, r0, E = self.evidence(model, centre, root, joined=joined)
-        weigh(E, log_weights)
-        return averages(dec, r, r0, E, KAPPA, SIGMA, model.tau)
+        dec = self.decomposition(model, root)
+        return averages(dec, centre[0], centre[1:], scales)[1:]
+
+    def pull(self, model, centre, near):
+        """As `deviations` under the prior of the model, with the mean row seen as the level alone.
+
+        Weights of scales are those about the centre `near`, so that the sum over many centres near
+        to it costs no more than that of one.
+        """
+        dec = self.decomposition(model, model.root, joined=False)
+
+        def level(centre):
+            return centre[0] + _dot(self.near_mean, centre[1:])
+
+        key = *self._placed, model.log_sigma, model.log_tau, model.root, near
+        if not _same(key, self._near):
+            self._near = key
+            self._gains = gains(dec, level(near), near[1:], model.scales())
+        return moved(dec, self._gains, level(centre), centre[1:])
 
     def personal(self, model):
         """Models of the tasks. -> coef (m, d), intercept (m,), extras
@@ -81,10 +106,9 @@ class TaskModels:
         """
         found = []
         for part in model.components():
-            centre = np.append(model.centre[0], part.slopes)
-            dec, r, r0, E = self.evidence(model, centre, part.root)
-            logs = weigh(E, part.log_weights)
-            found.append((part, *averages(dec, r, r0, E, KAPPA, SIGMA, model.tau), logs))
+            dec = self.decomposition(model, part.root)
+            logs, *means = averages(dec, model.centre[0], part.slopes, part.scales)
+            found.append((part, *means, part.log_weight + logs))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         coef = np.zeros_like(self.near_mean)
         level = np.zeros(len(coef))
@@ -116,6 +140,12 @@ class TaskModels:
         if model.target_range is not None:
             low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def _same(one, other):
+    return len(one) == len(other) and all(
+        a is b or np.array_equal(a, b) for a, b in zip(one, other, strict=True)
+    )
 
 
 def _dots(A, B):

@@ -29,7 +29,7 @@ from .._runtime.public import Public
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..task.posterior import log_sum
-from ..task.priors import KAPPA, SIGMA, before_kappa, joint
+from ..task.priors import KAPPA, SIGMA, Scales
 from .billboard import HierarchicalBillboard
 
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
@@ -256,17 +256,17 @@ class CentreStep(Question):
 
     The mean row counts for the level alone here: so the sum of many small steps is closest to what
     an ascent on the evidence would do. Without a place, levels are not pooled, and the first number
-    is 0.
+    is 0. Weights of scales are those about an earlier centre, `near`.
     """
 
     kind = "step"
-    n_features: int
+    near: np.ndarray
     clip_norm: float
     has_place: bool
 
     @property
     def size(self):
-        return self.n_features + 1
+        return len(self.near)
 
     @property
     def length(self):
@@ -277,8 +277,7 @@ class CentreStep(Question):
         return 2.0 * self.clip_norm
 
     def answer(self, tasks, model):
-        weights = joint(before_kappa(), model.log_sigma, model.log_tau)
-        level, slopes = tasks.deviations(model, model.centre, model.root, weights, joined=False)
+        level, slopes = tasks.pull(model, model.centre, self.near)
         return np.c_[level * self.has_place, slopes]
 
     def bounded(self, sent):
@@ -288,7 +287,7 @@ class CentreStep(Question):
 
     @classmethod
     def wire(cls, d):
-        return (d + 1,), {"n_features": d, "clip_norm": Real, "has_place": bool}
+        return (d + 1,), {"near": [(d + 1,)], "clip_norm": Real, "has_place": bool}
 
 
 # ----------------------------------------------------------------------------------- moment
@@ -317,8 +316,7 @@ class Moment(Question):
         return kind(self.size, self.sensitivity(adjacency), mu)
 
     def answer(self, tasks, model):
-        weights = joint(before_kappa(), model.log_sigma, model.log_tau)
-        slopes = tasks.deviations(model, self.centre, self.root, weights)[1]
+        slopes = tasks.deviations(model, self.centre, self.root, model.scales())[1]
         if self.diagonal:
             slopes = slopes / np.diag(self.root)
         sizes = np.sqrt(sum(slopes[:, j] ** 2 for j in range(slopes.shape[1])))
@@ -374,11 +372,10 @@ class Part(Public):
 
     def cells(self, tasks, model):
         """Log evidence of every cell, (m, n_cells)."""
-        log_weights = joint(self.log_kappa, self.log_sigma, self.log_tau)
-        E = tasks.evidence(model, self.centre, self.root)[3] + log_weights
-        E = E[:, None] if self.axis == 0 else np.moveaxis(E, self.axis, 1)
-        m, n = E.shape[:2]
-        return log_sum(E.reshape(m * n, -1)).reshape(m, n)
+        scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, model.tau)
+        by = (None, "kappa", "sigma", "tau")[self.axis]
+        found = tasks.evidence(model, self.centre, self.root, scales, by)
+        return found if self.axis else found[:, None]
 
 
 def alone(place, n_priors):
@@ -421,7 +418,7 @@ class Vote(Question):
         cells = np.concatenate([part.cells(tasks, model) for part in self.parts], axis=1)
         path = np.concatenate([part.path for part in self.parts], axis=1)
         mixed = cells[:, None, :] + path[None]
-        found = log_sum(mixed.reshape(-1, mixed.shape[2])).reshape(len(cells), len(path))
+        found = log_sum(mixed.reshape(-1, mixed.shape[2])).reshape(mixed.shape[:2])
         sent = np.zeros((len(cells), MOST_PRIORS - 1))
         sent[:, : self.size] = np.diff(found, axis=1)
         return sent

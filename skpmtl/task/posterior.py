@@ -5,18 +5,20 @@ For task t with n rows, mean row x0, mean target y0, and public centre (c, a), s
     y_i = l + x_i' w + e_i,   l ~ N(c, tau^2),   w ~ N(a, kappa S),   e_i ~ N(0, sigma^2).
 
 The centred rows X know w alone, and the mean row knows l + x0' w; given the scales, both are
-Gaussian (Lindley and Smith, JRSS B 34, 1972). With A = X L, A A' = U diag(lam) U',
-r = U' (y - y0 - X a), h = U' A L' x0 and V = sigma^2 + kappa lam,
+Gaussian (Lindley and Smith, JRSS B 34, 1972). With X S X' = U diag(lam) U', Z = U' X,
+r = U' (y - y0 - X a), h = Z S x0 and V = sigma^2 + kappa lam,
 
     log p(y - y0) = -(sum log V + sum r^2 / V + (n - 1 - k) log sigma^2 + rss / sigma^2) / 2,
     y0 | y - y0  ~ N(c + x0' a + kappa sum h r / V,  v),
-    v = kappa |L' x0|^2 - kappa^2 sum h^2 / V + sigma^2 / n + tau^2,
+    v = kappa x0' S x0 - kappa^2 sum h^2 / V + sigma^2 / n + tau^2,
 
 so that one decomposition gives all cells of (kappa, sigma, tau) at linear cost, and the mean row
 is an exact update of rank one. Constants in 2 pi are left out.
 
-Every loop goes through one task at a time, with LAPACK calls on rows of that task alone, so that
-a result does not depend on which other tasks there are.
+Cells of (kappa, sigma) lie next to each other, so that loops over them are vector instructions, and
+no array of all cells of all tasks is ever written. Every loop goes through one task at a time, and
+every call of LAPACK is of the rows of one, so that a result does not depend on which other tasks
+there are.
 """
 
 from dataclasses import dataclass
@@ -30,10 +32,30 @@ __all__ = [
     "TaskRows",
     "averages",
     "covariances",
+    "gains",
     "log_evidence",
+    "log_evidence_by",
     "log_sum",
-    "weigh",
+    "moved",
 ]
+
+_LARGEST = 1e15  # eigenvalue; larger ones are cut, so that a product of 16 variances is finite
+
+
+def _groups(sizes):
+    """Tasks of equal size, which LAPACK sees as one stack. -> (size, tasks) of sizes above 0"""
+    order = np.argsort(sizes, kind="stable")
+    ends = np.flatnonzero(np.diff(sizes[order], append=-1)) + 1
+    first = 0
+    for end in ends:
+        if sizes[order[first]] > 0:
+            yield int(sizes[order[first]]), order[first:end]
+        first = end
+
+
+def _members(starts, tasks, size):
+    """Positions of the rows of tasks, (tasks, size)."""
+    return starts[tasks][:, None] + np.arange(size)
 
 
 @dataclass
@@ -67,35 +89,36 @@ class TaskRows:
     @classmethod
     def of(cls, X, y, offsets):
         """From rows X (N, d), y (N,) sorted by task; those of t are offsets[t]:offsets[t + 1]."""
+        offsets = np.asarray(offsets)
         sizes, d = np.diff(offsets), X.shape[1]
         starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, d))]).astype(np.int64)
-        m = len(sizes)
+        m, total = len(sizes), starts[-1]
         rows = cls(
-            np.zeros((starts[-1], d)),
-            np.zeros(starts[-1]),
+            np.zeros((total, d)),
+            np.zeros(total),
             starts,
             np.zeros(m),
             sizes.astype(float),
             np.zeros((m, d)),
             np.zeros(m),
         )
-        X, y = np.array(X, dtype=float, order="C"), np.array(y, dtype=float)
-        _reduce(
-            X,
-            y,
-            np.asarray(offsets, dtype=np.int64).copy(),
-            starts,
-            rows.X,
-            rows.y,
-            rows.rest,
-            rows.x_mean,
-            rows.y_mean,
-        )
+        both = np.c_[X, y].astype(float)
+        for n, tasks in _groups(sizes):
+            own = both[_members(offsets, tasks, n)]
+            mean = own.sum(axis=1) / n
+            own -= mean[:, None]
+            rows.x_mean[tasks], rows.y_mean[tasks] = mean[:, :d], mean[:, d]
+            at = _members(starts, tasks, min(n, d))
+            if n > d:
+                own = np.linalg.qr(own, mode="r")
+                rows.rest[tasks] = own[:, d, d] ** 2
+                own = own[:, :d]
+            rows.X[at], rows.y[at] = own[..., :d], own[..., d]
         return rows
 
 
 class Decomposition:
-    """Eigenvalues and eigenvectors of A A', A = X L, of every task.
+    """Rows of every task in the eigenbasis of X S X', and its eigenvalues.
 
     Parameters
     ----------
@@ -108,465 +131,422 @@ class Decomposition:
     """
 
     def __init__(self, rows, root, x_mean=None):
-        self.rows, self.root = rows, np.array(root, dtype=float, order="C")
+        self.rows, root = rows, np.array(root, dtype=float)
+        self.shape = root @ root.T
         self.x_mean = rows.x_mean if x_mean is None else np.array(x_mean, dtype=float, order="C")
-        m, r = len(rows.n), self.root.shape[1]
-        k = np.diff(rows.starts)
-        self.squares = np.concatenate([[0], np.cumsum(k * k)]).astype(np.int64)
-        self.A = np.zeros((len(rows.X), r))
-        self.values, self.vectors = np.zeros(len(rows.X)), np.zeros(self.squares[-1])
-        self.b, self.h = np.zeros((m, r)), np.zeros(len(rows.X))
-        _decompose(
-            rows.X,
-            rows.starts,
-            self.root,
-            self.x_mean,
-            self.squares,
-            self.A,
-            self.values,
-            self.vectors,
-            self.b,
-            self.h,
-        )
+        self.X, self.y = np.zeros_like(rows.X), np.zeros_like(rows.y)
+        self.values = np.zeros(len(rows.y))
+        for k, tasks in _groups(np.diff(rows.starts)):
+            at = _members(rows.starts, tasks, k)
+            X = rows.X[at]
+            A = X @ root
+            values, U = np.linalg.eigh(A @ A.transpose(0, 2, 1))
+            self.values[at] = np.clip(values, 0.0, _LARGEST)
+            U = U.transpose(0, 2, 1)
+            self.X[at], self.y[at] = U @ X, (U @ rows.y[at][..., None])[..., 0]
+        self.h, self.b2 = np.zeros(len(rows.y)), np.zeros(len(rows.n))
+        _join(rows.starts, self.X, self.shape, self.x_mean, self.h, self.b2)
 
-    def residuals(self, level, slopes):
-        """Targets less the centre in the eigenbasis, (sum k,), and of the means, (m,).
-
-        Parameters
-        ----------
-        level : float or ndarray (m,)
-            c, of the level at x = 0; where `x_mean` are zeros, of the mean target.
-        slopes : ndarray (d,)
-            a
-        """
+    def _centred(self, level, slopes):
+        """Arguments of kernels: the targets less the centre, in the eigenbasis, and of means."""
         rows = self.rows
         levels = np.array(np.broadcast_to(level, len(rows.n)), dtype=float)
-        r, r0 = np.zeros(len(rows.X)), np.zeros(len(rows.n))
+        r, r0 = np.zeros(len(self.y)), np.zeros(len(rows.n))
         slopes = np.array(slopes, dtype=float)
-        _residuals(
-            rows.X,
-            rows.y,
-            rows.starts,
-            self.squares,
-            self.vectors,
-            self.x_mean,
-            rows.y_mean,
-            levels,
-            slopes,
-            r,
-            r0,
-        )
-        return r, r0
+        _residuals(rows.starts, self.X, self.y, self.x_mean, rows.y_mean, levels, slopes, r, r0)
+        return rows.starts, self.values, r, self.h, self.b2, r0, rows.n, rows.rest
 
 
-def log_evidence(dec, r, r0, kappa, sigma, tau):
-    """Log likelihood of a task's rows in every cell. -> (m, n_kappa, n_sigma, n_tau)
+def _cells_of(scales):
+    """Arguments of kernels: kappa and sigma^2 of every pair of them, tau^2, log weights of pairs,
+    weights of tau (padded to whole vectors)."""
+    kappa, s2 = (np.ravel(a) for a in np.meshgrid(scales.kappa, scales.sigma**2, indexing="ij"))
+    logs = (scales.log_kappa[:, None] + scales.log_sigma).ravel()
+    spare = -len(scales.tau) % 8
+    t2 = np.append(scales.tau**2, np.full(spare, 1.0))
+    return kappa, s2, logs, t2, np.append(np.exp(scales.log_tau), np.zeros(spare))
+
+
+def log_evidence(dec, level, slopes, scales):
+    """Log evidence of the rows of every task. -> (m,), 0 for a task without rows
 
     Parameters
     ----------
     dec : Decomposition
-    r, r0 : ndarray (sum k,), (m,)
-        As of `Decomposition.residuals`.
-    kappa, sigma, tau : ndarray
-        Grids; sigma and tau are standard deviations, kappa a variance.
-
-    Notes
-    -----
-    0 for a task without rows.
+    level : float or ndarray (m,)
+        c, of the level at x = 0; where `x_mean` are zeros, of the mean target.
+    slopes : ndarray (d,)
+        a
+    scales : priors.Scales
+        Grids of kappa (variance), sigma and tau (standard deviations), and log weights on them.
     """
-    rows = dec.rows
-    out = np.zeros((len(rows.n), len(kappa), len(sigma), len(tau)))
-    b2 = _lengths(dec.b)
-    _log_evidence(
-        rows.starts,
-        dec.values,
-        r,
-        dec.h,
-        b2,
-        r0,
-        rows.n,
-        rows.rest,
-        np.array(kappa, dtype=float),
-        np.array(sigma, dtype=float) ** 2,
-        np.array(tau, dtype=float) ** 2,
-        out,
-    )
+    out = np.zeros((len(dec.rows.n), 1))
+    _evidence(*dec._centred(level, slopes), *_cells_of(scales), len(scales.sigma), 0, out)
+    return out[:, 0]
+
+
+def log_evidence_by(axis, dec, level, slopes, scales):
+    """Log evidence of every cell of one grid, over the others. -> (m, n)
+
+    `axis` is "kappa", "sigma" or "tau". Weights of `scales` count for it, too.
+    """
+    sizes = {"kappa": len(scales.kappa), "sigma": len(scales.sigma), "tau": len(scales.tau)}
+    out = np.zeros((len(dec.rows.n), sizes[axis]))
+    which = 1 + list(sizes).index(axis)
+    _evidence(*dec._centred(level, slopes), *_cells_of(scales), sizes["sigma"], which, out)
     return out
 
 
-def averages(dec, r, r0, weights, kappa, sigma, tau):
-    """Posterior means, summed over cells with `weights` (m, n_kappa, n_sigma, n_tau).
+def averages(dec, level, slopes, scales):
+    """Posterior means. -> log evidence (m,), mean of l - c (m,), mean of w - a (m, d)"""
+    m, d = dec.x_mean.shape
+    total, of_level, of_slopes = np.zeros(m), np.zeros(m), np.zeros((m, d))
+    c, near = np.zeros(len(dec.y)), np.zeros(m)
+    arrays = dec._centred(level, slopes)
+    n_sigma = len(scales.sigma)
+    _averages(*arrays, *_cells_of(scales), n_sigma, False, total, of_level, near, c)
+    _slopes(dec.rows.starts, dec.X, dec.shape, dec.x_mean, c, near, of_slopes)
+    return total, of_level, of_slopes
 
-    Returns
-    -------
-    level : ndarray (m,)
-        Weighted mean of l - c.
-    slopes : ndarray (m, d)
-        Weighted mean of w - a. With weights that sum to p, p times the mean.
+
+def gains(dec, level, slopes, scales):
+    """What multiplies residuals in posterior means, if the weights of cells stay as they are.
+
+    For `moved`; of a decomposition without mean rows. -> of the level (m,), of rows (sum k,)
     """
-    rows = dec.rows
-    level, w = np.zeros(len(rows.n)), np.zeros((len(rows.n), dec.root.shape[0]))
-    _averages(
-        rows.starts,
-        dec.squares,
-        dec.values,
-        dec.vectors,
-        dec.A,
-        dec.root,
-        dec.b,
-        _lengths(dec.b),
-        dec.h,
-        r,
-        r0,
-        rows.n,
-        np.ascontiguousarray(weights),
-        np.array(kappa, dtype=float),
-        np.array(sigma, dtype=float) ** 2,
-        np.array(tau, dtype=float) ** 2,
-        level,
-        w,
-    )
-    return level, w
+    m = len(dec.rows.n)
+    total, of_level, near, c = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(len(dec.y))
+    arrays = dec._centred(level, slopes)
+    _averages(*arrays, *_cells_of(scales), len(scales.sigma), True, total, of_level, near, c)
+    return of_level, c
 
 
-def covariances(dec, r, r0, weights, kappa, sigma, tau):
-    """Second moments of (l - c, L^-1 (w - a)) over cells. -> (m, 1 + r, 1 + r)
+def moved(dec, known, level, slopes):
+    """Posterior means about another centre, by the `gains` of one. -> of l - c, of w - a"""
+    _, _, r, _, _, r0, *_ = dec._centred(level, slopes)
+    of_level, c = known
+    out = np.zeros_like(dec.x_mean)
+    _slopes(dec.rows.starts, dec.X, dec.shape, dec.x_mean, c * r, np.zeros(len(r0)), out)
+    return of_level * r0, out
+
+
+def covariances(dec, level, slopes, scales):
+    """Second moments of (l - c, w - a) under the posterior. -> (m, 1 + d, 1 + d)
 
     Of every cell the covariance of the Gaussian plus the square of its mean, weighted and added up:
     less the square of the mean over cells it is the covariance of the mixture. With
-    g = kappa b - kappa^2 A' U (h / V) of a cell,
+    g = kappa S x0 - kappa^2 S Z' (h / V) of a cell,
 
-        cov w = kappa I - kappa^2 A' U diag(1 / V) U' A - g g' / v,
+        cov w = kappa S - kappa^2 S Z' diag(1 / V) Z S - g g' / v,
         var l = tau^2 - tau^4 / v,     cov(l, w) = -tau^2 g / v.
+
+    Of a task without rows, that of its prior.
     """
-    rows = dec.rows
-    size = 1 + dec.root.shape[1]
-    out = np.zeros((len(rows.n), size, size))
-    _covariances(
-        rows.starts,
-        dec.squares,
-        dec.values,
-        dec.vectors,
-        dec.A,
-        dec.b,
-        _lengths(dec.b),
-        dec.h,
-        r,
-        r0,
-        rows.n,
-        np.ascontiguousarray(weights),
-        np.array(kappa, dtype=float),
-        np.array(sigma, dtype=float) ** 2,
-        np.array(tau, dtype=float) ** 2,
-        out,
-    )
+    m, d = dec.x_mean.shape
+    out = np.zeros((m, 1 + d, 1 + d))
+    arrays = dec._centred(level, slopes)
+    x = dec.x_mean, dec.X, dec.shape
+    _covariances(*arrays, *_cells_of(scales), len(scales.sigma), *x, out)
     return out
 
 
 def log_sum(E):
     """log sum exp over all axes but the first, task by task. -> (m,)"""
-    out = np.empty(len(E))
-    _log_sum(np.ascontiguousarray(E).reshape(len(E), -1), out)
-    return out
+    E = np.asarray(E).reshape(len(E), -1)
+    top = E.max(axis=1)
+    return top + np.log(np.exp(E - top[:, None]).sum(axis=1))
 
 
-def weigh(E, log_weights):
-    """Posterior weights of cells, in place of log evidence E (m, ...). -> log evidence, (m,)
-
-    `log_weights` (...) are those of the prior, the same for all tasks.
-    """
-    total = np.empty(len(E))
-    flat = np.ascontiguousarray(np.broadcast_to(log_weights, E.shape[1:]), dtype=float).ravel()
-    _weigh(E.reshape(len(E), -1), flat, total)
-    return total
-
-
-def _lengths(b):
-    out = np.zeros(len(b))
-    _squared_lengths(b, out)
-    return out
+# ------------------------------------------------------------------------------------ kernels
+@njit
+def _join(starts, X, S, x_mean, h, b2):
+    d = len(S)
+    b = np.empty(d)
+    for t in range(len(b2)):
+        for j in range(d):
+            s = 0.0
+            for q in range(d):
+                s += S[j, q] * x_mean[t, q]
+            b[j] = s
+        s = 0.0
+        for j in range(d):
+            s += b[j] * x_mean[t, j]
+        b2[t] = s
+        for i in range(starts[t], starts[t + 1]):
+            s = 0.0
+            for j in range(d):
+                s += X[i, j] * b[j]
+            h[i] = s
 
 
 @njit
-def _squared_lengths(b, out):
-    for t in range(len(b)):
+def _residuals(starts, X, y, x_mean, y_mean, level, a, r, r0):
+    d = len(a)
+    for t in range(len(r0)):
         s = 0.0
-        for j in range(b.shape[1]):
-            s += b[t, j] * b[t, j]
-        out[t] = s
+        for j in range(d):
+            s += x_mean[t, j] * a[j]
+        r0[t] = y_mean[t] - level[t] - s
+        for i in range(starts[t], starts[t + 1]):
+            s = 0.0
+            for j in range(d):
+                s += X[i, j] * a[j]
+            r[i] = y[i] - s
 
 
 @njit
-def _log_sum(E, out):
-    for t in range(len(E)):
-        top = -np.inf
-        for j in range(E.shape[1]):
-            top = max(top, E[t, j])
-        s = 0.0
-        if top > -np.inf:
-            for j in range(E.shape[1]):
-                s += np.exp(E[t, j] - top)
-            out[t] = top + np.log(s)
+def _small_exp(x):
+    """exp(x) of x in -50 ... 0 to 10 digits, in instructions that work on vectors."""
+    z = x * (1.0 / 256.0)
+    p = 1.0 + z * (1.0 / 9.0)
+    p = 1.0 + z * p / 8.0
+    p = 1.0 + z * p * (1.0 / 7.0)
+    p = 1.0 + z * p * (1.0 / 6.0)
+    p = 1.0 + z * p * (1.0 / 5.0)
+    p = 1.0 + z * p / 4.0
+    p = 1.0 + z * p * (1.0 / 3.0)
+    p = 1.0 + z * p / 2.0
+    p = 1.0 + z * p
+    p *= p
+    p *= p
+    p *= p
+    p *= p
+    p *= p
+    p *= p
+    p *= p
+    return p * p
+
+
+@njit
+def _of_mean(v, e, t2, wt, far):
+    """Of a mean with residual e and variance v + tau^2: log density over tau, mean of 1 / (v +
+    tau^2). Every exponential is over that of the largest tau, `far`."""
+    half = -0.5 * e * e
+    least = half / (v + far)
+    m0, m1 = 0.0, 0.0
+    for j in range(len(t2)):
+        u = 1.0 / (v + t2[j])
+        w = wt[j] * np.sqrt(u) * _small_exp(min(max(half * u - least, -50.0), 0.0))
+        m0 += w
+        m1 += w * u
+    return least + np.log(m0), m1 / m0
+
+
+@njit
+def _cells(t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B):
+    """Log evidence E of pairs (kappa, sigma) of task t with their prior weights; residual e and
+    variance v of the mean without tau; posterior mean m1 of 1 / (v + tau^2). B: scratch."""
+    lo, hi, P = starts[t], starts[t + 1], len(g)
+    for p in range(P):
+        E[p], B[p], v[p], e[p] = 0.0, 1.0, g[p] * b2[t], r0[t]
+    for i in range(lo, hi):
+        a, b, c = lam[i], r[i], h[i]
+        for p in range(P):
+            V = s2[p] + g[p] * a
+            u = 1.0 / V
+            f = g[p] * c * u
+            B[p] *= V
+            E[p] += b * b * u
+            v[p] -= g[p] * c * f
+            e[p] -= f * b
+        if (i - lo) % 16 == 15:
+            for p in range(P):
+                E[p] += np.log(B[p])
+                B[p] = 1.0
+    far = 0.0
+    for j in range(len(t2)):
+        far = max(far, t2[j])
+    dof = n[t] - 1.0 - (hi - lo)
+    for p in range(P):
+        v[p] = max(v[p], 0.0) + s2[p] / n[t]
+        E[p] = -0.5 * (E[p] + np.log(B[p]) + rest[t] / s2[p])
+        if dof != 0.0:
+            E[p] -= 0.5 * dof * np.log(s2[p])
+        if b2[t] == 0.0 and p >= n_sigma:  # the mean row says nothing of slopes
+            m1[p], B[p] = m1[p - n_sigma], B[p - n_sigma]
         else:
-            out[t] = top
+            B[p], m1[p] = _of_mean(v[p], e[p], t2, wt, far)
+        E[p] += B[p] + logs[p]
 
 
 @njit
-def _weigh(E, log_weights, total):
-    for t in range(len(E)):
-        top = -np.inf
-        for j in range(E.shape[1]):
-            E[t, j] += log_weights[j]
-        for j in range(E.shape[1]):
-            top = max(top, E[t, j])
-        for j in range(E.shape[1]):
-            E[t, j] = np.exp(E[t, j] - top)
-        s = 0.0
-        for j in range(E.shape[1]):
-            s += E[t, j]
-        for j in range(E.shape[1]):
-            E[t, j] /= s
-        total[t] = top + np.log(s)
-
-
-@njit
-def _reduce(X, y, offsets, starts, R, z, rest, x_mean, y_mean):
-    d = X.shape[1]
-    for t in range(len(offsets) - 1):
-        lo, n = offsets[t], offsets[t + 1] - offsets[t]
-        if n == 0:
-            continue
-        C, v = np.empty((n, d)), np.empty(n)
-        for j in range(d):
-            s = 0.0
-            for i in range(n):
-                s += X[lo + i, j]
-            x_mean[t, j] = s / n
-        s = 0.0
-        for i in range(n):
-            s += y[lo + i]
-        y_mean[t] = s / n
-        for i in range(n):
-            v[i] = y[lo + i] - y_mean[t]
-            for j in range(d):
-                C[i, j] = X[lo + i, j] - x_mean[t, j]
-        first = starts[t]
-        if n <= d:
-            R[first : first + n] = C
-            z[first : first + n] = v
-            continue
-        Q, T = np.linalg.qr(C)
-        R[first : first + d] = T
-        for j in range(d):
-            s = 0.0
-            for i in range(n):
-                s += Q[i, j] * v[i]
-            z[first + j] = s
-        # What is left after the projection, added up from squares, which cannot be negative.
-        s = 0.0
-        for i in range(n):
-            e = v[i]
-            for j in range(d):
-                e -= Q[i, j] * z[first + j]
-            s += e * e
-        rest[t] = s
-
-
-@njit
-def _decompose(R, starts, L, x_mean, squares, A, values, vectors, b, h):
-    d, r = L.shape
-    for t in range(len(starts) - 1):
-        lo, k = starts[t], starts[t + 1] - starts[t]
-        for c in range(r):
-            s = 0.0
-            for j in range(d):
-                s += x_mean[t, j] * L[j, c]
-            b[t, c] = s
-        if k == 0:
-            continue
-        own = np.empty((k, d))
-        own[:] = R[lo : lo + k]
-        a = np.dot(own, L)
-        A[lo : lo + k] = a
-        lam, U = np.linalg.eigh(np.dot(a, a.T))
-        for i in range(k):
-            values[lo + i] = max(lam[i], 0.0)
-            for j in range(k):
-                vectors[squares[t] + i * k + j] = U[i, j]
-        p = np.empty(k)
-        for i in range(k):
-            s = 0.0
-            for c in range(r):
-                s += a[i, c] * b[t, c]
-            p[i] = s
-        for i in range(k):
-            s = 0.0
-            for j in range(k):
-                s += U[j, i] * p[j]
-            h[lo + i] = s
-
-
-@njit
-def _residuals(R, z, starts, squares, vectors, x_mean, y_mean, level, a, r, r0):
-    d = R.shape[1]
-    for t in range(len(starts) - 1):
-        lo, k = starts[t], starts[t + 1] - starts[t]
-        s = y_mean[t] - level[t]
-        for j in range(d):
-            s -= x_mean[t, j] * a[j]
-        r0[t] = s
-        v = np.empty(k)
-        for i in range(k):
-            s = z[lo + i]
-            for j in range(d):
-                s -= R[lo + i, j] * a[j]
-            v[i] = s
-        for i in range(k):
-            s = 0.0
-            for j in range(k):
-                s += vectors[squares[t] + j * k + i] * v[j]
-            r[lo + i] = s
-
-
-@njit
-def _log_evidence(starts, lam, r, h, b2, r0, n, rest, kappa, s2, t2, out):
-    of_mean = np.empty((len(s2), len(t2)))
+def _evidence(starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, axis, out):
+    P = len(g)
+    E, v, e, m1, B = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
+    far = 0.0
+    for j in range(len(t2)):
+        far = max(far, t2[j])
     for t in range(len(n)):
         if n[t] == 0:
             continue
-        lo, hi = starts[t], starts[t + 1]
-        dof = n[t] - 1.0 - (hi - lo)
-        if b2[t] == 0.0:  # the mean row says nothing of slopes: its part is the same for all kappa
-            for c in range(len(s2)):
-                for j in range(len(t2)):
-                    u = s2[c] / n[t] + t2[j]
-                    of_mean[c, j] = -0.5 * (np.log(u) + r0[t] * r0[t] / u)
-        for a in range(len(kappa)):
-            g = kappa[a]
-            for c in range(len(s2)):
-                p, logs, q, v, e = 1.0, 0.0, 0.0, g * b2[t], r0[t]
-                for i in range(lo, hi):
-                    V = s2[c] + g * lam[i]
-                    p *= V
-                    if p > 1e200 or p < 1e-200:
-                        logs += np.log(p)
-                        p = 1.0
-                    f = g * h[i] / V
-                    q += r[i] * r[i] / V
-                    v -= g * h[i] * f
-                    e -= f * r[i]
-                base = -0.5 * (logs + np.log(p) + q + dof * np.log(s2[c]) + rest[t] / s2[c])
-                v = max(v, 0.0) + s2[c] / n[t]
-                if b2[t] == 0.0:
-                    for j in range(len(t2)):
-                        out[t, a, c, j] = base + of_mean[c, j]
+        _cells(t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B)
+        size = out.shape[1]
+        if axis == 3:
+            top = -np.inf
+            for p in range(P):
+                top = max(top, E[p])
+            for j in range(size):
+                out[t, j] = 0.0
+            for p in range(P):
+                if E[p] < top - 40.0:
                     continue
-                for j in range(len(t2)):
-                    u = v + t2[j]
-                    out[t, a, c, j] = base - 0.5 * (np.log(u) + e * e / u)
+                least = -0.5 * e[p] * e[p] / (v[p] + far)
+                w = np.exp(E[p] - B[p] - top + least)
+                for j in range(size):
+                    u = 1.0 / (v[p] + t2[j])
+                    x = min(max(-0.5 * e[p] * e[p] * u - least, -50.0), 0.0)
+                    out[t, j] += w * wt[j] * np.sqrt(u) * _small_exp(x)
+            for j in range(size):
+                out[t, j] = top + np.log(out[t, j])
+            continue
+        n_kappa = P // n_sigma
+        count = P if axis == 0 else n_sigma if axis == 1 else n_kappa
+        for j in range(size):
+            first = j * n_sigma if axis == 1 else j
+            step = n_sigma if axis == 2 else 1
+            top = -np.inf
+            for p in range(count):
+                top = max(top, E[first + p * step])
+            s = 0.0
+            for p in range(count):
+                x = E[first + p * step] - top
+                if x > -40.0:
+                    s += np.exp(x)
+            out[t, j] = top + np.log(s)
 
 
 @njit
-def _averages(starts, squares, lam, U, A, L, b, b2, h, r, r0, n, P, kappa, s2, t2, level, out):
-    d, rank = L.shape
+def _weigh(E):
+    """Weights that add up to one, in place of their logarithms. -> log of the sum before"""
+    top, s = -np.inf, 0.0
+    for p in range(len(E)):
+        top = max(top, E[p])
+    for p in range(len(E)):
+        E[p] = np.exp(E[p] - top) if E[p] > top - 40.0 else 0.0
+    for p in range(len(E)):
+        s += E[p]
+    for p in range(len(E)):
+        E[p] /= s
+    return top + np.log(s)
+
+
+@njit
+def _averages(
+    starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, gain, total, level, near, c
+):
+    """Posterior means: slopes are S (Z' c + near x0). With `gain`, of residuals of one."""
+    P = len(g)
+    E, v, e, m1, B = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
     for t in range(len(n)):
         if n[t] == 0:
             continue
-        lo, k = starts[t], starts[t + 1] - starts[t]
-        c1, c2, w = np.zeros(k), np.zeros(k), np.zeros(rank)
-        of_mean, of_level = 0.0, 0.0
-        for a in range(len(kappa)):
-            g = kappa[a]
-            for c in range(len(s2)):
-                v, e = g * b2[t], r0[t]
-                for i in range(lo, lo + k):
-                    f = g * h[i] / (s2[c] + g * lam[i])
-                    v -= g * h[i] * f
-                    e -= f * r[i]
-                v = max(v, 0.0) + s2[c] / n[t]
-                p, rho = 0.0, 0.0
-                for j in range(len(t2)):
-                    q = P[t, a, c, j] * e / (v + t2[j])
-                    p += P[t, a, c, j]
-                    rho += q
-                    of_level += q * t2[j]
-                of_mean += g * rho
-                for i in range(k):
-                    f = g / (s2[c] + g * lam[lo + i])
-                    c1[i] += f * p
-                    c2[i] += f * g * rho
-        level[t] = of_level
-        for i in range(k):
-            c1[i] = c1[i] * r[lo + i] - c2[i] * h[lo + i]
-        for i in range(k):
-            s = 0.0
-            for j in range(k):
-                s += U[squares[t] + i * k + j] * c1[j]
-            c2[i] = s
-        for q in range(rank):
-            s = of_mean * b[t, q]
-            for i in range(k):
-                s += A[lo + i, q] * c2[i]
-            w[q] = s
+        _cells(t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B)
+        total[t] = _weigh(E)
+        for p in range(P):
+            q = E[p]
+            if q == 0.0:
+                continue
+            rho = q * m1[p] * (1.0 if gain else e[p])
+            level[t] += q * (1.0 if gain else e[p]) - v[p] * rho
+            near[t] += g[p] * rho
+            for i in range(starts[t], starts[t + 1]):
+                f = g[p] / (s2[p] + g[p] * lam[i])
+                c[i] += f * q if gain else f * (q * r[i] - g[p] * rho * h[i])
+
+
+@njit
+def _slopes(starts, X, S, x_mean, c, near, out):
+    d = len(S)
+    q = np.empty(d)
+    for t in range(len(near)):
+        for j in range(d):
+            q[j] = near[t] * x_mean[t, j]
+        for i in range(starts[t], starts[t + 1]):
+            for j in range(d):
+                q[j] += c[i] * X[i, j]
         for j in range(d):
             s = 0.0
-            for q in range(rank):
-                s += L[j, q] * w[q]
+            for o in range(d):
+                s += S[j, o] * q[o]
             out[t, j] = s
 
 
 @njit
-def _covariances(starts, squares, lam, U, A, b, b2, h, r, r0, n, P, kappa, s2, t2, out):
-    rank = A.shape[1]
+def _covariances(
+    starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, x_mean, X, S, out
+):
+    P, d = len(g), len(S)
+    E, v, e, m1, B = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
+    b, of_x, w = np.empty(d), np.empty(d), np.empty(d)
+    far = 0.0
+    for j in range(len(t2)):
+        far = max(far, t2[j])
     for t in range(len(n)):
         lo, k = starts[t], starts[t + 1] - starts[t]
-        B = np.zeros((k, rank))  # U' A
-        for i in range(k):
-            for q in range(rank):
+        flat, of_rows, Z = 0.0, np.zeros(k), np.zeros((k, d))  # Z: rows times the shape
+        if n[t] == 0:
+            for p in range(P):
+                E[p], v[p], e[p], m1[p] = logs[p], 1.0, 0.0, 1.0
+        else:
+            _cells(
+                t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B
+            )
+        _weigh(E)
+        for j in range(d):
+            s = 0.0
+            for o in range(d):
+                s += S[j, o] * x_mean[t, o]
+            b[j] = s
+            for i in range(k):
                 s = 0.0
-                for j in range(k):
-                    s += U[squares[t] + j * k + i] * A[lo + j, q]
-                B[i, q] = s
-        g, w = np.empty(rank), np.empty(rank)
-        of_rows, flat = np.zeros(k), 0.0
-        for a in range(len(kappa)):
-            z = kappa[a]
-            for c in range(len(s2)):
-                v, e = z * b2[t], r0[t]
+                for o in range(d):
+                    s += X[lo + i, o] * S[o, j]
+                Z[i, j] = s
+        for p in range(P):
+            q = E[p]
+            if q == 0.0:
+                continue
+            flat += q * g[p]
+            if n[t] == 0:
+                continue
+            for j in range(d):
+                of_x[j], w[j] = g[p] * b[j], 0.0
+            for i in range(k):
+                f = g[p] / (s2[p] + g[p] * lam[lo + i])
+                of_rows[i] += q * g[p] * f
+                for j in range(d):
+                    of_x[j] -= g[p] * h[lo + i] * f * Z[i, j]
+                    w[j] += f * r[lo + i] * Z[i, j]
+            least = -0.5 * e[p] * e[p] / (v[p] + far)
+            z, z1, z2 = 0.0, 0.0, 0.0  # means over tau of 1, 1 / u and 1 / u^2, u = v + tau^2
+            for j in range(len(t2)):
+                u = 1.0 / (v[p] + t2[j])
+                x = min(max(-0.5 * e[p] * e[p] * u - least, -50.0), 0.0)
+                x = wt[j] * np.sqrt(u) * _small_exp(x)
+                z += x
+                z1 += x * u
+                z2 += x * u * u
+            z1, z2 = z1 / z, z2 / z
+            # tau^2 = u - v: means of tau^2 - tau^4 / u, (tau^2 e / u)^2, tau^2 / u and so on
+            e2, v0 = e[p] * e[p], v[p]
+            out[t, 0, 0] += q * (v0 - v0 * v0 * z1 + e2 * (1.0 - 2.0 * v0 * z1 + v0 * v0 * z2))
+            for j in range(d):
+                of_both = (e2 * (z1 - v0 * z2) - (1.0 - v0 * z1)) * of_x[j]
+                out[t, 0, 1 + j] += q * (of_both + e[p] * (1.0 - v0 * z1) * w[j])
+                for o in range(d):
+                    square = w[j] * w[o] + (e2 * z2 - z1) * of_x[j] * of_x[o]
+                    square += e[p] * z1 * (w[j] * of_x[o] + of_x[j] * w[o])
+                    out[t, 1 + j, 1 + o] += q * square
+        if n[t] == 0:
+            s, z = 0.0, 0.0
+            for j in range(len(t2)):
+                s += wt[j] * t2[j]
+                z += wt[j]
+            out[t, 0, 0] = s / z
+        for j in range(d):
+            out[t, 1 + j, 0] = out[t, 0, 1 + j]
+            for o in range(d):
+                s = flat * S[j, o]
                 for i in range(k):
-                    f = z * h[lo + i] / (s2[c] + z * lam[lo + i])
-                    v -= z * h[lo + i] * f
-                    e -= f * r[lo + i]
-                v = max(v, 0.0) + s2[c] / max(n[t], 1e-300)
-                for q in range(rank):
-                    x, y = z * b[t, q], 0.0
-                    for i in range(k):
-                        f = z * B[i, q] / (s2[c] + z * lam[lo + i])
-                        x -= z * h[lo + i] * f
-                        y += f * r[lo + i]
-                    g[q], w[q] = x, y
-                for j in range(len(t2)):
-                    p, u = P[t, a, c, j], v + t2[j]
-                    if n[t] == 0:
-                        out[t, 0, 0] += p * t2[j]
-                        flat += p * z
-                        continue
-                    step = e / u
-                    out[t, 0, 0] += p * (t2[j] - t2[j] * t2[j] / u + (t2[j] * step) ** 2)
-                    flat += p * z
-                    for i in range(k):
-                        of_rows[i] += p * z * z / (s2[c] + z * lam[lo + i])
-                    for q in range(rank):
-                        mean = w[q] + g[q] * step
-                        out[t, 0, 1 + q] += p * t2[j] * (step * mean - g[q] / u)
-                        for o in range(rank):
-                            other = w[o] + g[o] * step
-                            out[t, 1 + q, 1 + o] += p * (mean * other - g[q] * g[o] / u)
-        for q in range(rank):
-            out[t, 1 + q, 0] = out[t, 0, 1 + q]
-            out[t, 1 + q, 1 + q] += flat
-            for o in range(rank):
-                s = 0.0
-                for i in range(k):
-                    s += of_rows[i] * B[i, q] * B[i, o]
-                out[t, 1 + q, 1 + o] -= s
+                    s -= of_rows[i] * Z[i, j] * Z[i, o]
+                out[t, 1 + j, 1 + o] += s

@@ -5,7 +5,7 @@ Every prior is a list of log weights on a fixed grid, so that it is proper every
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -76,6 +76,21 @@ def after(log_weights, before):
 
 
 @dataclass
+class Scales:
+    """Log weights on the grids of kappa, sigma and tau, which are independent.
+
+    `tau` is the grid of spreads of levels, which depends on the window of levels.
+    """
+
+    log_kappa: np.ndarray
+    log_sigma: np.ndarray
+    log_tau: np.ndarray
+    tau: np.ndarray
+    kappa: np.ndarray = field(default_factory=lambda: KAPPA)
+    sigma: np.ndarray = field(default_factory=lambda: SIGMA)
+
+
+@dataclass
 class Component:
     """One prior of the list: w ~ N(slopes, kappa root root').
 
@@ -85,16 +100,12 @@ class Component:
     slopes : ndarray (d,)
     root : ndarray (d, r)
         Of trace one, as root root'.
-    log_weights : ndarray (n_kappa, n_sigma, n_tau)
-        Joint log prior of the component and its scales.
+    log_weight : float
+    scales : Scales
     """
 
     name: str
     slopes: np.ndarray
     root: np.ndarray
-    log_weights: np.ndarray
-
-
-def joint(log_kappa, log_sigma, log_tau):
-    """Log weights of independent scales, (n_kappa, n_sigma, n_tau)."""
-    return log_kappa[:, None, None] + log_sigma[None, :, None] + log_tau[None, None, :]
+    log_weight: float
+    scales: Scales

@@ -1,7 +1,10 @@
 """The posterior of a task against dense normal distributions, quadrature and other tasks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from skpmtl.task.posterior import (
@@ -9,9 +12,12 @@ from skpmtl.task.posterior import (
     TaskRows,
     averages,
     covariances,
+    gains,
     log_evidence,
-    log_sum,
+    log_evidence_by,
+    moved,
 )
+from skpmtl.task.priors import Scales
 
 KAPPA, SIGMA, TAU = np.array([0.1, 2.0]), np.array([0.3, 1.0, 4.0]), np.array([0.2, 3.0])
 D = 4
@@ -35,95 +41,112 @@ def dense(X, y, c, a, L, kappa, sigma, tau):
     return mean, C, G @ (y - mean), P - G @ F @ P
 
 
+def scales(seed=2, kappa=KAPPA, sigma=SIGMA, tau=TAU):
+    rng = np.random.default_rng(seed)
+    logs = (np.log(rng.dirichlet(np.ones(len(grid)))) for grid in (kappa, sigma, tau))
+    return Scales(*logs, tau, kappa, sigma)
+
+
 @pytest.fixture
 def problem():
+    """Tasks of one to nine rows, and of every cell the log weight and the dense normal."""
     X, y, offsets = tables()
     rng = np.random.default_rng(1)
     L, a = rng.normal(size=(D, 3)), rng.normal(size=D)
-    dec = Decomposition(TaskRows.of(X, y, offsets), L)
-    return X, y, offsets, L, a, dec, dec.residuals(0.7, a)
-
-
-def cells():
-    return [
-        (i, j, k) for i in range(len(KAPPA)) for j in range(len(SIGMA)) for k in range(len(TAU))
-    ]
+    dec, prior = Decomposition(TaskRows.of(X, y, offsets), L), scales()
+    E = np.zeros((4, len(KAPPA), len(SIGMA), len(TAU)))
+    mean, square = np.zeros((*E.shape, D + 1)), np.zeros((*E.shape, D + 1, D + 1))
+    for t, i, j, k in np.ndindex(E.shape):
+        rows = slice(offsets[t], offsets[t + 1])
+        n = offsets[t + 1] - offsets[t]
+        of = dense(X[rows], y[rows], 0.7, a, L, KAPPA[i], SIGMA[j], TAU[k])
+        # The evidence is of the mean and n - 1 contrasts, without the constants in 2 pi.
+        E[t, i, j, k] = multivariate_normal(of[0], of[1]).logpdf(y[rows])
+        E[t, i, j, k] += 0.5 * n * np.log(2 * np.pi) + 0.5 * np.log(n)
+        E[t, i, j, k] += prior.log_kappa[i] + prior.log_sigma[j] + prior.log_tau[k]
+        mean[t, i, j, k], square[t, i, j, k] = of[2], of[3] + np.outer(of[2], of[2])
+    return dec, a, prior, E, mean, square
 
 
 def test_evidence_is_the_dense_normal_density(problem):
-    X, y, offsets, L, a, dec, (r, r0) = problem
-    E = log_evidence(dec, r, r0, KAPPA, SIGMA, TAU)
-    for t in range(len(offsets) - 1):
-        part = slice(offsets[t], offsets[t + 1])
-        n = offsets[t + 1] - offsets[t]
-        for i, j, k in cells():
-            mean, C, *_ = dense(X[part], y[part], 0.7, a, L, KAPPA[i], SIGMA[j], TAU[k])
-            expected = multivariate_normal(mean, C).logpdf(y[part])
-            # The evidence is of the mean and n - 1 contrasts, without the constants in 2 pi.
-            expected += 0.5 * n * np.log(2 * np.pi) + 0.5 * np.log(n)
-            assert E[t, i, j, k] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    dec, a, prior, E, *_ = problem
+    np.testing.assert_allclose(
+        log_evidence(dec, 0.7, a, prior), logsumexp(E, axis=(1, 2, 3)), rtol=1e-9
+    )
+    for axis, others in (("kappa", (2, 3)), ("sigma", (1, 3)), ("tau", (1, 2))):
+        found = log_evidence_by(axis, dec, 0.7, a, prior)
+        np.testing.assert_allclose(found, logsumexp(E, axis=others), rtol=1e-9)
 
 
 def test_means_are_those_of_the_dense_normal(problem):
-    X, y, offsets, L, a, dec, (r, r0) = problem
-    for t in range(len(offsets) - 1):
-        part = slice(offsets[t], offsets[t + 1])
-        for i, j, k in cells():
-            P = np.zeros((len(offsets) - 1, len(KAPPA), len(SIGMA), len(TAU)))
-            P[t, i, j, k] = 1.0
-            level, slopes = averages(dec, r, r0, P, KAPPA, SIGMA, TAU)
-            *_, mean, _ = dense(X[part], y[part], 0.7, a, L, KAPPA[i], SIGMA[j], TAU[k])
-            np.testing.assert_allclose(np.r_[level[t], slopes[t]], mean, rtol=1e-8, atol=1e-10)
+    dec, a, prior, E, mean, _ = problem
+    total, level, slopes = averages(dec, 0.7, a, prior)
+    P = np.exp(E - total[:, None, None, None])
+    expected = np.einsum("tijk,tijkq->tq", P, mean)
+    np.testing.assert_allclose(np.c_[level, slopes], expected, rtol=1e-8, atol=1e-9)
 
 
 def test_covariances_are_those_of_the_mixture(problem):
-    X, y, offsets, L, a, dec, (r, r0) = problem
-    weights = np.random.default_rng(2).dirichlet(np.ones(12), len(offsets) - 1)
-    P = weights.reshape(-1, len(KAPPA), len(SIGMA), len(TAU))
-    found = covariances(dec, r, r0, P, KAPPA, SIGMA, TAU)
-    B = np.zeros((D + 1, 4))
-    B[0, 0], B[1:, 1:] = 1.0, L
-    for t in range(len(offsets) - 1):
-        part, expected = slice(offsets[t], offsets[t + 1]), 0.0
-        for i, j, k in cells():
-            *_, mean, C = dense(X[part], y[part], 0.7, a, L, KAPPA[i], SIGMA[j], TAU[k])
-            expected = expected + P[t, i, j, k] * (C + np.outer(mean, mean))
-        np.testing.assert_allclose(B @ found[t] @ B.T, expected, rtol=1e-8, atol=1e-9)
+    dec, a, prior, E, _, square = problem
+    P = np.exp(E - logsumexp(E, axis=(1, 2, 3))[:, None, None, None])
+    expected = np.einsum("tijk,tijkqr->tqr", P, square)
+    np.testing.assert_allclose(covariances(dec, 0.7, a, prior), expected, rtol=1e-7, atol=1e-8)
+
+
+def test_means_move_with_the_centre_at_fixed_weights():
+    """Of one cell, weights are the same about all centres."""
+    X, y, offsets = tables(seed=5)
+    one = scales(kappa=KAPPA[:1], sigma=SIGMA[1:2], tau=TAU[:1])
+    dec = Decomposition(TaskRows.of(X, y, offsets), np.eye(D), np.zeros((4, D)))
+    known = gains(dec, 0.0, np.zeros(D), one)
+    for centre in (0.4, np.arange(4.0)), (np.linspace(0, 1, 4), -np.ones(D)):
+        expected = averages(dec, *centre, one)[1:]
+        for found, value in zip(moved(dec, known, *centre), expected, strict=True):
+            np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-12)
 
 
 def test_evidence_integrates_to_one_for_one_row():
     y = np.linspace(-60, 60, 20001)
     rows = TaskRows.of(np.full((len(y), 1), 2.0), y, np.arange(len(y) + 1))
-    dec = Decomposition(rows, np.eye(1))
-    E = log_evidence(dec, *dec.residuals(1.0, np.zeros(1)), KAPPA, SIGMA, TAU)
-    mass = np.trapezoid(np.exp(E), y, axis=0) / np.sqrt(2 * np.pi)
-    np.testing.assert_allclose(mass, 1.0, rtol=1e-6)
+    E = log_evidence(Decomposition(rows, np.eye(1)), 1.0, np.zeros(1), scales())
+    mass = np.trapezoid(np.exp(E), y) / np.sqrt(2 * np.pi)
+    assert mass == pytest.approx(1.0, rel=1e-6)
 
 
 def test_a_task_does_not_depend_on_the_others():
-    X, y, offsets = tables((3, 7, 1, 12, 5), seed=3)
+    X, y, offsets = tables((3, 7, 1, 12, 5, 7, 12), seed=3)
     L = np.random.default_rng(4).normal(size=(D, D))
 
     def results(X, y, offsets):
         dec = Decomposition(TaskRows.of(X, y, offsets), L)
-        r, r0 = dec.residuals(0.1, np.ones(D))
-        E = log_evidence(dec, r, r0, KAPPA, SIGMA, TAU)
-        P = np.exp(E - log_sum(E)[:, None, None, None])
-        return E, *averages(dec, r, r0, P, KAPPA, SIGMA, TAU)
+        by = log_evidence_by("tau", dec, 0.1, np.ones(D), scales())
+        return by, *averages(dec, 0.1, np.ones(D), scales())
 
     together = results(X, y, offsets)
-    for t in range(5):
+    for t in range(7):
         part = slice(offsets[t], offsets[t + 1])
         alone = results(X[part], y[part], np.array([0, offsets[t + 1] - offsets[t]]))
         for one, of_all in zip(alone, together, strict=True):
             assert np.array_equal(one[0], of_all[t])
 
 
-def test_tasks_without_rows_say_nothing():
+def test_tasks_without_rows_keep_the_prior():
     rows = TaskRows.of(np.zeros((0, 2)), np.zeros(0), np.array([0, 0]))
-    dec = Decomposition(rows, np.eye(2))
-    r, r0 = dec.residuals(0.3, np.ones(2))
-    E = log_evidence(dec, r, r0, KAPPA, SIGMA, TAU)
-    assert not E.any()
-    level, slopes = averages(dec, r, r0, np.full(E.shape, 1 / E.size), KAPPA, SIGMA, TAU)
-    assert not level.any() and not slopes.any()
+    dec, prior = Decomposition(rows, np.eye(2)), scales()
+    found = averages(dec, 0.3, np.ones(2), prior)
+    assert not any(part.any() for part in found)
+    variances = np.exp(prior.log_tau) @ TAU**2, np.exp(prior.log_kappa) @ KAPPA
+    expected = np.diag([variances[0], variances[1], variances[1]])
+    np.testing.assert_allclose(covariances(dec, 0.3, np.ones(2), prior)[0], expected, rtol=1e-12)
+
+
+def test_far_cells_keep_their_evidence():
+    """A cell that weighs nothing in all still has its own evidence."""
+    X, y, offsets = tables((9,), seed=6)
+    dec = Decomposition(TaskRows.of(X, y, offsets), np.eye(D))
+    sigma = np.array([1e-3, 1.0])
+    wide = replace(scales(), sigma=sigma, log_sigma=np.zeros(2))
+    by = log_evidence_by("sigma", dec, 0.0, np.zeros(D), wide)[0]
+    one = replace(wide, sigma=sigma[:1], log_sigma=np.zeros(1))
+    assert by[0] < by[1] - 1e3
+    assert by[0] == pytest.approx(log_evidence(dec, 0.0, np.zeros(D), one)[0], rel=1e-9)
