@@ -41,6 +41,7 @@ WITHOUT_ROWS = {
     "_diagram.py": "pictures of parameters",
     "fedmtl/datasets.py": "a generator",
     "fedmtl/mpc/": "secret shares of layers, without differential privacy",
+    "reproduction/fedmtl/": "methods as published, without differential privacy",
     "inspection.py": "plots of what it is given, with a warning",
     "cli/plan.py": "planning before data are read",
     "privacy/html.py": "prints a report",

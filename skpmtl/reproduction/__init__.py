@@ -3,6 +3,7 @@
 For everyday use take the estimators of ``skpmtl``, in which these options are settled.
 """
 
+from . import fedmtl as fedmtl
 from . import meta as meta
 from . import mp_mtl as mp_mtl
 from . import pmtl as pmtl
