@@ -397,9 +397,9 @@ def test_files_of_celeba_are_read(tmp_path):
 # ------------------------------------------------------------------------------ torch
 def test_a_linear_module_learns_as_the_perceptron():
     torch = pytest.importorskip("torch")
-    from skpmtl.reproduction.fedmtl.network import ModuleModel
+    from skpmtl.reproduction.fedmtl.network import SharedModule
 
-    model = ModuleModel(torch.nn.Identity, lambda: torch.nn.Linear(4, 3), Attributes(3))
+    model = SharedModule(torch.nn.Identity, lambda: torch.nn.Linear(4, 3), Attributes(3))
     other = Perceptron(4, (), Attributes(3))
     rng = np.random.default_rng(0)
     shared, heads = model.start(2, rng)

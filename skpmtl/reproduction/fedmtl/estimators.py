@@ -13,7 +13,7 @@ from .aggregation import VERSIONS
 from .baselines import BASELINES
 from .models import Perceptron
 from .outputs import outputs_of
-from .rounds import Client, Plan, run
+from .rounds import Client, FedMTLPlan, run
 
 __all__ = ["FittedClients", "FedMTLRounds", "PublishedFedMTL"]
 
@@ -208,7 +208,7 @@ class FedMTLRounds(BaseEstimator):
             raise ValueError(
                 f"threshold must be a number, (first, last), or of the shape ({n}, 2), in [0, 1]."
             )
-        return Plan(
+        return FedMTLPlan(
             self.method,
             self.n_rounds,
             max(1, round(self.participation * n)),

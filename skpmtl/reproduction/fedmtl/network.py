@@ -9,10 +9,10 @@ import numpy as np
 from ..._runtime.torch_modules import build, import_torch
 from .estimators import DOCUMENTED, PARAMETERS, FedMTLRounds
 
-__all__ = ["ModuleModel", "PublishedFedMTLNetwork", "lenet", "mobilenet_v2", "segnet"]
+__all__ = ["SharedModule", "PublishedFedMTLNetwork", "lenet", "mobilenet_v2", "segnet"]
 
 
-class ModuleModel:
+class SharedModule:
     """Shared layers and task layers that are torch modules, as a vector, see `models`.
 
     Parameters
@@ -25,7 +25,7 @@ class ModuleModel:
     """
 
     def __init__(self, module, head, outputs, device="cpu"):
-        torch = import_torch("ModuleModel")
+        torch = import_torch("SharedModule")
         self.factories, self.outputs, self.device = (module, head), outputs, device
         self.parts = [build(torch, factory, {}).to(device) for factory in self.factories]
         if any(list(part.buffers()) for part in self.parts):
@@ -40,7 +40,7 @@ class ModuleModel:
 
     def start(self, n_tasks, rng):
         """W^S(0) (ds,) and W^Tk(0) (K, dt), as the modules draw them."""
-        torch = import_torch("ModuleModel")
+        torch = import_torch("SharedModule")
         seeds = rng.integers(2**31, size=1 + n_tasks).tolist()
         kinds = [0] + [1] * n_tasks
         made = [
@@ -166,7 +166,7 @@ class PublishedFedMTLNetwork(FedMTLRounds):
     def _model(self, X, outputs):
         if self.module is None or self.head is None:
             raise ValueError("module= and head= must be functions that return torch modules.")
-        return ModuleModel(self.module, self.head, outputs, self.device)
+        return SharedModule(self.module, self.head, outputs, self.device)
 
 
 # ------------------------------------------------------------------------------ Table 2

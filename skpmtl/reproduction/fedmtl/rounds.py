@@ -12,11 +12,11 @@ import numpy as np
 from .aggregation import VERSIONS, Upload, aggregate
 from .baselines import GLOBAL, PERSONAL, attention, coupled, mean_model, mixture
 
-__all__ = ["Client", "Plan", "run"]
+__all__ = ["Client", "FedMTLPlan", "run"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class FedMTLPlan:
     """Public settings of a fit.
 
     Parameters
@@ -64,7 +64,7 @@ class Client:
 
     Parameters
     ----------
-    model : Perceptron or ModuleModel
+    model : Perceptron or SharedModule
     X : ndarray (D_i, ...)
     Y : ndarray (D_i, K_i, ...)
         NaN where a target is missing.
@@ -137,7 +137,7 @@ def run(plan, clients, start, rng, watch=None, servers=None):
 
     Parameters
     ----------
-    plan : Plan
+    plan : FedMTLPlan
     clients : list of Client
     start : (ndarray (ds,), ndarray (K, dt))
         W^S(0) and W^Tk(0), public.
