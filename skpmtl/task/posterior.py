@@ -164,7 +164,7 @@ def _cells_of(scales):
     logs = (scales.log_kappa[:, None] + scales.log_sigma).ravel()
     spare = -len(scales.tau) % 8
     t2 = np.append(scales.tau**2, np.full(spare, 1.0))
-    return kappa, s2, logs, t2, np.append(np.exp(scales.log_tau), np.zeros(spare))
+    return kappa, s2, np.log(s2), logs, t2, np.append(np.exp(scales.log_tau), np.zeros(spare))
 
 
 def log_evidence(dec, level, slopes, scales):
@@ -333,7 +333,30 @@ def _of_mean(v, e, t2, wt, far):
 
 
 @njit
-def _cells(t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B):
+def _cells(
+    t,
+    starts,
+    lam,
+    r,
+    h,
+    b2,
+    r0,
+    n,
+    rest,
+    g,
+    s2,
+    log_s2,
+    logs,
+    t2,
+    wt,
+    n_sigma,
+    every,
+    E,
+    v,
+    e,
+    m1,
+    B,
+):
     """Log evidence E of pairs (kappa, sigma) of task t with their prior weights; residual e and
     variance v of the mean without tau; posterior mean m1 of 1 / (v + tau^2). B: scratch."""
     lo, hi, P = starts[t], starts[t + 1], len(g)
@@ -357,20 +380,31 @@ def _cells(t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, 
     for j in range(len(t2)):
         far = max(far, t2[j])
     dof = n[t] - 1.0 - (hi - lo)
+    best = 0
     for p in range(P):
         v[p] = max(v[p], 0.0) + s2[p] / n[t]
-        E[p] = -0.5 * (E[p] + np.log(B[p]) + rest[t] / s2[p])
-        if dof != 0.0:
-            E[p] -= 0.5 * dof * np.log(s2[p])
-        if b2[t] == 0.0 and p >= n_sigma:  # the mean row says nothing of slopes
+        E[p] += np.log(B[p]) + rest[t] / s2[p] + dof * log_s2[p]
+        E[p] = logs[p] - 0.5 * E[p]
+        if E[p] > E[best]:
+            best = p
+    least = -np.inf  # cells that weigh less, even if their means are where the density is highest
+    if not every:
+        least = E[best] + _of_mean(v[best], e[best], t2, wt, far)[0] - 25.0
+        least += 0.5 * np.log(t2[0] + s2[0] / n[t])
+    for p in range(P):
+        if (
+            b2[t] == 0.0 and p >= n_sigma and B[p - n_sigma] > -np.inf
+        ):  # the mean row says nothing of slopes
             m1[p], B[p] = m1[p - n_sigma], B[p - n_sigma]
-        else:
+        elif E[p] > least:
             B[p], m1[p] = _of_mean(v[p], e[p], t2, wt, far)
-        E[p] += B[p] + logs[p]
+        else:
+            B[p], m1[p] = -np.inf, 0.0
+        E[p] += B[p]
 
 
 @njit
-def _evidence(starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, axis, out):
+def _evidence(starts, lam, r, h, b2, r0, n, rest, g, s2, log_s2, logs, t2, wt, n_sigma, axis, out):
     P = len(g)
     E, v, e, m1, B = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
     far = 0.0
@@ -379,7 +413,30 @@ def _evidence(starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, 
     for t in range(len(n)):
         if n[t] == 0:
             continue
-        _cells(t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B)
+        _cells(
+            t,
+            starts,
+            lam,
+            r,
+            h,
+            b2,
+            r0,
+            n,
+            rest,
+            g,
+            s2,
+            log_s2,
+            logs,
+            t2,
+            wt,
+            n_sigma,
+            axis % 3 > 0,
+            E,
+            v,
+            e,
+            m1,
+            B,
+        )
         size = out.shape[1]
         if axis == 3:
             top = -np.inf
@@ -432,7 +489,26 @@ def _weigh(E):
 
 @njit
 def _averages(
-    starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, gain, total, level, near, c
+    starts,
+    lam,
+    r,
+    h,
+    b2,
+    r0,
+    n,
+    rest,
+    g,
+    s2,
+    log_s2,
+    logs,
+    t2,
+    wt,
+    n_sigma,
+    gain,
+    total,
+    level,
+    near,
+    c,
 ):
     """Posterior means: slopes are S (Z' c + near x0). With `gain`, of residuals of one."""
     P = len(g)
@@ -440,7 +516,30 @@ def _averages(
     for t in range(len(n)):
         if n[t] == 0:
             continue
-        _cells(t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B)
+        _cells(
+            t,
+            starts,
+            lam,
+            r,
+            h,
+            b2,
+            r0,
+            n,
+            rest,
+            g,
+            s2,
+            log_s2,
+            logs,
+            t2,
+            wt,
+            n_sigma,
+            False,
+            E,
+            v,
+            e,
+            m1,
+            B,
+        )
         total[t] = _weigh(E)
         for p in range(P):
             q = E[p]
@@ -473,7 +572,7 @@ def _slopes(starts, X, S, x_mean, c, near, out):
 
 @njit
 def _covariances(
-    starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, x_mean, X, S, out
+    starts, lam, r, h, b2, r0, n, rest, g, s2, log_s2, logs, t2, wt, n_sigma, x_mean, X, S, out
 ):
     P, d = len(g), len(S)
     E, v, e, m1, B = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
@@ -489,7 +588,28 @@ def _covariances(
                 E[p], v[p], e[p], m1[p] = logs[p], 1.0, 0.0, 1.0
         else:
             _cells(
-                t, starts, lam, r, h, b2, r0, n, rest, g, s2, logs, t2, wt, n_sigma, E, v, e, m1, B
+                t,
+                starts,
+                lam,
+                r,
+                h,
+                b2,
+                r0,
+                n,
+                rest,
+                g,
+                s2,
+                log_s2,
+                logs,
+                t2,
+                wt,
+                n_sigma,
+                False,
+                E,
+                v,
+                e,
+                m1,
+                B,
             )
         _weigh(E)
         for j in range(d):
