@@ -7,7 +7,8 @@ from numbers import Real
 import numpy as np
 
 from .._runtime.compat import Interval
-from ..exchange.billboard import Billboard, Personal
+from ..exchange.billboard import OfModels, Personal
+from ..tables.public_init import PublicInit
 from ..task import priors
 from ..task.scales import LEAST_VARIANCE, MOST_VARIANCE
 from .personal import DISTRUST, FAR, HULL, TaskModels
@@ -16,7 +17,7 @@ OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any rele
 
 
 @dataclass
-class HierarchicalBillboard(Billboard):
+class HierarchicalBillboard(OfModels):
     """The released model; see `skpmtl.task.posterior` for its equation.
 
     Attributes
@@ -41,6 +42,8 @@ class HierarchicalBillboard(Billboard):
         Of "alone", "shape" and "mean".
     target_range : ndarray (2,) or None
         Public range of y, which bounds predictions.
+    init : PublicInit or None
+        Public initial model, to which everything else is a difference.
     releases : list of ndarray
     report : PrivacyReport or None
     """
@@ -60,9 +63,11 @@ class HierarchicalBillboard(Billboard):
     log_tau: np.ndarray | None = None
     log_components: np.ndarray | None = None
     target_range: np.ndarray | None = None
+    init: PublicInit | None = None
     releases: list = field(default_factory=list)
     report: object = None
 
+    n_outputs = 1
     constraints = {
         "n_present": [Interval(Real, 0, None, closed="left")],
         "width": [Interval(Real, 0, None, closed="neither"), None],
@@ -131,25 +136,35 @@ class HierarchicalBillboard(Billboard):
         yield "log_sigma", self.log_sigma, [(len(priors.SIGMA),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]
         yield "log_components", self.log_components, [(3,)]
+        yield from self._declared_init()
 
-    def attributes(self):
-        """The model of a task without rows, where a place of levels was found or is public.
+    @property
+    def mean(self):
+        """The model of a task without rows, (d + 1,), the intercept last; None where no place of
+        levels was found and none is public.
 
         Scales of columns are at the root of their posterior mean square, as those of tasks with
         rows are: a scale that is mostly noise makes no bold slope.
         """
         if not self.has_place:
-            if self.target_range is None:
-                return {}
-            middle = float(self.target_range.mean())
-            return {"mean_coef_": np.zeros(self.n_features), "mean_intercept_": middle}
+            if self.target_range is None or self.init is not None:
+                return None
+            return np.append(np.zeros(self.n_features), self.target_range.mean())
         slopes = np.exp(self.log_components[2]) * self.centre[1:] * self.unit / self._safe_scale()
         # At the mean row of the tasks, where the pooled level is known best.
         level = self.middle + self.unit * self.centre[0]
-        return {
-            "mean_coef_": slopes,
-            "mean_intercept_": float(level - slopes @ self.column_centre),
-        }
+        mean = np.append(slopes, level - slopes @ self.column_centre)
+        return mean if self.init is None else mean + self.init.joined(True)[0]
+
+    def attributes(self):
+        """The mean model, and the level and its spread in units of y: the part of a vote that
+        stays flat, for tasks unlike the others, is left out."""
+        found = super().attributes()
+        if self.has_place:
+            typical = priors.typical(self.log_tau, priors.before_tau(self.tau))
+            found["level_"] = float(self.middle + self.unit * self.centre[0])
+            found["level_spread_"] = float(self.unit * 2.0 ** (np.exp(typical) @ np.log2(self.tau)))
+        return found
 
     def _safe_scale(self):
         variance = min(self.scale_variance.sum(), MOST_VARIANCE)
@@ -165,4 +180,4 @@ class HierarchicalBillboard(Billboard):
         return self.column_centre, reach, self.middle - half, self.middle + half
 
     def personalize(self, table):
-        return Personal(*TaskModels(table).personal(self))
+        return Personal(*TaskModels(table, self.init).personal(self))

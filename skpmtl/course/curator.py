@@ -50,7 +50,8 @@ class Loop:
     def __init__(self, plan, target_range=None):
         d, m = plan.n_features, plan.n_tasks
         self.plan, self.d = plan, d
-        self.model = HierarchicalBillboard(m, float(m), np.zeros(d + 1), target_range=target_range)
+        public = {"target_range": target_range, "init": plan.public_init}
+        self.model = HierarchicalBillboard(m, float(m), np.zeros(d + 1), **public)
         self.entries, self.spent, self.repeats = [], 0.0, 1.0
         self.steps = self.drift = 0
         self.pooled, self.path, self.moments, self.diagonal = True, [], [], None

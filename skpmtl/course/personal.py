@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..tables.table import differences
 from ..task.posterior import (
     Decomposition,
     TaskRows,
@@ -29,14 +30,16 @@ class TaskModels:
     Parameters
     ----------
     table : TaskTable
-        Dense rows with real targets.
+        With real targets; sparse rows are written out.
+    public_init : PublicInit, default=None
+        Public initial model, to which all models are differences.
     """
 
-    def __init__(self, table):
-        X = table.X if table.rows is None else table.X[table.rows]
-        self.X = np.array(X, dtype=float, order="C")
-        self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
-        self.summaries = Summaries.of(self.X, self.y, self.offsets)
+    def __init__(self, table, public_init=None):
+        self.X, y = dense_rows(table), differences(table, public_init).y
+        self.y, self.offsets, self.codes = np.array(y, float), table.offsets, table.codes
+        self.counts = table.weights
+        self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near = (), [], ()
 
     def _place(self, model):
@@ -52,7 +55,8 @@ class TaskModels:
         self.unit = own_units(self.summaries, model.unit)
         Z = (self.X - model.column_centre) / self.scale[self.codes]
         middle = model.middle if model.has_place else 0.0
-        self.rows = TaskRows.of(Z, (self.y - middle) / self.unit[self.codes], self.offsets)
+        y = (self.y - middle) / self.unit[self.codes]
+        self.rows = TaskRows.of(Z, y, self.offsets, self.counts)
         self.near_mean = np.clip(self.rows.x_mean, -FAR, FAR)
 
     def decomposition(self, model, root, *, joined=True):
@@ -102,7 +106,7 @@ class TaskModels:
         """Models of the tasks. -> coef (m, d), intercept (m,), extras
 
         Extras are what bounds predictions, `row_centre_` (m, d), `row_reach_` (m, d) and
-        `prediction_range_` (m, 2).
+        `prediction_range_` (m, 2), which is that of differences to the public initial model.
         """
         found = []
         for part in model.components():
@@ -122,7 +126,8 @@ class TaskModels:
         coef = coef * self.unit[:, None] / self.scale
         centre = self.summaries.x_mean
         bounds = self._bounds(model, at_mean)
-        return coef, at_mean - _dots(centre, coef), {"row_centre_": centre, **bounds}
+        models = model.add_init(coef, at_mean - _dots(centre, coef))
+        return *models, {"row_centre_": centre, **bounds}
 
     def _bounds(self, model, at_mean):
         """How far rows and predictions of a task may be from its own."""
@@ -137,9 +142,15 @@ class TaskModels:
         hull = HULL * self.unit * model.has_place
         low = np.minimum(s.y_low - wider, at_mean - hull)
         high = np.maximum(s.y_high + wider, at_mean + hull)
-        if model.target_range is not None:
+        if model.target_range is not None and model.init is None:
             low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def dense_rows(table):
+    """Rows of a table as an array of float64, which may be written."""
+    X = table.X if table.rows is None else table.X[table.rows]
+    return X.toarray().astype(float) if table.is_sparse else np.array(X, dtype=float, order="C")
 
 
 def _same(one, other):

@@ -13,8 +13,8 @@ class HierarchicalTaskSide(TaskSide):
 
     remembers = False
 
-    def __init__(self, table):
-        self.models = TaskModels(table)
+    def __init__(self, table, public_init=None):
+        self.models = TaskModels(table, public_init)
 
     def contributions(self, query):
         question = KINDS[query.statistic].of(query.public)

@@ -73,7 +73,7 @@ class TaskRows:
     rest : ndarray (m,)
         Sum of squares of the targets that no slopes can reach, rss.
     n : ndarray (m,)
-        Numbers of rows; 0 for a task that contributes nothing.
+        Numbers of rows, as far as they count; 0 for a task that contributes nothing.
     x_mean : ndarray (m, d)
     y_mean : ndarray (m,)
     """
@@ -87,8 +87,12 @@ class TaskRows:
     y_mean: np.ndarray
 
     @classmethod
-    def of(cls, X, y, offsets):
-        """From rows X (N, d), y (N,) sorted by task; those of t are offsets[t]:offsets[t + 1]."""
+    def of(cls, X, y, offsets, counts=None):
+        """From rows X (N, d), y (N,) sorted by task; those of t are offsets[t]:offsets[t + 1].
+
+        A row that counts u times, u in `counts` (N,), has noise of variance sigma^2 / u. None: all
+        count once.
+        """
         offsets = np.asarray(offsets)
         sizes, d = np.diff(offsets), X.shape[1]
         starts = np.concatenate([[0], np.cumsum(np.minimum(sizes, d))]).astype(np.int64)
@@ -104,9 +108,17 @@ class TaskRows:
         )
         both = np.c_[X, y].astype(float)
         for n, tasks in _groups(sizes):
-            own = both[_members(offsets, tasks, n)]
-            mean = own.sum(axis=1) / n
+            places = _members(offsets, tasks, n)
+            own = both[places]
+            if counts is not None:
+                u = counts[places]
+                rows.n[tasks] = u.sum(axis=1)
+                mean = (u[..., None] * own).sum(axis=1) / rows.n[tasks, None]
+            else:
+                mean = own.sum(axis=1) / n
             own -= mean[:, None]
+            if counts is not None:
+                own *= np.sqrt(u)[..., None]
             rows.x_mean[tasks], rows.y_mean[tasks] = mean[:, :d], mean[:, d]
             at = _members(starts, tasks, min(n, d))
             if n > d:

@@ -75,6 +75,12 @@ def after(log_weights, before):
     )
 
 
+def typical(log_weights, before):
+    """A prior after a vote, without what stayed as it was before; inverse of `after`."""
+    voted = np.maximum(np.exp(log_weights) - ODD * np.exp(before), 1e-300)
+    return normalised(np.log(voted))
+
+
 @dataclass
 class Scales:
     """Log weights on the grids of kappa, sigma and tau, which are independent.

@@ -25,7 +25,7 @@ _FAR = 4.0  # octaves: beyond them the grids of noise and slopes end, in units o
 class Summaries:
     """Of m tasks: rows, means and standard deviations of columns and target (0: unknown)."""
 
-    n: np.ndarray  # (m,)
+    n: np.ndarray  # (m,), as far as rows count
     x_mean: np.ndarray  # (m, d)
     x_std: np.ndarray  # (m, d)
     y_mean: np.ndarray  # (m,)
@@ -34,15 +34,17 @@ class Summaries:
     y_high: np.ndarray  # (m,)
 
     @classmethod
-    def of(cls, X, y, offsets):
-        """From rows (N, d) and targets (N,) sorted by task."""
+    def of(cls, X, y, offsets, counts):
+        """From rows (N, d), targets (N,) and how much rows count (N,), sorted by task."""
         m, d = len(offsets) - 1, X.shape[1]
-        n = np.diff(offsets).astype(float)
+        n = np.zeros(m)
         found = cls(n, *(np.zeros((m, d)) for _ in range(2)), *(np.zeros(m) for _ in range(4)))
         _summarise(
             X,
             y,
             np.asarray(offsets, dtype=np.int64).copy(),
+            counts,
+            found.n,
             found.x_mean,
             found.x_std,
             found.y_mean,
@@ -148,29 +150,33 @@ def _sum_rows(A, out):
 
 
 @njit
-def _summarise(X, y, offsets, x_mean, x_std, y_mean, y_std, y_low, y_high):
+def _summarise(X, y, offsets, u, size, x_mean, x_std, y_mean, y_std, y_low, y_high):
     for t in range(len(offsets) - 1):
         lo, hi = offsets[t], offsets[t + 1]
-        n = hi - lo
-        if n == 0:
+        if hi == lo:
             continue
+        n = 0.0
+        for i in range(lo, hi):
+            n += u[i]
+        size[t] = n
+        dof = n - 1.0 if hi - lo > 1 and n > 1.0 else 1.0
         for j in range(X.shape[1]):
             s = 0.0
             for i in range(lo, hi):
-                s += X[i, j]
+                s += u[i] * X[i, j]
             mean = s / n
             s = 0.0
             for i in range(lo, hi):
-                s += (X[i, j] - mean) ** 2
+                s += u[i] * (X[i, j] - mean) ** 2
             x_mean[t, j] = mean
-            x_std[t, j] = np.sqrt(s / max(n - 1, 1))
+            x_std[t, j] = np.sqrt(s / dof)
         s, low, high = 0.0, np.inf, -np.inf
         for i in range(lo, hi):
-            s += y[i]
+            s += u[i] * y[i]
             low, high = min(low, y[i]), max(high, y[i])
         mean = s / n
         s = 0.0
         for i in range(lo, hi):
-            s += (y[i] - mean) ** 2
+            s += u[i] * (y[i] - mean) ** 2
         y_mean[t], y_low[t], y_high[t] = mean, low, high
-        y_std[t] = np.sqrt(s / max(n - 1, 1))
+        y_std[t] = np.sqrt(s / dof)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.optimize import isotonic_regression
+from sklearn.base import clone
 
 from skpmtl.course import queries
 from skpmtl.course.curator import Loop
@@ -107,6 +108,21 @@ def test_one_task_does_not_change_the_model_of_another():
     for k, label in enumerate([3, 17, 40]):
         assert np.array_equal(alone.coef_[k], est.coef_[label])
         assert alone.intercept_[k] == est.intercept_[label]
+
+
+@pytest.mark.parametrize("epsilon", [None, 30.0])
+def test_whole_weights_are_repeated_rows(epsilon):
+    X, y, task = table(20)
+    times = np.random.default_rng(0).integers(1, 4, len(y))
+    again = np.repeat(np.arange(len(y)), times)
+    est = HierarchicalMTL(epsilon, tasks=range(20), random_state=0)
+    one = clone(est).fit(X[again], y[again], task=task[again])
+    weights = times / times.max() if epsilon else times  # private fits know no row of weight 3
+    est.fit(X, y, task=task, sample_weight=times)
+    if epsilon is None:
+        np.testing.assert_allclose(est.coef_, one.coef_, rtol=1e-6, atol=1e-8)
+    other = clone(est).fit(X, y, task=task, sample_weight=weights)
+    np.testing.assert_allclose(other.coef_, est.coef_, rtol=1e-6)
 
 
 # --------------------------------------------------------------------------- robust predictions

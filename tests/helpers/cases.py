@@ -254,6 +254,7 @@ def _hierarchical():
     yield _case(HierarchicalMTL)  # nothing is released
     yield _case(HierarchicalMTL, epsilon=60.0, adjacency="zero-out", **known)
     yield _case(HierarchicalMTL, epsilon=30.0, form="wide", tasks=False)
+    yield _case(HierarchicalMTL, epsilon=100.0, form="csr", init=START, **known)
     yield _case(HierarchicalMTL, epsilon=1e3, **SECURE, marks=(pytest.mark.slow,))
 
 
