@@ -11,6 +11,7 @@ from .exchange.files import load_billboard, save_billboard
 from .fedmtl import FedMTLClassifier, FedMTLRegressor
 from .mean_regularized.estimators import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from .meta.estimators import DPMetaInit, DPMetaInitClassifier
+from .mixed_models.results import mixed
 from .model_protected.estimators import (
     MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
@@ -68,6 +69,7 @@ __all__ = [
     "export_task",
     "get_num_threads",
     "load_billboard",
+    "mixed",
     "mtl_path",
     "personalize",
     "plan",

@@ -22,7 +22,8 @@ from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
 
 from ._coefficients import NamedCoefficients
-from ._diagram import Documented, ShowsPrivacy
+from ._display.diagram import Documented, ShowsPrivacy
+from ._display.summary import Summarised
 from ._runtime.compat import (
     CALLBACK_ATTRIBUTES,
     Interval,
@@ -30,7 +31,7 @@ from ._runtime.compat import (
     StrOptions,
     check_parameters,
 )
-from ._runtime.hints import Self
+from ._runtime.hints import Level, Self
 from ._runtime.stack import sklearn_holds, users_line
 from ._uncertainty import (
     EXTRAS,
@@ -50,7 +51,7 @@ from .local.robust import weighted
 from .privacy.report import PrivacyLeakWarning, PrivacyReport
 from .privacy.rng import SeededSource, noise_source
 from .tables.datafits import DATAFITS
-from .tables.forms import read_rows, read_training
+from .tables.forms import is_mapping_of_tasks, read_rows, read_training
 from .tables.ids import listed, locate
 from .tables.public_init import read_public_init
 from .tables.scores import row_scores
@@ -261,7 +262,7 @@ class TaskIndexed(Documented, BaseEstimator):
     def _read_rows(self, X, task, *, mean=False):
         check_is_fitted(self)
         blank = not len(self.tasks_)
-        rows = rows_before_tasks(self, X, task, mean) if blank else read_rows(self, X, task)
+        rows = rows_before_tasks(self, X, task, mean) if blank else read_rows(self, X, task, mean)
         if rows.unseen is not None and len(rows.unseen) and not mean:
             raise ValueError(
                 f"Tasks that were not fitted: {listed(rows.unseen)}. Add them with "
@@ -320,7 +321,9 @@ def warn_of_inferred(est, *, tasks=True):
     return disclosed
 
 
-class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed):
+class BaseMTL(
+    NamedCoefficients, Summarised, RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed
+):
     """Base of the linear multi-task estimators.
 
     A subclass defines ``__init__`` with at least the parameters named in
@@ -698,12 +701,14 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
         check_is_fitted(self)
         return deepcopy(self.billboard_)
 
-    def _linear(self, X, task, decide=None):
+    def _linear(self, X, task, decide=None, level="task"):
         """Linear scores in the form of the input, or `decide` of them."""
-        rows = self._rows_to_score(X, task)
+        rows = self._rows_to_score(X, task, level)
         return rows.wrap(self._row_values(rows, decide))
 
-    def _rows_to_score(self, X, task):
+    def _rows_to_score(self, X, task, level="task"):
+        if level != "task":
+            return self._rows_of_everybody(X, task, level)
         rows = self._read_rows(X, task, mean=self.unseen_task == "mean")
         if rows.unseen is not None and len(rows.unseen) and not self._has_mean():
             raise ValueError(
@@ -711,6 +716,21 @@ class BaseMTL(NamedCoefficients, RoundCallbacks, ShowsPrivacy, FromBillboard, Ta
                 'model for unseen_task="mean": refit with it, or add them with personalize().'
             )
         return rows
+
+    def _rows_of_everybody(self, X, task, level):
+        """Rows to score by the pooled model, whatever their tasks are."""
+        check_is_fitted(self)
+        if level != "population":
+            raise ValueError(f'level={level!r} must be "task" or "population".')
+        if not self._has_mean():
+            raise ValueError(
+                'This fit released no pooled model for level="population": refit with '
+                'unseen_task="mean".'
+            )
+        if task is None and self.task_feature is None and not is_mapping_of_tasks(X):
+            task = np.repeat(self.tasks_[:1], X.shape[0] if hasattr(X, "shape") else len(X))
+        rows = self._read_rows(X, task, mean=True)
+        return replace(rows, codes=np.full(rows.X.shape[0], -1), unseen=None)
 
     def _has_mean(self):
         return hasattr(self, "mean_coef_") and hasattr(self, "mean_intercept_")
@@ -841,16 +861,26 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
             return weighted(table, self.fit_intercept)
         return table
 
-    def predict(self, X, task: ArrayLike | None = None, return_std: bool = False):
+    def predict(
+        self,
+        X,
+        task: ArrayLike | None = None,
+        return_std: bool = False,
+        *,
+        level: Level = "task",
+    ):
         """Predict targets; for counts their means, per unit of exposure.
 
         Parameters
         ----------
         X, task
-            As in `fit`.
+            As in `fit`. With ``unseen_task="mean"`` rows may lack an id.
         return_std : bool, default=False
             Whether to return the standard deviation of the prediction of a target, too. It needs
             ``uncertainty=True``.
+        level : {"task", "population"}, default="task"
+            "population": by the pooled model, for known tasks as well, and without ids (``re.form
+            = NA`` of lme4).
 
         Returns
         -------
@@ -864,10 +894,13 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
         Raises
         ------
         ValueError
-            For `return_std` of an estimator without posterior.
+            For `return_std` of an estimator without posterior, or at the level of the population;
+            for ``level="population"`` of a fit without a pooled model.
         """
         if not return_std:
-            return self._linear(X, task, DATAFITS[self.loss].mean)
+            return self._linear(X, task, DATAFITS[self.loss].mean, level)
+        if level != "task":
+            raise ValueError(f"return_std=True is of tasks: leave out level={level!r}.")
         rows, y, std, *_ = self._predictive(X, task)
         return rows.wrap(y), rows.wrap(std)
 
@@ -945,13 +978,15 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         """
         return self._linear(X, task)
 
-    def predict(self, X, task: ArrayLike | None = None):
+    def predict(self, X, task: ArrayLike | None = None, *, level: Level = "task"):
         """Predict classes.
 
         Parameters
         ----------
         X, task
             As in `fit`.
+        level : {"task", "population"}, default="task"
+            "population": by the pooled model, for known tasks as well, and without ids.
 
         Returns
         -------
@@ -965,9 +1000,9 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
             binary = len(self.classes_) == 2
             return self.classes_[(score > 0).astype(int) if binary else score.argmax(axis=-1)]
 
-        return self._linear(X, task, decide)
+        return self._linear(X, task, decide, level)
 
-    def predict_proba(self, X, task: ArrayLike | None = None):
+    def predict_proba(self, X, task: ArrayLike | None = None, *, level: Level = "task"):
         """Probabilities of the classes, averaged over the posterior of each task's model.
 
         With `uncertainty` a score of mean eta and variance v gives the probabilities of
@@ -980,6 +1015,8 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
         ----------
         X, task
             As in `fit`.
+        level : {"task", "population"}, default="task"
+            "population": by the pooled model, for known tasks as well, and without ids.
 
         Returns
         -------
@@ -996,6 +1033,8 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
             second = 0.5 * (1.0 + np.tanh(0.5 * score))  # does not overflow
             return second if second.ndim == 2 else np.column_stack([1.0 - second, second])
 
+        if level != "task":
+            return self._linear(X, task, probabilities, level)
         return averaged(self, X, task, probabilities)
 
     def predict_log_proba(self, X, task: ArrayLike | None = None):

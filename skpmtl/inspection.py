@@ -1,4 +1,4 @@
-"""Displays of rounds, trade-offs, effects and models."""
+"""Displays of rounds, trade-offs, effects and models; summaries."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,6 +13,7 @@ from scipy.stats import t as student_t
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from ._display.summary import Summary, compare_summaries
 from ._runtime.hints import Self
 from ._runtime.stack import users_line
 from .privacy.report import PrivacyLeakWarning
@@ -29,8 +30,10 @@ __all__ = [
     "PathDisplay",
     "PrivacyUtilityDisplay",
     "RelationDisplay",
+    "Summary",
     "TaskIntervalDisplay",
     "TaskRelatednessDisplay",
+    "compare_summaries",
 ]
 
 

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._diagram import Documented
+from ._display.diagram import Documented
 from ._runtime.compat import safe_indexing
 from ._runtime.hints import Self
 from ._runtime.stack import users_line

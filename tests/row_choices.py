@@ -38,7 +38,7 @@ WITHOUT_ROWS = {
     "datasets/": "public data and generators",
     "planning.py": "draws of its own, before data are read",
     "warm.py": "compiles on draws of its own",
-    "_diagram.py": "pictures of parameters",
+    "_display/diagram.py": "pictures of parameters",
     "fedmtl/datasets.py": "a generator",
     "fedmtl/mpc/": "secret shares of layers, without differential privacy",
     "reproduction/fedmtl/": "methods as published, without differential privacy",

@@ -11,9 +11,10 @@ if TYPE_CHECKING or sys.version_info >= (3, 11):
 else:
     Self = Any
 
-__all__ = ["Adjacency", "ClassWeight", "Curator", "RandomState", "Self"]
+__all__ = ["Adjacency", "ClassWeight", "Curator", "Level", "RandomState", "Self"]
 
 Adjacency: TypeAlias = Literal["replace-one", "zero-out"]
 ClassWeight: TypeAlias = Mapping | Literal["balanced"] | None
 Curator: TypeAlias = Literal["trusted", "servers"] | tuple | list
+Level: TypeAlias = Literal["task", "population"]
 RandomState: TypeAlias = int | np.random.RandomState | np.random.Generator | None

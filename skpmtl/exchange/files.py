@@ -495,7 +495,7 @@ def rows_before_tasks(est, X, task, mean):
     probe._form_ = None  # the position of the task column and the names are read from X
     if mapped and X:
         validate_data(probe, next(iter(X.values())), skip_check_array=True)
-    rows = read_rows(probe, X, task)
+    rows = read_rows(probe, X, task, mean)
     position = None if mapped or est.task_feature is None else task_position(X, est.task_feature)
     _check_features(probe, rows.X.shape[1] - (rows.position is not None), position)
     return rows

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import check_is_fitted
 
-from .._diagram import ShowsPrivacy
+from .._display.diagram import ShowsPrivacy
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.stack import users_line
 from ..base import BaseMTL, TaskIndexed

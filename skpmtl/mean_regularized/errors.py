@@ -22,7 +22,6 @@ of freedom are 2 over the variance of the logarithm of the squared error (Satter
 """
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from numbers import Real
 
@@ -31,7 +30,6 @@ from scipy.special import logsumexp, ndtr, polygamma, stdtrit
 
 from .._runtime.compat import Interval
 from .._runtime.public import Public
-from .._runtime.stack import users_line
 from ..exchange.protocol import QuerySpec
 from ..local.centred import dense_copy
 from ..local.grams import task_inverses
@@ -364,9 +362,6 @@ def frame(errors, billboard, names, classes, coverage):
     index = pd.MultiIndex.from_product(levels) if len(levels) > 1 else levels[0]
     shaped = np.asarray if pooled else billboard.shaped
     if errors.reason is not None:
-        warnings.warn(
-            f"There are no standard errors: {errors.reason}.", UserWarning, stacklevel=users_line()
-        )
         columns = [np.full(len(index), np.nan)] * 5
     else:
         noise = (errors.noise_std / errors.std) ** 2

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
+from .._display.summary import check_coverage
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
@@ -380,11 +381,20 @@ class MeanRegularized(WideSparse, MeanFamily):
             Where standard errors are NaN; it says why.
         """
         check_is_fitted(self)
-        if not (isinstance(coverage, Real) and 0.0 < coverage < 1.0):
-            raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.9.")
-        found, billboard = getattr(self.billboard_, "errors", None), self.billboard_
+        check_coverage(coverage)
+        found = getattr(self.billboard_, "errors", None)
         if found is None:
             raise ValueError("This fit has no standard errors: refit with standard_errors=True.")
+        if found.reason is not None:
+            warnings.warn(
+                f"There are no standard errors: {found.reason}.",
+                UserWarning,
+                stacklevel=users_line(),
+            )
+        return self._errors_frame(coverage)
+
+    def _errors_frame(self, coverage):
+        found, billboard = self.billboard_.errors, self.billboard_
         names = getattr(self, "coef_names_", None)  # a billboard without tasks has none
         if names is None:
             names = [f"x{j}" for j in range(billboard.n_features)]

@@ -14,7 +14,7 @@ inverse to the covariance of y_t is (I - Z_t G_t Z_t') / sigma^2, so that
 need nothing of a task but Z_t' (Z_t, X_t, y_t). An evaluation is linear in the number of tasks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -25,6 +25,10 @@ from .._runtime.jit import njit
 __all__ = ["GroupedRows", "MixedFit", "fit_mixed"]
 
 _TOL = 1e-12  # relative change of the deviance between two iterations
+_SLOPE = 1e-6  # of the deviance of a row by L
+_BLOCK = 1 << 15  # tasks whose errors are computed at a time
+_ALONE = 1e-9  # what is left of a score below this is rounding
+_FLAT, _AWAY = 0.05, 0.3  # of L: nearly nothing, and where to start again
 
 
 @dataclass
@@ -46,6 +50,12 @@ class GroupedRows:
     Z: np.ndarray
     y: np.ndarray
     offsets: np.ndarray
+
+    def among(self, first, last):
+        """The rows of tasks ``first:last``."""
+        lo, hi = self.offsets[first], self.offsets[last]
+        offsets = self.offsets[first : last + 1] - lo
+        return GroupedRows(self.X[lo:hi], self.Z[lo:hi], self.y[lo:hi], offsets)
 
     def products(self):
         """-> Z'Z (m, q, q), Z'X (m, q, p), Z'y (m, q)"""
@@ -115,33 +125,42 @@ class MixedFit:
             "CR1".
         """
         m, (N, p) = len(rows.offsets) - 1, rows.X.shape
-        ZZ, ZX, Zy = rows.products()
-        half = np.linalg.cholesky(self.covariance / self.sigma2)  # half half' = R^-1
-        scores, parts = np.zeros((m, p)), np.zeros((m, p, p))
-        _scores(
-            rows.X, rows.y, rows.offsets, ZZ, ZX, Zy, self.factor, self.coef, half, scores, parts
-        )
         power = {"CR0": 0.0, "CR1": 0.0, "CR2": -0.5, "CR3": -1.0}[kind]
-        values, vectors = np.linalg.eigh(parts)
-        # A coefficient of one task alone has S_t = 1 in its direction, and a score of zero there.
-        left = np.maximum(1.0 - values, 0.0)
-        weights = np.where(left > 1e-9, np.maximum(left, 1e-9) ** power, 0.0)
-        adjust = (vectors * weights[:, None, :]) @ vectors.transpose(0, 2, 1)
-        scores = np.einsum("tij,tj->ti", adjust, scores)
-        meat = scores.T @ scores
+        half = np.linalg.cholesky(self.covariance / self.sigma2)  # half half' = R^-1
+        meat, inner, first, second = np.zeros((p, p)), np.zeros((p, p, p)), 0.0, 0.0
+        for lo in range(0, m, _BLOCK):
+            scores, parts = self._scores(rows.among(lo, min(lo + _BLOCK, m)), half)
+            if power:
+                values, vectors = np.linalg.eigh(parts)
+                # A coefficient of one task alone has S_t = 1 in its direction, and no score.
+                left = 1.0 - values
+                weights = np.where(left > _ALONE, np.maximum(left, _ALONE) ** power, 0.0)
+                adjust = (vectors * weights[:, None, :]) @ vectors.transpose(0, 2, 1)
+                scores = np.einsum("tij,tj->ti", adjust, scores)
+                # Of coefficient k, the scores of a task have variance d and covariances k k'.
+                w = half @ adjust
+                k = w @ parts
+                d, size = np.einsum("tki,tki->tk", w, k), np.einsum("tki,tki->tk", k, k)
+                inner += np.einsum("tki,tkj->kij", k, k)
+                first = first + (d - size).sum(axis=0)
+                second = second + (d * d - 2.0 * d * size).sum(axis=0)
+            meat += scores.T @ scores
         if kind == "CR1":
             meat *= m / (m - 1.0) * (N - 1.0) / (N - p)
         covariance = half @ meat @ half.T
-        if power == 0.0:
+        if not power:
             return covariance, np.full(p, m - 1.0)
-        w = np.einsum("tij,kj->tki", adjust, half)  # (m, p coefficients, p)
-        k = np.einsum("tij,tkj->tki", parts, w)
-        d = np.einsum("tki,tki->tk", w, k)
-        size = np.einsum("tki,tki->tk", k, k)
-        inner = np.einsum("tki,tkj->kij", k, k)
-        first = (d - size).sum(axis=0)
-        second = (d * d - 2.0 * d * size).sum(axis=0) + np.einsum("kij,kij->k", inner, inner)
+        second = second + np.einsum("kij,kij->k", inner, inner)
         return covariance, first**2 / np.maximum(second, 1e-300)
+
+    def _scores(self, rows, half):
+        """Scores of tasks (m, p) and their parts of R (m, p, p), in the basis `half`."""
+        residuals = replace(rows, y=rows.y - rows.X @ self.coef)
+        ZZ, ZX, Ze = residuals.products()
+        XX, _, Xe = replace(residuals, Z=rows.X).products()
+        GX = _gains(ZZ, self.factor) @ ZX  # (m, q, p)
+        scores = (Xe - np.einsum("tqi,tq->ti", GX, Ze)) @ half
+        return scores, half.T @ (XX - ZX.transpose(0, 2, 1) @ GX) @ half
 
 
 def fit_mixed(rows, *, correlated=True, max_iter=500):
@@ -172,10 +191,7 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
     ZZ, ZX, Zy = scaled.products()
     totals = scaled.X.T @ scaled.X, scaled.X.T @ y, float(y @ y)
     lower = np.tril_indices(q) if correlated else np.diag_indices(q)
-    at = np.flatnonzero(lower[0] == lower[1])
-    bounds = [(None, None)] * len(lower[0])
-    for i in at:
-        bounds[i] = (0.0, None)
+    on_diagonal = lower[0] == lower[1]
 
     def factor_of(theta):
         L = np.zeros((q, q))
@@ -198,25 +214,36 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
         _slopes(ZZ, ZX, Zy, L, beta, inverse, (N - p) / rss, slope)
         return value, slope[lower]
 
+    def climb(start):
+        options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "ftol": _TOL, "gtol": 0.0}
+        return minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+
     theta, converged = np.zeros(0), True
     if q:
-        start = np.eye(q)[lower]
-        options = {"maxiter": max_iter, "ftol": _TOL, "gtol": 1e-9 * N}
-        found = minimize(
-            objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
-        )
-        theta, converged = found.x, bool(found.success)
+        found = climb(np.eye(q)[lower])
+        for _ in range(q):
+            # Where a diagonal number is zero its slope is, too: it may be a saddle.
+            flat = on_diagonal & (np.abs(found.x) < _FLAT * max(np.abs(found.x).max(), 1.0))
+            if not flat.any():
+                break
+            other = climb(np.where(flat, _AWAY, found.x))
+            better = other.fun < found.fun - _TOL * abs(found.fun)
+            found = other if other.fun < found.fun else found
+            if not better:
+                break
+        theta = found.x
+        # Line searches end at rounding, which is no failure where the slope is gone.
+        converged = bool(found.success or np.abs(found.jac).max() < _SLOPE * N)
     L = factor_of(theta)
     value, beta, rss, inverse = profile(L)
     sigma2 = rss / (N - p)
-    m = len(rows.offsets) - 1
-    effects, spread = np.zeros((m, q)), np.zeros((m, q, q))
-    _effects(ZZ, ZX, Zy, L, beta, effects, spread)
+    spread = _gains(ZZ, L)
+    effects = np.einsum("tij,tj->ti", spread, Zy - ZX @ beta)
     # The constant of the restricted likelihood for X in the units of the user.
     constant = (N - p) * (1.0 + np.log(2.0 * np.pi)) + 2.0 * np.log(size_x).sum()
     return MixedFit(
         coef=beta / size_x,
-        factor=L / size_z[:, None],
+        factor=_signed(L) / size_z[:, None],
         sigma2=sigma2,
         covariance=sigma2 * inverse / np.outer(size_x, size_x),
         effects=effects / size_z,
@@ -257,10 +284,10 @@ def _products(X, Z, y, offsets, ZZ, ZX, Zy):
 
 
 @njit
-def _cholesky(ZZ, L, M):
-    """Lower root of I + L' ZZ L, into M."""
-    q = len(L)
-    for a in range(q):
+def _gain(ZZ, L, M, H, G):
+    """G = L M^-1 L' with M = I + L' ZZ L. -> log det M; M and H are work space"""
+    q, logdet = len(L), 0.0
+    for a in range(q):  # the lower root of M, in its place
         for b in range(a + 1):
             s = 1.0 if a == b else 0.0
             for i in range(q):
@@ -269,46 +296,7 @@ def _cholesky(ZZ, L, M):
             for k in range(b):
                 s -= M[a, k] * M[b, k]
             M[a, b] = np.sqrt(s) if a == b else s / M[b, b]
-
-
-@njit
-def _forward(M, L, right, out):
-    """M^-1 L' right, (q, k), into out."""
-    q, k = right.shape
-    for j in range(k):
-        for a in range(q):
-            s = 0.0
-            for i in range(q):
-                s += L[i, a] * right[i, j]
-            for b in range(a):
-                s -= M[a, b] * out[b, j]
-            out[a, j] = s / M[a, a]
-
-
-@njit
-def _reduce(ZZ, ZX, Zy, L, R, r):
-    m, q, p = ZX.shape
-    M, F, f = np.zeros((q, q)), np.zeros((q, p)), np.zeros((q, 1))
-    fits, logdet = 0.0, 0.0
-    for t in range(m):
-        _cholesky(ZZ[t], L, M)
-        _forward(M, L, ZX[t], F)
-        _forward(M, L, Zy[t].reshape(q, 1), f)
-        for a in range(q):
-            logdet += 2.0 * np.log(M[a, a])
-            fits += f[a, 0] * f[a, 0]
-            for i in range(p):
-                r[i] -= F[a, i] * f[a, 0]
-                for j in range(p):
-                    R[i, j] -= F[a, i] * F[a, j]
-    return fits, logdet
-
-
-@njit
-def _gain(ZZ, L, M, H, G):
-    """G = L (I + L' ZZ L)^-1 L'; M and H are work space."""
-    q = len(L)
-    _cholesky(ZZ, L, M)
+        logdet += 2.0 * np.log(M[a, a])
     for a in range(q):  # H = M^-1 L'
         for j in range(q):
             s = L[j, a]
@@ -321,6 +309,43 @@ def _gain(ZZ, L, M, H, G):
             for a in range(q):
                 s += H[a, i] * H[a, j]
             G[i, j] = s
+    return logdet
+
+
+@njit
+def _gains(ZZ, L):
+    """G of every task, (m, q, q)."""
+    m, q = len(ZZ), len(L)
+    M, H, out = np.zeros((q, q)), np.zeros((q, q)), np.zeros((m, q, q))
+    for t in range(m):
+        _gain(ZZ[t], L, M, H, out[t])
+    return out
+
+
+@njit
+def _reduce(ZZ, ZX, Zy, L, R, r):
+    """Take the parts of all tasks off R and r. -> the same of y'y, sum of log det M"""
+    m, q, p = ZX.shape
+    M, H, G, F = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, p))
+    fits, logdet = 0.0, 0.0
+    for t in range(m):
+        logdet += _gain(ZZ[t], L, M, H, G)
+        for a in range(q):
+            f = 0.0
+            for b in range(q):
+                f += G[a, b] * Zy[t, b]
+            fits += f * Zy[t, a]
+            for i in range(p):
+                r[i] -= ZX[t, a, i] * f
+                s = 0.0
+                for b in range(q):
+                    s += G[a, b] * ZX[t, b, i]
+                F[a, i] = s
+        for a in range(q):
+            for i in range(p):
+                for j in range(p):
+                    R[i, j] -= ZX[t, a, i] * F[a, j]
+    return fits, logdet
 
 
 @njit
@@ -370,47 +395,6 @@ def _slopes(ZZ, ZX, Zy, L, beta, inverse, scale, out):
             out[i, j] -= 2.0 * s
 
 
-@njit
-def _effects(ZZ, ZX, Zy, L, beta, effects, spread):
-    m, q, p = ZX.shape
-    M, H = np.zeros((q, q)), np.zeros((q, q))
-    for t in range(m):
-        G = spread[t]
-        _gain(ZZ[t], L, M, H, G)
-        for i in range(q):
-            s = 0.0
-            for k in range(q):
-                e = Zy[t, k]
-                for j in range(p):
-                    e -= ZX[t, k, j] * beta[j]
-                s += G[i, k] * e
-            effects[t, i] = s
-
-
-@njit
-def _scores(X, y, offsets, ZZ, ZX, Zy, L, beta, half, scores, parts):
-    """Scores of tasks and their parts of R, in the basis `half`."""
-    m, q, p = ZX.shape
-    M, H, G = np.zeros((q, q)), np.zeros((q, q)), np.zeros((q, q))
-    for t in range(m):
-        _gain(ZZ[t], L, M, H, G)
-        s, S = np.zeros(p), np.zeros((p, p))
-        for i in range(offsets[t], offsets[t + 1]):
-            e = y[i]
-            for j in range(p):
-                e -= X[i, j] * beta[j]
-            for a in range(p):
-                s[a] += X[i, a] * e
-                for b in range(p):
-                    S[a, b] += X[i, a] * X[i, b]
-        for k in range(q):
-            for h in range(q):
-                e = Zy[t, h]
-                for j in range(p):
-                    e -= ZX[t, h, j] * beta[j]
-                for a in range(p):
-                    s[a] -= ZX[t, k, a] * G[k, h] * e
-                    for b in range(p):
-                        S[a, b] -= ZX[t, k, a] * G[k, h] * ZX[t, h, b]
-        scores[t] = half.T @ s
-        parts[t] = half.T @ S @ half
+def _signed(L):
+    """The same L L' with a diagonal that is not negative."""
+    return L * np.where(np.diag(L) < 0, -1.0, 1.0)

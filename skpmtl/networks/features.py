@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._diagram import Documented
+from .._display.diagram import Documented
 from .._runtime.hints import Self
 from .._runtime.torch_modules import build, drawing, import_torch
 from ..tables.forms import InputForm, check_finite, kept_columns, read_features, table_matrix

@@ -16,7 +16,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from .._diagram import ShowsBest
+from .._display.diagram import ShowsBest
 from .._runtime.compat import Interval, InvalidParameterError, StrOptions, check_parameters
 from .._runtime.hints import RandomState, Self
 from .._runtime.stack import users_line

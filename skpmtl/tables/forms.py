@@ -335,8 +335,8 @@ def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     return matrix, ids["task"], InputForm(kind, position)
 
 
-def encode_rows(ids, n_rows, name="task"):
-    """Ids of rows -> (codes, sorted ids); `name` is for messages."""
+def encode_rows(ids, n_rows, name="task", missing_too=False):
+    """Ids of rows -> (codes, sorted ids), as `encode_ids`; `name` is for messages."""
     if not isinstance(ids, (list, tuple)):
         ids = ids if hasattr(ids, "factorize") else np.asarray(ids)
         if np.ndim(ids) == 0:
@@ -345,7 +345,7 @@ def encode_rows(ids, n_rows, name="task"):
         raise ValueError(
             f"{name} has {len(ids)} entries, X has {n_rows} rows: it needs one id for each."
         )
-    return encode_ids(ids, name.capitalize())
+    return encode_ids(ids, name.capitalize(), missing_too)
 
 
 def check_finite(estimator, X, columns, codes=None, labels=None, name="task"):
@@ -573,8 +573,11 @@ def _rows_at_a_time(X):
     return max(_BLOCK // max(math.prod(X.shape[1:]), 1), 1)
 
 
-def read_rows(estimator, X, task=None):
-    """Read the input of predict: -> Rows. Uses ``tasks_`` and ``_form_`` of the estimator."""
+def read_rows(estimator, X, task=None, missing_too=False):
+    """Read the input of predict: -> Rows. Uses ``tasks_`` and ``_form_`` of the estimator.
+
+    With `missing_too` rows may lack an id.
+    """
     fitted, parts, missing = estimator._form_, None, None
     if is_mapping_of_tasks(X):
         matrix, _, ids, parts = _read_mapping(estimator, X, None, task, False)
@@ -582,12 +585,12 @@ def read_rows(estimator, X, task=None):
     else:
         matrix, ids, form = read_features(estimator, X, task, fitted)
     if ids is not None:
-        codes, labels = encode_rows(ids, matrix.shape[0])
+        codes, labels = encode_rows(ids, matrix.shape[0], missing_too=missing_too)
         position = locate(labels, estimator.tasks_)
         check_finite(estimator, matrix, form.columns, codes, labels)
         missing = labels[position < 0]
         position[position < 0] = -1 - np.arange(len(missing))
-        codes = position[codes]
+        codes = np.append(position, -1 - len(missing))[codes]  # of rows without an id
     else:
         if fitted.kind == "wide":
             codes = None

@@ -61,8 +61,10 @@ def _is_missing(value):
     return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
 
 
-def encode_ids(ids, name="Task"):
+def encode_ids(ids, name="Task", missing_too=False):
     """Ids -> (codes, tasks) with `tasks` sorted, of int64 or str; `name` is for messages.
+
+    With `missing_too` the code of a missing id is -1.
 
     Raises ValueError for missing ids and for numbers that are not whole, do not fit into 64 bits,
     or are floats so large that their type does not hold every integer (from 2^24 on in float32,
@@ -70,13 +72,14 @@ def encode_ids(ids, name="Task"):
     """
     codes, uniques = factorize(ids)
     missing = np.flatnonzero(codes < 0)
-    if len(missing):
+    if len(missing) and not missing_too:
         raise ValueError(
             f"{name} id missing (NaN or None) in {len(missing)} row(s), first at position "
             f"{missing[0]}. Drop these rows or give them a {name.lower()} of their own."
         )
     tasks, inverse = np.unique(_clean(uniques, name), return_inverse=True)
-    return inverse.astype(np.int64, copy=False)[codes], tasks
+    found = np.append(inverse.astype(np.int64, copy=False), -1)  # code -1 takes the last
+    return found[codes], tasks
 
 
 def _clean(uniques, name):

@@ -20,8 +20,8 @@ from skpmtl import (
     PrivateMTL,
     PrivateSearch,
     TaskScaler,
-    _diagram,
 )
+from skpmtl._display import diagram
 from tests.helpers.dummy_method import PrivateRidge
 
 BADGE = "\u03b5 = 2, \u03b4 = 1e-05 per task (replace-one)"
@@ -70,8 +70,8 @@ def test_links_lead_where_the_package_says(monkeypatch, urls, link):
     about = EmailMessage()
     for url in urls:
         about["Project-URL"] = url
-    monkeypatch.setattr(_diagram, "metadata", {"skpmtl": about}.__getitem__)
-    _diagram.documentation.cache_clear()
+    monkeypatch.setattr(diagram, "metadata", {"skpmtl": about}.__getitem__)
+    diagram.documentation.cache_clear()
     try:
         for est in (PrivateMTL(), TaskScaler(), PrivateSearch(None, {})):
             page = f"{link}/generated/skpmtl.{type(est).__name__}.html" if link else ""
@@ -79,7 +79,7 @@ def test_links_lead_where_the_package_says(monkeypatch, urls, link):
         assert PrivateRidge()._get_doc_link() == ""  # of somebody else
         assert ("doc.test" in estimator_html_repr(PrivateMTL())) == bool(link)
     finally:
-        _diagram.documentation.cache_clear()
+        diagram.documentation.cache_clear()
 
 
 SCHOOLS = [f"s{t:03d}" for t in range(8)]

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 
-from ._runtime.compat import VisualBlock
+from .._runtime.compat import VisualBlock
 
 __all__ = ["Documented", "ShowsBest", "ShowsPrivacy"]
 

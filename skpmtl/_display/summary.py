@@ -1,0 +1,288 @@
+"""What a fit found, as text, HTML, LaTeX and DataFrames."""
+
+import html
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+from sklearn.utils.validation import check_is_fitted
+
+__all__ = ["Summarised", "Summary", "compare_summaries"]
+
+EFFECTS = ("effect", "std_error", "z", "lower", "upper")
+_WORDS = {
+    "effect": "effect",
+    "std_error": "std. error",
+    "z": "z",
+    "lower": "lower",
+    "upper": "upper",
+    "std": "std. dev.",
+    "variance": "variance",
+}
+
+
+def check_coverage(coverage):
+    """Raise ValueError unless it is a number in (0, 1)."""
+    if not (isinstance(coverage, Real) and 0.0 < coverage < 1.0):
+        raise ValueError(f"coverage={coverage!r} must be a number in (0, 1), such as 0.95.")
+
+
+def effect_columns(effect, std_error, coverage, dof=math.inf):
+    """Columns of a table of effects: z and the ends of intervals, from quantiles of t."""
+    effect, error = np.asarray(effect, dtype=float), np.asarray(std_error, dtype=float)
+    reach = stdtrit(dof, 0.5 * (1.0 + coverage)) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        z = np.where(error > 0, effect / error, np.nan)
+    return dict(zip(EFFECTS, (effect, error, z, effect - reach, effect + reach), strict=True))
+
+
+@dataclass(eq=False)
+class Summary:
+    """Fixed effects, variance components and terms of a fit.
+
+    ``print`` it, leave it at the end of a notebook's cell, or take its tables. Nothing in it is of
+    single tasks: after a private fit it consists of releases and may be published.
+
+    Attributes
+    ----------
+    title : str
+    facts : dict of str to str
+        Numbers of tasks and rows as far as they are public, method, budget.
+    names : list of str
+        Of the effects.
+    effects : dict of str to ndarray
+        Columns of equal length: "effect", "std_error" (NaN where none is known), "z", "lower" and
+        "upper", and where there is a budget perhaps "noise_share".
+    components : list of str
+        Names of the variance components.
+    variances : dict of str to ndarray
+        Columns "variance" and "std", in units of the target, and perhaps one of correlations for
+        every component before.
+    errors : str
+        How standard errors were made, in one sentence.
+    notes : list of str
+        What was released and at which budget; what is missing, and why.
+    """
+
+    title: str
+    facts: dict = field(default_factory=dict)
+    names: list = field(default_factory=list)
+    effects: dict[str, NDArray] = field(default_factory=dict)
+    components: list = field(default_factory=list)
+    variances: dict[str, NDArray] = field(default_factory=dict)
+    errors: str = ""
+    notes: list = field(default_factory=list)
+
+    def effects_frame(self):
+        """Fixed effects, a row each. -> pandas.DataFrame"""
+        return _frame(self.effects, self.names)
+
+    def variance_frame(self):
+        """Variance components, a row each. -> pandas.DataFrame"""
+        return _frame(self.variances, self.components)
+
+    def __str__(self) -> str:
+        lines = [self.title, "=" * len(self.title)]
+        width = max((len(name) for name in self.facts), default=0)
+        lines += [f"{name:<{width}}  {value}" for name, value in self.facts.items()]
+        lines += ["", "Fixed effects", *_text(self.effects, self.names)]
+        if self.errors:
+            lines.append(self.errors)
+        if self.components:
+            lines += ["", "Variance components", *_text(self.variances, self.components)]
+        if self.notes:
+            lines += ["", *self.notes]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        facts = "".join(
+            f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>"
+            for k, v in self.facts.items()
+        )
+        parts = [f"<h4>{html.escape(self.title)}</h4><table>{facts}</table>"]
+        parts.append(_html("Fixed effects", self.effects, self.names))
+        parts += [f"<p>{html.escape(self.errors)}</p>"] if self.errors else []
+        if self.components:
+            parts.append(_html("Variance components", self.variances, self.components))
+        parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
+        return "<div>" + "".join(parts) + "</div>"
+
+    def to_latex(self) -> str:
+        """Both tables, for a paper: ``tabular`` environments that need no package.
+
+        Returns
+        -------
+        text : str
+        """
+        parts = [_latex(self.effects, self.names)]
+        if self.components:
+            parts.append(_latex(self.variances, self.components))
+        return "\n".join(parts)
+
+
+class Summarised:
+    """Mixin of estimators that may release a pooled model."""
+
+    tasks_: NDArray
+    privacy_: Any
+    billboard_: Any
+
+    def summary(self, coverage: float = 0.95) -> Summary:
+        """What the fit found about all tasks: effects, variance components, budget.
+
+        Parameters
+        ----------
+        coverage : float, default=0.95
+            Of the intervals, in (0, 1).
+
+        Returns
+        -------
+        summary : Summary
+            Of releases alone: after a private fit it may be published.
+
+        Raises
+        ------
+        ValueError
+            If the fit has no pooled model; the message says which parameter asks for one.
+        """
+        check_is_fitted(self)
+        check_coverage(coverage)
+        names, effect, error, dof, words = self._pooled_effects()
+        components, std = [], []
+        if hasattr(self, "level_spread_"):
+            components, std = ["level at a task's mean row"], [self.level_spread_]
+        std = np.array(std, dtype=float)
+        report = self.privacy_
+        return Summary(
+            title=f"{type(self).__name__}: pooled model",
+            facts={"tasks": f"{len(self.tasks_):,} listed", "budget": report.summary()},
+            names=names,
+            effects=effect_columns(effect, error, coverage, dof),
+            components=components,
+            variances={"variance": std**2, "std": std} if components else {},
+            errors=words,
+            notes=[] if components else ["No spread of the levels of tasks was released."],
+        )
+
+    def _pooled_effects(self):
+        """-> names, effects, standard errors, their degrees of freedom, a sentence about them"""
+        found = getattr(self.billboard_, "errors", None)
+        if found is not None:
+            known = found.reason is None
+            frame = self._errors_frame(0.5)
+            names = [
+                row if isinstance(row, str) else ", ".join(map(str, row)) for row in frame.index
+            ]
+            words = "Standard errors include differences between tasks, and noise of the budget."
+            if not known:
+                words = f"There are no standard errors: {found.reason}."
+            dof = math.inf if found.dof is None else found.dof
+            effect = frame["effect"].to_numpy()
+            if known or not hasattr(self, "mean_coef_"):
+                return names, effect, frame["std_error"].to_numpy(), dof, words
+        elif not hasattr(self, "mean_coef_"):
+            if getattr(self, "unseen_task", None) == "mean":
+                raise ValueError(
+                    "Nothing was found about what tasks share, so that there is no pooled model: a "
+                    "larger budget, more tasks, or target_range= finds it."
+                )
+            raise ValueError('This fit has no pooled model: refit with unseen_task="mean".')
+        else:
+            words = "This fit has no standard errors."
+        coef, intercept = np.atleast_2d(self.mean_coef_), np.ravel(self.mean_intercept_)
+        features = [*map(str, getattr(self, "coef_names_", range(coef.shape[1]))), "intercept"]
+        names = features
+        if len(coef) > 1:
+            names = [f"{label}, {name}" for label in self.classes_ for name in features]
+        effect = np.ravel(np.c_[coef, intercept])
+        return names, effect, np.full(len(effect), np.nan), math.inf, words
+
+
+def compare_summaries(summaries: Mapping[str, Summary]):
+    """Effects of several fits side by side.
+
+    Parameters
+    ----------
+    summaries : mapping of str to Summary
+        By the heading of its columns.
+
+    Returns
+    -------
+    frame : pandas.DataFrame
+        A row for every effect of any fit, in the order in which they appear, and columns
+        (heading, "effect") and (heading, "std_error"); NaN where a fit has no such effect.
+
+    Raises
+    ------
+    TypeError
+        If a value is not a `Summary`.
+    """
+    import pandas as pd
+
+    for name, value in summaries.items():
+        if not isinstance(value, Summary):
+            raise TypeError(
+                f"{name!r} is a {type(value).__name__}: pass what summary() of a fit returns."
+            )
+    rows = list(dict.fromkeys(row for s in summaries.values() for row in s.names))
+    frames = {
+        name: s.effects_frame()[["effect", "std_error"]].reindex(rows)
+        for name, s in summaries.items()
+    }
+    return pd.concat(frames, axis=1)
+
+
+def _frame(columns, names):
+    import pandas as pd
+
+    return pd.DataFrame(columns, index=pd.Index(names, dtype=object))
+
+
+def _cells(columns, names):
+    """Header and rows of strings; numbers with five significant digits, NaN as nothing."""
+    header = ["", *(_WORDS.get(name, name.replace("_", " ")) for name in columns)]
+    rows = [
+        [str(name), *("" if math.isnan(c[i]) else f"{c[i]:.5g}" for c in columns.values())]
+        for i, name in enumerate(names)
+    ]
+    return header, rows
+
+
+def _text(columns, names):
+    header, rows = _cells(columns, names)
+    widths = [max(len(line[j]) for line in [header, *rows]) for j in range(len(header))]
+    return [
+        "  ".join(
+            cell.ljust(width) if j == 0 else cell.rjust(width)
+            for j, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in [header, *rows]
+    ]
+
+
+def _html(caption, columns, names):
+    header, rows = _cells(columns, names)
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
+    body = "".join(
+        f"<tr><th>{html.escape(row[0])}</th>"
+        + "".join(f"<td>{cell}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
+
+
+def _latex(columns, names):
+    header, rows = _cells(columns, names)
+    special = str.maketrans({c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}"})
+    lines = [" & ".join(c.translate(special) for c in line) + r" \\" for line in [header, *rows]]
+    columns = "l" + "r" * (len(header) - 1)
+    body = "\n".join([lines[0], r"\hline", *lines[1:]])
+    return f"\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}"

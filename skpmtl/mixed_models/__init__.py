@@ -1,0 +1,1 @@
+"""Formulas with bars, as in lme4: `mixed` and what it returns."""

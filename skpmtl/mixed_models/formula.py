@@ -1,0 +1,241 @@
+"""Formulas with bars, ``y ~ x + (1 + x | g)``, and the columns that they stand for."""
+
+import re
+import warnings
+
+import numpy as np
+
+from ..tables.ids import listed
+
+__all__ = ["Design", "read_formula"]
+
+_INSTALL = "Formulas need the package formulae: pip install skpmtl[formula]"
+_PROBES = 64  # rows that are made up to see whether a term looks at other rows
+_RANGE = (0.5, 2.0)  # of their numbers where no public one is given: logarithms and roots exist
+
+
+def read_formula(formula):
+    """Split a formula into its fixed and random parts.
+
+    Parameters
+    ----------
+    formula : str
+
+    Returns
+    -------
+    parts : dict
+        "response" (str), "fixed" (str, the right-hand side), "random" (str, the left-hand side of
+        the bar), "group" (str, a column), "correlated" (bool) and "variables" (set of str, of the
+        right-hand side without the group).
+
+    Raises
+    ------
+    ImportError
+        Without the package formulae.
+    ValueError
+        For a formula that cannot be read, and for one without exactly one grouping.
+    """
+    try:
+        from formulae import model_description
+    except ImportError as error:
+        raise ImportError(_INSTALL) from error
+    if not isinstance(formula, str):
+        raise TypeError(f"formula={formula!r} must be a string, such as 'y ~ x + (1 | g)'.")
+    # lme4 writes independent effects with two bars, which formulae does not know.
+    single = re.sub(r"\|\|", "|", formula)
+    try:
+        model = model_description(single)
+    except Exception as error:  # formulae has no exception of its own
+        raise ValueError(f"formula={formula!r} cannot be read: {error}") from None
+    if model.response is None:
+        raise ValueError(f"formula={formula!r} has no target: write 'y ~ ...'.")
+    groups = list(dict.fromkeys(str(term.factor.name) for term in model.group_terms))
+    if len(groups) != 1:
+        found = f"has {len(groups)}: {', '.join(groups)}" if groups else "has none"
+        raise ValueError(
+            f"formula={formula!r} must have one grouping, the unit that is protected, as in "
+            f"'y ~ x + (1 | g)'; it {found}."
+        )
+    if not re.fullmatch(r"[^\W\d]\w*", groups[0]):
+        raise ValueError(f"The grouping {groups[0]!r} must be a column of the table.")
+    random = [_name(term.expr) for term in model.group_terms]
+    fixed = [_name(term) for term in model.common_terms]
+    if "1" not in fixed:
+        fixed.insert(0, "0")
+    if "1" not in random:
+        random.insert(0, "0")
+    used = {name for term in model.common_terms for name in getattr(term, "var_names", ())}
+    used |= {name for term in model.group_terms for name in getattr(term.expr, "var_names", ())}
+    used.discard("")  # of literals
+    return {
+        "response": str(model.response.term.name),
+        "fixed": " + ".join(fixed),
+        "random": " + ".join(random),
+        "group": groups[0],
+        "correlated": "||" not in formula,
+        "variables": used,
+    }
+
+
+def _name(term):
+    return "1" if term.name == "Intercept" else str(term.name)
+
+
+class Design:
+    """Columns of the fixed and random effects of a table.
+
+    Parameters
+    ----------
+    parts : dict
+        As of `read_formula`.
+    data : pandas.DataFrame
+        That the design is made of. Every row counts: missing values are refused.
+    public : dict
+        Public facts by column: the list of levels of a column of categories, or the range
+        (low, high) of one of numbers. Other names are constants of the formula, such as knots.
+    is_private : bool
+        Whether levels and terms must not be functions of the rows.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the columns of the fixed effects, without offsets.
+    random_names : list of str
+
+    Raises
+    ------
+    ValueError
+        For missing columns or values, for categories without a public list under a budget, and for
+        terms that depend on other rows, such as ``scale(x)``, under a budget.
+    """
+
+    def __init__(self, parts, data, public, is_private):
+        self.parts, self.public, self.is_private = parts, public, is_private
+        known = {name for name in public if name not in data}
+        self.constants = {name: public[name] for name in known}
+        self.variables = sorted(parts["variables"] - known)
+        self.frame = self._typed(data)
+        if is_private:
+            self._check_row_by_row()
+        self.fixed = self._matrices(parts["fixed"], self.frame)
+        self.random = self._matrices(parts["random"], self.frame)
+        terms = self.fixed.common.terms
+        self.offsets = [name for name in terms if name.startswith("offset(")]
+        columns = list(self.fixed.common.as_dataframe().columns)
+        self._kept = [j for j, name in enumerate(columns) if name not in self.offsets]
+        self._offset = [j for j, name in enumerate(columns) if name in self.offsets]
+        self.names = [columns[j] for j in self._kept]
+        self.random_names = list(self.random.common.as_dataframe().columns)
+
+    def fitted(self):
+        """-> fixed columns (N, p), offset (N,), random columns (N, q), of the rows of the fit"""
+        return self._split(_numbers(self.fixed.common), _numbers(self.random.common))
+
+    def of(self, data):
+        """The same of other rows."""
+        frame = self._typed(data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # unseen categories are refused before
+            fixed = _numbers(self.fixed.common.evaluate_new_data(frame))
+            random = _numbers(self.random.common.evaluate_new_data(frame))
+        return self._split(fixed, random)
+
+    def _split(self, fixed, random):
+        return fixed[:, self._kept], fixed[:, self._offset].sum(axis=1), random
+
+    def _matrices(self, side, frame):
+        from formulae import design_matrices
+
+        try:
+            names = {"np": np, **self.constants}
+            return design_matrices(side, frame, na_action="error", extra_namespace=names)
+        except Exception as error:  # formulae has no exception of its own
+            raise ValueError(f"{side!r} cannot be made of the table: {error}") from None
+
+    def _typed(self, data):
+        """The columns that are used, with categories as they are public or were in the fit."""
+        import pandas as pd
+
+        names = self.variables
+        missing = [name for name in names if name not in data]
+        if missing:
+            raise ValueError(f"The table has no columns {listed(missing)}.")
+        frame = pd.DataFrame({name: data[name] for name in names}, index=data.index)
+        if not names:  # intercepts only: formulae needs a column to see how many rows there are
+            frame["_"] = 0.0
+        empty = [name for name in names if frame[name].isna().any()]
+        if empty:
+            raise ValueError(f"Columns {listed(empty)} have missing values: fill or drop rows.")
+        for name in names:
+            column = frame[name]
+            if pd.api.types.is_bool_dtype(column):
+                frame[name] = column.astype(float)
+            elif not pd.api.types.is_numeric_dtype(column):
+                levels = self._levels(name, column)
+                codes = pd.Index(levels).get_indexer(column)
+                if (codes < 0).any():
+                    raise ValueError(
+                        f"Column {name!r} has categories that are not in its list of "
+                        f"{len(levels)}: name all that may occur in public={{{name!r}: [...]}}."
+                    )
+                # Ordered, because formulae takes only those levels of others that have rows.
+                frame[name] = pd.Categorical.from_codes(codes, levels, ordered=True)
+            elif not np.isfinite(column.to_numpy(dtype=float)).all():
+                raise ValueError(f"Column {name!r} has values that are not finite.")
+        return frame
+
+    def _levels(self, name, column):
+        if name in self.public:
+            return list(self.public[name])
+        if self.is_private:
+            raise ValueError(
+                f"Column {name!r} has categories, and their list would be read from private rows. "
+                f"Pass the public list: public={{{name!r}: [...]}}."
+            )
+        seen = getattr(self, "frame", None)
+        if seen is not None:
+            return list(seen[name].cat.categories)
+        if hasattr(column, "cat"):
+            return list(column.cat.categories)
+        return sorted(column.unique())
+
+    def _check_row_by_row(self):
+        """Refuse terms that depend on other rows, found on rows that are made up.
+
+        The rows that are made up follow from public numbers alone, and so does the error.
+        """
+        import pandas as pd
+
+        rng, columns = np.random.default_rng(0), {}
+        for name, column in self.frame.items():
+            if hasattr(column, "cat"):
+                levels = column.cat.categories
+                codes = rng.permutation(np.arange(_PROBES) % len(levels))
+                columns[name] = pd.Categorical.from_codes(codes, levels, ordered=True)
+            else:
+                low, high = self.public.get(name, _RANGE)
+                columns[name] = low + (high - low) * rng.beta(2.0, 3.0, size=_PROBES)
+        probe = pd.DataFrame(columns)
+        for side in (self.parts["fixed"], self.parts["random"]):
+            whole = self._matrices(side, probe).common.as_dataframe()
+            for rows in (slice(0, _PROBES // 2), slice(_PROBES // 2, None)):
+                part = self._matrices(side, probe.iloc[rows].reset_index(drop=True)).common
+                part = part.as_dataframe()
+                same = [
+                    name
+                    for name in whole
+                    if name in part and np.array_equal(whole[name].to_numpy()[rows], part[name])
+                ]
+                odd = [name for name in whole if name not in same]
+                if odd:
+                    raise ValueError(
+                        f"Terms {listed(odd)} depend on other rows (their mean, spread, range or "
+                        "knots), which are private. Write them with public numbers, such as "
+                        "{(x - 50) / 10} in place of scale(x), or bs(x, knots=at, lower_bound=0, "
+                        "upper_bound=100, center=False) with public={'at': [25, 50], "
+                        "'x': (0, 100)}."
+                    )
+
+
+def _numbers(matrix):
+    return np.asarray(matrix.design_matrix, dtype=float)

@@ -1,0 +1,513 @@
+"""`mixed`: a model from a formula, with a privacy budget or by restricted maximum likelihood."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._display.summary import Summary, check_coverage, effect_columns
+from .._runtime.hints import RandomState
+from .._runtime.stack import users_line
+from ..mean_regularized.estimators import PrivateMeanRegMTL
+from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
+from ..tables.ids import locate
+from .formula import Design, read_formula
+from .reml import GroupedRows, fit_mixed
+
+__all__ = ["MixedResult", "mixed"]
+
+Family = Literal["gaussian", "binomial", "poisson"]
+CovarianceKind = Literal["model", "CR0", "CR1", "CR2", "CR3"]
+_ERRORS = {
+    "model": "Standard errors are those of the model, as in lme4.",
+    "CR0": "Standard errors are robust to any covariance within tasks (CR0, no correction).",
+    "CR1": "Standard errors are robust to any covariance within tasks (CR1, as in statsmodels).",
+    "CR2": "Standard errors are robust to any covariance within tasks (CR2, bias-reduced).",
+    "CR3": "Standard errors are robust to any covariance within tasks (CR3, jackknife).",
+}
+
+
+def mixed(
+    formula: str,
+    data,
+    *,
+    family: Family = "gaussian",
+    epsilon: float | None = 1.0,
+    delta: float | None = None,
+    public: Mapping[str, Any] | None = None,
+    weights: str | ArrayLike | None = None,
+    random_state: RandomState = None,
+) -> "MixedResult":
+    """Fit a mixed model that is written as a formula.
+
+    Parameters
+    ----------
+    formula : str
+        As in lme4, such as ``"score ~ sex + prior + (1 + prior | school)"``. The grouping behind
+        the bar is the task, the unit that is protected; there is exactly one. ``(x || g)`` has
+        independent random effects, and ``offset(t)`` is a term without a coefficient.
+    data : DataFrame
+        One row per observation, of pandas, or of any library whose frames have ``to_pandas``.
+    family : {"gaussian", "binomial", "poisson"}, default="gaussian"
+        Of the target: a number; two classes; or a count, for which the offset is the logarithm of
+        an exposure.
+    epsilon : float or None, default=1.0
+        Privacy budget of the whole fit, for all rows of a task. None: no privacy; with
+        ``family="gaussian"`` the fit is then restricted maximum likelihood, as in lme4.
+    delta : float or None, default=None
+        None: ``min(1e-5, 1 / n_tasks**2)``.
+    public : mapping, default=None
+        Public facts by column: ids of the tasks for the grouping, levels of a column of categories,
+        and the range (low, high) of the target or of a number. Other names are constants of the
+        formula. With a budget, lists of levels are required, since a list that is read from the
+        rows discloses which levels exist.
+    weights : str or array-like of shape (n_rows,), default=None
+        Weights of rows, or the column that has them. Without a budget the residual variance of a
+        row is sigma^2 over its weight, as in lme4; with one, those of a task are divided by the
+        largest one if that is above 1.
+    random_state : int, RandomState, Generator or None, default=None
+        Of the noise, for tests. None: the operating system's.
+
+    Returns
+    -------
+    result : MixedResult
+
+    Raises
+    ------
+    ImportError
+        Without pandas and formulae: ``pip install skpmtl[formula]``.
+    ValueError
+        For a formula that cannot be read or has not one grouping, missing values, unknown columns,
+        and, under a budget, for terms and levels that would be read from all rows.
+
+    Notes
+    -----
+    With a budget, which slopes differ between tasks is found by the evidence of the tasks' own
+    rows, so that ``(1 | g)`` and ``(1 + x | g)`` are the same fit; the fixed effects and their
+    errors are those of `PrivateMeanRegMTL` with ``standard_errors=True``.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> import skpmtl
+    >>> rng = np.random.default_rng(0)
+    >>> school = np.repeat(np.arange(50), 20)
+    >>> prior = rng.normal(size=1000)
+    >>> score = 60 + 5 * prior + rng.normal(size=50)[school] + rng.normal(size=1000)
+    >>> data = pd.DataFrame({"score": score, "prior": prior, "school": school})
+    >>> fit = skpmtl.mixed("score ~ prior + (1 | school)", data, epsilon=None)
+    >>> bool(abs(fit.params["prior"] - 5) < 0.1)
+    True
+    """
+    data = _pandas(data)
+    public = dict(public or {})
+    if family not in ("gaussian", "binomial", "poisson"):
+        raise ValueError(f'family={family!r} must be "gaussian", "binomial" or "poisson".')
+    parts = read_formula(formula)
+    private = epsilon is not None and math.isfinite(epsilon)
+    design = Design(parts, data, public, private)
+    for name in (parts["group"], parts["response"]):
+        if name not in data:
+            raise ValueError(f"The table has no column {name!r}.")
+    if isinstance(weights, str):
+        if weights not in data:
+            raise ValueError(f"The table has no column {weights!r} of weights.")
+        weights = data[weights]
+    if weights is not None:
+        weights = np.asarray(weights, dtype=float)
+    exact = family == "gaussian" and not private
+    make = _Exact if exact else _Estimated
+    group, target = data[parts["group"]], data[parts["response"]]
+    settings = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "random_state": random_state,
+        "tasks": public.get(parts["group"], "auto"),
+        "range": public.get(parts["response"]),
+    }
+    kind = make(design, family, target, group, weights, settings)
+    return MixedResult(formula, family, design, kind, parts)
+
+
+def _pandas(data):
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise ImportError("Formulas need pandas: pip install skpmtl[formula]") from error
+    if not isinstance(data, pd.DataFrame):
+        if not hasattr(data, "to_pandas"):
+            raise TypeError(
+                f"data is a {type(data).__name__}: pass a DataFrame; collect() a lazy one first."
+            )
+        data = data.to_pandas()
+    return data.reset_index(drop=True)
+
+
+class MixedResult:
+    """A fitted mixed model.
+
+    Attributes
+    ----------
+    formula : str
+    family : str
+    estimator : BaseMTL or None
+        The estimator of a fit with a budget, or of classes or counts; None where the fit is
+        restricted maximum likelihood.
+    params : Series
+        Fixed effects by name.
+    groups : ndarray
+        Ids of the tasks.
+    random_effects : DataFrame
+        Deviations of the tasks from the fixed effects, a row for each. They are not private: a row
+        is for its task alone.
+    deviance : float or None
+        -2 times the restricted log likelihood, without a budget.
+    privacy : PrivacyReport or None
+        None without a budget.
+    """
+
+    def __init__(self, formula, family, design, fit, parts):
+        self.formula, self.family = formula, family
+        self._design, self._fit, self._parts = design, fit, parts
+
+    @property
+    def estimator(self):
+        return self._fit.estimator
+
+    @property
+    def groups(self):
+        return self._fit.groups
+
+    @property
+    def deviance(self):
+        return self._fit.deviance
+
+    @property
+    def privacy(self):
+        estimator = self.estimator
+        return None if estimator is None else getattr(estimator, "privacy_", None)
+
+    @property
+    def params(self):
+        import pandas as pd
+
+        return pd.Series(self._fit.effects(), index=self._fit.names, name="effect")
+
+    @property
+    def random_effects(self):
+        import pandas as pd
+
+        index = pd.Index(self.groups, name=self._parts["group"])
+        return pd.DataFrame(self._fit.random(), index=index, columns=self._fit.random_names)
+
+    def cov_params(self, kind: CovarianceKind = "CR2"):
+        """Covariance of the fixed effects.
+
+        Parameters
+        ----------
+        kind : {"model", "CR0", "CR1", "CR2", "CR3"}, default="CR2"
+            Only without a budget; with one, the covariance is the squares of the released standard
+            errors, and zero elsewhere.
+
+        Returns
+        -------
+        covariance : DataFrame
+
+        Raises
+        ------
+        ValueError
+            If the fit has no errors, or for an unknown kind.
+        """
+        import pandas as pd
+
+        names = self._fit.names
+        return pd.DataFrame(self._fit.covariance(kind)[0], index=names, columns=names)
+
+    def predict(self, data, *, level: Literal["task", "population"] = "task"):
+        """Expected targets: means, probabilities of the second class, or expected counts.
+
+        Parameters
+        ----------
+        data : DataFrame
+            With the columns of the formula. Rows of a task that was not fitted, or without an id,
+            are predicted at the population level.
+        level : {"task", "population"}, default="task"
+            "population": from the fixed effects alone, as ``re.form = NA`` of lme4.
+
+        Returns
+        -------
+        expected : ndarray of shape (n_rows,)
+        """
+        if level not in ("task", "population"):
+            raise ValueError(f'level={level!r} must be "task" or "population".')
+        data = _pandas(data)
+        X, offset, Z = self._design.of(data)
+        codes = np.full(len(data), -1)
+        name = self._parts["group"]
+        if level == "task":
+            if name not in data:
+                raise ValueError(
+                    f"The table has no column {name!r}: add it, or pass level='population'."
+                )
+            known = data[name].notna().to_numpy()
+            if known.any():
+                codes[known] = locate(data[name][known].to_numpy(), self.groups)
+        return self._fit.predict(X, offset, Z, codes)
+
+    def summary(self, kind: CovarianceKind = "CR2", coverage: float = 0.95) -> Summary:
+        """Fixed effects with errors, variance components, and what was released.
+
+        Parameters
+        ----------
+        kind : {"model", "CR0", "CR1", "CR2", "CR3"}, default="CR2"
+            Of standard errors without a budget; see `cov_params`.
+        coverage : float, default=0.95
+            Of the intervals, in (0, 1).
+
+        Returns
+        -------
+        summary : Summary
+        """
+        check_coverage(coverage)
+        fit = self._fit
+        components, variances = fit.components()
+        notes = list(fit.notes())
+        try:
+            covariance, dof, words = fit.covariance(kind)
+            error = np.sqrt(np.diag(covariance))
+        except ValueError as reason:
+            if kind not in _ERRORS:
+                raise
+            error, dof, words = np.full(len(fit.names), np.nan), math.inf, str(reason)
+        columns = effect_columns(fit.effects(), error, coverage, dof)
+        return Summary(
+            title=f"Mixed model: {self.formula}",
+            facts={**fit.facts(), "intervals": f"{coverage:.0%}"},
+            names=list(fit.names),
+            effects=columns,
+            components=components,
+            variances=variances,
+            errors=words,
+            notes=notes,
+        )
+
+    def __repr__(self) -> str:
+        return f"<MixedResult: {self.formula}>"
+
+
+class _Exact:
+    """Restricted maximum likelihood, without a budget."""
+
+    estimator = None
+
+    def __init__(self, design, family, target, group, weights, settings):
+        y = _numbers(target)
+        X, offset, Z = design.fitted()
+        self.groups, codes = np.unique(group.to_numpy(), return_inverse=True)
+        if group.isna().any():
+            raise ValueError("Some rows have no group: drop them.")
+        root = np.ones(len(y))
+        if weights is not None:
+            if weights.shape != y.shape or not (weights >= 0).all():
+                raise ValueError("weights must be non-negative numbers, one for each row.")
+            kept = weights > 0
+            X, offset, Z, y, codes = X[kept], offset[kept], Z[kept], y[kept], codes[kept]
+            root = np.sqrt(weights[kept])
+        order = np.argsort(codes, kind="stable")
+        offsets = np.searchsorted(codes[order], np.arange(len(self.groups) + 1))
+        root = root[order]
+        self.rows = GroupedRows(
+            X[order] * root[:, None], Z[order] * root[:, None], (y - offset)[order] * root, offsets
+        )
+        self.names, self.random_names = design.names, design.random_names
+        self.correlated = design.parts["correlated"]
+        self.fit = fit_mixed(self.rows, correlated=self.correlated)
+        self.deviance = self.fit.deviance
+        if not self.fit.converged:
+            warnings.warn(
+                "The likelihood was not maximised: rescale columns to order one, or leave out a "
+                "random effect.",
+                stacklevel=users_line(),
+            )
+
+    def effects(self):
+        return self.fit.coef
+
+    def random(self):
+        return self.fit.effects
+
+    def covariance(self, kind):
+        if kind not in _ERRORS:
+            raise ValueError(f"kind={kind!r} must be one of {', '.join(map(repr, _ERRORS))}.")
+        if kind == "model":
+            return self.fit.covariance, math.inf, _ERRORS[kind]
+        covariance, dof = self.fit.cluster_robust(self.rows, kind)
+        return covariance, dof, _ERRORS[kind]
+
+    def components(self):
+        """Random effects, at the origin of the columns as in lme4, and residuals."""
+        covariance, q = self.fit.random_covariance, len(self.random_names)
+        variance = np.append(np.diag(covariance), self.fit.sigma2)
+        std = np.sqrt(np.maximum(variance, 0.0))
+        columns = {"variance": variance, "std": std}
+        for j in range(q - 1 if self.correlated else 0):
+            corr = np.full(q + 1, np.nan)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                corr[j + 1 : q] = covariance[j + 1 :, j] / (std[j] * std[j + 1 : q])
+            columns[f"corr. {self.random_names[j]}"] = corr
+        return [*self.random_names, "residual"], columns
+
+    def facts(self):
+        return {
+            "method": "restricted maximum likelihood (no privacy)",
+            "tasks": f"{len(self.groups):,}",
+            "rows": f"{len(self.rows.y):,}",
+            "deviance": f"{self.deviance:.6g} (restricted)",
+        }
+
+    def notes(self):
+        yield "No privacy: epsilon=None. These numbers may disclose rows of a small task."
+
+    def predict(self, X, offset, Z, codes):
+        own = np.where((codes >= 0)[:, None], self.fit.effects[codes], 0.0)
+        return X @ self.fit.coef + offset + (Z * own).sum(axis=1)
+
+
+class _Estimated:
+    """An estimator of the package, behind a formula."""
+
+    deviance = None
+
+    def __init__(self, design, family, target, group, weights, settings):
+        X, offset, _ = design.fitted()
+        self.kept = [j for j, name in enumerate(design.names) if name != "Intercept"]
+        has_intercept = len(self.kept) < len(design.names)
+        self.names = [design.names[j] for j in self.kept] + ["Intercept"] * has_intercept
+        self.random_names, self.family = list(self.names), family
+        common: dict[str, Any] = {
+            "epsilon": settings["epsilon"],
+            "delta": settings["delta"],
+            "random_state": settings["random_state"],
+            "tasks": settings["tasks"],
+            "unseen_task": "mean",
+            "fit_intercept": has_intercept,
+        }
+        if family == "binomial":
+            if design.offsets:
+                raise ValueError('offset() with family="binomial": leave it out.')
+            levels = settings["range"]
+            if levels is None and settings["epsilon"] is None:
+                levels = "auto"
+            if levels is None:
+                name = design.parts["response"]
+                raise ValueError(
+                    "The list of classes would be read from private rows. Pass the public list: "
+                    f"public={{{name!r}: [0, 1]}}."
+                )
+            est, y = PrivateMTLClassifier(**common, classes=levels), target.to_numpy()
+        elif family == "poisson":
+            if weights is not None and design.offsets:
+                raise ValueError("A Poisson model takes weights or an offset, not both.")
+            est, y = PrivateMTL(**common, loss="poisson"), _numbers(target)
+            weights = np.exp(offset) if design.offsets else weights
+            est.set_params(target_range=settings["range"])
+        else:
+            est = PrivateMeanRegMTL(**common, standard_errors=True)
+            est.set_params(target_range=settings["range"])
+            y = _numbers(target) - offset
+        columns = np.ascontiguousarray(X[:, self.kept])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.estimator = est.fit(columns, y, task=group, sample_weight=weights)
+        for warning in caught:
+            warnings.warn(str(warning.message), warning.category, stacklevel=users_line())
+        self.groups = self.estimator.tasks_
+
+    def effects(self):
+        est = self.estimator
+        if not hasattr(est, "mean_coef_"):
+            return np.full(len(self.names), np.nan)
+        errors = getattr(est.billboard_, "errors", None)
+        if errors is not None and errors.estimate is not None:
+            return np.ravel(errors.estimate)[: len(self.names)]
+        found = np.append(np.ravel(est.mean_coef_), np.ravel(est.mean_intercept_))
+        return found[: len(self.names)]
+
+    def random(self):
+        est = self.estimator
+        own = np.c_[est.coef_.reshape(len(self.groups), -1), est.intercept_.reshape(-1, 1)]
+        return own[:, : len(self.names)] - self.effects()
+
+    def covariance(self, kind):
+        errors = getattr(self.estimator.billboard_, "errors", None)
+        if errors is None:
+            raise ValueError(f"There are no standard errors with family={self.family!r}.")
+        if errors.reason is not None:
+            raise ValueError(f"There are no standard errors: {errors.reason}.")
+        std = np.ravel(errors.std)[: len(self.names)]
+        dof = math.inf if errors.dof is None else errors.dof
+        words = "Standard errors include differences between tasks and the noise of the guarantee."
+        return np.diag(std**2), dof, words
+
+    def components(self):
+        est = self.estimator
+        if not hasattr(est, "level_spread_"):
+            return [], {}
+        std = np.array([est.level_spread_])
+        return ["level at a task's mean row"], {"variance": std**2, "std": std}
+
+    def facts(self):
+        est = self.estimator
+        report = est.privacy_
+        budget = report.summary()
+        return {
+            "method": type(est).__name__,
+            "tasks": f"{len(self.groups):,} listed",
+            "budget": budget,
+        }
+
+    def notes(self):
+        est = self.estimator
+        if not hasattr(est, "mean_coef_"):
+            yield "Nothing was found about what tasks share: every task relies on its own rows."
+        elif not hasattr(est, "level_spread_"):
+            yield "No spread of levels was released."
+
+    def predict(self, X, offset, Z, codes):
+        est, rows = self.estimator, np.ascontiguousarray(X[:, self.kept])
+        coef, intercept = self.effects_of_models()
+        out = np.empty(len(rows))
+        unknown = codes < 0
+        if unknown.any():
+            if not np.isfinite(coef).all():
+                raise ValueError(
+                    "This fit has no fixed effects, so that rows without a fitted task cannot be "
+                    "predicted. A larger budget, or the range of the target in public=, finds them."
+                )
+            out[unknown] = rows[unknown] @ coef + intercept
+        if (~unknown).any():
+            own = est.coef_.reshape(len(self.groups), -1)[codes[~unknown]]
+            level = est.intercept_.reshape(-1)[codes[~unknown]]
+            out[~unknown] = (rows[~unknown] * own).sum(axis=1) + level
+        if self.family == "binomial":
+            return 1.0 / (1.0 + np.exp(-out))
+        return np.exp(out + offset) if self.family == "poisson" else out + offset
+
+    def effects_of_models(self):
+        est = self.estimator
+        if not hasattr(est, "mean_coef_"):
+            return np.full(len(self.kept), np.nan), np.nan
+        return np.ravel(est.mean_coef_), float(np.ravel(est.mean_intercept_)[0])
+
+
+def _numbers(target):
+    try:
+        y = target.to_numpy(dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError("The target must be numbers for this family.") from None
+    if not np.isfinite(y).all():
+        raise ValueError("The target has missing or infinite values: drop these rows.")
+    return y

@@ -1,0 +1,230 @@
+"""Formulas, what they refuse under a budget, and the results of `mixed`."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import skpmtl
+from skpmtl import PrivateMeanRegMTL, PrivateMTL, PrivateMTLClassifier
+from skpmtl.inspection import Summary, compare_summaries
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("formulae")
+M = 40
+
+
+def table(seed=0):
+    rng = np.random.default_rng(seed)
+    g = np.repeat(np.arange(M), 12)
+    x, sex = rng.uniform(1.0, 9.0, size=len(g)), rng.choice(["f", "m"], size=len(g))
+    y = 3.0 + 2.0 * x - (sex == "m") + rng.normal(size=M)[g] + rng.normal(size=len(g))
+    count = rng.poisson(np.exp(0.2 * x))
+    return pd.DataFrame(
+        {"y": y, "x": x, "sex": sex, "g": g, "n": count, "win": (y > 13).astype(int)}
+    )
+
+
+def exact(formula="y ~ x + sex + (1 | g)", data=None, **more):
+    return skpmtl.mixed(formula, table() if data is None else data, epsilon=None, **more)
+
+
+PUBLIC = {"g": range(M), "sex": ["f", "m"], "y": (0.0, 30.0), "win": [0, 1]}
+
+
+@pytest.fixture(scope="module")
+def private():
+    with pytest.warns(skpmtl.PrivacyLeakWarning, match="random_state"):
+        return skpmtl.mixed(
+            "y ~ x + sex + (1 | g)", table(), epsilon=8.0, public=PUBLIC, random_state=0
+        )
+
+
+def test_the_exact_fit_recovers_what_was_drawn():
+    fit = exact()
+    assert_allclose(fit.params[["x", "sex[m]"]], [2.0, -1.0], atol=0.25)
+    assert list(fit.random_effects.columns) == ["Intercept"]
+    assert fit.random_effects.index.tolist() == list(range(M))
+
+
+def test_population_level_leaves_out_random_effects():
+    data, fit = table(), exact("y ~ x + (1 + x | g)")
+    fixed = fit.params["Intercept"] + fit.params["x"] * data["x"]
+    assert_allclose(fit.predict(data, level="population"), fixed)
+    own = fit.random_effects.loc[data["g"]].to_numpy()
+    expected = fixed + own[:, 0] + own[:, 1] * data["x"].to_numpy()
+    assert_allclose(fit.predict(data), expected)
+
+
+def test_unknown_and_missing_tasks_get_the_population_level():
+    fit, new = exact(), table().head(3).astype({"g": object})
+    new["g"] = [0, 999, None]
+    level = fit.predict(new, level="population")
+    assert_allclose(fit.predict(new)[1:], level[1:])
+    assert fit.predict(new)[0] != level[0]
+
+
+def test_an_offset_is_a_term_with_coefficient_one():
+    data = table()
+    shifted = data.assign(y=data["y"] + 5.0 * data["x"], t=5.0 * data["x"])
+    with_offset = exact("y ~ x + sex + offset(t) + (1 | g)", shifted)
+    assert_allclose(with_offset.params, exact().params, rtol=1e-6)
+    assert_allclose(with_offset.predict(shifted), exact().predict(data) + shifted["t"])
+
+
+def test_weights_are_inverse_variances():
+    data = table()
+    double = exact("y ~ x + (1 | g)", data, weights=np.full(len(data), 4.0))
+    plain = exact("y ~ x + (1 | g)", data)
+    assert_allclose(double.params, plain.params, rtol=1e-5)
+    assert_allclose(double.cov_params("model"), plain.cov_params("model"), rtol=1e-4)
+    weights = np.arange(len(data)) % 2
+    dropped = exact("y ~ x + (1 | g)", data.assign(w=weights), weights="w")
+    assert_allclose(dropped.params, exact("y ~ x + (1 | g)", data[1::2]).params, rtol=1e-5)
+
+
+def test_the_private_fit_is_that_of_the_estimator(private):
+    data = table()
+    columns = np.c_[data["x"], data["sex"] == "m"]
+    est = PrivateMeanRegMTL(
+        epsilon=8.0,
+        standard_errors=True,
+        tasks=range(M),
+        unseen_task="mean",
+        target_range=(0.0, 30.0),
+        random_state=0,
+    )
+    with pytest.warns(skpmtl.PrivacyLeakWarning):
+        est.fit(columns, data["y"], task=data["g"])
+    assert list(private.params.index) == ["x", "sex[m]", "Intercept"]
+    assert_allclose(private.predict(data), est.predict(columns, task=data["g"]))
+    assert_allclose(
+        private.predict(data, level="population"), est.predict(columns, level="population")
+    )
+
+
+def test_a_private_summary_is_of_released_numbers(private):
+    text = str(private.summary())
+    assert "epsilon = 8" in text and "rows" not in private.summary().facts
+    assert private.summary().effects_frame().shape == (3, 5)
+    assert "<table>" in private.summary()._repr_html_()
+    assert private.summary().to_latex().count(r"\begin{tabular}") == 2
+
+
+@pytest.mark.parametrize(
+    "term", ["scale(x)", "center(x)", "I(x - np.mean(x))", "bs(x, df=4)", "poly(x, 2)"]
+)
+def test_terms_of_other_rows_are_refused_under_a_budget(term):
+    with pytest.raises(ValueError, match="depend on other rows|private") as refused:
+        skpmtl.mixed(f"y ~ {term} + (1 | g)", table(), public=PUBLIC)
+    assert "9." not in str(refused.value)
+    exact(f"y ~ {term} + (1 | g)")
+
+
+def test_terms_of_public_numbers_are_taken_under_a_budget():
+    public = {**PUBLIC, "at": [3.0, 6.0], "x": (0.0, 10.0)}
+    spline = "bs(x, knots=at, lower_bound=0, upper_bound=10, center=False)"
+    for term in ("np.log(x)", "{(x - 5) / 2}", f"0 + {spline}", "sex:x"):
+        fit = skpmtl.mixed(f"y ~ {term} + (1 | g)", table(), epsilon=50.0, public=public)
+        assert np.isfinite(fit.predict(table())).all()
+
+
+def test_levels_are_public_under_a_budget():
+    with pytest.raises(ValueError, match=r"public=\{'sex'"):
+        skpmtl.mixed("y ~ sex + (1 | g)", table(), public={"g": range(M)})
+    public = {**PUBLIC, "sex": ["f"]}
+    with pytest.raises(ValueError, match="categories that are not in its list"):
+        skpmtl.mixed("y ~ sex + (1 | g)", table(), public=public)
+
+
+def test_columns_do_not_follow_the_rows_under_a_budget():
+    data = table()
+    data.loc[:, "sex"] = "f"
+    fit = skpmtl.mixed("y ~ sex + (1 | g)", data, epsilon=50.0, public=PUBLIC)
+    assert list(fit.params.index) == ["sex[m]", "Intercept"]
+
+
+def test_counts_take_the_logarithm_of_an_exposure():
+    data = table().assign(t=2.0)
+    formula = "n ~ x + offset(np.log(t)) + (1 | g)"
+    fit = skpmtl.mixed(formula, data, family="poisson", epsilon=None)
+    est = PrivateMTL(loss="poisson", epsilon=None, tasks="auto", unseen_task="mean")
+    est.fit(data[["x"]].to_numpy(), data["n"], task=data["g"], sample_weight=data["t"])
+    per_unit = est.predict(data[["x"]].to_numpy(), task=data["g"])
+    assert_allclose(fit.predict(data), 2.0 * per_unit, rtol=1e-10)
+
+
+def test_two_classes_are_predicted_by_probabilities():
+    data = table()
+    fit = skpmtl.mixed("win ~ x + (1 | g)", data, family="binomial", epsilon=None)
+    assert isinstance(fit.estimator, PrivateMTLClassifier)
+    assert np.corrcoef(fit.predict(data), data["win"])[0, 1] > 0.8
+    assert np.isnan(fit.summary().effects["std_error"]).all()
+    with pytest.raises(ValueError, match="list of classes"):
+        skpmtl.mixed("win ~ x + (1 | g)", data, family="binomial", public={"g": range(M)})
+
+
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        ("y ~ x", "one grouping"),
+        ("y ~ x + (1 | g) + (1 | sex)", "one grouping"),
+        ("x + (1 | g)", "no target"),
+        ("y ~ x + (1 | g", "cannot be read"),
+        ("y ~ z + (1 | g)", "no columns"),
+        ("y ~ x + (1 | school)", "no column"),
+    ],
+)
+def test_formulas_that_cannot_be_fitted_say_why(formula, message):
+    with pytest.raises(ValueError, match=message):
+        exact(formula)
+
+
+def test_missing_values_are_refused():
+    for column in ("x", "y", "g"):
+        data = table().astype({"g": float})
+        data.loc[3, column] = np.nan
+        with pytest.raises(ValueError, match="missing|no group"):
+            exact(data=data)
+    with pytest.raises(TypeError, match="DataFrame"):
+        exact(data=[1, 2])
+
+
+def test_summaries_of_several_fits_stand_side_by_side(private):
+    frame = compare_summaries({"exact": exact().summary("model"), "private": private.summary()})
+    assert frame.columns.tolist()[:2] == [("exact", "effect"), ("exact", "std_error")]
+    assert set(frame.index) == {"Intercept", "x", "sex[m]"}
+    assert (frame["private"]["std_error"] > 0).all()
+    with pytest.raises(TypeError, match="summary"):
+        compare_summaries({"exact": exact()})
+
+
+def test_estimators_summarise_their_pooled_model():
+    data = table()
+    est = PrivateMTL(epsilon=None, unseen_task="mean").fit(data[["x"]], data["y"], task=data["g"])
+    summary = est.summary()
+    assert isinstance(summary, Summary) and summary.names == ["x", "intercept"]
+    assert_array_equal(summary.effects["effect"], [*est.mean_coef_, est.mean_intercept_])
+    assert summary.variance_frame().loc["level at a task's mean row", "std"] == est.level_spread_
+    bare = PrivateMTL(epsilon=None).fit(data[["x"]], data["y"], task=data["g"])
+    with pytest.raises(ValueError, match="unseen_task"):
+        bare.summary()
+
+
+def test_known_tasks_are_predicted_at_the_population_level():
+    data = table()
+    X, y = data[["x"]].to_numpy(), data["y"]
+    est = PrivateMTL(epsilon=None, unseen_task="mean").fit(X, y, task=data["g"])
+    pooled = X @ est.mean_coef_ + est.mean_intercept_
+    assert_allclose(est.predict(X, task=data["g"], level="population"), pooled)
+    assert_allclose(est.predict(X, level="population"), pooled)
+    ids = data["g"].astype(float).where(data["g"] > 0)
+    mixed_ids = est.predict(X, task=ids)
+    assert_allclose(mixed_ids[data["g"] == 0], pooled[data["g"] == 0])
+    assert_allclose(mixed_ids[data["g"] > 0], est.predict(X, task=data["g"])[data["g"] > 0])
+    with pytest.raises(ValueError, match="level="):
+        est.predict(X, task=data["g"], level="school")
+    bare = PrivateMTL(epsilon=None).fit(X, y, task=data["g"])
+    with pytest.raises(ValueError, match="unseen_task"):
+        bare.predict(X, level="population")
+    with pytest.raises(ValueError, match="missing"):
+        bare.predict(X, task=ids)

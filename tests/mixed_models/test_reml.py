@@ -1,0 +1,188 @@
+"""Restricted maximum likelihood against published values, closed forms and jackknives."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skpmtl.mixed_models.reml import GroupedRows, fit_mixed
+
+SLEEP = np.loadtxt(Path(__file__).with_name("sleepstudy.csv"), delimiter=",", skiprows=1)
+# Yields of six batches of dyestuff (Davies, Statistical Methods in Research and Production, 1947).
+DYESTUFF = np.array(
+    [
+        [1545, 1440, 1440, 1520, 1580],
+        [1540, 1555, 1490, 1560, 1495],
+        [1595, 1550, 1605, 1510, 1560],
+        [1445, 1440, 1595, 1465, 1545],
+        [1595, 1630, 1515, 1635, 1625],
+        [1520, 1455, 1450, 1480, 1445],
+    ],
+    dtype=float,
+)
+
+
+def sleepstudy():
+    order = np.argsort(SLEEP[:, 2], kind="stable")
+    y, days, subject = SLEEP[order].T
+    X = np.c_[np.ones(180), days]
+    return GroupedRows(X, X, y, np.searchsorted(subject, [*np.unique(subject), np.inf]))
+
+
+def generated(seed=0, m=12, p=3, q=2):
+    rng = np.random.default_rng(seed)
+    n = rng.integers(2, 9, size=m)
+    offsets = np.concatenate([[0], np.cumsum(n)])
+    N = offsets[-1]
+    X = np.c_[np.ones(N), rng.normal(size=(N, p - 1)) * 10.0 ** rng.uniform(-2, 2, size=p - 1)]
+    Z = np.c_[np.ones(N), rng.normal(size=N)][:, :q]
+    y = X @ rng.normal(size=p) + rng.normal(size=N)
+    y += (Z * rng.normal(size=(m, q))[np.repeat(np.arange(m), n)]).sum(axis=1)
+    return GroupedRows(X, Z, y, offsets)
+
+
+def without(rows, t):
+    lo, hi = rows.offsets[t : t + 2]
+    kept = np.r_[0:lo, hi : len(rows.y)]
+    sizes = np.delete(np.diff(rows.offsets), t)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    return GroupedRows(rows.X[kept], rows.Z[kept], rows.y[kept], offsets)
+
+
+def marginal(rows, fit):
+    """Covariance of all targets, (N, N)."""
+    V, D = np.eye(len(rows.y)) * fit.sigma2, fit.random_covariance
+    for lo, hi in zip(rows.offsets[:-1], rows.offsets[1:], strict=True):
+        V[lo:hi, lo:hi] += rows.Z[lo:hi] @ D @ rows.Z[lo:hi].T
+    return V
+
+
+def test_sleepstudy_is_as_lme4_prints_it():
+    # Bates, Machler, Bolker and Walker, J. Stat. Softw. 67(1), 2015, and help(sleepstudy).
+    fit = fit_mixed(sleepstudy())
+    assert_allclose(fit.deviance, 1743.6283, atol=1e-4)
+    assert_allclose(fit.coef, [251.405, 10.467], atol=1e-3)
+    assert_allclose(np.sqrt(np.diag(fit.covariance)), [6.825, 1.546], atol=1e-3)
+    assert_allclose(np.diag(fit.random_covariance), [612.10, 35.07], rtol=2e-4)
+    assert_allclose(fit.sigma2, 654.94, rtol=1e-4)
+    assert_allclose(fit.effects[0], [2.2586, 9.1990], atol=1e-3)
+
+
+def test_independent_effects_are_as_lme4_prints_them():
+    fit = fit_mixed(sleepstudy(), correlated=False)
+    assert_allclose(fit.deviance, 1743.6693, atol=1e-4)
+    assert_allclose(np.diag(fit.random_covariance), [627.57, 35.86], rtol=2e-4)
+    assert_allclose(fit.sigma2, 653.58, rtol=1e-4)
+
+
+def test_balanced_one_way_is_the_analysis_of_variance():
+    m, n = DYESTUFF.shape
+    rows = GroupedRows(np.ones((30, 1)), np.ones((30, 1)), DYESTUFF.ravel(), np.arange(7) * n)
+    fit = fit_mixed(rows)
+    within = DYESTUFF.var(axis=1, ddof=1).mean()
+    between = DYESTUFF.mean(axis=1).var(ddof=1)
+    assert_allclose(fit.sigma2, within, rtol=1e-6)
+    assert_allclose(fit.random_covariance, between - within / n, rtol=1e-5)
+    assert_allclose(fit.covariance, between / m, rtol=1e-5)
+    assert_allclose(fit.deviance, 319.6543, atol=1e-4)  # as lme4 prints it
+
+
+def test_a_variance_of_zero_is_found():
+    rng = np.random.default_rng(3)
+    levels = rng.normal(size=(8, 6))
+    levels -= levels.mean(axis=1, keepdims=True)  # tasks differ less than by chance
+    rows = GroupedRows(np.ones((48, 1)), np.ones((48, 1)), levels.ravel(), np.arange(9) * 6)
+    fit = fit_mixed(rows)
+    assert fit.random_covariance[0, 0] < 1e-6
+    assert_allclose(fit.sigma2, levels.var(ddof=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_estimates_are_generalised_least_squares(seed):
+    rows = generated(seed)
+    fit = fit_mixed(rows)
+    V = marginal(rows, fit)
+    W = np.linalg.inv(V)
+    covariance = np.linalg.inv(rows.X.T @ W @ rows.X)
+    assert_allclose(fit.coef, covariance @ rows.X.T @ W @ rows.y, rtol=1e-7)
+    assert_allclose(fit.covariance, covariance, rtol=1e-6)
+    residuals = rows.y - rows.X @ fit.coef
+    value = np.linalg.slogdet(V)[1] + np.linalg.slogdet(rows.X.T @ W @ rows.X)[1]
+    value += residuals @ W @ residuals + (len(V) - 3) * np.log(2.0 * np.pi)
+    assert_allclose(fit.deviance, value, rtol=1e-9)
+    lo, hi = rows.offsets[:2]
+    effect = fit.random_covariance @ rows.Z[lo:hi].T @ (W @ residuals)[lo:hi]
+    assert_allclose(fit.effects[0], effect, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_neighbour_has_a_higher_likelihood(seed):
+    statsmodels = pytest.importorskip("statsmodels.regression.mixed_linear_model")
+    rows = generated(seed, m=20)
+    groups = np.repeat(np.arange(20), np.diff(rows.offsets))
+    other = statsmodels.MixedLM(rows.y, rows.X, groups, exog_re=rows.Z).fit()
+    assert fit_mixed(rows).deviance <= -2.0 * other.llf + 1e-5
+
+
+def test_cr1_without_random_effects_is_the_plain_sandwich():
+    rows = generated(q=0)
+    fit, (N, p), m = fit_mixed(rows), rows.X.shape, 12
+    bread = np.linalg.inv(rows.X.T @ rows.X)
+    e = rows.y - rows.X @ (bread @ rows.X.T @ rows.y)
+    scores = np.add.reduceat(rows.X * e[:, None], rows.offsets[:-1])
+    expected = bread @ scores.T @ scores @ bread * m / (m - 1) * (N - 1) / (N - p)
+    assert_allclose(fit.cluster_robust(rows, "CR1")[0], expected, rtol=1e-8)
+
+
+def test_cr1_equals_the_clustered_errors_of_statsmodels():
+    api = pytest.importorskip("statsmodels.api")
+    rows = generated(q=0)
+    groups = np.repeat(np.arange(12), np.diff(rows.offsets))
+    other = api.OLS(rows.y, rows.X).fit(cov_type="cluster", cov_kwds={"groups": groups})
+    found = fit_mixed(rows).cluster_robust(rows, "CR1")[0]
+    assert_allclose(found, other.cov_params(), rtol=1e-6)
+
+
+def test_cr3_is_the_jackknife_over_tasks():
+    rows = generated(q=0)
+    fit = fit_mixed(rows)
+    moved = np.array([fit_mixed(without(rows, t)).coef - fit.coef for t in range(12)])
+    assert_allclose(fit.cluster_robust(rows, "CR3")[0], moved.T @ moved, rtol=1e-7)
+
+
+def test_cr2_has_no_bias_where_rows_are_independent():
+    rows = generated(q=0)
+    N, p = rows.X.shape
+    total = np.zeros((p, p))
+    for i in range(N):  # a quadratic form of y: its mean is the sum over unit vectors
+        unit = GroupedRows(rows.X, rows.Z, np.eye(N)[i], rows.offsets)
+        total += fit_mixed(unit).cluster_robust(unit, "CR2")[0]
+    assert_allclose(total, np.linalg.inv(rows.X.T @ rows.X), rtol=1e-7, atol=1e-12)
+
+
+def test_degrees_of_freedom_of_a_mean_of_equal_tasks():
+    rows = GroupedRows(
+        np.ones((30, 1)), np.zeros((30, 0)), DYESTUFF.ravel(), np.arange(7) * DYESTUFF.shape[1]
+    )
+    assert_allclose(fit_mixed(rows).cluster_robust(rows, "CR2")[1], 5.0)
+
+
+def test_robust_errors_do_not_depend_on_the_unit():
+    rows = generated()
+    unit = np.array([1.0, 1e3, 1e-4])
+    other = GroupedRows(rows.X * unit, rows.Z, rows.y, rows.offsets)
+    first = fit_mixed(rows).cluster_robust(rows)
+    second = fit_mixed(other).cluster_robust(other)
+    assert_allclose(second[0] * np.outer(unit, unit), first[0], rtol=1e-5)
+    assert_allclose(second[1], first[1], rtol=1e-5)
+
+
+def test_dependent_columns_and_too_few_rows_are_refused():
+    rows = generated()
+    double = GroupedRows(np.c_[rows.X, rows.X[:, 1]], rows.Z, rows.y, rows.offsets)
+    with pytest.raises(ValueError, match="linearly dependent"):
+        fit_mixed(double)
+    few = GroupedRows(rows.X[:3], rows.Z[:3], rows.y[:3], np.array([0, 3]))
+    with pytest.raises(ValueError, match="cannot determine"):
+        fit_mixed(few)
