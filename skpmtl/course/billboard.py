@@ -10,8 +10,8 @@ from .._runtime.compat import Interval
 from ..exchange.billboard import OfModels, Personal
 from ..tables.public_init import PublicInit
 from ..task import priors
-from ..task.scales import LEAST_VARIANCE, MOST_VARIANCE
-from .personal import DISTRUST, FAR, HULL, TaskModels
+from ..task.scales import MOST_VARIANCE
+from .personal import HULL, TaskModels, bounded
 
 OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
 
@@ -170,14 +170,14 @@ class HierarchicalBillboard(OfModels):
         variance = min(self.scale_variance.sum(), MOST_VARIANCE)
         return self.column_scale * 2.0 ** (math.log(2.0) * variance)
 
-    def bounds_without_rows(self):
-        """How far rows and predictions of tasks without rows may be. -> centre, reach, low, high"""
-        distrust = DISTRUST / max(self.scale_variance.sum(), LEAST_VARIANCE)
-        reach = FAR * self._safe_scale() * (1.0 + distrust)
+    def near_rows(self, X):
+        """Rows of tasks without rows as their mean rows count in a level, and limits of scores."""
+        scale = self._safe_scale()
+        X = self.column_centre + scale * bounded((X - self.column_centre) / scale)
         if not self.has_place:
-            return self.column_centre, reach, *self.target_range
+            return X, self.target_range
         half = HULL * max(self.width, HULL * self.unit)
-        return self.column_centre, reach, self.middle - half, self.middle + half
+        return X, (self.middle - half, self.middle + half)
 
     def personalize(self, table):
         return Personal(*TaskModels(table, self.init).personal(self))

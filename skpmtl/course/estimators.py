@@ -161,12 +161,14 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         if t >= 0 and self.row_reach_[t].any():
             model = self.coef_[t], self.intercept_[t]
             bounds = self.row_centre_[t], self.row_reach_[t], *self.prediction_range_[t]
+            coef, intercept = board.subtract_init(*model)
+            scores = _bounded(X, coef, intercept, *bounds)
         elif self._has_mean():
-            model, bounds = (self.mean_coef_, self.mean_intercept_), board.bounds_without_rows()
+            coef, intercept = board.subtract_init(self.mean_coef_, self.mean_intercept_)
+            near, limits = board.near_rows(X)
+            scores = np.clip(intercept + near @ coef, *limits)
         else:
             return X @ self.coef_[t] + self.intercept_[t]
-        coef, intercept = board.subtract_init(*model)
-        scores = _bounded(X, coef, intercept, *bounds)
         if board.init is not None:
             scores += X @ board.init.coef[0] + board.init.intercept
         return scores

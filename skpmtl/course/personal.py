@@ -8,6 +8,7 @@ from ..task.posterior import (
     TaskRows,
     averages,
     gains,
+    information,
     log_evidence,
     log_evidence_by,
     log_sum,
@@ -57,7 +58,7 @@ class TaskModels:
         middle = model.middle if model.has_place else 0.0
         y = (self.y - middle) / self.unit[self.codes]
         self.rows = TaskRows.of(Z, y, self.offsets, self.counts)
-        self.near_mean = np.clip(self.rows.x_mean, -FAR, FAR)
+        self.near_mean = bounded(self.rows.x_mean)
 
     def decomposition(self, model, root, *, joined=True):
         """Of a shape; `joined`: whether the mean row is seen as a row, or as the level alone."""
@@ -101,6 +102,11 @@ class TaskModels:
             self._near = key
             self._gains = gains(dec, level(near), near[1:], model.scales())
         return moved(dec, self._gains, level(centre), centre[1:])
+
+    def information(self, model, scales):
+        """Score and information of the centre of the model, of every task: see `information`."""
+        dec = self.decomposition(model, model.root)
+        return information(dec, model.centre[0], model.centre[1:], scales)
 
     def personal(self, model):
         """Models of the tasks. -> coef (m, d), intercept (m,), extras
@@ -151,6 +157,13 @@ def dense_rows(table):
     """Rows of a table as an array of float64, which may be written."""
     X = table.X if table.rows is None else table.X[table.rows]
     return X.toarray().astype(float) if table.is_sparse else np.array(X, dtype=float, order="C")
+
+
+def bounded(Z):
+    """Rows in scales about the released centre, of which what is beyond `FAR` scales counts less
+    the farther it is: where the released centre is wrong, all mean rows are far, and none says
+    anything."""
+    return Z * np.minimum(1.0, FAR / np.maximum(np.abs(Z), FAR)) ** 2
 
 
 def _same(one, other):

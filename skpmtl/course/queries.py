@@ -228,6 +228,7 @@ class ColumnScales(Question):
     kind, reads_model = "columns", False
     length, spread = 1.0, 2.0
     n_features: int
+    clipped: bool = True
 
     @property
     def size(self):
@@ -242,11 +243,13 @@ class ColumnScales(Question):
 
     def bounded(self, sent):
         d, half = self.n_features, math.sqrt(0.5)
+        if not self.clipped:
+            return np.nan_to_num(np.array(sent, dtype=float))
         return np.c_[_balls(sent[:, :d], half), _balls(sent[:, d:], half)]
 
     @classmethod
     def wire(cls, d):
-        return (2 * d,), {"n_features": d}
+        return (2 * d,), {"n_features": d, "clipped": True}
 
 
 # ------------------------------------------------------------------------------------- step
@@ -288,6 +291,24 @@ class CentreStep(Question):
     @classmethod
     def wire(cls, d):
         return (d + 1,), {"near": [(d + 1,)], "clip_norm": Real, "has_place": bool}
+
+
+@dataclass
+class ExactStep(Question):
+    """Score and information of the centre, without a budget only. They have no bound.
+
+    `log_kappa`: log weights of the scale of slopes.
+    """
+
+    kind = "exact step"
+    log_kappa: np.ndarray
+
+    def answer(self, tasks, model):
+        score, info = tasks.information(model, model.scales(self.log_kappa))
+        return np.concatenate([score[:, None], info], axis=1)
+
+    def bounded(self, sent):
+        return sent
 
 
 # ----------------------------------------------------------------------------------- moment
@@ -432,9 +453,10 @@ class Vote(Question):
         return (MOST_PRIORS - 1,), {"parts": (Part, d), "clipped": True}
 
 
-KINDS = {kind.kind: kind for kind in (Place, Zoom, ColumnScales, CentreStep, Moment, Vote)}
+BOUNDED = Place, Zoom, ColumnScales, CentreStep, Moment, Vote
+KINDS = {kind.kind: kind for kind in (*BOUNDED, ExactStep)}
 
 
 def query_specs(d):
     """What sites answer, whoever asks. -> {statistic: QuerySpec}"""
-    return {name: kind.spec(d) for name, kind in KINDS.items()}
+    return {kind.kind: kind.spec(d) for kind in BOUNDED}

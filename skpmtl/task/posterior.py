@@ -33,6 +33,7 @@ __all__ = [
     "averages",
     "covariances",
     "gains",
+    "information",
     "log_evidence",
     "log_evidence_by",
     "log_sum",
@@ -240,6 +241,26 @@ def moved(dec, known, level, slopes):
     out = np.zeros_like(dec.x_mean)
     _slopes(dec.rows.starts, dec.X, dec.shape, dec.x_mean, c * r, np.zeros(len(r0)), out)
     return of_level * r0, out
+
+
+def information(dec, level, slopes, scales):
+    """Score and information of the centre (c, a), of every task. -> (m, 1 + d), (m, 1 + d, 1 + d)
+
+    With q = x0 - kappa Z' (h / V) of a cell, averaged over cells by their weights:
+
+        score = ((e / v), Z' (r / V) + q e / v),
+        information = Z' diag(1 / V) Z + (1, q) (1, q)' / v.
+
+    The score is the gradient of the log evidence. The information is that of a Gaussian of known
+    scales, which is at least as large as that of the mixture: steps by it do not overshoot.
+    """
+    m, d = dec.x_mean.shape
+    score, info = np.zeros((m, 1 + d)), np.zeros((m, 1 + d, 1 + d))
+    x = dec.x_mean, dec.X
+    _information(
+        *dec._centred(level, slopes), *_cells_of(scales), len(scales.sigma), *x, score, info
+    )
+    return score, info
 
 
 def covariances(dec, level, slopes, scales):
@@ -580,6 +601,90 @@ def _slopes(starts, X, S, x_mean, c, near, out):
             for o in range(d):
                 s += S[j, o] * q[o]
             out[t, j] = s
+
+
+@njit
+def _information(
+    starts,
+    lam,
+    r,
+    h,
+    b2,
+    r0,
+    n,
+    rest,
+    g,
+    s2,
+    log_s2,
+    logs,
+    t2,
+    wt,
+    n_sigma,
+    x_mean,
+    X,
+    score,
+    info,
+):
+    P, d = len(g), x_mean.shape[1]
+    E, v, e, m1, B = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
+    q = np.empty(1 + d)
+    for t in range(len(n)):
+        if n[t] == 0:
+            continue
+        lo, k = starts[t], starts[t + 1] - starts[t]
+        _cells(
+            t,
+            starts,
+            lam,
+            r,
+            h,
+            b2,
+            r0,
+            n,
+            rest,
+            g,
+            s2,
+            log_s2,
+            logs,
+            t2,
+            wt,
+            n_sigma,
+            False,
+            E,
+            v,
+            e,
+            m1,
+            B,
+        )
+        _weigh(E)
+        of_rows = np.zeros(k)
+        for p in range(P):
+            if E[p] == 0.0:
+                continue
+            u = E[p] * m1[p]
+            q[0] = 1.0
+            for j in range(d):
+                q[1 + j] = x_mean[t, j]
+            for i in range(k):
+                f = 1.0 / (s2[p] + g[p] * lam[lo + i])
+                of_rows[i] += E[p] * f
+                f *= g[p] * h[lo + i]
+                if f != 0.0:
+                    for j in range(d):
+                        q[1 + j] -= f * X[lo + i, j]
+            for j in range(1 + d):
+                score[t, j] += u * e[p] * q[j]
+                for o in range(j + 1):
+                    info[t, j, o] += u * q[j] * q[o]
+        for i in range(k):
+            for j in range(d):
+                f = of_rows[i] * X[lo + i, j]
+                score[t, 1 + j] += f * r[lo + i]
+                for o in range(j + 1):
+                    info[t, 1 + j, 1 + o] += f * X[lo + i, o]
+        for j in range(1 + d):
+            for o in range(j):
+                info[t, o, j] = info[t, j, o]
 
 
 @njit

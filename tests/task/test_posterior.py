@@ -13,6 +13,7 @@ from skpmtl.task.posterior import (
     averages,
     covariances,
     gains,
+    information,
     log_evidence,
     log_evidence_by,
     moved,
@@ -150,3 +151,27 @@ def test_far_cells_keep_their_evidence():
     one = replace(wide, sigma=sigma[:1], log_sigma=np.zeros(1))
     assert by[0] < by[1] - 1e3
     assert by[0] == pytest.approx(log_evidence(dec, 0.0, np.zeros(D), one)[0], rel=1e-9)
+
+
+def test_the_score_is_the_gradient_of_the_evidence(problem):
+    dec, a, prior, *_ = problem
+    score, info = information(dec, 0.7, a, prior)
+    for j, move in enumerate(1e-5 * np.eye(D + 1)):
+        up, down = (
+            log_evidence(dec, 0.7 + sign * move[0], a + sign * move[1:], prior)
+            for sign in (1.0, -1.0)
+        )
+        np.testing.assert_allclose(score[:, j], (up - down) / 2e-5, rtol=1e-5, atol=1e-6)
+
+
+def test_the_information_is_that_of_the_dense_normal():
+    """Of one cell: F' V^-1 F, F the rows with a column of ones, V their covariance."""
+    X, y, offsets = tables(seed=7)
+    L = np.random.default_rng(8).normal(size=(D, D))
+    one = scales(kappa=KAPPA[:1], sigma=SIGMA[1:2], tau=TAU[:1])
+    found = information(Decomposition(TaskRows.of(X, y, offsets), L), 0.0, np.zeros(D), one)[1]
+    for t in range(len(offsets) - 1):
+        F = X[offsets[t] : offsets[t + 1]]
+        V = dense(F, y[offsets[t] : offsets[t + 1]], 0.0, np.zeros(D), L, 0.1, 1.0, 0.2)[1]
+        F = np.c_[np.ones(len(F)), F]
+        np.testing.assert_allclose(found[t], F.T @ np.linalg.solve(V, F), rtol=1e-8, atol=1e-10)
