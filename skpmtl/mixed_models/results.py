@@ -226,6 +226,19 @@ class MixedResult:
         names = self._fit.names
         return pd.DataFrame(self._fit.covariance(kind)[0], index=names, columns=names)
 
+    def model_matrix(self, data):
+        """Columns of the fixed effects, in the order of `params`.
+
+        Parameters
+        ----------
+        data : DataFrame
+
+        Returns
+        -------
+        X : ndarray of shape (n_rows, n_effects)
+        """
+        return self._fit.matrix(self._design.of(_pandas(data))[0])
+
     def predict(self, data, *, level: Literal["task", "population"] = "task"):
         """Expected targets: means, probabilities of the second class, or expected counts.
 
@@ -333,6 +346,9 @@ class _Exact:
                 stacklevel=users_line(),
             )
 
+    def matrix(self, X):
+        return X
+
     def effects(self):
         return self.fit.coef
 
@@ -425,6 +441,11 @@ class _Estimated:
         for warning in caught:
             warnings.warn(str(warning.message), warning.category, stacklevel=users_line())
         self.groups = self.estimator.tasks_
+
+    def matrix(self, X):
+        """Columns in the order of `names`, which has the intercept last."""
+        last = [j for j in range(X.shape[1]) if j not in self.kept]
+        return X[:, [*self.kept, *last]]
 
     def effects(self):
         est = self.estimator

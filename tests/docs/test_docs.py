@@ -35,7 +35,7 @@ PUBLIC = [
     *(f"skpmtl.{name}" for name in ("metrics", "model_selection", "networks", "preprocessing")),
     "skpmtl.privacy",
 ]
-NEEDS = {"coming_from_mixed_models.rst": "statsmodels"}
+NEEDS = {"coming_from_mixed_models.rst": "statsmodels", "mixed.rst": "formulae"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 matplotlib.use("Agg")
 

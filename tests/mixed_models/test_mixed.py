@@ -102,6 +102,15 @@ def test_the_private_fit_is_that_of_the_estimator(private):
     )
 
 
+def test_the_model_matrix_times_effects_is_the_population(private):
+    data = table()
+    for fit in (private, exact()):
+        expected = fit.model_matrix(data) @ fit.params.to_numpy()
+        found = fit.predict(data, level="population")
+        assert np.corrcoef(found, expected)[0, 1] > 0.999
+    assert_allclose(found, expected)
+
+
 def test_a_private_summary_is_of_released_numbers(private):
     text = str(private.summary())
     assert "epsilon = 8" in text and "rows" not in private.summary().facts
