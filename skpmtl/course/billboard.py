@@ -11,6 +11,7 @@ from ..exchange.billboard import OfModels, Personal
 from ..tables.public_init import PublicInit
 from ..task import priors
 from ..task.scales import MOST_VARIANCE
+from . import uncertainty
 from .personal import HULL, TaskModels, bounded
 
 OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
@@ -181,3 +182,6 @@ class HierarchicalBillboard(OfModels):
 
     def personalize(self, table):
         return Personal(*TaskModels(table, self.init).personal(self))
+
+    def posterior(self, table, *, fit_intercept=True, width=None):
+        return uncertainty.posterior(TaskModels(table, self.init), self)

@@ -42,6 +42,11 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
     target_range : (float, float) or None, default=None
         Public lowest and highest value of the target, never computed from private rows.
         Predictions stay within it.
+    uncertainty : bool, default=False
+        Whether to keep the posterior covariance of each task's model, for
+        ``predict(X, return_std=True)`` and `predict_interval`. It follows from the rows of the task
+        and the releases, costs no privacy, and is for the task alone; it takes (n_features + 1)^2
+        numbers per task.
     {random_state}
     {secure}
     {verbose}
@@ -63,6 +68,10 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         Mean row of a task, and how far from it a row counts in a prediction.
     prediction_range_ : ndarray of shape (n_tasks, 2)
         What predictions of a task are clipped to, less those of `init`.
+    covariance_, noise_variance_, dof_ : ndarray, of shape (n_tasks, n_features + 1, n_features + 1)
+        for the first
+        With `uncertainty`: posterior covariance of coefficients and, last, the intercept; variance
+        of the noise of a row, and its degrees of freedom.
     billboard_ : HierarchicalBillboard
         The releases and what follows from them; the only part that may be published.
     {privacy_}
@@ -89,6 +98,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         tasks: ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
+        uncertainty: bool = False,
         random_state: RandomState = None,
         secure: bool = False,
         verbose: int = 0,
@@ -103,6 +113,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         self.tasks = tasks
         self.unseen_task = unseen_task
         self.target_range = target_range
+        self.uncertainty = uncertainty
         self.random_state = random_state
         self.secure = secure
         self.verbose = verbose

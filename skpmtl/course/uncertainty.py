@@ -1,0 +1,90 @@
+"""How sure a task is of its model: covariance and noise from the posterior that it averages over.
+
+For the task alone, and free of charge, as its model is: a covariance discloses its second moments.
+"""
+
+import math
+
+import numpy as np
+
+from ..local.posterior import Posterior
+from ..task.posterior import averages, covariances, log_evidence_by, log_sum
+
+LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
+
+
+def posterior(tasks, model):
+    """Of the models of tasks, in units of the input.
+
+    Parameters
+    ----------
+    tasks : TaskModels
+    model : HierarchicalBillboard
+
+    Returns
+    -------
+    posterior : Posterior
+        Covariances (m, d + 1, d + 1) of coefficients and, last, the intercept; variance and degrees
+        of freedom of the noise of a row.
+    """
+    found = []
+    for part in model.components():
+        of = tasks.decomposition(model, part.root), model.centre[0], part.slopes, part.scales
+        log_evidence, *mean = averages(*of)
+        by_sigma = part.log_weight + log_evidence_by("sigma", *of)
+        found.append((part, part.log_weight + log_evidence, np.c_[tuple(mean)], of, by_sigma))
+    total = log_sum(np.stack([logs for _, logs, *_ in found], axis=1))
+    m, d = tasks.near_mean.shape
+    mean, square = np.zeros((m, d + 1)), np.zeros((m, d + 1, d + 1))
+    for part, logs, moved, of, _ in found:
+        share = np.exp(logs - total)[:, None]
+        centre = np.append(0.0, part.slopes)
+        here = centre + moved
+        mean += share * here
+        between = centre[:, None] * here[:, None, :] + moved[:, :, None] * centre
+        square += share[..., None] * (covariances(*of) + between)
+    covariance = _of_models(tasks, square - mean[:, :, None] * mean[:, None, :])
+    by_sigma = np.stack([by_sigma for *_, by_sigma in found], axis=2)
+    by_sigma = log_sum(by_sigma.reshape(-1, len(found))).reshape(m, -1)
+    variance, dof = noise_of(by_sigma, found[0][0].scales.sigma)
+    return Posterior(covariance, tasks.unit**2 * variance, dof)
+
+
+def _of_models(tasks, covariance):
+    """From level and slopes in units and scaled columns to coefficients and the intercept."""
+    m, d = tasks.near_mean.shape
+    slopes, to = tasks.unit[:, None] / tasks.scale, np.zeros((m, d + 1, d + 1))
+    to[:, np.arange(d), np.arange(1, d + 1)] = slopes
+    to[:, d, 0] = tasks.unit
+    to[:, d, 1:] = tasks.unit[:, None] * tasks.near_mean - tasks.summaries.x_mean * slopes
+    found = to @ covariance @ to.transpose(0, 2, 1)
+    return 0.5 * (found + found.transpose(0, 2, 1))
+
+
+def noise_of(by_sigma, sigma):
+    """Variance and degrees of freedom of a row's noise, from log evidence by cells of sigma.
+
+    With an inverse gamma distribution of sigma^2 the log density on the grid of log sigma is
+    A - nu log sigma - q / sigma^2. Three neighbours about the largest settle nu, the degrees of
+    freedom, and q, whatever the steps of the grid; a t distribution of scale 2 q / nu follows.
+
+    Parameters
+    ----------
+    by_sigma : ndarray (m, n)
+        With the weights of the prior.
+    sigma : ndarray (n,)
+        Grid of octaves.
+
+    Returns
+    -------
+    variance, dof : ndarray (m,)
+    """
+    top = np.clip(by_sigma.argmax(axis=1), 1, len(sigma) - 2)
+    every = np.arange(len(top))
+    here = by_sigma[every, top]
+    finer, wider = by_sigma[every, top - 1] - here, by_sigma[every, top + 1] - here
+    q = np.maximum(-(finer + wider), 1e-9) / 2.25  # over sigma^2 of the cell in the middle
+    nu = np.maximum((0.75 * q - wider) / math.log(2.0), 1e-9)
+    scale = sigma[top] ** 2 * 2.0 * q / nu
+    dof = np.maximum(nu, LEAST_DOF)
+    return scale * dof / (dof - 2.0), dof

@@ -1,0 +1,95 @@
+"""How sure tasks are of their models under a released hierarchical model."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import invgamma
+
+from skpmtl.course.estimators import HierarchicalMTL
+from skpmtl.course.personal import TaskModels
+from skpmtl.course.uncertainty import noise_of
+from skpmtl.tables.forms import read_training
+from skpmtl.task.priors import SIGMA
+
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def tables(m, n, d=2, seed=0):
+    rng = np.random.default_rng(seed)
+    task = np.repeat(np.arange(m), n)
+    X = rng.normal(size=(m * n, d)) * [10.0, 0.1][:d] + 3.0
+    W = [0.1, 5.0] + [0.05, 4.0] * rng.normal(size=(m, d))
+    noise = np.exp(0.3 * rng.normal(size=m))[task] * rng.normal(size=m * n)
+    level = 40.0 + rng.normal(size=m)[task]
+    return X, level + np.einsum("ij,ij->i", X, W[task]) + noise, task
+
+
+def by_every_cell(tasks, board, X, y):
+    """Mean and covariance of (coef, intercept), a mixture over all cells of all components.
+
+    The joint Gaussian of targets and parameters is written out in units of the input.
+    """
+    scale, unit, mean_row = tasks.scale[0], tasks.unit[0], tasks.near_mean[0]
+    d, n, logs, means, squares = len(scale), len(y), [], [], []
+    to = np.zeros((d + 1, d + 1))  # from (level, slopes) in units to (coef, intercept)
+    to[:d, 1:] = np.diag(unit / scale)
+    to[d] = np.append(unit, unit * mean_row - X.mean(axis=0) * unit / scale)
+    A = np.c_[X, np.ones(n)] @ to
+    for part in board.components():
+        s = part.scales
+        mean = to @ np.append(board.centre[0], part.slopes) + np.append(np.zeros(d), board.middle)
+        for i, kappa in enumerate(s.kappa):
+            for j, sigma in enumerate(s.sigma):
+                for k, tau in enumerate(s.tau):
+                    prior = np.zeros((d + 1, d + 1))
+                    prior[0, 0], prior[1:, 1:] = tau**2, kappa * part.root @ part.root.T
+                    V = A @ prior @ A.T + (unit * sigma) ** 2 * np.eye(n)
+                    e = y - np.c_[X, np.ones(n)] @ mean
+                    gain = np.linalg.solve(V, A @ prior).T
+                    found = mean + to @ gain @ e
+                    cov = to @ (prior - gain @ A @ prior) @ to.T
+                    log = part.log_weight + s.log_kappa[i] + s.log_sigma[j] + s.log_tau[k]
+                    log -= 0.5 * (np.linalg.slogdet(V)[1] + e @ np.linalg.solve(V, e))
+                    logs.append(log)
+                    means.append(found)
+                    squares.append(cov + np.outer(found, found))
+    p = np.exp(np.array(logs) - max(logs))
+    p /= p.sum()
+    mean = p @ np.array(means)
+    return mean, np.tensordot(p, np.array(squares), 1) - np.outer(mean, mean)
+
+
+def test_the_covariance_is_that_of_all_cells():
+    X, y, task = tables(60, 6)
+    est = HierarchicalMTL(8.0, tasks=range(60), random_state=0, uncertainty=True)
+    est.fit(X, y, task=task)
+    board, mine = est.billboard_, task == 7
+    assert board.has_place and len(board.components()) == 3
+    one, _ = read_training(HierarchicalMTL(tasks=[7]), X[mine], y[mine], task[mine])
+    tasks = TaskModels(one)
+    tasks.personal(board)
+    mean, covariance = by_every_cell(tasks, board, X[mine], y[mine])
+    assert_allclose(np.append(est.coef_[7], est.intercept_[7]), mean, rtol=1e-6)
+    assert_allclose(est.covariance_[7], covariance, rtol=1e-4, atol=1e-6 * covariance.max())
+
+
+@pytest.mark.parametrize("nu, scale", [(4.5, 0.3), (60.0, 2.7), (1000.0, 0.011)])
+def test_noise_of_an_inverse_gamma_is_exact(nu, scale):
+    """Also between the points of the grid, and however narrow it is."""
+    s2 = invgamma(nu / 2, scale=nu * scale / 2)
+    by_sigma = s2.logpdf(SIGMA**2) + np.log(SIGMA**2)
+    variance, dof = noise_of(by_sigma[None], SIGMA)
+    assert_allclose(dof, nu, rtol=1e-6)
+    assert_allclose(variance, s2.mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [None, 3.0])
+def test_intervals_hold_nine_in_ten_targets(epsilon):
+    """Noise and slopes differ between tasks; three standard errors on both sides."""
+    X, y, task = tables(250, 16)
+    test = np.arange(len(y)) % 2 == 0
+    est = HierarchicalMTL(epsilon, tasks=range(250), random_state=0, uncertainty=True)
+    est.fit(X[~test], y[~test], task=task[~test])
+    low, high = est.predict_interval(X[test], task=task[test]).T
+    held = np.mean((low <= y[test]) & (y[test] <= high))
+    assert abs(held - 0.9) < 3 * np.sqrt(0.09 / test.sum()) + 0.02
