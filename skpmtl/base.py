@@ -353,8 +353,7 @@ class BaseMTL(
 
     What else a method may declare has defaults here: `_public_attributes`,
     `_models_without_rows`, and for federated fits
-    `_federates`, `_query_specs`, `_has_fixed_queries`, `_reads_sizes`, `_check_study` and
-    `_transport`.
+    `_federates`, `_query_specs`, `_reads_sizes`, `_check_study` and `_transport`.
 
     Attributes
     ----------
@@ -600,10 +599,6 @@ class BaseMTL(
     def _query_specs(self, population):
         """What sites answer, whoever asks. -> {statistic: QuerySpec}"""
         raise NotImplementedError
-
-    def _has_fixed_queries(self, population):
-        """Whether parameters and public numbers alone settle which queries come in which order."""
-        return True
 
     def _transport(self, population):
         """Whom a federated fit has to trust, where that is not the curator; else None."""

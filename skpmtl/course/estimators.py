@@ -139,9 +139,6 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
             return exact_report(PLAIN)
         return self._plan(population).report(self._source())
 
-    def _has_fixed_queries(self, population):
-        return False
-
     def _query_specs(self, population):
         return query_specs(population.n_features)
 

@@ -36,9 +36,6 @@ class RunsCourse:
             return exact_report(PLAIN)
         return self._plan(population).report(self._source())
 
-    def _has_fixed_queries(self, population):
-        return False
-
     def _query_specs(self, population):
         return query_specs(self._plan(population), population)
 

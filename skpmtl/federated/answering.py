@@ -57,7 +57,7 @@ def _answer(site, settings, arrays):
     positions = np.array(settings["positions"], dtype=np.int64)
     number, statistic, run = (settings[name] for name in ("number", "statistic", "run"))
     sent, transcript = unpack(settings["public"], arrays), None
-    if site.study.schedule.replayed:
+    if site.study.is_replayed:
         transcript = site.follow(run, settings["first"], sent["releases"])
         transcript.check(number, statistic, sent["public"])
     found = site.answer(number, statistic, sent["public"], positions, run, transcript)

@@ -17,9 +17,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ..exchange.journal import lock_file
-from ..privacy.accounting import check_budget, gdp_epsilon, optimal_pure_epsilon
 
-__all__ = ["RunLog", "Spent", "line", "missing", "read_log", "standing", "troubles"]
+__all__ = ["RunLog", "line", "missing", "read_log", "standing", "troubles"]
 
 FINISHED, FAILED, WAITING = 0, 1, 3  # exit statuses
 
@@ -129,8 +128,6 @@ def standing(folder):
     if asked:
         last = asked[max(asked)]
         text += f", the last one by {len(last['answered'])} of {last['holders']} sites"
-        if last["epsilon"] is not None:
-            text += f", epsilon {last['epsilon']:.4g} so far"
     end = next((e for e in reversed(events) if e["event"] in ("start", "end")), None)
     if _running(folder / "journal"):
         last = next((e for e in reversed(events) if e["event"] in ("waiting", "question")), None)
@@ -141,7 +138,7 @@ def standing(folder):
         return WAITING, f"cut off: {text}"
     if end["error"] is not None:
         return FAILED, f"failed: {end['error']} ({text})"
-    return FINISHED, f"finished: {text}"
+    return FINISHED, f"finished: {text}, epsilon {end['epsilon']:.4g}"
 
 
 def line(event):
@@ -156,8 +153,6 @@ def line(event):
         text += f", {event['zeroed']} not finite and counted as zero"
     if event["silent"]:
         text += f", silent: {', '.join(event['silent'])}"
-    if event["epsilon"] is not None:
-        text += f", epsilon {event['epsilon']:.4g} so far"
     return text
 
 
@@ -169,36 +164,3 @@ def _running(journal):
     except BlockingIOError:
         return True
     return False
-
-
-class Spent:
-    """The epsilon of what was released so far, at the delta of the study.
-
-    Releases are added up as the accounting does it where all tasks are asked; under sampling, and
-    where tasks add the noise themselves, there is no number before the end.
-    """
-
-    def __init__(self, est, n_tasks):
-        self.mus, self.epsilons, self.known = [], [], True
-        self.root = math.sqrt(est._n_servers)  # against all servers but one
-        self.delta = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks, pure=True)[1]
-        self.default = check_budget(est.epsilon, getattr(est, "delta", None), n_tasks)[1]
-
-    def add(self, query):
-        self.known &= query.pick is None
-        for mechanism in query.mechanisms.values():
-            mu, epsilon = getattr(mechanism, "mu", None), getattr(mechanism, "epsilon", None)
-            self.known &= mu is not None or epsilon is not None
-            if mu is not None:
-                self.mus.append(float(mu) * self.root)
-            elif epsilon is not None:
-                self.epsilons.append(float(epsilon))
-
-    def epsilon(self):
-        """-> float, or None"""
-        if not self.known:
-            return None
-        mu = math.sqrt(math.fsum(mu**2 for mu in self.mus))
-        if not self.epsilons:
-            return float(gdp_epsilon(mu, self.default)) if mu else 0.0
-        return float(optimal_pure_epsilon(self.epsilons, self.default if mu else self.delta, mu))

@@ -100,8 +100,6 @@ class Site(Account):
             unknown = self.table.tasks[self.positions < 0]
             raise ValueError(f"Not among the tasks of the study: {listed(unknown)}.")
         self.last()
-        if study.servers is None:
-            study.schedule  # noqa: B018  (takes longer than an answer, and is kept)
 
     def _task_side(self, state):
         """The task side as the last query left it."""
@@ -159,8 +157,6 @@ class Site(Account):
         question = self.study.questions.get(statistic)
         if question is None:
             raise Refusal(f"the study releases no {statistic}")
-        if transcript is None:  # otherwise the query was made here, or compared
-            self.study.schedule.check(number, statistic, public)
         with np.errstate(all="ignore"):
             task_side = self._task_side(state)
             try:

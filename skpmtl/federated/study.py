@@ -18,7 +18,6 @@ from ..exchange.protocol import Population
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.table import distinct_ids
 from ..tables.targets import public_classes
-from .schedule import PlannedQueries
 
 __all__ = ["Study"]
 
@@ -33,6 +32,9 @@ _ELSEWHERE = {
     "verbose": "it is no setting of a study",
     "warm_start": "it is no setting of a study",
 }
+
+
+_MOST = 2**18  # numbers of one contribution up to which releases are sent to sites
 
 
 def federated():
@@ -203,10 +205,14 @@ class Study:
         """What sites answer. -> {statistic: QuerySpec}"""
         return self.build()._query_specs(self.population())
 
-    @cached_property
-    def schedule(self):
-        """The queries that are planned. -> PlannedQueries"""
-        return PlannedQueries(self)
+    @property
+    def is_replayed(self):
+        """Whether sites of a trusted curator are sent the releases, to check its queries.
+
+        Releases of large networks are not sent: their queries have to fit `questions` only.
+        """
+        shapes = [shape for spec in self.questions.values() for shape in spec.shapes.values()]
+        return max(map(math.prod, shapes)) <= _MOST
 
     @cached_property
     def digest(self):

@@ -1,14 +1,16 @@
 """The queries of a study, made again by everybody from what was released.
 
 A curator is a function of releases and draws, so that sites and servers which receive these make
-every query themselves: nobody has to believe which bound or which noise belongs to it. A code
-of the replies says that all of them walked the same way.
+every query themselves and need not trust the curator for its bound or its noise. A hash of the
+replies shows that all parties have the same history. A site answers no other query: no more than
+the study has, none in another place, and none with another bound on contributions.
 
 Sites of a trusted curator compare its query with theirs, and answer with its numbers: directions
 that follow from a matrix may have other signs on another processor, where sums over sites need the
 same ones. Name and number of a query are the same on all processors unless a release lies within
 rounding of where a decision changes, some 1e-12 of its noise; the site then refuses, and counts as
-silent in the rest of the study.
+silent in the rest of the study. Draws decide only which tasks are asked. These sites are sent "all
+tasks" in place of a draw, because the accounting of sampling takes the participants as secret.
 """
 
 import hashlib
@@ -21,7 +23,7 @@ import numpy as np
 from ..exchange.protocol import Query
 from .refusals import Refusal
 
-__all__ = ["Transcript", "check_bound", "recorded"]
+__all__ = ["Transcript", "recorded"]
 
 _ROUNDING = 1e-6  # relative, of bounds that two processors compute from the same releases
 
@@ -94,14 +96,11 @@ class Transcript:
                 f"query {number} is {statistic!r}, and the study has {query.statistic!r} there"
             )
         if "clip_norm" in query.public:
-            check_bound(number, public, query.public["clip_norm"])
-
-
-def check_bound(number, public, planned):
-    """Refuse a query with another bound on contributions than the planned one."""
-    found = public.get("clip_norm")
-    if not isinstance(found, Real) or not math.isclose(found, planned, rel_tol=_ROUNDING):
-        raise Refusal(f"query {number} has clip_norm={found!r}, and the study plans {planned!r}")
+            found, planned = public.get("clip_norm"), query.public["clip_norm"]
+            if not isinstance(found, Real) or not math.isclose(found, planned, rel_tol=_ROUNDING):
+                raise Refusal(
+                    f"query {number} has clip_norm={found!r}, and the study plans {planned!r}"
+                )
 
 
 def _check(reply, step, m):
@@ -121,8 +120,11 @@ def _check(reply, step, m):
             raise Refusal(f"a release of {name} that is none of the study")
 
 
-def recorded(curator, replies):
-    """The curator, with a copy of all that it is sent in the list `replies`."""
+def recorded(curator, replies, shown):
+    """The curator, with a copy of all that it is sent in the list `replies`.
+
+    ``shown(drawn)`` takes the place of what was drawn.
+    """
     reply = None
     while True:
         try:
@@ -130,4 +132,5 @@ def recorded(curator, replies):
         except StopIteration as end:
             return end.value
         reply = yield step
-        replies.append({name: np.array(array) for name, array in reply.items()})
+        told = reply if isinstance(step, Query) else {"drawn": shown(reply["drawn"])}
+        replies.append({name: np.array(array) for name, array in told.items()})

@@ -440,9 +440,6 @@ class MeanRegularized(WideSparse, MeanFamily):
             return "relation= has errors and intervals of new tasks with free levels only"
         return None
 
-    def _has_fixed_queries(self, population):
-        return self._course(population)[0] is None
-
     def _course(self, population):
         """Plan of the fit around a pooled model -> PooledPlan or None, why not"""
         free, unseen = self.levels == "free", self.uncertainty == "unseen"

@@ -377,9 +377,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
         public_init = self._public_init(population)
         return MomentPlan(self, population, relation, public_init).report(self._source())
 
-    def _has_fixed_queries(self, population):
-        return False  # votes decide about directions and levels
-
     def _query_specs(self, population):
         d, C = population.n_features, population.n_outputs
         model = {"moment": (d,) if C == 1 else (C, d)}

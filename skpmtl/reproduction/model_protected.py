@@ -365,9 +365,6 @@ class _Published(_BeforePublished):
     def _projects(self):
         return self._is_private() and self._algorithm() == "proximal"
 
-    def _has_fixed_queries(self, population):
-        return self._projects() or super()._has_fixed_queries(population)
-
     def _curator(self, population, source):
         if not self._projects():
             return (yield from super()._curator(population, source))

@@ -15,7 +15,7 @@ from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.refusals import Lacking
 from skpmtl.federated.site import Refusal, Site, read_rows
 from skpmtl.federated.study import Study, federated
-from skpmtl.federated.transcript import recorded
+from skpmtl.federated.transcript import Transcript, recorded
 from tests.helpers.federated_cases import CASES, PARTS, D, M, rows_of, study_of
 from tests.helpers.public import NAMES
 
@@ -233,17 +233,10 @@ def test_no_task_answers_twice_in_one_question(tmp_path, positions):
     assert not (site.folder / "state.npz").exists()
 
 
-@pytest.mark.parametrize("shape", [(1, 2), (2, D + 1), (1, D + 2), (D + 1,)])
-def test_initialisation_of_another_shape_is_refused(tmp_path, shape):
-    """The kernels do not check their bounds."""
-    site = site_of(study_of("meta", seed=None), tmp_path)
-    with pytest.raises(Refusal, match="another shape"):
-        site.answer(1, "update", {"init": np.zeros(shape), "round": 0}, np.array([1, 4]))
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
+        *(({"init": np.zeros(shape)}, "shape") for shape in [(1, 2), (2, 4), (1, 5), (4,)]),
         ({"init": np.full((1, D + 1), np.nan)}, "init is not finite"),
         ({"init": np.zeros((1, D + 1), dtype=np.float32)}, "init is no array of float64"),
         ({"init": np.zeros((1, D + 1), dtype=bool)}, "init is no array of float64"),
@@ -254,8 +247,9 @@ def test_initialisation_of_another_shape_is_refused(tmp_path, shape):
         ({"everybody": np.array([1.0, 4.0])}, "everybody is no vector of int64"),
     ],
 )
-def test_numbers_of_another_kind_are_refused(tmp_path, change, message):
-    # Who else takes part is told, and looked at, for reproducible noise only.
+def test_public_numbers_of_another_kind_are_refused(tmp_path, change, message):
+    """Compiled loops know one type of numbers, and do not check their bounds."""
+    # Sites are told who else takes part for reproducible noise only.
     site = site_of(study_of("meta", seed=3 if "everybody" in change else None), tmp_path)
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     with pytest.raises(Refusal, match=message):
@@ -321,69 +315,55 @@ def test_running_models_step_once_per_question(tmp_path):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"clip_norm": 100.0}, "clip_norm"),
         ({"positions": [0]}, "not here"),
         ({"positions": []}, "not here"),
         ({"centre": np.zeros((1, D + 1))}, "centre is of another shape"),
-        ({"statistic": "rows"}, None),
+        ({"centre": None}, "a query without centre"),
         ({"statistic": "intercept"}, "releases no intercept"),
     ],
 )
 def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     site = site_of(study_of("rounds"), tmp_path)
-    public = {
-        "centre": change.get("centre", np.zeros((1, D))),
-        "round": 0,
-        "clip_norm": change.get("clip_norm", 1.0),
-        "own_units": False,
-    }
-    positions = np.array(change.get("positions", PARTS[0]), dtype=np.int64)
-    with pytest.raises((Refusal, ValueError, KeyError), match=message):
-        site.answer(0, change.get("statistic", "update"), public, positions)
-    assert not (site.folder / "state.npz").exists()
-
-
-@pytest.mark.parametrize(
-    "case, number, change, message",
-    [
-        ("rounds", 50, {}, "query 50 is none of the study, which has 4"),
-        ("rounds", 4, {}, "query 4 is none"),
-        (
-            "own units",
-            1,
-            {"clip_norm": 1.9, "own_units": True},
-            "clip_norm=1.9, and the study plans",
-        ),
-        ("sampled", 0, {}, "query 0 is 'update', and the study has 'a draw' there"),
-    ],
-)
-def test_site_refuses_what_the_study_does_not_plan(tmp_path, case, number, change, message):
-    site = site_of(study_of(case), tmp_path)
-    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False, **change}
+    given = {"statistic": "update", "positions": PARTS[0], "centre": np.zeros((1, D)), **change}
+    public = {"centre": given["centre"], "clip_norm": 1.0, "own_units": False}
+    if given["centre"] is None:
+        del public["centre"]
+    positions = np.array(given["positions"], dtype=np.int64)
     with pytest.raises(Refusal, match=message):
-        site.answer(number, "update", public, np.array(PARTS[0]))
+        site.answer(0, given["statistic"], public, positions)
     assert not (site.folder / "state.npz").exists()
 
 
 @pytest.mark.parametrize(
-    "case, replayed",
+    "case, number, statistic, bound, message",
     [
-        ("rounds", False),
-        ("own units", False),
-        ("meta", False),  # parameters settle them
-        ("sampled", False),  # who takes part is secret
-        ("lengths", True),
-        ("structures", True),
-        ("pooled", True),
+        ("rounds", 5, "update", 1.0, "which has 4: the curator asks for more"),
+        ("rounds", 0, "length", 1.0, "is 'length', and the study has 'update' there"),
+        ("rounds", 0, "update", 100.0, "clip_norm=100.0, and the study plans 1.0"),
+        ("rounds", 1, "update", np.nan, "clip_norm=nan, and the study plans"),
+        ("own units", 1, "update", 1.9, "clip_norm=1.9, and the study plans"),
+        ("sampled", 0, "update", 1.0, "query 0 is none, but a draw"),
+        ("meta", 9, "update", 1.0, "which has 8: the curator asks for more"),
     ],
 )
-def test_releases_are_sent_where_they_decide_about_queries(case, replayed):
-    assert study_of(case).schedule.replayed == replayed
+def test_sites_answer_planned_queries_only(tmp_path, case, number, statistic, bound, message):
+    """Whatever was released, and whoever was drawn, which sites are not told."""
+    study = study_of(case)
+    site, replies = site_of(study, tmp_path), []
+    with pytest.raises(Refusal, match=message):
+        while len(replies) < number:
+            step = Transcript(study, "run", replies).steps[-1]
+            names = getattr(step, "mechanisms", {})
+            sums = {name: np.zeros((1, D + (case == "meta"))) for name in names}
+            replies.append(sums or {"drawn": np.arange(M)})
+        transcript = site.follow("run", 0, replies)
+        transcript.check(number, statistic, {"clip_norm": bound})
 
 
 def test_large_releases_are_not_sent(monkeypatch):
-    monkeypatch.setattr("skpmtl.federated.schedule._MOST", 3 * D)
-    assert not study_of("lengths").schedule.replayed  # a histogram and three centres
+    assert study_of("lengths").is_replayed
+    monkeypatch.setattr("skpmtl.federated.study._MOST", D)
+    assert not study_of("lengths").is_replayed  # a histogram is longer
 
 
 class Replayed:
@@ -426,7 +406,7 @@ def replayed_course(study, sites, **kwargs):
     source = est._source()
     whole = sites[0]
     tasks = Replayed(whole.est._task_side(whole.table, whole.population), sites, **kwargs)
-    run(recorded(est._curator(population, source), tasks.replies), tasks, source)
+    run(recorded(est._curator(population, source), tasks.replies, np.copy), tasks, source)
     return tasks
 
 
