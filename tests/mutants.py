@@ -66,7 +66,6 @@ TESTS = [
         for room in (
             "privacy",
             "exchange",
-            "engine",
             "structures",
             "model_protected",
             "mean_regularized",

@@ -21,7 +21,8 @@ def released(query, mechanism, rng, m):
         d = shape[0]
         A = rng.normal(size=(d, d)) * 10.0 ** rng.uniform(-2, 0)
         top = rng.normal(size=(max(d // 4, 1), d)) * (np.sqrt(m / d) if big else 0.0)
-        return 0.1 * m / d * (A + A.T) + top.T @ top + m / d * np.eye(d)
+        S = 0.1 * m / d * (A + A.T) + top.T @ top + m / d * np.eye(d)
+        return S if len(shape) == 2 else np.diag(S)
     if name == "inside":
         return m * rng.choice([-0.5, 0.5, 0.5], size=2)
     if name == "columns":
@@ -37,7 +38,7 @@ def released(query, mechanism, rng, m):
         return m * rng.uniform(-0.2, 1.0, size=shape) * np.repeat([1.0, -1.0], [4, shape[0] - 4])
     if name in ("comparison", "evidence", "mixtures", "noise"):
         return rng.normal(size=shape) * (m if big else 1.0)
-    if name == "vote":
+    if name == "vote" and shape[0] > 1:
         p = rng.dirichlet(np.ones(shape[0] // 2))
         return np.concatenate([p, p * rng.uniform(-1, 1, size=len(p))])
     return rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 1)

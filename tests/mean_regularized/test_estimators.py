@@ -3,7 +3,6 @@
 import csv
 import importlib.util
 import pickle
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,29 +11,18 @@ from scipy import optimize, sparse
 from scipy.special import logsumexp
 from sklearn.metrics import log_loss
 
-from benchmarks.reproduce import mean_regularized as reproduce
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl._kernels import steps as kernels
-from skpmtl._kernels.losses import NUMBER
-from skpmtl._kernels.newton import hessian_product, loss_gradient
-from skpmtl.local import centred, grams, updates
+from skpmtl.local import grams, updates
 from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.updates import ProximalModels, ProximalUpdates
+from skpmtl.local.updates import ProximalModels
 from skpmtl.reproduction import (
-    PPSGD,
     LocalOnly,
     LocalOnlyClassifier,
-    PrivateFedAvg,
-    PrivateFedProx,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
 )
 from skpmtl.solvers import mean as exact_mean
 from skpmtl.solvers.mean import fixed_point
 from skpmtl.tables.table import TaskTable, is_mapped
-from tests.helpers.plain_reference import listed_classes, random_tasks
-
-LOSSES = tuple(NUMBER)
+from tests.helpers.plain_reference import random_tasks
 
 
 def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):
@@ -251,16 +239,6 @@ def test_published_optima(shared_data):
         assert est.objective_ == pytest.approx(float(row["optimum"]), rel=1e-9), row
 
 
-def test_auto_lam_is_the_median_of_the_tasks_own():
-    X, y, task = problem("real")
-    est = PrivateMeanRegMTL(epsilon=None, levels="free").fit(X, y, task=task)
-    own = []
-    for k in range(7):
-        A = X[task == k] - X[task == k].mean(axis=0)
-        own.append((0.05 + 5 / len(A)) * np.linalg.eigvalsh(A.T @ A / len(A))[-1])
-    assert est.lam_ == pytest.approx(np.median(own), rel=0.06)
-
-
 def test_clusters_are_separate_fits_without_privacy():
     X, y, task = problem("real")
     clusters = {k: "ab"[k % 2] for k in range(9)}
@@ -281,157 +259,11 @@ def test_clusters_are_separate_fits_without_privacy():
         est.set_params(clusters={k: 0 for k in range(7) if k != 3}).fit(X, y, task=task)
 
 
-@pytest.mark.parametrize("kind", ["real", "multi"])
-@pytest.mark.parametrize("epsilon", [None, 5.0])
-def test_unseen_tasks_of_clusters(kind, epsilon):
-    """A task that the public mapping names gets its cluster's model; others are named."""
-    X, y, task = problem(kind)
-    clusters = {k: "ab"[k % 2] for k in range(9)}
-    cls = PrivateMeanRegMTL if kind == "real" else PrivateMeanRegMTLClassifier
-    est = cls(
-        0.4,
-        epsilon=epsilon,
-        clip_norm=1.0,
-        clusters=clusters,
-        unseen_task="mean",
-        tasks=list(range(7)),
-        **listed_classes(cls, y),
-    ).fit(X, y, task=task)
-    billboard = est.billboard_
-    assert billboard.mean_intercept.shape == (2, 3 if kind == "multi" else 1)
-    rows, ids = X[:6], np.array([8, 7, 3, 8, 7, 0])
-    function = est.predict if kind == "real" else est.decision_function
-    means = billboard.mean.reshape(2, -1, 4)
-    expected = np.einsum("id,icd->ic", rows, means[ids % 2]) + billboard.mean_intercept[ids % 2]
-    for i in (2, 5):
-        W = est.coef_[ids[i]].reshape(-1, 4)
-        expected[i] = W @ rows[i] + est.intercept_[ids[i]]
-    expected = expected if kind == "multi" else expected[:, 0]
-    assert_allclose(function(rows, task=ids), expected, atol=1e-12)
-    assert_allclose(function(sparse.csr_matrix(rows), task=ids), expected, atol=1e-12)
-    with pytest.raises(ValueError, match=r"without a cluster: \[11\]"):
-        est.predict(X[:2], task=[11, 8])
-    if epsilon is None:
-        b = est.intercept_.reshape(7, -1)
-        assert_allclose(billboard.mean_intercept, [b[::2].mean(axis=0), b[1::2].mean(axis=0)])
-    else:
-        est.set_params(unseen_task="error").fit(X, y, task=task)
-        with pytest.raises(ValueError, match="released no mean"):
-            est.set_params(unseen_task="mean").predict(X[:2], task=[8, 8])
-
-
 # ---------------------------------------------------------------------------- kernels
 def table_of(X, y, task):
     order = np.argsort(task, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(task))])
     return TaskTable(X[order], y[order].astype(float), offsets, np.unique(task))
-
-
-@pytest.mark.parametrize("kind", [0, 1, 2])
-@pytest.mark.parametrize("form", ["dense", "csr", "shared"])
-def test_local_steps_find_the_proximal_model(kind, form):
-    """Optimality of the limit, from the rows alone, for all forms and a ridge."""
-    X, y, task = problem(["real", "binary", "multi"][kind], d=5)
-    X *= np.random.default_rng(1).random(X.shape) < 0.6
-    y = np.where(y, 1.0, -1.0) if kind == 1 else y
-    table = table_of(X, y, task)
-    C = 3 if kind == 2 else 1
-    anchor = np.random.default_rng(2).normal(size=(C, 5))
-    lam, ridge, b_sum = 0.3, 0.1, 0.0
-    if form == "csr":
-        table = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
-    elif form == "shared":
-        back = np.random.default_rng(3).permutation(len(table.X))
-        X_shared = np.empty_like(table.X)
-        X_shared[back] = table.X
-        table = TaskTable(X_shared, table.y, table.offsets, table.tasks, rows=back)
-    local_tasks = CentredTasks(table, Problem(LOSSES[kind], C, True, lam=lam, ridge=ridge))
-    flat = (anchor.T if form == "csr" else anchor).reshape(1, -1)
-    local = local_tasks.steps(
-        np.arange(7), flat, local_tasks.strength, hold=ridge, n_steps=20_000, tol=1e-13
-    )
-    factor = lam / (lam + ridge)
-    for k in range(7):
-        D, b = local.D[local.ends[k] : local.ends[k + 1]], local.b[k]
-        W = factor * anchor
-        if form == "csr":
-            columns = local.columns[local.ends[k] // C : local.ends[k + 1] // C]
-            W[:, columns] += D.reshape(-1, C).T
-        else:
-            W = W + D.reshape(C, 5)
-        X_k, y_k = table.task(k)
-        X_k = X_k.toarray() if form == "csr" else X_k
-        z = X_k @ W.T + b
-        if kind == 0:
-            r = z - y_k[:, None]
-        elif kind == 1:
-            r = -y_k[:, None] / (1 + np.exp(y_k[:, None] * z))
-        else:
-            r = np.exp(z - logsumexp(z, axis=1)[:, None]) - np.eye(3)[y_k.astype(int)]
-        gradient = r.T @ X_k / len(X_k) + lam * (W - anchor) + ridge * W
-        assert_allclose(gradient, 0, atol=1e-9)
-        missing = kind == 2 and len(np.unique(y_k)) < 3
-        if not missing:
-            b_sum += np.abs(r.mean(axis=0)).sum()
-    assert b_sum < 1e-8
-    if kind == 0:  # the stored factorisation gives the same
-        models = ProximalModels(CentredTasks(table_of(X, y, task), local_tasks.problem))
-        exact = models.differences(anchor.reshape(1, -1))
-        if form == "dense":
-            assert_allclose(local.D.reshape(7, 5), exact, atol=1e-9)
-
-
-@pytest.mark.parametrize("d", [6, 18])  # fewer than rows in all tasks, and in some
-def test_curvatures_are_largest_eigenvalues(d):
-    X, y, task = problem("real", d=d)
-    table = table_of(X, y, task)
-    csr = TaskTable(sparse.csr_matrix(table.X), table.y, table.offsets, table.tasks)
-    for intercept in (True, False):
-        found = CentredTasks(table, Problem("squared", 1, intercept)).curvature
-        assert_allclose(CentredTasks(csr, Problem("squared", 1, intercept)).curvature, found)
-        for k in range(7):
-            A = table.task(k)[0]
-            A = A - A.mean(axis=0) if intercept else A
-            # From below, less 5 %: with close eigenvalues 15 steps are short.
-            assert found[k] == pytest.approx(np.linalg.norm(A, 2) ** 2, rel=0.06 if d == 6 else 0.2)
-
-
-@pytest.mark.parametrize("kind", [0, 1, 2])
-def test_newton_kernels_are_derivatives(kind):
-    X, y, task = problem(["real", "binary", "multi"][kind])
-    y = np.where(y, 1.0, -1.0) if kind == 1 else y
-    table, C = table_of(X, y, task), 3 if kind == 2 else 1
-    rng, scale = np.random.default_rng(0), 1.0 / np.bincount(task)
-    W, U = rng.normal(size=(2, 7, C, 5))
-    P, none = np.empty((len(X), C)), np.empty(0, dtype=np.int64)
-    rows, each = (table.X, none, False, table.offsets), table.counts
-
-    def at(t):
-        G = np.empty_like(W)
-        value = loss_gradient(*rows, table.y, kind, scale, W + t * U, P, G, each, table.given)
-        return value, G
-
-    h = 1e-5
-    (up, G_up), (down, G_down), (_, G) = at(h), at(-h), at(0.0)
-    assert (up - down) / (2 * h) == pytest.approx(np.vdot(G, U), rel=1e-7)
-    H = np.empty_like(W)
-    hessian_product(*rows, kind, scale, P, U, H, each)
-    assert_allclose(H, (G_up - G_down) / (2 * h), rtol=1e-5, atol=1e-8)
-
-
-def test_kernels_uncompiled_agree():
-    X, y, task = problem("multi", m=3, rows=(6, 9))
-    local_tasks = CentredTasks(table_of(X, y, task), Problem("multinomial", 3, True, lam=0.2))
-    anchor = np.random.default_rng(0).normal(size=(1, 12))
-    compiled = local_tasks.steps(np.arange(3), anchor, local_tasks.strength, n_steps=5)
-    function = kernels.local_steps
-    kernels.local_steps = getattr(function, "py_func", function)
-    try:
-        plain = local_tasks.steps(np.arange(3), anchor, local_tasks.strength, n_steps=5)
-    finally:
-        kernels.local_steps = function
-    assert_allclose(plain.D, compiled.D, rtol=1e-10)
-    assert_allclose(plain.b, compiled.b, rtol=1e-9, atol=1e-12)
 
 
 def mixed_tasks(d=18, seed=0):
@@ -484,148 +316,10 @@ def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypat
             assert_allclose(ProximalModels(other).differences(anchor), found, rtol=0, atol=1e-11)
 
 
-def test_matrices_of_rows_stay_in_their_room(monkeypatch):
-    """Also where tasks of fewer rows than features have matrices of features."""
-    inverses, spare = updates.short_inverses, []
-
-    def guarded(*given):
-        K = given[8]
-        wide = np.full(len(K) + 1000, np.nan)
-        inverses(*given[:8], wide, *given[9:])
-        K[:] = wide[: len(K)]
-        spare.append(wide[len(K) :])
-
-    monkeypatch.setattr(updates, "short_inverses", guarded)
-    centred = CentredTasks(mixed_tasks(), Problem("squared", 1, True, lam=0.4), least=9)
-    ProximalModels(centred).differences(np.ones((1, 18)))
-    assert spare
-    assert np.isnan(spare).all()
-
-
-@pytest.mark.parametrize("k, factor", [(1, -2.0), (5, -2.0), (1, 1e160), (5, 1e160)])
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_what_a_task_sends_does_not_depend_on_others(k, factor):
-    """Not by a bit, in any company, beside a task of any rows or none."""
-    table = mixed_tasks()
-    anchor, mine = np.ones((1, 18)), np.repeat(np.arange(7) == k, table.sizes)
-    X = np.where(mine[:, None], factor * table.X, table.X)
-    others = np.arange(7) != k
-    sizes = np.where(others, table.sizes, 25)
-    start = np.flatnonzero(mine)[0]
-    before, after = np.arange(start), np.arange(start + table.sizes[k], table.n_rows)
-    rows = np.concatenate([before, np.full(25, start), after])
-    other = TaskTable(
-        table.X[rows], table.y[rows], np.concatenate([[0], np.cumsum(sizes)]), table.tasks
-    )
-    local_tasks = CentredTasks(table, Problem("squared", 1, True))
-    sent = ProximalModels(local_tasks).differences(anchor)[others]
-    for changed in (TaskTable(X, table.y, table.offsets, table.tasks), other):
-        again = CentredTasks(changed, local_tasks.problem)
-        assert_array_equal(ProximalModels(again).differences(anchor)[others], sent)
-        assert_array_equal(again.curvature[others], local_tasks.curvature[others])
-
-
 # -------------------------------------------------------------------------- the rounds
-@pytest.mark.parametrize("update", ["algorithm-1", "stateful"])
-def test_printed_updates(update):
-    """Gradient steps in numpy, without noise and clipping."""
-    X, y, task = problem("real")
-    lam, E, T = 0.3, 3, 4
-    est = PublishedMeanRegMTL(
-        lam,
-        epsilon=None,
-        update=update,
-        n_rounds=T,
-        local_steps=E,
-        fit_intercept=False,
-        personalization="none",
-    ).fit(X, y, task=task)
-    local_tasks = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=lam))
-    W, mean = np.zeros((7, 4)), np.zeros(4)
-    for _ in range(T):
-        sent = np.empty_like(W)
-        for k in range(7):
-            A, target = X[task == k], y[task == k]
-            w = W[k].copy()
-            for _ in range(E):
-                gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
-                w -= gradient / (local_tasks.smoothness[k] + lam)
-            sent[k] = w - (W[k] if update == "algorithm-1" else mean)
-            W[k] = w
-        mean = mean + sent.mean(axis=0)
-    assert_allclose(est.mean_coef_, mean, atol=1e-12)
-    assert_allclose(est.coef_, W, atol=1e-12)
-
-
-def test_fedavg_fedprox_ppsgd_local_only():
-    X, y, task = problem("real")
-    settings = {
-        "epsilon": None,
-        "n_rounds": 3,
-        "local_steps": 2,
-        "fit_intercept": False,
-        "personalization": "none",
-    }
-    local_tasks = CentredTasks(table_of(X, y, task), Problem("squared", 1, False, lam=0.3))
-    for cls, lam in ((PrivateFedAvg, 0.0), (PrivateFedProx, 0.3)):
-        mean = np.zeros(4)
-        for _ in range(3):
-            sent = np.zeros((7, 4))
-            for k in range(7):
-                A, target, w = X[task == k], y[task == k], mean.copy()
-                for _ in range(2):
-                    gradient = A.T @ (A @ w - target) / len(A) + lam * (w - mean)
-                    w -= gradient / (local_tasks.smoothness[k] + lam)
-                sent[k] = w - mean
-            mean = mean + sent.mean(axis=0)
-        est = cls(0.3, **settings).fit(X, y, task=task)
-        assert_allclose(est.mean_coef_, mean, atol=1e-12)
-        assert_allclose(est.coef_, np.tile(mean, (7, 1)), atol=1e-12)
-    mean, theta = np.zeros(4), np.zeros((7, 4))
-    for _ in range(3):
-        sent = np.zeros((7, 4))
-        for k in range(7):
-            A, target = X[task == k], y[task == k]
-            for _ in range(2):
-                g = A.T @ (A @ (mean + sent[k] + theta[k]) - target) / len(A)
-                step = 1.0 / (2 * local_tasks.smoothness[k] + 0.3)
-                sent[k] -= step * g
-                theta[k] -= step * (g + 0.3 * theta[k])
-        mean = mean + sent.mean(axis=0)
-    est = PPSGD(0.3, **settings).fit(X, y, task=task)
-    assert_allclose(est.mean_coef_, mean, atol=1e-12)
-    assert_allclose(est.coef_, mean + theta, atol=1e-12)
-    alone = LocalOnly(0.3, fit_intercept=False, tasks=list(range(7))).fit(X, y, task=task)
-    for k in range(7):
-        A = X[task == k]
-        ridge = np.linalg.solve(A.T @ A / len(A) + 0.3 * np.eye(4), A.T @ y[task == k] / len(A))
-        assert_allclose(alone.coef_[k], ridge, atol=1e-10)
-    assert alone.privacy_.epsilon == 0 and alone.billboard_.releases == []
-
-
-def test_prox_rounds_without_noise_reach_the_optimum():
-    """Large epsilon: the rounds are gradient descent on the mean Moreau envelope."""
-    X, y, task = problem("real")
-    exact = PrivateMeanRegMTL(0.3, epsilon=None).fit(X, y, task=task)
-    est = PrivateMeanRegMTL(
-        0.3, epsilon=1e14, delta=1e-5, clip_norm=50.0, n_rounds=200, tasks=list(range(7))
-    ).fit(X, y, task=task)
-    assert_allclose(est.mean_coef_, exact.mean_coef_, atol=1e-3)
-    assert_allclose(est.coef_, exact.coef_, atol=1e-3)
 
 
 # --------------------------------------------------------------------- personalisation
-@pytest.mark.parametrize("kind", ["real", "multi"])
-@pytest.mark.parametrize("variant", ["mean-reg", "finetune", "symmetrized-kl", "ewc"])
-def test_personal_models_are_better_than_the_mean(kind, variant):
-    X, y, task = problem(kind, rows=(15, 30))
-    cls = PublishedMeanRegMTL if kind == "real" else PublishedMeanRegMTLClassifier
-    est = cls(epsilon=1e6, delta=1e-3, personalization=variant, tasks=list(range(7)))
-    own = est.set_params(**listed_classes(cls, y)).fit(X, y, task=task).score(X, y, task=task)
-    est.billboard_.personalization = "none"
-    assert own > est.personalize(X, y, task=task).score(X, y, task=task)
-    mean = np.broadcast_to(est.billboard_.mean, est.coef_.shape)
-    assert_allclose(est.coef_, mean, atol=1e-12)
 
 
 def test_a_task_chooses_the_same_in_any_company():
@@ -683,35 +377,6 @@ def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, eps
         assert found < 1.1 * losses[1]
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-def test_many_related_tasks_keep_their_gain():
-    """10 pupils a school: as near to the exact optimum as before tasks could go alone."""
-    data = reproduce.school(50, 10)
-    alone, private, optimum = (
-        reproduce.scores(name, ("mean-reg",), epsilon, data, 50, False)[0]
-        for name, epsilon in (("local only", None), ("prox", 2.0), ("prox", None))
-    )
-    assert alone - private > 0.9 * (alone - optimum)
-
-
-def test_symmetrised_divergence_is_differentiated_correctly():
-    rng = np.random.default_rng(0)
-    for kind, C in ((1, 1), (2, 4)):
-        z0, z = rng.normal(size=(2, 1, C))
-        y = np.array([1.0])
-
-        def value(z, kind=kind, z0=z0):
-            full = [np.append(0.0, s) if kind == 1 else s for s in (z[0], z0[0])]
-            p, q = (np.exp(s - logsumexp(s)) for s in full)
-            loss = -np.log(p[1])
-            return loss + 0.7 / 2 * np.sum((p - q) * (np.log(p) - np.log(q)))
-
-        found, before = z.copy(), z0.copy()
-        kernels._regularise_to_predictions(found, before, y, 0, 1, kind, 0.7, False)
-        numeric = optimize.approx_fprime(z[0], lambda v: value(v[None]), 1e-7)
-        assert_allclose(found[0], numeric, atol=1e-6)
-
-
 # ------------------------------------------------------------------------ odd problems
 def test_odd_tasks_are_handled():
     rng = np.random.default_rng(0)
@@ -759,34 +424,6 @@ def test_multilabel_as_wide_y_and_multiclass_columns():
     assert_array_equal(many.predict(X)[:, 1], many.predict(X, task=[1] * 60))
 
 
-def test_errors():
-    X, y, task = problem("real")
-    tasks = list(range(7))
-    for parameters, message in [
-        ({"lam": 0.0}, "'lam'"),
-        ({"lam": "best"}, "'lam'"),
-        ({"clip_norm": 0}, "'clip_norm'"),
-        ({"n_rounds": 0}, "'n_rounds'"),
-        ({"update": "fedavg"}, "'update'"),
-        ({"sampling": "shuffle"}, "'sampling'"),
-        ({"sampling_rate": 0.0}, "'sampling_rate'"),
-        ({"sampling_rate": 0.5}, 'sampling_rate=0.5 with sampling="all" has no meaning'),
-        ({"update": "stateful", "ridge": 0.1}, 'ridge=0.1 belongs to update="prox"'),
-        ({"clusters": [0, 1]}, "'clusters'"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            PublishedMeanRegMTL(tasks=tasks, **parameters).fit(X, y, task=task)
-    with pytest.raises(ValueError, match=r"keeps a dense model for every task.*X.toarray\(\)"):
-        PublishedMeanRegMTL(tasks=tasks, update="stateful").fit(sparse.csr_matrix(X), y, task=task)
-    est = PrivateMeanRegMTL(tasks=tasks).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="not fitted: .12.. Add them with personalize"):
-        est.predict(X[:2], task=[12, 12])
-    with pytest.raises(ValueError, match="released no mean"):
-        est.set_params(unseen_task="mean").predict(X[:2], task=[12, 12])
-    with pytest.raises(AttributeError, match="no attribute 'coef_'"):
-        PrivateMeanRegMTL().coef_  # noqa: B018
-
-
 # ----------------------------------------------------------------------------- sparse
 @pytest.fixture(scope="module")
 def tags():
@@ -800,43 +437,6 @@ def tags():
     task = np.repeat(np.arange(60), sizes)
     y = (columns[:, 3] // 7 + (task % 2)) % 9
     return X, y, task
-
-
-def test_sparse_models_are_those_of_dense_rows(tags):
-    X, y, task = tags
-    some = task < 6
-    settings = {
-        "tasks": list(range(6)),
-        "random_state": 3,
-        "epsilon": 30.0,
-        "n_rounds": 2,
-        "delta": 1e-3,
-        "ridge": 0.01,
-        "classes": range(9),
-    }
-    pytest_warns = pytest.warns(UserWarning, match="reproducible from random_state")
-    with pytest_warns:
-        dense = PublishedMeanRegMTLClassifier(0.05, **settings)
-        dense.fit(X[some].toarray(), y[some], task=task[some])
-    with pytest.warns(UserWarning, match="reproducible"):
-        csr = PublishedMeanRegMTLClassifier(0.05, **settings).fit(X[some], y[some], task=task[some])
-    # Sums before the noise agree; the noise is drawn in another order of the coefficients.
-    objective = Problem("multinomial", 9, True, lam=0.05, ridge=0.01)
-    local_tasks = [
-        CentredTasks(table_of(M, y[some], task[some]), objective)
-        for M in (X[some].toarray(), X[some])
-    ]
-    anchor = np.random.default_rng(0).normal(scale=0.05, size=(9, 3000))
-    totals = np.zeros((1, 27000)), np.zeros((1, 27000))
-    inside = [
-        ProximalUpdates(h, n_steps=9, tol=0.0).sum_of_updates(
-            np.arange(6), a.reshape(1, -1), 0.3, t
-        )
-        for h, a, t in zip(local_tasks, (anchor, anchor.T.copy()), totals, strict=True)
-    ]
-    assert inside[0] == inside[1]
-    assert_allclose(totals[0].reshape(9, 3000), totals[1].reshape(3000, 9).T, atol=1e-9)
-    assert dense.coef_.shape == csr.coef_.shape == (6, 9, 3000)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -891,76 +491,6 @@ def test_wide_sparse_unseen_tasks_of_clusters(tags):
         assert_allclose(scores[task == k], X[task == k] @ W.T + b, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64]
-)  # float32 compiles the kernels once more
-def test_csr_rows_are_used_in_place(tags, dtype):
-    """Any order of the rows and float32 give the models of sorted float64 rows, uncopied."""
-    X, y, task = tags
-    settings = {
-        "tasks": list(range(60)),
-        "n_rounds": 2,
-        "epsilon": 1e5,
-        "delta": 1e-3,
-        "random_state": 0,
-        "local_steps": 3,
-        "classes": np.arange(9.0),
-    }
-    with pytest.warns(UserWarning, match="reproducible"):
-        first = PublishedMeanRegMTLClassifier(0.05, **settings).fit(X, y, task=task)
-    order = np.random.default_rng(0).permutation(len(y))
-    given = X[order].astype(dtype)
-    labels = y[order].astype(float)  # labels keep their type
-    with pytest.warns(UserWarning, match="reproducible"):
-        est = PublishedMeanRegMTLClassifier(0.05, **settings).fit(given, labels, task=task[order])
-    assert est.classes_.dtype == np.float64
-    # Sums of a task's rows are in another order when the sort of its rows is.
-    assert_allclose(est.mean_coef_, first.mean_coef_, rtol=1e-5, atol=1e-7)
-    assert_allclose(
-        est.decision_function(given, task=task[order]),
-        first.decision_function(X, task=task)[order],
-        rtol=1e-4,
-        atol=1e-5,
-    )
-    (models,) = est.models_.parts
-    assert models.centred is None or np.shares_memory(models.centred.table.X.data, given.data)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("clip_norm, models", [(1.0, 2), ("auto", 3)])
-def test_memory_of_a_large_model(clip_norm, models):
-    """Two models (w~ and the sum of the updates), one more without a bound, and work on tasks."""
-    rng = np.random.default_rng(0)
-    m, n, d, C, nnz = 12, 40, 4000, 250, 10
-    columns = np.sort((d * rng.random((m * n, nnz)) ** 3).astype(np.int32), axis=1)
-    X = sparse.csr_matrix(
-        (np.ones(m * n * nnz, dtype=np.float32), columns.ravel(), np.arange(m * n + 1) * nnz),
-        (m * n, d),
-    )
-    y, task = np.arange(m * n) % C, np.repeat(np.arange(m), n)
-    est = PublishedMeanRegMTLClassifier(
-        tasks=list(range(m)),
-        n_rounds=5,
-        local_steps=1,
-        personalization="finetune",
-        classes=range(C),
-        clip_norm=clip_norm,
-    ).fit(X, y, task=task)
-    tracemalloc.start()
-    try:
-        est.fit(X, y, task=task)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    model = 8 * C * d
-    widest = max(len(np.unique(X[task == k].indices)) for k in range(m))
-    # D of a block that is added and of the next, V and G of a task, and 4 MB of noise in pieces,
-    # columns, targets.
-    block = 8 * max(centred._MODELS, widest * C)
-    assert peak < models * model + 2 * block + 2 * 8 * widest * C + 4 * 2**20
-    assert est.billboard_.releases == []
-
-
 def test_binary_sparse_and_exact_sparse(tags):
     X, y, task = tags
     est = PrivateMeanRegMTLClassifier(
@@ -987,18 +517,6 @@ def test_binary_sparse_and_exact_sparse(tags):
 
 
 # ---------------------------------------------------------------------------- the table
-@pytest.mark.slow
-def test_reproduction_script(tmp_path):
-    path = tmp_path / "table.csv"
-    rows = reproduce.main(["--quick", "--output", str(path)])
-    with path.open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == len(rows) > 60
-    found = {(r["data"], r["epsilon"], r["method"], r["personalization"]): r["mean"] for r in rows}
-    for name in ("School 80/20", "School 10-shot"):
-        assert found[name, "inf", "prox", "mean-reg"] < found[name, "inf", "local only", "mean-reg"]
-    accuracy = {k: v for k, v in found.items() if k[0].startswith("Syn")}
-    assert max(accuracy.values()) < 1
-    assert accuracy["Synthetic(.5,.5)", "inf", "prox", "mean-reg"] > 0.5
 
 
 @pytest.mark.parametrize("columns", ["one-hot", "constant"])
@@ -1018,31 +536,6 @@ def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
     assert_allclose(est.objective_, near.objective_, rtol=1e-4)
     assert np.abs(est.coef_).max() < 100
     assert_allclose(est.predict_proba(X, task=task), near.predict_proba(X, task=task), atol=1e-3)
-
-
-@pytest.mark.exact_bits("the memory of copies is measured")
-@pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateMeanRegMTLClassifier])
-@pytest.mark.spread(1)
-def test_memory_of_exact_fits(cls):
-    """Beside the rows: five models for each task, matrices of its rows, and numbers."""
-    rng = np.random.default_rng(0)
-    m, n, d = 20_000, 5, 20
-    X, task = rng.standard_normal((m * n, d)), np.repeat(np.arange(m), n)
-    y = X[:, 0] + rng.standard_normal(m * n)
-    y = y if cls is PrivateMeanRegMTL else (y > 0).astype(float)
-    small = slice(20 * n)
-    est = cls(epsilon=None, levels="free")
-    if cls is PrivateMeanRegMTLClassifier:
-        est.set_params(uncertainty=False)  # a covariance per task
-    est.fit(X[small], y[small], task=task[small])
-    tracemalloc.start()
-    try:
-        est.fit(X, y, task=task)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    blocks = 8 * 2**20
-    assert peak < 1.4 * (X.nbytes + y.nbytes + task.nbytes) + blocks
 
 
 @pytest.mark.exact_bits("rows stay in a memory map")

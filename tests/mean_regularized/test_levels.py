@@ -1,19 +1,11 @@
 """Levels of tasks around a pooled model: when they are looked for, what it costs, what is found."""
 
-import math
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier, load_billboard, save_billboard
-from skpmtl.engine.levels import TaskLevels
-from skpmtl.exchange.protocol import Population
 from skpmtl.mean_regularized.billboard import MeanBillboard, PooledBillboard
-from skpmtl.privacy import gdp_mu
-from skpmtl.reproduction import PublishedMeanRegMTL
-from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, D = 200, 3
@@ -37,26 +29,6 @@ def made(cls=PrivateMeanRegMTL, **parameters):
 
 
 # ------------------------------------------------------------------------------ what it costs
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.parametrize("given", [{}, {"target_range": (0.0, 8.0)}, {"unseen_task": "mean"}])
-def test_releases_spend_the_budget(adjacency, given):
-    X, y, task = rows()
-    est = made(adjacency=adjacency, **given).fit(X, y, task=task)
-    spent = [e["sensitivity"] / e["noise_std"] for e in est.privacy_.releases]
-    assert math.sqrt(np.sum(np.square(spent))) == pytest.approx(gdp_mu(2.0, 1e-4), rel=1e-5)
-    assert est.n_iter_ == len(spent) == len(est.billboard_.releases)
-    planned, _ = est._course(Population(np.arange(M), D))
-    assert sum(planned.budget_shares.values()) == pytest.approx(1.0, rel=1e-12)
-    assert ("window" in planned.budget_shares) == ("target_range" not in given)
-
-
-def test_classes_ask_no_window():
-    X, y, task = rows()
-    est = made(PrivateMeanRegMTLClassifier, unseen_task="mean").fit(X, y > 4, task=task)
-    spent = [e["sensitivity"] / e["noise_std"] for e in est.privacy_.releases]
-    assert math.sqrt(np.sum(np.square(spent))) == pytest.approx(gdp_mu(2.0, 1e-4), rel=1e-5)
-    assert "window" not in [e["name"] for e in est.privacy_.releases]
-    assert est.level_ == est.mean_intercept_
 
 
 # ----------------------------------------------------------------- when they are looked for
@@ -85,23 +57,6 @@ def test_other_fits_have_free_levels_and_say_why(given, reason):
     if "fit_intercept" not in given:
         with pytest.raises(ValueError, match=r'levels="pooled", but .*take levels="auto"'):
             made(levels="pooled", **given).fit(X, y, task=task)
-
-
-def test_several_classes_have_free_levels():
-    X, y, task = rows()
-    est = made(PrivateMeanRegMTLClassifier, classes=range(3))
-    est.fit(X, np.digitize(y, [3.0, 5.0]), task=task)
-    assert "more than two classes" in est.privacy_.public_inputs["levels"]
-
-
-def test_free_levels_are_those_of_the_paper():
-    X, y, task = rows()
-    free, published = made(levels="free"), made(PublishedMeanRegMTL)
-    assert_array_equal(free.fit(X, y, task=task).coef_, published.fit(X, y, task=task).coef_)
-    exact = made(epsilon=None, levels="free").fit(X, y, task=task)
-    published = made(PublishedMeanRegMTL, epsilon=None).fit(X, y, task=task)
-    assert_array_equal(exact.coef_, published.coef_)
-    assert not hasattr(exact, "level_")
 
 
 def test_many_columns_of_few_tasks_have_free_levels():
@@ -154,20 +109,6 @@ def test_far_and_large_columns_leave_others_their_slopes(shift, scale):
     more = shift + scale * np.random.default_rng(5).normal(size=(len(X), 1))
     est = made(epsilon=30.0).fit(np.hstack([X, more]), y, task=task)
     assert_allclose(est.mean_coef_[:D], A, atol=0.2)
-
-
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
-def test_variances_of_features_that_vary(form):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(20, 4)) * [1.0, 10.0, 0.1, 3.0] + 5.0
-    X[:, 1] = 7.0
-    X[:12, 3] = 2.0
-    offsets = np.array([0, 12, 19, 20])
-    table = TaskTable(form(X), np.zeros(20), offsets, np.arange(3))
-    found = TaskLevels(table).variances()
-    expected = [np.median(X[:12, [0, 2]].var(axis=0)), np.median(X[12:19, [0, 2, 3]].var(axis=0))]
-    assert_allclose(found[:2], expected, rtol=1e-9)
-    assert np.isnan(found[2])  # a single row
 
 
 # ---------------------------------------------------------------------------------- billboards

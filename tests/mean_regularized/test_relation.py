@@ -7,11 +7,9 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.mean_regularized.plan import MeanPlan
 from skpmtl.privacy import audit
 from skpmtl.reproduction import LocalOnly, PublishedMeanRegMTL
-from skpmtl.rounds.curator import sum_of_updates
-from skpmtl.tables.relation import Relation, read_relation
+from skpmtl.tables.relation import Relation
 from tests.helpers import data
 from tests.helpers.data import covariates
 
@@ -104,43 +102,6 @@ def test_a_constant_is_the_mean(options):
         assert_allclose(est.relation_coef_[0], shared, rtol=1e-5, atol=1e-7)
 
 
-def test_clusters_are_a_relation_with_the_same_noise():
-    X, y, task, _ = related(np.random.default_rng(4))
-    clusters = {k: "ab"[k % 5 == 0] for k in range(M)}
-    options = {"clip_norm": 1.0, "n_rounds": 5}
-    one = private(1e9, clusters=clusters, **options).fit(X, y, task=task)
-    two = private(1e9, relation=clusters, **options).fit(X, y, task=task)
-    assert_allclose(two.coef_, one.coef_, atol=2e-4)  # noise that is left
-    assert_allclose(two.privacy_.noise_std, one.privacy_.noise_std, rtol=1e-6)
-    V = two.billboard_.relation.rows(np.arange(M))
-    step = two.billboard_.step[:, 0] * np.array(two.privacy_.noise_std)[0]
-    groups = np.array([one.billboard_.cluster_of[k] for k in range(M)])
-    wanted = one.billboard_.step[groups, 0] * one.privacy_.noise_std[0]
-    assert_allclose(np.sqrt(V**2 @ step**2), wanted, rtol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_no_task_moves_the_sum_by_more_than_is_stated(seed):
-    """Opposite updates of any size, of the task of largest leverage, for any covariates."""
-    rng = np.random.default_rng(seed)
-    heavy = rng.standard_t(1.5, size=(40, 3))  # a few tasks far from the others
-    relation = read_relation(heavy, np.arange(40), quiet=True)
-    plan = MeanPlan(private(clip_norm=0.7, n_rounds=5), 40, 4 * 6, None, np.full(4, 10.0))
-    stated = 40 * plan.update_mechanism(0.7).sensitivity  # of the sum, not of the mean
-    combine = sum_of_updates(relation.weights(np.arange(40)), 0.7, (4, 6))
-    moved = []
-    for k in range(40):
-        sent = rng.normal(size=(2, 40, 6))
-        sent[1] = sent[0]
-        sent[0, k] = 1e3 * rng.normal(size=6)
-        sent[1, k] = -sent[0, k]
-        a, b = ({"update": s} for s in sent)
-        found = [combine(c, np.arange(40))["update"] for c in (a, b)]
-        moved.append(np.linalg.norm(found[0] - found[1]))
-    assert max(moved) <= stated
-    assert min(moved) >= 0.999 * 1.4  # and every task may say as much
-
-
 def neighbours(Z):
     X, y, task, _ = related(np.random.default_rng(5))
     other = np.where(task == 3, 4.0 - y, y)  # the model of task 3 with the other sign
@@ -156,26 +117,6 @@ def test_audit_passes_and_catches_a_leverage_that_is_stated_too_small(monkeypatc
     monkeypatch.setattr(Relation, "weights", lambda self, tasks: 1.05 * weights(self, tasks))
     result = audit(est, *neighbours(Z), replay=True)
     assert not result.passed and "Sensitivity: release 1" in str(result)
-
-
-@pytest.mark.slow
-def test_the_noise_of_coefficients_is_the_stated_one():
-    X, y, task, Z = related(np.random.default_rng(6), n=2)
-    options = {"relation": covariates(Z), "clip_norm": 0.5, "n_rounds": 1, "epsilon": 3.0}
-    found = [
-        private(random_state=seed, **options).fit(X, y, task=task).relation_coef_
-        for seed in range(200)
-    ]
-    stated = private(**options).fit(X, y, task=task).relation_noise_std_
-    assert_allclose(np.std(found, axis=0).mean(axis=1), stated, rtol=0.12)
-
-
-def test_report_names_the_relation():
-    X, y, task, Z = related(np.random.default_rng(7))
-    est = private(20.0, relation=covariates(Z)).fit(X, y, task=task)
-    line = est.privacy_.public_inputs["relation"]
-    assert line.startswith("public, 30 x 3, largest leverage 0.")
-    assert est.billboard_.relation.names == ["constant", "covariate 1", "covariate 2"]
 
 
 # ------------------------------------------------------------------------------ use
@@ -195,20 +136,6 @@ def test_covariates_help_where_models_follow_from_them():
         error[name] = np.mean((y[new] - est.predict(X[new], task=task[new])) ** 2)
     assert error["covariates"] < 0.8 * min(error["alone"], error["mean"])
     assert error["names"] < 1.05 * error["alone"]  # covariates that mean nothing do little harm
-
-
-def test_parameters_that_do_not_go_together():
-    X, y, task, Z = related(np.random.default_rng(11))
-    with pytest.raises(ValueError, match="one of clusters= and relation="):
-        private(relation=covariates(Z), clusters={k: 0 for k in range(M)}).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="relation_rank=3 has no effect without relation="):
-        private(relation_rank=3).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="no relation="):
-        private().fit(X, y, task=task).relate({1: 2.0})
-    est = private(relation=covariates(Z[:20]))
-    with pytest.raises(ValueError, match="without a row in relation="):
-        est.fit(X, y, task=task)
-    assert not hasattr(est, "coef_")
 
 
 def test_columns_that_the_budget_does_not_carry_are_left_out():

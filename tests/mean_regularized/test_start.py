@@ -12,8 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.privacy.accounting import gdp_mu
-from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier, PrivateFedAvg
+from skpmtl.reproduction import LocalOnlyClassifier
 from skpmtl.tables.public_init import read_public_init
 
 M, N, D = 30, 12, 4
@@ -67,19 +66,6 @@ def test_classes_are_regularised_to_the_start(n_classes, form):
         assert_allclose(p, np.exp(s - logsumexp(s, axis=1)[:, None]), atol=1e-2)
 
 
-def test_an_exact_optimum_without_ridge_knows_no_start():
-    X, y, task, w = rows()
-    label = (y > np.median(y)).astype(int) + (y > np.quantile(y, 0.8))
-    given = {"lam": 0.3, "epsilon": None, "fit_intercept": False}
-    starts = [None, np.arange(3.0 * D).reshape(3, D) / D]
-    one, other = (
-        PrivateMeanRegMTLClassifier(init=init, **given).fit(X, label, task=task) for init in starts
-    )
-    assert_allclose(one.objective_, other.objective_, rtol=1e-9)
-    centred = [est.coef_ - est.coef_.mean(axis=1, keepdims=True) for est in (one, other)]
-    assert_allclose(*centred, atol=1e-6)
-
-
 def test_forms_of_one_start():
     X, y, task, _ = rows()
     label = np.array(["a", "b", "c"])[np.digitize(y, np.quantile(y, [0.3, 0.7]))]
@@ -108,34 +94,6 @@ def test_forms_of_one_start():
     assert_array_equal(again.coef_, two.coef_)
     one = shared.export_task(0)
     assert_array_equal(read_public_init(one, D, classes=np.array(list("abc"))).coef, one["coef"])
-
-
-def test_a_task_that_joins_starts_where_those_of_the_fit_do():
-    X, y, task, w = rows()
-    there = task < M - 2
-    start = {"epsilon": 0.01, "random_state": 0, "init": {"coef": w, "intercept": 2.0}}
-    new = LocalOnly(tasks=range(M - 2), **start).fit(X[there], y[there], task=task[there])
-    new.personalize(X[~there], y[~there], task=task[~there])
-    assert_allclose(new.coef_, LocalOnly(tasks=TASKS, **start).fit(X, y, task=task).coef_)
-
-
-def test_the_report_names_the_start_and_the_noise_over_the_way():
-    X, y, task, w = rows()
-    est = PrivateFedAvg(
-        epsilon=2.0,
-        clip_norm=0.5,
-        n_rounds=9,
-        tasks=TASKS,
-        random_state=0,
-        init=w,
-        adjacency="zero-out",
-    ).fit(X, y, task=task)
-    inputs = est.privacy_.public_inputs
-    assert inputs["init"] == "public model of 4 coefficients"
-    expected = np.sqrt(D / 9) / (M * gdp_mu(2.0, est.privacy_.delta))
-    assert inputs["noise over the longest path"] == pytest.approx(expected, rel=1e-6)
-    assert "init=" in est.privacy_.assumptions[-1]
-    assert "init" not in PrivateFedAvg(tasks=TASKS).fit(X, y, task=task).privacy_.public_inputs
 
 
 LABELS = np.array([0, 1, 2])

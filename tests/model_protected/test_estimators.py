@@ -1,7 +1,5 @@
 """Behaviour of the model-protected estimators: budgets, shapes, structure, errors."""
 
-import itertools
-import math
 import warnings
 
 import numpy as np
@@ -10,15 +8,11 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from skpmtl import MPMTLLowRank as OrdinaryLowRank
 from skpmtl.datasets.generators import make_group_sparse_tasks, make_low_rank_tasks
-from skpmtl.local.prior import VOTE_RANGE, VOTE_SPREAD, LocalModels, even_root
 from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
 from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
 from skpmtl.reproduction import PublishedMPMTLLowRank as MPMTLLowRank
 from skpmtl.reproduction import PublishedMPMTLLowRankClassifier as MPMTLLowRankClassifier
-from skpmtl.reproduction.model_protected import ProjectedModels, ProjectionBillboard
-from skpmtl.tables.table import TaskTable
 from tests.helpers import plain_reference as plain
 
 REGRESSORS = [MPMTLLowRank, MPMTLGroupSparse]
@@ -45,112 +39,7 @@ def fitted(cls, X, y, task=None, **parameters):
     return cls(**parameters).fit(X, y, task=task)
 
 
-def mechanisms_of(cls):
-    sound = ["gaussian", "wishart"]
-    return sound + (["laplace"] if cls in (MPMTLGroupSparse, MPMTLGroupSparseClassifier) else [])
-
-
 # ------------------------------------------------------------------------- combinations
-@pytest.mark.parametrize("cls", ESTIMATORS)
-@pytest.mark.spread(1)
-def test_every_combination_fits(cls):
-    X, y, task = problem(labels=cls in CLASSIFIERS, sizes=(5, 8, 6))
-    combinations = [("empirical-bayes", m) for m in ["auto", *mechanisms_of(cls)]]
-    combinations += [("proximal", m) for m in ["auto", *mechanisms_of(cls), "wishart-published"]]
-    combinations += [("auto", "wishart-published")]
-    others = itertools.product(
-        ["replace-one", "zero-out"],
-        ["error", "mean"],
-        [True, False],
-        [0.0, 0.3],
-        ["equal", "samples"],
-        [1, 3, "auto"],
-    )
-    others = list(others)
-    rng = np.random.default_rng(0)
-    for algorithm, mechanism in combinations:
-        for pick in rng.choice(len(others), 8, replace=False):
-            adjacency, unseen, flag, ridge, weight, n_releases = others[pick]
-            model = fitted(
-                cls,
-                X,
-                y,
-                task,
-                algorithm=algorithm,
-                mechanism=mechanism,
-                adjacency=adjacency,
-                unseen_task=unseen,
-                acceleration=flag,
-                fit_intercept=not flag,
-                ridge=ridge,
-                task_weight=weight,
-                n_releases=n_releases,
-                allocation=rng.choice([0.0, 0.5]),
-            )
-            assert np.isfinite(model.coef_).all() and np.isfinite(model.intercept_).all()
-            assert model.coef_.shape == (3, 5) and model.intercept_.shape == (3,)
-            assert flag == (not model.intercept_.any())
-            report = model.privacy_
-            rounds = report.public_inputs["n_moment_releases"]
-            votes = rounds + 1 if report.notes["algorithm"] == "empirical-bayes" else 0
-            count = rounds + votes + (unseen == "mean")
-            assert len(report.releases) == len(model.billboard_.releases) == count
-            assert rounds == model.n_iter_ and n_releases in ("auto", rounds)
-            assert len(report.shift) == (0 if votes else rounds)
-            sound = mechanism != "wishart-published"
-            assert report.guarantee == ("joint DP per task" if sound else "none")
-
-
-@pytest.mark.parametrize("allocation", [0.5, -1.0, ("geometric", 0.9), "paper-convex"])
-@pytest.mark.parametrize("mechanism", ["gaussian", "wishart"])
-def test_allocation_spends_the_budget(allocation, mechanism):
-    X, y, task = problem()
-    model = fitted(
-        MPMTLLowRank,
-        X,
-        y,
-        task,
-        algorithm="proximal",
-        allocation=allocation,
-        n_releases=4,
-        mechanism=mechanism,
-    )
-    releases = model.privacy_.releases
-    if mechanism == "gaussian":
-        total = np.sqrt(sum(r["mu"] ** 2 for r in releases))
-        assert total == pytest.approx(model.privacy_.mu, rel=1e-9)
-    else:
-        assert sum(r["epsilon"] for r in releases) == pytest.approx(1.0, rel=1e-9)
-        assert model.privacy_.delta == 0
-    assert len({round(r["noise_std"], 9) for r in releases}) > 1
-
-
-@pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])
-def test_an_allocation_divides_the_budget_and_is_stated(algorithm):
-    X, y, task = problem()
-    model = fitted(
-        MPMTLLowRank, X, y, task, algorithm=algorithm, allocation=0.5, n_releases=2, delta=1e-4
-    )
-    report = model.privacy_
-    assert report.public_inputs["allocation"] == 0.5
-    first, second = (r["mu"] for r in report.releases if "moment" in r["name"])
-    assert second / first == pytest.approx(2**0.5)
-
-
-@pytest.mark.parametrize("cls", ESTIMATORS)
-@pytest.mark.parametrize("algorithm", ["empirical-bayes", "proximal"])
-@pytest.mark.parametrize("unseen", ["error", "mean"])
-def test_budget_adds_up(cls, algorithm, unseen):
-    X, y, task = problem(labels=cls in CLASSIFIERS)
-    for epsilon in (0.1, 1.0, 10.0):
-        model = fitted(
-            cls, X, y, task, algorithm=algorithm, epsilon=epsilon, unseen_task=unseen, delta=1e-4
-        )
-        mus = [release["mu"] for release in model.privacy_.releases]
-        assert np.sqrt(np.sum(np.square(mus))) == pytest.approx(model.privacy_.mu, rel=1e-9)
-        for release in model.privacy_.releases:
-            ratio = release["noise_std"] * release["mu"] / release["sensitivity"]
-            assert ratio == pytest.approx(1.0, rel=1e-14)
 
 
 # -------------------------------------------------------------------------- personalize
@@ -182,22 +71,6 @@ def test_csr_equals_dense(cls, way):
     np.testing.assert_allclose(*predicted, atol=100 * atol)
 
 
-@pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.parametrize("way", WAYS)
-def test_order_of_rows_within_tasks_may_be_interleaved(way):
-    X, y, task = problem()
-    mixed = np.argsort(np.argsort(task, kind="stable") % 7, kind="stable")
-    # keep the order inside each task, which the folds of the empirical-Bayes method use
-    mixed = mixed[np.lexsort((np.arange(len(mixed)), np.zeros(len(mixed))))]
-    inside = np.concatenate([np.sort(mixed[task[mixed] == k]) for k in range(6)])
-    places = np.argsort(task[mixed], kind="stable")
-    mixed = mixed.copy()
-    mixed[places] = inside
-    a = fitted(MPMTLLowRank, X, y, task, random_state=0, **WAYS[way])
-    b = fitted(MPMTLLowRank, X[mixed], y[mixed], task[mixed], random_state=0, **WAYS[way])
-    np.testing.assert_array_equal(a.coef_, b.coef_)
-
-
 @pytest.mark.parametrize("way", ["empirical-bayes", "noise-free", "proximal", "exact"])
 @pytest.mark.parametrize("cls", ESTIMATORS)
 def test_small_shapes(cls, way):
@@ -224,21 +97,6 @@ def test_degenerate_tasks(cls, way):
 
 
 # ------------------------------------------------------------------- report and exports
-def test_report_of_fits_without_a_guarantee():
-    X, y, task = problem()
-    for way in ("exact", "noise-free"):
-        report = fitted(MPMTLLowRank, X, y, task, **WAYS[way]).privacy_
-        assert report.guarantee == "none" and report.epsilon == np.inf
-        assert "NO differential privacy" in report.text(None)
-    model = fitted(MPMTLLowRank, X, y, task, mechanism="wishart-published", n_releases=3)
-    report = model.privacy_
-    assert report.guarantee == "none" and "NO differential privacy" in report.text(None)
-    nominal = [release["epsilon"] for release in report.releases]
-    assert len(nominal) == 3
-    bound = report.notes["delta_lower_bound"]
-    assert bound == pytest.approx(1 - np.exp(-sum(nominal)), rel=1e-9) and bound > 0.5
-    text = report.text(None)
-    assert "delta_lower_bound" in text and "positive semi-definite" in text
 
 
 # ---------------------------------------------------------------------- what methods do
@@ -300,18 +158,6 @@ def test_the_mean_model_has_no_unit_with_a_range(estimator):
         fitted(estimator, X, y, task, target_range=(1.0, 0.0))
 
 
-@pytest.mark.parametrize("d", [2, 17, 28])
-def test_rows_of_two_kinds_have_criteria(d):
-    """Such as a class of boys and girls of which nothing else is known: its matrix has rank 1."""
-    X, y = np.zeros((16, d)), np.arange(16.0)
-    X[:, 0] = [0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0]
-    X[:, 1] = 1.0 - X[:, 0]
-    table = TaskTable(X, y, np.array([0, 16]), np.arange(1))
-    local = LocalModels(table, fit_intercept=True)
-    criterion, level = local.criteria(even_root(d))
-    assert np.isfinite(criterion).all() and level[0] == pytest.approx(0.5 / d)
-
-
 # ------------------------------------------------------------------------------- errors
 BAD = {
     "alpha=0 without ridge": ({"alpha": 0.0, "epsilon": None}, "pass a positive alpha or ridge"),
@@ -343,30 +189,6 @@ def test_bad_parameters(case):
     assert not [name for name in vars(model) if name.endswith("_") and not name.startswith("_")]
 
 
-def test_algorithms_of_the_paper_are_elsewhere():
-    X, y, task = problem()
-    with pytest.raises(ValueError, match="skpmtl.reproduction.PublishedMPMTLLowRank"):
-        fitted(OrdinaryLowRank, X, y, task, algorithm="proximal")
-    with pytest.raises(ValueError, match="'mechanism'"):
-        fitted(OrdinaryLowRank, X, y, task, mechanism="wishart-published")
-
-
-@pytest.mark.filterwarnings(SEEDED)
-def test_defaults_fit_the_same_models():
-    X, y, task = problem()
-    one, other = (
-        fitted(cls, X, y, task, epsilon=30.0, random_state=0)
-        for cls in (MPMTLLowRank, OrdinaryLowRank)
-    )
-    np.testing.assert_array_equal(one.coef_, other.coef_)
-
-
-def test_laplace_is_for_diagonals():
-    X, y, task = problem()
-    with pytest.raises(ValueError, match="mechanism"):
-        MPMTLLowRank(mechanism="laplace").fit(X, y, task=task)
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cls", CLASSIFIERS)
 def test_tasks_with_one_class(cls, way):
@@ -388,51 +210,6 @@ def test_tasks_with_one_class(cls, way):
     model.personalize(X[row], y[row], task=np.full(row.sum(), 99))
     assert_allclose(model.predict_proba(X[row], task=task[row])[:, 0], 0.5 / (n[0] + 1), rtol=1e-5)
     assert_allclose(model.coef_[-1], 0.0, atol=1e-6)
-
-
-def test_pure_mechanisms_take_delta_none():
-    X, y, task = problem()
-    for cls, mechanism in ((MPMTLLowRank, "wishart"), (MPMTLGroupSparse, "laplace")):
-        model = fitted(cls, X, y, task, mechanism=mechanism, n_releases=2)
-        assert model.privacy_.delta == 0 and model.privacy_.mu is None
-        total = sum(release["epsilon"] for release in model.privacy_.releases)
-        assert total == pytest.approx(1.0, rel=1e-9)
-        model = fitted(cls, X, y, task, mechanism=mechanism, n_releases=20, delta=1e-3)
-        assert sum(release["epsilon"] for release in model.privacy_.releases) > 1.3
-
-
-def test_no_random_state_without_noise():
-    X, y, task = problem()
-    for way in ("exact", "noise-free"):
-        a = fitted(MPMTLLowRank, X, y, task, random_state=0, **WAYS[way])  # no warning
-        b = fitted(MPMTLLowRank, X, y, task, **WAYS[way])
-        np.testing.assert_array_equal(a.coef_, b.coef_)
-
-
-def test_gradient_steps_are_not_longer_than_the_curvature_allows():
-    """Task 213 of this draw has close leading eigenvalues and a poor start for power iteration:
-    after six steps its gradient step was half as long again, and momentum made it diverge."""
-    X, y, task = make_low_rank_tasks(random_state=2)
-    table = TaskTable(np.ascontiguousarray(X), y, np.arange(0, len(y) + 1, 30), np.unique(task))
-    billboard = ProjectionBillboard(False, True, "equal", 0.0, table.n_tasks)
-    projected = ProjectedModels(billboard, table, fit_intercept=False)
-    top = [np.linalg.norm(X[task == k], 2) ** 2 / 30 for k in range(table.n_tasks)]
-    assert np.max(projected.step[:, 0] * top) <= 1.0
-    assert np.median(projected.step[:, 0] * top) > 0.9  # and not much shorter
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-def test_scale_is_the_mean_of_votes_under_released_priors():
-    m = 300
-    X, y, task = make_low_rank_tasks(n_tasks=m, n_samples=10, n_features=5, random_state=0)
-    settings = {"epsilon": 8.0, "tasks": range(m), "n_releases": 2, "random_state": 0}
-    est = MPMTLLowRank(levels="free", **settings).fit(X, y, task=task)
-    billboard, (low, high) = est.billboard_, VOTE_RANGE[False]
-    votes = [r[0] / m for r in billboard.releases if r.shape == (1,)]
-    assert len(votes) == 3
-    assert billboard.snr_centre == pytest.approx(0.5 * (low + high) + np.mean(votes[1:]))
-    std = est.privacy_.noise_std[0] / m / math.sqrt(2.0)
-    assert billboard.snr_spread == pytest.approx(math.hypot(VOTE_SPREAD, std))
 
 
 @pytest.mark.parametrize("snr", [-0.5, 0.0, 0.5, 2.5])

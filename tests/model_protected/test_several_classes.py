@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
-from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
 from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl._kernels.passes import multinomial_residuals
 from skpmtl.local.prior import LocalModels
-from skpmtl.model_protected.plan import moment_sensitivity
-from skpmtl.privacy.moments import directions, squared_directions, sum_of_directions
 from skpmtl.reproduction import LocalOnlyClassifier
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
@@ -80,36 +77,6 @@ def test_exact_fits_against_an_independent_solver(cls, intercept):
     assert est.coef_.shape == (m, C, d) and est.intercept_.shape == (m, C)
     assert_allclose(est.coef_.sum(axis=1), 0.0, atol=1e-10)
     assert_allclose(est.mean_coef_, est.coef_.mean(axis=0))
-
-
-@pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_correlated_columns_take_few_steps(cls):
-    """Gradient steps, which sparse rows have, need many times more. Both end at one optimum."""
-    rng = np.random.default_rng(0)
-    task, X = np.repeat(np.arange(6), 30), rng.standard_normal((180, 8))
-    for j in range(1, 8):
-        X[:, j] = 0.95 * X[:, j - 1] + 0.3 * X[:, j]
-    y = (X @ rng.standard_normal((8, 3)) + rng.gumbel(size=(180, 3))).argmax(axis=1)
-    fits = {}
-    for tol in (1e-6, 1e-10):
-        dense, sparse = (
-            cls(0.01, epsilon=None, tol=tol).fit(A, y, task=task) for A in (X, csr_matrix(X))
-        )
-        assert 3 * dense.n_iter_ < sparse.n_iter_
-        size = np.abs(dense.coef_).max()
-        fits[tol] = np.abs(dense.coef_ - sparse.coef_).max() / size
-    assert fits[1e-10] < 1e-7  # how far models may be apart is a matter of tol alone
-
-
-def test_a_large_penalty_leaves_the_intercepts():
-    table, codes, T = problem()
-    for cls in CLASSIFIERS:
-        est = cls(10.0, epsilon=None).fit(table.X, codes, task=table.codes)
-        assert not est.coef_.any()
-        p = est.predict_proba(table.X, task=table.codes)
-        for k in range(4):
-            rows = slice(*table.offsets[k : k + 2])
-            assert_allclose(p[rows], np.tile(T[rows].mean(axis=0), (table.sizes[k], 1)))
 
 
 @pytest.mark.parametrize("size", [1.0, 30.0, 300.0])
@@ -205,59 +172,6 @@ def test_a_task_of_one_class(cls, way):
 
 
 # ----------------------------------------------------------------------------- contributions
-def test_contributions_are_the_second_moments_of_all_classes():
-    W = np.random.default_rng(0).normal(size=(5, 3, 4)) * np.logspace(-200, 200, 5)[:, None, None]
-    expected = np.zeros((4, 4))
-    for w in W:
-        w = w / np.abs(w).max()
-        expected += w.T @ w / np.sum(w**2)
-    assert_allclose(sum_of_directions(W, False, None), expected)
-    assert_allclose(sum_of_directions(W, True, None), np.diag(expected))
-    first = sum_of_directions(W[:, :1], False, None)
-    assert_allclose(first, sum_of_directions(W[:, 0], False, None))
-    W[1], W[2, 0, 0] = 0.0, np.nan
-    assert not directions(W)[[1, 2]].any()
-
-
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.parametrize(
-    "kind, diagonal",
-    [
-        ("gaussian", False),
-        ("wishart", False),
-        ("gaussian", True),
-        ("laplace", True),
-    ],
-)
-@pytest.mark.spread(4)
-def test_sensitivities_hold_for_several_classes(kind, diagonal, adjacency):
-    """Models of random ranks, near each other and far apart, with vertices among them."""
-    rng, d, C = np.random.default_rng(0), 4, 3
-    stated = moment_sensitivity(kind, diagonal, 1.0, adjacency, d)
-
-    class Mechanism:
-        norm = "l2" if kind == "gaussian" else "l1"
-
-    def contribution(W):
-        U = directions(W[None])
-        if diagonal:
-            return squared_directions(U, Mechanism)[0]
-        return U[0].T @ U[0]
-
-    def length(A):
-        if diagonal:
-            return np.linalg.norm(A) if kind == "gaussian" else np.abs(A).sum()
-        return np.linalg.norm(A) if kind == "gaussian" else np.linalg.norm(A, "nuc")
-
-    far = 0.0
-    for draw in range(2000):
-        W, V = rng.normal(size=(2, C, d)) * rng.choice([0.0, 1e-6, 1.0, 100.0], size=(2, C, d))
-        if draw < d * d:  # vertices
-            W, V = np.zeros((2, C, d))
-            W[draw % C, draw % d] = V[(draw // d) % C, draw // d] = 1.0
-        other = contribution(V) if adjacency == "replace-one" else 0.0
-        far = max(far, length(contribution(W) - other))
-    assert 0.999 * stated < far <= stated * (1 + 1e-9)
 
 
 # ------------------------------------------------------------------------------------ quality

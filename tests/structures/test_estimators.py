@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.special import logsumexp
 
-from skpmtl import MPMTLLowRank, PrivateMTL, PrivateMTLClassifier
-from skpmtl.engine.billboard import WEIGHTS, Structure
-from skpmtl.engine.evidence import Evidence
+from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl.engine.billboard import WEIGHTS
 from skpmtl.engine.plan import possible
-from skpmtl.local.prior import SNR, LocalModels, best_scale
-from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -34,142 +30,6 @@ def alone(X, y, task, **options):
 
 
 # ------------------------------------------------------------------------------ evidence
-def structures_of(d, rng):
-    M = rng.normal(size=(d, d))
-    M = M @ M.T
-    a = rng.normal(size=d)
-    shape = rng.uniform(size=d)
-    return [
-        Structure("alone", 0.1, np.zeros(d), np.full(d, 1.0 / d)),
-        Structure("low-rank", 0.6, np.zeros(d), M / np.trace(M), 0.5, 0.4),
-        Structure("mean", 0.3, a, shape / shape.sum(), 1.0, 0.9),
-    ]
-
-
-def alone_by_evidence(X, y, snr_prior, n_tasks):
-    """Average over ridges of one task, the noise variance integrated out; dense algebra."""
-    n, d = X.shape
-    Z, v = X - X.mean(axis=0), y - y.mean()
-    level = (Z * Z).sum() / d / n  # of a score under I / d
-    lone = 0.5 * 1.05 * np.linalg.eigvalsh(Z.T @ Z)[-1] / n
-    pulls = np.append(lone, d * level / SNR)
-    weights = np.append(0.1 + 10.0 / n_tasks + 1.0 / n, snr_prior)
-    found = []
-    for pull in pulls:
-        K = np.eye(n) + Z @ Z.T / pull
-        found.append(-(n - 1) / 2 * np.log(v @ np.linalg.solve(K, v)) - np.linalg.slogdet(K)[1] / 2)
-    weights = weights * np.exp(np.array(found) - max(found))
-    W = np.array([np.linalg.solve(Z.T @ Z + pull * np.eye(d), Z.T @ v) for pull in pulls])
-    w = weights @ W / weights.sum()
-    return w, y.mean() - X.mean(axis=0) @ w
-
-
-@pytest.mark.parametrize("classification", [False, True])
-def test_models_are_the_average_by_evidence(classification):
-    """Shares and models by the formulas, from the criteria and modes of priors one by one."""
-    rng = np.random.default_rng(0)
-    m, n, d = 6, 11, 4
-    _task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
-    y = X @ rng.normal(size=d) + 0.5 * rng.normal(size=m * n)
-    y = np.where(y > 0, 1.0, -1.0) if classification else y
-    n_classes = 2 * classification
-    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m), n_classes=n_classes)
-    settings = {"fit_intercept": True}
-    found = structures_of(d, rng)
-    L, modes = [], []
-    centres = {False: (1.5, -1.0), True: (0.0, -2.0)}[classification]  # of models, of ways
-    for s in found:
-        root = np.sqrt(s.moment) if s.moment.ndim == 1 else np.linalg.cholesky(s.moment)
-        local = LocalModels(table, centre=s.centre, **settings)
-        usual = 0.5 * (np.log10(SNR) - centres[0]) ** 2
-        weak = 0.5 * (np.log10(SNR) - centres[s.name == "mean"]) ** 2
-        if classification:
-            local.fit(root, best_scale)
-        C, level = local.criteria(root)
-        C = C - usual + (0.5 * local.excess()[:, None] if classification else 0.0)
-        penalty = weak
-        if s.snr_centre is not None:
-            penalty = ((np.log10(SNR) - s.snr_centre) / s.snr_spread) ** 2
-            penalty = penalty + (weak if s.snr_spread > 0.67 else 0.0)
-        prior = np.exp(-0.5 * penalty) / np.exp(-0.5 * penalty).sum()
-        L.append(np.log(s.weight) + logsumexp(-0.5 * C, b=prior, axis=1))
-        total = C + penalty
-        if classification:
-            modes.append(local.solve(root, best_scale(total, level)))
-        elif s.name == "alone":
-            rows = [slice(k * n, (k + 1) * n) for k in range(m)]
-            each = [alone_by_evidence(X[k], y[k], prior, 50) for k in rows]
-            modes.append([np.array(part) for part in zip(*each, strict=True)])
-        else:
-            p = prior * np.exp(-0.5 * (C - C.min(axis=1)[:, None]))
-            p /= p.sum(axis=1)[:, None]
-            each = [local.solve(root, snr / level) for snr in SNR]
-            modes.append(
-                [
-                    sum((p[:, i] * part[i].T).T for i in range(len(SNR)))
-                    for part in zip(*each, strict=True)
-                ]
-            )
-    p = np.exp(L - logsumexp(L, axis=0)).T
-    evidence = Evidence(table, 50, **settings)
-    tolerance = {"rtol": 1e-4, "atol": 1e-5}  # the largest eigenvalue is found in a few steps
-    assert_allclose(evidence.shares(found), p, **tolerance)
-    W, b, energies = evidence.models(found)
-    assert_allclose(W, sum(p[:, j : j + 1] * modes[j][0] for j in range(3)), **tolerance)
-    assert_allclose(b, sum(p[:, j] * modes[j][1] for j in range(3)), **tolerance)
-
-
-@pytest.mark.parametrize("fit_intercept", [False, True])
-def test_evidence_of_classes_knows_the_centre(fit_intercept):
-    """Scores that a centre gives count as they do in the likelihood: here there is nothing else."""
-    rng = np.random.default_rng(1)
-    m, n, d = 40, 15, 3
-    a = np.array([2.0, -1.0, 1.5])
-    _task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, d))
-    y = np.where(rng.uniform(size=m * n) < 1.0 / (1.0 + np.exp(-X @ a)), 1.0, -1.0)
-    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m), n_classes=2)
-    even = np.full(d, 1.0 / d)
-    found = [
-        Structure(name, 1.0 / 3.0, centre, even)
-        for name, centre in (("alone", 0.0 * a), ("mean", a), ("half of the mean", -a))
-    ]
-    p = Evidence(table, m, fit_intercept=fit_intercept).shares(found)
-    assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
-
-
-def test_evidence_of_several_classes_knows_the_centre():
-    """As with two classes: the tasks have exactly the models of one of the structures."""
-    rng = np.random.default_rng(1)
-    m, n, d, C = 30, 20, 3, 3
-    a = 2.0 * rng.normal(size=(C, d))
-    X = rng.normal(size=(m * n, d))
-    y = (X @ a.T + rng.gumbel(size=(m * n, C))).argmax(axis=1).astype(float)
-    table = TaskTable(X, y, np.arange(m + 1) * n, np.arange(m), n_classes=C)
-    even = np.full(d, 1.0 / d)
-    found = [
-        Structure(name, 1.0 / 3.0, centre - centre.mean(axis=0), even)
-        for name, centre in (("alone", 0.0 * a), ("mean", a), ("half of the mean", -a))
-    ]
-    evidence = Evidence(table, m, fit_intercept=True)
-    p = evidence.shares(found)
-    assert p[:, 1].mean() > 0.6 and p[:, 2].mean() < 0.1
-    W, b, _ = evidence.models(found)
-    assert W.shape == (m, C, d) and b.shape == (m, C)
-    assert np.linalg.norm(W - found[1].centre) < 0.7 * np.linalg.norm(W - found[0].centre)
-
-
-def test_excess_makes_deviances_of_criteria():
-    """Second order around the mode: Pearson's error and excess are twice the log likelihood."""
-    rng = np.random.default_rng(2)
-    X, a, root = rng.normal(size=(12, 2)), np.array([0.5, -1.0]), np.array([0.6, 0.8])
-    y = np.where(rng.normal(size=12) > 0, 1.0, -1.0)
-    table = TaskTable(X, y, np.array([0, 12]), np.arange(1), n_classes=2)
-    local = LocalModels(table, fit_intercept=True, centre=a)
-    W, b = local.solve(root, np.array([0.7]), tol=1e-10)
-    score = X @ W[0] + b
-    p = 1.0 / (1.0 + np.exp(-y * score))
-    pearson = ((1.0 - p) / p).sum()
-    assert_allclose(local.excess(), 2.0 * np.logaddexp(0.0, -y * score).sum() - pearson, rtol=1e-6)
 
 
 # -------------------------------------------------------------------------- what is found
@@ -198,14 +58,6 @@ def test_structures_are_found_under_privacy(kind, tasks_of):
     assert set(est.shares_) <= set(possible(("low-rank", "sparse", "mean"), levels=True))
     assert sum(s.weight for s in est.billboard_.structures) == pytest.approx(1.0)
     assert "released shares" in est.privacy_.text(None)
-
-
-def test_tasks_known_to_lie_around_a_mean(tasks_of):
-    X, y, task, test = tasks_of("mean", m=100, n=8)
-    settings = {"epsilon": 1.0, "tasks": range(100), "random_state": 0, "fit_intercept": False}
-    est = PrivateMTL("mean", **settings).fit(X, y, task=task)
-    assert len(est.privacy_.releases) > 10 and est.billboard_.about_centre
-    assert error(est, test) < 0.75 * error(alone(X, y, task, fit_intercept=False), test)
 
 
 def test_tasks_of_few_rows_stay_near_the_mean(tasks_of):
@@ -287,23 +139,6 @@ def test_several_classes_around_a_mean():
             new = est.predict(X[~fit], task=task[~fit] + m)  # by the mean model
             assert (new == y[~fit]).mean() > 0.6
     assert errors[0] < 0.85 * errors[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", list(FOUND))
-@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0, 10.0])
-def test_never_far_from_the_specialist_nor_from_alone(kind, epsilon, tasks_of):
-    errors = []
-    for seed in range(4):
-        X, y, task, test = tasks_of(kind, m=250, d=15, seed=seed)
-        settings = {"epsilon": epsilon, "tasks": range(250), "random_state": seed}
-        ours = error(PrivateMTL(**settings).fit(X, y, task=task), test)
-        low_rank = error(MPMTLLowRank(**settings).fit(X, y, task=task), test)
-        lone = error(alone(X, y, task), test)
-        assert ours < 1.15 * lone
-        errors.append((ours, low_rank))
-    ours, low_rank = np.mean(errors, axis=0)
-    assert ours < 1.15 * low_rank
 
 
 # ----------------------------------------------------------------------------- parameters

@@ -1,16 +1,13 @@
 """Hidden groups of tasks: bounds, releases, membership, and where they may go."""
 
 import copy
-import json
 import math
 import pickle
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, logsumexp
-from scipy.stats import invgamma, norm
 from sklearn.base import clone
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
@@ -26,32 +23,20 @@ from skpmtl.engine.billboard import alone
 from skpmtl.engine.evidence import Evidence
 from skpmtl.engine.groups import (
     IN_GROUPS,
-    MOST_CELLS,
-    MOST_GROUPS,
     SPREADS,
     Groups,
-    cells_of,
-    net,
     scales,
-    starts_of,
-    sum_of_cells,
-    sum_of_groups,
 )
-from skpmtl.engine.levels import _NODES, _SIZES_OF_NODES, Level, TaskLevels
 from skpmtl.engine.members import Members
 from skpmtl.exchange.wire import pack, unpack
-from skpmtl.local.laplace import Expansion
-from skpmtl.local.prior import SNR, LocalModels, even_root
+from skpmtl.local.prior import LocalModels, even_root
 from skpmtl.privacy.audit import audit
 from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier
-from skpmtl.tables.datafits import LOGISTIC, POISSON
 from skpmtl.tables.table import TaskTable
-from tests.helpers.sites import Sites
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, D, K = 123, 8, 3
 TASKS = range(M)
-LEVEL_NODES = _NODES, _SIZES_OF_NODES
 
 
 def rows(m=M, n=6, seed=0, of=0):
@@ -80,114 +65,9 @@ def one():
 
 
 # -------------------------------------------------------------------------- sensitivities
-def contribution(rng, K, d):
-    """Responsibilities, and these times vectors; extremes as often as what lies between."""
-    r = rng.dirichlet(np.full(K, 0.3)) if rng.uniform() < 0.6 else np.eye(K)[rng.integers(K)]
-    r = r * (rng.uniform() < 0.9 or rng.uniform())
-    v = rng.normal(size=(K, d))
-    v /= np.linalg.norm(v, axis=1, keepdims=True)
-    if rng.uniform() < 0.3:
-        v *= rng.uniform(size=(K, 1))
-    return np.column_stack([r, r[:, None] * v])
-
-
-def of_groups(x, d):
-    out = np.zeros((MOST_GROUPS, 1 + d))
-    out[: len(x)] = x
-    return sum_of_groups({"groups": out.reshape(1, -1)})["groups"]
-
-
-def test_no_pair_of_tasks_is_further_apart_than_the_sensitivity():
-    """sqrt(2) for replace-one and 1 for zero-out, which some pairs attain; also of the net."""
-    rng, widest, longest = np.random.default_rng(0), 0.0, 0.0
-    for _ in range(1500):
-        n, d = rng.integers(1, 6), rng.integers(1, 7)
-        x, other = contribution(rng, n, d), contribution(rng, n, d)
-        if rng.uniform() < 0.3:  # the same place, the other way
-            other = x * np.r_[1.0, -np.ones(d)]
-        a, b = of_groups(x, d), of_groups(other, d)
-        widest, longest = max(widest, np.linalg.norm(a - b)), max(longest, np.linalg.norm(a))
-    assert math.sqrt(2.0) - 0.02 < widest <= math.sqrt(2.0) + 1e-9
-    assert 1.0 - 1e-9 < longest <= 1.0 + 1e-9
-    Z = 2.0 * rng.normal(size=(3000, 3))
-    Z[::2] = -Z[1::2]
-    away = np.where(np.arange(3000) % 4 < 2, 1.0, -1.0) * rng.uniform(0.0, 1.5, 3000)
-    for of_cells in (cells_of(Z, 1.0, away), cells_of(Z[:, :0], 1.0, away)):
-        sums = [sum_of_cells({"cells": row[None]})["cells"] for row in of_cells]
-        assert max(map(np.linalg.norm, sums)) <= 1.0 + 1e-9
-    sums = [sum_of_cells({"cells": row[None]})["cells"] for row in cells_of(Z, 1.0, away)]
-    apart = [np.linalg.norm(a - b) for a, b in zip(sums[::2], sums[1::2], strict=True)]
-    assert math.sqrt(2.0) - 0.02 < max(apart) <= math.sqrt(2.0) + 1e-9
-    assert max(map(np.linalg.norm, sums)) <= 1.0 + 1e-9
-
-
-@pytest.mark.parametrize(
-    "evil",
-    [
-        np.full(MOST_GROUPS * 4, np.nan),
-        np.full(MOST_GROUPS * 4, np.inf),
-        np.full(MOST_GROUPS * 4, 1e308),
-        np.full(MOST_GROUPS * 4, -1e308),
-        np.full(MOST_GROUPS * 4, 5.0),
-    ],
-    ids=["nan", "inf", "huge", "negative", "large"],
-)
-def test_sums_bound_what_they_are_sent(evil):
-    good = of_groups(contribution(np.random.default_rng(1), 3, 3), 3)
-    x = np.zeros((MOST_GROUPS, 4))
-    x[:3] = contribution(np.random.default_rng(1), 3, 3)
-    both = sum_of_groups({"groups": np.stack([x.ravel(), evil])})["groups"]
-    assert np.linalg.norm(both - good) <= 1.0 + 1e-9
-    cells = np.array(
-        [
-            [3.0, *np.zeros(9)],
-            [np.nan, *np.ones(9)],
-            [1e9, *np.ones(9)],
-            [-2.0, *np.ones(9)],
-            [5.0, *np.full(9, 1e200)],
-        ]
-    )
-    found = sum_of_cells({"cells": cells})["cells"].reshape(MOST_CELLS, 10)
-    assert_allclose(found[3, 0], math.sqrt(0.75))
-    found[3] = 0.0
-    assert np.linalg.norm(found) <= 1.0 + 1e-9 and np.isfinite(found).all()
 
 
 # ------------------------------------------------------------------- after a release
-@pytest.mark.parametrize("k", range(1, 9))
-def test_points_of_the_net_are_apart(k):
-    P = net(k)
-    assert len(P) <= MOST_CELLS and not P[0].any()
-    assert_allclose(np.linalg.norm(P[1:], axis=1), 1.0)
-    inner = P[1:] @ P[1:].T - 2.0 * np.eye(len(P) - 1)
-    assert inner.max() < 0.95
-    assert_array_equal(cells_of(P, 1.0, np.zeros(len(P)))[:, 0], np.arange(len(P)))
-
-
-def test_levels_lie_on_a_line():
-    away = np.append(net(0)[:, 0], [-3.0, 3.0])
-    found = cells_of(np.zeros((19, 0)), 1.0, away)
-    assert_array_equal(found[:, 0], [*range(17), 0, 16])
-    assert_allclose(found[:, -1], np.clip(away, -1.0, 1.0))
-    assert not found[:, 1:-1].any()
-
-
-def test_starting_points_are_the_means_of_what_was_sent():
-    """Without noise, of tasks at three points: their mean in the cells, and their shares."""
-    points = np.array([[0.9, 0.0], [-0.6, 0.6], [0.0, -0.8]])
-    Z = np.repeat(points, [50, 30, 20], axis=0)
-    away = np.repeat([0.5, 0.0, -0.7], [50, 30, 20])
-    sums = sum_of_cells({"cells": cells_of(Z, 1.0, away)})["cells"]
-    ((c, levels, share),) = starts_of(sums, 2, 1e-9, (3,))
-    order = np.argsort(-share)
-    assert_allclose(c[order], points, atol=1e-6)
-    assert_allclose(levels[order], [0.5, 0.0, -0.7], atol=1e-6)
-    sums = sum_of_cells({"cells": cells_of(Z[:, :0], 1.0, away)})["cells"]
-    ((c, levels, share),) = starts_of(sums, 0, 1e-9, (3,))
-    assert c.shape == (3, 0)
-    order = np.argsort(-share)
-    assert_allclose(levels[order], [0.5, 0.0, -0.7], atol=1e-6)
-    assert_allclose(share[order], [0.5, 0.3, 0.2], atol=1e-6)
 
 
 # ------------------------------------------------------------------------- the task side
@@ -197,33 +77,6 @@ def small(weights=False):
     X, y = rng.normal(size=(sizes.sum(), 6)), rng.normal(size=sizes.sum())
     w = rng.uniform(0.2, 1.0, size=len(y)) if weights else None
     return TaskTable(X, y, np.append(0, np.cumsum(sizes)), np.arange(4), weights=w)
-
-
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("weights", [False, True])
-@pytest.mark.parametrize("shape", ["even", "dense"])
-def test_models_about_many_centres_are_those_about_each(intercept, weights, shape):
-    """One pass with the centres in its inner loop, and `LocalModels.average` of one centre."""
-    table, rng = small(weights), np.random.default_rng(4)
-    settings = {"fit_intercept": intercept}
-    root = even_root(6) if shape == "even" else np.linalg.cholesky(np.eye(6) + 0.5)
-    centres, priors = rng.normal(size=(3, 6)), rng.normal(size=(2, len(SNR)))
-    parts = {}
-
-    def take(tasks, evidence, W, b, energies):
-        parts.update(zip(tasks.tolist(), zip(W, b, energies, strict=True), strict=True))
-
-    found = LocalModels(table, **settings).about(root, centres, priors, take)
-    for j, centre in enumerate(centres):
-        local = LocalModels(table, centre=centre, **settings)
-        for p, prior in enumerate(priors):
-            weight = np.column_stack([np.full(4, -np.inf), np.tile(prior, (4, 1))])
-            evidence, W, b, energies = local.average(root, np.ones(4), weight)
-            assert_allclose(found[:, j, p], evidence, rtol=1e-9, atol=1e-9)
-            for k in range(4) if p == 0 else ():
-                assert_allclose(parts[k][0][j], W[k], rtol=1e-7, atol=1e-9)
-                assert_allclose(parts[k][1][j], b[k], rtol=1e-7, atol=1e-9)
-                assert_allclose(parts[k][2][j], energies[k], rtol=1e-7)
 
 
 def test_membership_is_bayes():
@@ -261,107 +114,6 @@ def test_membership_is_bayes():
     wanted = sum(q[:, None] * w for q, w in zip(p, [*models, lone], strict=True))
     assert_allclose(W, wanted, rtol=1e-6, atol=1e-9)
     assert np.isfinite(b).all() and np.isfinite(energies).all()
-
-
-def with_log_loss(loss, weights=True):
-    """A small table of two classes, or of counts with exposures."""
-    table, rng = small(weights), np.random.default_rng(8)
-    W, b = 0.5 * rng.normal(size=(4, 6)), rng.normal(size=4)
-    score = np.einsum("ij,ij->i", table.X, W[table.codes]) + b[table.codes]
-    if loss == "poisson":
-        base = rng.normal(size=(len(score), 1))
-        return replace(
-            table, y=rng.poisson(np.exp(score + base[:, 0])) + 0.0, base=base, loss="poisson"
-        )
-    return replace(
-        table, y=np.where(rng.uniform(size=len(score)) < expit(score), 1.0, -1.0), n_classes=2
-    )
-
-
-@pytest.mark.parametrize("loss", ["classes", "poisson"])
-def test_the_evidence_of_an_expansion_is_that_of_laplace(loss):
-    """About the mode of one prior: the mode is that of the next step, and the evidence
-    -loss - rho |w - c|^2 / 2 - log det (I + H / rho) / 2, H of the curvatures there."""
-    table, s = with_log_loss(loss), 6
-    datafit = LOGISTIC if loss == "classes" else POISSON
-    c = 0.3 * np.random.default_rng(9).normal(size=6)
-    settings, prior = {"fit_intercept": True}, np.full((1, len(SNR)), -1e9)
-    prior[0, s], root, found = 0.0, even_root(6), {}
-    local = LocalModels(table, centre=c, **settings)
-    base = np.zeros(table.n_rows) if table.base is None else table.base[:, 0]
-    W, b = np.tile(c, (4, 1)), np.zeros(4)
-    for _ in range(60):  # the scale refers to the curvature, and this to the mode
-        score = np.einsum("ij,ij->i", table.X, W[table.codes]) + b[table.codes]
-        h = table.counts * datafit.derivatives(table.y, score + base)[1]
-        H = []
-        for k in range(4):
-            mine = table.codes == k
-            X = table.X[mine] - np.average(table.X[mine], weights=h[mine], axis=0)
-            H.append(X.T @ (h[mine, None] * X) / 6.0)
-        kappa = SNR[s] * table.support / np.trace(H, axis1=1, axis2=2)
-        W, b = local.solve(root, kappa, 1e-12)
-
-    def take(tasks, evidence, models, levels, _):
-        parts = zip(evidence[:, 0, 0], models[:, 0], levels[:, 0], strict=True)
-        found.update(zip(tasks.tolist(), parts, strict=True))
-
-    Expansion(table, score, True).about(root, c[None], prior, take)
-    for k, (evidence, model, level) in found.items():
-        mine = table.codes == k
-        assert_allclose(np.append(model, level), np.append(W[k], b[k]), atol=1e-6)
-        value = table.counts[mine] @ datafit.value(table.y[mine], (score + base)[mine])
-        value += 3.0 / kappa[k] * np.sum((W[k] - c) ** 2)
-        value += 0.5 * np.linalg.slogdet(np.eye(6) + kappa[k] * H[k])[1]
-        assert_allclose(evidence, -value, rtol=1e-6)
-
-
-@pytest.mark.parametrize("loss", ["classes", "poisson"])
-def test_levels_of_log_losses_are_compared_to_second_order(loss):
-    """Log odds of two levels, by `Level.shown`, near those of the quadrature of the likelihood."""
-    table = with_log_loss(loss, weights=False)
-    W = 0.1 * np.random.default_rng(10).normal(size=(4, 6))
-    levels = TaskLevels(table)
-    shown, odds = levels.shown(W, None), []
-    for intercept in (-0.5, 1.0):
-        level = Level(intercept, np.zeros(6), None, spread=0.3, pooled=True)
-        odds.append(
-            [levels.likely(shown, level), levels._of_classes(W, level, 0.3, *LEVEL_NODES)[1]]
-        )
-    approximate, exact = np.subtract(*odds)
-    assert np.abs(exact).max() > 1.0
-    assert_allclose(approximate, exact, atol=0.25 * np.abs(exact).max())
-
-
-@pytest.mark.parametrize("along", [False, True])
-def test_membership_in_levels_is_bayes(along):
-    """Odds of two groups are those without levels times densities of the mean of the targets, over
-    what a task and the released noise leave open of its noise."""
-    table = small()
-    evidence = Evidence(table, 50, fit_intercept=True)
-    structures = [alone(6)]
-    groups = Groups(
-        np.random.default_rng(5).normal(size=(2, 6)),
-        np.array([20.0, 5.0]),
-        np.eye(5)[1],
-        np.eye(6) / 6,
-    )
-    level = Level(0.3, np.linspace(-1.0, 1.0, 6), 4.0, 0.8, 1.5, pooled=True)
-    own = replace(groups, levels=np.array([-1.0, 2.0]), level_spread=0.4, along_centres=along)
-    _, _, energies, without = Members(evidence).models(structures, groups)
-    energies = evidence.models(structures)[2]
-    *_, found = Members(evidence).models(structures, own, level)
-    for k in range(4):
-        rows = slice(*table.offsets[k : k + 2])
-        X, y = table.X[rows].mean(axis=0), table.y[rows].mean()
-        n = len(table.y[rows])
-        square = np.exp(np.linspace(-8.0, 12.0, 4001))
-        likely = invgamma(0.5 * (n + 3.0), scale=0.5 * (4.0 * 0.8**2 + energies[k])).pdf(square)
-        likely *= square / np.sum(likely * square)
-        slopes = [*(own.centres if along else [level.coef, level.coef]), level.coef]
-        middles = np.array([-1.0, 2.0, 0.3]) + np.array(slopes) @ X
-        stds = np.sqrt(np.array([[0.4, 0.4, 1.5]]) ** 2 + square[:, None] / n)
-        p = without[k] * (likely @ norm.pdf(y, middles, stds))
-        assert_allclose(found[k], p / p.sum(), rtol=1e-2, atol=1e-5)
 
 
 def test_groups_that_differ_in_levels_alone_are_found():
@@ -434,21 +186,6 @@ def test_membership_is_in_nothing_that_is_published(one, tmp_path):
     with np.load(tmp_path / "groups.npz") as archive:
         assert b"membership" not in archive["header"].tobytes()
         assert not any("membership" in name for name in archive)
-
-
-def test_files_from_before_there_were_groups_are_read(tmp_path):
-    est = fitted(structure="auto")
-    save_billboard(est, tmp_path / "new.npz")
-    with np.load(tmp_path / "new.npz") as archive:
-        arrays = dict(archive)
-    header = json.loads(arrays.pop("header").tobytes())
-    assert header["board"]["fields"].pop("groups") is None
-    np.savez(
-        tmp_path / "old.npz", header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays
-    )
-    X, y, task = rows(of=3)[:3]
-    old = load_billboard(tmp_path / "old.npz").personalize(X, y, task=task)
-    assert_array_equal(old.coef_, est.personalize(X, y, task=task + M).coef_[-M:])
 
 
 @pytest.mark.parametrize(
@@ -551,15 +288,6 @@ def test_evidence_beats_the_best_strength_of_the_objective_where_rows_are_few():
 
 
 # ------------------------------------------------------------------- who else runs a fit
-def test_sites_that_add_up_release_what_one_process_does(one):
-    X, y, task = rows()[:3]
-    est = PrivateMTL("groups", epsilon=60.0, tasks=TASKS, random_state=0)
-    parts = np.array_split(np.arange(M), 3)
-    billboard = Sites(est, (X, y, task), [part.tolist() for part in parts]).run()
-    assert len(billboard.releases) == len(one.billboard_.releases)
-    for sent, own in zip(billboard.releases, one.billboard_.releases, strict=True):
-        assert_allclose(sent, own, rtol=1e-5, atol=1e-5 * np.abs(own).max())
-    assert_allclose(billboard.groups.centres, one.billboard_.groups.centres, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -624,17 +352,6 @@ def test_groups_of_classes_and_of_counts_are_found(loss, scored_fits):
     part = scored(loss, of=1)
     new = copy.deepcopy(est).personalize(*part[:2], task=part[2] + M)
     assert np.mean(far[new.membership_[M:, :-1].argmax(axis=1)] == z) > 0.9
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("loss", ["classes", "poisson"])
-def test_a_replay_of_classes_and_of_counts_finds_nothing_but_releases(loss, scored_fits):
-    X, y, task, _ = scored(loss)
-    other = X.copy(), y.copy(), task
-    other[0][task == 3], other[1][task == 3] = 20.0 * X[task == 3], 1
-    est = clone(scored_fits[loss]).set_params(random_state=None)
-    result = audit(est, (X, y, task), other, replay=True, n_draws=0)
-    assert result.passed, str(result)
 
 
 def test_groups_of_more_than_two_classes_are_refused():

@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
 from skpmtl.engine.levels import Level
@@ -95,15 +94,6 @@ def test_tasks_of_one_row_or_one_class(n_classes):
         assert (X[mine] @ est.coef_[5] + est.intercept_[5]).mean() < 20.0
 
 
-def test_new_tasks_are_personalised_as_those_of_the_fit(one):
-    X, y, task = rows()
-    coef, intercept = one.coef_[7].copy(), one.intercept_[7]
-    mine = task == 7
-    one.personalize(X[mine], y[mine], task=task[mine] + 2 * M)
-    assert_allclose(one.coef_[-1], coef, rtol=1e-9)
-    assert one.intercept_[-1] == pytest.approx(intercept, rel=1e-9)
-
-
 @pytest.mark.parametrize("fact", [1.5])
 def test_columns_that_are_constant_in_tasks_tell_of_their_levels(fact):
     """Level-2 covariates as columns of X: new tasks have half of the error without them."""
@@ -181,16 +171,6 @@ def test_levels_are_found_wherever_the_target_lies(shift):
     assert far.level_spread_ < 1.5  # of a window that would be thousands wide
 
 
-def test_sparse_rows_are_rows():
-    X, y, task = rows(m=60)
-    settings = {"tasks": range(60), "epsilon": 20.0}
-    wanted = fitted((X, y, task), **settings)
-    thin = fitted((sparse.csr_matrix(X), y, task), **settings)
-    assert wanted.billboard_.level is not None
-    assert_allclose(thin.coef_, wanted.coef_, atol=0.02)  # by curvatures that few steps find
-    assert_allclose(thin.intercept_, wanted.intercept_, atol=0.02)
-
-
 # ------------------------------------------------------------------------------ billboards
 def test_billboards_with_levels_travel(one, tmp_path):
     X, y, task = rows(of=3)
@@ -216,18 +196,6 @@ def read(path):
 
 def write(path, header, arrays):
     np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
-
-
-def test_files_from_before_there_were_levels_are_read(tmp_path):
-    est = fitted(levels="free")
-    save_billboard(est, tmp_path / "new.npz")
-    header, arrays = read(tmp_path / "new.npz")
-    assert header["board"]["fields"].pop("level") is None
-    assert header["params"].pop("levels") == "free"
-    write(tmp_path / "old.npz", header, arrays)
-    X, y, task = rows(of=3)
-    old = load_billboard(tmp_path / "old.npz").personalize(X, y, task=task)
-    assert_array_equal(old.coef_, est.personalize(X, y, task=task + M).coef_[-M:])
 
 
 @pytest.mark.parametrize(
@@ -328,14 +296,6 @@ def test_sites_that_add_up_release_what_one_process_does(name):
     assert len(billboard.releases) == len(est.billboard_.releases)
     for sent, one in zip(billboard.releases, est.billboard_.releases, strict=True):
         assert_allclose(sent, one, rtol=1e-5, atol=1e-5 * np.abs(one).max())
-
-
-def test_a_sparse_shape_has_a_low_floor():
-    """Without the vote on its floor, columns that no model uses have .005 to .012 of the trace,
-    and the low-rank shape has half of the weight."""
-    found = {s.name: s for s in fitted(few_columns(m=120), epsilon=12.0).billboard_.structures}
-    assert found["sparse"].weight > 0.8
-    assert np.delete(found["sparse"].moment, [1, 4, 6]).sum() < 0.003
 
 
 @pytest.mark.parametrize("name", AUDITED)

@@ -11,13 +11,8 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from skpmtl.engine.billboard import Structure
-from skpmtl.engine.curator import _size
-from skpmtl.engine.evidence import Evidence
 from skpmtl.reproduction import LocalOnly
-from skpmtl.tables.table import TaskTable
 from tests.helpers.data import rows_of
-from tests.helpers.sites import Sites
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 M, D = 40, 4
@@ -44,69 +39,6 @@ def one(request):
 
 
 # ------------------------------------------------------------------------- of one task
-def evidence(own_units, units=UNITS):
-    X, y, task = rows(units=units)
-    table = TaskTable(X, y, np.arange(0, len(y) + 1, 8), np.arange(M))
-    return Evidence(table, M, fit_intercept=True, own_units=own_units)
-
-
-def test_units_are_lengths_of_models_and_move_along():
-    """By ridge regression of centred rows, a twentieth of their curvature strong."""
-    found, centre = evidence(True), np.array([0.5, -1.0, 0.2, 0.7])
-    X, y, _ = rows()
-    for k in (0, 7, M - 1):
-        Z = X[8 * k : 8 * k + 8] - X[8 * k : 8 * k + 8].mean(axis=0)
-        t = y[8 * k : 8 * k + 8] - y[8 * k : 8 * k + 8].mean()
-        A = Z.T @ Z
-        strong = 0.05 * np.linalg.eigvalsh(A)[-1] * np.eye(D)
-        w = np.linalg.solve(A + strong, Z.T @ t)
-        assert found.units[k] == pytest.approx(np.linalg.norm(w), rel=1e-6)
-        around = np.linalg.solve(A + strong, Z.T @ t + strong @ (found.units[k] * centre))
-        way = around / found.units[k] - centre
-        assert_allclose(found.updates(centre)[k], way, rtol=1e-6)
-    plain = evidence(True, np.ones(M))
-    assert_allclose(found.units, UNITS * plain.units, rtol=1e-9)
-    assert_allclose(found.updates(centre), plain.updates(centre), rtol=1e-6, atol=1e-9)
-    assert_allclose(
-        evidence(False).updates(centre)[3] + centre,
-        found.around(centre, found.prior_scales, 1e-3)[0][3],
-        rtol=1e-9,
-    )
-
-
-def test_models_and_shares_move_along_with_units():
-    moment = np.full(D, 1.0 / D)
-    mean = Structure("mean", 0.6, np.array([0.5, -1.0, 0.2, 0.7]), moment, -0.5, 0.5)
-    structures = [Structure("alone", 0.4, np.zeros(D), moment), mean]
-    found, plain = evidence(True), evidence(True, np.ones(M))
-    assert_allclose(found.shares(structures), plain.shares(structures), rtol=1e-6)
-    pairs = zip(found.models(structures), plain.models(structures), strict=True)
-    for (got, wanted), unit in zip(pairs, (UNITS[:, None], UNITS, UNITS**2), strict=True):
-        assert_allclose(got / unit, wanted, rtol=1e-5, atol=1e-8)
-    about = found.models([mean], about_centre=True)[0]
-    assert_allclose(about, UNITS[:, None] * plain.models([mean], about_centre=True)[0], rtol=1e-5)
-    common = evidence(False)
-    expected = common.shares(structures)
-    found.own_units = False  # what was measured in own units does not answer for others
-    assert_array_equal(found.shares(structures), expected)
-
-
-def test_a_task_that_tells_nothing_sends_nothing():
-    X, y, task = rows()
-    y = np.where(task == 2, 1.0, y)
-    table = TaskTable(X, y, np.arange(0, len(y) + 1, 8), np.arange(M))
-    found = Evidence(table, M, fit_intercept=True, own_units=True)
-    assert found.units[2] == 0.0
-    assert_array_equal(found.updates(np.ones(D))[2], np.zeros(D))
-
-
-def test_lengths_need_more_than_half_of_the_tasks():
-    counts = np.zeros(40)
-    counts[20] = 30.0
-    assert _size(counts, 0.0, 60) is not None
-    assert _size(counts, 1.0, 60) is None  # noise alone might have made the last of them
-    counts[20] = 33.0
-    assert _size(counts, 1.0, 60) is not None
 
 
 # ------------------------------------------------------------------------------ of fits
@@ -137,18 +69,6 @@ def test_new_tasks_and_files_have_the_same_models(one, tmp_path):
 def test_targets_of_a_common_unit_keep_it():
     est = fitted(PrivateMeanRegMTL, rows(units=np.ones(M)))
     assert not est.billboard_.own_units and est.billboard_.level is not None
-
-
-@pytest.mark.parametrize("cls", [PrivateMeanRegMTL, PrivateMTL])
-def test_sites_answer_in_their_units(cls):
-    data = rows()
-    est = cls(epsilon=30.0, tasks=range(M), random_state=0)
-    parts = np.array_split(np.arange(M), 3)
-    billboard = Sites(est, data, [part.tolist() for part in parts]).run()
-    est.fit(data[0], data[1], task=data[2])
-    assert billboard.own_units
-    for sent, whole in zip(billboard.releases, est.billboard_.releases, strict=True):
-        assert_allclose(sent, whole, rtol=1e-5, atol=1e-5 * np.abs(whole).max())
 
 
 def test_intervals_are_about_centres_in_own_units():

@@ -1,0 +1,122 @@
+"""Sensitivity of every release: reached by two contributions, and passed by none."""
+
+import itertools
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
+    PrivateMTL,
+    PrivateMTLClassifier,
+)
+from skpmtl.exchange.protocol import Population
+from skpmtl.privacy.rng import SeededSource
+from tests.helpers.courses import released
+from tests.helpers.data import about_one_model, covariates
+from tests.helpers.sites import Sites
+
+pytestmark = pytest.mark.filterwarnings("ignore:Intervals of tasks without rows")
+M, D = 60, 6
+SEEN = {"epsilon": 60.0, "delta": 1e-5, "unseen_task": "mean"}
+RANGE = {"target_range": (-9.0, 9.0)}
+FACTS = {"relation": covariates(np.random.default_rng(0).normal(size=(M, 2)))}
+ESTIMATORS = {
+    "structures": (PrivateMTL(uncertainty="unseen", **SEEN), 0),
+    "groups": (PrivateMTL("groups", **SEEN), 0),
+    "structures of classes": (PrivateMTLClassifier(**SEEN), 2),
+    "structures of three classes": (PrivateMTLClassifier(**SEEN), 3),
+    "low rank": (MPMTLLowRank(uncertainty="unseen", **RANGE, **SEEN), 0),
+    "low rank, pure": (MPMTLLowRank(mechanism="wishart", **RANGE, **SEEN), 0),
+    "low rank, related": (MPMTLLowRank(**FACTS, **RANGE, **SEEN), 0),
+    "low rank of three classes": (MPMTLLowRankClassifier(**SEEN), 3),
+    "sparse": (MPMTLGroupSparse(**RANGE, **SEEN), 0),
+    "sparse, pure": (MPMTLGroupSparse(mechanism="laplace", **RANGE, **SEEN), 0),
+    "sparse of classes": (MPMTLGroupSparseClassifier(**SEEN), 2),
+    "mean": (PrivateMeanRegMTL(standard_errors=True, **SEEN), 0),
+    "mean, free levels": (
+        PrivateMeanRegMTL(levels="free", standard_errors=True, **RANGE, **SEEN),
+        0,
+    ),
+    "mean, related": (PrivateMeanRegMTL(**FACTS, **RANGE, **SEEN), 0),
+    "mean of three classes": (PrivateMeanRegMTLClassifier(**SEEN), 3),
+}
+
+
+def length(mechanism, value):
+    """The norm that the sensitivity of a mechanism is in."""
+    norms = {"nuclear": lambda v: np.linalg.norm(v, "nuc"), "l1": lambda v: np.abs(v).sum()}
+    return norms.get(getattr(mechanism, "norm", "l2"), np.linalg.norm)(value)
+
+
+@cache
+def shapes_of(name):
+    """{statistic: {name: shape of what one task sends}}, of runs with rows."""
+    est, n_classes = ESTIMATORS[name]
+    X, y, task = about_one_model(M, 4, D, level=1.0)
+    if n_classes:
+        y = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    shapes = {}
+    for query, sites in courses(est, n_classes, lambda est: Sites(est, (X, y, task), [range(M)])):
+        sent, _ = sites.contributions(query)
+        shapes.setdefault(query.statistic, {key: v.shape[1:] for key, v in sent.items()})
+    return shapes
+
+
+def courses(est, n_classes, make, n_courses=3, **given):
+    """Yield the queries of runs on releases of chance, and the task sides that `make` makes."""
+    rng = np.random.default_rng(0)
+    given |= {"classes": range(n_classes)} if n_classes else {}
+    est = clone(est).set_params(tasks=range(M), **given)
+    for _ in range(n_courses):
+        sites = make(est)
+        population = Population(np.arange(M), D, n_classes)
+        steps, reply = est._curator(population, SeededSource(rng)), None
+        while True:
+            try:
+                query = steps.send(reply)
+            except StopIteration:
+                break
+            yield query, sites
+            reply = {n: released(query, m, rng, M) for n, m in query.mechanisms.items()}
+
+
+def attacks(shapes, rng):
+    """What one task may send: single numbers, bins, signs, numbers of chance. -> dicts"""
+    ones = [lambda n, j=j, s=s: s * np.eye(n)[min(j, n - 1)] for j in (0, 1) for s in (9e20, -7e20)]
+    ones += [lambda n, s=s: np.full(n, s) for s in (9e20, -7e20, 3.0, 50.0)]
+    ones += [lambda n: 10.0 ** rng.uniform(-3, 4) * rng.normal(size=n) for _ in range(12)]
+    ones += [lambda n, s=s: np.full(n, s) for s in (np.nan, np.inf, -np.inf, 1e280, 5e-324)]
+    for one in ones:
+        yield {k: one(math.prod(shape)).reshape(1, *shape) for k, shape in shapes.items()}
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_sensitivity_is_reached_and_not_passed(name, adjacency):
+    shapes, rng, found = shapes_of(name), np.random.default_rng(0), {}
+    for query, _ in courses(*ESTIMATORS[name], lambda est: None, adjacency=adjacency):
+        if query.statistic in found or query.statistic not in shapes:
+            continue
+        sums = [
+            query.combine(sent, np.array([1])) for sent in attacks(shapes[query.statistic], rng)
+        ]
+        for key, mechanism in query.mechanisms.items():
+            if adjacency == "zero-out":
+                moved = [one[key] for one in sums]
+            else:
+                moved = [one[key] - other[key] for one, other in itertools.combinations(sums, 2)]
+            most = max(length(mechanism, value / query.divide) for value in moved)
+            found[query.statistic] = most / mechanism.sensitivity
+    assert len(found) >= 3 and max(found.values()) <= 1.0 + 1e-12
+    short = {statistic: part for statistic, part in found.items() if part < 1.0 - 1e-9}
+    # Of these no pair above is the farthest: shares, and counts next to signs and directions.
+    assert short.keys() <= {"vote", "deviation"} and min(short.values(), default=1.0) > 0.6
