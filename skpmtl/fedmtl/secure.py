@@ -50,71 +50,10 @@ from .mpc.ring import LENGTH, Stream
 from .mpc.server import LOST
 from .padded import Padded, directions_of
 
-__all__ = ["Job", "SecureServers", "collect_answer", "secure_aggregate", "split_upload"]
+__all__ = ["Job", "SecureServers", "collect_answer", "split_upload"]
 
 _PATIENCE = 2.0  # seconds until the cause of a lost connection is known
 _PLACE = Path(__file__).parent  # where a server is started: there it imports nothing of skpmtl
-
-
-def secure_aggregate(
-    shared,
-    heads,
-    task_ids,
-    sizes,
-    thresholds,
-    *,
-    n_servers=3,
-    max_heads=None,
-    max_size=None,
-    timeout=600.0,
-):
-    """`fedmtl_aggregate` with aggregation="similarity", computed on shares by server processes.
-
-    Parameters
-    ----------
-    shared, heads, task_ids, sizes, thresholds
-        As in `fedmtl_aggregate`; parameters below 2^18 in absolute value. The mapping of tasks to
-        columns is public and common, here in the order of first appearance.
-    n_servers : int, default=3
-        P >= 2; up to P - 1 of them may be curious. A dealer is one process more.
-    max_heads : int, default=None
-        Heads that every client uploads, zero heads included: a public bound on the number of tasks
-        per client, at most 10. None: the largest number there is.
-    max_size : float, default=None
-        Public bound on the sizes, rounded up to a power of two; a size may be up to 2^16 times
-        smaller. None: the largest size.
-    timeout : float, default=600.0
-        Seconds for the whole round.
-
-    Returns
-    -------
-    shared : ndarray of shape (N, n_shared)
-    heads : list of length N, in the form of the argument, new arrays
-    similarity : None; no server and no client learns it
-
-    Raises
-    ------
-    ValueError
-        As in `fedmtl_aggregate`, and for bounds that do not hold; before any process starts.
-    ImportError
-        Without the extra ``skpmtl[secure]``.
-    RuntimeError
-        A server ended early or the time is over. All processes were ended, nothing is returned.
-
-    Notes
-    -----
-    Weights and parameters have 22 fractional bits. With N clients, the result differs from the
-    plain one by at most about N 2^-23 times the largest parameter, plus P 2^-23, provided that no
-    S_ij is within 1e-5 of Z_i (there the threshold may fall either way) and that sizes are whole
-    numbers up to 2^24.
-
-    With N clients, R = max_heads, D parameters per head and S shared ones, the work of a server is
-    that of N^2 (R 2^(R-1) + R^2) / 2 comparisons and 2 N^2 (S + R^2 D) multiplications.
-    """
-    with SecureServers(n_servers=n_servers, timeout=timeout) as servers:
-        return servers.aggregate(
-            shared, heads, task_ids, sizes, thresholds, max_heads=max_heads, max_size=max_size
-        )
 
 
 class SecureServers:
@@ -124,8 +63,10 @@ class SecureServers:
 
     Parameters
     ----------
-    n_servers, timeout
-        As in `secure_aggregate`; `timeout` is that of one round.
+    n_servers : int, default=3
+        P >= 2; up to P - 1 of them may be curious. The dealer is one process more.
+    timeout : float, default=600.0
+        Seconds for a round.
 
     Attributes
     ----------
@@ -153,7 +94,38 @@ class SecureServers:
     def aggregate(
         self, shared, heads, task_ids, sizes, thresholds, *, max_heads=None, max_size=None
     ):
-        """One round; arguments and result as of `secure_aggregate`."""
+        """`fedmtl_aggregate` with aggregation="similarity", computed on shares.
+
+        With N clients, the result differs from the plain one by at most about N 2^-23 times the
+        largest parameter, plus P 2^-23, provided that no S_ij is within 1e-5 of Z_i (there the
+        threshold may fall either way) and that sizes are whole numbers up to 2^24.
+
+        Parameters
+        ----------
+        shared, heads, task_ids, sizes, thresholds
+            As in `fedmtl_aggregate`; parameters below 2^18 in absolute value.
+        max_heads : int, default=None
+            Heads that every client uploads, zero heads included: a public bound on the number of
+            tasks per client, at most 10. None: the largest number there is.
+        max_size : float, default=None
+            Public bound on the sizes, rounded up to a power of two; a size may be up to 2^16 times
+            smaller. None: the largest size.
+
+        Returns
+        -------
+        shared : ndarray of shape (N, n_shared)
+        heads : list of length N, in the form of the argument, new arrays
+        similarity : None; no server and no client learns it
+
+        Raises
+        ------
+        ValueError
+            As in `fedmtl_aggregate`, and for bounds that do not hold; before any process starts.
+        ImportError
+            Without the extra ``skpmtl[secure]``.
+        RuntimeError
+            A server ended early or the time is over. All processes were ended, nothing is returned.
+        """
         if self._closed:
             raise RuntimeError("These servers have ended: make new SecureServers.")
         padded = Padded(shared, heads, task_ids, sizes, thresholds, max_heads, max_size)
@@ -182,7 +154,7 @@ class SecureServers:
             timer.cancel()
 
     def _round(self, job, padded):
-        clock, splits, sent = _Clock(), [], 0
+        begun, splits, sent = _clocks(), [], 0
         for control in self.controls:
             control.send_bytes(json.dumps(asdict(job)).encode())
         for i in range(job.n_clients):
@@ -191,18 +163,18 @@ class SecureServers:
             sent += sum(map(len, shares))
             for control, share in zip(self.controls, shares, strict=True):
                 Link(control).send_message(share)
-        costs = {"uploads": [*clock.spent(), sent]}
+        costs = {"uploads": [*(_clocks() - begun), sent]}
         faults = {json.loads(control.recv_bytes())["error"] for control in self.controls}
         if faults != {None}:
             raise RuntimeError("; ".join(sorted(map(str, faults))))
         new_shared, new_heads = np.empty((job.n_clients, job.n_shared)), []
         self.controls[0].poll(None)  # until the first answer
-        clock = _Clock()
+        begun = _clocks()
         for i, split in enumerate(splits):
             answers = [Link(control).receive_message() for control in self.controls[:-1]]
             new_shared[i], own = collect_answer(job, i, split, answers)
             new_heads.append(own)
-        costs["answers"] = [*clock.spent(), 0]
+        costs["answers"] = [*(_clocks() - begun), 0]
         names = [*(f"server {rank}" for rank in range(self.n_servers)), "dealer"]
         said = [json.loads(control.recv_bytes()) for control in self.controls]
         self.costs = dict(zip(names, said, strict=True)) | {"clients": costs}
@@ -277,12 +249,8 @@ class SecureServers:
         )
 
 
-class _Clock:
-    def __init__(self):
-        self.start = time.perf_counter(), time.process_time()
-
-    def spent(self):
-        return time.perf_counter() - self.start[0], time.process_time() - self.start[1]
+def _clocks():
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 def _end(process):
@@ -294,36 +262,14 @@ def _end(process):
 
 
 def split_upload(job, client, shared, heads, tasks, size, threshold):
-    """One client's upload as shares, one for every server and one for the dealer.
+    """One client's upload as shares. -> number of the split, shares
 
-    Parameters
-    ----------
-    job : Job
-    client : int
-        Number of the client, 0 to ``job.n_clients - 1``.
-    shared : array-like of shape (n_shared,)
-    heads : array-like of shape (K_i, D)
-    tasks : sequence of K_i ints
-        Column of every head's task in the common mapping, 0 to ``job.n_tasks - 1``.
-    size : float
-    threshold : float in [0, 1]
+    Arguments are of client number `client`: `shared` (n_shared,), `heads` (K_i, D), `tasks`, the
+    columns of these in the common mapping, `size` and `threshold`. Share r is for server r only,
+    the last one for the dealer. After a public header, those of any P - 1 servers together are
+    uniform random bytes, and so is that of the dealer. Raises ValueError for what does not fit the
+    job.
 
-    Returns
-    -------
-    split : str
-        Number of the split, for `collect_answer`.
-    shares : list of bytearray
-        Share r is for server r only, the last for the dealer. Equal length for all clients. After
-        a public header, those of any P - 1 servers together are uniform random bytes, and so is
-        that of the dealer. Shares of two calls do not go together, and the servers refuse them.
-
-    Raises
-    ------
-    ValueError
-        For what does not fit the job; the upload is not split then.
-
-    Notes
-    -----
     Number x is e + b_0 + ... + b_(P-1) modulo 2^64, b_r a stream from a key that the client draws
     (I. Damgard et al., Multiparty computation from somewhat homomorphic encryption, CRYPTO 2012,
     has masked inputs). Server r gets key r and e, the dealer all keys.
@@ -361,61 +307,42 @@ def split_upload(job, client, shared, heads, tasks, size, threshold):
 
 
 def _check_upload(job, client, shared, heads, tasks, size, threshold):
-    if client not in range(job.n_clients):
-        raise ValueError(f"client={client!r} must be from 0 to {job.n_clients - 1}.")
     shared, heads = np.asarray(shared, np.float64), np.asarray(heads, np.float64)
-    tasks, what = np.asarray(tasks), f"Client {client}: "
-    if shared.shape != (job.n_shared,) or heads.shape != (len(tasks), job.head_length):
-        raise ValueError(
-            f"{what}shared has the shape {shared.shape} and heads {heads.shape}; the job asks for "
-            f"({job.n_shared},) and ({len(tasks)}, {job.head_length}), one head per task."
+    tasks = np.asarray(tasks)
+    expected = (job.n_shared,), (len(tasks), job.head_length)
+    if shared.shape != expected[0] or heads.shape != expected[1]:
+        fault = f"shared and heads have the shapes {shared.shape}, {heads.shape}, not {expected}"
+    elif not 1 <= len(tasks) <= job.max_heads:
+        fault = (
+            f"the number of heads must be from 1 to max_heads={job.max_heads}: raise "
+            "max_heads, or upload fewer heads"
         )
-    if not 1 <= len(tasks) <= job.max_heads:
-        raise ValueError(
-            f"{what}the number of heads must be from 1 to max_heads={job.max_heads}: raise "
-            "max_heads, or upload fewer heads."
+    elif not len(tasks) == len(set(tasks.tolist()) & set(range(job.n_tasks))):
+        fault = f"tasks must be different columns from 0 to {job.n_tasks - 1}"
+    elif not all((np.abs(values) < LARGEST).all() for values in (shared, heads)):
+        fault = (
+            f"a parameter is not below {LARGEST:g} in absolute value, where the "
+            "fixed-point numbers of the protocol end: scale the features"
         )
-    if len(set(tasks.tolist())) < len(tasks) or not set(tasks.tolist()) <= set(range(job.n_tasks)):
-        raise ValueError(f"{what}tasks must be different columns from 0 to {job.n_tasks - 1}.")
-    for values in (shared, heads):
-        if not (np.abs(values) < LARGEST).all():
-            raise ValueError(
-                f"{what}a parameter is not below {LARGEST:g} in absolute value, where the "
-                "fixed-point numbers of the protocol end. Scale the features."
-            )
-    if not job.max_size / SIZE_RATIO <= size <= job.max_size:
-        raise ValueError(
-            f"{what}the size is not between max_size / {SIZE_RATIO} and max_size="
-            f"{job.max_size:g}; choose another max_size, the same for all clients, or cap sizes."
+    elif not job.max_size / SIZE_RATIO <= size <= job.max_size:
+        fault = (
+            f"the size is not between max_size / {SIZE_RATIO} and max_size={job.max_size:g}; "
+            "choose another max_size, the same for all clients, or cap sizes"
         )
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"{what}the threshold is not in [0, 1].")
-    return shared, heads, tasks
+    elif not 0 <= threshold <= 1:
+        fault = "the threshold is not in [0, 1]"
+    else:
+        return shared, heads, tasks
+    raise ValueError(f"Client {client}: {fault}.")
 
 
 def collect_answer(job, client, split, answers):
-    """One client's new model, from the servers' shares of its answer.
+    """One client's new model. -> shared (n_shared,), heads (max_heads, D) as uploaded
 
-    Parameters
-    ----------
-    job : Job
-    client : int
-    split : str
-        Of `split_upload`.
-    answers : list of bytes, from every server, in order of their numbers
-
-    Returns
-    -------
-    shared : ndarray of shape (n_shared,)
-    heads : ndarray of shape (max_heads, D)
-        In the order of the upload; rows that were added to hide the number of tasks are zeros, up
-        to the error of the result.
-
-    Raises
-    ------
-    RuntimeError
-        An answer is missing, cut, of another job, round, client, server or split, or a parameter is
-        larger than any that may be uploaded.
+    `split` is of `split_upload`, `answers` has the bytes of every server, in their order. Heads
+    that were added to hide the number of tasks are zeros, up to the error of the result. Raises
+    RuntimeError for an answer that is missing, cut, of another job, round, client, server or split,
+    and for parameters larger than any that may be uploaded.
     """
     if len(answers) != job.n_servers:
         raise RuntimeError(f"{job}: {len(answers)} answers instead of {job.n_servers}. Fetch all.")
