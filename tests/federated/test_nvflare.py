@@ -53,7 +53,8 @@ class Federation:
     """Processes of one federation in one folder; leaving it ends them."""
 
     def __init__(self, folder, study, rows):
-        self.folder, self.study, self.processes = folder, study, {}
+        self.folder, self.study, self.rows, self.processes = folder, study, rows, {}
+        self.end = time.monotonic() + LIMIT
         self.kits = folder / "workspace" / "exam" / "prod_00"
         self.environment = {
             **os.environ,
@@ -105,6 +106,18 @@ class Federation:
             pass
         self.processes[name].wait()
 
+    def limit(self, name, size):
+        """Let no file that a site writes grow above `size` bytes; -1: no limit."""
+        import resource
+
+        kit = str(self.kits / name).encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                if kit in path.read_bytes():
+                    resource.prlimit(int(path.parent.name), resource.RLIMIT_FSIZE, (size, -1))
+            except (FileNotFoundError, ProcessLookupError):  # it has just ended
+                pass
+
     def __enter__(self):
         for name in ("localhost", *SITES):
             self.start(name)
@@ -122,7 +135,11 @@ class Federation:
 
     def wait(self, number, end):
         """Until a query was released."""
-        while number not in questions(read_log(self.curator)):
+        self.wait_for(lambda events: number in questions(events), end)
+
+    def wait_for(self, found, end):
+        """Until the log of the run has something."""
+        while not found(read_log(self.curator)):
             assert time.monotonic() < end, (self.folder / "run.txt").read_text()
             assert self.processes["run"].poll() is None
             time.sleep(0.2)
@@ -132,36 +149,30 @@ class Federation:
         return place
 
 
-def test_killed_site_and_server_spend_nothing_twice(tmp_path):
-    """The result is that of one process with the same seed, so that no noise was drawn again."""
-    X, y, task = rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
-    settings = {"n_rounds": 6, "clip_norm": 1.0}
-    study = Study(
-        "exam",
-        "PrivateMeanRegMTL",
-        list(range(9)),
-        4,
-        settings,
-        timeout=10.0,
-        enrolment=15.0,
-        seed=5,
-        min_sites=3,
-    )
-    end = time.monotonic() + LIMIT
+@pytest.fixture
+def federation(tmp_path):
+    """Three sites and a server that run a study, which needs all three."""
+    rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+    settings = {"timeout": 10.0, "enrolment": 15.0, "seed": 5, "min_sites": 3}
+    parameters = {"n_rounds": 6, "clip_norm": 1.0}
+    study = Study("exam", "PrivateMeanRegMTL", list(range(9)), 4, parameters, **settings)
     with Federation(tmp_path, study, rows) as federation:
-        journal = federation.curator / "journal"
-        federation.wait(1, end)
-        federation.kill("site-b")
-        kept = {path.name: path.read_bytes() for path in journal.glob("*.npz")}
-        federation.start("site-b")
-        federation.wait(3, end)
-        federation.kill("localhost")
-        kept |= {path.name: path.read_bytes() for path in journal.glob("*.npz")}
-        federation.start("localhost")
-        assert federation.processes["run"].wait(end - time.monotonic()) == 0
+        federation.wait(1, federation.end)
+        yield federation
+
+
+def releases(federation):
+    """Files of the journal. -> {path: content}"""
+    return {path: path.read_bytes() for path in (federation.curator / "journal").glob("*.npz")}
+
+
+def finish(federation, kept):
+    """The result is that of one process with the same seed, so that no noise was drawn again."""
+    assert federation.processes["run"].wait(federation.end - time.monotonic()) == 0
     assert len(kept) < 6
-    for name, content in kept.items():
-        assert (journal / name).read_bytes() == content
+    assert {path: path.read_bytes() for path in kept} == kept
+    X, y, task = federation.rows
+    study = federation.study
     whole = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
     public = load_billboard(federation.curator / "billboard.npz")
     assert_allclose(public.billboard_.releases, whole.billboard_.releases, rtol=1e-12, atol=1e-12)
@@ -169,7 +180,32 @@ def test_killed_site_and_server_spend_nothing_twice(tmp_path):
         est = load_models(federation.site(name))
         assert_allclose(est.coef_, whole.coef_[est.tasks_], rtol=1e-10, atol=1e-12)
         ledger = (federation.site(name).parent / "ledger.jsonl").read_text().splitlines()
-        assert len(ledger) == 6
+        assert [json.loads(line)["question"] for line in ledger] == list(range(6))
+
+
+def test_killed_site_and_server_spend_nothing_twice(federation):
+    federation.kill("site-b")
+    kept = releases(federation)
+    federation.start("site-b")
+    federation.wait(3, federation.end)
+    federation.kill("localhost")
+    kept |= releases(federation)
+    federation.start("localhost")
+    finish(federation, kept)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
+def test_full_disk_of_a_site_spends_nothing(federation):
+    """The ledger cannot be written, so that no answer is sent; with room again the study goes on
+    in the next job."""
+    federation.limit("site-c", 64)
+    federation.wait_for(lambda events: events[-1]["event"] == "end", federation.end)
+    assert read_log(federation.curator)[-1]["error"].startswith("TooFew: Query")
+    kept = releases(federation)
+    ledger = federation.site("site-c").parent / "ledger.jsonl"
+    assert len(ledger.read_text().splitlines()) == len(kept)
+    federation.limit("site-c", -1)
+    finish(federation, kept)
 
 
 def test_kits_allow_one_class_no_code_and_no_logs(tmp_path):
