@@ -183,5 +183,10 @@ class HierarchicalBillboard(OfModels):
     def personalize(self, table):
         return Personal(*TaskModels(table, self.init).personal(self))
 
+    @property
+    def residuals(self):
+        """Distances of targets from the mean model; None where no place of levels was found."""
+        return uncertainty.Distances(self) if self.has_place else None
+
     def posterior(self, table, *, fit_intercept=True, width=None):
         return uncertainty.posterior(TaskModels(table, self.init), self)

@@ -6,8 +6,10 @@ For the task alone, and free of charge, as its model is: a covariance discloses 
 import math
 
 import numpy as np
+from scipy.special import ndtri
 
 from ..local.posterior import Posterior
+from ..task import priors
 from ..task.posterior import averages, covariances, log_evidence_by, log_sum
 
 LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
@@ -88,3 +90,39 @@ def noise_of(by_sigma, sigma):
     scale = sigma[top] ** 2 * 2.0 * q / nu
     dof = np.maximum(nu, LEAST_DOF)
     return scale * dof / (dof - 2.0), dof
+
+
+class Distances:
+    """Distances of targets from the mean model, of tasks without rows: those of a normal number.
+
+    Its variance is that of a row's noise, of levels and of slopes at a row whose columns are one
+    scale from the centre, each at the geometric mean of its released prior: a noisy vote is wide on
+    the logarithm, so that its mean square would be that of its upper end. What stays flat in a
+    prior, for tasks unlike the others, is left out.
+
+    Parameters
+    ----------
+    model : HierarchicalBillboard
+        With pooled levels.
+    """
+
+    def __init__(self, model):
+        before = priors.before_kappa(), priors.before_sigma(), priors.before_tau(model.tau)
+        parts, variance = model.components(), 0.0
+        for part in parts:
+            s = part.scales
+            kappa, sigma, tau = (
+                2.0 ** (np.exp(priors.typical(logs, flat)) @ np.log2(grid))
+                for logs, flat, grid in zip(
+                    (s.log_kappa, s.log_sigma, s.log_tau),
+                    before,
+                    (s.kappa, s.sigma, s.tau),
+                    strict=True,
+                )
+            )
+            variance += math.exp(part.log_weight) * (kappa + sigma**2 + tau**2)
+        self.std = model.unit * math.sqrt(variance)
+
+    def quantile(self, coverage):
+        """Distance within which targets are with this probability."""
+        return float(self.std * ndtri(0.5 + 0.5 * coverage))
