@@ -18,13 +18,14 @@ from ..task.priors import (
     before_kappa,
     before_sigma,
     before_tau,
+    bump,
     candidates,
     normalised,
 )
 from . import queries
 from .billboard import HierarchicalBillboard
-from .levels import read_place, read_zoom, widths_of_zoom
-from .plan import SHARES
+from .levels import FINER, read_place, read_zoom
+from .plan import PLACE_ALL, SHARES, UNIT
 from .shapes import (
     diagonal_roots,
     falling,
@@ -33,6 +34,10 @@ from .shapes import (
 )
 
 N_STEPS = 60  # of the centre; each is shorter than the one before, so that the last is fine
+ZOOMS, WIDE_RUN = 3, 8  # histograms one in the other, while half of the tasks are in few bins
+WIDER = 1.5  # length of a window over that of the run of bins that holds half of the tasks
+TAU_CENTRE, TAU_WIDTH = -1.0, 1.0  # log2 of spreads of levels in units, for the vote on units
+HALVINGS = 6  # of a unit that is the width of the window: down to a 64th of it
 EXACT_STEPS = 8  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
@@ -95,26 +100,52 @@ class Loop:
         """The window of levels and the unit of y, or neither."""
         found, noise = yield from self.ask(queries.Place(), share)
         n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
+        more = self.plan.share_of_place(n) - share
+        if window is None and more > share:
+            # Fewer tasks have rows than are listed: the share that is right for them.
+            again, its_noise = yield from self.ask(queries.Place(), more)
+            found = (found * share + again * more) / (share + more)
+            noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
+            n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
         self.update(n_present=n)
         if window is None:
             self.update(unit=unit)
             return
         middle, half = window
-        if unit is None or half > 4.0 * unit:
-            share = self.plan.share_of_zoom()
-
-            def noise_of(n_widths):
-                zoom = queries.Zoom(middle, half, [2.0 * half] * n_widths)
-                scale = self.plan.mu * math.sqrt(share)
-                return zoom.sensitivity(self.plan.adjacency) / scale
-
-            zoom = queries.Zoom(middle, half, widths_of_zoom(half, unit, noise_of, n))
+        self.unit_is_known = unit is not None
+        width, share = half, self.plan.share_of_zoom()
+        for _ in range(ZOOMS):
+            if unit is not None and half <= 4.0 * unit or self.spent + share > PLACE_ALL:
+                break
+            zoom = queries.Zoom(middle, half, max(2.0 * half / FINER, unit or 0.0))
             found, noise = yield from self.ask(zoom, share)
             near = read_zoom(found, noise, zoom, n)
-            if near is not None:
-                middle, half = near
-                unit = unit or half
-        self.update(middle=middle, width=half, unit=unit or 0.5 * half, log_tau=None)
+            if near is None:
+                break
+            middle, run = near
+            width = min(run * zoom.width, half)
+            half = WIDER * width
+            if run > WIDE_RUN:
+                break
+        self.update(middle=middle, width=width, unit=unit or width, log_tau=None)
+
+    def vote_unit(self, share):
+        """How far the unit of y is below the width of the window, which was taken for it.
+
+        Noise, slopes and levels shrink together along the path, by cells of their grids.
+        """
+        model = self.model
+        parts = [
+            replace(
+                self.part(log_kappa=before_kappa(halvings)),
+                log_sigma=before_sigma(halvings),
+                log_tau=bump(model.tau, TAU_CENTRE - halvings, TAU_WIDTH),
+            )
+            for halvings in range(HALVINGS + 1)
+        ]
+        log_weights, *_ = yield from self.vote("unit", queries.separate(parts), share)
+        halvings = np.exp(log_weights) @ np.arange(HALVINGS + 1)
+        self.update(unit=float(self.model.unit * 2.0**-halvings), log_tau=None)
 
     def find_columns(self, share):
         found, noise = yield from self.ask(
@@ -325,6 +356,8 @@ class Loop:
         columns = self.plan.share_of_columns(self.model.n_present)
         if columns:
             yield from self.find_columns(columns)
+        if self.model.has_place and not self.unit_is_known:
+            yield from self.vote_unit(UNIT)
         self.rest = 1.0 - self.spent
         answers = {
             "step": self.step,

@@ -11,11 +11,12 @@ from .queries import BINS, OCTAVE, SIGN
 
 _CLEAR_UNIT, _CLEAR_PLACE = 3.7, 3.5  # standard deviations of noise over 80 bins, by Bonferroni
 _MOST_UNIT = 0.45  # part of the tasks nearby that three octaves of spreads must hold
+_ALL = 1.5  # standard deviations of noise below the public number of tasks
 _NEAR = 8  # octaves around the unit in which spreads of a table are looked for
 _AGREED = 0.8  # part of the tasks whose means have one sign, for a window that excludes 0
+_BELOW = 8  # octaves below the end of a window about 0, of means that are skewed
 _SPARE = 0.15  # part of the tasks that a narrower window may lose
-_FINER = 32  # bins of a zoom in one of the step before
-_RUN = 4  # bins of the run that half of the tasks are expected in
+FINER = 32  # bins of a zoom
 _ZOOM_CLEAR = 1.0  # standard deviations beyond the largest of the noise
 
 
@@ -32,7 +33,11 @@ def read_place(found, noise, m):
     window : (middle, half) or None
     """
     means, spreads, signs = found[:BINS], found[BINS : 2 * BINS], found[2 * BINS :] / SIGN
-    n_present = min(m, max(signs.sum() + 2.0 * noise, 1.0))
+    n_present = signs.sum()
+    # Most public lists are of tasks with rows: all of them, unless the release says otherwise.
+    if noise and n_present > m - _ALL * 2.0 * noise:
+        n_present = float(m)
+    n_present = min(max(n_present, 4.0 * noise, 1.0), float(m))
     lead, lead_noise = signs[0] - signs[1], 2.0 * noise
     near = np.convolve(spreads, np.ones(3))[1:-1]
     top = int(np.argmax(near))
@@ -41,7 +46,7 @@ def read_place(found, noise, m):
     clear = near.max() > max(_MOST_UNIT * around, _CLEAR_UNIT * math.sqrt(3.0) * noise, 0.0)
     unit = 2.0 ** (top - OCTAVE) if clear else None
     agreed = abs(lead) > max(_AGREED * n_present - lead_noise, 2.0 * lead_noise)
-    windows = []
+    windows, below = [], []
     for last in range(2, BINS):
         for octaves in (1, 2, 3):
             count = means[last - octaves + 1 : last + 1].sum()
@@ -51,12 +56,17 @@ def read_place(found, noise, m):
                 windows.append((middle, 0.75 * (high - low), count, octaves))
             if octaves == 3:
                 windows.append((0.0, 1.5 * high, count, octaves))
-    good = [
-        (middle, half, count - noise * math.sqrt(k))
-        for middle, half, count, k in windows
-        if count >= max(_CLEAR_PLACE * noise * math.sqrt(k), 0.5 * n_present)
-        and (unit is None or half >= 0.5 * unit)
-    ]
+        octaves = min(_BELOW, last + 1)
+        below.append((0.0, 1.5 * high, means[last - octaves + 1 : last + 1].sum(), octaves))
+    for some in windows, below:
+        good = [
+            (middle, half, count - noise * math.sqrt(k))
+            for middle, half, count, k in some
+            if count >= max(_CLEAR_PLACE * noise * math.sqrt(k), 0.5 * n_present)
+            and (unit is None or half >= 0.5 * unit)
+        ]
+        if good:
+            break
     if not good:
         return n_present, repeats, unit, None
     most = max(count for *_, count in good) - _SPARE * n_present
@@ -64,42 +74,13 @@ def read_place(found, noise, m):
     return n_present, repeats, unit, (middle, half)
 
 
-def widths_of_zoom(half, unit, noise_of, n_present):
-    """Widths of bins, 32 times finer at every step, down to the unit of y.
-
-    `noise_of(n)` is the noise of a release with n widths: as many as half of the tasks clear.
-    """
-    widths = []
-    for step in (1, 2, 3):
-        before = 2.0 * half / _FINER ** (step - 1)
-        if step == 1 or unit is None or before > 2.0 * unit:
-            widths.append(max(before / _FINER, unit or 0.0))
-    while len(widths) > 1:
-        bins = math.sqrt(2.0 * math.log(_FINER ** len(widths))) + _ZOOM_CLEAR
-        if noise_of(len(widths)) * bins * math.sqrt(_RUN) <= 0.5 * n_present:
-            break
-        widths.pop()
-    return widths
-
-
 def read_zoom(found, noise, zoom, n_present):
-    """The shortest run of bins that holds half of the tasks, width by width. -> window or None"""
-    window, low, high = None, zoom.middle - zoom.half, zoom.middle + zoom.half
-    start = zoom.middle - zoom.half
-    for first, last, width in zip(zoom.ends[:-1], zoom.ends[1:], zoom.widths, strict=True):
-        begin = max(int((low - start) / width) - 1, 0)
-        counts = found[first:last][begin : math.ceil((high - start) / width) + 1]
-        total = np.concatenate([[0.0], np.cumsum(counts)])
-        n_bins = len(counts)
-        for run in range(1, min(_FINER, n_bins) + 1):
-            inside = total[run:] - total[:-run]
-            place = int(np.argmax(inside))
-            largest = math.sqrt(2.0 * math.log(max(len(inside), 1))) + _ZOOM_CLEAR
-            if inside[place] > max(0.5 * n_present, largest * noise * math.sqrt(run)):
-                break
-        else:
-            return window
-        low = start + (begin + place) * width
-        high = low + run * width
-        window = 0.5 * (low + high), min(high - low, zoom.half)
-    return window
+    """The shortest run of bins that holds half of the tasks. -> (middle, length in bins) or None"""
+    total = np.concatenate([[0.0], np.cumsum(found)])
+    for run in range(1, min(FINER, len(found)) + 1):
+        inside = total[run:] - total[:-run]
+        place = int(np.argmax(inside))
+        largest = math.sqrt(2.0 * math.log(len(inside))) + _ZOOM_CLEAR
+        if inside[place] > max(0.5 * n_present, largest * noise * math.sqrt(run)):
+            return zoom.middle - zoom.half + (place + 0.5 * run) * zoom.width, run
+    return None

@@ -11,11 +11,13 @@ import math
 from ..exchange.plan import Plan, divided_mu
 from ..privacy.accounting import check_budget
 
-# m mu below which no place is looked for: half of the tasks would not clear the noise of 80 bins.
-Z_PLACE = 30.0
+# m mu below which no place is looked for: all tasks would not clear the noise of 80 bins by far.
+Z_PLACE = 20.0
 # The place has (22 / (m mu))^2 of mu^2, so that half of the tasks clear the noise by 3.5 standard
-# deviations; from a twentieth to two fifths. The zoom has half of that.
-PLACE_ROOT, PLACE_LEAST, PLACE_MOST = 22.0, 0.05, 0.4
+# deviations; from a twentieth to three fifths. The zoom has half of that, a fifth at most.
+PLACE_ROOT, PLACE_LEAST, PLACE_MOST, ZOOM_MOST = 22.0, 0.05, 0.6, 0.2
+PLACE_ALL = 0.8  # of mu^2 for the place and all zooms
+UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six times
 # Scales of columns: a share that is small beside steps, from a noise of a third of an octave on.
 COLUMNS, Z_COLUMNS = 0.05, 3.0
 # The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
@@ -91,15 +93,15 @@ class HierarchicalPlan(Plan):
     def is_private(self):
         return self.mu < math.inf
 
-    def share_of_place(self):
-        """Of the first query, 0 where there is none."""
-        z = self.n_tasks * self.signal
-        if z < Z_PLACE:
+    def share_of_place(self, n_present=None):
+        """Of the first query, 0 where there is none; and what it had been for so many tasks."""
+        z = (n_present or self.n_tasks) * self.signal
+        if z < Z_PLACE and n_present is None:
             return 0.0
         return min(max((PLACE_ROOT / z) ** 2, PLACE_LEAST), PLACE_MOST)
 
     def share_of_zoom(self):
-        return max(0.5 * self.share_of_place(), PLACE_LEAST)
+        return min(max(0.5 * self.share_of_place(), PLACE_LEAST), ZOOM_MOST)
 
     def share_of_columns(self, n_present):
         clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)

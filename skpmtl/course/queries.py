@@ -35,7 +35,6 @@ from .billboard import HierarchicalBillboard
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
 SIGN = math.sqrt(0.5)  # weight of the two cells that count signs, against that of an octave
-MOST_WIDTHS = 3  # of the bins of a zoom
 CLIP_OCTAVES, CLIP_CENTRES = 8.0, 2.0  # root mean squares of log2 scales, of means over spreads
 LEVEL_PART = 0.4  # of the length of a step for the level, where tasks of few rows have much of it
 VOTE_LENGTH = 2.0  # c: at most four full votes of a task
@@ -183,32 +182,26 @@ class Place(_Bins):
 
 @dataclass
 class Zoom(_Bins):
-    """Bins of a task's mean in the window, in one block for every width."""
+    """Bins of a task's mean in the window, for tasks whose mean is there."""
 
     kind = "zoom"
+    weights = (1.0,)
     middle: float
     half: float
-    widths: list
+    width: float
 
     @property
     def counts(self):
-        return [max(math.ceil(2.0 * self.half / width), 1) for width in self.widths]
-
-    @property
-    def weights(self):
-        return (1.0,) * len(self.widths)
+        return [max(math.ceil(2.0 * self.half / self.width), 1)]
 
     def answer(self, tasks, model):
-        s, sent = tasks.summaries, np.full((len(tasks.summaries.n), MOST_WIDTHS), -1.0)
-        low = self.middle - self.half
-        for j, (width, count) in enumerate(zip(self.widths, self.counts, strict=True)):
-            bins = np.clip(np.floor((s.y_mean - low) / width), 0, count - 1)
-            sent[:, j] = np.where(s.n > 0, bins, -1.0)
-        return sent
+        s = tasks.summaries
+        bins = np.floor((s.y_mean - self.middle + self.half) / self.width)
+        return np.where(s.n > 0, bins, -1.0)[:, None]
 
     @classmethod
     def wire(cls, d):
-        return (MOST_WIDTHS,), {"middle": Real, "half": Real, "widths": (Real,)}
+        return (1,), {"middle": Real, "half": Real, "width": Real}
 
 
 def _octave(values):

@@ -40,18 +40,25 @@ def candidates(grid, width):
     return np.stack([bump(grid, math.log2(point), width) for point in grid])
 
 
-def before_kappa():
-    """Log weights of kappa before any vote: a slope of a fifth of a unit, by a factor of 5."""
+def before_kappa(halvings=0):
+    """Log weights of kappa before any vote: a slope of a fifth of a unit, by a factor of 5.
+
+    `halvings` of the unit: a quarter of kappa for each.
+    """
     octaves = math.log2(10.0)
-    return bump(KAPPA, _KAPPA_CENTRE * octaves, _KAPPA_WIDTH * octaves)
+    return bump(KAPPA, _KAPPA_CENTRE * octaves - 2.0 * halvings, _KAPPA_WIDTH * octaves)
 
 
-def before_sigma():
-    """Log weights of sigma before any vote: near the unit, with a wide part for odd units."""
-    near = bump(SIGMA, _SIGMA_CENTRE, _SIGMA_WIDTH) + math.log(1.0 - _SIGMA_ODD)
-    return normalised(
-        np.logaddexp(near, bump(SIGMA, _SIGMA_CENTRE, _SIGMA_WIDE) + math.log(_SIGMA_ODD))
-    )
+def before_sigma(halvings=None):
+    """Log weights of sigma before any vote: near the unit, with a wide part for odd units.
+
+    With `halvings` of the unit, without the wide part.
+    """
+    near = bump(SIGMA, _SIGMA_CENTRE - (halvings or 0), _SIGMA_WIDTH)
+    if halvings is not None:
+        return near
+    wide = bump(SIGMA, _SIGMA_CENTRE, _SIGMA_WIDE) + math.log(_SIGMA_ODD)
+    return normalised(np.logaddexp(near + math.log(1.0 - _SIGMA_ODD), wide))
 
 
 def grid_of_tau(width, unit):

@@ -45,7 +45,7 @@ def test_small_budgets_release_nothing():
 # ------------------------------------------------------------------------------------ bounds
 def questions(d=3):
     yield queries.Place()
-    yield queries.Zoom(2.0, 4.0, [0.25, 0.05])
+    yield queries.Zoom(2.0, 4.0, 0.25)
     yield queries.ColumnScales(d)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, True)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, False)
