@@ -16,6 +16,7 @@ from tests.helpers.sites import drive
 # length C has 2 C and C; the noise of a release follows from this and its share alone.
 DISTANCES = {"columns": (2.0, 1.0), "moment": (math.sqrt(2.0), 1.0)}
 DISTANCES["place"] = math.sqrt(2.0 * 2.5), math.sqrt(2.5)  # two bins, and one of weight root(1/2)
+FIRST = "place", "zoom", "columns", "vote unit"  # of the whole budget; the table is of the rest
 MAY_BE_LEFT_OUT = ("vote tau", "vote shape")  # without a place, and without a moment that clears
 KINDS = {"step or moment": ("step", "moment"), "columns again": ("moment",)}
 
@@ -63,7 +64,7 @@ def recount(report):
     """Raises AssertionError unless the releases are those of the table. -> name of the row"""
     found = list(shares_of(report))
     assert sum(share for _, share in found) <= 1.0 + 1e-6
-    first = [share for name, share in found if name in ("place", "zoom", "columns")]
+    first = [share for name, share in found if name in FIRST]
     rest = 1.0 - sum(first)
     rows = [name for name, row in SHARES.items() if explained(found[len(first) :], row, rest)]
     assert rows, [name for name, _ in found]
