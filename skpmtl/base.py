@@ -70,6 +70,8 @@ __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
 logger = logging.getLogger("skpmtl")
 
+_SHOWN = 8  # ids in a repr
+
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
     "order one (StandardScaler or TaskScaler, TransformedTargetRegressor)."
@@ -155,6 +157,9 @@ class TaskIndexed(Documented, BaseEstimator):
         seen["_population_"], seen["tasks_"] = population, population.tasks
         seen["_idle_"] = table.absent
         return self._become({**seen, "_form_": form, **fitted})
+
+    def __repr__(self, N_CHAR_MAX=700):
+        return super(TaskIndexed, _with_short_lists(self)).__repr__(N_CHAR_MAX)
 
     def _become(self, fitted):
         """Take these attributes, and keep what was seen of the input. -> self"""
@@ -302,6 +307,26 @@ class TaskIndexed(Documented, BaseEstimator):
         return tags
 
 
+class _Listed:
+    """A long list of ids in the repr of an estimator."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def __repr__(self):
+        return f"[{self.n} ids]"
+
+
+def _with_short_lists(est):
+    """A shallow copy for its repr, in which `tasks` is no page of ids."""
+    tasks = getattr(est, "tasks", None)
+    if not isinstance(tasks, (list, tuple, np.ndarray)) or len(tasks) <= _SHOWN:
+        return est
+    short = copy(est)
+    short.tasks = _Listed(len(tasks))
+    return short
+
+
 def warn_of_inferred(est, *, tasks=True):
     """`PrivacyLeakWarning` for each list that a private fit takes from the rows. -> their names"""
     disclosed = []
@@ -319,6 +344,15 @@ def warn_of_inferred(est, *, tasks=True):
             )
             disclosed.append(f"the {name}")
     return disclosed
+
+
+def check_alpha(est):
+    """ValueError for a strength of a penalty that a budget would leave without effect."""
+    if est._is_private() and not isinstance(est.alpha, str):
+        raise ValueError(
+            f"alpha={est.alpha!r} is of fits without a budget, and epsilon={est.epsilon!r}: pass "
+            'epsilon=None, or leave alpha at "auto", which follows from what is released.'
+        )
 
 
 class BaseMTL(

@@ -1,18 +1,29 @@
 """Reference methods: every task alone."""
 
-from dataclasses import replace
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from ._runtime.compat import safe_indexing
 from ._runtime.hints import Self
 from .base import Scored, TaskIndexed
 from .tables.datafits import real_target
+from .tables.forms import (
+    Rows,
+    is_mapping_of_tasks,
+    read_training,
+    refuse_lazy,
+    take_column,
+    task_position,
+)
 from .tables.table import by_code
 from .tables.targets import encode_labels
 
@@ -21,6 +32,16 @@ __all__ = ["PerTask"]
 
 def __dir__():
     return __all__
+
+
+@dataclass(frozen=True)
+class _GivenRows(Rows):
+    """Rows to predict in the form in which they were given; `X` holds their numbers."""
+
+    given: object = None
+
+    def features(self, pick=slice(None)):
+        return safe_indexing(self.given, self.X[pick][:, 0].astype(int))
 
 
 class PerTask(Scored, TaskIndexed):
@@ -32,8 +53,9 @@ class PerTask(Scored, TaskIndexed):
     Parameters
     ----------
     estimator : estimator
-        Regressor or classifier. It is fitted on the features as float64 array or CSR matrix,
-        without the task.
+        Regressor or classifier. It is fitted on the features without the task: as a DataFrame
+        where X is one, with its names, text and missing values; else as float64 array or CSR
+        matrix, in which values may be missing if the estimator takes that.
     task_feature : str, int or None, default=None
         Column of X that holds the task id, by name or position. None: ids are passed as
         ``task=``, or y has one column per task, or X and y are mappings.
@@ -79,6 +101,73 @@ class PerTask(Scored, TaskIndexed):
         if self.tasks != "auto" if isinstance(self.tasks, str) else not np.iterable(self.tasks):
             raise ValueError(f'tasks={self.tasks!r} must be "auto" or a list of task ids.')
 
+    def _as_given(self, X):
+        """Whether tasks get their rows of X as they are, and not as numbers that were checked."""
+        if is_mapping_of_tasks(X) or sparse.issparse(X):
+            return False
+        return hasattr(X, "columns") or get_tags(self.estimator).input_tags.allow_nan
+
+    def _apart(self, X, task):
+        """-> features, ids or None, position of the column of tasks"""
+        if self.task_feature is None:
+            return X, task, None
+        if task is not None:
+            raise ValueError("Give either task_feature or task=, not both.")
+        X = X if hasattr(X, "columns") else np.asarray(X)
+        position = task_position(X, self.task_feature)
+        rest = np.delete(np.arange(X.shape[1]), position)
+        return safe_indexing(X, rest, axis=1), take_column(X, position), position
+
+    def _numbered(self, X, task):
+        """The estimator, and its X with the numbers of rows in place of features.
+
+        They are read as any table is; a task finds its rows by them.
+        """
+        features, ids, position = self._apart(X, task)
+        twin = copy(self)
+        twin.task_feature = None
+        vars(twin).pop("feature_names_in_", None)
+        vars(twin).update({"n_features_in_": 1} if "n_features_in_" in vars(twin) else {})
+        numbers = np.arange(features.shape[0], dtype=float)[:, None]
+        return twin, numbers, features, ids, position
+
+    def _read_given(self, X, y, task, sample_weight, **how):
+        twin, numbers, features, ids, position = self._numbered(X, task)
+        validate_data(self, X, skip_check_array=True, reset="form" not in how)
+        table, form = read_training(twin, numbers, y, ids, sample_weight, **how)
+        self._rows = features
+        return table, replace(form, position=position)
+
+    def _read_training(self, X, y, task=None, sample_weight=None):
+        refuse_lazy(X)
+        if y is None or not self._as_given(X):
+            return super()._read_training(X, y, task, sample_weight)
+        return self._read_given(X, y, task, sample_weight, tasks=self.tasks)
+
+    def _read_new_tasks(self, X, y, task, sample_weight):
+        check_is_fitted(self)
+        if not self._as_given(X):
+            return super()._read_new_tasks(X, y, task, sample_weight)
+        form = replace(self._form_, position=None)
+        table, _ = self._read_given(X, y, task, sample_weight, form=form)
+        return self._encoded(table, getattr(self, "classes_", None), new=True)[0]
+
+    def _features_of(self, table, k):
+        """Features of the task at position k, in the form in which they were given."""
+        X = table.task(k)[0]
+        rows = vars(self).get("_rows")
+        return X if rows is None else safe_indexing(rows, X[:, 0].astype(int))
+
+    def fit(
+        self, X, y: ArrayLike, task: ArrayLike | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        try:
+            return super().fit(X, y, task, sample_weight)
+        finally:
+            vars(self).pop("_rows", None)
+
+    fit.__doc__ = TaskIndexed.fit.__doc__
+
     def _encode_target(self, table, classes=None):
         if not is_classifier(self.estimator):
             return real_target(table), None
@@ -101,7 +190,7 @@ class PerTask(Scored, TaskIndexed):
                 "take it; choose an estimator that does."
             )
         for k, task in enumerate(table.tasks.tolist()):
-            X, y = table.task(k)
+            X, y = self._features_of(table, k), table.task(k)[1]
             one_class = is_classifier(self.estimator) and (y == y[0]).all()
             estimator = DummyClassifier() if one_class else clone(self.estimator)
             try:
@@ -137,8 +226,11 @@ class PerTask(Scored, TaskIndexed):
         -------
         self : object
         """
-        table = self._read_new_tasks(X, y, task, sample_weight)
-        new = {"estimators_": self._fit_tasks(table)}
+        try:
+            table = self._read_new_tasks(X, y, task, sample_weight)
+            new = {"estimators_": self._fit_tasks(table)}
+        finally:
+            vars(self).pop("_rows", None)
         new = self._with_absent(new, table) if len(table.absent) else new
         estimators = {**self.estimators_, **new["estimators_"]}
         self.tasks_, self._form_ = self._add_labels(table.everybody)
@@ -151,7 +243,7 @@ class PerTask(Scored, TaskIndexed):
 
         `columns` is the number of values per row, or None for one value per row.
         """
-        rows = self._read_rows(X, task)
+        rows = self._rows_given(X, task)
         tasks = self.tasks_.tolist()
         if rows.codes is None:
             features = rows.features()
@@ -174,6 +266,15 @@ class PerTask(Scored, TaskIndexed):
         out = np.empty_like(joined)
         out[np.concatenate(parts)] = joined
         return rows.wrap(out)
+
+    def _rows_given(self, X, task):
+        check_is_fitted(self)
+        if not self._as_given(X):
+            return self._read_rows(X, task)
+        twin, numbers, features, ids, _ = self._numbered(X, task)
+        validate_data(self, X, skip_check_array=True, reset=False)
+        twin._form_ = replace(self._form_, position=None)
+        return _GivenRows(**vars(twin._read_rows(numbers, ids)), given=features)
 
     def predict(self, X, task: ArrayLike | None = None):
         """Predict every row with the estimator of its task.
@@ -240,5 +341,6 @@ class PerTask(Scored, TaskIndexed):
         if tags.classifier_tags is not None:
             tags.classifier_tags.multi_label = False
         tags.input_tags.sparse = inner.input_tags.sparse
+        tags.input_tags.allow_nan = inner.input_tags.allow_nan
         tags.non_deterministic = inner.non_deterministic
         return tags

@@ -144,7 +144,8 @@ def task_scores(
     *,
     scoring=None,
     sample_weight: ArrayLike | None = None,
-) -> Bunch:
+    as_frame: bool = False,
+):
     """One score for every task.
 
     The result is computed from the rows of the tasks, without noise: to publish it is a release,
@@ -164,10 +165,12 @@ def task_scores(
     sample_weight : array-like of shape (n_samples,), default=None
         Weights of the rows of X, for a scorer that takes them; not with mappings. A task without
         any has no score.
+    as_frame : bool, default=False
+        Whether to return a DataFrame in place of arrays.
 
     Returns
     -------
-    scores : Bunch
+    scores : Bunch, or DataFrame with columns "score" and "n_samples" by "task"
         With the keys `tasks` (ids), `scores`, `n_samples` (arrays of shape (n_tasks,), for the
         tasks that have rows here) and `mean`, the macro average. A score that is not defined
         for a task (R2 of one row, AUC of one class) is NaN and left out of `mean`.
@@ -206,6 +209,11 @@ def task_scores(
                 scores[k] = scorer(view, *given, sample_weight=weights[rows])
     present = sizes > 0
     defined = scores[~np.isnan(scores)]
+    if as_frame:
+        import pandas as pd
+
+        columns = {"score": scores[present], "n_samples": sizes[present]}
+        return pd.DataFrame(columns, pd.Index(tasks[present], name="task"))
     return Bunch(
         tasks=tasks[present],
         scores=scores[present],

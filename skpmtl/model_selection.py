@@ -174,7 +174,7 @@ class _TaskSplitter(BaseCrossValidator):
             Without ids, for a wrong `n_splits`, and where a fold has no rows.
         """
         fold = self._fold(X, y, groups)
-        if len(np.unique(fold)) < self.n_splits:
+        if len(np.unique(fold[fold >= 0])) < self.n_splits:
             raise ValueError(f"n_splits={self.n_splits} leaves a fold without rows: {self._remedy}")
         for k in range(self.n_splits):
             yield np.flatnonzero(fold != k), np.flatnonzero(fold == k)
@@ -187,8 +187,8 @@ class TaskStratifiedKFold(_TaskSplitter):
     task. A task of two or more rows is in every training set, and its shares of the folds differ by
     at most one row. A task deals its rows label after label of y, so that a class with two or more
     rows in a task is in every training set too; targets that are all different are dealt as they
-    come. A task with a single row cannot be kept: it is tested in one fold, as a task without
-    training rows.
+    come. A task with a single row is in every training set and is never tested, since no model of
+    it could be: ``cross_val_predict``, which wants every row tested once, refuses such tables.
 
     The folds of a task follow from the seed, its id and its own rows. Another row in one task
     changes no other task's folds, so a private fit to a training set has the privacy of its report.
@@ -238,7 +238,7 @@ class TaskStratifiedKFold(_TaskSplitter):
         if self.n_splits > len(codes):
             raise ValueError(f"n_splits={self.n_splits} exceeds the {len(codes)} rows.")
         fixed = self.random_state is None and not self.shuffle
-        return deal(
+        fold = deal(
             codes,
             tasks,
             self.n_splits,
@@ -246,6 +246,8 @@ class TaskStratifiedKFold(_TaskSplitter):
             seed=0 if fixed else draw_seed(self.random_state),
             shuffle=self.shuffle,
         )
+        fold[np.bincount(codes)[codes] == 1] = -1
+        return fold
 
 
 class LeaveTasksOut(_TaskSplitter):

@@ -7,13 +7,15 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn.base import is_classifier, is_regressor
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import LinearSVC
 
 from skpmtl.baselines import PerTask
@@ -134,3 +136,38 @@ def test_errors(school_like):
     with pytest.raises(ValueError, match="Task 's000': .*max_depth"):
         broken.fit(frame, y > 0)
     assert not hasattr(broken, "tasks_")
+
+
+def test_frames_reach_the_estimator_as_they_are():
+    """Names, text and missing values, as `ColumnTransformer` and trees take them."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=["a", "b"])
+    frame["kind"] = np.where(rng.random(60) < 0.5, "u", "v")
+    frame["school"] = np.repeat(["x", "y", "z"], 20)
+    y = frame["a"] + (frame["kind"] == "u") + 0.01 * rng.normal(size=60)
+    frame.loc[3, "b"] = np.nan
+    encode = make_column_transformer(
+        (OneHotEncoder(), ["kind"]), (SimpleImputer(), ["b"]), remainder="passthrough"
+    )
+    model = PerTask(make_pipeline(encode, Ridge(1e-3)), task_feature="school")
+    shuffled = rng.permutation(60)
+    found = model.fit(frame.iloc[shuffled], y.iloc[shuffled]).predict(frame)
+    for school in "xyz":
+        rows = frame["school"] == school
+        own = clone(model.estimator).fit(frame.loc[rows, ["a", "b", "kind"]], y[rows])
+        assert_allclose(found[rows], own.predict(frame.loc[rows, ["a", "b", "kind"]]))
+    assert model.feature_names_in_.tolist() == ["a", "b", "kind", "school"]
+    assert "_rows" not in vars(model)
+    new = frame[:20].assign(school="w")
+    assert_allclose(model.personalize(new, y[:20]).predict(new), found[:20])
+
+
+def test_arrays_keep_missing_values_where_the_estimator_takes_them():
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(80, 2)), np.repeat([0, 1], 40)
+    X[5, 0] = np.nan
+    tree = HistGradientBoostingRegressor(max_iter=3, min_samples_leaf=5)
+    found = PerTask(tree).fit(X, X[:, 1], task=task).predict(X, task=task)
+    assert_allclose(found[:40], clone(tree).fit(X[:40], X[:40, 1]).predict(X[:40]))
+    with pytest.raises(ValueError, match="NaN"):
+        PerTask(Ridge()).fit(X, X[:, 1], task=task)

@@ -199,3 +199,12 @@ def test_scorers_hand_routed_tasks_on(school_like):
         assert 0.5 < grid.best_score_ <= 1 and grid.best_params_ == {
             "tinyridgeclassifier__alpha": 0.1
         }
+
+
+def test_scores_of_tasks_as_a_frame():
+    X, task = np.arange(6.0)[:, None], np.repeat(["a", "b"], 3)
+    model = TinyRidge().fit(X, X[:, 0], task=task)
+    plain, frame = (task_scores(model, X, X[:, 0], task=task, as_frame=f) for f in (False, True))
+    assert frame.index.tolist() == plain.tasks.tolist()
+    assert_array_equal(frame["score"], plain.scores)
+    assert_array_equal(frame["n_samples"], plain.n_samples)

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.model_selection import cross_validate
+from sklearn.model_selection import cross_val_score, cross_validate
 
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
@@ -147,3 +147,16 @@ def test_bad_input_is_named(splitter):
     with pytest.raises(ValueError, match="Did you mean 'remainder__school'"):
         frame = pd.DataFrame({"remainder__school": ids, "x": 0.0})
         next(splitter(2, task_feature="school").split(frame))
+
+
+def test_a_task_of_one_row_is_always_trained_and_never_tested():
+    task = np.array([0, 0, 0, 1, 2, 2, 2, 3])
+    X = np.c_[task, np.arange(8.0)]
+    tested = []
+    for train, test in TaskStratifiedKFold(3, task_feature=0).split(X):
+        assert {3, 7} <= set(train)
+        tested += test.tolist()
+    assert sorted(tested) == [0, 1, 2, 4, 5, 6]
+    cv = TaskStratifiedKFold(3, task_feature=0)
+    scores = cross_val_score(TinyRidge(task_feature=0), X, X[:, 1], cv=cv)
+    assert np.isfinite(scores).all()

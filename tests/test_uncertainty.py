@@ -412,7 +412,7 @@ def test_what_to_do_where_nothing_was_kept():
     with pytest.raises(ValueError, match="pass uncertainty=True and fit again, or personalize"):
         LocalOnly(tasks=range(3)).fit(X, y, task=task).predict(X, task=task, return_std=True)
     with pytest.raises(ValueError, match="ClusteredMTL keeps no posterior.*uncertainty="):
-        ClusteredMTL().fit(X, y, task=task).predict_interval(X, task=task)
+        ClusteredMTL(epsilon=None).fit(X, y, task=task).predict_interval(X, task=task)
 
 
 def test_wide_rows_are_refused():

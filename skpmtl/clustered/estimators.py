@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._docstrings import LOSS, TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, check_alpha
 from ..engine.estimators import RunsCourse
 from ..engine.groups import MOST_GROUPS
 from ..engine.plan import GROUPS, LOGITS, STRUCTURES
@@ -64,7 +64,7 @@ class _Clustered(RunsCourse, BaseMTL):
         alpha="auto",
         ridge=0.1,
         task_weight="equal",
-        epsilon=None,
+        epsilon=1.0,
         delta=None,
         adjacency="replace-one",
         curator="trusted",
@@ -101,6 +101,7 @@ class _Clustered(RunsCourse, BaseMTL):
     def _check_parameters(self):
         self._check_course()
         super()._check_parameters()
+        check_alpha(self)
         K = self.n_clusters
         if self._has_course() and K != "auto" and K > MOST_GROUPS:
             raise ValueError(
@@ -212,7 +213,7 @@ _DOC = """{summary}
     ridge : float, default=0.1
         Weight of ``ridge / 2 * ||W||_F^2``, positive.
     {task_weight}{of_rows}
-    epsilon : float or None, default=None
+    epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: no noise. With a budget, or with
         ``alpha="auto"``, `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
     delta : float or None, default=None
@@ -320,7 +321,7 @@ class ClusteredMTL(MTLRegressorMixin, _Clustered):
         ridge: float = 0.1,
         task_weight: Literal["equal", "samples"] = "equal",
         loss: Literal["huber", "poisson", "squared"] = "squared",
-        epsilon: float | None = None,
+        epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
@@ -384,7 +385,7 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         alpha: float | Literal["auto"] = "auto",
         ridge: float = 0.1,
         task_weight: Literal["equal", "samples"] = "equal",
-        epsilon: float | None = None,
+        epsilon: float | None = 1.0,
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",

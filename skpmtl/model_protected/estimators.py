@@ -10,7 +10,13 @@ from numpy.typing import ArrayLike
 from .._docstrings import UNCERTAINTY, UNSEEN, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
+from ..base import (
+    BaseMTL,
+    HasCovariates,
+    MTLClassifierMixin,
+    MTLRegressorMixin,
+    check_alpha,
+)
 from ..engine.levels import Level
 from ..engine.queries import specified, specs_of_window
 from ..engine.residuals import BINS
@@ -179,6 +185,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
             )
 
     def _check_algorithm(self):
+        check_alpha(self)
         if self._is_private() and self.algorithm == "proximal":
             raise ValueError(
                 'algorithm="proximal" with a budget is the one of the paper: take '

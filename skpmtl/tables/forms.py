@@ -104,6 +104,11 @@ def task_position(X, task_feature, name="task_feature"):
             raise ValueError(f"{name}={task_feature} is outside X with {width} columns.")
         return int(task_feature) % width
     names = column_labels(X)
+    if task_feature in getattr(getattr(X, "index", None), "names", ()):
+        raise ValueError(
+            f"{name}={task_feature!r} is a level of the index of X, not a column: pass "
+            f"X.reset_index({task_feature!r})."
+        )
     if names is None:
         raise ValueError(
             f"{name}={task_feature!r} is a column name, but X has no column names. Use an "
@@ -117,6 +122,12 @@ def task_position(X, task_feature, name="task_feature"):
             f"{name}={task_feature!r} {found} X; its columns are {listed(names, 20)}.{hint}"
         )
     return names.index(task_feature)
+
+
+def refuse_lazy(X):
+    """TypeError for tables that are not computed yet, such as LazyFrame of polars."""
+    if hasattr(X, "collect") and not hasattr(X, "shape"):
+        raise TypeError(f"X is a {type(X).__name__}, which has no rows yet: pass X.collect().")
 
 
 def take_column(X, position):
@@ -180,6 +191,8 @@ def numeric(
 ):
     """ndarray of any real type and layout, or CSR; not yet checked for NaN."""
     _refuse_times(X)
+    if isinstance(X, np.matrix):
+        X = np.asarray(X)
     decimals = _columns_of_type(X, ("decimal",))
     if decimals and hasattr(X, "astype"):  # of Arrow in pandas, which it would turn into objects
         X = X.astype(dict.fromkeys(decimals, "float64"))
@@ -279,6 +292,7 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     Raises ValueError for ids that are given twice, for two kinds of ids in one column, and for a
     table without any other column, or with one that is not numeric.
     """
+    refuse_lazy(X)
     features = {name: getattr(estimator, f"{name}_feature") for name in given}
     columns = [name for name, feature in features.items() if feature is not None]
     for name in columns:
@@ -311,7 +325,7 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     if X.shape[1] <= len(taken):
         raise ValueError(
             f"X has n_features = {X.shape[1]}; it needs the {' and the '.join(columns)} column and "
-            "at least one feature."
+            "at least one feature. For the levels of tasks alone, add a column of zeros."
         )
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
         return X, ids, positions  # the columns are skipped later, without a copy
@@ -509,6 +523,11 @@ def without_rows(labels, tasks):
     """Tasks of the public list, if there is one, that are not among the `labels` of the data."""
     if isinstance(tasks, str):
         return ()
+    if np.ndim(tasks) > 1:
+        raise TypeError(
+            f"tasks= is a table of {np.ndim(tasks)} dimensions: pass the column of ids, such as "
+            'tasks=frame["id"].'
+        )
     public = np.sort(distinct_ids(list(tasks), "tasks="))
     position = locate(labels, public)
     if (position < 0).any():

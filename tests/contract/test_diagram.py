@@ -90,7 +90,7 @@ SHOWN = [
     PrivateMTL(epsilon=5.0),
     PrivateMeanRegMTL(epsilon=2.0),
     DPMetaInit(epsilon=2.0, privacy="task-global"),
-    ClusteredMTL(2, alpha=0.1),
+    ClusteredMTL(2, alpha=0.1, epsilon=None),
     PerTask(Ridge()),
     PrivateSearch(MPMTLLowRank(), {"n_releases": [1, 2]}, n_trials=2, epsilon=2.5),
 ]

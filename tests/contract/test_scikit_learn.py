@@ -25,7 +25,7 @@ STEPS = {"learning_rate": 0.1, "batch_size": 16}
 QUICK = [
     skpmtl.MPMTLLowRank(),
     skpmtl.MPMTLLowRank(0.1, epsilon=None),
-    skpmtl.ClusteredMTL(alpha=1.0),
+    skpmtl.ClusteredMTL(alpha=1.0, epsilon=None),
     skpmtl.PrivateMTLClassifier(),
     skpmtl.PrivateMeanRegMTL(),
     skpmtl.PrivateMeanRegMTLClassifier(),
@@ -48,7 +48,7 @@ SLOW = [
     skpmtl.FedMTLRegressor(n_rounds=5, **STEPS),
     skpmtl.PrivateSearch(skpmtl.MPMTLLowRankClassifier(), {"n_releases": [1, 2]}, n_trials=1.5),
     skpmtl.MPMTLGroupSparseClassifier(),
-    skpmtl.ClusteredMTLClassifier(),
+    skpmtl.ClusteredMTLClassifier(epsilon=None),
     skpmtl.DPMetaInit(task_feature=0, epsilon=None),
     skpmtl.reproduction.DPAggregationClassifier(1e3, max_row_norm=10.0, max_task_rows=1000),
     skpmtl.reproduction.DPRelationshipClassifier(epsilon=None),

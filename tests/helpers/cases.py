@@ -490,10 +490,12 @@ def _exact():
     yield _case(MPMTLLowRank, alpha=0.1, outliers="tasks", outlier_alpha=0.05, **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.02, outliers="entries", **own)
     yield _case(MPMTLGroupSparseClassifier, 2, alpha=0.01, epsilon=None, close=1e-4)
-    yield _case(ClusteredMTL, alpha=1.0, tol=1e-9, close=1e-3)
-    yield _case(ClusteredMTL)
-    yield _case(ClusteredMTLClassifier, 2, alpha=1.0, ridge=0.02, tol=1e-9, close=1e-3)
-    yield _case(ClusteredMTLClassifier, 2, unseen_task="mean")
+    yield _case(ClusteredMTL, epsilon=None, alpha=1.0, tol=1e-9, close=1e-3)
+    yield _case(ClusteredMTL, epsilon=None)
+    yield _case(
+        ClusteredMTLClassifier, 2, epsilon=None, alpha=1.0, ridge=0.02, tol=1e-9, close=1e-3
+    )
+    yield _case(ClusteredMTLClassifier, 2, epsilon=None, unseen_task="mean")
     for cls in (MPMTLLowRankClassifier, MPMTLGroupSparseClassifier):
         yield _case(cls, 3, alpha=0.01, epsilon=None, tol=1e-9, close=1e-3)
     yield _case(PrivateMeanRegMTL, lam=0.3, epsilon=None, ridge=0.1, unseen_task="mean", close=1e-4)

@@ -48,9 +48,7 @@ def test_covariates_help_under_privacy_and_noise_is_reported():
 
 def test_little_budget_leaves_covariates_aside():
     X, y, task, Z, _, _ = related()
-    est = MPMTLLowRank(0.1, epsilon=0.05, relation=covariates(Z), tasks=range(M)).fit(
-        X, y, task=task
-    )
+    est = MPMTLLowRank(epsilon=0.05, relation=covariates(Z), tasks=range(M)).fit(X, y, task=task)
     assert est.billboard_.centres is None and not hasattr(est, "relation_coef_")
     assert "left aside" in est.privacy_.notes["relation"]
     with pytest.raises(ValueError, match="no relation="):

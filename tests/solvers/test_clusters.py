@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize as scipy_minimize
 
-from skpmtl import ClusteredMTL, ClusteredMTLClassifier, MPMTLLowRank
+from skpmtl import ClusteredMTL, ClusteredMTLClassifier, MPMTLGroupSparse, MPMTLLowRank
 from skpmtl.solvers.clusters import ClusterPenalty
 from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
 
@@ -16,7 +16,7 @@ from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
 )
 def test_objective_of_rmtl(cls, kind, y):
     ((Lam1, Lam2, value),) = rmtl("MTL", kind, "CMTL")
-    est = cls(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-9).fit(X, y, task=TASK)
+    est = cls(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-9, epsilon=None).fit(X, y, task=TASK)
     # Theirs is above the optimum: slightly for squares, by half a percent for labels.
     assert est.objective_ <= value
     assert est.objective_ == pytest.approx(value, rel=1e-8 if kind == "Regression" else 1e-2)
@@ -26,7 +26,7 @@ def test_malsar_leaves_its_constraints():
     # Steps along a gradient that is not symmetric take an eigenvalue of M above 1, so that what it
     # reports is below what any M within the constraints can reach.
     Lam1, Lam2, value, largest = malsar("Logistic_CMTL")
-    est = ClusteredMTLClassifier(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-9)
+    est = ClusteredMTLClassifier(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-9, epsilon=None)
     est.fit(X, LABEL, task=TASK)
     assert largest > 1.05
     assert value < est.objective_ - est.dual_gap_
@@ -35,7 +35,7 @@ def test_malsar_leaves_its_constraints():
 def test_optimum_of_cvxpy():
     cp = pytest.importorskip("cvxpy")
     m, d, alpha, ridge, k = 8, X.shape[1], 0.6, 0.1, 2
-    est = ClusteredMTL(k, alpha=alpha, ridge=ridge, tol=1e-9).fit(X, Y, task=TASK)
+    est = ClusteredMTL(k, alpha=alpha, ridge=ridge, tol=1e-9, epsilon=None).fit(X, Y, task=TASK)
     W, M, b = cp.Variable((m, d)), cp.Variable((m, m), PSD=True), cp.Variable(m)
     inside = ridge * np.eye(m) + alpha * M
     value = sum(cp.matrix_frac(W[:, j], inside) for j in range(d))
@@ -80,7 +80,7 @@ def test_penalty_prox_and_conjugate(k):
 
 
 def test_as_many_groups_as_features_leave_the_ridge():
-    est = ClusteredMTL(5, alpha=3.0, ridge=0.3, tol=1e-10).fit(X, Y, task=TASK)
+    est = ClusteredMTL(5, alpha=3.0, ridge=0.3, tol=1e-10, epsilon=None).fit(X, Y, task=TASK)
     alone = MPMTLLowRank(0.0, ridge=0.3, epsilon=None, tol=1e-10).fit(X, Y, task=TASK)
     assert est.objective_ == pytest.approx(alone.objective_, rel=1e-9)
     assert_allclose(est.coef_, alone.coef_, atol=1e-4)
@@ -95,14 +95,14 @@ def test_groups_are_found_and_new_tasks_join_them():
     task = np.repeat(np.arange(m), n)
     rows = rng.standard_normal((m * n, d))
     y = np.einsum("ij,ij->i", rows, W[task]) + 0.5 * rng.standard_normal(m * n)
-    est = ClusteredMTL(3, alpha=1.0, ridge=0.02).fit(rows, y, task=task)
+    est = ClusteredMTL(3, alpha=1.0, ridge=0.02, epsilon=None).fit(rows, y, task=task)
     near = est.cluster_matrix_
     same = np.equal.outer(group, group)
     assert near[same].min() > np.abs(near[~same]).max()
     alone = MPMTLLowRank(0.0, ridge=0.02, epsilon=None).fit(rows, y, task=task)
     error, without = (np.sum((e.coef_ - W) ** 2) for e in (est, alone))
     assert error < 0.6 * without
-    few = ClusteredMTL(3, alpha=1.0, ridge=0.02).fit(rows[n:], y[n:], task=task[n:])
+    few = ClusteredMTL(3, alpha=1.0, ridge=0.02, epsilon=None).fit(rows[n:], y[n:], task=task[n:])
     few.personalize(rows[:n], y[:n], task=task[:n])
     assert np.sum((few.coef_[0] - W[0]) ** 2) < np.sum((alone.coef_[0] - W[0]) ** 2)
 
@@ -110,12 +110,20 @@ def test_groups_are_found_and_new_tasks_join_them():
 @pytest.mark.parametrize("parameters", [{"alpha": 0.0}, {"ridge": 0.0}, {"n_clusters": 0}])
 def test_parameters_out_of_range(parameters):
     with pytest.raises(ValueError, match=next(iter(parameters))):
-        ClusteredMTL(**parameters).fit(X, Y, task=TASK)
+        ClusteredMTL(**parameters, epsilon=None).fit(X, Y, task=TASK)
 
 
 def test_columns_of_different_size_take_no_longer():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((900, 15)) * np.logspace(-2, 2, 15)
     y = rows @ rng.standard_normal(15) + rng.standard_normal(900)
-    est = ClusteredMTL(3, alpha=1.0, ridge=0.1).fit(rows, y, task=np.repeat(np.arange(60), 15))
+    est = ClusteredMTL(3, alpha=1.0, ridge=0.1, epsilon=None).fit(
+        rows, y, task=np.repeat(np.arange(60), 15)
+    )
     assert est.n_iter_ < 100
+
+
+def test_a_strength_has_no_effect_under_a_budget_and_is_refused():
+    for est in (ClusteredMTL(2, alpha=1.0), MPMTLLowRank(0.1), MPMTLGroupSparse(0.1)):
+        with pytest.raises(ValueError, match="pass epsilon=None"):
+            est.fit(X, Y, task=TASK)

@@ -244,9 +244,9 @@ def test_one_mean_is_no_groups():
         (lambda: PrivateMTL("group"), "structure"),
         (lambda: PrivateMTL(["groups", "mean"]), 'Add "low-rank"'),
         (lambda: ClusteredMTL(13, epsilon=1.0), "at most 12"),
-        (lambda: ClusteredMTL(13), 'alpha="auto"'),
-        (lambda: ClusteredMTL("auto", alpha=1.0), 'needs alpha="auto" or a budget'),
-        (lambda: ClusteredMTL(2, alpha=1.0, loss="huber"), 'Leave alpha at "auto"'),
+        (lambda: ClusteredMTL(13, epsilon=None), 'alpha="auto"'),
+        (lambda: ClusteredMTL("auto", alpha=1.0, epsilon=None), 'needs alpha="auto" or a budget'),
+        (lambda: ClusteredMTL(2, alpha=1.0, loss="huber", epsilon=None), 'Leave alpha at "auto"'),
         (lambda: ClusteredMTL(2, epsilon=1.0, delta=0.0), "delta"),
         (lambda: ClusteredMTL(2, epsilon=1.0, target_range=(1.0, 0.0)), "target_range"),
     ],
@@ -268,7 +268,7 @@ def test_clustered_is_the_same_course_with_a_number_of_groups(one):
     assert np.mean(three.membership_.max(axis=1) > 0.9) > 0.9
     with pytest.raises(AttributeError, match="membership_"):
         _ = three.cluster_matrix_
-    exact = ClusteredMTL(K, alpha=1.0, tasks=TASKS).fit(*rows()[:2], task=rows()[2])
+    exact = ClusteredMTL(K, alpha=1.0, tasks=TASKS, epsilon=None).fit(*rows()[:2], task=rows()[2])
     assert not hasattr(exact, "groups_") and exact.cluster_matrix_.shape == (M, M)
 
 
@@ -280,8 +280,12 @@ def test_evidence_beats_the_best_strength_of_the_objective_where_rows_are_few():
     def error(est):
         return np.sum((est.fit(X, y, task=task).coef_ - W) ** 2)
 
-    exact = [error(ClusteredMTL(K, alpha=a, ridge=r)) for a in (0.1, 1.0) for r in (0.003, 0.03)]
-    auto = ClusteredMTL(K)
+    exact = [
+        error(ClusteredMTL(K, alpha=a, ridge=r, epsilon=None))
+        for a in (0.1, 1.0)
+        for r in (0.003, 0.03)
+    ]
+    auto = ClusteredMTL(K, epsilon=None)
     assert error(auto) < 0.5 * min(exact)
     assert np.linalg.norm(auto.groups_["counts"] - 8.0) < 1.0
     assert auto.privacy_.epsilon is None or np.isinf(auto.privacy_.epsilon)
@@ -368,9 +372,12 @@ def test_clustered_counts_and_classes_beat_tasks_alone(alpha, loss):
     """By evidence, and by the objective."""
     (X, y, task, _), new = scored(loss), scored(loss, of=1)
     if loss == "poisson":
-        est, lone = ClusteredMTL(loss=loss), LocalOnly(loss=loss, tasks=TASKS)
+        est, lone = ClusteredMTL(loss=loss, epsilon=None), LocalOnly(loss=loss, tasks=TASKS)
     else:
-        est, lone = ClusteredMTLClassifier(), LocalOnlyClassifier(tasks=TASKS, classes=[0, 1])
+        est, lone = (
+            ClusteredMTLClassifier(epsilon=None),
+            LocalOnlyClassifier(tasks=TASKS, classes=[0, 1]),
+        )
     est.set_params(n_clusters=K, alpha=alpha, ridge=0.3 if loss == "poisson" else 0.03)
     errors = [1.0 - one.fit(X, y, task=task).score(*new[:2], task=new[2]) for one in (est, lone)]
     assert errors[0] < 0.9 * errors[1]

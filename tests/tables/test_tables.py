@@ -29,6 +29,8 @@ from skpmtl.tables.ids import encode_ids
 from skpmtl.tables.table import SingleTaskWarning, TaskTable, rows_of, table_of
 from tests.helpers.tiny_ridge import TinyRidge
 
+FRAME = pd.DataFrame({"school": ["u", "u", "v", "v"], "a": [1.0, 2.0, 3.0, 5.0]})
+
 
 def as_forms(frame, y):
     """The same data in all forms: (parameters, X, y, task)."""
@@ -671,3 +673,30 @@ def test_rows_of_some_tasks_do_not_pass_over_all_others():
     assert offsets.read == 4
     table = TaskTable(np.zeros((3, 1)), np.zeros(3), np.array([0, 1, 3]), np.arange(2))
     assert table.sizes is table.sizes and table.support is table.support
+
+
+@pytest.mark.parametrize(
+    ("X", "options", "error", "remedy"),
+    [
+        (FRAME.set_index("school"), {"task_feature": "school"}, ValueError, "reset_index"),
+        (FRAME[["school"]], {"task_feature": "school"}, ValueError, "column of zeros"),
+        (FRAME, {"task_feature": "school", "tasks": FRAME[["school"]]}, TypeError, "column of ids"),
+        (pl.LazyFrame({"a": [1.0]}), {"task_feature": "school"}, TypeError, "collect"),
+    ],
+)
+def test_tables_that_cannot_be_read_name_the_remedy(X, options, error, remedy):
+    with pytest.raises(error, match=remedy):
+        TinyRidge(**options).fit(X, np.arange(4.0))
+
+
+def test_long_lists_of_tasks_are_not_printed():
+    assert "[300 ids]" in repr(TinyRidge(tasks=list(range(300))))
+    assert "[1, 2]" in repr(TinyRidge(tasks=[1, 2]))
+
+
+def test_a_numpy_matrix_is_an_array():
+    X, task = np.arange(8.0).reshape(4, 2), [0, 0, 1, 1]
+    with pytest.warns(PendingDeprecationWarning):
+        matrix = np.asmatrix(X)
+    expected = TinyRidge().fit(X, np.arange(4.0), task=task).coef_
+    assert_array_equal(TinyRidge().fit(matrix, np.arange(4.0), task=task).coef_, expected)
