@@ -268,14 +268,13 @@ def crafted(name, header, arrays, others):
                 yield {**header, "estimator": estimator, "params": {}}, {**kept, **more}
 
 
-def survivors_of(name, files, folder, most=None):
+def survivors_of(name, files, folder, most):
     """Files that are crafted from those of a case, and pass; `most` of all that there are."""
     header, arrays = read(files(name))
     others = [read(files(other))[1] for other in (PRIOR, META)]
     contents = list(crafted(name, header, arrays, others))
-    if most is not None:
-        pick = np.random.default_rng(len(contents)).permutation(len(contents))[:most]
-        contents = [contents[k] for k in pick]
+    pick = np.random.default_rng(len(contents)).permutation(len(contents))[:most]
+    contents = [contents[k] for k in pick]
     passed = []
     for k, content in enumerate(contents):
         path = folder / f"{name}-{k}".replace(" ", "-")
@@ -286,22 +285,12 @@ def survivors_of(name, files, folder, most=None):
         else:
             passed.append(path)
     assert len(passed) < 0.5 * len(contents)
-    assert passed or most is not None  # of a few, all may be refused
     return passed
 
 
 def test_crafted_files_are_refused_or_work(files, tmp_path):
     """Whatever passes is personalised in another process; nothing may crash or be NaN there."""
     found = [path for name in QUICK for path in survivors_of(name, files, tmp_path, 20)]
-    personalize_elsewhere(found, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", sorted({name.partition("-")[0] for name in BY_NAME}))
-def test_all_crafted_files_are_refused_or_work(estimator, files, tmp_path):
-    """All cases of an estimator: the process that personalises takes longest to begin."""
-    names = [name for name in BY_NAME if name.partition("-")[0] == estimator]
-    found = [path for name in names for path in survivors_of(name, files, tmp_path)]
     personalize_elsewhere(found, tmp_path)
 
 
@@ -330,8 +319,7 @@ def test_number_of_classes_against_the_loss(loss, n_models, files, tmp_path):
             load_billboard(tmp_path / "board")
 
 
-@pytest.mark.parametrize("name", QUICK)
-@pytest.mark.spread(5)
+@pytest.mark.parametrize("name", [PRIOR, MEAN, META, AGGREGATION])
 def test_damaged_files_are_refused_or_the_same(name, files, tmp_path):
     content = files(name).read_bytes()
     path, rng = tmp_path / "board", np.random.default_rng(0)
@@ -426,8 +414,8 @@ def deflated(path, header):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         file.writestr("header.npy", header)
         with file.open("board.releases.0.npy", "w", force_zip64=True) as stream:
-            stream.write(widened(to_npy(np.ones(1)).tobytes()[:128], 1 << 25))
-            for _ in range(32):  # compressed to a two hundredth
+            stream.write(widened(to_npy(np.ones(1)).tobytes()[:128], 9 << 20))
+            for _ in range(9):  # compressed to a two hundredth
                 stream.write(bytes(8 << 20))
 
 
@@ -455,7 +443,7 @@ def overlapping(path, header):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="units of ru_maxrss")
 def test_a_small_file_takes_little_memory(files, tmp_path):
-    """Each of these would take a quarter of a gigabyte, or much more."""
+    """Each of these would take 72 MB, or much more."""
     header = read(files(AGGREGATION))[0]
     header = to_npy(np.frombuffer(json.dumps(header).encode(), np.uint8)).tobytes()
     paths = []

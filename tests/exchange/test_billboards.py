@@ -32,7 +32,6 @@ from skpmtl import (
 from skpmtl.exchange.files import estimators
 from skpmtl.exchange.wire import (
     LARGEST,
-    _check_field,
     check_arrays,
     check_billboard,
     pack,
@@ -40,7 +39,6 @@ from skpmtl.exchange.wire import (
 )
 from skpmtl.model_protected.billboard import PriorBillboard
 from skpmtl.reproduction import PrivateFedAvg, PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
-from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.cases import EXACT, FIRST
 from tests.helpers.data import about_one_model
 from tests.helpers.tiny_ridge import TinyRidge
@@ -123,32 +121,6 @@ def test_column_of_a_frame(school_like, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_mapping_keyword_and_single(tmp_path):
-    X, y, task, old = rows()
-    est = clone(MEAN_UNSEEN).fit(X[old], y[old], task=task[old])
-    there = roundtrip(est, tmp_path)
-    parts = {name: X[task == name] for name in ("t31", "t30")}
-    target = {name: y[task == name] for name in parts}
-    before = there.predict(parts)
-    assert list(before) == ["t31", "t30"]
-    for name, values in est.predict(parts).items():
-        assert_same(before[name], values)
-    assert there.score(parts, target) == pytest.approx(est.score(parts, target), rel=1e-9)
-    new = np.isin(task, ["t30", "t31"])
-    assert_same(there.predict(X[new], task=task[new]), est.predict(X[new], task=task[new]))
-    est.personalize(parts, target)
-    there.personalize(parts, target)
-    for name, values in est.predict(parts).items():
-        assert_same(there.predict(parts)[name], values)
-    single = roundtrip(est, tmp_path)
-    one = task == "t31"
-    with pytest.warns(SingleTaskWarning, match="no task information"):
-        single.personalize(X[one], y[one])
-    assert_same(single.coef_[0], est.export_task("t31")["coef"])
-    assert_same(single.predict(X[one]), est.predict(X[one], task=task[one]))
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_several_outcomes(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3)) / 3
@@ -167,8 +139,7 @@ def test_several_outcomes(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-@pytest.mark.parametrize("clusters", [False, True])
-@pytest.mark.parametrize("n_classes", [0, 3])
+@pytest.mark.parametrize(("clusters", "n_classes"), [(True, 0), (False, 3)])
 def test_wide_sparse_rows(clusters, n_classes, tmp_path):
     """More than 2^20 coefficients: models are kept as differences on the tasks' own columns."""
     rng = np.random.default_rng(0)
@@ -444,18 +415,6 @@ def test_arrays_may_hold_what_is_below_the_largest_number():
     board.n_features = 0
     with pytest.raises(ValueError, match="no features"):
         check_billboard(board)
-
-
-@pytest.mark.parametrize("hint", [int, float, int | None, float | None])
-def test_fields_of_numbers_hold_numbers(hint):
-    """Whether or not their class says more about them."""
-    Thing = type("Thing", (), {})
-    for value in ("3", b"3", [3], True, np.ones(1), {}):
-        with pytest.raises(ValueError, match="size of Thing cannot be"):
-            _check_field(Thing, "size", value, hint)
-    _check_field(Thing, "size", 3, hint)
-    if float in (hint, *getattr(hint, "__args__", ())):
-        _check_field(Thing, "size", 0.5, hint)
 
 
 @pytest.fixture

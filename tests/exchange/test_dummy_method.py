@@ -107,7 +107,7 @@ def test_sites(rows, tmp_path):
         early = Site(study, (X[own], y[own], task[own]), tmp_path / f"early {tasks[0]}")
         assert_allclose(load_models(site.folder).coef_, whole.coef_[tasks], rtol=1e-12)
         for name, public, message in (
-            ("model", {"clip_norm": 9.0}, "has clip_norm=9.0, and the study plans 1.0"),
+            ("model", {"clip_norm": 9.0}, "clip_norm=9.0 is not that of the study"),
             ("rows", {}, "releases no rows"),
         ):
             with pytest.raises(Refusal, match=message):

@@ -16,11 +16,14 @@ from tests.helpers.sites import Sites
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
 
+GARBAGE = (np.nan, np.inf, -np.inf, 1e300, -1e12)
+
+
 class Garbled(Sites):
     """One task after the other sends garbage in the place of its noisy update."""
 
-    def run(self, garbage):
-        self.garbage, self.inside, self.broken_sums = garbage, [], 0
+    def run(self):
+        self.inside, self.broken_sums = [], 0
         self.longest = self.est._plan(self.population).longest_updates()
         return super().run()
 
@@ -32,26 +35,24 @@ class Garbled(Sites):
         assert_array_equal(a["update"], honest.sum(axis=0))  # to the last bit
         for k in range(len(place)):
             broken = honest.copy()
-            broken[k, :, :2] = self.garbage
+            broken[k, :, :2] = GARBAGE[self.broken_sums % len(GARBAGE)]
             b = query.combine({"update": broken}, place)["update"]
             assert np.linalg.norm(a["update"] - b) <= 2.0 * self.longest[place[k]]
             self.broken_sums += 1
         return a
 
 
-@pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf, 1e300, -1e12])
 @every(
     case
     for case in CASES
     if type(case.estimator) in (DPMetaInit, DPMetaInitClassifier) and not case.marks
     if not case.unit and not case.estimator.secure
 )
-@pytest.mark.spread(22)
-def test_garbage_of_one_task_moves_an_initialisation_within_its_bound(case, garbage):
+def test_garbage_of_a_task_moves_an_initialisation_by_its_bound(case):
     """Updates of DPMetaInit come with their noise: the bound has room for it, and not for more."""
     case.skip_without_extras()
     sites = Garbled(seeded(case), long_data(case.n_classes), [list(TASKS)])
-    sites.run(garbage)
+    sites.run()
     assert sites.broken_sums >= N_TASKS
     assert 0.02 < max(sites.inside) < 1.0
 
@@ -79,7 +80,7 @@ def test_curator_sees_releases_only():
     assert got == {"x": np.array([7.0])}
 
 
-def test_sums_are_divided_by_a_public_number_before_noise_is_added():
+def test_sums_are_divided_by_a_public_number_before_noise():
     total = np.array([6.0, -2.0])
 
     def released(mechanism=None, **divided):

@@ -49,7 +49,7 @@ def test_a_journal_is_open_once(tmp_path):
     Journal(tmp_path, {"run": 1}).close()  # the error has left nothing locked
 
 
-def test_a_journal_that_is_opened_again_begins_at_its_first_reply(tmp_path):
+def test_a_journal_opened_again_begins_at_its_first_reply(tmp_path):
     source = SeededSource(np.random.default_rng(0))
     with Journal(tmp_path, {}) as journal:
         assert (journal.begun, journal.place) == (False, 0)
@@ -185,7 +185,7 @@ def table(X, y=None, task=None, **more):
     return TaskTable(X, y, np.array([0, 2, n]), np.array([3, 4]) if task is None else task, **more)
 
 
-def test_fingerprints_tell_rows_apart_and_say_nothing_without_the_key(tmp_path):
+def test_fingerprints_of_rows_differ_and_need_the_key(tmp_path):
     X = np.random.default_rng(0).standard_normal((5, 3))
     code = fingerprint(table(X), b"key")
     np.save(tmp_path / "X.npy", X)

@@ -82,7 +82,7 @@ def test_what_all_servers_but_one_are_sent_is_uniform(left_out):
     np.testing.assert_array_equal(total.view(np.int64), mechanism.steps(value))
 
 
-def test_noise_of_one_server_suffices_and_all_have_the_stated_one():
+def test_noise_of_one_server_suffices():
     X, y, task = long_data()
     settings = {"epsilon": 2.0, "clip_norm": 1.0, "n_rounds": 4, "tasks": range(6)}
     est = PrivateMeanRegMTL(curator=("servers", 3), random_state=0, **settings)

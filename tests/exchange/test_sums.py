@@ -72,12 +72,6 @@ def test_updates_of_rounds_are_clipped_and_dealt_to_centres():
     assert curator.gains(np.ones((6, 3))).tolist() == [6.0] * 3
 
 
-def test_updates_of_two_to_the_22_numbers_are_kept():
-    rounds = SimpleNamespace(n_rounds=4)
-    for size, kept in ((2**20 - 1, True), (2**20 + 1, False)):
-        assert curator.kept(rounds, SimpleNamespace(size=size)) == kept
-
-
 def test_a_task_adds_as_much_to_the_bins_of_lengths_as_is_stated():
     """As the sensitivity of the histogram has it, whatever the task sends."""
     for sent in (np.full((1, 81), 7.0), -np.eye(81)[:1], np.full((1, 81), np.nan)):
@@ -104,7 +98,7 @@ def test_updates_of_meta_learning_are_held_to_their_longest():
         assert np.linalg.norm(found) == pytest.approx(bound[k])
 
 
-def test_updates_with_a_relation_are_multiplied_by_the_rows_of_their_tasks():
+def test_updates_with_a_relation_are_multiplied_by_their_rows():
     rng = np.random.default_rng(0)
     to, sent = rng.normal(size=(7, 3)), rng.normal(size=(4, 2, 5))
     positions = np.array([0, 2, 5, 6])
@@ -133,7 +127,7 @@ def test_lengths_of_models_in_bins():
     np.testing.assert_allclose(found[:2], math.sqrt(0.5), rtol=1e-9)
 
 
-def test_the_common_length_needs_two_thirds_of_the_tasks_and_four_errors():
+def test_the_common_length_needs_two_thirds_of_the_tasks():
     counts = np.zeros(81)
     counts[[39, 40, 41]] = 10.0, 40.0, 20.0  # lengths of 1/2, 1 and 2
     mean = 2.0 ** ((20.0 - 10.0) / 70.0)
@@ -170,7 +164,7 @@ def test_tasks_without_rows_leave_places_to_the_others():
     assert part.positions.tolist() == [0, 2, 3]
 
 
-def test_what_tasks_contribute_is_reported_by_their_places_in_the_population():
+def test_contributions_are_reported_by_places_in_the_population():
     noise, side = object(), Counting()
     part = PartialTaskSide(side, np.array([1, 4, 6]))  # of seven tasks, the others without rows
     query = Query("v", {}, {"v": noise}, lambda sent, positions: sent)
@@ -198,7 +192,7 @@ def test_what_tasks_contribute_is_reported_by_their_places_in_the_population():
     assert len(positions) == 0 and sent == {}
 
 
-def test_public_numbers_of_a_query_may_be_negative_and_counts_not():
+def test_numbers_of_a_query_may_be_negative_and_counts_not():
     spec = QuerySpec({}, {"x": Real, "n": Integral})
     assert spec.check({"x": -1.5, "n": 3, "more": 0}) == {"x": -1.5, "n": 3}
     for wrong in ({"x": -1.5, "n": -3}, {"x": math.inf, "n": 3}, {"x": 1.5}, {"x": 1.5, "n": 1.5}):
@@ -206,7 +200,7 @@ def test_public_numbers_of_a_query_may_be_negative_and_counts_not():
             spec.check(wrong)
 
 
-def test_only_tasks_that_remember_take_part_in_what_a_journal_answers():
+def test_only_tasks_that_remember_hear_what_a_journal_answers():
     for remembers in (False, True):
         side = Counting()
         side.remembers = remembers

@@ -273,7 +273,7 @@ def test_a_site_that_is_lost_and_one_that_sends_garbage(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("kind", ["damaged", "copied"])
-def test_a_share_that_does_not_open_counts_as_nothing_at_all_servers(tmp_path, kind, caplog):
+def test_a_share_that_does_not_open_counts_at_no_server(tmp_path, kind, caplog):
     """Which only one of the servers can see; the others must not add what they have of the site."""
     study, first, totals = served(tmp_path), {}, []
 

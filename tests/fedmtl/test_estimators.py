@@ -1,6 +1,5 @@
 """FedMTL estimators: forms of input, predictions, reports, errors."""
 
-import logging
 import pickle
 import sys
 
@@ -11,10 +10,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.model_selection import KFold
 
-from skpmtl import FedMTLClassifier, FedMTLRegressor, TaskStratifiedKFold
-from skpmtl.tables.table import SingleTaskWarning
+from skpmtl import FedMTLClassifier, FedMTLRegressor
 from tests.helpers.apart import apart
 
 SETS = {"anna": "ab", "ben": "bc", "cleo": "abc", "dan": "ab", "eve": "c"}
@@ -175,7 +172,7 @@ def test_long_and_wide_forms_are_one_problem(kind):
 
 
 @pytest.mark.parametrize("kind", ["class", "real"])
-def test_order_of_rows_and_columns_does_not_matter_to_full_batches(kind):
+def test_order_of_rows_does_not_matter_to_full_batches(kind):
     frame, Y, client = data(kind)
     settings = {"batch_size": 1000, "solver": "sgd", "learning_rate": 0.2}
     est = quick(kind, client_feature="client", **settings).fit(frame, Y)
@@ -214,14 +211,6 @@ def test_one_task_and_labels_of_any_type():
     assert 0 < wide.score(frame, texts) <= 1
 
 
-def test_one_client_is_warned_about():
-    frame, Y, _ = data(full=True)
-    with pytest.warns(SingleTaskWarning, match="client="):
-        est = quick().fit(features(frame), Y["b"].fillna(0))
-    assert est.clients_.shape == (1,)
-    assert est.predict(features(frame)).shape == (len(frame),)
-
-
 # ------------------------------------------------------------------- tools and reports
 def test_clone_pickle_and_seeds():
     frame, Y, _ = data()
@@ -248,47 +237,6 @@ def test_report_says_that_there_is_no_guarantee():
     assert report.guarantee == "none" and report.epsilon == np.inf
     assert "NO differential privacy" in report.text(None)
     assert report.from_json(report.to_json()) == report
-
-
-def test_progress_is_logged(caplog):
-    frame, Y, _ = data()
-    with caplog.at_level(logging.INFO, logger="skpmtl"):
-        quick(client_feature="client").fit(frame, Y)
-        assert caplog.messages == []
-        quick(client_feature="client", verbose=1).fit(frame, Y)
-    assert len(caplog.messages) == 3
-    assert "round 3 of 3" in caplog.messages[-1] and "accuracy" in caplog.messages[-1]
-
-
-def test_heat_map_of_similarities():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    from skpmtl.inspection import ClientSimilarityDisplay
-
-    frame, Y, _ = data()
-    est = quick(client_feature="client").fit(frame, Y)
-    display = ClientSimilarityDisplay.from_estimator(est)
-    (image,) = display.ax_.images
-    shown = np.asarray(image.get_array())
-    names = [text.get_text() for text in display.ax_.get_xticklabels()]
-    assert sorted(names) == sorted(SETS)
-    order = [list(est.clients_).index(name) for name in names]
-    assert_allclose(shown, est.similarity_[np.ix_(order, order)])
-    assert [text.get_text() for text in display.ax_.get_yticklabels()] == names
-    assert display.figure_ is display.ax_.figure
-    _, ax = pyplot.subplots()
-    part = ClientSimilarityDisplay.from_estimator(est, ax=ax, order=[3, 0], colorbar=False)
-    assert part.ax_ is ax and len(ax.figure.axes) == 1
-    assert_allclose(ax.images[0].get_array(), est.similarity_[np.ix_([3, 0], [3, 0])])
-    with pytest.raises(NotFittedError):
-        ClientSimilarityDisplay.from_estimator(quick())
-    est.similarity_ = None  # as after secure=True
-    with pytest.raises(ValueError, match="secure=True"):
-        ClientSimilarityDisplay.from_estimator(est)
-    pyplot.close("all")
 
 
 def test_optional_packages_are_not_imported(tmp_path):
@@ -577,51 +525,3 @@ def test_a_column_of_clients_that_nobody_named_is_recognised():
     frame = frame.assign(outcome="a").astype({"outcome": object})
     with pytest.raises(ValueError, match="holds the task, give its name as task_feature"):
         quick(client_feature="client").fit(frame, Y["a"].fillna(0))
-
-
-def test_errors_of_folds_name_the_splitter():
-    """Rows sorted by client: plain folds leave out clients, labels of clients, and classes."""
-    frame, Y, client = data(full=True)
-    order = np.argsort(client, kind="stable")
-    X, Y, client = features(frame)[order], Y.to_numpy()[order], client[order]
-
-    def fold(groups, number, n_splits=2):
-        cv = KFold(n_splits) if groups is None else TaskStratifiedKFold(n_splits)
-        return list(cv.split(X, groups=groups))[number]
-
-    def fit_and_score(y, train, test):
-        est = quick().fit(X[train], y[train], client=client[train])
-        return est.score(X[test], y[test], client=client[test])
-
-    with pytest.raises(ValueError, match="Unknown clients.*TaskStratifiedKFold with the client"):
-        fit_and_score(Y, *fold(None, 0))
-    assert fit_and_score(Y, *fold(client, 0)) > 0.4
-
-    train, test = fold(client, 0)
-    two = np.intersect1d(np.flatnonzero(client == "anna"), test)[:2]  # the same fold tests them
-    rare = Y.copy()
-    rare[two, 2] = 0.0  # a task that anna has nowhere else
-    combination = [f"{name}{known}" for name, known in zip(client, ~np.isnan(rare), strict=True)]
-    with pytest.raises(ValueError, match="do not have.*rare label.*TaskStratifiedKFold"):
-        fit_and_score(rare, *fold(client, 0))
-    assert fit_and_score(rare, *fold(combination, 0)) > 0.4
-
-    one = Y.copy()  # class 1 of task a in two rows of that fold only
-    one[~np.isnan(one[:, 0]), 0] = 0.0
-    one[two, 0] = 1.0
-    combination = [f"{name}{label}" for name, label in zip(client, one[:, 0], strict=True)]
-    assert fit_and_score(one, *fold(client, 0)) > 0.4
-    with pytest.raises(ValueError, match="only one class.*rare label.*TaskStratifiedKFold"):
-        quick().fit(X, np.zeros(len(X)), client=client)
-    assert fit_and_score(one, *fold(combination, 0)) > 0.4
-
-    task = np.where(np.arange(len(X)) % 2, "b", "c")  # the same with one label per row
-    task[client == "anna"] = "c"
-    task[two] = "b"
-    y = (X[:, 0] > 0).astype(int)
-    est = quick().fit(X[train], y[train], client=client[train], task=task[train])
-    with pytest.raises(ValueError, match="no model of the tasks.*'b'.*rare label.*TaskStratified"):
-        est.predict(X[test], client=client[test], task=task[test])
-    train, test = fold([f"{pair}" for pair in zip(client, task, strict=True)], 0)
-    est.fit(X[train], y[train], client=client[train], task=task[train])
-    assert est.score(X[test], y[test], client=client[test], task=task[test]) > 0.4

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import approx_fprime
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, softmax
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 import skpmtl.fedmtl.network as network_module
@@ -47,26 +46,6 @@ class PlainClient:
         for W, b in self.shared:
             outs.append(ACTIVATION[activation][0](outs[-1] @ W + b))
         return outs
-
-    def loss(self, X, Y, activation, classification, alpha, prox=0.0, anchor=None):
-        last = self.forward(X, activation)[-1]
-        total = 0.0
-        for s, (V, c) in enumerate(self.heads.values()):
-            known = ~np.isnan(Y[:, s])
-            if not known.any():
-                continue
-            Z, y = last[known] @ V + c, Y[known, s]
-            if not classification:
-                total += 0.5 * np.mean((Z[:, 0] - y) ** 2)
-            elif Z.shape[1] == 1:
-                total += np.mean(np.logaddexp(0, Z[:, 0]) - y * Z[:, 0])
-            else:
-                total += np.mean(logsumexp(Z, axis=1) - Z[np.arange(len(y)), y.astype(int)])
-        total += alpha / 2 * sum((part**2).sum() for part in self.parameters()[::2])
-        if prox:
-            pairs = zip(self.parameters(), anchor.parameters(), strict=True)
-            total += prox / 2 * sum(((a - b) ** 2).sum() for a, b in pairs)
-        return total
 
     def gradient(self, X, Y, activation, classification, alpha, prox=0.0, anchor=None):
         outs = self.forward(X, activation)
@@ -182,38 +161,6 @@ def assert_same_parameters(theta, clients, case, tol=1e-10):
 
 
 # ------------------------------------------------------------------------------ gradient
-@pytest.mark.parametrize("classification", [True, False])
-@pytest.mark.parametrize("activation", ACTIVATION)
-@pytest.mark.parametrize("hidden", [(), (5, 4)])
-@pytest.mark.spread(8)
-def test_gradient_against_differences(classification, activation, hidden):
-    """One step of length 1 with all rows is the gradient."""
-    case = problem(classification, hidden=hidden, activation=activation)
-    network, table, heads, theta, sets = case
-    o = Optimizer("sgd", 1.0, 0.0, 0.3, 100, 1, 0.7)
-    anchor = theta + 0.1 * np.random.default_rng(1).normal(size=theta.shape)
-    anchors = plain(network, table, heads, anchor, sets)
-    after = theta.copy()
-    network.train(after, table, heads, o, np.random.default_rng(0), anchor)
-    moved = plain(network, table, heads, after, sets)
-    for i, client in enumerate(plain(*case)):
-        own = slice(table.offsets[i], table.offsets[i + 1])
-        settings = table.X[own], table.Y[own], activation, classification, 0.3, 0.7, anchors[i]
-        start = client.vector()
-
-        def value(vector, client=client, settings=settings):
-            at = 0
-            for part in client.parameters():
-                part[...] = vector[at : at + part.size].reshape(part.shape)
-                at += part.size
-            return client.loss(*settings)
-
-        h = 1e-5
-        up, down = (approx_fprime(start, value, sign * h) for sign in (1, -1))
-        value(start)
-        exact = np.concatenate([g.ravel() for g in client.gradient(*settings)])
-        assert_allclose(exact, (up + down) / 2, rtol=0, atol=2e-9)  # the reference itself
-        assert_allclose(start - moved[i].vector(), exact, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("classification", [True, False])

@@ -107,26 +107,6 @@ def test_audit_catches_a_clip_that_is_stated_too_small(monkeypatch):
     assert not result.passed and "Sensitivity" in str(result)
 
 
-@pytest.mark.slow
-def test_noise_of_the_rows_is_the_stated_one():
-    """Of one round from 0 nothing is corrected later, which `rules.LEFT` allows for."""
-    X, y, task, Z, _ = related(3, n=2)
-    options = {"inner_steps": 1, "tasks_per_round": "all", "meta_learning_rate": 1.0}
-    rows, plan = [], None
-    for seed in range(150):
-        est = private(60.0, relation=covariates(Z), random_state=seed, **options).fit(
-            X, y, task=task
-        )
-        plan = est._plan_[0]
-        noise = plan.noise_of_init()
-        kept = np.sqrt(est.billboard_.row_noise / noise)
-        rows.append(est.billboard_.init / np.maximum(kept, 1e-12)[:, None, None])
-    assert kept.min() > 0
-    left = -0.5 * np.expm1(-2.0 * plan.gained) / (2.0 * plan.gained)
-    found = np.var(rows, axis=0).sum(axis=(1, 2))
-    assert_allclose(found, noise / left, rtol=0.25)
-
-
 @pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
 @pytest.mark.parametrize("refine", ["prox", "sgd"])
 def test_a_task_alone_is_fine_tuned_as_among_others(cls, refine):

@@ -152,7 +152,7 @@ def test_parts_agree_with_one_table(case, tmp_path):
     assert_allclose(est.predict(X, task=task), whole.predict(X, task=task), rtol=0, atol=1e-5)
 
 
-def test_reports_name_the_module_and_warnings_the_line_of_the_user():
+def test_reports_name_the_module_and_warnings_the_line():
     est, (X, y, task) = fitted(CASES[4])
     assert est.privacy_.public_inputs["module"] == (
         "16 shared numbers, and 5 that stay with every task"

@@ -60,14 +60,6 @@ def test_convolutions_are_shared_in_the_clear():
     assert min(scores.values()) > 0.7, scores
 
 
-def test_a_module_that_is_given_again_and_again_starts_every_fit_where_it_was():
-    X, Y, client = clients(2, 30)
-    net = tiny()
-    est = FedMTLClassifier(module=lambda: net, n_rounds=1, random_state=0)
-    first = est.fit(X, Y, client=client).history_["loss"]
-    assert est.fit(X, Y, client=client).history_["loss"] == first
-
-
 @pytest.mark.parametrize("shared", [tiny, pytest.param(lenet, marks=pytest.mark.slow)])
 def test_secret_shares_give_the_same_convolutions(shared):
     pytest.importorskip("cryptography", reason="needs the extra skpmtl[secure]")

@@ -45,7 +45,7 @@ def interrupted(monkeypatch, est, after, **given):
 
 
 @pytest.mark.parametrize("name", list(CASES))
-def test_a_fit_that_was_cut_off_goes_on_and_leaves_the_one_before(monkeypatch, tmp_path, name):
+def test_a_fit_that_was_cut_off_goes_on(monkeypatch, tmp_path, name):
     whole = estimator(name).fit(X, Y, task=TASK, journal=tmp_path / "whole")
     n_replies = len(list((tmp_path / "whole").glob("*.npz")))
     assert n_replies >= 2

@@ -189,7 +189,7 @@ def test_a_record_leaves_the_gradients_of_others(module, batches, one_by_one, mo
         assert_allclose(total([0, *others]) - total(others), total([0]), rtol=0, atol=1e-6)
 
 
-def test_without_a_bound_a_gradient_that_is_not_finite_counts_as_0():
+def test_without_a_bound_gradients_not_finite_count_as_0():
     X, y, task = np.ones((6, 3)), np.ones(6), np.repeat(range(2), 3)
     X[1] = 1e200  # the gradient overflows, the loss too
     est = TorchMetaInitRegressor(nets.linear, tasks=range(2), random_state=2)

@@ -154,7 +154,7 @@ def test_personal_networks_are_minima_around_the_released_one(variant):
 
 
 @pytest.mark.parametrize("weight", [None, 0.4])
-def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
+def test_the_way_to_a_personal_network_follows_held_out_rows(weight):
     X, y, task = long_data()
     lam, ids, folds = 0.3, np.array(["a", "b", "c", "d", "e", "f"]), 4
     est = TorchMeanRegRegressor(
@@ -195,7 +195,7 @@ def test_the_way_to_a_personal_network_is_what_left_out_rows_tell(weight):
     assert np.ptp(backs) > 0.5 and np.max(parts) < 0.99
 
 
-def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_noise():
+def test_personal_networks_stay_at_the_start_if_all_is_noise():
     rng = np.random.default_rng(0)
     task, w = np.repeat(np.arange(15), 12), rng.normal(size=3)
     X = rng.normal(size=(180, 3))
@@ -220,7 +220,7 @@ def test_personal_networks_stay_at_the_public_start_where_the_released_one_is_no
     assert np.median(np.linalg.norm(est.coef_ - w, axis=1)) > 1
 
 
-def test_tasks_learn_from_the_start_alone_where_the_released_network_is_noise():
+def test_tasks_learn_from_the_start_alone_if_all_is_noise():
     rng = np.random.default_rng(0)
     task, W = np.repeat(np.arange(15), 12), rng.normal(size=(15, 3))
     X = rng.normal(size=(180, 3))
@@ -245,7 +245,7 @@ def test_tasks_learn_from_the_start_alone_where_the_released_network_is_noise():
     assert_allclose(second, first, rtol=1e-3)
 
 
-def test_personal_networks_of_tasks_that_differ_by_chance_stay_at_the_released_one():
+def test_tasks_that_differ_by_chance_keep_the_released_network():
     rng = np.random.default_rng(0)
     task, w = np.repeat(np.arange(40), 8), rng.normal(size=3)
     X = rng.normal(size=(320, 3))
@@ -392,7 +392,7 @@ def test_local_parameters_and_statistics_never_leave_their_task():
 
 
 @pytest.mark.parametrize("cls", [TorchMeanRegRegressor, TorchMetaInitRegressor])
-def test_a_module_that_is_given_again_and_again_starts_every_fit_where_it_was(cls):
+def test_a_module_given_again_starts_every_fit_where_it_was(cls):
     X, y, task = long_data()
     net = nets.mlp()
     before = {name: values.clone() for name, values in net.state_dict().items()}

@@ -59,7 +59,7 @@ def test_rows_and_weights_are_what_the_module_says(seed):
     assert relation.names == ["constant", "size", "region[south]", "region[west]", "urban"]
 
 
-def test_units_and_order_of_columns_do_not_change_what_a_task_can_move():
+def test_units_and_order_of_columns_do_not_change_leverage():
     table = covariates(np.random.default_rng(0))
     h = np.linalg.norm(read_relation(table, TASKS).rows(TASKS), axis=1)
     other = table.assign(size=1e-6 * table["size"] - 3.0)[["urban", "size", "region"]]

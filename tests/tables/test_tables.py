@@ -595,25 +595,26 @@ def test_compiled_loops_meet_one_kind_of_array(form):
         assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
 
 
+LONG, WIDE = (40_000, 50), (50, 40_000)
+
+
 @pytest.mark.exact_bits("the memory of copies is measured")
-@pytest.mark.parametrize("shape", [(40_000, 50), (50, 40_000)], ids=["long", "wide"])
 @pytest.mark.parametrize(
-    "layout",
+    ("layout", "shape"),
     [
-        "sorted",
-        "by columns",
-        "gaps",
-        "unsorted",
-        "unsorted by columns",
-        "float32",
-        "whole numbers",
-        "map",
-        "unsorted map",
-        "task column",
-        "unsorted frame",
+        ("sorted", LONG),
+        ("by columns", WIDE),
+        ("gaps", LONG),
+        ("unsorted", WIDE),
+        ("unsorted by columns", LONG),
+        ("float32", WIDE),
+        ("whole numbers", LONG),
+        ("map", LONG),
+        ("unsorted map", WIDE),
+        ("task column", LONG),
+        ("unsorted frame", WIDE),
     ],
 )
-@pytest.mark.spread(11)
 def test_other_layouts_cost_one_copy(layout, shape, tmp_path):
     """And rows that are sorted and in order cost none, also on a disk."""
     n, d = shape
