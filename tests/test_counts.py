@@ -233,23 +233,6 @@ def test_targets_below_zero_are_refused_with_a_remedy():
         assert "-1" not in str(error.value) and not hasattr(est, "coef_")
 
 
-@pytest.mark.parametrize(
-    "est, words",
-    [
-        (PrivateMTL(uncertainty=True), "posterior"),
-        (MPMTLLowRank(0.1, epsilon=None, outliers="tasks"), "outliers"),
-        (MPMTLLowRank(target_range=(0.0, 10.0)), "positive"),
-        (LocalOnly(personalization="finetune"), "mean-reg"),
-    ],
-    ids=repr,
-)
-def test_what_is_not_derived_is_refused(est, words):
-    X, y, task, _ = counts()
-    with pytest.raises(ValueError, match=words):
-        est.set_params(loss="poisson", tasks=range(6)).fit(X, y, task=task)
-    assert not hasattr(est, "coef_")
-
-
 # ------------------------------------------------------------------------- accuracy
 @pytest.mark.parametrize(
     "cls, epsilon", [(PrivateMTL, 3.0), (MPMTLLowRank, None), (PrivateMeanRegMTL, 3.0)]

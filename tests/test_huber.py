@@ -116,23 +116,6 @@ def test_outlying_rows_do_no_harm_and_gaussian_noise_costs_nothing(cls):
             assert errors["squared", 2.0] > 1.5 * errors["huber", 2.0]
 
 
-@pytest.mark.parametrize(
-    "est, words",
-    [
-        (MPMTLLowRank(0.1, epsilon=None), 'leave alpha at "auto"'),
-        (PrivateMeanRegMTL(0.1, epsilon=None), 'lam="auto"'),
-        (PrivateMTL(uncertainty=True), "posterior"),
-        (LocalOnly(personalization="finetune"), "mean-reg"),
-    ],
-    ids=repr,
-)
-def test_what_is_not_derived_is_refused(est, words):
-    X, y, task, _ = draw("gaussian")
-    with pytest.raises(ValueError, match="(?i)" + words):
-        est.set_params(loss="huber", tasks=range(5)).fit(X, y, task=task)
-    assert not hasattr(est, "coef_")
-
-
 @pytest.mark.parametrize("y", [np.zeros(20), np.arange(20.0), np.repeat([1.0, 1e25], 10)], ids=str)
 def test_targets_without_noise_or_far_out_have_finite_models(y):
     X = np.random.default_rng(0).normal(size=(20, 8))

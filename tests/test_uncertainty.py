@@ -18,7 +18,7 @@ import skpmtl
 from skpmtl import ClusteredMTL, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.local.posterior import Moments, Priors, TaskSums, mixed_moments, moments, own_noise
 from skpmtl.local.prior import SNR
-from skpmtl.reproduction import LocalOnly, PublishedMeanRegMTL, PublishedMPMTLLowRank
+from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -386,25 +386,6 @@ def test_coverage_is_a_probability(coverage):
     est = LocalOnly(uncertainty=True, tasks=range(3)).fit(X, y, task=task)
     with pytest.raises(ValueError, match=r"coverage=.* in \(0, 1\)"):
         est.predict_interval(X, task=task, coverage=coverage)
-
-
-@pytest.mark.parametrize(
-    "est, message",
-    [
-        (MPMTLLowRank(0.1, epsilon=None), 'algorithm="proximal".*empirical-bayes'),
-        (PublishedMPMTLLowRank(algorithm="proximal"), 'algorithm="proximal".*empirical-bayes'),
-        (DPMetaInit(refine="sgd"), 'refine=.sgd.*refine="prox"'),
-        (LocalOnly(personalization="finetune"), 'personalization=.finetune.*take "mean-reg"'),
-        (PublishedMeanRegMTL(personalization="none"), "personalization=.none"),
-        (PrivateMeanRegMTL(0.1, epsilon=None, relation_rank="all"), "relation_rank"),
-        (PrivateMTL(loss="poisson"), 'loss="squared"'),
-    ],
-)
-def test_variants_without_a_posterior_say_so_before_the_fit(est, message):
-    (X, y, task), _ = tasks_of(m=3)
-    with pytest.raises(ValueError, match=f"uncertainty=True, but .*{message}"):
-        est.set_params(uncertainty=True, tasks=range(3)).fit(X, y, task=task)
-    assert not hasattr(est, "coef_")
 
 
 def test_what_to_do_where_nothing_was_kept():

@@ -45,21 +45,6 @@ def test_alarms_are_for_slowdowns_alone():
     assert not any(one.alarm for one in faster) and np.mean([one.faster for one in faster]) > 0.9
 
 
-def test_the_number_of_a_process_is_a_low_sample_but_not_the_lowest_of_many():
-    assert compare.quartile([3.0]) == 3.0 and compare.quartile([5.0, 4.0, 6.0, 7.0]) == 4.0
-    assert compare.quartile([9.0, 1.0, 3.0, 2.0, 8.0]) == 2.0
-
-
-def test_pairing_removes_what_both_sides_share():
-    """Pairs that differ a hundredfold, by exactly 12 % within each."""
-    load = np.geomspace(1.0, 100.0, 12)
-    mixed = np.random.default_rng(0).permutation(load)
-    found = compare.compared([[pair] for pair in zip(1.12 * load, mixed, strict=True)])
-    assert found.high / found.low > 2 and not found.alarm
-    found = compare.compared([[pair] for pair in zip(1.12 * load, load, strict=True)])
-    assert found.low == pytest.approx(1.12) and found.high == pytest.approx(1.12) and found.alarm
-
-
 def test_what_many_benchmarks_lose_is_seen_where_none_is_an_alarm(monkeypatch, capsys, tmp_path):
     rng = np.random.default_rng(0)
 
@@ -88,69 +73,6 @@ def test_what_many_benchmarks_lose_is_seen_where_none_is_an_alarm(monkeypatch, c
     assert "in common" in out and "SLOWER" not in out
 
 
-def test_few_pairs_give_their_range():
-    found = compare.compared([[(1.0, 1.0)], [(3.0, 1.0)], [(2.0, 1.0)]])
-    assert (found.ratio, found.low, found.high) == pytest.approx((2.0, 1.0, 3.0))
-    assert not found.alarm  # an interval that reaches 1
-
-
-class Machine:
-    """Sides that are as fast as it says."""
-
-    def __init__(self, seconds=()):
-        self.requests, self.opened, self.seconds = [], 0, dict(seconds)
-
-    def side(self, folder):
-        self.opened += 1
-        machine = self
-
-        class Side:
-            def value(self, name, least):
-                machine.requests.append((folder, name))
-                if name == "lacking":
-                    return {"error": "AttributeError"} if folder == "old" else {"value": 1.0}
-                return {"value": machine.seconds.get((folder, name), 1.0)}
-
-            def close(self):
-                machine.opened -= 1
-
-        return Side()
-
-
-def test_both_sides_take_turns_in_processes_that_end(monkeypatch):
-    machine = Machine()
-    monkeypatch.setattr(compare, "Side", machine.side)
-    names = {"a": None, "lacking": None, "own": 1}
-    found, faults = compare.measure(("new", "old"), names, 2, note=lambda *_, **__: None)
-    assert machine.opened == 0
-    assert set(found) == {"a", "own"} and set(faults) == {"lacking"}
-    assert [len(pair) for pair in found["a"] + found["own"]] == [4, 4, 1]
-    order = [folder for folder, name in machine.requests if name == "a"]
-    # Adjacent samples are of different sides, and each side is first as often as the other.
-    assert all(set(order[i : i + 2]) == {"new", "old"} for i in range(0, 16, 2))
-    assert order[::2].count("new") == 4
-
-
-def test_short_benchmarks_are_sampled_until_their_seconds_are_over(monkeypatch):
-    machine = Machine({("new", "a"): 0.001, ("old", "a"): 0.02})
-    monkeypatch.setattr(compare, "Side", machine.side)
-    (pair,) = compare.measure(("new", "old"), {"a": None}, 1, 0.3, 0.01)[0]["a"]
-    assert len(pair) == 15 and set(pair) == {(0.001, 0.02)}
-
-
-def test_what_may_have_changed_is_measured_once_more(monkeypatch):
-    machine = Machine({("new", "slower"): 1.15, ("new", "alike"): 1.02})
-    monkeypatch.setattr(compare, "Side", machine.side)
-    names = {"slower": None, "alike": None, "own": 2}
-    found, faults = compare.settled(("new", "old"), names, 3)
-    assert {name: len(pairs) for name, pairs in found.items()} == {
-        "slower": 6,
-        "alike": 3,
-        "own": 2,
-    }
-    assert compare.compared(found["slower"]).ratio == pytest.approx(1.15) and not faults
-
-
 def test_a_slower_commit_ends_with_status_1_and_is_stored(monkeypatch, tmp_path, capsys):
     name = "fits.School.time_fit(trace)"
 
@@ -172,56 +94,6 @@ def test_a_slower_commit_ends_with_status_1_and_is_stored(monkeypatch, tmp_path,
     assert compare.main(["before", "--only", "no such name"]) == 2
 
 
-def test_the_benchmarks_are_found_under_names_that_differ():
-    found = worker.benchmarks()
-    assert len(found) > 40
-    for part in (
-        "fits.School",
-        "Private.time_fit(PrivateMTL",
-        "Many.time_fit(DPMetaInit, 5000x50x50)",
-        "time_predict(",
-        "time_personalize",
-        "Rounds",
-        "startup.Import",
-        "startup.FirstFit",
-        "federation",
-        "peakmem",
-        "Loops",
-    ):
-        assert any(part in name for name in found), part
-    for cls, method, values in found.values():
-        assert len(values) == len(getattr(cls, "param_names", ()))
-
-
-@pytest.mark.parametrize(
-    "part",
-    ["School.time_fit(l21)", "time_predict_one_row(MPMTLLowRank)", "time_loop(average.averages)"],
-)
-def test_benchmarks_measure_positive_seconds(part):
-    (case,) = [case for name, case in worker.benchmarks().items() if part in name]
-    assert 0.0 < worker.Measured(*case).value(0.0) < 60.0
-
-
-def test_loops_are_measured_on_what_fits_give_them():
-    """A repeated call changes nothing: its arguments are those of the fit each time."""
-    from benchmarks.asv.speed.kernels import Loops
-
-    loops = Loops()
-    loops.setup("grams.tridiagonal")  # which overwrites its matrices
-    before = [old.copy() for _, old in loops.changed]
-    found = []
-    for _ in range(2):
-        loops.time_loop("grams.tridiagonal")
-        found.append([now.copy() for now, _ in loops.changed])
-    assert len(before) > 2
-    for first, second, old, (_, given) in zip(*found, before, loops.changed, strict=True):
-        np.testing.assert_array_equal(first, second)
-        np.testing.assert_array_equal(given, old)
-        assert not np.array_equal(first, old)
-    loops.setup("local.triangular_products")  # which writes its results only
-    assert not loops.changed
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", worker.benchmarks())
 def test_each_benchmark_runs(name):
@@ -229,40 +101,6 @@ def test_each_benchmark_runs(name):
         assert worker.Measured(*worker.benchmarks()[name]).value(0.0) > 0.0
     except NotImplementedError as reason:
         assert "federation" in name, reason
-
-
-def answer(values, check=1):
-    return {"errors": list(values), "check": check}
-
-
-def test_small_losses_stand_out_of_paired_draws():
-    rng = np.random.default_rng(0)
-    old = np.exp(rng.standard_normal(10))  # draws differ by factors
-    new = old * np.exp(0.02 + 0.01 * rng.standard_normal(10))
-    text, loss = accuracy.verdict(answer(new), answer(old))
-    assert loss and text.startswith("LOSS: error +")
-    text, loss = accuracy.verdict(answer(old), answer(new))
-    assert not loss and text.startswith("gain: error -")
-    assert accuracy.verdict(answer(old), answer(old)) == (None, False)
-    bits = answer(old * (1.0 + 1e-15 * rng.standard_normal(10)))
-    assert accuracy.verdict(bits, answer(old)) == (None, False)
-    text, loss = accuracy.verdict(answer(rng.permutation(new)), answer(old))
-    assert not loss and text.startswith("changed: error ")
-
-
-def test_cells_that_cannot_be_compared_are_named():
-    failed = {"failed": "ValueError: no"}
-    assert accuracy.verdict(failed, answer([1.0, 2.0]))[1]
-    assert not accuracy.verdict(answer([1.0, 2.0]), failed)[1]
-    text, loss = accuracy.verdict(answer([2.0, 4.0], check=1), answer([1.0, 2.0], check=2))
-    assert "table" in text and not loss
-
-
-def test_113_cells_whose_draws_repeat():
-    assert len(accuracy.CELLS) == 113
-    cell = accuracy.CELLS["low rank | MPMTLLowRank(epsilon=1.0)"]
-    found = accuracy.errors(cell, 2)
-    assert found == accuracy.errors(cell, 2) and len(set(found["errors"])) == 2
 
 
 def test_every_estimator_is_in_both_sets():
@@ -275,17 +113,6 @@ def test_every_estimator_is_in_both_sets():
         assert any(map(found, worker.benchmarks())), name
         if name not in whole and not name.endswith("CV"):
             assert any(map(found, accuracy.CELLS)), name
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_tasks_that_join_are_not_among_those_of_the_fit():
-    cell = next(cell for cell in accuracy.CELLS.values() if cell.new)
-    whole = accuracy.drawn(cell.table, 0)
-    first, late = accuracy.halves(whole)
-    assert not set(first.task) & set(late.task)
-    for part in ("X", "y_test"):
-        assert sum(len(getattr(half, part)) for half in (first, late)) == len(getattr(whole, part))
-    assert np.isfinite(cell.error(whole, 0))
 
 
 def test_intervals_are_scored_by_width_and_by_what_they_miss():
@@ -351,21 +178,3 @@ def test_a_release_is_measured_once(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(reproduce, "__version__", "9.9")
     assert reproduce.main(["--only", "one"]) == 0 and (tmp_path / "out-one").exists()
     assert reproduce.read(results / "commits.csv")["one.csv"]["release"] == "9.9"
-
-
-def test_the_history_has_a_column_for_each_pair_of_commits(tmp_path):
-    pytest.importorskip("matplotlib")
-    from benchmarks import history
-
-    path = tmp_path / "speed.csv"
-    even = {"fits.A.time_fit(x)": [[(1.02, 1.0)]] * 8, "fits.A.time_fit(y)": [[(1.3, 1.0)]] * 8}
-    for new, old in (("b", "a"), ("c", "b")):
-        results = {name: compare.compared(pairs) for name, pairs in even.items()}
-        compare.store(path, results, new, old)
-    pairs = history.read(path)
-    assert [*pairs] == [("a", "b"), ("b", "c")] and all(len(rows) == 2 for rows in pairs.values())
-    (axes,) = history.draw(pairs).axes
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["b\nover a", "c\nover b"]
-    assert [text.get_text() for text in axes.texts] == ["y", "y"]  # beyond 10 % alone
-    history.main(["--input", str(path), "--output", str(tmp_path / "speed.png")])
-    assert (tmp_path / "speed.png").stat().st_size > 1000

@@ -1,19 +1,15 @@
 """Real multilevel tables: they are what their sources say, and cells are measured once."""
 
 import csv
-import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.special import expit
 
 import skpmtl
 from benchmarks.multilevel import __main__ as multilevel
-from benchmarks.multilevel import intervals, peers, probabilities
-from benchmarks.multilevel.features import FEATURES
-from benchmarks.multilevel.sources import SOURCES, Table, Unavailable, load
+from benchmarks.multilevel import intervals, peers
+from benchmarks.multilevel.sources import Table, Unavailable, load
 
 # Rows, tasks and columns as the documentation of the R packages has them, rows with gaps dropped.
 SIZES = {
@@ -39,10 +35,6 @@ SIZES = {
     "patents": (1629, 181, None),
     "rwm5yr": (19609, 6127, 9),
 }
-of_a_clone = pytest.mark.skipif(
-    not (Path(multilevel.__file__).parents[2] / ".git").exists() or shutil.which("git") is None,
-    reason="needs git and a clone",
-)
 
 
 def nested(seed=0, m=12, n=15):
@@ -110,16 +102,6 @@ def test_faults_name_the_remedy(tmp_path, monkeypatch):
     assert multilevel.named("splines:PrivateMTL") == ("splines", "PrivateMTL", {})
 
 
-def test_tables_without_a_package_are_left_out_unless_named(capsys, monkeypatch):
-    monkeypatch.setattr(multilevel, "load", lambda name, folder: name)
-    left = {"computer", "parkinson", "landmine"}
-    counts = {name for name, source in SOURCES.items() if source.loss == "poisson"}
-    assert set(multilevel.loaded("")) == set(SOURCES) - left - counts
-    assert capsys.readouterr().out.count("is left out") == len(left)
-    assert set(multilevel.loaded("", "somewhere")) == set(SOURCES) - counts
-    assert set(multilevel.loaded("counts")) == counts
-
-
 def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys, monkeypatch):
     output = folder / "out.csv"
     options = [
@@ -169,34 +151,6 @@ def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys
     assert run("--read") == []
 
 
-def test_features_follow_from_public_numbers_and_bend():
-    rng = np.random.default_rng(0)
-    X = np.column_stack([rng.uniform(-1, 1, (60, 2)), rng.choice([-1.0, 1.0], 60)])
-    numeric = np.array([True, True, False])
-    for make in FEATURES.values():
-        # A row's features hang on no other row.
-        np.testing.assert_allclose(make(X, numeric)[:5], make(X[:5], numeric))
-    curves = FEATURES["splines"](X, numeric)
-    np.testing.assert_array_equal(curves[:, 0], X[:, 2])
-    design = np.column_stack([np.ones(60), curves])
-    for column in (X[:, 0], X[:, 1] ** 2):  # lines and parabolas are among the splines
-        fitted = design @ np.linalg.lstsq(design, column, rcond=None)[0]
-        np.testing.assert_allclose(fitted, column, atol=1e-10)
-
-
-def test_geometric_mean_is_taken_where_both_are_known():
-    errors = np.array([[2.0, 1.0, np.nan], [8.0, np.nan, np.nan], [5.0, 5.0, 5.0]])
-    ratios, counts = multilevel.over_mixed(errors, np.array([1.0, 4.0, np.nan]))
-    np.testing.assert_allclose(ratios, [2.0, 1.0, np.nan])
-    np.testing.assert_array_equal(counts, [2, 1, 0])
-
-
-@of_a_clone
-def test_a_package_without_changes_has_the_name_of_its_commit():
-    name = multilevel.package_commit()
-    assert 10 <= len(name.partition("+")[0]) and len(name.partition("+")[2]) in (0, 6)
-
-
 def test_mixed_models_agree_and_beat_one_model_for_all():
     pytest.importorskip("statsmodels")
     pytest.importorskip("gpboost")
@@ -223,29 +177,3 @@ def test_figures_of_intervals():
     assert found["few"] == "" and found["middle"] == found["coverage"]
     assert found["width"] == pytest.approx(2.0 / np.std(y), rel=1e-3)
     assert found["square"] == pytest.approx(0.4, abs=0.05) and found["infinite"] == 0.0
-
-
-@of_a_clone
-def test_intervals_are_measured_once(folder, tmp_path, capsys):
-    given = ["--tables", "computer", "--folder", str(folder), "--splits", "1"]
-    given += ["--estimators", "PrivateMTL;LocalOnly", "--epsilon", "none"]
-    given += ["--output", str(tmp_path / "intervals.csv")]
-    intervals.main(given)
-    with (tmp_path / "intervals.csv").open(newline="") as file:
-        first, second = csv.DictReader(file)
-    assert (first["estimator"], second["estimator"]) == ("PrivateMTL", "LocalOnly")
-    assert 0.75 < float(first["coverage"]) <= 1.0
-    assert float(first["width"]) < float(second["width"])
-    assert "PrivateMTL" in capsys.readouterr().out
-    intervals.main([*given, "--read"])
-    assert "LocalOnly" in capsys.readouterr().out
-
-
-def test_slopes_of_right_and_of_too_sure_probabilities():
-    rng = np.random.default_rng(0)
-    score = rng.normal(size=20000)
-    y = (rng.random(20000) < expit(score)).astype(int)
-    for factor in (1.0, 2.0):
-        loss, slope, error = probabilities.fitted(y, expit(factor * score))
-        assert abs(factor * slope - 1.0) < 4.0 * factor * error < 0.1
-        assert loss == pytest.approx(np.logaddexp(0.0, (1 - 2 * y) * factor * score).mean())

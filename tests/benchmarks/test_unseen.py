@@ -1,8 +1,6 @@
 """Defaults on unseen tables: tables are what they say, it runs, and defaults hold on part of it."""
 
 import csv
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,28 +8,7 @@ import pytest
 import skpmtl
 from benchmarks.unseen import __main__ as unseen
 from benchmarks.unseen import compare
-from benchmarks.unseen.picture import SHARED, by_structure
 from benchmarks.unseen.shapes import SHAPES
-
-# Estimators whose defaults may nowhere be far worse than each task alone.
-HOLD = ("PrivateMTL", "MPMTLLowRank", "MPMTLGroupSparse", "PrivateMeanRegMTL", "DPMetaInit")
-PART = (
-    "mean, 3 tasks",
-    "mean, 30 tasks",
-    "unrelated",
-    "a unit per task",
-    "column units and offsets",
-    "y of 1e-3",
-    "y at 1e4",
-    "2 to 4 rows",
-    "one-hot columns",
-    "Zipf, group-sparse",
-    "unrelated, 100 columns",
-    "logistic, mean",
-    "logistic, 5 tasks",
-    "logistic, column units",
-    "three classes, mean",
-)
 
 
 def test_tables_are_seeded_and_cover_what_they_should():
@@ -100,15 +77,6 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "v.png").exists()
 
 
-def test_structures_are_those_of_shapes_and_their_means_geometric():
-    assert all(name in SHAPES for names in SHARED.values() for name in names)
-    rows = [
-        {"shape": shape, "estimator": "DPMetaInit", "epsilon": "1", "median": median}
-        for shape, median in (("group-sparse", "0.5"), ("Zipf, group-sparse", "2"), ("School", ""))
-    ]
-    assert by_structure(rows, "DPMetaInit", 1.0) == {"few features": pytest.approx(1.0)}
-
-
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 @pytest.mark.parametrize(
     "name", ["mean, 3 tasks", pytest.param("logistic, 5 tasks", marks=pytest.mark.slow)]
@@ -128,36 +96,3 @@ def test_errors_are_those_of_test_rows(name):
     else:
         expected = np.mean((score - sample.y_test) ** 2)
     assert alone == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in HOLD if hasattr(skpmtl, name)])
-def test_defaults_hold_on_part_of_the_table(name):
-    """Medians within 10 % of alone, no draw beyond 60 %, from epsilon .3.
-
-    With 2 % more for the median of four draws instead of eight.
-    """
-    shapes = [SHAPES[shape] for shape in PART]
-    cells = unseen.measure(shapes, [name], (0.3, 1.0, 3.0, 10.0), draws=4)
-    bad = [
-        (cell["shape"], cell["epsilon"], cell["median"], cell["worst"], cell["note"])
-        for cell in cells
-        if cell["estimator"] == name
-        and (cell["note"] or not (cell["median"] <= 1.12 and cell["worst"] <= 1.6))
-    ]
-    assert not bad
-
-
-def test_specialists_are_ahead_by_what_the_guide_says():
-    root = Path(__file__).parents[2]
-    guide = (root / "doc" / "choosing.rst").read_text()
-    with (root / "benchmarks" / "results" / "unseen.csv").open(newline="") as file:
-        cells = list(csv.DictReader(file))
-    for name, kind, epsilon in (
-        ("MPMTLLowRank", "few directions", 10.0),
-        ("MPMTLGroupSparse", "few features", 3.0),
-        ("PrivateMeanRegMTL", "a common model, 10 tasks", 10.0),
-    ):
-        stated = re.search(rf"   - :class:`~skpmtl.{name}`\n     - (\d+) %", guide)[1]
-        front, ours = (by_structure(cells, n, epsilon)[kind] for n in ("PrivateMTL", name))
-        assert float(stated) == round(100 * (1 - ours / front)), name

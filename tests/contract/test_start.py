@@ -21,7 +21,6 @@ from skpmtl import (
 from skpmtl.metrics import task_scores
 from skpmtl.reproduction import (
     LocalOnly,
-    PrivateFedAvg,
     PublishedMeanRegMTL,
     PublishedMPMTLGroupSparse,
     PublishedMPMTLLowRank,
@@ -226,16 +225,3 @@ def test_a_good_start_helps_and_a_bad_one_is_left(est, n_classes, helps):
 
     none, good, bad = map(error, (None, 1.0, -1.0))
     assert good < helps * none and bad < 1.35 * none
-
-
-@pytest.mark.parametrize(
-    "est",
-    [PrivateMeanRegMTL(), PrivateFedAvg(), MPMTLLowRank(), PrivateMTL(), DPMetaInit()],
-    ids=repr,
-)
-def test_starts_of_another_shape_are_reported(est):
-    X, y, task = rows()
-    est.set_params(**SEEDED).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="has coefficients of the shape"):
-        est.set_params(init=np.ones(D + 1)).fit(X, y, task=task)
-    assert not hasattr(est, "coef_")

@@ -239,24 +239,3 @@ def test_sparse_rows_and_new_tasks():
     assert_allclose(est.coef_, exact(0.5, RING).fit(X, Y, task=TASK).coef_, rtol=1e-9)
     far = exact(1e6, LAPLACIAN).fit(X, Y, task=TASK).personalize(X[:3], Y[:3], task=[99] * 3)
     assert_allclose(far.coef_[-1], far.mean_coef_, rtol=1e-4)  # as all others
-
-
-@pytest.mark.parametrize(
-    ("parameters", "match"),
-    [
-        ({"epsilon": 1.0, "tasks": range(M)}, "epsilon=None"),
-        ({"lam": "auto"}, "number as lam"),
-        ({"relation": None}, "graph or Omega"),
-        ({"clusters": dict.fromkeys(range(M), "a")}, "without clusters"),
-        ({"update": "stateful"}, 'update="prox"'),
-        ({"relation": -LAPLACIAN}, "positive semi-definite"),
-        ({"relation": np.ones((M, 2))}, "shape"),
-        ({"relation_rank": "most"}, "relation_rank"),
-        ({"l1": 0.1, "relation_rank": None}, "epsilon=None, or l1=0"),
-        ({"l1": 0.1, "tasks": range(M + 1), "relation": np.eye(M + 1)}, "pass l1=0"),
-    ],
-)
-def test_parameters_that_do_not_go_together(parameters, match):
-    est = exact(0.5, RING).set_params(**parameters)
-    with pytest.raises(ValueError, match=match):
-        est.fit(X, Y, task=TASK)

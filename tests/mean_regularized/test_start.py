@@ -8,8 +8,6 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.reproduction import LocalOnlyClassifier
@@ -94,52 +92,6 @@ def test_forms_of_one_start():
     assert_array_equal(again.coef_, two.coef_)
     one = shared.export_task(0)
     assert_array_equal(read_public_init(one, D, classes=np.array(list("abc"))).coef, one["coef"])
-
-
-LABELS = np.array([0, 1, 2])
-SCALED = make_pipeline(StandardScaler(), Ridge())
-BAD = [
-    ({"init": np.ones(D + 1)}, ValueError, r"the shape \(5,\), .* has \(4,\), without the task"),
-    ({"init": np.ones((2, D))}, ValueError, r"the shape \(2, 4\)"),
-    ({"init": np.ones((2, 2, D))}, ValueError, r"init= takes coefficients, .*\(2, 2, 4\)"),
-    ({"init": np.full(D, np.nan)}, ValueError, "must be finite"),
-    ({"init": "zero"}, TypeError, "init= takes coefficients"),
-    ({"init": Ridge}, TypeError, "is a class: pass a fitted model"),
-    ({"init": Ridge()}, ValueError, "Ridge without coef_: it is not fitted"),
-    ({"init": SCALED}, ValueError, "those of transformed features"),
-    ({"init": {"weights": np.ones(D)}}, ValueError, "this mapping has the keys .'weights'"),
-    ({"init": {"coef": ["a"] * D}}, TypeError, "its coefficients are no numbers"),
-    ({"init": {"coef": np.ones(D), "intercept": [1.0, 2.0]}}, ValueError, "one intercept for each"),
-    (
-        {"init": {"coef": np.ones(D), "intercept": 1.0}, "fit_intercept": False},
-        ValueError,
-        "set fit_intercept=True, or pass",
-    ),
-    ({"init": {"coef": np.ones(D), "classes": [0, 1]}}, ValueError, "targets are numbers here"),
-]
-
-
-@pytest.mark.parametrize("options, kind, message", BAD)
-def test_bad_starts_are_reported(options, kind, message):
-    X, y, task, _ = rows()
-    est = PrivateMeanRegMTL(tasks=TASKS, random_state=0).fit(X, y, task=task)
-    with pytest.raises(kind, match=message):
-        est.set_params(**options).fit(X, y, task=task)
-    assert not hasattr(est, "coef_")
-
-
-@pytest.mark.parametrize(
-    "init, message",
-    [
-        ({"coef": np.ones((2, D)), "classes": [0, 1]}, "knows nothing of the class"),
-        ({"coef": np.ones((3, D)), "classes": [0, 1]}, "3 rows of coefficients for 2 classes"),
-        ({"coef": np.ones((3, D)), "classes": ["0", "1", "2"]}, "labels of the same type"),
-        (np.ones(D), r"has \(3, 4\)"),
-    ],
-)
-def test_bad_starts_of_classes_are_reported(init, message):
-    with pytest.raises(ValueError, match=message):
-        read_public_init(init, D, classes=LABELS)
 
 
 def test_names_and_columns_of_a_start():

@@ -7,7 +7,6 @@ from benchmarks.reproduce.outliers import measured
 from skpmtl import MPMTLGroupSparse, MPMTLLowRank, MPMTLLowRankClassifier, load_billboard
 from skpmtl import save_billboard as save
 from skpmtl.privacy import audit
-from skpmtl.reproduction import PublishedMPMTLLowRank
 from tests.helpers.data import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
@@ -73,9 +72,3 @@ def test_tasks_without_rows_are_no_outliers():
     some = task < M - 1
     est = fit(MPMTLLowRank, {"outliers": "tasks"}, X[some], y[some], task[some])
     assert est.outlier_.shape == (M,) and est.outlier_[-1] == 0.0
-
-
-@pytest.mark.parametrize("options", [{"outliers": "entries"}, {"algorithm": "proximal"}])
-def test_what_belongs_to_exact_fits_is_refused(options):
-    with pytest.raises(ValueError, match="belongs to exact fits"):
-        fit(PublishedMPMTLLowRank, {"outliers": "tasks", **options}, *tasks_with_outliers()[:3])

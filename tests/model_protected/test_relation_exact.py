@@ -79,11 +79,3 @@ def test_covariates_take_what_the_penalty_would_shrink():
     plain = MPMTLLowRank(0.5, epsilon=None).fit(X, y, task=task)
     assert np.abs(est.relation_coef_ - B).max() < 0.5
     assert est.objective_ < 0.5 * plain.objective_
-
-
-@pytest.mark.parametrize("options", [{"outliers": "tasks"}, {"ridge": 0.1}, {"alpha": 0.0}])
-def test_what_does_not_go_together(options):
-    X, y, task, Z, _ = related()
-    given = {"alpha": 0.1, "epsilon": None, "relation": Z, "algorithm": "proximal", **options}
-    with pytest.raises(ValueError, match="goes with a positive alpha"):
-        MPMTLLowRank(**given).fit(X, y, task=task)

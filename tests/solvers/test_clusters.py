@@ -107,12 +107,6 @@ def test_groups_are_found_and_new_tasks_join_them():
     assert np.sum((few.coef_[0] - W[0]) ** 2) < np.sum((alone.coef_[0] - W[0]) ** 2)
 
 
-@pytest.mark.parametrize("parameters", [{"alpha": 0.0}, {"ridge": 0.0}, {"n_clusters": 0}])
-def test_parameters_out_of_range(parameters):
-    with pytest.raises(ValueError, match=next(iter(parameters))):
-        ClusteredMTL(**parameters, epsilon=None).fit(X, Y, task=TASK)
-
-
 def test_columns_of_different_size_take_no_longer():
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((900, 15)) * np.logspace(-2, 2, 15)

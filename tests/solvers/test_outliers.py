@@ -28,10 +28,6 @@ def shared_norm(cls, W):
     return np.linalg.norm(W, "nuc") if low_rank else np.linalg.norm(W, axis=0).sum()
 
 
-def own_norm(outliers, Q):
-    return np.linalg.norm(Q, axis=1).sum() if outliers == "tasks" else np.abs(Q).sum()
-
-
 @pytest.mark.parametrize(
     ("cls", "function"), [(MPMTLLowRank, "Least_RMTL"), (MPMTLGroupSparse, "Least_rMTFL")]
 )
@@ -201,25 +197,6 @@ def test_parts_follow_the_tasks():
     warm = est.set_params(warm_start=True, tasks="auto").fit(X, Y, task=TASK)
     again = warm.fit(X, Y, task=TASK)
     assert again.n_iter_ <= 5  # short steps of splitting start a little off the weights
-
-
-@pytest.mark.parametrize(
-    ("parameters", "match"),
-    [
-        ({"epsilon": 1.0, "outliers": "entries"}, "epsilon=None"),
-        (
-            {"epsilon": None, "outliers": "entries", "algorithm": "empirical-bayes"},
-            '"proximal"',
-        ),
-        ({"epsilon": None, "alpha": 0.0, "ridge": 1.0}, "positive alpha"),
-        ({"epsilon": None, "outliers": "rows"}, "outliers"),
-        ({"epsilon": None, "outlier_alpha": 0.0}, "outlier_alpha"),
-    ],
-)
-def test_parameters_that_do_not_go_together(parameters, match):
-    est = MPMTLLowRank(**{"outliers": "tasks", **parameters})
-    with pytest.raises(ValueError, match=match):
-        est.fit(X, Y, task=TASK)
 
 
 @pytest.mark.parametrize("seed", [12, 23, 36, 49])

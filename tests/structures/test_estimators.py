@@ -142,20 +142,6 @@ def test_several_classes_around_a_mean():
 
 
 # ----------------------------------------------------------------------------- parameters
-@pytest.mark.parametrize("structure", [[], ["sparse", "trace"], ["auto", "mean"], "l1"])
-def test_unknown_structures_are_named(structure, tasks_of):
-    X, y, task, _ = tasks_of("mean", m=4)
-    est = PrivateMTL(structure, tasks=range(4))
-    with pytest.raises(ValueError, match="structure"):
-        est.fit(X, y, task=task)
-    assert not hasattr(est, "coef_")
-
-
-@pytest.mark.parametrize("cls", [PrivateMTL, PrivateMTLClassifier])
-def test_a_pure_guarantee_is_elsewhere(cls, tasks_of):
-    X, y, task, _ = tasks_of("mean", m=4)
-    with pytest.raises(ValueError, match='MPMTLLowRank.mechanism="wishart"'):
-        cls(delta=0, tasks=range(4)).fit(X, y > 0, task=task)
 
 
 def test_a_known_structure_is_the_only_one(tasks_of):
@@ -171,14 +157,6 @@ def test_a_known_structure_is_the_only_one(tasks_of):
             assert set(est.shares_) == set(names) <= set(WEIGHTS)
             assert (est.billboard_.level is None) == (levels == "free")
             assert set(names) & set(three) == set(np.atleast_1d(wanted))
-
-
-def test_a_mean_model_needs_the_public_range(tasks_of):
-    X, y, task, _ = tasks_of("mean", m=4)
-    with pytest.raises(ValueError, match=r"target_range=\(low, high\)"):
-        PrivateMTL(unseen_task="mean", levels="free", tasks=range(4)).fit(X, y, task=task)
-    with pytest.raises(ValueError, match="two finite numbers"):
-        PrivateMTL(target_range=(1, 1), tasks=range(4)).fit(X, y, task=task)
 
 
 def test_new_tasks_get_the_mean_wherever_the_target_lies(tasks_of):

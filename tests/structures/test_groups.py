@@ -238,27 +238,6 @@ def test_one_mean_is_no_groups():
     assert "none" in est.privacy_.notes["groups"] or "no direction" in est.privacy_.notes["groups"]
 
 
-@pytest.mark.parametrize(
-    "make, match",
-    [
-        (lambda: PrivateMTL("group"), "structure"),
-        (lambda: PrivateMTL(["groups", "mean"]), 'Add "low-rank"'),
-        (lambda: ClusteredMTL(13, epsilon=1.0), "at most 12"),
-        (lambda: ClusteredMTL(13, epsilon=None), 'alpha="auto"'),
-        (lambda: ClusteredMTL("auto", alpha=1.0, epsilon=None), 'needs alpha="auto" or a budget'),
-        (lambda: ClusteredMTL(2, alpha=1.0, loss="huber", epsilon=None), 'Leave alpha at "auto"'),
-        (lambda: ClusteredMTL(2, epsilon=1.0, delta=0.0), "delta"),
-        (lambda: ClusteredMTL(2, epsilon=1.0, target_range=(1.0, 0.0)), "target_range"),
-    ],
-)
-def test_errors_say_the_fault(make, match):
-    X, y, task = rows()[:3]
-    est = make().set_params(tasks=TASKS)
-    with pytest.raises(ValueError, match=match):
-        est.fit(X, y > 1.0 if est._classification else y, task=task)
-    assert not hasattr(est, "coef_")
-
-
 # ------------------------------------------------------------------------- ClusteredMTL
 def test_clustered_is_the_same_course_with_a_number_of_groups(one):
     auto = fitted(ClusteredMTL, n_clusters="auto")
@@ -356,14 +335,6 @@ def test_groups_of_classes_and_of_counts_are_found(loss, scored_fits):
     part = scored(loss, of=1)
     new = copy.deepcopy(est).personalize(*part[:2], task=part[2] + M)
     assert np.mean(far[new.membership_[M:, :-1].argmax(axis=1)] == z) > 0.9
-
-
-def test_groups_of_more_than_two_classes_are_refused():
-    X, y, task = rows()[:3]
-    est = PrivateMTLClassifier("groups", epsilon=60.0, tasks=TASKS, classes=[0, 1, 2])
-    with pytest.raises(ValueError, match="clusters="):
-        est.fit(X, np.digitize(y, [0.0, 2.0]), task=task)
-    assert not hasattr(est, "coef_")
 
 
 @pytest.mark.parametrize("alpha", ["auto", 1.0])

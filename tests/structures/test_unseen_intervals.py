@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import DPMetaInit, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import MPMTLGroupSparse, MPMTLLowRank, PrivateMTL
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
@@ -61,25 +61,3 @@ def test_few_tasks_get_a_warning():
     )
     with pytest.warns(UserWarning, match="counts of 40 tasks whose noise.*say little"):
         est.fit(X, y, task=task)
-
-
-@pytest.mark.parametrize(
-    "est, message",
-    [
-        (PrivateMTL(uncertainty="unseen"), 'unseen_task="mean"'),
-        (MPMTLLowRank(uncertainty="unseen", unseen_task="mean"), "needs the public range"),
-        (DPMetaInit(uncertainty="unseen", unseen_task="mean"), "releases no distances"),
-        (
-            PrivateMeanRegMTL(0.1, uncertainty="unseen", unseen_task="mean", target_range=(-9, 9)),
-            "needs pooled levels, but lam=0.1",
-        ),
-        (
-            PrivateMeanRegMTL(0.1, uncertainty="unseen", unseen_task="mean", epsilon=None),
-            "needs pooled levels, but lam=0.1",
-        ),
-    ],
-)
-def test_who_cannot_says_so(est, message):
-    X, y, task = nested(m=20)
-    with pytest.raises(ValueError, match=message):
-        est.set_params(tasks=range(20)).fit(X, y, task=task)

@@ -1,0 +1,218 @@
+"""Parameters out of range, and those that do not go together, for all estimators in one table."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skpmtl import (
+    ClusteredMTL,
+    DPMetaInit,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PrivateMeanRegMTL,
+    PrivateMTL,
+    PrivateMTLClassifier,
+)
+from skpmtl.reproduction import LocalOnly
+from tests.helpers.data import about_one_model
+
+M, D = 6, 3
+X, Y, TASK = about_one_model(M, 8, D)
+LABELS = np.digitize(Y, np.quantile(Y, [1 / 3, 2 / 3]))
+RING = sparse.csr_matrix(np.roll(np.eye(M), 1, axis=1) + np.roll(np.eye(M), -1, axis=1))
+FACTS = {task: [task % 3, task % 2] for task in range(M)}
+EXACT = {"epsilon": None}
+LOW, MEAN, MTL = MPMTLLowRank(), PrivateMeanRegMTL(), PrivateMTL()
+SEEN = {"unseen_task": "mean"}
+RANGE = {"target_range": (-9.0, 9.0)}
+ON_GRAPH = PrivateMeanRegMTL(0.5, relation=RING, relation_rank="all", **EXACT)
+
+# (estimator, what is changed of a fit that works, what the error says)
+BAD = [
+    # Of one parameter.
+    *(
+        (est, {"epsilon": 0}, "epsilon=0 must be positive.*epsilon=None")
+        for est in (LOW, MEAN, MTL)
+    ),
+    *((est, {"epsilon": float("nan")}, "epsilon=nan must be") for est in (LOW, MEAN, MTL)),
+    *((est, {"delta": 1.0}, "'delta'") for est in (LOW, MEAN, MTL, DPMetaInit())),
+    *((est, {"adjacency": "add-remove"}, "'adjacency'") for est in (LOW, MEAN, MTL, DPMetaInit())),
+    *((est, {"unseen_task": "ignore"}, "'unseen_task'") for est in (LOW, MEAN, MTL, LocalOnly())),
+    *((est, {"loss": "hinge"}, "'loss'") for est in (LOW, MEAN, MTL, LocalOnly())),
+    *((est, {"target_range": (1.0, 1.0)}, "target_range") for est in (LOW, MEAN, MTL)),
+    *((est, {"target_range": (0.0, np.inf)}, "target_range") for est in (LOW, MEAN, MTL)),
+    *((est, {"target_range": "ab"}, "target_range") for est in (LOW, MEAN, MTL)),
+    *(
+        (LOW, {name: value}, name)
+        for name, value in (
+            ("alpha", -1.0),
+            ("tol", 0.0),
+            ("mechanism", "exponential"),
+            ("mechanism", "laplace"),
+            ("algorithm", "sgd"),
+            ("n_releases", 0),
+            ("clip_norm", 0.0),
+            ("outliers", "rows"),
+        )
+    ),
+    *(
+        (MEAN, {name: value}, f"'{name}'")
+        for name, value in (
+            ("lam", 0.0),
+            ("lam", "best"),
+            ("clip_norm", 0),
+            ("n_rounds", 0),
+            ("clusters", [0, 1]),
+            ("standard_errors", "yes"),
+            ("levels", "none"),
+        )
+    ),
+    *(
+        (MTL, {"structure": value}, "structure")
+        for value in (
+            [],
+            ["sparse", "trace"],
+            ["auto", "mean"],
+            "l1",
+            "group",
+        )
+    ),
+    *((ClusteredMTL(), {name: 0, **EXACT}, name) for name in ("alpha", "ridge", "n_clusters")),
+    # Of two that contradict each other.
+    (LOW, {"alpha": 0.0, **EXACT}, "pass a positive alpha or ridge"),
+    (LOW, {"algorithm": "proximal"}, "skpmtl.reproduction.PublishedMPMTLLowRank"),
+    (LOW, {"outliers": "entries"}, "epsilon=None"),
+    (LOW, {"outliers": "tasks", "alpha": 0.0, "ridge": 1.0, **EXACT}, "positive alpha"),
+    (LOW, {"outliers": "tasks", "outlier_alpha": 0.0, **EXACT}, "outlier_alpha"),
+    (LOW, {"relation": FACTS, "mechanism": "wishart"}, "rounds of Gaussian noise"),
+    *(
+        (
+            LOW,
+            {"relation": FACTS, "alpha": 0.1, "algorithm": "proximal", **EXACT, **other},
+            "goes with a positive alpha",
+        )
+        for other in ({"outliers": "tasks"}, {"ridge": 0.1}, {"alpha": 0.0})
+    ),
+    *((est, {"relation_rank": 3}, "relation_rank=3 has no effect") for est in (LOW, MEAN)),
+    *((est, {"relation": {0: 1.0}}, "without a row in relation=") for est in (LOW, MEAN)),
+    (MEAN, {"relation": FACTS, "clusters": dict.fromkeys(range(M), 0)}, "one of clusters= and rel"),
+    (MEAN, {"clusters": {k: 0 for k in range(M) if k != 3}}, r"without a cluster: \[3\]"),
+    (MEAN, {"standard_errors": True, "loss": "huber"}, "they are of the other losses"),
+    (MEAN, {"levels": "pooled", "lam": 0.3}, 'take levels="auto"'),
+    (MEAN, {"levels": "free", "epsilon": 50.0, **SEEN}, r"target_range=\(low, high\), or a number"),
+    (ON_GRAPH, {"epsilon": 1.0}, "epsilon=None"),
+    (ON_GRAPH, {"lam": "auto"}, "number as lam"),
+    (ON_GRAPH, {"relation": None}, "graph or Omega"),
+    (ON_GRAPH, {"clusters": dict.fromkeys(range(M), "a")}, "without clusters"),
+    (ON_GRAPH, {"relation": -np.eye(M)}, "positive semi-definite"),
+    (ON_GRAPH, {"relation": np.ones((M, 2))}, "shape"),
+    (ON_GRAPH, {"relation_rank": "most"}, "relation_rank"),
+    (MTL, {"structure": ["groups", "mean"]}, 'Add "low-rank"'),
+    (MTL, {"delta": 0}, 'MPMTLLowRank.mechanism="wishart"'),
+    (MTL, {"levels": "free", **SEEN}, r"target_range=\(low, high\)"),
+    (PrivateMTLClassifier(), {"structure": "groups", "classes": range(3)}, "clusters="),
+    (ClusteredMTL(13), {"epsilon": 1.0}, "at most 12"),
+    (ClusteredMTL(13), EXACT, 'alpha="auto"'),
+    (ClusteredMTL("auto"), {"alpha": 1.0, **EXACT}, 'needs alpha="auto" or a budget'),
+    (ClusteredMTL(2), {"alpha": 1.0, "loss": "huber", **EXACT}, 'Leave alpha at "auto"'),
+    (ClusteredMTL(2), {"epsilon": 1.0, "delta": 0.0}, "delta"),
+    # Uncertainty that is not derived.
+    *(
+        (est, {"uncertainty": "unseen", **given}, words)
+        for est, given, words in (
+            (MTL, {}, 'unseen_task="mean"'),
+            (LOW, SEEN, "needs the public range"),
+            (DPMetaInit(), SEEN, "releases no distances"),
+            (MEAN, {"lam": 0.1, **SEEN, **RANGE}, "needs pooled levels, but lam=0.1"),
+            (MEAN, {"lam": 0.1, **SEEN, **EXACT}, "needs pooled levels, but lam=0.1"),
+        )
+    ),
+    *(
+        (est, {"uncertainty": True, **given}, f"uncertainty=True, but .*{words}")
+        for est, given, words in (
+            (LOW, {"alpha": 0.1, **EXACT}, 'algorithm="proximal".*empirical-bayes'),
+            (DPMetaInit(), {"refine": "sgd"}, 'refine=.sgd.*refine="prox"'),
+            (ON_GRAPH, {}, "relation_rank"),
+            (MTL, {"loss": "poisson"}, 'loss="squared"'),
+            (MTL, {"loss": "huber"}, 'loss="squared"'),
+        )
+    ),
+    # Losses.
+    *(
+        (LOW, {"loss": loss, "alpha": 0.1, "outliers": "tasks", **EXACT}, "loss=")
+        for loss in ("poisson", "huber")
+    ),
+    (LOW, {"loss": "poisson", "target_range": (0.0, 10.0)}, "positive"),
+    (LOW, {"loss": "huber", "alpha": 0.1, **EXACT}, 'leave alpha at "auto"'),
+    (MEAN, {"loss": "huber", "lam": 0.1, **EXACT}, 'lam="auto"'),
+    *(
+        (LocalOnly(), {"loss": loss, "personalization": "finetune"}, "mean-reg")
+        for loss in ("poisson", "huber")
+    ),
+    # Starts.
+    *(
+        (est, {"init": np.ones(D + 1)}, r"\(4,\), .* has \(3,\), without the task")
+        for est in (LOW, MEAN, MTL, DPMetaInit())
+    ),
+    (MEAN, {"init": np.ones((2, D))}, r"the shape \(2, 3\)"),
+    (MEAN, {"init": np.ones((2, 2, D))}, r"init= takes coefficients, .*\(2, 2, 3\)"),
+    (MEAN, {"init": np.full(D, np.nan)}, "must be finite"),
+    (MEAN, {"init": "zero"}, "init= takes coefficients"),
+    (MEAN, {"init": Ridge}, "is a class: pass a fitted model"),
+    (MEAN, {"init": Ridge()}, "Ridge without coef_: it is not fitted"),
+    (MEAN, {"init": make_pipeline(StandardScaler(), Ridge())}, "those of transformed features"),
+    (MEAN, {"init": {"weights": np.ones(D)}}, "this mapping has the keys .'weights'"),
+    (MEAN, {"init": {"coef": ["a"] * D}}, "its coefficients are no numbers"),
+    (MEAN, {"init": {"coef": np.ones(D), "intercept": [1.0, 2.0]}}, "one intercept for each"),
+    (
+        MEAN,
+        {"init": {"coef": np.ones(D), "intercept": 1.0}, "fit_intercept": False},
+        "set fit_intercept=True, or pass",
+    ),
+    (MEAN, {"init": {"coef": np.ones(D), "classes": [0, 1]}}, "targets are numbers here"),
+    # Classes.
+    *(
+        (MPMTLLowRankClassifier(), {"classes": classes}, words)
+        for classes, words in (
+            ([1], "two labels or more"),
+            ({}, "two labels or more"),
+            ([0, None], "missing"),
+            ([0.0, np.nan], "missing"),
+            ([1, "a"], "mix"),
+            ([("a", 1), ("b", 2)], "strings, numbers"),
+            (["a", "a\0"], "NUL"),
+        )
+    ),
+    *(
+        (MPMTLLowRankClassifier(), {"init": init}, words)
+        for init, words in (
+            ({"coef": np.ones((2, D)), "classes": [0, 1]}, "knows nothing of the class"),
+            ({"coef": np.ones((3, D)), "classes": [0, 1]}, "3 rows of coefficients for 2 classes"),
+            ({"coef": np.ones((3, D)), "classes": ["0", "1", "2"]}, "labels of the same type"),
+            (np.ones(D), r"has \(3, 3\)"),
+        )
+    ),
+]
+
+
+def told(case):
+    est, change, _ = case
+    return f"{type(est).__name__}-{','.join(change)}"
+
+
+@pytest.mark.parametrize("est, change, words", BAD, ids=map(told, BAD))
+def test_fit_refuses_and_leaves_nothing(est, change, words):
+    """A fit that worked before is gone, too."""
+    classes = {"classes": range(3)} if est._classification else {}
+    y = LABELS if classes else np.abs(np.rint(Y)) if change.get("loss") == "poisson" else Y
+    est = clone(est).set_params(tasks=range(M), **classes)
+    if not isinstance(est, ClusteredMTL | PrivateMTLClassifier):
+        est.fit(X, y, task=TASK)
+    est.set_params(**change)
+    with pytest.raises((TypeError, ValueError), match=f"(?i){words}"):
+        est.fit(X, y, task=TASK)
+    assert not [name for name in vars(est) if name.endswith("_") and not name.startswith("_")]
