@@ -32,7 +32,6 @@ NO_SIZES = {
     "OCTAVE": "bins of a histogram",
     "OCTAVES": "bins of a histogram",
     "SIZE_BINS": "bins of a histogram",
-    "_FINER": "bins of a histogram",
     "_FIXED_POINT": "iterations on released numbers",
     "_FREE_BITS": "bits of a grid",
     "_LARGEST_COVARIANCE": "of the public list, above it is an error",
