@@ -162,7 +162,6 @@ def _cells():
         ("mean, 300 tasks", "PrivateMTL", 1.0),
         ("mean, 300 tasks", "PrivateMeanRegMTL", 1.0),
         ("mean, 300 tasks", "DPMetaInit", 1.0),
-        ("mean, 300 tasks", "PrivateFedAvg", 1.0),
         ("low rank", "MPMTLLowRank", 1.0, None),
         ("low rank", "PrivateMTL", 3.0),
         ("group-sparse", "MPMTLGroupSparse", 1.0, None),
@@ -180,7 +179,6 @@ def _cells():
         ("School, 10 pupils", "MPMTLLowRank", 1.0),
         ("School", "PrivateMTL", 0.3),
         ("School", "PrivateMeanRegMTL", 1.0, None),
-        ("School", "DPAggregation", 3.0),
         ("logistic, mean", "PrivateMTLClassifier", 3.0),
         ("logistic, mean", "PrivateMeanRegMTLClassifier", 3.0),
         ("logistic, mean", "DPMetaInitClassifier", 3.0),
@@ -200,14 +198,6 @@ def _cells():
         ("mean, 300 tasks", "DPMetaInit", None),
         ("logistic, mean", "DPMetaInitClassifier", 1.0, None),
         ("three classes, mean", "DPMetaInitClassifier", 3.0),
-        ("mean, 30 tasks", "PrivateFedProx", 3.0),
-        ("logistic, mean", "PrivateFedAvgClassifier", 3.0),
-        ("logistic, mean", "PrivateFedProxClassifier", 3.0),
-        ("logistic, mean", "PPSGDClassifier", 3.0),
-        ("mean, 300 tasks", "DPAggregation", None),
-        ("mean, 300 tasks", "DPRelationship", 3.0, None),
-        ("logistic, mean", "DPAggregationClassifier", 3.0),
-        ("logistic, mean", "DPRelationshipClassifier", 3.0, None),
         ("logistic, low rank", "MPMTLGroupSparseClassifier", 3.0, None),
         ("three classes, some missing", "PrivateMeanRegMTLClassifier", 3.0),
         ("three classes, unrelated", "PrivateMTLClassifier", 3.0),
@@ -225,26 +215,14 @@ def _cells():
         ("logistic, low rank", "MPMTLLowRankClassifier"),
     ):
         yield Cell(table, estimator, {"epsilon": None, "algorithm": "proximal"})
-    # Settings of the papers.
-    proximal = {"algorithm": "proximal", "mechanism": "wishart"}
     rounds = {"n_rounds": 20, "clip_norm": 0.5}
-    yield Cell("School", "PublishedMPMTLLowRank", {"epsilon": 3.0, **proximal})
-    yield Cell("low rank", "PublishedMPMTLLowRank", {"epsilon": 3.0, **proximal})
-    yield Cell("group-sparse", "PublishedMPMTLGroupSparse", {"epsilon": 3.0, **proximal})
     yield Cell("School, 10 pupils", "PrivateMeanRegMTL", {"epsilon": 3.0, **rounds})
-    yield Cell("mean, 300 tasks", "PPSGD", {"epsilon": 3.0, **rounds})
     yield Cell("mean, 300 tasks", "DPMetaInit", {"epsilon": 3.0, "privacy": "local"})
     yield Cell("clusters", "ClusteredMTL", {"n_clusters": 4})
     for rule in ("similarity", "per-task", "fedamp"):
         yield Cell(CLIENTS, "FedMTLClassifier", {"aggregation": rule, "n_rounds": 10})
     yield Cell(CLIENTS, "FedMTLClassifier")
     yield Cell(CLIENTS, "FedMTLRegressor")
-    paper = {"epsilon": 3.0, "n_rounds": 20, "clip_norm": 0.5}
-    yield Cell("mean, 300 tasks", "PublishedMeanRegMTL", paper)
-    yield Cell("logistic, mean", "PublishedMeanRegMTLClassifier", paper)
-    for kind in ("LowRank", "GroupSparse"):
-        name = f"PublishedMPMTL{kind}Classifier"
-        yield Cell("logistic, low rank", name, {"epsilon": 3.0, **proximal})
     for epsilon in (3.0, None):
         yield Cell(COUNTS, "PrivateMTL", {"epsilon": epsilon, "loss": "poisson"})
         yield Cell(COUNTS, "PrivateMeanRegMTL", {"epsilon": epsilon, "loss": "poisson"})

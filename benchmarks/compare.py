@@ -179,7 +179,7 @@ def close(sides):
 
 
 def words_of(name):
-    """Of "fits.Private.time_fit(PPSGDClassifier, 60x20x10)" its class, values and estimator."""
+    """Of "fits.Private.time_fit(MPMTLLowRankClassifier, 9x9x9)" its class, values and estimator."""
     place, _, values = name.rstrip(")").partition("(")
     words = {place.rpartition(".")[0], *re.split(r"[:,]? ", values)} - {""}
     return words | {word.removesuffix("Classifier") for word in words}

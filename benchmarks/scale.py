@@ -42,10 +42,8 @@ ESTIMATORS = tuple(
     for name, variants in {
         "PrivateMTL": ({"epsilon": 1.0},),
         "MPMTLLowRank": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
-        "PublishedMPMTLLowRank": ({"epsilon": 1.0, "algorithm": "proximal"},),
         "MPMTLGroupSparse": ({"epsilon": 1.0}, {"epsilon": None, "alpha": 0.1}),
         "PrivateMeanRegMTL": ({"epsilon": 1.0}, {"epsilon": None}),
-        "PrivateFedAvg": ({"epsilon": 1.0},),
         "LocalOnly": ({},),
         "DPMetaInit": ({"epsilon": 1.0},),
     }.items()

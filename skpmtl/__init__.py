@@ -5,7 +5,7 @@ from . import reproduction as reproduction  # and these
 from ._runtime.names import name_methods as _name_methods
 from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
-from .baselines import PerTask
+from .baselines import LocalOnly, LocalOnlyClassifier, PerTask
 from .clustered import ClusteredMTL, ClusteredMTLClassifier
 from .exchange.files import load_billboard, save_billboard
 from .fedmtl import FedMTLClassifier, FedMTLRegressor
@@ -45,6 +45,8 @@ __all__ = [
     "DPMetaInit",
     "DPMetaInitClassifier",
     "LeaveTasksOut",
+    "LocalOnly",
+    "LocalOnlyClassifier",
     "MPMTLGroupSparse",
     "MPMTLGroupSparseCV",
     "MPMTLGroupSparseClassifier",

@@ -2,6 +2,7 @@
 
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,9 +13,11 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter, validate_data
 
+from ._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
 from ._runtime.compat import safe_indexing
-from ._runtime.hints import Self
-from .base import Scored, TaskIndexed
+from ._runtime.hints import ClassWeight, Self
+from .base import MTLClassifierMixin, MTLRegressorMixin, Scored, TaskIndexed
+from .mean_regularized.estimators import MeanRegularized
 from .tables.datafits import real_target
 from .tables.forms import (
     Rows,
@@ -27,7 +30,7 @@ from .tables.forms import (
 from .tables.table import by_code
 from .tables.targets import encode_labels
 
-__all__ = ["PerTask"]
+__all__ = ["LocalOnly", "LocalOnlyClassifier", "PerTask"]
 
 
 def __dir__():
@@ -344,3 +347,125 @@ class PerTask(Scored, TaskIndexed):
         tags.input_tags.allow_nan = inner.input_tags.allow_nan
         tags.non_deterministic = inner.non_deterministic
         return tags
+
+
+class _Alone(MeanRegularized):
+    """No round, no budget: the personalisation around 0 of every task."""
+
+    _billboards: ClassVar[tuple[type, ...]] = ()  # there is nothing to publish
+    _federates = False
+    epsilon = delta = clusters = relation = relation_rank = None
+    adjacency, curator, secure, random_state = "replace-one", "trusted", False, None
+    clip_norm: str = "auto"
+    n_rounds: int = 0
+    ridge, l1, task_weight, unseen_task = 0.0, 0.0, "equal", "error"
+    max_iter, tol, verbose = 100, 1e-10, 0
+    update = "none"
+
+    def _n_rounds(self, epsilon):
+        return 0
+
+    def _problem(self, population):
+        problem = super()._problem(population)
+        return replace(problem, lam="alone") if problem.lam == "auto" else problem
+
+    def _fit_exact(self, table):
+        return self._fit_table(table)
+
+
+_DOC = """{summary}
+
+    Nothing leaves a task, so that there is no budget; as long as every task keeps its own model to
+    itself. All models together are not private.
+
+    Parameters
+    ----------
+    lam : float or "auto", default="auto"
+        Strength of ``lam / 2 ||w_k||^2``, in addition to the mean loss of a task. "auto": 0.5 / n_k
+        times the smoothness of that loss.{of_rows}
+    {init} The ridge applies to the difference from it.
+    fit_intercept : bool, default=True
+        Whether every task has an intercept, which is not penalised.
+    {task_feature}
+    {tasks}{class_list}{target_range}
+    {dtype}
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_tasks, n_features){shapes}
+    intercept_ : ndarray of shape (n_tasks,){intercepts}
+    tasks_ : ndarray of shape (n_tasks,){classes}{posterior}
+    {privacy_}
+    {features_in_}
+
+    See Also
+    --------
+    PerTask : Any estimator of scikit-learn, task by task.
+    """
+
+
+class LocalOnly(MTLRegressorMixin, _Alone):
+    __doc__ = fill_docstring(
+        _DOC,
+        summary="Ridge regression of every task alone, or its like for counts and outlying rows.",
+        target_range=TARGET_RANGE + UNCERTAINTY,
+    )
+
+    def __init__(
+        self,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        loss: Literal["huber", "poisson", "squared"] = "squared",
+        init=None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        target_range: ArrayLike | None = None,
+        uncertainty: bool = False,
+        dtype: type | str = np.float64,
+    ) -> None:
+        self.lam = lam
+        self.loss = loss
+        self.init = init
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.target_range = target_range
+        self.uncertainty = uncertainty
+        self.dtype = dtype
+
+    _weighs_rows = False  # the objective is Huber's
+
+
+class LocalOnlyClassifier(MTLClassifierMixin, _Alone):
+    __doc__ = fill_docstring(
+        _DOC,
+        summary="Logistic regression of every task alone, binary or multinomial.",
+        classes="several",
+        target_range="",
+        posterior="",
+    )
+    _multiclass = True
+    _spreads_labels = False  # intercepts of tasks that miss a class are held
+    target_range, uncertainty = None, False
+
+    def __init__(
+        self,
+        lam: float | Literal["auto"] = "auto",
+        *,
+        init=None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        dtype: type | str = np.float64,
+    ) -> None:
+        self.lam = lam
+        self.init = init
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.classes = classes
+        self.class_weight = class_weight
+        self.dtype = dtype

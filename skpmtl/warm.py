@@ -29,21 +29,16 @@ _TASKS, _ROWS, _FEATURES = 66, 12, 9
 _SETTINGS = {
     "tasks": range(_TASKS),
     "random_state": 0,
-    "max_row_norm": 1.0,
-    "max_target": 1.0,
-    "max_task_rows": _ROWS,
     "n_alphas": 2,  # of a path, near its beginning: what compiles is the same
     "eps": 0.5,
     "cv": 2,
 }
 _VARIANTS = {"mechanism": "wishart"}
-_PUBLISHED = {"algorithm": "proximal"}  # of the estimators that reproduce papers
 
 
 def estimators():
     """Instances of all linear estimators, with and without privacy."""
-    homes = (skpmtl, skpmtl.reproduction)
-    for cls in (getattr(home, name) for home in homes for name in home.__all__):
+    for cls in (getattr(skpmtl, name) for name in skpmtl.__all__):
         if not (inspect.isclass(cls) and issubclass(cls, BaseMTL)):
             continue
         known = inspect.signature(cls).parameters
@@ -53,8 +48,7 @@ def estimators():
             yield cls(epsilon=None, **settings)
         if {"ridge", "alpha", "epsilon"} <= set(known):  # the convex problem of a given alpha
             yield cls(alpha=0.1, epsilon=None, **settings)
-        variants = _VARIANTS | (_PUBLISHED if "allocation" in known else {})
-        for name, value in variants.items():
+        for name, value in _VARIANTS.items():
             if name in known and cls._parameter_constraints[name][0].is_satisfied_by(value):
                 yield cls(**settings, **{name: value})
 
@@ -101,7 +95,7 @@ def warm():
         short = slice(None, None, _ROWS // 2)  # two rows a task, fewer than features
         for settings in ({"epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.PrivateMeanRegMTL(**settings).fit(X[short], y[short], task=task[short])
-        skpmtl.reproduction.LocalOnly(loss="huber").fit(X, y, task=task)
+        skpmtl.LocalOnly(loss="huber").fit(X, y, task=task)
         for given in ({"alpha": 0.1, "epsilon": None}, {"tasks": range(_TASKS)}):
             skpmtl.MPMTLLowRank(**given, loss="poisson").fit(X, np.exp(y), task=task)
         label = np.arange(2 * _TASKS) % 2

@@ -23,7 +23,6 @@ FOLDERS = [
     "model_protected",
     "meta",
     "solvers",
-    "output_perturbation",
     "contract/test_tasks_without_rows.py",
     "contract/test_weights.py",
     "contract/test_fuzz.py",

@@ -53,7 +53,6 @@ METHODS = [
     "mean_regularized",
     "meta",
     "rounds",
-    "reproduction/output_perturbation",
 ]
 FILES = [
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/privacy/*.py")),
@@ -70,7 +69,6 @@ TESTS = [
             "model_protected",
             "mean_regularized",
             "meta",
-            "output_perturbation",
             "contract",
             "federated",
             "search",

@@ -31,7 +31,6 @@ FOLDERS = [
     "mean_regularized",
     "meta",
     "model_protected",
-    "output_perturbation",
     "search",
     "shards",
     "structures",

@@ -1,6 +1,5 @@
 """The plumbing of all estimators, on the smallest ones: a ridge regression per task."""
 
-import inspect
 import logging
 import pickle
 import re
@@ -31,7 +30,6 @@ from skpmtl import MPMTLLowRank
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
-from skpmtl.reproduction import DPAggregation, DPAggregationClassifier
 from skpmtl.tables.table import TaskTable, read_only
 from skpmtl.tables.targets import class_targets
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
@@ -471,14 +469,3 @@ def test_one_new_named_column_after_a_wide_fit():
     est = MPMTLLowRank(0.1, epsilon=None).fit(X, Y).personalize(X, new)
     assert est.tasks_.tolist() == ["a", "b", "c"]
     assert_allclose(est.coef_[:2], MPMTLLowRank(0.1, epsilon=None).fit(X, Y).coef_)
-
-
-def test_a_parameter_is_kept_and_may_be_added_by_a_subclass():
-    names = list(inspect.signature(DPAggregation).parameters)
-    assert names[names.index("max_target") - 1] == "max_row_norm"
-    assert DPAggregation(2.0, max_target=3.0).get_params()["max_target"] == 3.0
-    assert "max_target" not in DPAggregationClassifier().get_params()
-    with pytest.raises(TypeError, match="unexpected keyword argument 'epsilom'"):
-        DPAggregation(epsilom=1.0)
-    with pytest.raises(TypeError, match="positional"):
-        DPAggregation(1.0, 2.0)

@@ -9,9 +9,8 @@ from sklearn.base import clone
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
 
-from skpmtl import MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.local.prior import LocalModels, _Block, tempered
-from skpmtl.reproduction import LocalOnly
 from skpmtl.solvers.losses import make_loss
 from skpmtl.tables.datafits import POISSON
 from skpmtl.tables.table import TaskTable

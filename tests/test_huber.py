@@ -5,9 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.linear_model import HuberRegressor
 
-from skpmtl import MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.local.robust import huber_models, weighted
-from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

@@ -12,11 +12,13 @@ from sklearn.dummy import DummyRegressor
 from sklearn.metrics import mean_squared_error
 
 from skpmtl import (
+    LocalOnly,
     MPMTLGroupSparseClassifierCV,
     MPMTLLowRank,
     MPMTLLowRankCV,
     PrivacyLeakWarning,
     PrivateMeanRegMTL,
+    PrivateMeanRegMTLClassifier,
     PrivateMTLClassifier,
     mtl_path,
 )
@@ -30,13 +32,6 @@ from skpmtl.inspection import (
     RelationDisplay,
     TaskIntervalDisplay,
     TaskRelatednessDisplay,
-)
-from skpmtl.reproduction import (
-    DPAggregation,
-    LocalOnly,
-    PrivateFedAvg,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
 )
 
 EPSILONS = [10.0, 0.1, 1.0]
@@ -177,10 +172,6 @@ def test_relatedness_of_private_fits_warns_where_models_are_not_covered():
     private = fitted(MPMTLLowRank(epsilon=1.0))
     with pytest.warns(PrivacyLeakWarning, match='"joint DP per task"'):
         TaskRelatednessDisplay.from_estimator(private)
-    # All of these models may be published: no warning, which would be an error here.
-    published = fitted(DPAggregation(epsilon=1.0, max_row_norm=1, max_target=50, max_task_rows=30))
-    assert published.privacy_.guarantee == "task DP"
-    TaskRelatednessDisplay.from_estimator(published)
 
 
 @pytest.mark.parametrize(
@@ -244,7 +235,7 @@ def test_client_similarities_are_drawn_in_the_order_requested():
 
 
 def test_convergence_shows_what_is_public_without_reading_rows():
-    est = fitted(PublishedMeanRegMTL(epsilon=2.0, n_rounds=4, sampling="all"))
+    est = fitted(PrivateMeanRegMTL(epsilon=2.0, n_rounds=4))
     display = ConvergenceDisplay.from_estimator(est)
     history = est.billboard_.history()
     spent, noise = display.lines_
@@ -263,14 +254,13 @@ def test_convergence_shows_what_is_public_without_reading_rows():
 def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
     y = y > 0 if labels else y
-    cls = PublishedMeanRegMTLClassifier if labels else PublishedMeanRegMTL
+    cls = PrivateMeanRegMTLClassifier if labels else PrivateMeanRegMTL
     listed = {"classes": [False, True]} if labels else {}
     est = cls(
         epsilon=50.0,
         n_rounds=3,
         clip_norm=1.0,
         fit_intercept=False,
-        server_learning_rate=0.5,
         unseen_task="mean",
         tasks=range(6),
         **listed,
@@ -280,7 +270,7 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
         display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
     expected, mean = [], np.zeros(4)
     for update in billboard.releases[:3]:
-        mean = mean + 0.5 * update
+        mean = mean + update
         z = X @ mean
         error = np.mean((z > 0) == y) if labels else 1 - np.mean((z - y) ** 2) / np.var(y)
         expected.append(error)
@@ -289,16 +279,6 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     assert display.axes_[0].get_ylabel() == ("accuracy" if labels else "R2")
     np.testing.assert_array_equal(est.coef_, coef)  # the estimator is as it was
     assert est.billboard_ is billboard
-
-
-def test_convergence_without_privacy_warns_of_nothing():
-    X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
-    est = PrivateFedAvg(epsilon=None, n_rounds=20).fit(X, y, task=task)
-    display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
-    assert [ax.get_ylabel() for ax in display.axes_] == ["R2", "noise std of a coefficient"]
-    assert display.scores[-1] > display.scores[0]
-    est.billboard_.personalization = "none"
-    assert display.scores[-1] == est.personalize(X, y, task=task).score(X, y, task=task)
 
 
 def test_convergence_of_fits_without_rounds_is_refused():

@@ -236,5 +236,5 @@ def test_public_modules_show_their_public_names_alone(name):
 def test_the_front_door_has_no_method_of_a_paper():
     assert not set(skpmtl.reproduction.__all__) & set(skpmtl.__all__)
     with pytest.raises(AttributeError, match="skpmtl.reproduction"):
-        getattr(skpmtl, "LocalOnly")  # noqa: B009
+        getattr(skpmtl, "PublishedPMTL")  # noqa: B009
     assert set(skpmtl.__all__) < set(dir(skpmtl)) <= {*skpmtl.__all__, *PUBLIC}

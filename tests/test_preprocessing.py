@@ -11,10 +11,9 @@ from scipy.special import digamma, polygamma
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from skpmtl import PrivateMTL
+from skpmtl import LocalOnly, PrivateMTL
 from skpmtl.metrics import nmse
 from skpmtl.preprocessing import TaskImputer, TaskScaler
-from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import SingleTaskWarning
 from tests.helpers.tiny_ridge import TinyRidge
 

@@ -15,10 +15,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skpmtl
-from skpmtl import ClusteredMTL, DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import ClusteredMTL, DPMetaInit, LocalOnly, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.local.posterior import Moments, Priors, TaskSums, mixed_moments, moments, own_noise
 from skpmtl.local.prior import SNR
-from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

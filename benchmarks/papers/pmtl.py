@@ -1,6 +1,7 @@
 """Private multi-task learning (Hu, Wu, Smith): every figure and table, with its own algorithms.
 
     python -m benchmarks.papers.pmtl [--quick] [--only NAME ...] [--repeats R] [--output FOLDER]
+        [--leaf FOLDER [--words FILE --tags FILE]]
 
 A CSV file ``pmtl_NAME.csv`` for each NAME:
 
@@ -21,6 +22,9 @@ sigma and gamma fixed gives the scores of all T at once, each with its epsilon. 
 pupils of each school for training, the score is nMSE; Synthetic(.5, .5), a softmax model in which
 models and features of tasks differ, the score is accuracy. delta = 1 / m. Replace-one adjacency as
 in the paper's definitions; at zero-out adjacency the same noise is half of that epsilon's mu.
+
+``--leaf`` runs "epsilon", "finetune", "rounds" and "clip" on files of LEAF in place of these data:
+FEMNIST, or, with public lists of words and tags, posts of StackOverflow.
 """
 
 import argparse
@@ -34,6 +38,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from skpmtl.datasets import load_leaf
 from skpmtl.datasets.school import load_school
 from skpmtl.privacy import PrivacyLeakWarning
 from skpmtl.reproduction.pmtl import (
@@ -78,11 +83,14 @@ class Data:
     def score(self, W, part):
         """Of models (m, size), features times scores, on "valid" or "test" rows."""
         X, y, task = getattr(self, part)
-        c = self.classes or 1
-        V = W.reshape(len(W), -1, c)[np.searchsorted(self.tasks, task)]
-        s = np.einsum("nd,ndc->nc", X, V[:, :-1]) + V[:, -1]
+        c = W.shape[1] // (X.shape[1] + 1)  # 1 of two classes
+        V, s = W.reshape(len(W), -1, c), np.empty((len(y), c))
+        for k, name in enumerate(self.tasks):
+            rows = task == name
+            s[rows] = X[rows] @ V[k, :-1] + V[k, -1]
         if self.classes:
-            return float((s.argmax(axis=1) == y).mean())
+            found = s.argmax(axis=1) if c > 1 else s[:, 0] > 0
+            return float((found == y).mean())
         return float(((s[:, 0] - y) ** 2).mean() / y.var())
 
 
@@ -128,6 +136,21 @@ def synthetic(seed, quick=False, m=150, d=15, c=4, n=20, spread=0.5, shift=0.5):
 
 
 DATA = {"School, 10 pupils": school, "Synthetic(.5,.5)": synthetic}
+DRAWN = {}  # data by name, seed and size
+
+
+def leaf(folder, words=None, tags=None):
+    """Files of LEAF: half of the rows of every user for training, a quarter for validation."""
+    lists = [None if f is None else Path(f).read_text().split() for f in (words, tags)]
+    bunch = load_leaf(folder, vocabulary=lists[0], labels=lists[1])
+    y = np.unique(bunch.target, return_inverse=True)[1]
+
+    def make(seed, quick=False):
+        rng = np.random.default_rng(seed)
+        parts = split(bunch.data, y, bunch.task, (0.5, 0.25), rng)
+        return Data(*parts, classes=int(y.max()) + 1, rate=0.5)
+
+    return {"LEAF": make}
 
 
 # ----------------------------------------------------------------------------------------- runs
@@ -182,9 +205,11 @@ def runs(name, method, seed, quick=False):
     return found
 
 
-@cache
 def drawn(name, seed, quick):
-    return DATA[name](seed, quick)
+    key = name, seed, quick
+    if key not in DRAWN:
+        DRAWN[key] = DATA[name](seed, quick)
+    return DRAWN[key]
 
 
 def chosen(rows, epsilon, sign, by="valid"):
@@ -262,7 +287,7 @@ def measure_finetune(quick, repeats):
     """Tables 1 and 3: rounds as in figure 3, then steps and lam chosen on validation rows."""
     cells = []
     for seed in range(repeats):
-        name = "Synthetic(.5,.5)"
+        name = [*DATA][-1]
         data = drawn(name, seed, quick)
         cells.append((("local", "finetune", "inf"), alone(data, seed, quick)))
         for method in ("algorithm-1", "stateful", "fedavg"):
@@ -742,9 +767,17 @@ def main(arguments=None):
     parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
     parser.add_argument("--repeats", type=int, help="draws of data and noise")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder")
+    parser.add_argument("--leaf", type=Path, help="folder of JSON files, in place of the data")
+    parser.add_argument("--words", type=Path, help="public list of words, of texts")
+    parser.add_argument("--tags", type=Path, help="public list of tags, of texts")
     options = parser.parse_args(arguments)
+    names = options.only or MEASURES
+    if options.leaf:
+        DATA.clear()
+        DATA.update(leaf(options.leaf, options.words, options.tags))
+        names = options.only or ("epsilon", "finetune", "rounds", "clip")
     done = {}
-    for name in options.only or MEASURES:
+    for name in names:
         measure, repeats = MEASURES[name]
         repeats = options.repeats or (1 if options.quick else repeats)
         with threadpool_limits(1):

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from skpmtl.reproduction import PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 
 STEPS, LAM, CLIP = 12, 0.1, 0.3
 
@@ -100,8 +100,8 @@ def measure(quick, repeats):
     torch.set_num_threads(1)
     m = 50 if quick else 10_000
     for loss, kind, data, n_classes, extra in (
-        ("squared", PublishedMeanRegMTL, squared_tasks(m), None, 200),
-        ("multinomial", PublishedMeanRegMTLClassifier, multinomial_tasks(m), 10, 3),
+        ("squared", PrivateMeanRegMTL, squared_tasks(m), None, 200),
+        ("multinomial", PrivateMeanRegMTLClassifier, multinomial_tasks(m), 10, 3),
     ):
         fits = {
             "one": partial(ours, kind, data, 1),

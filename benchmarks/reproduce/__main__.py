@@ -7,8 +7,7 @@ is left out if its files were measured for the present release (``skpmtl/_versio
 interrupted run continues where it stopped; ``--again`` runs it nevertheless.
 ``benchmarks/results/commits.csv`` holds the release, commit, date, command and seconds of every
 file. A command that fails, for want of an extra or of data, is named at the end, and its files stay
-as they are. Writers of FEMNIST are read from the folder that the environment variable ``FEMNIST``
-names, and fonts from ``FONTS``.
+as they are.
 """
 
 import argparse
@@ -26,26 +25,7 @@ from ..checkouts import ROOT, git
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
 _SUITES = ("peers", "path", "grid", "kernels", "scale", "growth", "memory", "shards")
-_SCRIPTS = (
-    "fedmtl",
-    "fedmtl_default",
-    "fedmtl_overhead",
-    "fedmtl_secure",
-    "lsoa",
-    "mean_regularized",
-    "mean_regularized_figures",
-    "meta_learning",
-    "meta_learning_figures",
-    "model_protected",
-    "networks_images",
-    "networks_text",
-    "outliers",
-)
-_FIGURES = {
-    "mean_regularized_figures": ("accounting", "rows", "spread", "strength", "tasks"),
-    "meta_learning_figures": ("epsilon", "shots"),
-    "model_protected": ("allocation", "budget", "noise", "rates", "share", "tasks"),
-}
+_SCRIPTS = ("fedmtl", "fedmtl_default", "fedmtl_overhead", "fedmtl_secure")
 
 
 def _commands():
@@ -64,14 +44,9 @@ def _commands():
     yield f"benchmarks.multilevel --tables counts {methods}", ["counts"]
     yield "benchmarks.multilevel.intervals", ["multilevel_intervals"]
     yield "benchmarks.multilevel.probabilities", ["multilevel_probabilities"]
-    for script in ("networks_images", "networks_text"):
-        yield f"benchmarks.reproduce.{script} --tune", [f"{script}_tuning"]
+    yield "benchmarks.outliers", ["outliers"]
     for script in _SCRIPTS:
-        prefix = script.removesuffix("_figures")
-        names = [f"{prefix}_{figure}" for figure in _FIGURES.get(script, ())] or [script]
-        yield f"benchmarks.reproduce.{script}", names
-    writers = f"--leaf $FEMNIST --fonts $FONTS --output {RESULTS / 'networks_femnist.csv'}"
-    yield f"benchmarks.reproduce.networks_images {writers}", ["networks_femnist"]
+        yield f"benchmarks.reproduce.{script}", [script]
 
 
 COMMANDS = {command: [f"{name}.csv" for name in names] for command, names in _commands()}

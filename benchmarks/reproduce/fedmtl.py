@@ -30,7 +30,7 @@ from skpmtl.fedmtl import FedMTLClassifier, make_fedmtl_clients
 
 from ..run import write_rows
 from . import script
-from .model_protected_plots import unique
+from .plots import unique
 
 FIELDS = (
     "scenario",

@@ -30,7 +30,7 @@ from skpmtl.fedmtl import FedMTLClassifier, fedmtl_aggregate, make_fedmtl_client
 
 from . import run_figures, script
 from .fedmtl_secure import problem, run_secure
-from .model_protected_plots import legend, panels, unique
+from .plots import legend, panels, unique
 
 FIELDS = ("quantity", "n_clients", "method", "mean", "sd", "over", "ratio", "repeats")
 RULES = ("uniform", "per-task", "similarity")

@@ -13,18 +13,13 @@ from sklearn.preprocessing import StandardScaler
 
 from benchmarks.names import HOMES, public
 
-# The one list of what is compared. Those of the last line need public bounds and get them.
+# The one list of what is compared.
 ESTIMATORS = (
     "PrivateMTL",
     "MPMTLLowRank",
     "MPMTLGroupSparse",
     "PrivateMeanRegMTL",
     "DPMetaInit",
-    "PrivateFedAvg",
-    "PrivateFedProx",
-    "PPSGD",
-    "DPAggregation",
-    "DPRelationship",
 )
 POOLED = "pooled"  # one ridge, or logistic regression, for all rows
 _PENALTIES = np.logspace(-3, 4, 8)
@@ -40,23 +35,13 @@ def known(names=None):
 
 def made(name, classes, sample, epsilon, seed):
     """An estimator at its defaults, with what is public about the table."""
-    given = {"tasks": sample.tasks, "random_state": seed}
+    given = {"tasks": sample.tasks}
     if name != "LocalOnly":
-        given["epsilon"] = epsilon
+        given |= {"epsilon": epsilon, "random_state": seed}
     if classes:
         given["classes"] = np.arange(float(classes))
     estimator = public(name + ("Classifier" if classes else ""))
-    if name in ("DPAggregation", "DPRelationship"):
-        # Stand-ins for bounds that somebody would know: powers of two above all test rows.
-        given["group"] = "direct"
-        given["max_row_norm"] = _above(np.linalg.norm(sample.X_test, axis=1))
-        if not classes:
-            given["max_target"] = _above(sample.y_test)
     return estimator(**given)
-
-
-def _above(values):
-    return float(2.0 ** np.ceil(np.log2(np.abs(values).max())))
 
 
 def error_of(predicted, classes, sample):

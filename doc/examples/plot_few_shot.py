@@ -12,9 +12,8 @@ the upload of a task reveals little about any single row.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skpmtl import DPMetaInit
+from skpmtl import DPMetaInit, LocalOnly
 from skpmtl.metrics import nmse, task_scores
-from skpmtl.reproduction import LocalOnly
 
 rng = np.random.default_rng(0)
 d = 10
@@ -52,7 +51,7 @@ exact = DPMetaInit(epsilon=None).fit(X, y, task=task)
 curves = {"alone": [], "initialisation, not private": [], "initialisation, epsilon 2": []}
 for size in sizes:
     few = place < size
-    alone = LocalOnly(epsilon=None).fit(X_new[few], y_new[few], task=task_new[few])
+    alone = LocalOnly().fit(X_new[few], y_new[few], task=task_new[few])
     for errors, model in zip(curves.values(), (alone, exact, est), strict=True):
         if model is not alone:
             model.personalize(X_new[few], y_new[few], task=task_new[few])
@@ -89,7 +88,7 @@ for privacy, color in (("task-global", "C0"), ("local", "C3")):
     for epsilon in epsilons:
         model = DPMetaInit(epsilon=epsilon, privacy=privacy, tasks=range(300))
         curve[epsilon] = [predictions(model.fit(X, y, task=task)) for _ in range(repeats)]
-    alone = LocalOnly(epsilon=None).fit(X_new[few], y_new[few], task=task_new[few])
+    alone = LocalOnly().fit(X_new[few], y_new[few], task=task_new[few])
     alone = alone.predict(X_new[test], task=task_new[test])
     baselines = {"alone": [alone], "not private": [predictions(exact)]}
     PrivacyUtilityDisplay.from_predictions(
@@ -105,7 +104,7 @@ for privacy, color in (("task-global", "C0"), ("local", "C3")):
 # %%
 # Gain per new task
 # -----------------
-model = LocalOnly(epsilon=None).fit(X_new[few], y_new[few], task=task_new[few])
+model = LocalOnly().fit(X_new[few], y_new[few], task=task_new[few])
 rows = X_new[test], y_new[test], task_new[test]
 before = task_scores(model, *rows).scores
 after = task_scores(est.personalize(X_new[few], y_new[few], task=task_new[few]), *rows).scores

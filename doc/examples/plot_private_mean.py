@@ -15,7 +15,7 @@ from sklearn.linear_model import RidgeCV
 
 from skpmtl import PerTask, PrivateMeanRegMTL
 from skpmtl.metrics import task_scores
-from skpmtl.reproduction import PrivateFedAvg
+from skpmtl.reproduction import PublishedPMTL
 
 rng = np.random.default_rng(0)
 n_tasks, d = 200, 10
@@ -59,10 +59,12 @@ from skpmtl.inspection import PrivacyUtilityDisplay
 repeats = 3
 alone = PerTask(RidgeCV(np.logspace(-1, 2, 13))).fit(X, y, task=task)
 baselines = {"each phone alone": [alone.predict(X_test, task=task_test)] * repeats}
+one_model = PublishedPMTL("fedavg", n_rounds=10, clip_norm=1.0, learning_rate=1.0)
+one_model.set_params(tasks=range(n_tasks))
 _, ax = plt.subplots()
 for name, estimator, color in (
     ("personal models", est, "C0"),
-    ("one model", PrivateFedAvg(personalization="none", tasks=range(n_tasks)), "C2"),
+    ("one model", one_model, "C2"),
 ):
     predictions = {}
     for epsilon in (0.3, 1, 3, 10):

@@ -7,22 +7,27 @@ noise. ``PrivateSearch`` keeps everything within one budget: the fits, the score
 """
 
 # %%
-# Four hundred tasks. The published proximal algorithm has a penalty that matters.
+# Four hundred tasks around a mean, to which a parameter draws them.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skpmtl import MPMTLLowRank, PrivateSearch, TaskStratifiedKFold
-from skpmtl.datasets.generators import make_low_rank_tasks
+from skpmtl import PrivateMeanRegMTL, PrivateSearch, TaskStratifiedKFold
 from skpmtl.metrics import nmse
-from skpmtl.reproduction import PublishedMPMTLLowRank
 
-drawn = make_low_rank_tasks(400, 20, 8, noise=8.0, n_test=60, random_state=0)
-X, y, task, X_test, y_test, task_test = drawn
-table, test = np.column_stack([task, X]), np.column_stack([task_test, X_test])
-published = PublishedMPMTLLowRank(
-    algorithm="proximal", clip_norm=10.0, task_feature=0, tasks=range(400)
-)
-candidates = {"alpha": [1.0, 3.0, 10.0, 30.0, 100.0]}
+rng = np.random.default_rng(0)
+models = rng.normal(size=8) + 0.3 * rng.normal(size=(400, 8))
+
+
+def draw(n_rows):
+    task = np.repeat(np.arange(400.0), n_rows)
+    X = rng.normal(size=(len(task), 8))
+    y = np.sum(X * models[task.astype(int)], axis=1) + rng.normal(size=len(task))
+    return np.column_stack([task, X]), y
+
+
+(table, y), (test, y_test) = draw(10), draw(60)
+tuned = PrivateMeanRegMTL(n_rounds=10, task_feature=0, tasks=range(400))
+candidates = {"lam": [0.1, 0.3, 1.0, 3.0, 10.0]}
 
 # %%
 # What a grid search really spends
@@ -34,7 +39,7 @@ from sklearn.model_selection import GridSearchCV
 from skpmtl.privacy import grid_search_cost
 
 folds = TaskStratifiedKFold(3, task_feature=0)
-grid = GridSearchCV(published.set_params(epsilon=1.0), candidates, cv=folds).fit(table, y)
+grid = GridSearchCV(tuned.set_params(epsilon=1.0), candidates, cv=folds).fit(table, y)
 cost = grid_search_cost(grid)
 print(f"{cost.notes['fits']} fits at epsilon 1 cost epsilon {cost.epsilon:.2f}")
 print(cost.notes["not_covered"])
@@ -44,13 +49,13 @@ print(cost.notes["not_covered"])
 # -------------------------
 # The budget covers the whole search. Only the winner is shown, and the number of trials stays
 # secret, which makes the search cheap.
-search = PrivateSearch(published, candidates, n_trials=5, epsilon=3.0).fit(table, y)
+search = PrivateSearch(tuned, candidates, n_trials=5, epsilon=3.0).fit(table, y)
 print(search.best_params_, f"epsilon {search.privacy_.epsilon:g}")
 print(f"test error {nmse(y_test, search.predict(test)):.3f}")
 
 # %%
 # The default method has nothing to choose and keeps the whole budget for the fit. Try it first.
-automatic = MPMTLLowRank(epsilon=3.0, task_feature=0, tasks=range(400)).fit(table, y)
+automatic = PrivateMeanRegMTL(epsilon=3.0, task_feature=0, tasks=range(400)).fit(table, y)
 print(f"test error {nmse(y_test, automatic.predict(test)):.3f}")
 
 # %%
@@ -89,7 +94,7 @@ def predict(estimator, epsilon, **parameters):
 curves = {
     "PrivateSearch": {e: [predict(search, e) for _ in range(3)] for e in epsilons},
     "any candidate": {
-        e: [predict(published, e, alpha=alpha) for alpha in candidates["alpha"]] for e in epsilons
+        e: [predict(tuned, e, lam=lam) for lam in candidates["lam"]] for e in epsilons
     },
     "nothing to choose": {e: [predict(automatic, e) for _ in range(3)] for e in epsilons},
 }

@@ -65,8 +65,7 @@ fig.suptitle("Glyphs (above) and private images")
 # %%
 # Fits over the budget, with and without the start. Fits with the same ``random_state`` share their
 # noise, which is for pictures only.
-from skpmtl import PrivateMeanRegMTLClassifier
-from skpmtl.reproduction import LocalOnlyClassifier
+from skpmtl import LocalOnlyClassifier, PrivateMeanRegMTLClassifier
 
 warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
 public_lists = {"tasks": range(60), "classes": range(10)}

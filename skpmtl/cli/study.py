@@ -21,7 +21,7 @@ from ..datasets.school import load_school
 from ..inspection import PrivacyUtilityDisplay
 from ..metrics import nmse
 from ..model_selection import task_train_test_split
-from ..reproduction import PublishedMPMTLLowRank
+from ..reproduction import PublishedMPMTL
 
 ALONE = "each school alone"
 TUNED = "alone, tuned together"
@@ -161,6 +161,7 @@ def fit_predict(name, train, test, schools, delta):
         method, epsilon = name
         public = {"delta": delta, "tasks": schools.tolist(), "fit_intercept": False}
         if method == PUBLISHED:
+            del public["fit_intercept"]  # it has none
             estimator = published(train, epsilon=epsilon, **public)
         else:
             classes = {cls.__name__: cls for cls in (PrivateMTL, *SPECIALISTS)}
@@ -170,18 +171,16 @@ def fit_predict(name, train, test, schools, delta):
 
 
 def published(train, **public):
-    """The published algorithm with its own noise and convex allocation, tuned."""
+    """Algorithm 2 as printed, with its own noise, tuned."""
     alone = PerTask(RidgeCV(RIDGE, fit_intercept=False)).fit(*train[:2], task=train[2])
     lengths = [np.linalg.norm(model.coef_) for model in alone.estimators_.values()]
     clip = 1.5 * float(np.median(lengths))
     unit = clip * np.sqrt(len(public["tasks"]))
-    estimator = PublishedMPMTLLowRank(
-        mechanism="wishart-published", allocation="paper-convex", clip_norm=clip, **public
-    )
+    estimator = PublishedMPMTL("low-rank", clip_norm=clip, **public)
     candidates = [
-        {"alpha": fraction * unit, "n_releases": n_releases}
+        {"lam": fraction * unit, "n_rounds": n_rounds}
         for fraction in (0.001, 0.004, 0.016)
-        for n_releases in (5, 20)
+        for n_rounds in (5, 20)
     ]
     return tuned(estimator, train, candidates)
 

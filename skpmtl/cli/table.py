@@ -31,9 +31,9 @@ from .. import (
     personalize,
     save_billboard,
 )
+from ..baselines import LocalOnly, LocalOnlyClassifier
 from ..metrics import nmse, task_scores
 from ..privacy import PrivacyLeakWarning
-from ..reproduction import LocalOnly, LocalOnlyClassifier
 from ..tables.assignment import hold_out
 from ..tables.files import TableFile
 from ..tables.ids import encode_ids, listed

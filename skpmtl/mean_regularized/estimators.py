@@ -883,7 +883,7 @@ _DOC = """{summary}
     See Also
     --------
     {also}
-    skpmtl.reproduction.{published} : The same with all options of the paper.
+    skpmtl.reproduction.{published} : The rounds of the paper, as printed.
 
     Notes
     -----
@@ -955,7 +955,7 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
-        published="PublishedMeanRegMTL",
+        published="PublishedPMTL",
     )
     _releases_residuals = True
     _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard, PooledBillboard)
@@ -1045,7 +1045,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         also="PrivateMeanRegMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i loss_i, the logistic or multinomial log-loss,",
         name="PrivateMeanRegMTLClassifier",
-        published="PublishedMeanRegMTLClassifier",
+        published="PublishedPMTLClassifier",
     )
     _multiclass = True
     _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard, PooledBillboard)

@@ -189,7 +189,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         if self._is_private() and self.algorithm == "proximal":
             raise ValueError(
                 'algorithm="proximal" with a budget is the one of the paper: take '
-                f'skpmtl.reproduction.Published{type(self).__name__}, or leave it at "auto".'
+                'skpmtl.reproduction.PublishedMPMTL, or leave it at "auto".'
             )
 
     def _fit_exact(self, table):

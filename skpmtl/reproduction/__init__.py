@@ -1,56 +1,42 @@
-"""Estimators that reproduce the tables of papers: their options, and their baselines.
+"""The algorithms of four papers as their texts have them, with the methods they compare with.
 
-For everyday use take the estimators of ``skpmtl``, in which these options are settled.
+Each paper has a module, which shares nothing with the estimators of ``skpmtl`` but forms of tables,
+the exchange of messages and the accounting of privacy.
 """
 
 from . import fedmtl as fedmtl
 from . import meta as meta
 from . import mp_mtl as mp_mtl
 from . import pmtl as pmtl
-from .mean_regularized import (
-    PPSGD,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PPSGDClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
+from .fedmtl import PublishedFedMTL, PublishedFedMTLNetwork
+from .meta import (
+    PublishedMetaInit,
+    PublishedMetaInitClassifier,
+    PublishedMetaNetwork,
+    PublishedMetaNetworkClassifier,
 )
-from .model_protected import (
-    PublishedMPMTLGroupSparse,
-    PublishedMPMTLGroupSparseClassifier,
-    PublishedMPMTLLowRank,
-    PublishedMPMTLLowRankClassifier,
+from .mp_mtl import (
+    PublishedMPMTL,
+    PublishedMPMTLClassifier,
+    PublishedOutputNoise,
+    PublishedOutputNoiseClassifier,
 )
-from .output_perturbation import (
-    DPAggregation,
-    DPAggregationClassifier,
-    DPRelationship,
-    DPRelationshipClassifier,
-)
+from .pmtl import PublishedPMTL, PublishedPMTLClassifier, PublishedPMTLTorchClassifier
 
 __all__ = [
-    "DPAggregation",
-    "DPAggregationClassifier",
-    "DPRelationship",
-    "DPRelationshipClassifier",
-    "LocalOnly",
-    "LocalOnlyClassifier",
-    "PPSGD",
-    "PPSGDClassifier",
-    "PrivateFedAvg",
-    "PrivateFedAvgClassifier",
-    "PrivateFedProx",
-    "PrivateFedProxClassifier",
-    "PublishedMPMTLGroupSparse",
-    "PublishedMPMTLGroupSparseClassifier",
-    "PublishedMPMTLLowRank",
-    "PublishedMPMTLLowRankClassifier",
-    "PublishedMeanRegMTL",
-    "PublishedMeanRegMTLClassifier",
+    "PublishedFedMTL",
+    "PublishedFedMTLNetwork",
+    "PublishedMPMTL",
+    "PublishedMPMTLClassifier",
+    "PublishedMetaInit",
+    "PublishedMetaInitClassifier",
+    "PublishedMetaNetwork",
+    "PublishedMetaNetworkClassifier",
+    "PublishedOutputNoise",
+    "PublishedOutputNoiseClassifier",
+    "PublishedPMTL",
+    "PublishedPMTLClassifier",
+    "PublishedPMTLTorchClassifier",
 ]
 
 

@@ -1,6 +1,5 @@
 """The quick modes run, and what they print is what they say."""
 
-import json
 import shutil
 
 import numpy as np
@@ -11,10 +10,6 @@ from benchmarks import run, scale
 from benchmarks.peers import exact, grid
 from benchmarks.peers.exact import Fista
 from benchmarks.problems import instances
-from benchmarks.reproduce import (
-    mean_regularized,
-    mean_regularized_figures,
-)
 from benchmarks.walk import walk
 from skpmtl.datasets import make_low_rank_tasks
 
@@ -115,69 +110,6 @@ def test_missing_peers_are_skipped(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert external.installed() == {}
     assert list(external.measure(True, 1)) == []
-
-
-@pytest.fixture
-def leaf_posts(tmp_path):
-    """Texts of 12 users about three things, in LEAF's format."""
-    rng = np.random.default_rng(0)
-    words, tags = [f"w{j}" for j in range(12)], ["python", "r", "c"]
-    users = {}
-    for k in range(12):
-        kind = rng.integers(0, 3, 10)
-        texts = [" ".join(rng.choice(words[4 * c : 4 * c + 4], 5)) for c in kind]
-        users[f"u{k}"] = {"x": texts, "y": [f"other|{tags[c]}" for c in kind]}
-    content = {"users": list(users), "num_samples": [10] * 12, "user_data": users}
-    (tmp_path / "posts").mkdir()
-    (tmp_path / "posts" / "0.json").write_text(json.dumps(content))
-    (tmp_path / "words.txt").write_text("\n".join(words))
-    (tmp_path / "tags.txt").write_text("\n".join(tags))
-    return tmp_path
-
-
-def test_leaf_rows_are_split_within_users(leaf_posts):
-    make = mean_regularized.leaf(
-        leaf_posts / "posts", leaf_posts / "words.txt", leaf_posts / "tags.txt"
-    )
-    X, y, task, X_test, y_test, task_test, _ = make(0)
-    np.testing.assert_array_equal(np.unique(task, return_counts=True)[1], 7)
-    np.testing.assert_array_equal(np.unique(task_test, return_counts=True)[1], 3)
-    np.testing.assert_allclose(X.multiply(X).sum(axis=1), 2.0)
-    assert not np.array_equal(make(1)[1], y) and np.array_equal(make(0)[1], y)
-    # With folders for both, nothing is drawn, and users without training rows are left out.
-    posts = json.loads((leaf_posts / "posts" / "0.json").read_text())
-    for part, names in (("train", posts["users"][1:]), ("test", posts["users"])):
-        (leaf_posts / "fixed" / part).mkdir(parents=True)
-        some = {"users": names, "num_samples": [10] * len(names)}
-        some["user_data"] = {name: posts["user_data"][name] for name in names}
-        (leaf_posts / "fixed" / part / "0.json").write_text(json.dumps(some))
-    make = mean_regularized.leaf(
-        leaf_posts / "fixed", leaf_posts / "words.txt", leaf_posts / "tags.txt"
-    )
-    parts = make(0)
-    assert parts[0].shape == parts[3].shape == (110, 13)
-    assert (parts[0] != make(1)[0]).nnz == 0 and set(parts[5]) == set(posts["users"][1:])
-
-
-def test_stated_and_exact_epsilon(monkeypatch):
-    """The authors' accountant as their code prints it, and what the same noise is worth."""
-    stated = mean_regularized_figures.poisson_rdp_epsilon(10.0, 600, 0.25, 1 / 400)
-    assert stated == pytest.approx(1.79, abs=0.01)
-    with monkeypatch.context() as patch:  # order 2 in closed form: log(1 + p^2 (exp(1/z^2) - 1))
-        patch.setattr(mean_regularized_figures, "ORDERS", np.array([2.0]))
-        z, p, delta = 1.5, 0.1, 0.01
-        bound = np.log1p(p**2 * np.expm1(1 / z**2)) + np.log(0.5) - np.log(2 * delta)
-        single = mean_regularized_figures.poisson_rdp_epsilon(z, 1, p, delta)
-        assert single == pytest.approx(bound, rel=1e-9)
-    for m in (30, 200):
-        for scheme, T, rate, noise in mean_regularized_figures.schemes(0.8, m):
-            true = mean_regularized_figures.exact(noise, T, rate, 1 / m, "zero-out")
-            if "Theorem" in scheme:
-                assert true < 0.2
-            elif "Poisson" in scheme:
-                assert true > 1.3
-            else:
-                assert true == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(

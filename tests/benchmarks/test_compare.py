@@ -54,7 +54,7 @@ def test_what_many_benchmarks_lose_is_seen_where_none_is_an_alarm(monkeypatch, c
             ratio = np.exp(0.02 * rng.standard_normal()) * (
                 1.08 if any(word in name for word in slower) else 1.0
             )
-            ratios[name] = compare.Ratio(ratio, 0.98 * ratio, 1.02 * ratio, ratio, 1.0, 4)
+            ratios[name] = compare.Ratio(ratio, 0.9 * ratio, 1.1 * ratio, ratio, 1.0, 4)
         return ratios
 
     assert compare.shared(found()) == {}

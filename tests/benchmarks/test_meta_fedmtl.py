@@ -1,21 +1,11 @@
-"""Figures of the meta-learning and FedMTL studies: the quick modes run and say what they show."""
+"""Figures of the FedMTL studies: the quick modes run and say what they show."""
 
 import numpy as np
 
 from benchmarks.reproduce import (
     fedmtl_overhead,
     fedmtl_secure,
-    meta_learning,
 )
-
-
-def test_few_shots_are_among_more():
-    """What `shots` compares: the same test rows, and for each task its first rows."""
-    X, y, task = meta_learning.synthetic(0, quick=True, shots=5)[1]
-    few = meta_learning.first_rows((X, y, task), 2)
-    for name in np.unique(task):
-        np.testing.assert_array_equal(few[0][few[2] == name], X[task == name][:2])
-        np.testing.assert_array_equal(few[1][few[2] == name], y[task == name][:2])
 
 
 def test_the_plain_average_is_one_model_for_all():

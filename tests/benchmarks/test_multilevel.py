@@ -134,7 +134,7 @@ def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys
     with output.open(newline="") as file:
         rows = list(csv.DictReader(file))
     sample = load("computer", folder).split(1)
-    model = skpmtl.reproduction.LocalOnly(tasks=sample.tasks)
+    model = skpmtl.LocalOnly(tasks=sample.tasks)
     model.fit(sample.X, sample.y, task=sample.task)
     error = np.mean((model.predict(sample.X_test, task=sample.task_test) - sample.y_test) ** 2)
     (cell,) = [

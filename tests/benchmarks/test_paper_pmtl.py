@@ -1,6 +1,7 @@
 """The script of Hu, Wu and Smith on small data, and the files that its page shows."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -26,6 +27,25 @@ def test_small_tables_have_a_column_for_every_value(tmp_path):
     assert printed["q/m 5/20"] == "4.0000"
     for name in found:
         assert (tmp_path / f"pmtl_{name}.csv").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_files_of_leaf_are_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(pmtl, "DATA", dict(pmtl.DATA))
+    monkeypatch.setattr(pmtl, "DRAWN", {})
+    texts, tags = ["merge frame", "pointer malloc"], ["python", "c"]
+    users = {f"user {k}": {"x": texts * 4, "y": tags * 4} for k in range(5)}
+    content = {"users": [*users], "num_samples": [8] * 5, "user_data": users}
+    (tmp_path / "posts.json").write_text(json.dumps(content))
+    for name, words in (("words", "merge frame pointer malloc"), ("tags", "python c")):
+        (tmp_path / name).write_text(words)
+    lists = ["--words", str(tmp_path / "words"), "--tags", str(tmp_path / "tags")]
+    given = ["--quick", "--only", "epsilon", "--leaf", str(tmp_path), *lists]
+    rows = pmtl.main([*given, "--output", str(tmp_path)])["epsilon"]
+    assert {row["data"] for row in rows} == {"LEAF"}
+    alone = next(row for row in rows if row["method"] == "local")
+    assert alone["epsilon inf"] == "1.0000"  # a word tells the tag
 
 
 @pytest.mark.slow

@@ -11,13 +11,13 @@ from sklearn.preprocessing import StandardScaler
 from skpmtl import (
     ClusteredMTL,
     DPMetaInit,
+    LocalOnly,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PrivateMeanRegMTL,
     PrivateMTL,
     PrivateMTLClassifier,
 )
-from skpmtl.reproduction import LocalOnly
 from tests.helpers.data import about_one_model
 
 M, D = 6, 3
@@ -41,7 +41,7 @@ BAD = [
     *((est, {"epsilon": float("nan")}, "epsilon=nan must be") for est in (LOW, MEAN, MTL)),
     *((est, {"delta": 1.0}, "'delta'") for est in (LOW, MEAN, MTL, DPMetaInit())),
     *((est, {"adjacency": "add-remove"}, "'adjacency'") for est in (LOW, MEAN, MTL, DPMetaInit())),
-    *((est, {"unseen_task": "ignore"}, "'unseen_task'") for est in (LOW, MEAN, MTL, LocalOnly())),
+    *((est, {"unseen_task": "ignore"}, "'unseen_task'") for est in (LOW, MEAN, MTL)),
     *((est, {"loss": "hinge"}, "'loss'") for est in (LOW, MEAN, MTL, LocalOnly())),
     *((est, {"target_range": (1.0, 1.0)}, "target_range") for est in (LOW, MEAN, MTL)),
     *((est, {"target_range": (0.0, np.inf)}, "target_range") for est in (LOW, MEAN, MTL)),
@@ -84,7 +84,7 @@ BAD = [
     *((ClusteredMTL(), {name: 0, **EXACT}, name) for name in ("alpha", "ridge", "n_clusters")),
     # Of two that contradict each other.
     (LOW, {"alpha": 0.0, **EXACT}, "pass a positive alpha or ridge"),
-    (LOW, {"algorithm": "proximal"}, "skpmtl.reproduction.PublishedMPMTLLowRank"),
+    (LOW, {"algorithm": "proximal"}, "skpmtl.reproduction.PublishedMPMTL"),
     (LOW, {"outliers": "entries"}, "epsilon=None"),
     (LOW, {"outliers": "tasks", "alpha": 0.0, "ridge": 1.0, **EXACT}, "positive alpha"),
     (LOW, {"outliers": "tasks", "outlier_alpha": 0.0, **EXACT}, "outlier_alpha"),
@@ -149,10 +149,6 @@ BAD = [
     (LOW, {"loss": "poisson", "target_range": (0.0, 10.0)}, "positive"),
     (LOW, {"loss": "huber", "alpha": 0.1, **EXACT}, 'leave alpha at "auto"'),
     (MEAN, {"loss": "huber", "lam": 0.1, **EXACT}, 'lam="auto"'),
-    *(
-        (LocalOnly(), {"loss": loss, "personalization": "finetune"}, "mean-reg")
-        for loss in ("poisson", "huber")
-    ),
     # Starts.
     *(
         (est, {"init": np.ones(D + 1)}, r"\(4,\), .* has \(3,\), without the task")

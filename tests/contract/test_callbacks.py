@@ -7,13 +7,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skpmtl import DPMetaInit, FedMTLRegressor, MPMTLLowRank, PrivateMeanRegMTL
-from skpmtl.reproduction import (
-    DPRelationship,
-    LocalOnly,
-    PrivateFedAvgClassifier,
-    PublishedMPMTLLowRank,
-)
+from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank, PrivateMeanRegMTL
 from tests.helpers.data import about_one_model
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
@@ -69,11 +63,8 @@ PRIVATE = {"epsilon": 1.0, "random_state": 0, **COMMON}
 BOUNDS = {"max_row_norm": 5.0, "max_target": 20.0, "max_task_rows": 20}
 FITS = [
     (PrivateMeanRegMTL(n_rounds=4, **PRIVATE), "round", 4),
-    (PrivateFedAvgClassifier(n_rounds=3, epsilon=None, **COMMON), "round", 3),
     (MPMTLLowRank(n_releases=3, **PRIVATE), "release", 3),
-    (PublishedMPMTLLowRank(algorithm="proximal", n_releases=5, **PRIVATE), "release", 5),
     (DPMetaInit(tasks_per_round=2, **PRIVATE), "round", 3),
-    (DPRelationship(n_rounds=2, **BOUNDS, **PRIVATE), "round", 2),
     (FedMTLRegressor(client_feature=0, n_rounds=4, random_state=0), "round", 4),
 ]
 IDS = [f"{type(est).__name__}-{name}" for est, name, _ in FITS]
@@ -170,7 +161,7 @@ def test_the_progress_bar_runs(est, name, count, capsys):
 def test_fits_without_a_known_number_of_rounds():
     X, y = data()
     recorder = Recorder()
-    LocalOnly(epsilon=None, **COMMON).set_callbacks(recorder).fit(X, y)
+    LocalOnly(**COMMON).set_callbacks(recorder).fit(X, y)
     assert recorder.names() == rounds("round", 0)
     recorder.events.clear()
     est = MPMTLLowRank(epsilon=None, alpha=0.01, **COMMON).set_callbacks(recorder).fit(X, y)

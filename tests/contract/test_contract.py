@@ -488,12 +488,9 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
     numbers = set(np.concatenate([[0.0], *(a.ravel() for a in arrays.values())]).tolist())
     collect(json.loads(text), numbers)
     assert crowd not in numbers
-    options = est.get_params()
-    published = "Aggregation" in case.name or ("Relationship" in case.name and case.private)
-    if not published and options.get("personalization") != "none":
-        models = np.concatenate([np.asarray(est.coef_).ravel(), est.intercept_.ravel()])
-        models = models[~np.isin(models, arrays.get("board.start", 0.0))]  # it may stay there
-        assert not numbers & set(models[models != 0].tolist())
+    models = np.concatenate([np.asarray(est.coef_).ravel(), est.intercept_.ravel()])
+    models = models[~np.isin(models, arrays.get("board.start", 0.0))]  # it may stay there
+    assert not numbers & set(models[models != 0].tolist())
 
 
 # ----------------------------------------------------------------------------------- wire

@@ -109,7 +109,6 @@ def test_numbers_beyond_float32_are_refused(rows):
         ("MPMTLLowRank", {}),
         ("MPMTLLowRank", {"epsilon": None}),
         ("MPMTLLowRankClassifier", {}),
-        ("PrivateFedAvg", {}),
         ("DPMetaInit", {}),
     ],
 )

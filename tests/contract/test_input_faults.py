@@ -11,6 +11,7 @@ import skpmtl
 from skpmtl import (
     FedMTLRegressor,
     LeaveTasksOut,
+    LocalOnlyClassifier,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PerTask,
@@ -24,7 +25,6 @@ from skpmtl import (
     wide_to_long,
 )
 from skpmtl.metrics import task_scores
-from skpmtl.reproduction import LocalOnlyClassifier
 from skpmtl.tables.sparse import checked
 from tests.helpers.apart import apart
 
@@ -170,11 +170,11 @@ def test_text_that_ends_in_nul_is_refused():
     labels = ["x", "x\0", "y"] * 6
     for given in (labels, np.array(labels, dtype=object), pd.Series(labels, dtype=object)):
         with pytest.raises(ValueError, match="Class labels must not end in a NUL"):
-            LocalOnlyClassifier(epsilon=None).fit(X, given, task=TASK)
+            LocalOnlyClassifier().fit(X, given, task=TASK)
     with pytest.raises(ValueError, match="NUL"):
         stack_tasks({"a": X[:3]}, {"a": labels[:3]})
     with pytest.raises(ValueError, match="NUL"):
-        LocalOnlyClassifier(epsilon=None, classes=["x", "x\0"]).fit(X, LABELS, task=TASK)
+        LocalOnlyClassifier(classes=["x", "x\0"]).fit(X, LABELS, task=TASK)
 
 
 @pytest.mark.skipif(not hasattr(np.dtypes, "StringDType"), reason="numpy 2")
@@ -186,7 +186,7 @@ def test_string_dtype_is_text():
     np.testing.assert_array_equal(est.coef_, expected.coef_)
     np.testing.assert_array_equal(est.predict(X, task=ids), expected.predict(X, task=TASK))
     labels = np.array(["no", "yes"], dtype=np.dtypes.StringDType())[LABELS]
-    est = LocalOnlyClassifier(epsilon=None).fit(X, labels, task=ids)
+    est = LocalOnlyClassifier().fit(X, labels, task=ids)
     assert est.classes_.tolist() == ["no", "yes"]
     missing = np.array(["a", None, "b"] * 6, dtype=np.dtypes.StringDType(na_object=None))
     with pytest.raises(ValueError, match="missing"):
@@ -218,7 +218,7 @@ def test_foreign_ids_and_labels_are_refused_with_a_remedy(ids):
         MPMTLLowRank(epsilon=None).fit(X, Y, task=ids)
     if not isinstance(ids, list) or not isinstance(ids[0], (tuple, set)):
         with pytest.raises((TypeError, ValueError), match=r"strings|\.astype\(str\)|text"):
-            LocalOnlyClassifier(epsilon=None).fit(X, ids, task=TASK)
+            LocalOnlyClassifier().fit(X, ids, task=TASK)
 
 
 def test_points_of_time_are_no_numbers():

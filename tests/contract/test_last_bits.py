@@ -16,7 +16,6 @@ from sklearn.base import clone
 from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL, PrivateSearch
 from skpmtl.privacy.replay import _ALL_PUBLIC, _OF_TASKS, _public_differences
 from skpmtl.privacy.tape import Tape
-from skpmtl.reproduction import PrivateFedAvg
 from skpmtl.shards import fit_shards
 from skpmtl.tables.table import TaskTable
 from tests.helpers.cases import CASES, FIRST, N_ROWS, N_TASKS, arguments, every, labels, replaced
@@ -129,7 +128,7 @@ def test_a_count_of_tasks_with_rows_is_found(monkeypatch):
 @pytest.mark.parametrize(
     "est",
     [
-        PrivateFedAvg(n_rounds=2, clip_norm=1.0),
+        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0),
         MPMTLLowRank(loss="huber"),
         PrivateMTL(epsilon=30.0),
     ],

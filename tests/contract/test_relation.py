@@ -18,7 +18,6 @@ from skpmtl import (
 )
 from skpmtl.exchange.protocol import Population
 from skpmtl.model_protected.plan import rounds_of
-from skpmtl.reproduction import PrivateFedAvg
 from skpmtl.rounds.curator import shrinkage
 from skpmtl.rounds.plan import common_length
 from skpmtl.tables.relation import read_relation
@@ -34,7 +33,6 @@ START = {"coef": [1.0, 0.0, -1.0, 0.0], "intercept": 0.3}
 ESTIMATORS = [
     PrivateMeanRegMTL(**ROUNDS),
     PrivateMeanRegMTL(epsilon=1e3, target_range=(-20.0, 30.0), uncertainty=True),
-    PrivateFedAvg(**ROUNDS),
     PrivateMeanRegMTLClassifier(**ROUNDS),
     MPMTLLowRank(epsilon=1e4, target_range=(-20.0, 30.0)),
     MPMTLLowRankClassifier(epsilon=1e4),

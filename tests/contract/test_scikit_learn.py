@@ -31,7 +31,6 @@ QUICK = [
     skpmtl.PrivateMeanRegMTLClassifier(),
     skpmtl.DPMetaInit(),
     skpmtl.DPMetaInitClassifier(),
-    skpmtl.reproduction.DPAggregation(max_target=10.0, **BOUNDS),
     skpmtl.FedMTLClassifier(n_rounds=5, **STEPS),
     skpmtl.PerTask(Ridge()),
     skpmtl.TaskScaler(),
@@ -44,14 +43,11 @@ SLOW = [
     skpmtl.MPMTLGroupSparse(),
     skpmtl.MPMTLGroupSparseClassifier(0.1, epsilon=None),
     skpmtl.PrivateMeanRegMTLClassifier(epsilon=None),
-    skpmtl.reproduction.DPRelationship(max_target=10.0, **BOUNDS),
     skpmtl.FedMTLRegressor(n_rounds=5, **STEPS),
     skpmtl.PrivateSearch(skpmtl.MPMTLLowRankClassifier(), {"n_releases": [1, 2]}, n_trials=1.5),
     skpmtl.MPMTLGroupSparseClassifier(),
     skpmtl.ClusteredMTLClassifier(epsilon=None),
     skpmtl.DPMetaInit(task_feature=0, epsilon=None),
-    skpmtl.reproduction.DPAggregationClassifier(1e3, max_row_norm=10.0, max_task_rows=1000),
-    skpmtl.reproduction.DPRelationshipClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparseClassifierCV(n_alphas=3, eps=0.1, cv=2, tol=1e-12),
     skpmtl.MPMTLLowRankClassifierCV(n_alphas=5, eps=0.1, tol=1e-12),
     skpmtl.MPMTLGroupSparseCV(n_alphas=10),
@@ -59,30 +55,13 @@ SLOW = [
     skpmtl.MPMTLLowRankClassifier(epsilon=None),
     skpmtl.MPMTLGroupSparse(epsilon=None),
     skpmtl.PrivateMeanRegMTL(epsilon=None),
-    skpmtl.reproduction.PublishedMPMTLLowRank(algorithm="proximal"),
-    skpmtl.reproduction.PublishedMPMTLLowRankClassifier(),
-    skpmtl.reproduction.PublishedMPMTLGroupSparse(),
-    skpmtl.reproduction.PublishedMPMTLGroupSparseClassifier(algorithm="proximal"),
-    skpmtl.reproduction.PublishedMeanRegMTL(clip_norm=1.0),
-    skpmtl.reproduction.PublishedMeanRegMTLClassifier(epsilon=None, n_rounds=10, update="stateful"),
-    skpmtl.reproduction.PrivateFedAvg(),
-    skpmtl.reproduction.PrivateFedAvgClassifier(),
-    skpmtl.reproduction.PrivateFedAvgClassifier(epsilon=None, n_rounds=10),
-    skpmtl.reproduction.PrivateFedProx(),
-    skpmtl.reproduction.PrivateFedProxClassifier(),
-    skpmtl.reproduction.PPSGD(),
-    skpmtl.reproduction.PPSGDClassifier(),
-    skpmtl.reproduction.LocalOnly(),
-    skpmtl.reproduction.LocalOnly(loss="huber"),
-    skpmtl.reproduction.LocalOnly(0.1, loss="poisson"),
-    skpmtl.reproduction.LocalOnlyClassifier(),
+    skpmtl.LocalOnly(),
+    skpmtl.LocalOnly(loss="huber"),
+    skpmtl.LocalOnly(0.1, loss="poisson"),
+    skpmtl.LocalOnlyClassifier(),
     skpmtl.DPMetaInit(epsilon=None),
     skpmtl.DPMetaInitClassifier(epsilon=None),
     skpmtl.DPMetaInitClassifier(privacy="local", refine="sgd"),
-    skpmtl.reproduction.DPAggregation(epsilon=None),
-    skpmtl.reproduction.DPAggregationClassifier(epsilon=None),
-    skpmtl.reproduction.DPRelationship(epsilon=None),
-    skpmtl.reproduction.DPRelationshipClassifier(**BOUNDS),
     skpmtl.FedMTLRegressor((), n_rounds=10, solver="sgd", learning_rate=0.02),
     skpmtl.PerTask(DecisionTreeClassifier(random_state=0)),
     skpmtl.PrivateSearch(skpmtl.MPMTLLowRank(), {"n_releases": [1, 2]}, n_trials=1.5),
@@ -121,11 +100,7 @@ _LEAVES_OUT = (
     skpmtl.PrivateMTL,
     skpmtl.PrivateMTLClassifier,
 )
-_ALONE = (skpmtl.reproduction.LocalOnly, skpmtl.reproduction.LocalOnlyClassifier)
-_PENALISED = (
-    skpmtl.reproduction.DPAggregationClassifier,
-    skpmtl.reproduction.DPRelationshipClassifier,
-)
+_ALONE = (skpmtl.LocalOnly, skpmtl.LocalOnlyClassifier)
 
 
 def failures(est):
@@ -144,8 +119,6 @@ def failures(est):
         found = dict.fromkeys(_REPEATS, "folds of repeated rows are others")
     elif isinstance(est, skpmtl.PrivateMeanRegMTLClassifier) and est.lam == "auto":
         found = dict.fromkeys(_REPEATS, "models are found to about 1e-8")
-    elif isinstance(est, _PENALISED):
-        found = {"check_class_weight_classifiers": "intercepts are penalised"}
     if getattr(getattr(est, "estimator", est), "uncertainty", False) == "auto":
         reason = "probabilities are nearer to each other in rows of which a task knows less"
         found |= dict.fromkeys(
@@ -197,10 +170,7 @@ def _run(estimator, check, request):
             skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, tol=1e-12), marks=pytest.mark.slow
         ),
         skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
-        skpmtl.reproduction.DPAggregation(0.1, epsilon=None),
-        skpmtl.reproduction.DPRelationshipClassifier(0.1, epsilon=None),
         skpmtl.DPMetaInitClassifier(epsilon=None),
-        skpmtl.reproduction.PPSGDClassifier(epsilon=None),
     ],
     ids=lambda est: type(est).__name__,
 )

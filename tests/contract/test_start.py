@@ -19,12 +19,6 @@ from skpmtl import (
     save_billboard,
 )
 from skpmtl.metrics import task_scores
-from skpmtl.reproduction import (
-    LocalOnly,
-    PublishedMeanRegMTL,
-    PublishedMPMTLGroupSparse,
-    PublishedMPMTLLowRank,
-)
 from tests.helpers.data import rows_of
 from tests.helpers.exact_fits import apart, squared_curvature
 
@@ -52,18 +46,15 @@ EXACT = {"epsilon": None, "alpha": 0.1, "tol": 1e-11}
 STEPS = {"epsilon": 3.0, "inner_steps": 4, "inner_learning_rate": 0.2, "refine": "sgd"}
 RANGES = {"target_range": (-3.0, 7.0), "feature_range": (-1.0, 2.0)}  # the middle is the level
 DIFFERENCES = [
-    PublishedMeanRegMTL(lam=0.3, ridge=0.2, **ROUNDS),
-    PublishedMeanRegMTL(lam=0.3, unseen_task="mean", **ROUNDS),
-    PublishedMeanRegMTL(personalization="finetune", clip_norm=1.0, n_rounds=4, **ROUNDS),
-    PublishedMeanRegMTL(personalization="none", update="stateful", **ROUNDS),
-    PublishedMeanRegMTL(epsilon=None, lam=0.3, ridge=0.2),
+    PrivateMeanRegMTL(lam=0.3, ridge=0.2, **ROUNDS),
+    PrivateMeanRegMTL(lam=0.3, unseen_task="mean", **ROUNDS),
+    PrivateMeanRegMTL(epsilon=None, lam=0.3, ridge=0.2),
     *(
         cls(**options)
-        for cls in (PublishedMPMTLLowRank, PublishedMPMTLGroupSparse)
+        for cls in (MPMTLLowRank, MPMTLGroupSparse)
         for options in (
             EXACT,
             {"ridge": 0.1, "outliers": "tasks", **EXACT},
-            {"epsilon": 3.0, "algorithm": "proximal", "unseen_task": "mean"},
         )
     ),
     *(
@@ -80,8 +71,6 @@ def test_squared_loss_is_that_of_targets_less_the_scores_of_the_start(est, form)
     """With the same noise on the same numbers, all that a fit learns is the same."""
     if form is not np.asarray and not est.__sklearn_tags__().input_tags.sparse:
         pytest.skip("takes no sparse rows")
-    if form is not np.asarray and est.get_params().get("update") == "stateful":
-        pytest.skip("keeps dense models")
     X, y, task = rows()
     one = clone(est).set_params(init=START, **SEEDED)
     other = clone(est).set_params(**SEEDED)
@@ -102,7 +91,7 @@ def test_squared_loss_is_that_of_targets_less_the_scores_of_the_start(est, form)
     assert_allclose(one.intercept_, other.intercept_ + LEVEL - middle, **close)
     if hasattr(one, "mean_coef_"):
         assert_allclose(one.mean_coef_, other.mean_coef_ + COEF, **close)
-    if est.unseen_task == "mean" and isinstance(est, PublishedMeanRegMTL):
+    if est.unseen_task == "mean" and isinstance(est, PrivateMeanRegMTL):
         assert one.mean_intercept_ == pytest.approx(other.mean_intercept_ + LEVEL)
 
 
@@ -142,7 +131,6 @@ def test_releases_are_those_of_differences(est):
     "est",
     [
         PrivateMeanRegMTL(epsilon=0.01),
-        LocalOnly(),
         PrivateMTL(epsilon=0.01),
         MPMTLLowRank(),
         DPMetaInit(epsilon=1e-3),

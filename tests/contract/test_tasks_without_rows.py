@@ -24,6 +24,7 @@ from sklearn.pipeline import make_pipeline
 from skpmtl import (
     DPMetaInit,
     LeaveTasksOut,
+    LocalOnly,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
     PerTask,
@@ -34,7 +35,6 @@ from skpmtl import (
     TaskStratifiedKFold,
 )
 from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
-from skpmtl.reproduction import DPRelationship, LocalOnly
 from skpmtl.shards import fit_shards
 from tests.helpers.cases import (
     CASES,
@@ -72,7 +72,6 @@ for case in CASES + EXACT:
         case.private,
         "clusters" in case.name,
         options.get("algorithm"),
-        options.get("personalization") == "none",
         options.get("batches"),
     )
     if not (case.needs or case.unit or case.form == "wide"):
@@ -154,7 +153,6 @@ def test_without_a_budget_absent_tasks_change_nobody_else(case):
     [
         MPMTLLowRank(0.05, epsilon=None),
         PrivateMeanRegMTL(0.3, epsilon=None),
-        DPRelationship(0.3, 0.1, epsilon=None),
         DPMetaInit(epsilon=None),
         LocalOnly(),
     ],
@@ -167,7 +165,7 @@ def test_without_a_budget_absent_tasks_have_the_shared_model(est):
         expected, shift = listed.init_coef_, listed.init_intercept_
     else:
         expected = listed.mean_coef_ if isinstance(est, PrivateMeanRegMTL) else np.zeros(3)
-        shift = 0.0 if isinstance(est, (DPRelationship, LocalOnly)) else listed.mean_intercept_
+        shift = 0.0 if isinstance(est, LocalOnly) else listed.mean_intercept_
     assert_allclose(listed.coef_[ABSENT], np.tile(expected, (2, 1)), atol=1e-12)
     assert_allclose(listed.intercept_[ABSENT], shift)
 

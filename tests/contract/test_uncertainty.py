@@ -48,16 +48,11 @@ def has_posterior(case):
 HAVE = [case for case in CASES + EXACT if has_posterior(case)]
 
 
-SHARED = "Published", "PrivateFed", "PPSGD"  # which begin names of the same code
 # One of every class, whose noise can be repeated.
 PLAIN = {
     type(case.estimator): case
     for case in HAVE[::-1]
-    if case.form == "long"
-    and case.private
-    and not case.needs
-    and not case.unit
-    and not type(case.estimator).__name__.startswith(SHARED)
+    if case.form == "long" and case.private and not case.needs and not case.unit
 }.values()
 
 

@@ -87,14 +87,12 @@ def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
 
 
 @pytest.mark.parametrize("weight", ["equal", "samples"])
-@pytest.mark.parametrize("cls", ["PrivateMeanRegMTL", "LocalOnly", "PPSGD"])
-def test_whole_weights_without_a_guarantee_count_rows(cls, weight):
+def test_whole_weights_without_a_guarantee_count_rows(weight):
     """Also where rules ask for the number of rows of a task."""
     X, y, task, times = tables()
     again = np.repeat(np.arange(len(y)), times)
-    est = public(cls)(epsilon=None, task_weight=weight)
-    if cls == "PrivateMeanRegMTL":  # with pooled levels evidence leaves out single rows
-        est.set_params(levels="free")
+    # With pooled levels evidence leaves out single rows.
+    est = skpmtl.PrivateMeanRegMTL(epsilon=None, task_weight=weight, levels="free")
     repeated = clone(est).fit(X[again], y[again], task=task[again])
     close(est.fit(X, y, task=task, sample_weight=times), repeated, 1e-6)
 
@@ -128,7 +126,6 @@ def test_many_features_or_many_rows(n, d):
     for est in (
         skpmtl.MPMTLLowRank(0.05, epsilon=None, tol=1e-11),
         skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
-        skpmtl.reproduction.DPRelationship(0.1, 0.01, epsilon=None),
     ):
         repeated = clone(est).fit(X[again], y[again], task=task[again])
         close(est.fit(X, y, task=task, sample_weight=times / 3.0), repeated, 1e-6)
@@ -147,7 +144,7 @@ def test_wide_targets_share_weights_of_rows():
 
 CASES = [case for case in [*FIRST.values(), *EXACT] if not case.needs]
 # One of each family; the others run the same loops, or have compiled forms of their own.
-QUICK = ("MPMTLLowRank", "PrivateMTL", "PrivateMeanReg", "DPMetaInitC", "DPAggregation")
+QUICK = ("MPMTLLowRank", "PrivateMTL", "PrivateMeanReg", "DPMetaInitC")
 
 
 def _marked(case):
@@ -380,12 +377,6 @@ RECORDS = {
     "disjoint": skpmtl.DPMetaInit(
         inner_steps=3, batches="disjoint", batch_size=4, tasks=TASKS, adjacency="zero-out"
     ),
-    "aggregation": skpmtl.reproduction.DPAggregation(
-        guarantee="record", max_row_norm=1.0, max_target=2.0, tasks=TASKS
-    ),
-    "relationship": skpmtl.reproduction.DPRelationship(
-        guarantee="record", max_row_norm=1.0, max_target=2.0, tasks=TASKS
-    ),
 }
 
 
@@ -469,7 +460,7 @@ def test_parts_without_weight_of_a_class(tmp_path):
     assert_same_fit(fit_shards(clone(est), parts), whole, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", ["rounds", "prior", "meta", "relationship, labels"])
+@pytest.mark.parametrize("case", ["rounds", "prior", "meta"])
 def test_sites_have_weights(tmp_path, case):
     """Answers and models of sites with columns of their own are those of a fit with weights."""
     study = study_of(case)

@@ -5,6 +5,7 @@ import importlib
 import operator
 import pkgutil
 import re
+from functools import partial
 from pathlib import Path
 
 import docutils.core
@@ -17,13 +18,15 @@ import skpmtl
 import skpmtl.shards
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTENTS = ("index", "learn", "lookup", "operate", "papers", "contribute")
+CONTENTS = ("index", "learn", "lookup", "operate", "contribute")
 # Without examples.
 SPHINX = {*(f"{name}.rst" for name in CONTENTS), "api.rst", "changes.rst", "glossary.rst"}
 GUIDES = [path for path in sorted((ROOT / "doc").glob("*.rst")) if path.name not in SPHINX]
-TEXTS = [ROOT / "README.rst", *(path for path in GUIDES if path.name != "architecture.rst")]
+PLAIN = ("architecture.rst", "evidence.rst")  # without examples, too
+TEXTS = [ROOT / "README.rst", *(path for path in GUIDES if path.name not in PLAIN)]
 PAPERS = ("CHANGELOG.rst", "CODE_OF_CONDUCT.rst", "CONTRIBUTING.rst", "SECURITY.rst")
 PROSE = [*TEXTS, *(ROOT / name for name in PAPERS)]
+PROSE += [ROOT / "doc" / "evidence.rst", *sorted((ROOT / "doc" / "papers").glob("[!i]*.rst"))]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(skpmtl.__path__, "skpmtl.")
@@ -61,28 +64,31 @@ def test_examples_in_docstrings(name):
     assert result.failed == 0
 
 
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PROSE, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_texts_render(path):
     """docutils without Sphinx, as package indexes render a README; any warning is an error.
 
     Only pages of the documentation may link: to pages that exist, and to names of the API page.
     """
-    docutils.parsers.rst.roles.register_local_role("doc", _link)
+    docutils.parsers.rst.roles.register_local_role("doc", partial(_link, path.parent))
     docutils.parsers.rst.roles.register_local_role("class", _name)
     docutils.parsers.rst.roles.register_local_role("func", _name)
-    assert path.parent.name == "doc" or not re.search(":(doc|class|func):", path.read_text())
-    settings = {"halt_level": 2, "report_level": 5, "file_insertion_enabled": False}
-    tree = docutils.core.publish_doctree(path.read_text(), settings_overrides=settings)
+    of_site = ROOT / "doc" in path.parents
+    assert of_site or not re.search(":(doc|class|func):", path.read_text())
+    settings = {"halt_level": 2, "report_level": 5, "file_insertion_enabled": of_site}
+    tree = docutils.core.publish_doctree(
+        path.read_text(), source_path=str(path), settings_overrides=settings
+    )
     assert tree.next_node(docutils.nodes.title) is not None
 
 
-def _link(name, rawtext, text, lineno, inliner, options=None, content=()):
-    target = re.fullmatch(r"(?:.*<)?([\w/]+)>?", text, re.DOTALL)[1]
+def _link(folder, name, rawtext, text, lineno, inliner, options=None, content=()):
+    target = re.fullmatch(r"(?:.*<)?([\w/.]+)>?", text, re.DOTALL)[1]
     if target.startswith("auto_examples/"):
         script = target.removeprefix("auto_examples/") + ".py"
         exists = target.endswith("/index") or (ROOT / "doc" / "examples" / script).exists()
     else:
-        exists = (ROOT / "doc" / f"{target}.rst").exists()
+        exists = (folder / f"{target}.rst").exists()
     assert exists, text
     return [docutils.nodes.literal(rawtext, text)], []
 

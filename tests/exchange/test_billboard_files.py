@@ -21,12 +21,6 @@ from skpmtl import (
     save_billboard,
 )
 from skpmtl.exchange.wire import from_npy, to_npy
-from skpmtl.reproduction import (
-    DPAggregation,
-    DPRelationship,
-    PublishedMeanRegMTL,
-    PublishedMPMTLLowRank,
-)
 from tests.helpers.apart import apart
 from tests.helpers.cases import CASES, EXACT, FIRST, fitted, long_data
 
@@ -34,24 +28,20 @@ pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {case.name: case for case in CASES + EXACT if not case.marks and not case.needs}
 PRIOR = "MPMTLLowRank-unseen_task=mean-n_releases=2"
-MEAN = "PublishedMeanRegMTL-personalization=finetune-unseen_task=mean-n_rounds=3-clip_norm=1.0"
+MEAN = "PrivateMeanRegMTL-task_weight=samples-n_rounds=3-clip_norm=1.0"
 META = "DPMetaInitClassifier-3 classes-inner_steps=3"
-AGGREGATION = FIRST[DPAggregation].name
 # One of every billboard, loss and statistic.
 QUICK = (
     PRIOR,
     MEAN,
     META,
-    AGGREGATION,
     EXACT[0].name,
-    "PublishedMPMTLGroupSparse-mechanism=laplace-algorithm=proximal-unseen_task=mean",
-    "PublishedMPMTLLowRank-algorithm=proximal-ridge=0.1-task_weight=samples",
-    "PublishedMeanRegMTL-clusters-unseen_task=mean-n_rounds=3-clip_norm=1.0",
-    "PublishedMeanRegMTLClassifier-unseen_task=mean-n_rounds=3-clip_norm=1.0",
-    "PublishedMeanRegMTLClassifier-3 classes-personalization=ewc-n_rounds=3-clip_norm=1.0",
+    "MPMTLGroupSparse-mechanism=laplace-n_releases=2",
+    "PrivateMeanRegMTL-clusters-unseen_task=mean-n_rounds=3-clip_norm=1.0",
+    "PrivateMeanRegMTLClassifier-csr-unseen_task=mean-n_rounds=3-clip_norm=1.0",
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
     "PrivateMTL-epsilon=1000.0-unseen_task=mean",
-    *(FIRST[cls].name for cls in (DPRelationship, DPMetaInitClassifier)),
+    FIRST[DPMetaInitClassifier].name,
 )
 
 
@@ -90,43 +80,6 @@ def refused(path):
         assert "cannot be read: " in str(error) and "Ask whoever published it" in str(error)
         return True
     return False
-
-
-@pytest.mark.parametrize(
-    ("options", "cls"),
-    [({}, PrivateMeanRegMTL), ({"personalization": "ewc"}, PublishedMeanRegMTL)],
-)
-def test_files_of_the_time_when_one_class_had_all_options(tmp_path, options, cls):
-    """Files of version 0.1 name `PrivateMeanRegMTL`, with the options of the paper."""
-    X, y, task = long_data()
-    est = PublishedMeanRegMTL(n_rounds=3, clip_norm=1.0, tasks=np.unique(task), **options)
-    save_billboard(est.fit(X, y, task=task), tmp_path / "new")
-    header, arrays = read(tmp_path / "new")
-    assert header["params"]["update"] == "prox"
-    write(tmp_path / "old.npz", {**header, "estimator": "PrivateMeanRegMTL"}, arrays)
-    found = load_billboard(tmp_path / "old.npz")
-    assert type(found) is cls
-    coef = found.personalize(X, y, task=task).coef_
-    assert_array_equal(coef, est.personalize(X, y, task=task).coef_)
-
-
-@pytest.mark.parametrize(
-    "options", [{"algorithm": "proximal"}, {"mechanism": "wishart", "allocation": 0.5}]
-)
-def test_files_of_the_time_when_one_class_had_both_algorithms(tmp_path, options):
-    X, y, task = long_data()
-    est = PublishedMPMTLLowRank(tasks=np.unique(task), **options).fit(X, y, task=task)
-    save_billboard(est, tmp_path / "new")
-    header, arrays = read(tmp_path / "new")
-    write(tmp_path / "old.npz", {**header, "estimator": "MPMTLLowRank"}, arrays)
-    found = load_billboard(tmp_path / "old.npz")
-    assert type(found) is PublishedMPMTLLowRank
-    coef = found.personalize(X, y, task=task).coef_
-    assert_array_equal(coef, est.personalize(X, y, task=task).coef_)
-    header["params"].update(algorithm="auto", allocation=0.0)
-    if "mechanism" in options:  # what `MPMTLLowRank` still has
-        write(tmp_path / "old.npz", {**header, "estimator": "MPMTLLowRank"}, arrays)
-        assert type(load_billboard(tmp_path / "old.npz")) is MPMTLLowRank
 
 
 @pytest.mark.filterwarnings("ignore:relation=:UserWarning")
@@ -258,8 +211,6 @@ def crafted(name, header, arrays, others):
         "PrivateMeanRegMTLClassifier",
         "PrivateMeanRegMTL",
         "DPMetaInit",
-        "DPAggregation",
-        "DPRelationshipClassifier",
     ):
         for n_classes in (0, 1, 2, 3, 5):
             if estimator != header["estimator"] or (n_classes and "classes" in arrays):
@@ -319,7 +270,7 @@ def test_number_of_classes_against_the_loss(loss, n_models, files, tmp_path):
             load_billboard(tmp_path / "board")
 
 
-@pytest.mark.parametrize("name", [PRIOR, MEAN, META, AGGREGATION])
+@pytest.mark.parametrize("name", [PRIOR, MEAN, META])
 def test_damaged_files_are_refused_or_the_same(name, files, tmp_path):
     content = files(name).read_bytes()
     path, rng = tmp_path / "board", np.random.default_rng(0)
@@ -444,7 +395,7 @@ def overlapping(path, header):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="units of ru_maxrss")
 def test_a_small_file_takes_little_memory(files, tmp_path):
     """Each of these would take 72 MB, or much more."""
-    header = read(files(AGGREGATION))[0]
+    header = read(files(PRIOR))[0]
     header = to_npy(np.frombuffer(json.dumps(header).encode(), np.uint8)).tobytes()
     paths = []
     for make in (deflated, wide_shape, overlapping):

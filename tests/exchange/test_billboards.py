@@ -38,7 +38,6 @@ from skpmtl.exchange.wire import (
     unpack,
 )
 from skpmtl.model_protected.billboard import PriorBillboard
-from skpmtl.reproduction import PrivateFedAvg, PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
 from tests.helpers.cases import EXACT, FIRST
 from tests.helpers.data import about_one_model
 from tests.helpers.tiny_ridge import TinyRidge
@@ -290,19 +289,18 @@ def test_it_is_an_estimator_like_others(tmp_path):
 # ----------------------------------------------------------------------------- from_billboard
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_from_billboard():
-    est, X, y, task, old = fitted(PublishedMeanRegMTLClassifier(personalization="ewc", **SEED), 2)
+    est, X, y, task, old = fitted(PrivateMeanRegMTLClassifier(levels="free", **SEED), 2)
     new = ~old
-    there = PublishedMeanRegMTLClassifier.from_billboard(
+    there = PrivateMeanRegMTLClassifier.from_billboard(
         est.export_billboard(), classes=["low", "high"], n_features=4, feature_names="abcd"
     )
     assert there.tasks_.shape == (0,) and there.intercept_.shape == (0,)
-    assert there.coef_.shape == (0, 4)
-    assert there.personalization == "ewc" and there.classes_.tolist() == ["high", "low"]
+    assert there.coef_.shape == (0, 4) and there.classes_.tolist() == ["high", "low"]
     there.personalize(pd.DataFrame(X[new], columns=list("abcd")), y[new], task=task[new])
     est.personalize(X[new], y[new], task=task[new])
     assert_same(there.coef_, est.coef_[np.searchsorted(est.tasks_, there.tasks_)])
     billboard = est.billboard_
-    make = PublishedMeanRegMTLClassifier.from_billboard
+    make = PrivateMeanRegMTLClassifier.from_billboard
     for message, call in {
         "needs classes=, those of the fit": lambda: make(billboard),
         "which is for 2 classes": lambda: make(billboard, classes=[1, 2, 3]),
@@ -317,13 +315,12 @@ def test_from_billboard():
             billboard, classes=[0, 1], fit_intercept=False
         ),
         "'tol' parameter": lambda: make(billboard, classes=[0, 1], tol=-1),
-        "is for real targets, the billboard for classes": lambda: (
-            PublishedMeanRegMTL.from_billboard(billboard)
+        "is for real targets, the billboard for classes": lambda: PrivateMeanRegMTL.from_billboard(
+            billboard
         ),
-        "PrivateMeanRegMTLClassifier does not go on.*'PublishedMeanRegMTLClassifier'": lambda: (
-            PrivateMeanRegMTLClassifier.from_billboard(billboard, classes=[0, 1])
+        "PrivateMeanRegMTL has none": lambda: PrivateMeanRegMTL.from_billboard(
+            billboard, classes=[0, 1]
         ),
-        "PrivateFedAvg has none": lambda: PrivateFedAvg.from_billboard(billboard, classes=[0, 1]),
         "DPMetaInit does not go on with this MeanBillboard": lambda: DPMetaInit.from_billboard(
             billboard
         ),

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier
+from skpmtl import DPMetaInit, DPMetaInitClassifier, PrivateMeanRegMTL
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import PublicDraw, Query, release, run
 from skpmtl.privacy import VectorGaussian
 from skpmtl.privacy.rng import SeededSource
-from skpmtl.reproduction import PublishedMeanRegMTL
 from tests.helpers.cases import CASES, N_TASKS, TASKS, every, long_data, seeded
 from tests.helpers.sites import Sites
 
@@ -95,9 +94,7 @@ def test_sums_are_divided_by_a_public_number_before_noise():
 
 
 def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
-    est = PublishedMeanRegMTL(
-        sampling="fixed", sampling_rate=0.5, n_rounds=5, tasks=TASKS, random_state=3
-    )
+    est = PrivateMeanRegMTL(n_rounds=5, tasks=TASKS, random_state=3)
 
     def start(folder, cut=None):
         sites = Sites(est, long_data(), [[0, 1, 2], [3, 4, 5]])

@@ -15,7 +15,6 @@ from skpmtl.privacy import PrivacyReport, gdp_mu
 from skpmtl.privacy.mechanisms import SymmetricGaussian, VectorGaussian
 from skpmtl.privacy.report import TRUSTED_CURATOR
 from skpmtl.privacy.rng import SeededSource, noise_source
-from skpmtl.reproduction import DPAggregation, PublishedMeanRegMTL
 from skpmtl.search import PrivateSearch
 from tests.helpers.cases import long_data
 
@@ -182,22 +181,6 @@ def test_exact_noise():
         (PrivateMTL(curator=3), "'curator' parameter"),
         (MPMTLLowRank(curator="servers", epsilon=None), "pass a finite epsilon"),
         (MPMTLLowRank(curator="servers", mechanism="wishart"), "needs Gaussian noise"),
-        (
-            DPAggregation(
-                curator="servers",
-                group="direct",
-                max_row_norm=1.0,
-                max_target=1.0,
-                mechanism="gamma",
-            ),
-            "needs Gaussian noise",
-        ),
-        (
-            PublishedMeanRegMTL(
-                curator="servers", sampling="poisson", sampling_rate=0.5, clip_norm=1.0
-            ),
-            "servers see who takes part",
-        ),
         (DPMetaInit(curator="servers", privacy=None), "of a private fit"),
         (
             PrivateSearch(PrivateMTL(curator="servers"), {"structure": ["mean", "sparse"]}),

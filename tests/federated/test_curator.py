@@ -113,7 +113,7 @@ def test_contributions_are_clipped_again(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, 2])
-@pytest.mark.parametrize("case", ["algorithm 1", "lengths"])
+@pytest.mark.parametrize("case", ["rounds", "lengths"])
 def test_run_that_was_cut_off_spends_nothing_again(tmp_path, monkeypatch, case, place):
     """Between the answers and the journal, with new processes on both sides; models at the sites
     take no step twice."""

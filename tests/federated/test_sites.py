@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl.engine.levels import Level
-from skpmtl.exchange.protocol import Query, QuerySpec, run
+from skpmtl.exchange.protocol import QuerySpec, run
 from skpmtl.federated import load_models
 from skpmtl.federated.__main__ import main as command
 from skpmtl.federated.refusals import Lacking
@@ -75,13 +75,6 @@ def test_study_files_agree(tmp_path):
         (
             {"estimator": "DPMetaInit", "n_rows": 5, "parameters": {"privacy": None}},
             "no private fit",
-        ),
-        (
-            {
-                "estimator": "PublishedMPMTLLowRank",
-                "parameters": {"mechanism": "wishart-published", "algorithm": "proximal"},
-            },
-            "guarantee",
         ),
     ],
 )
@@ -299,19 +292,6 @@ def test_one_name_is_one_budget(tmp_path):
     assert "update" in site_of(renamed, tmp_path).answer(*asked)
 
 
-def test_running_models_step_once_per_question(tmp_path):
-    study = study_of("algorithm 1")
-    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False}
-    positions = np.array(PARTS[0])
-    whole = site_of(study, tmp_path / "a")
-    task_side = whole.est._task_side(whole.table, whole.population)
-    for number in (0, 1, 1, 1, 2):
-        found = site_of(study, tmp_path / "b").answer(number, "update", public, positions)
-    for _ in range(3):
-        expected = task_side.contributions(Query("update", public, {}, None))
-    assert_allclose(found["update"], expected["update"], rtol=1e-13)
-
-
 @pytest.mark.parametrize(
     "change, message",
     [
@@ -342,7 +322,7 @@ def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
         ("rounds", 0, "update", 100.0, "clip_norm=100.0, and the study plans 1.0"),
         ("rounds", 1, "update", np.nan, "clip_norm=nan, and the study plans"),
         ("own units", 1, "update", 1.9, "clip_norm=1.9, and the study plans"),
-        ("sampled", 0, "update", 1.0, "query 0 is none, but a draw"),
+        ("meta", 0, "update", 1.0, "query 0 is none, but a draw"),
         ("meta", 9, "update", 1.0, "which has 8: the curator asks for more"),
     ],
 )

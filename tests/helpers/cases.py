@@ -26,26 +26,6 @@ from skpmtl import (
     PrivateMTLClassifier,
 )
 from skpmtl.course.estimators import HierarchicalMTL
-from skpmtl.reproduction import (
-    PPSGD,
-    DPAggregation,
-    DPAggregationClassifier,
-    DPRelationship,
-    DPRelationshipClassifier,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PPSGDClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
-    PublishedMeanRegMTL,
-    PublishedMeanRegMTLClassifier,
-    PublishedMPMTLGroupSparse,
-    PublishedMPMTLGroupSparseClassifier,
-    PublishedMPMTLLowRank,
-    PublishedMPMTLLowRankClassifier,
-)
 from tests.helpers.dummy_method import PrivateRidge
 
 N_TASKS, N_ROWS, CHANGED = 6, 14, 3
@@ -94,8 +74,7 @@ class Case:
     @property
     def sampled(self):
         """Whether it is left to chance who takes part."""
-        options = self.estimator.get_params()
-        return options.get("sampling", "all") != "all" or options.get("batches") == "poisson"
+        return self.estimator.get_params().get("batches") == "poisson"
 
     @property
     def private(self):
@@ -104,9 +83,7 @@ class Case:
     @property
     def keeps(self):
         """Whether the models of a fit are not those that its billboard gives the same rows."""
-        options = self.estimator.get_params()
-        alone = options.get("personalization") == "none" or options.get("relation_rank") == "all"
-        return alone or "Relationship" in self.name
+        return self.estimator.get_params().get("relation_rank") == "all"
 
     @property
     def param(self):
@@ -139,27 +116,19 @@ _OWN = ("sizes_public", "record", "unit", "close", "needs", "marks")
 
 
 def _model_protected():
-    for cls, published in (
-        (MPMTLLowRank, PublishedMPMTLLowRank),
-        (MPMTLGroupSparse, PublishedMPMTLGroupSparse),
-    ):
+    for cls in (MPMTLLowRank, MPMTLGroupSparse):
         pure = "wishart" if cls is MPMTLLowRank else "laplace"
         yield _case(cls)
         yield _case(cls, unseen_task="mean", n_releases=2)
         yield _case(cls, unseen_task="mean", adjacency="zero-out", fit_intercept=False)
         yield _case(cls, mechanism=pure, n_releases=2)
-        yield _case(published, mechanism=pure, n_releases=2, allocation=0.5)
-        yield _case(published, mechanism=pure, algorithm="proximal", unseen_task="mean")
-        yield _case(published, algorithm="proximal", ridge=0.1, task_weight="samples")
-        yield _case(published, algorithm="proximal", acceleration=False, adjacency="zero-out")
         yield _case(cls, form="csr", unseen_task="mean", target_range=(-20.0, 30.0))
         yield _case(cls, form="wide", tasks=False)
         yield _case(cls, **SECURE)
         yield _case(cls, unseen_task="mean", **SECURE)
-        yield _case(published, algorithm="proximal", **SECURE)
         other = {"delta": 1e-6} if pure == "wishart" else {"mechanism": pure}
         yield _case(cls, **other, **SECURE)
-    yield _case(PublishedMPMTLGroupSparse, mechanism="wishart", algorithm="proximal", n_releases=2)
+    yield _case(MPMTLGroupSparse, mechanism="wishart", n_releases=2)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
     unseen = {"unseen_task": "mean", "uncertainty": "unseen", "target_range": (-9.0, 9.0)}
@@ -172,23 +141,15 @@ def _model_protected():
     yield _case(MPMTLGroupSparse, epsilon=30.0, form="csr", **related)
     yield _case(MPMTLLowRankClassifier, 2, epsilon=1e4, adjacency="zero-out", **related)
     pure = {MPMTLLowRankClassifier: "wishart", MPMTLGroupSparseClassifier: "laplace"}
-    published = {
-        MPMTLLowRankClassifier: PublishedMPMTLLowRankClassifier,
-        MPMTLGroupSparseClassifier: PublishedMPMTLGroupSparseClassifier,
-    }
     for cls in pure:
         yield _case(cls, 2, unseen_task="mean")
-        yield _case(published[cls], 2, algorithm="proximal", adjacency="zero-out")
         yield _case(cls, 2, form="csr", fit_intercept=False)
         yield _case(cls, 3)
         yield _case(cls, 3, unseen_task="mean", mechanism=pure[cls], form="csr", n_releases=2)
-        yield _case(published[cls], 3, unseen_task="mean", algorithm="proximal")
         yield _case(cls, 3, form="wide", tasks=False, fit_intercept=False)
         yield _case(cls, 2, **SECURE)
-        yield _case(published[cls], 2, algorithm="proximal", **SECURE)
     yield _case(MPMTLLowRank, init=START, form="csr", unseen_task="mean", target_range=(-9.0, 9.0))
     yield _case(MPMTLLowRankClassifier, 3, init=STARTS, unseen_task="mean")
-    yield _case(published[cls], 2, init=START, algorithm="proximal", form="csr")
     again = {"init": START, "epsilon": 1e4, **related}
     yield _case(MPMTLGroupSparseClassifier, 2, unseen_task="error", **again)
 
@@ -260,7 +221,7 @@ def _hierarchical():
 
 def _rounds():
     few = {"n_rounds": 3, "clip_norm": 1.0}
-    cls, published = PrivateMeanRegMTL, PublishedMeanRegMTL
+    cls, classifier = PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
     yield _case(cls)  # so few tasks release nothing
     known = {"unseen_task": "mean", "target_range": (-3.0, 3.0)}
     yield _case(cls, epsilon=8.0)  # in units of the tasks
@@ -270,40 +231,19 @@ def _rounds():
     yield _case(cls, levels="pooled", epsilon=9.0, form="csr", **known)
     yield _case(cls, epsilon=1e3, adjacency="zero-out", unseen_task="mean", **errors)
     yield _case(cls, init=START, epsilon=9.0, **known)
-    yield _case(PrivateMeanRegMTLClassifier, 2, epsilon=60.0, unseen_task="mean")
+    yield _case(classifier, 2, epsilon=60.0, unseen_task="mean")
     slow = {"marks": (pytest.mark.slow,)}
     yield _case(cls, epsilon=1e3, form="wide", tasks=False, **slow)
-    yield _case(
-        PrivateMeanRegMTLClassifier, 2, init=START, epsilon=60.0, form="csr", **errors, **slow
-    )
+    yield _case(classifier, 2, init=START, epsilon=60.0, form="csr", **errors, **slow)
     yield _case(cls, epsilon=1e4, adjacency="zero-out", clusters=CLUSTERS, **known)
-    yield _case(published, epsilon=1e4, sampling="fixed", sampling_rate=0.5, **known)
     yield _case(cls, epsilon=8.0, form="csr", n_rounds=3)
-    yield _case(published, epsilon=8.0, update="stateful", personalization="none", n_rounds=3)
     yield _case(cls, epsilon=1e4, **SECURE)
-    yield _case(PPSGD, epsilon=8.0, personalization="none", n_rounds=3)
     for n_classes in (2, 3):
         options = {"unseen_task": "mean", "n_rounds": 3}
-        yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=20.0, **options)
+        yield _case(classifier, n_classes, epsilon=20.0, **options)
         options = {**options, "n_rounds": 10, **errors} if n_classes == 3 else options
-        yield _case(PrivateMeanRegMTLClassifier, n_classes, epsilon=1e4, form="csr", **options)
-    for update in ("algorithm-1", "stateful"):
-        yield _case(published, update=update, personalization="none", **few)
-        yield _case(published, update=update, adjacency="zero-out", **few)
-    for personalization in ("finetune", "symmetrized-kl", "ewc", "none"):
-        yield _case(published, personalization=personalization, unseen_task="mean", **few)
-        slow = {} if personalization == "ewc" else {"marks": (pytest.mark.slow,)}
-        yield _case(
-            PublishedMeanRegMTLClassifier, 3, personalization=personalization, **few, **slow
-        )
-    for rate in (0.35, 0.5):
-        fixed = {"sampling": "fixed", "sampling_rate": rate}
-        fixed |= {} if rate == 0.5 else {"marks": (pytest.mark.slow,)}
-        yield _case(published, unseen_task="mean", **fixed, **few)
-        yield _case(published, update="stateful", personalization="none", **fixed, **few)
-    poisson = {"sampling": "poisson", "sampling_rate": 0.5, "needs": "dp_accounting"}
-    yield _case(published, **poisson, **few)
-    yield _case(published, clusters=CLUSTERS, unseen_task="mean", **few)
+        yield _case(classifier, n_classes, epsilon=1e4, form="csr", **options)
+    yield _case(cls, clusters=CLUSTERS, unseen_task="mean", **few)
     yield _case(cls, clusters=CLUSTERS, lam=0.3, ridge=0.1, fit_intercept=False, **few)
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,)}
@@ -311,48 +251,26 @@ def _rounds():
     yield _case(cls, epsilon=1e4, **known, **related)  # on levels
     yield _case(cls, epsilon=20.0, **errors, **related)  # in units of the tasks: no errors
     yield _case(cls, adjacency="zero-out", lam=0.3, ridge=0.1, **related, **few)
-    yield _case(published, form="csr", personalization="none", unseen_task="mean", **related, **few)
-    yield _case(PPSGD, personalization="none", **related, **few)
-    yield _case(PrivateFedAvgClassifier, 3, unseen_task="mean", **related, **few)
+    yield _case(cls, form="csr", unseen_task="mean", **related, **few)
+    yield _case(classifier, 3, unseen_task="mean", **related, **few)
     yield _case(cls, epsilon=1e4, init=START, **known)
     yield _case(cls, epsilon=20.0, init=START, form="csr", n_rounds=3)
     again = {"marks": (few_tasks, pytest.mark.slow)}
     yield _case(cls, init=START, unseen_task="mean", **{**related, **again}, **few)
-    yield _case(published, update="stateful", personalization="none", init=START, **again, **few)
-    yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, epsilon=20.0, n_rounds=3)
-    yield _case(PrivateMeanRegMTLClassifier, 3, init=STARTS, form="csr", unseen_task="mean", **few)
+    yield _case(classifier, 3, init=STARTS, epsilon=20.0, n_rounds=3)
+    yield _case(classifier, 3, init=STARTS, form="csr", unseen_task="mean", **few)
     yield _case(cls, epsilon=0.01, **few)  # the mean is lost in the noise
-    yield _case(published, task_weight="samples", local_steps=3, server_learning_rate=0.5, **few)
+    yield _case(cls, task_weight="samples", **few)
     yield _case(cls, form="csr", unseen_task="mean", **few)
-    yield _case(published, form="csr", clusters=CLUSTERS, personalization="finetune", **few)
     yield _case(cls, form="wide", tasks=False, **few)
     yield _case(cls, form="mapping", epsilon=0.05, **few)
     yield _case(cls, form="column", task_feature=0, dtype="float32", **few)
-    yield _case(published, unseen_task="mean", sampling="fixed", **SECURE, **few)
-    for cls in (PrivateFedAvg, PrivateFedProx, PPSGD, LocalOnly):
-        yield _case(cls, unseen_task="mean", **({} if cls is LocalOnly else few))
-        yield _case(cls, personalization="none", adjacency="zero-out", clusters=CLUSTERS, **few)
-    for cls in (
-        PublishedMeanRegMTLClassifier,
-        PrivateFedAvgClassifier,
-        PrivateFedProxClassifier,
-        PPSGDClassifier,
-        LocalOnlyClassifier,
-    ):
-        for n_classes in (2, 3):
-            yield _case(cls, n_classes, unseen_task="mean", **few)
-            sampled = {"sampling": "fixed", "sampling_rate": 0.5, "fit_intercept": False}
-            yield _case(cls, n_classes, **sampled, **few)
     for n_classes in (2, 3):
-        yield _case(PrivateMeanRegMTLClassifier, n_classes, form="csr", unseen_task="mean", **few)
-        yield _case(PrivateFedAvgClassifier, n_classes, form="csr", clusters=CLUSTERS, **few)
-    yield _case(LocalOnly, init=START, form="wide", tasks=False, **again)
-    yield _case(PrivateFedAvgClassifier, 2, init=START, clusters=CLUSTERS, **again, **few)
-    for update in ("algorithm-1", "stateful"):
-        yield _case(PublishedMeanRegMTLClassifier, 3, update=update, **few)
-    for cls in (PrivateMeanRegMTL, PrivateFedAvg, PPSGD):
-        yield _case(cls, **SECURE, **few)
-    yield _case(PrivateMeanRegMTLClassifier, 2, **SECURE, **few)
+        yield _case(classifier, n_classes, form="csr", unseen_task="mean", **few)
+        yield _case(classifier, n_classes, form="csr", clusters=CLUSTERS, **few)
+    yield _case(classifier, 2, init=START, clusters=CLUSTERS, **again, **few)
+    yield _case(cls, **SECURE, **few)
+    yield _case(classifier, 2, **SECURE, **few)
 
 
 def _meta():
@@ -405,25 +323,6 @@ def _meta():
     yield _case(DPMetaInit, dtype="float32", inner_steps=2, marks=slow, **record)
 
 
-def _output_perturbation():
-    bounds = {"max_row_norm": 2.0, "sizes_public": True}
-    for cls, classifier in (
-        (DPAggregation, DPAggregationClassifier),
-        (DPRelationship, DPRelationshipClassifier),
-    ):
-        real = {"max_target": 3.0, **bounds}
-        yield _case(cls, guarantee="record", record=True, **real)
-        yield _case(cls, guarantee="record", record=True, mechanism="gaussian", **real)
-        for group in ("published", "tight", "gaussian"):
-            yield _case(cls, group=group, max_task_rows=N_ROWS, **real)
-        yield _case(cls, group="direct", adjacency="zero-out", fit_intercept=False, **real)
-        yield _case(cls, group="direct", clip_norm=0.4, epsilon=20.0, **real)
-        yield _case(cls, group="direct", clip_norm=0.5, mechanism="gamma", form="csr", **real)
-        yield _case(classifier, 2, guarantee="record", record=True, **bounds)
-        yield _case(classifier, 2, group="direct", **bounds)
-        yield _case(classifier, 2, max_task_rows=N_ROWS, min_task_rows=2, **bounds)
-
-
 def _losses():
     """Counts: what logistic loss and squared loss have, by other code; and outlying rows."""
     slow = {"marks": (pytest.mark.slow,)}
@@ -444,8 +343,6 @@ def _losses():
         (PrivateMeanRegMTL, {"clusters": CLUSTERS, "form": "csr", **few, **known}),
         (PrivateMeanRegMTL, {"epsilon": 1e4, "levels": "free", "init": START, **slow}),
         (PrivateMeanRegMTL, {"adjacency": "zero-out", "lam": 0.3, **related, **few}),
-        (LocalOnly, {"form": "mapping"}),
-        (LocalOnly, {"init": START, "lam": 0.3, **slow}),
     ):
         yield _case(cls, COUNTS, loss="poisson", **options)
     # Squared loss, of rows that a task has weighed.
@@ -453,7 +350,6 @@ def _losses():
     yield _case(MPMTLLowRank, loss="huber", form="csr")
     yield _case(MPMTLLowRank, loss="huber", epsilon=1e4, **related)
     yield _case(PrivateMeanRegMTL, loss="huber", epsilon=8.0, form="wide", tasks=False)
-    yield _case(LocalOnly, loss="huber", init=START)
     yield _case(PrivateMeanRegMTL, loss="huber", clusters=CLUSTERS, init=START, **few, **slow)
 
 
@@ -462,18 +358,9 @@ def _servers():
     yield _case(PrivateMTL, curator="servers", epsilon=60.0)
     yield _case(PrivateMTL, curator=three, epsilon=1e3, marks=(pytest.mark.slow,))
     yield _case(HierarchicalMTL, curator="servers", epsilon=1e3)
-    yield _case(PublishedMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0)
+    yield _case(PrivateMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0)
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
-    yield _case(PublishedMPMTLLowRank, curator=three, algorithm="proximal", **SECURE)
-    own = {"max_row_norm": 2.0, "max_target": 3.0, "sizes_public": True}
-    yield _case(
-        DPRelationship,
-        curator=three,
-        group="tight",
-        max_task_rows=N_ROWS,
-        mechanism="gaussian",
-        **own,
-    )
+    yield _case(MPMTLLowRank, curator=three, **SECURE)
     yield _case(DPMetaInit, curator="servers", inner_steps=2, sizes_public=True, record=True)
 
 
@@ -523,10 +410,9 @@ def _exact():
     yield _case(PrivateMeanRegMTL, COUNTS, lam=0.3, ridge=0.1, unseen_task="mean", **counts)
     yield _case(PrivateMTL, COUNTS, loss="poisson", epsilon=None)
     yield _case(HierarchicalMTL, epsilon=None, unseen_task="mean")
-    yield _case(PPSGD, n_rounds=3, epsilon=math.inf)
+    yield _case(PrivateMeanRegMTL, epsilon=math.inf)
     yield _case(DPMetaInit, epsilon=None, fit_intercept=False)
     yield _case(DPMetaInitClassifier, 3, privacy=None)
-    yield _case(DPRelationship, lam=0.1, alpha=0.01, epsilon=None, fit_intercept=False)
 
 
 # Estimators that share plan, billboard and task side with another one, which has all its options
@@ -534,11 +420,6 @@ def _exact():
 _SIBLINGS = {
     MPMTLGroupSparse: 6,
     MPMTLGroupSparseClassifier: 5,
-    PrivateFedProxClassifier: 2,
-    PPSGDClassifier: 2,
-    LocalOnlyClassifier: 2,
-    DPRelationship: 4,
-    DPRelationshipClassifier: 2,
 }
 
 
@@ -556,7 +437,6 @@ CASES = [
     *_hierarchical(),
     *_rounds(),
     *_meta(),
-    *_output_perturbation(),
 ]
 CASES = [*_first_of_siblings(CASES), *_losses(), *_servers()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]

@@ -25,11 +25,6 @@ CASES = {
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
     "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
-    "projections": ("PublishedMPMTLLowRank", {"algorithm": "proximal", "epsilon": 30.0}),
-    "diagonal projections": (
-        "PublishedMPMTLGroupSparse",
-        {"algorithm": "proximal", "n_releases": 2, "epsilon": 30.0},
-    ),
     "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
     "prior about covariates": (
@@ -44,7 +39,6 @@ CASES = {
     "lengths": ("PrivateMeanRegMTL", {"epsilon": 1e4, "n_rounds": 3}),
     "own units": ("PrivateMeanRegMTL", {"epsilon": 5.0, "n_rounds": 3}),
     "pooled": ("PrivateMeanRegMTL", {"epsilon": 1e3, "unseen_task": "mean"}),
-    "published": ("PublishedMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 4}),
     "intercept": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "unseen_task": "mean", "n_rounds": 3}),
     "clusters": (
         "PrivateMeanRegMTL",
@@ -64,42 +58,7 @@ CASES = {
             "target_range": [-5.0, 5.0],
         },
     ),
-    "sampled": (
-        "PublishedMeanRegMTL",
-        {"clip_norm": 1.0, "sampling": "fixed", "sampling_rate": 0.4, "n_rounds": 6},
-    ),
-    "algorithm 1": (
-        "PublishedMeanRegMTL",
-        {"clip_norm": 1.0, "update": "algorithm-1", "n_rounds": 4},
-    ),
-    "stateful": (
-        "PublishedMeanRegMTL",
-        {
-            "clip_norm": 1.0,
-            "update": "stateful",
-            "sampling": "fixed",
-            "sampling_rate": 0.4,
-            "n_rounds": 6,
-            "personalization": "none",
-        },
-    ),
     "classes": ("PrivateMeanRegMTLClassifier", {"clip_norm": 1.0, "n_rounds": 3}),
-    "averaging": ("PrivateFedAvg", {"clip_norm": 1.0, "n_rounds": 3}),
-    "proximal averaging": ("PrivateFedProxClassifier", {"clip_norm": 1.0, "n_rounds": 3}),
-    "personal part": ("PPSGD", {"clip_norm": 1.0, "n_rounds": 4, "personalization": "none"}),
-    "average": (
-        "DPAggregation",
-        {"group": "direct", "max_row_norm": 2.0, "max_target": 3.0, "epsilon": 5.0},
-    ),
-    "relationship": (
-        "DPRelationship",
-        {"group": "direct", "max_row_norm": 2.0, "max_target": 3.0, "epsilon": 50.0},
-    ),
-    "relationship, labels": (
-        "DPRelationshipClassifier",
-        {"guarantee": "record", "min_task_rows": N, "max_row_norm": 2.0, "epsilon": 50.0},
-    ),
-    "average, labels": ("DPAggregationClassifier", {"group": "direct", "max_row_norm": 2.0}),
     "meta": ("DPMetaInit", {"epsilon": 5.0, "visits": 2, "tasks_per_round": 4}),
     "meta, start": (
         "DPMetaInitClassifier",

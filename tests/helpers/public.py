@@ -3,10 +3,8 @@
 import skpmtl
 from skpmtl import reproduction
 
-NAMES = [*skpmtl.__all__, *reproduction.__all__]
+NAMES = skpmtl.__all__  # methods as papers print them have tests of their own
 
 
 def public(name):
-    papers = reproduction.meta, reproduction.mp_mtl, reproduction.pmtl
-    homes = (skpmtl, reproduction, *papers)
-    return next(getattr(home, name) for home in homes if name in home.__all__)
+    return getattr(skpmtl if name in NAMES else reproduction, name)

@@ -7,7 +7,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from skpmtl import PrivateMeanRegMTL
+from skpmtl import LocalOnly, PrivateMeanRegMTL
 from skpmtl.local.average import (
     HELD,
     STRENGTHS,
@@ -17,7 +17,6 @@ from skpmtl.local.average import (
     determinants,
     held_evidence,
 )
-from skpmtl.reproduction import LocalOnly
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -237,7 +236,6 @@ def test_few_rows_are_not_far_below_alone(m, d, epsilon):
     X, y, task = tasks(m, sizes=(25, 35), d=d, noise=2.0)
     place = np.arange(len(task)) - np.searchsorted(task, task)
     train = place < 5 + task % 9
-    settings = {"tasks": range(m), "random_state": 0}
     error = [
         np.mean(
             (
@@ -246,7 +244,10 @@ def test_few_rows_are_not_far_below_alone(m, d, epsilon):
             )
             ** 2
         )
-        for est in (PrivateMeanRegMTL(epsilon=epsilon, **settings), LocalOnly(**settings))
+        for est in (
+            PrivateMeanRegMTL(epsilon=epsilon, tasks=range(m), random_state=0),
+            LocalOnly(tasks=range(m)),
+        )
     ]
     assert error[0] < 1.1 * error[1]
 
@@ -282,7 +283,7 @@ def test_without_a_budget_tasks_may_have_units_of_their_own():
     own = PrivateMeanRegMTL(epsilon=None).fit(X, unit[task] * y, task=task)
     assert own.billboard_.own_units and not one.billboard_.own_units
     error = np.abs(own.coef_ / unit[:, None] - 1.0).mean()
-    alone = LocalOnly(epsilon=None).fit(X, y, task=task)
+    alone = LocalOnly().fit(X, y, task=task)
     assert error < 0.7 * np.abs(alone.coef_ - 1.0).mean()
     again = PrivateMeanRegMTL(epsilon=None).fit(X, 1024.0 * unit[task] * y, task=task)
     assert_allclose(again.coef_, 1024.0 * own.coef_, rtol=1e-9)

@@ -11,14 +11,10 @@ from scipy import optimize, sparse
 from scipy.special import logsumexp
 from sklearn.metrics import log_loss
 
-from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl import LocalOnly, LocalOnlyClassifier, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.local import grams, updates
 from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.updates import ProximalModels
-from skpmtl.reproduction import (
-    LocalOnly,
-    LocalOnlyClassifier,
-)
 from skpmtl.solvers import mean as exact_mean
 from skpmtl.solvers.mean import fixed_point
 from skpmtl.tables.table import TaskTable, is_mapped
@@ -362,10 +358,9 @@ def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, eps
         if kind == "real"
         else (PrivateMeanRegMTLClassifier, LocalOnlyClassifier)
     )
-    settings = {"tasks": list(range(m)), "random_state": 0}
+    public = {"epsilon": epsilon, "delta": 1 / m, "random_state": 0}
     fitted = [
-        est.fit(X, y, task=task)
-        for est in (cls(epsilon=epsilon, delta=1 / m, **settings), alone(**settings))
+        est.fit(X, y, task=task) for est in (cls(tasks=range(m), **public), alone(tasks=range(m)))
     ]
     scores = [est.score(X_test, y_test, task=task_test) for est in fitted]
     assert scores[0] > scores[1] - (0.02 if kind == "real" else 0.05)

@@ -7,7 +7,6 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.reproduction import PublishedMeanRegMTL, PublishedMeanRegMTLClassifier
 from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
 
 M, D = 8, X.shape[1]
@@ -21,7 +20,7 @@ THIRDS = np.concatenate(  # all classes in every task
 
 
 def exact(lam, relation, classes=0, **parameters):
-    cls = PublishedMeanRegMTLClassifier if classes else PublishedMeanRegMTL
+    cls = PrivateMeanRegMTLClassifier if classes else PrivateMeanRegMTL
     return cls(lam, epsilon=None, relation=relation, relation_rank="all", **parameters)
 
 

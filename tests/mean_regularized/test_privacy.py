@@ -5,17 +5,14 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from scipy.stats import binom
 
+from skpmtl import PrivateMeanRegMTL
 from skpmtl.exchange.protocol import run
 from skpmtl.mean_regularized.plan import MeanPlan
-from skpmtl.privacy import gdp_delta, gdp_epsilon, gdp_mu
+from skpmtl.privacy import gdp_mu
 from skpmtl.privacy.rng import SeededSource
-from skpmtl.reproduction import (
-    PublishedMeanRegMTL,
-)
 from skpmtl.rounds.curator import release_centre
-from skpmtl.rounds.plan import BlockGaussian, epsilon_of_rounds
+from skpmtl.rounds.plan import BlockGaussian
 from skpmtl.tables.table import TaskTable
 from tests.helpers.plain_reference import listed_classes
 
@@ -32,7 +29,7 @@ def rows(kind=0, seed=0, d=5, scale=1.0):
 
 
 # ------------------------------------------------------------------------- calibration
-def fit(cls=PublishedMeanRegMTL, kind=0, **parameters):
+def fit(cls=PrivateMeanRegMTL, kind=0, **parameters):
     table = rows(kind)
     task = np.repeat(np.arange(M), table.sizes)
     public = {"tasks": TASKS, "epsilon": 1.0, "delta": 1e-3, **listed_classes(cls, table.y)}
@@ -49,33 +46,6 @@ def test_all_tasks_noise(adjacency, c):
     assert est.privacy_.mu == pytest.approx(gdp_mu(1.0, 1e-3))
     assert est.privacy_.guarantee == "joint DP per task"
     assert len(est.billboard_.releases) == 8 == len(est.privacy_.releases)
-
-
-@pytest.mark.parametrize("adjacency, c", [("zero-out", 1), ("replace-one", 2)])
-def test_fixed_sampling_has_no_amplification(adjacency, c):
-    est = fit(adjacency=adjacency, sampling="fixed", sampling_rate=0.5, n_rounds=10, delta=1e-6)
-    z = est.privacy_.noise_std[0] * 3 / 1.0  # noise on the sum of 3 participants over the clip
-    n = np.arange(11)
-    spent = binom.pmf(n, 10, 0.5) @ gdp_delta(c * np.sqrt(n) / z, 1.0)
-    assert spent == pytest.approx(1e-6, rel=1e-3)
-    # A task that knows of half its rounds: never below the noise of those rounds alone.
-    assert z > c * math.sqrt(5) / gdp_mu(1.0, 1e-6)
-    assert "no amplification" in est.privacy_.accountant
-    assert "constant denominator q = 3" in est.privacy_.sampling
-    assert est.privacy_.mu is None
-
-
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-@pytest.mark.spread(1)
-def test_poisson_sampling(adjacency):
-    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
-    from skpmtl.privacy.sampling import poisson_epsilon
-
-    est = fit(adjacency=adjacency, sampling="poisson", sampling_rate=0.5, n_rounds=6)
-    z = est.privacy_.noise_std[0] * 3
-    assert poisson_epsilon(z, 6, 0.5, 1e-3, adjacency) == pytest.approx(1.0, rel=5e-3)
-    assert "dp-accounting" in est.privacy_.accountant
-    assert "Poisson" in est.privacy_.sampling
 
 
 class _Tasks:
@@ -147,42 +117,6 @@ def test_sums_that_grow_are_an_error_without_noise_alone():
     assert len(course(1.0)[0]) == 5
 
 
-@pytest.mark.parametrize(
-    "rate, m, q", [(0.35, 6, 2), (0.35, 7, 2), (0.35, 8, 3), (0.04, 7, 1), (0.04, 38, 2)]
-)
-def test_a_fixed_rate_means_a_whole_number_of_tasks(rate, m, q):
-    """Who is drawn, the denominator, the noise and its accounting are all about q of m tasks."""
-    settings = _Settings()
-    settings.sampling_rate = rate
-    plan = MeanPlan(settings, m, 3)
-    source = SeededSource(np.random.default_rng(0))
-    drawn = [plan.draw(source) for _ in range(400)]
-    assert {len(set(pick)) for pick in drawn} == {q}
-    share = np.bincount(np.concatenate(drawn), minlength=m) / len(drawn)
-    assert_allclose(share, q / m, atol=4.5 * math.sqrt(q / m / 400))
-    assert plan.denominator == pytest.approx(q, rel=1e-15)
-    # The noise is the least that covers Binomial(5, q / m) participations.
-    participations = np.arange(6)
-    mus = np.sqrt(participations) / plan.noise_multiplier
-    delta = binom.pmf(participations, 5, q / m) @ gdp_delta(mus, 1.0)
-    assert delta == pytest.approx(1e-3, rel=1e-9)
-    spent = epsilon_of_rounds(plan.noise_multiplier, 5, "fixed", plan.rate, 1e-3, "zero-out")
-    assert spent == pytest.approx(1.0, rel=1e-9)
-    # Everybody sends 1: the released mean is 1, whatever the rate that was asked for.
-    plan.noise_multiplier *= 1e-9
-
-    def contribute(pick, anchor, clip_norm, total):
-        total += len(pick)
-        return len(pick)
-
-    curator = release_centre(plan, np.zeros(m, dtype=int), np.zeros((1, 3)))
-    releases, bounds = run(curator, _Tasks(contribute), source)
-    assert_allclose(releases, 1.0, rtol=1e-5)
-    std = plan.noise_multiplier / q
-    assert [e["noise_std"] for e in plan.entries(bounds)] == pytest.approx([std] * 5)
-    assert f"{q} of {m} tasks in every round" in plan.scheme() and f"q = {q}" in plan.scheme()
-
-
 # ----------------------------------------------------------------------------- options
 def test_clusters_cost_nothing():
     one = fit(n_rounds=4)
@@ -193,35 +127,6 @@ def test_clusters_cost_nothing():
     assert two.billboard_.mean.shape == (2, 5)
     # w~ of a cluster moves by the sum of its tasks over their number.
     assert_allclose(two.billboard_.mean, 2 * np.sum(two.billboard_.releases, axis=0))
-
-
-@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
-def test_mean_intercept_next_to_sampled_rounds(sampling):
-    """Rounds at 90 % of epsilon and delta, the intercept at 10 %: basic composition."""
-    from skpmtl.privacy.sampling import fixed_size_delta, poisson_epsilon
-
-    if sampling == "poisson":
-        pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
-    est = fit(
-        sampling=sampling,
-        sampling_rate=0.5,
-        unseen_task="mean",
-        n_rounds=4,
-        clip_norm=0.7,
-        delta=1e-4,
-    )
-    *rounds, last = est.privacy_.releases
-    assert len(rounds) == 4 and last["name"] == "mean intercept"
-    z = rounds[0]["noise_std"] * 3 / 0.7
-    if sampling == "fixed":
-        assert fixed_size_delta(z, 4, 0.5, 0.9, "replace-one") == pytest.approx(9e-5, rel=1e-6)
-    else:
-        assert poisson_epsilon(z, 4, 0.5, 9e-5, "replace-one") == pytest.approx(0.9, rel=5e-3)
-    assert gdp_epsilon(2 * 0.7 / M / last["noise_std"], 1e-5) == pytest.approx(0.1, rel=1e-5)
-    assert est.privacy_.epsilon == 1.0 and est.privacy_.delta == 1e-4
-    assert "by basic composition" in est.privacy_.text(None)
-    assert est.billboard_.history()[-1]["epsilon"] == pytest.approx(0.9, rel=5e-3)
-    assert est.mean_intercept_ == est.billboard_.releases[-1][0]
 
 
 def test_noise_is_added_to_the_array_that_is_released():

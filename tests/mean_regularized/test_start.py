@@ -9,8 +9,7 @@ from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.reproduction import LocalOnlyClassifier
+from skpmtl import LocalOnlyClassifier, MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.tables.public_init import read_public_init
 
 M, N, D = 30, 12, 4

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.reproduce.outliers import measured
+from benchmarks.outliers import measured
 from skpmtl import MPMTLGroupSparse, MPMTLLowRank, MPMTLLowRankClassifier, load_billboard
 from skpmtl import save_billboard as save
 from skpmtl.privacy import audit

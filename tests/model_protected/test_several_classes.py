@@ -6,10 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 from scipy.special import logsumexp
 
-from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
+from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl._kernels.passes import multinomial_residuals
 from skpmtl.local.prior import LocalModels
-from skpmtl.reproduction import LocalOnlyClassifier
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
 

@@ -19,7 +19,6 @@ from skpmtl.networks import (
     steps,
 )
 from skpmtl.privacy.accounting import gdp_mu
-from skpmtl.reproduction import PrivateFedAvg, PrivateFedAvgClassifier
 from skpmtl.tables.assignment import random_words
 from tests.helpers.cases import labels, long_data
 from tests.networks import nets
@@ -51,46 +50,6 @@ def smoothness(est, X, y, task):
     centred = est._task_side(table, Population.of(table)).centred
     bound = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}[centred.problem.loss]
     return bound * (centred.scale * centred.curvature)[0]
-
-
-@pytest.mark.parametrize("epsilon", [3.0, None])
-@pytest.mark.parametrize(
-    ("n_classes", "outputs"), [(0, 1), (2, 1), (3, 3)], ids=["real", "two classes", "three"]
-)
-def test_a_linear_module_is_private_federated_averaging(n_classes, outputs, epsilon):
-    X, y, task = same_rows(n_classes)
-    given = {
-        "epsilon": epsilon,
-        "clip_norm": 0.7,
-        "n_rounds": 6,
-        "random_state": 3,
-        "tasks": TASKS,
-        "adjacency": "zero-out",
-        "personalization": "none",
-    }
-    given |= {"classes": range(n_classes)} if n_classes else {}
-    cls = PrivateFedAvgClassifier if n_classes else PrivateFedAvg
-    plain = cls(fit_intercept=False, local_steps=7, **given)
-    rate = 1.0 / smoothness(plain, X, y, task)
-    plain.fit(X, y, task=task)
-    cls = TorchMeanRegClassifier if n_classes else TorchMeanRegRegressor
-    net = cls(
-        nets.linear,
-        module__outputs=outputs,
-        update="fedavg",
-        local_steps=7,
-        momentum=0.0,
-        learning_rate=float(rate),
-        **given,
-    ).fit(X, y, task=task)
-    assert abs(plain.mean_coef_).max() > 0.1
-    assert_allclose(net.mean_coef_, plain.mean_coef_.ravel(), rtol=0, atol=1e-6)
-    assert_allclose(net.coef_, plain.coef_.reshape(6, -1), rtol=0, atol=1e-6)
-    assert net.privacy_.noise_std == plain.privacy_.noise_std
-    assert net.privacy_.epsilon == plain.privacy_.epsilon
-    assert_array_equal(net.predict(X, task=task) > 0, plain.predict(X, task=task) > 0)
-    single = clone(net).set_params(module__dtype="float32").fit(X, y, task=task)
-    assert_allclose(single.mean_coef_, net.mean_coef_, rtol=0, atol=2e-6)
 
 
 def test_two_scores_of_two_classes_are_their_log_odds():

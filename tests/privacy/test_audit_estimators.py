@@ -1,26 +1,26 @@
 """Audits of whole estimators: no alarm on ours, and planted faults are found."""
 
-import dataclasses
 import time
 
 import numpy as np
 import pytest
 
-from skpmtl import PrivateMTL
+from skpmtl import (
+    MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
+    MPMTLLowRank,
+    MPMTLLowRankClassifier,
+    PrivateMTL,
+)
 from skpmtl.model_protected import estimators, tasks
 from skpmtl.model_protected.plan import MomentPlan
 from skpmtl.privacy import audit, moments
 from skpmtl.privacy.rng import SeededSource
-from skpmtl.reproduction import PublishedMPMTLGroupSparse as MPMTLGroupSparse
-from skpmtl.reproduction import PublishedMPMTLGroupSparseClassifier as MPMTLGroupSparseClassifier
-from skpmtl.reproduction import PublishedMPMTLLowRank as MPMTLLowRank
-from skpmtl.reproduction import PublishedMPMTLLowRankClassifier as MPMTLLowRankClassifier
-from skpmtl.reproduction import model_protected as published
 
 N_TASKS = 8
 SETTINGS = {
     "empirical-bayes": {},
-    "proximal": {"algorithm": "proximal", "n_releases": 3, "unseen_task": "mean"},
+    "mean": {"n_releases": 3, "unseen_task": "mean"},
     "pure": {"mechanism": "wishart"},
 }
 
@@ -58,7 +58,7 @@ def run(estimator, data, limit=30.0, **settings):
     [
         (MPMTLLowRank, "empirical-bayes"),
         (MPMTLLowRank, "pure"),
-        (MPMTLGroupSparseClassifier, "proximal"),
+        (MPMTLGroupSparseClassifier, "mean"),
         *(
             pytest.param(model, way, marks=pytest.mark.slow)
             for model in (MPMTLGroupSparse, MPMTLLowRankClassifier)
@@ -73,9 +73,8 @@ def test_sound_estimators_pass(model, way):
     assert result.passed, str(result)
     # The neighbours use up most of what is stated, so that the check has something to see; but
     # classes vote first, and a vote's sensitivity is attained in tests of structures.
-    votes = model._classification and way != "proximal"
     ratio = result.sensitivity_observed / result.sensitivity_stated
-    assert (0.1 if votes else 0.75) < ratio <= 1.0 + 1e-7
+    assert (0.1 if model._classification else 0.75) < ratio <= 1.0 + 1e-7
     assert np.abs(np.array(result.noise_ratio) - 1.0).max() < 0.3
 
 
@@ -98,36 +97,7 @@ def test_releases_that_follow_from_earlier_ones(epsilon, n_tasks):
     assert len(result.noise_ratio) > 38  # rounds of a mean, or further moments
 
 
-# ---------------------------------------------------------------- (a) published noise
-class Boasting(MPMTLLowRank):
-    """Claims for the published mechanism what its paper claims."""
-
-    def _fit_table(self, table):
-        fitted = super()._fit_table(table)
-        report = dataclasses.replace(fitted["privacy_"], guarantee="joint DP per task", notes={})
-        return {**fitted, "privacy_": report}
-
-
-PUBLISHED = {"mechanism": "wishart-published", "algorithm": "proximal", "n_releases": 1}
-
-
-def test_published_wishart_is_refused():
-    estimator = MPMTLLowRank(tasks=range(N_TASKS), **PUBLISHED)
-    result = run(estimator, neighbours(), n_draws=40, random_state=0)
-    assert not result.passed
-    assert any("no guarantee is claimed" in text for text in result.failures)
-
-
-@pytest.mark.slow
-def test_published_wishart_is_caught_by_its_draws():
-    """Nothing but the releases speaks against it: the report claims a guarantee."""
-    estimator = Boasting(tasks=range(N_TASKS), adjacency="zero-out", **PUBLISHED)
-    result = run(estimator, neighbours(zero_out=True, d=2), n_draws=300, random_state=0)
-    assert result.epsilon_lower > result.epsilon_claimed == 1.0
-    assert any("Budget" in text for text in result.failures)
-
-
-# ---------------------------------------------------------------- (b) no clip
+# ---------------------------------------------------------------- (a) no clip
 class UnclippedPrior(MPMTLLowRank):
     """Contributes w w' instead of w w' / ||w||^2."""
 
@@ -138,31 +108,15 @@ class UnclippedPrior(MPMTLLowRank):
             return super()._fit_table(table)
 
 
-class UnclippedProjections(MPMTLGroupSparse):
-    """Contributes models of any norm."""
-
-    def _fit_table(self, table):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(published, "clip_rows", lambda W, K: None)
-            return super()._fit_table(table)
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        UnclippedPrior(tasks=range(N_TASKS)),
-        UnclippedProjections(tasks=range(N_TASKS), algorithm="proximal"),
-    ],
-    ids=["empirical-bayes", "proximal"],
-)
 @pytest.mark.spread(1)
-def test_removed_clip_is_caught(estimator):
+def test_removed_clip_is_caught():
+    estimator = UnclippedPrior(tasks=range(N_TASKS))
     result = run(estimator, neighbours(), n_draws=40, random_state=0)
     assert any(text.startswith("Sensitivity") for text in result.failures)
     assert result.sensitivity_observed > 100 * result.sensitivity_stated
 
 
-# ---------------------------------------------------------------- (c) halved noise
+# ---------------------------------------------------------------- (b) halved noise
 class HalfSource:
     """A noise source whose normals are half as large."""
 
@@ -196,11 +150,8 @@ class HonestHalfNoise(MPMTLLowRank):
             return super()._fit_table(table)
 
 
-@pytest.mark.parametrize(
-    "algorithm", ["empirical-bayes", pytest.param("proximal", marks=pytest.mark.slow)]
-)
-def test_halved_noise_is_caught(algorithm):
-    estimator = HalfNoise(tasks=range(N_TASKS), algorithm=algorithm)
+def test_halved_noise_is_caught():
+    estimator = HalfNoise(tasks=range(N_TASKS))
     result = run(estimator, neighbours(), n_draws=100, random_state=0)
     assert any(text.startswith("Noise") for text in result.failures)
     assert np.abs(np.array(result.noise_ratio) - 0.5).min() < 0.05

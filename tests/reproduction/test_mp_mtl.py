@@ -11,6 +11,8 @@ from scipy.special import expit
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from skpmtl.datasets import make_low_rank_tasks
+from skpmtl.privacy import gdp_mu
 from skpmtl.privacy.rng import noise_source
 from skpmtl.reproduction.mp_mtl import (
     MPMTLPlan,
@@ -509,6 +511,26 @@ def test_the_average_is_one_model_for_all_tasks():
     H = np.einsum("knd,kne->kde", X, X) / N + 0.5 * np.eye(D)
     alone = np.linalg.solve(H, np.einsum("knd,kn->kd", X, y)[..., None] / N)[..., 0]
     np.testing.assert_allclose(est.coef_, np.tile(alone.mean(axis=0), (M, 1)))
+
+
+def test_clipped_models_move_a_release_by_what_is_stated():
+    """Opposite targets of one task, with the same noise: the bound is reached and not passed."""
+    X, y, task = make_low_rank_tasks(n_tasks=M, n_samples=N, n_features=D, random_state=0)
+    for method, reach in (("dp-aggr", 2.0 * 0.7 / M), ("dp-mtrl", 2.0 * 0.7)):
+        est = PublishedOutputNoise(
+            method, lam=0.1, epsilon=2.0, delta=1e-3, clip_norm=0.7, tasks=range(M), random_state=0
+        )
+        sent = []
+        for sign in (1.0, -1.0):
+            far = np.where(task == 2, 1e3 * sign * X[:, 0], y)
+            sent.append(est.fit(X, far, task=task).coef_)
+        moved = np.linalg.norm(sent[0] - sent[1], axis=1)
+        assert moved[2] == pytest.approx(reach, rel=1e-5) and moved.max() <= reach * (1 + 1e-5)
+        assert method == "dp-aggr" or np.delete(moved, 2).max() == 0.0
+        (release,) = est.privacy_.releases
+        assert est.privacy_.guarantee == "task DP"
+        assert release["sensitivity"] == pytest.approx(reach)
+        assert release["noise_std"] == pytest.approx(reach / gdp_mu(2.0, 1e-3), rel=1e-6)
 
 
 # ---------------------------------------------------------------------------- estimators

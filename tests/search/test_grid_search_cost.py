@@ -35,23 +35,6 @@ from skpmtl import (
 from skpmtl.model_selection import TaskStratifiedKFold
 from skpmtl.privacy import compose, gdp_epsilon, gdp_mu, grid_search_cost, optimal_pure_epsilon
 from skpmtl.privacy.report import PrivacyLeakWarning
-from skpmtl.reproduction import (
-    PPSGD,
-    DPAggregation,
-    DPAggregationClassifier,
-    DPRelationship,
-    DPRelationshipClassifier,
-    LocalOnly,
-    LocalOnlyClassifier,
-    PPSGDClassifier,
-    PrivateFedAvg,
-    PrivateFedAvgClassifier,
-    PrivateFedProx,
-    PrivateFedProxClassifier,
-    PublishedMeanRegMTL,
-    PublishedMPMTLGroupSparse,
-    PublishedMPMTLLowRank,
-)
 
 M, N, D = 6, 8, 3
 TASKS = range(M)
@@ -122,65 +105,22 @@ GRIDS = [
     (MPMTLLowRank(), {"epsilon": [0.5, 2.0], "n_releases": [1, 2]}),
     (MPMTLLowRank(), {"mechanism": ["gaussian", "wishart"]}),
     (MPMTLLowRank(delta=1e-4), {"mechanism": ["gaussian", "wishart"], "n_releases": [3]}),
-    (
-        PublishedMPMTLLowRank(),
-        {"algorithm": ["empirical-bayes", "proximal"], "unseen_task": ["mean"]},
-    ),
-    (PublishedMPMTLLowRank(algorithm="proximal"), {"mechanism": ["gaussian", "wishart-published"]}),
     (MPMTLGroupSparse(), {"mechanism": ["gaussian", "laplace", "wishart"]}),
-    (
-        PublishedMPMTLGroupSparse(mechanism="laplace"),
-        {"delta": [None, 1e-4], "allocation": [0.0, 1.0]},
-    ),
     (MPMTLGroupSparse(), {"epsilon": [1.0, None]}),
     (MPMTLGroupSparse(), {"epsilon": [1.0, math.inf]}),
     (MPMTLLowRankClassifier(), {"delta": [None, 1e-6, 1e-3]}),
     (MPMTLGroupSparseClassifier(), {"mechanism": ["laplace", "wishart"]}),
     (
-        PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0),
-        {"epsilon": [0.1, 1.0], "update": ["prox", "stateful"]},
-    ),
-    (PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0), {"sampling": ["all", "fixed"]}),
-    (
-        PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0, sampling="fixed", sampling_rate=0.35),
-        {"sampling_rate": [0.35, 0.04], "unseen_task": ["mean", "error"]},
-    ),
-    (
         PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0),
         {"clusters": [None, CLUSTERS], "unseen_task": ["mean"]},
     ),
-    (
-        PublishedMeanRegMTL(n_rounds=2, clip_norm=1.0),
-        {"update": ["prox", "algorithm-1"], "epsilon": [1, None]},
-    ),
+    (PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0), {"epsilon": [1, None]}),
     (PrivateMeanRegMTLClassifier(n_rounds=2), {"adjacency": ["zero-out"], "lam": [0.1, 1.0]}),
-    (PrivateFedAvg(n_rounds=2, clip_norm=1.0), {"unseen_task": ["error", "mean"]}),
-    (PrivateFedAvgClassifier(n_rounds=2), {"epsilon": [1.0, 3.0]}),
-    (PrivateFedProx(n_rounds=2), {"epsilon": [1.0, None]}),
-    (PrivateFedProxClassifier(n_rounds=2), {"delta": [1e-4, 1e-6]}),
-    (PPSGD(), {"n_rounds": [1, 3]}),
-    (PPSGDClassifier(n_rounds=2), {"personalization": ["none", "mean-reg"]}),
-    (LocalOnly(), {"lam": [0.1, 1.0], "unseen_task": ["mean"]}),
-    (LocalOnlyClassifier(), {"lam": [0.1, 1.0]}),
     (DPMetaInit(), {"privacy": ["task-global", None]}),
     (DPMetaInit(privacy="local"), {"epsilon": [1.0, 2.0]}),
     (DPMetaInit(), [{"batches": ["full"]}, {"batches": ["disjoint"], "batch_size": [2]}]),
     (DPMetaInit(group_size=3), {"visits": [1, 2], "adjacency": ["zero-out"]}),
     (DPMetaInitClassifier(), {"inner_steps": [1, 4], "epsilon": [1.0, 4.0]}),
-    (DPAggregation(**BOUNDED, max_task_rows=N), {"group": ["published", "tight", "direct"]}),
-    (
-        DPAggregation(**BOUNDED, max_task_rows=N, mechanism="gaussian"),
-        {"group": ["published", "tight", "gaussian", "direct"]},
-    ),
-    (DPAggregation(**BOUNDED, guarantee="record"), {"mechanism": ["gamma", "gaussian"]}),
-    (DPAggregation(**BOUNDED, guarantee="record"), {"epsilon": [1.0, None]}),
-    (DPAggregation(**BOUNDED, max_task_rows=N), {"min_task_rows": [None, 3]}),
-    (DPAggregationClassifier(**PLAIN), {"lam": [1.0, 2.0]}),
-    (
-        DPRelationship(**BOUNDED, max_task_rows=N, group="tight"),
-        {"mechanism": ["gamma", "gaussian"], "delta": [1e-4], "n_rounds": [1, 2]},
-    ),
-    (DPRelationshipClassifier(**PLAIN), {"epsilon": [0.5, 1.0]}),
     (
         PrivateSearch(MPMTLLowRank(), {"n_releases": [1, 2]}, n_trials=2, selection="compose"),
         {"selection": ["compose", "poisson"]},
@@ -202,13 +142,9 @@ def test_cost_is_that_of_the_fits(estimator, grid):
 @pytest.mark.slow
 def test_poisson_sampling_costs_what_it_states():
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
-    settings = dict(n_rounds=2, sampling_rate=0.5)
-    for estimator, grid in [
-        (PublishedMeanRegMTL(**settings, sampling="poisson"), {"sampling": ["fixed", "poisson"]}),
-        (DPMetaInit(batch_size=2, batches="disjoint"), {"batches": ["disjoint", "poisson"]}),
-    ]:
-        search, table, y = searched(estimator, grid)
-        assert_same_cost(grid_search_cost(search), compose(reports_of_fits(search, table, y)))
+    estimator = DPMetaInit(batch_size=2, batches="disjoint")
+    search, table, y = searched(estimator, {"batches": ["disjoint", "poisson"]})
+    assert_same_cost(grid_search_cost(search), compose(reports_of_fits(search, table, y)))
 
 
 @pytest.mark.parametrize("estimator, grid", GRIDS, ids=lambda v: str(v).replace("\n", "")[:60])
@@ -230,11 +166,6 @@ def test_a_plan_is_the_report_of_the_fit(estimator, grid):
     [
         (DPMetaInit(), {"privacy": ["task-global", "local"]}, "different guarantee"),
         (DPMetaInit(), {"group_size": [1, 5]}, "different unit"),
-        (
-            DPAggregation(**BOUNDED, max_task_rows=N),
-            {"guarantee": ["record", "task"]},
-            "different guarantee",
-        ),
         (MPMTLLowRank(), {"adjacency": ["zero-out", "replace-one"]}, "different adjacency"),
     ],
 )
@@ -329,19 +260,6 @@ def test_other_searches(cls, settings):
     grid = {"lam": [0.1, 1.0, 10.0], "epsilon": [1.0, 2.0]}
     search, table, y = searched(PrivateMeanRegMTL(), grid, cls, **settings)
     assert_same_cost(grid_search_cost(search), compose(reports_of_fits(search, table, y)))
-
-
-@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
-@pytest.mark.filterwarnings("ignore:\\s*2 fits failed")
-def test_candidates_that_cannot_be_fitted_publish_nothing():
-    estimator = DPAggregation(**BOUNDED, max_task_rows=N, group="gaussian")
-    search, _, _ = searched(estimator, {"mechanism": ["gamma", "gaussian"]})
-    cost = grid_search_cost(search)
-    assert cost.notes["fits"] == 3
-    assert cost.mu == pytest.approx(math.sqrt(3) * gdp_mu(1.0, 1e-5), rel=1e-12)
-    search.cv_results_["split0_test_score"][:] = 0.5
-    with pytest.raises(ValueError, match="group privacy of Gaussian noise"):
-        grid_search_cost(search)
 
 
 @pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")

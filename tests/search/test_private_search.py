@@ -40,7 +40,6 @@ from skpmtl.privacy import (
     grid_search_cost,
     selection_mu,
 )
-from skpmtl.reproduction import PublishedMeanRegMTL, PublishedMPMTLLowRank
 from skpmtl.search.rows import SplitRows
 from skpmtl.tables.table import TaskTable
 
@@ -133,9 +132,9 @@ def test_report_travels_with_the_winner(data):
     [
         MPMTLLowRank(),
         PrivateMeanRegMTL(n_rounds=4),
-        PublishedMeanRegMTL(n_rounds=4, clip_norm=1.0, unseen_task="mean"),
+        PrivateMeanRegMTL(n_rounds=4, clip_norm=1.0, unseen_task="mean"),
     ],
-    ids=["prior", "rounds", "published"],
+    ids=["prior", "rounds", "clipped"],
 )
 def test_the_budget_is_the_same_everywhere(data, model, n_trials, tmp_path):
     """In the report, the parameters, the history, the saved file, and a loaded estimator."""
@@ -297,9 +296,10 @@ def test_compose_pays_for_the_candidates_that_there_are(data):
 
 def test_compose_shows_all_trials(data):
     X, y, task = data
-    grid = {"n_releases": [1, 2, 3], "algorithm": ["proximal"]}
-    published = PublishedMPMTLLowRank(tasks=range(M))
-    fitted = search(published, grid, n_trials=3, selection="compose").fit(X, y, task=task)
+    grid = {"n_releases": [1, 2, 3]}
+    fitted = search(MPMTLLowRank(tasks=range(M)), grid, n_trials=3, selection="compose").fit(
+        X, y, task=task
+    )
     results = fitted.cv_results_
     assert sorted(p["n_releases"] for p in results["params"]) == [1, 2, 3]
     assert results["mean_test_score"].argmax() == fitted.best_index_
@@ -333,10 +333,10 @@ def test_score_is_the_clipped_mean_over_all_tasks(data):
 
 
 def test_winner_is_the_best_candidate(data):
-    """alpha = 100 shrinks everything to zero."""
+    """lam = 100 holds all tasks at the shared model."""
     X, y, task = data
-    estimator = PublishedMPMTLLowRank(tasks=range(M), algorithm="proximal", clip_norm=10.0)
-    grid = {"alpha": [0.01, 100.0]}
+    estimator = PrivateMeanRegMTL(tasks=range(M), n_rounds=2)
+    grid = {"lam": [0.01, 100.0]}
     for selection in ("compose", "poisson"):
         fitted = search(estimator, grid, n_trials=12, selection=selection, epsilon=1e4)
         with warnings.catch_warnings():
@@ -344,7 +344,7 @@ def test_winner_is_the_best_candidate(data):
                 warnings.filterwarnings("ignore", text)
             # One in 400 searches draws no trial with the better one: hence the seed.
             fitted.set_params(random_state=0).fit(X, y, task=task)
-        assert fitted.best_params_ == {"alpha": 0.01}
+        assert fitted.best_params_ == {"lam": 0.01}
 
 
 def test_winner_uses_all_rows(data, spied):
@@ -558,9 +558,10 @@ def test_classifier(data):
 
 def test_list_of_grids(data):
     X, y, task = data
-    grids = [{"algorithm": ["proximal"], "alpha": [0.1, 0.2]}, {"n_releases": [2]}]
-    published = PublishedMPMTLLowRank(tasks=range(M))
-    model = search(published, grids, n_trials=3, selection="compose").fit(X, y, task=task)
+    grids = [{"alpha": [0.1, 0.2]}, {"n_releases": [2]}]
+    model = search(MPMTLLowRank(tasks=range(M)), grids, n_trials=3, selection="compose").fit(
+        X, y, task=task
+    )
     results = model.cv_results_
     assert results["param_alpha"].mask.sum() == 1 and len(results["params"]) == 3
     assert "alpha in [0.1, 0.2]; n_releases in [2]" in model.privacy_.text(None)

@@ -18,11 +18,12 @@ from skpmtl import (
     MPMTLLowRankClassifier,
     PerTask,
     PrivacyLeakWarning,
+    PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import run
-from skpmtl.reproduction import PPSGD, PublishedMeanRegMTL
+from skpmtl.mean_regularized.tasks import MeanTaskSide
 from skpmtl.shards import fit as shards
 from skpmtl.shards import load_models
 from skpmtl.shards.fit import Shard, fit_shards
@@ -35,11 +36,7 @@ SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {
     "prior": MPMTLLowRank(n_releases=2, **SEED),
     "labels": MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1], **SEED),
-    "fixed": PublishedMeanRegMTL(clip_norm=1.0, sampling="fixed", sampling_rate=0.5, **SEED),
-    "stateful": PublishedMeanRegMTL(
-        clip_norm=1.0, update="stateful", sampling="fixed", sampling_rate=0.5, **SEED
-    ),
-    "personal part": PPSGD(clip_norm=1.0, personalization="none", **SEED),
+    "rounds": PrivateMeanRegMTL(clip_norm=1.0, n_rounds=6, **SEED),
     "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
 }
 # Of sums, whose order hangs on where an array begins in memory. Noise drawn anew is far above it.
@@ -349,9 +346,7 @@ def test_a_store_that_overwrites_is_refused(memory, tmp_path):
     [
         ("prior", False),
         ("labels", True),
-        ("stateful", False),
-        ("fixed", True),
-        ("personal part", False),
+        ("rounds", False),
         ("meta", True),
     ],
 )
@@ -401,8 +396,14 @@ def test_a_worker_that_kept_its_models_is_no_new_one(tmp_path):
     assert (tmp_path / "models-0.npz").exists()
 
 
+class Remembers(PrivateMeanRegMTL):
+    """Its answers count as depending on earlier queries."""
+
+    _task_sides = type("RemembersQueries", (MeanTaskSide,), {"remembers": True})
+
+
 def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
-    est = CASES["stateful"]
+    est = Remembers(clip_norm=1.0, n_rounds=6, **SEED)
     X, y, task = rows(est)
     parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
     workers = shards._Here(est, [str(part) for part in parts], None)
@@ -456,7 +457,7 @@ def one_thread():
 
 
 TWO = [[0, 1, 4, 6, 10], [2, 3, 5, 7, 8, 9, 11]]
-ON_RAY = ["prior", "labels", "stateful", "meta"]
+ON_RAY = ["prior", "labels", "rounds", "meta"]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

@@ -14,6 +14,8 @@ from sklearn.metrics import log_loss, mean_poisson_deviance
 from skpmtl import (
     ClusteredMTL,
     ClusteredMTLClassifier,
+    LocalOnly,
+    LocalOnlyClassifier,
     PrivateMTL,
     PrivateMTLClassifier,
     load_billboard,
@@ -31,7 +33,6 @@ from skpmtl.engine.members import Members
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.local.prior import LocalModels, even_root
 from skpmtl.privacy.audit import audit
-from skpmtl.reproduction import LocalOnly, LocalOnlyClassifier
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

@@ -5,13 +5,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import (
+    LocalOnly,
     PrivateMeanRegMTL,
     PrivateMTL,
     PrivateMTLClassifier,
     load_billboard,
     save_billboard,
 )
-from skpmtl.reproduction import LocalOnly
 from tests.helpers.data import rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

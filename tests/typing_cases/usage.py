@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import skpmtl
+from skpmtl import LocalOnly
 from skpmtl.baselines import PerTask
 from skpmtl.datasets import make_clinics, make_low_rank_tasks
 from skpmtl.exchange import Query, TaskSide
@@ -19,7 +20,6 @@ from skpmtl.networks import TorchFeatures, TorchMeanRegClassifier
 from skpmtl.pipeline import personalize
 from skpmtl.preprocessing import TaskImputer, TaskScaler
 from skpmtl.privacy import PrivacyReport, compose, gdp_epsilon, gdp_mu
-from skpmtl.reproduction import LocalOnly
 from skpmtl.search import PrivateSearch
 from skpmtl.shards import fit_shards
 

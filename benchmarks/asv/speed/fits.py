@@ -10,20 +10,14 @@ from .tables import cpu_seconds, generated, largest_alpha, school, shared_rows
 
 EXACT = {"trace": "MPMTLLowRank", "l21": "MPMTLGroupSparse"}
 PRIVATE = (
-    "DPAggregation",
     "DPMetaInit",
-    "DPRelationship",
     "MPMTLGroupSparse",
     "MPMTLLowRank",
-    "PPSGD",
-    "PrivateFedAvg",
-    "PrivateFedProx",
     "PrivateMTL",
     "PrivateMeanRegMTL",
     "MPMTLLowRankClassifier",
     "PrivateMeanRegMTLClassifier",
 )
-BOUNDED = ("DPAggregation", "DPRelationship")
 # Tasks, rows of each, features.
 SIZES = {"60x20x10": (60, 20, 10), "100x40x30": (100, 40, 30), "400x10x20": (400, 10, 20)}
 MANY = {"2000x10x200": (2000, 10, 200), "5000x50x50": (5000, 50, 50)}
@@ -34,7 +28,6 @@ WIDE = {
     "one X, 100x500x500": (100, 500, 500),
 }
 ROUNDS = {
-    "PPSGD": ("60x20x10", {}),
     "PrivateMeanRegMTLClassifier": ("60x20x10", {}),
     "PrivateMeanRegMTL": ("400x10x20", {"lam": 1.0}),
 }
@@ -116,8 +109,7 @@ class Private(_Fit):
     param_names = ["estimator", "table"]
 
     def setup(self, name, size):
-        bounds = {"group": "direct", "max_row_norm": 1.0, "max_target": 64.0}
-        self.private(name, SIZES[size], **(bounds if name in BOUNDED else {}))
+        self.private(name, SIZES[size])
 
 
 class Many(_Fit):

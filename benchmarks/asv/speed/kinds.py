@@ -28,8 +28,6 @@ GRAPH = {"relation": RING + RING.T, "relation_rank": "all", "lam": 0.3}
 UNSEEN = {"unseen_task": "mean", "uncertainty": "unseen", "target_range": (-30.0, 30.0)}
 EXACT = {"epsilon": None}
 WEAK = {"epsilon": None, "alpha": 0.01}  # an objective with a penalty
-BOUNDS = {"group": "direct", "max_row_norm": 1.0}
-PAPER = {"algorithm": "proximal", "mechanism": "wishart"}
 # Estimator, settings in addition to epsilon=3, and the kind of table ("numbers" by default).
 FITS = (
     ("PrivateMTL", {"loss": "poisson"}, "counts"),
@@ -70,10 +68,6 @@ FITS = (
     ("MPMTLGroupSparseClassifier", EXACT, "classes"),
     ("MPMTLGroupSparseCV", {"n_alphas": 10, "cv": 3}),
     ("MPMTLGroupSparseClassifierCV", {"n_alphas": 5, "cv": 2}, "classes"),
-    ("PublishedMPMTLLowRank", PAPER),
-    ("PublishedMPMTLLowRankClassifier", PAPER, "classes"),
-    ("PublishedMPMTLGroupSparse", PAPER),
-    ("PublishedMPMTLGroupSparseClassifier", PAPER, "classes"),
     ("PrivateMeanRegMTL", {"loss": "poisson"}, "counts"),
     ("PrivateMeanRegMTL", {"loss": "huber"}, "outlying rows"),
     ("PrivateMeanRegMTL", RELATED),
@@ -92,12 +86,6 @@ FITS = (
     ("PrivateMeanRegMTLClassifier", {}, "three classes"),
     ("PrivateMeanRegMTLClassifier", {**EXACT, "lam": 1.0}, "three classes"),
     ("PrivateMeanRegMTLClassifier", {**EXACT, **GRAPH}, "classes"),
-    ("PublishedMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 20}),
-    ("PublishedMeanRegMTL", {"update": "stateful", "personalization": "none"}),
-    ("PublishedMeanRegMTLClassifier", {"personalization": "finetune"}, "classes"),
-    ("PrivateFedAvgClassifier", {}, "classes"),
-    ("PrivateFedProxClassifier", {}, "three classes"),
-    ("PPSGDClassifier", {}, "classes"),
     ("LocalOnly", {}),
     ("LocalOnly", {"loss": "poisson"}, "counts"),
     ("LocalOnlyClassifier", {}, "classes"),
@@ -108,11 +96,6 @@ FITS = (
     ("DPMetaInit", {"batches": "disjoint", "batch_size": 5}),
     ("DPMetaInitClassifier", {}, "classes"),
     ("DPMetaInitClassifier", {}, "three classes"),
-    ("DPAggregation", EXACT),
-    ("DPAggregationClassifier", {}, "classes"),
-    ("DPRelationship", EXACT),
-    ("DPRelationshipClassifier", {}, "classes"),
-    ("DPRelationshipClassifier", EXACT, "classes"),
     ("ClusteredMTL", {**EXACT, "n_clusters": 4}),
     ("ClusteredMTL", {**EXACT, "n_clusters": 4, "alpha": 1.0}),
     ("ClusteredMTL", {}),
@@ -124,8 +107,6 @@ FITS = (
     ("MPMTLLowRank", {}, "long tasks"),
     ("PrivateMeanRegMTL", {**EXACT, "lam": 1.0}, "long tasks"),
     ("DPMetaInit", {}, "long tasks"),
-    ("DPAggregation", EXACT, "long tasks"),
-    ("DPRelationship", EXACT, "long tasks"),
     ("ClusteredMTL", {**EXACT, "n_clusters": 4}, "long tasks"),
 )
 
@@ -158,10 +139,9 @@ def _estimator(name, settings, kind):
         return public(name)(**given)
     if name.startswith("FedMTL"):
         return public(name)(**given, random_state=0)
-    given.setdefault("epsilon", None if name.startswith("LocalOnly") else 3.0)
-    if name.startswith("DP") and given["epsilon"] and not name.startswith("DPMeta"):
-        given.update(BOUNDS, **({} if name.endswith("Classifier") else {"max_target": 64.0}))
-    if given["epsilon"]:
+    if not name.startswith("LocalOnly"):
+        given.setdefault("epsilon", 3.0)
+    if given.get("epsilon"):
         given["random_state"] = 0
         if kind != "wide":
             given["tasks"] = NAMES

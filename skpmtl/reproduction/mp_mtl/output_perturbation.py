@@ -2,8 +2,9 @@
 
 Both add noise to models in proportion to what one record can change. The paper takes the Lipschitz
 constants of the losses from the rows, so that these runs have no guarantee, and turns a guarantee
-for records into one for tasks by Proposition 3. The methods are of Pathak et al. (2010) and Gupta
-et al. (2016), whose texts this module did not have: it follows what Liang et al. say of them.
+for records into one for tasks by Proposition 3. With a public bound on the length of models there
+is a guarantee for tasks. The methods are of Pathak et al. (2010) and Gupta et al. (2016), whose
+texts this module did not have: it follows what Liang et al. say of them.
 """
 
 from numbers import Integral, Real
@@ -13,9 +14,10 @@ from scipy.optimize import minimize
 
 from ..._runtime.compat import Interval, StrOptions
 from ...base import MTLClassifierMixin, MTLRegressorMixin
-from ...privacy.accounting import pure_epsilons, record_budget
-from ...privacy.mechanisms import VectorGamma
-from ...privacy.report import PrivacyReport
+from ...exchange.plan import Plan
+from ...privacy.accounting import gdp_mu, pure_epsilons, record_budget
+from ...privacy.mechanisms import VectorGamma, VectorGaussian, clip_rows, mean_sensitivity
+from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, PrivacyReport
 from .estimators import LinearTasks
 from .losses import MeanLogistic
 
@@ -76,10 +78,42 @@ _REASON = (
 )
 
 
+class ClippedModelsPlan(Plan):
+    """Noise on models whose length a public number bounds; all that is computed is released.
+
+    Replacing a task moves its model by 2 K at most, and the average of m models by 2 K / m.
+    """
+
+    guarantee = "task DP"
+    own_assumptions: tuple[str, ...] = (TRUSTED_CURATOR, PUBLIC_LISTS)  # type: ignore[assignment]
+
+    def __init__(self, method, n_tasks, n_rounds, clip_norm, epsilon, delta):
+        self.epsilon, self.delta, self.adjacency = epsilon, delta, "replace-one"
+        self.n_rounds = n_rounds if method == "dp-mtrl" else 1
+        self.given = {"method": method, "n_tasks": n_tasks, "n_rounds": self.n_rounds}
+        self.given["clip_norm"] = clip_norm
+        self.mu = float(gdp_mu(epsilon, delta))
+        out_of = 1 if method == "dp-mtrl" else n_tasks
+        self.sensitivity = mean_sensitivity(clip_norm, out_of, self.adjacency)
+
+    def of(self, size):
+        """Noise of one round."""
+        return VectorGaussian(size, self.sensitivity, self.mu / self.n_rounds**0.5)
+
+    def releases(self, made=None):
+        entry = self.of(1).describe("clipped models")
+        return [{"name": f"round {t + 1}", **entry} for t in range(self.n_rounds)]
+
+    def public_inputs(self):
+        return self.given
+
+    def mechanism(self):
+        return "Gaussian noise on clipped models"
+
+
 class OutputNoise(LinearTasks):
     """Parameters and fit."""
 
-    mechanism = "published"
     _parameter_constraints = {
         **LinearTasks._parameter_constraints,
         "method": [StrOptions({"dp-mtrl", "dp-aggr"})],
@@ -87,6 +121,7 @@ class OutputNoise(LinearTasks):
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "output": [StrOptions({"models", "columns"})],
         "max_task_rows": [Interval(Integral, 1, None, closed="left"), None],
+        "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
     }
 
     def __init__(
@@ -100,6 +135,7 @@ class OutputNoise(LinearTasks):
         n_rounds=1,
         output="models",
         max_task_rows=None,
+        clip_norm=None,
         task_feature=None,
         tasks="auto",
         random_state=None,
@@ -112,9 +148,14 @@ class OutputNoise(LinearTasks):
         self.n_rounds = n_rounds
         self.output = output
         self.max_task_rows = max_task_rows
+        self.clip_norm = clip_norm
         self.task_feature = task_feature
         self.tasks = tasks
         self.random_state = random_state
+
+    @property
+    def mechanism(self):
+        return "published" if self.clip_norm is None else "gaussian"
 
     def _record_budgets(self, tasks):
         """epsilon per record of every round, by Proposition 3 and the composition bound."""
@@ -130,13 +171,18 @@ class OutputNoise(LinearTasks):
         return pure_epsilons(epsilon, delta, np.ones(rounds), "cb" if delta > 0 else "basic")
 
     def _fitted(self, table, tasks, source):
-        private = self._is_private()
-        budgets = self._record_budgets(tasks) if private else None
+        budgets, plan = None, None
+        if self._is_private() and self.clip_norm is not None:
+            given = len(tasks), self.n_rounds, float(self.clip_norm)
+            plan = ClippedModelsPlan(self.method, *given, *self._budget(len(tasks)))
+        elif self._is_private():
+            budgets = self._record_budgets(tasks)
         if self.method == "dp-aggr":
-            W = self._average(table, tasks, budgets, source)
+            W = self._average(table, tasks, budgets, plan, source)
         else:
-            W = self._relationship(tasks, budgets, source)
-        return {"coef_": W, "privacy_": self._report(len(tasks), budgets)}
+            W = self._relationship(tasks, budgets, plan, source)
+        report = self._report(len(tasks), budgets) if plan is None else plan.report(source)
+        return {"coef_": W, "privacy_": report}
 
     def _report(self, m, budgets):
         if budgets is None:
@@ -153,7 +199,7 @@ class OutputNoise(LinearTasks):
             notes=notes,
         )
 
-    def _average(self, table, tasks, budgets, source):
+    def _average(self, table, tasks, budgets, plan, source):
         """The average of ridge or logistic models, and noise for a record of the shortest task."""
         m, d = len(tasks), table.n_features
         if table.n_classes:
@@ -161,14 +207,18 @@ class OutputNoise(LinearTasks):
         else:
             W = pulled_models(tasks, np.zeros((m, d)), self.lam)
             slope = estimated_lipschitz(tasks, W).max()
+        if plan is not None:
+            clip_rows(W, plan.given["clip_norm"])
         average = W.mean(axis=0)
-        if budgets is not None:
+        if plan is not None:
+            average = plan.of(d).release(average, source)
+        elif budgets is not None:
             shortest = max(min(len(y) for _, y in tasks), 1)
             sensitivity = max(2.0 * slope / (shortest * self.lam * m), 1e-300)
             average = average + VectorGamma(d, sensitivity, budgets[0]).sample(source)
         return np.tile(average, (m, 1))
 
-    def _relationship(self, tasks, budgets, source):
+    def _relationship(self, tasks, budgets, plan, source):
         """Rounds: models around the columns, noise on them, new columns from the noisy models.
 
         Two classes are fitted by least squares, since the guarantee of the method needs a closed
@@ -178,7 +228,10 @@ class OutputNoise(LinearTasks):
         columns = np.zeros((m, d))
         for t in range(self.n_rounds):
             W = pulled_models(tasks, columns, self.lam)
-            if budgets is not None:
+            if plan is not None:
+                clip_rows(W, plan.given["clip_norm"])
+                W = plan.of(m * d).release(W.ravel(), source).reshape(m, d)
+            elif budgets is not None:
                 sizes = np.array([max(len(y), 1) for _, y in tasks])
                 sensitivity = 2.0 * estimated_lipschitz(tasks, W) / (sizes * self.lam)
                 noise = VectorGamma(d, 1.0, budgets[t], n_vectors=m).sample(source)
@@ -190,7 +243,8 @@ class OutputNoise(LinearTasks):
 _DOC = """DP-MTRL or DP-AGGR {kind}, as the model-protected paper [1]_ compared with them.
 
     Lipschitz constants are estimated from the rows, as there: there is *no* guarantee, which the
-    report says. `skpmtl.reproduction.{sound}` has certified bounds. There are no intercepts.
+    report says. With `clip_norm` models are clipped, noise is Gaussian, and all models together are
+    (epsilon, delta)-differentially private in every task. There are no intercepts.
 
     Parameters
     ----------
@@ -213,6 +267,8 @@ _DOC = """DP-MTRL or DP-AGGR {kind}, as the model-protected paper [1]_ compared 
         follow from them. The text does not say which the paper scores.
     max_task_rows : int or None, default=None
         n of Proposition 3. None: the rows of the longest task.
+    clip_norm : float or None, default=None
+        Public bound on the length of a model, in place of Lipschitz constants and Proposition 3.
     task_feature : str, int, list or None, default=None
         Column of the task ids.
     tasks : "auto" or array-like, default="auto"
@@ -225,7 +281,7 @@ _DOC = """DP-MTRL or DP-AGGR {kind}, as the model-protected paper [1]_ compared 
     intercept_ : ndarray of shape (n_tasks,)
         Zeros.
     privacy_ : PrivacyReport
-        With guarantee "none".
+        With guarantee "none", or with `clip_norm` "task DP".
     tasks_ : ndarray of shape (n_tasks,)
 
     References
@@ -236,14 +292,13 @@ _DOC = """DP-MTRL or DP-AGGR {kind}, as the model-protected paper [1]_ compared 
 
 
 class PublishedOutputNoise(MTLRegressorMixin, OutputNoise):
-    __doc__ = _DOC.format(kind="regression", sound="DPRelationship", classes="")
+    __doc__ = _DOC.format(kind="regression", classes="")
     _weighs_rows = False
 
 
 class PublishedOutputNoiseClassifier(MTLClassifierMixin, OutputNoise):
     __doc__ = _DOC.format(
         kind="classification of two classes",
-        sound="DPRelationshipClassifier",
         classes='\n    classes : "auto" or array-like, default="auto"\n        Public list of the '
         "two classes.",
     )
@@ -259,6 +314,7 @@ class PublishedOutputNoiseClassifier(MTLClassifierMixin, OutputNoise):
         n_rounds=1,
         output="models",
         max_task_rows=None,
+        clip_norm=None,
         task_feature=None,
         tasks="auto",
         classes="auto",
@@ -273,6 +329,7 @@ class PublishedOutputNoiseClassifier(MTLClassifierMixin, OutputNoise):
             n_rounds=n_rounds,
             output=output,
             max_task_rows=max_task_rows,
+            clip_norm=clip_norm,
             task_feature=task_feature,
             tasks=tasks,
             random_state=random_state,

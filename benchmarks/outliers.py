@@ -1,6 +1,6 @@
 """Tasks unlike all others, with and without a budget: 10, 20 and 40 % of them.
 
-    python -m benchmarks.reproduce.outliers [--repeats R] [--output FILE.csv] [--jobs J]
+    python -m benchmarks.outliers [--repeats R] [--output FILE.csv] [--jobs J]
 
 200 tasks of 15 rows and 12 features have models in two directions; outliers have models of the same
 length anywhere. Errors are those of the coefficients over the error of learning alone, of all
@@ -14,12 +14,11 @@ import warnings
 import numpy as np
 from sklearn.base import clone
 
-from skpmtl import MPMTLLowRank
+from skpmtl import LocalOnly, MPMTLLowRank
 from skpmtl.privacy import PrivacyLeakWarning
-from skpmtl.reproduction import LocalOnly
 
-from ..run import write_rows
-from . import computed, script
+from .reproduce import computed, script
+from .run import write_rows
 
 FIELDS = ("share", "method", "repeat", "all", "outliers", "others", "told")
 STRENGTHS = (0.03, 0.06, 0.12, 0.25, 0.5)
@@ -77,6 +76,7 @@ def measured(share, seed):
 def main(arguments=None):
     text = "one draw of each share"
     parser = script("outliers", __doc__, text, "10 draws", "outliers.csv", True)
+    parser.prog = "python -m benchmarks.outliers"
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 10)
     cells = (
