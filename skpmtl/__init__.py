@@ -2,6 +2,7 @@
 
 from . import networks as networks  # its billboards can be read from files
 from . import reproduction as reproduction  # and these
+from . import survival as survival
 from ._runtime.names import name_methods as _name_methods
 from ._runtime.threads import get_num_threads, set_num_threads
 from ._version import __version__
@@ -97,6 +98,7 @@ _MODULES = (
     "privacy",
     "reproduction",
     "search",
+    "survival",
 )
 
 

@@ -129,8 +129,10 @@ class PerTask(Scored, TaskIndexed):
         features, ids, position = self._apart(X, task)
         twin = copy(self)
         twin.task_feature = None
-        vars(twin).pop("feature_names_in_", None)
-        vars(twin).update({"n_features_in_": 1} if "n_features_in_" in vars(twin) else {})
+        if "n_features_in_" in vars(twin):
+            twin.n_features_in_ = 1
+        if "feature_names_in_" in vars(twin):
+            del twin.feature_names_in_
         numbers = np.arange(features.shape[0], dtype=float)[:, None]
         return twin, numbers, features, ids, position
 
@@ -155,6 +157,10 @@ class PerTask(Scored, TaskIndexed):
         table, _ = self._read_given(X, y, task, sample_weight, form=form)
         return self._encoded(table, getattr(self, "classes_", None), new=True)[0]
 
+    def _forget_rows(self):
+        if "_rows" in vars(self):
+            del self._rows
+
     def _features_of(self, table, k):
         """Features of the task at position k, in the form in which they were given."""
         X = table.task(k)[0]
@@ -167,7 +173,7 @@ class PerTask(Scored, TaskIndexed):
         try:
             return super().fit(X, y, task, sample_weight)
         finally:
-            vars(self).pop("_rows", None)
+            self._forget_rows()
 
     fit.__doc__ = TaskIndexed.fit.__doc__
 
@@ -233,7 +239,7 @@ class PerTask(Scored, TaskIndexed):
             table = self._read_new_tasks(X, y, task, sample_weight)
             new = {"estimators_": self._fit_tasks(table)}
         finally:
-            vars(self).pop("_rows", None)
+            self._forget_rows()
         new = self._with_absent(new, table) if len(table.absent) else new
         estimators = {**self.estimators_, **new["estimators_"]}
         self.tasks_, self._form_ = self._add_labels(table.everybody)

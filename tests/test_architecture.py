@@ -23,7 +23,7 @@ FLOORS = (
     ("_coefficients", "_display", "_uncertainty", "callbacks"),
     ("base",),
     (*METHODS, "course"),
-    ("metrics", "datasets", "mixed_models", "networks", "reproduction"),
+    ("metrics", "datasets", "mixed_models", "networks", "reproduction", "survival"),
     ("baselines", "model_selection", "preprocessing", "pipeline", "inspection"),
     ("search", "federated", "shards", "planning"),
     ("__init__",),

@@ -223,6 +223,7 @@ PUBLIC = [
     "reproduction",
     "search",
     "shards",
+    "survival",
 ]
 
 

@@ -428,7 +428,9 @@ class _Estimated:
             if weights is not None and design.offsets:
                 raise ValueError("A Poisson model takes weights or an offset, not both.")
             est, y = PrivateMTL(**common, loss="poisson"), _numbers(target)
-            weights = np.exp(offset) if design.offsets else weights
+            if design.offsets:  # rates, whose weights are exposures
+                weights = np.exp(offset)
+                y = y / weights
             est.set_params(target_range=settings["range"])
         else:
             est = PrivateMeanRegMTL(**common, standard_errors=True)

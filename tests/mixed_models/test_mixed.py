@@ -157,9 +157,11 @@ def test_counts_take_the_logarithm_of_an_exposure():
     formula = "n ~ x + offset(np.log(t)) + (1 | g)"
     fit = skpmtl.mixed(formula, data, family="poisson", epsilon=None)
     est = PrivateMTL(loss="poisson", epsilon=None, tasks="auto", unseen_task="mean")
-    est.fit(data[["x"]].to_numpy(), data["n"], task=data["g"], sample_weight=data["t"])
+    rate = data["n"] / data["t"]
+    est.fit(data[["x"]].to_numpy(), rate, task=data["g"], sample_weight=data["t"])
     per_unit = est.predict(data[["x"]].to_numpy(), task=data["g"])
     assert_allclose(fit.predict(data), 2.0 * per_unit, rtol=1e-10)
+    assert fit.predict(data).sum() == pytest.approx(data["n"].sum(), rel=0.05)
 
 
 def test_two_classes_are_predicted_by_probabilities():

@@ -186,3 +186,26 @@ def test_dependent_columns_and_too_few_rows_are_refused():
     few = GroupedRows(rows.X[:3], rows.Z[:3], rows.y[:3], np.array([0, 3]))
     with pytest.raises(ValueError, match="cannot determine"):
         fit_mixed(few)
+
+
+# Fifteen tasks of 2 to 6 rows: y, x, z (constant in tasks), task.
+UNBALANCED = np.loadtxt(Path(__file__).with_name("unbalanced.csv"), delimiter=",", skiprows=1)
+
+
+def test_robust_errors_are_those_of_clubsandwich():
+    """R 4.2.2, nlme 3.1-162, clubSandwich: lme(y ~ x + z, random = ~1 | g), vcovCR."""
+    y, x, z, g = UNBALANCED.T
+    ones = np.ones(len(y))
+    rows = GroupedRows(
+        np.c_[ones, x, z], ones[:, None], y, np.searchsorted(g, [*np.unique(g), np.inf])
+    )
+    fit = fit_mixed(rows)
+    assert_allclose(fit.coef, [0.594842194, 0.996303284, 0.569425166], rtol=1e-5)
+    assert_allclose([fit.random_covariance[0, 0], fit.sigma2], [0.1245873, 0.8499219], rtol=1e-4)
+    errors = {kind: fit.cluster_robust(rows, kind) for kind in ("CR0", "CR2", "CR3")}
+    std = {kind: np.sqrt(np.diag(covariance)) for kind, (covariance, _) in errors.items()}
+    assert_allclose(std["CR0"], [0.1426022, 0.0841004, 0.1847403], rtol=1e-5)
+    assert_allclose(std["CR3"], [0.1699758, 0.0953763, 0.2273877], rtol=1e-5)
+    # Theirs has another root of I - S_t, which is not unique.
+    assert_allclose(std["CR2"], [0.1555557, 0.0896488, 0.2047898], rtol=4e-3)
+    assert_allclose(errors["CR2"][1], [8.18, 9.43, 7.29], atol=0.01)

@@ -1,0 +1,115 @@
+"""Rows of survival data as exposures and events in intervals of time."""
+
+import numpy as np
+from scipy import sparse
+
+__all__ = ["Periods", "read_survival"]
+
+_MOST = 50_000_000  # exposures that are not zero, which are held in memory
+
+
+def read_survival(y):
+    """Targets as scikit-survival has them. -> event (n,) bool, time (n,)
+
+    Raises ValueError unless y is a structured array of an event (bool) and a positive, finite time,
+    in this order, as ``sksurv.util.Surv.from_arrays(event, time)`` makes it.
+    """
+    fields = getattr(getattr(y, "dtype", None), "names", None)
+    if fields is None or len(fields) != 2 or np.ndim(y) != 1:
+        raise ValueError(
+            "y must be a structured array with two fields, the event and the time, as "
+            "sksurv.util.Surv.from_arrays(event, time) makes it, or "
+            "numpy.array([(True, 3.5), ...], dtype=[('event', bool), ('time', float)])."
+        )
+    event, time = y[fields[0]], np.asarray(y[fields[1]], dtype=float)
+    if event.dtype != bool:
+        raise ValueError(
+            f"The field {fields[0]!r} of y must be of bool: whether the event was seen."
+        )
+    if not (np.isfinite(time) & (time > 0)).all():
+        raise ValueError(f"The field {fields[1]!r} of y must hold positive, finite times.")
+    return event, time
+
+
+class Periods:
+    """Intervals (c_j-1, c_j] of time, and how long every row was at risk in each.
+
+    Parameters
+    ----------
+    event : ndarray of shape (n,)
+        Whether a row ended by the event.
+    time : ndarray of shape (n,)
+    entry : ndarray of shape (n,) or None
+        Times from which rows were observed (left truncation); None: 0.
+    cuts : ndarray of shape (n_cuts,) or None
+        Increasing, positive ends of intervals; the last one has no end. None: every distinct time
+        of an event ends an interval of length one, whatever its length in time, which makes the
+        likelihood that of Cox with Breslow's treatment of ties.
+
+    Attributes
+    ----------
+    exposure : csr_array of shape (n, n_intervals)
+    which : ndarray of shape (n,)
+        Interval in which a row ended.
+    ends : ndarray of shape (n_intervals,)
+        Ends of the intervals; infinity for the last one with `cuts`.
+    """
+
+    def __init__(self, event, time, entry, cuts):
+        entry = np.zeros(len(time)) if entry is None else np.asarray(entry, dtype=float)
+        if entry.shape != time.shape or not ((entry >= 0) & (entry < time)).all():
+            raise ValueError("entry= must hold one time for every row, from 0 to below its time.")
+        self.is_cox = cuts is None
+        if self.is_cox:
+            self.ends = np.unique(time[event])
+            if not len(self.ends):
+                raise ValueError("No row has the event: there is nothing to learn hazards from.")
+        else:
+            cuts = np.asarray(cuts, dtype=float)
+            if cuts.ndim != 1 or not ((cuts > 0) & np.isfinite(cuts)).all():
+                raise ValueError("cuts= must be a list of positive, finite times.")
+            if (np.diff(cuts) <= 0).any():
+                raise ValueError("cuts= must increase.")
+            self.ends = np.append(cuts, np.inf)
+        first = np.searchsorted(self.ends, entry, side="right")  # entry < end
+        last = np.searchsorted(self.ends, time, side="right" if self.is_cox else "left")
+        # At risk at an event time: entry < end <= time. In an interval: from its begin on.
+        stop = last if self.is_cox else last + 1
+        counts = np.maximum(stop - first, 0)
+        if counts.sum() > _MOST:
+            raise ValueError(
+                f"{counts.sum():,} pairs of rows and intervals are too many: pass cuts=, some "
+                "times between which the hazard is constant."
+            )
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        rows = np.repeat(np.arange(len(time)), counts)
+        columns = np.arange(ends[-1]) - ends[rows] + first[rows]
+        values = np.ones(ends[-1])
+        if not self.is_cox:
+            begins = np.concatenate([[0.0], self.ends[:-1]])
+            values = np.minimum(time[rows], self.ends[columns])
+            values -= np.maximum(entry[rows], begins[columns])
+        shape = len(time), len(self.ends)
+        self.exposure = sparse.csr_array((values, columns, ends), shape=shape)
+        self.which, self.event = np.minimum(last - self.is_cox, len(self.ends) - 1), event
+
+    def events(self):
+        """Numbers of events by interval, (n_intervals,)."""
+        return np.bincount(self.which[self.event], minlength=len(self.ends)).astype(float)
+
+    def table(self):
+        """One row for every row and interval. -> rows, intervals, events, exposures"""
+        E = self.exposure.tocoo()
+        rows, columns = E.coords
+        ended = self.event[rows] & (columns == self.which[rows])
+        return rows, columns, ended.astype(float), E.data
+
+    def cumulative(self, hazard, times):
+        """Cumulative hazard of the baseline at some times, (len(times),)."""
+        times = np.asarray(times, dtype=float)
+        if self.is_cox:
+            total = np.concatenate([[0.0], np.cumsum(hazard)])
+            return total[np.searchsorted(self.ends, times, side="right")]
+        begins = np.concatenate([[0.0], self.ends[:-1]])
+        spent = np.clip(times[:, None], begins, self.ends) - begins
+        return spent @ hazard

@@ -1,0 +1,161 @@
+"""Hazards against values of R, generalised linear models and closed forms."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from skpmtl import PrivacyLeakWarning
+from skpmtl.survival import SurvivalMTL
+from skpmtl.survival.frailty import fit_frailty
+from skpmtl.survival.periods import Periods
+
+# Infections of 38 patients with catheters (McGilchrist and Aisbett, Biometrics 47, 1991).
+KIDNEY = np.loadtxt(Path(__file__).with_name("kidney.csv"), delimiter=",", skiprows=1)
+DTYPE = [("event", bool), ("time", float)]
+
+
+def kidney():
+    time, status, age, sex, patient = KIDNEY.T
+    y = np.array(list(zip(status == 1, time, strict=True)), dtype=DTYPE)
+    return np.c_[age, sex], y, patient.astype(int)
+
+
+def generated(seed=0, m=60, n=10):
+    rng = np.random.default_rng(seed)
+    task, X = np.repeat(np.arange(m), n), rng.normal(size=(m * n, 2))
+    rate = 0.5 * np.exp(X @ [1.0, -0.5] + 0.6 * rng.normal(size=m)[task])
+    end, censored = rng.exponential(1.0 / rate), rng.uniform(0.5, 3.0, size=m * n)
+    y = np.array(list(zip(end <= censored, np.minimum(end, censored), strict=True)), dtype=DTYPE)
+    return X, y, task
+
+
+def test_hazard_ratios_are_those_of_r_within_one_percent():
+    """coxph(Surv(time, status) ~ age + sex + frailty(id, dist="gauss"), ties="breslow")."""
+    X, y, patient = kidney()
+    model = SurvivalMTL(epsilon=None).fit(X, y, task=patient)
+    assert_allclose(np.exp(model.coef_), np.exp([0.004944493, -1.387909578]), rtol=0.01)
+    assert model.frailty_variance_ == pytest.approx(0.5507, rel=0.02)
+    errors = np.sqrt(np.diag(model.covariance_))
+    assert_allclose(errors, [0.0123668, 0.441421], rtol=0.03)
+
+
+def test_without_frailties_it_is_the_regression_of_cox():
+    phreg = pytest.importorskip("statsmodels.duration.hazard_regression").PHReg
+    X, y, patient = kidney()
+    periods = Periods(y["event"], y["time"], None, None)
+    found = fit_frailty(X, patient - 1, 38, periods, theta=0.0)
+    other = phreg(y["time"], X, status=y["event"], ties="breslow").fit()
+    assert_allclose(found.coef, other.params, rtol=1e-6)
+    assert_allclose(np.sqrt(np.diag(found.covariance)), other.bse, rtol=1e-6)
+
+
+def test_with_cuts_it_is_a_poisson_regression():
+    sklearn = pytest.importorskip("sklearn.linear_model")
+    X, y, patient = kidney()
+    X = X - X.mean(axis=0)
+    periods = Periods(y["event"], y["time"], None, [20.0, 60.0, 150.0])
+    found = fit_frailty(X, patient - 1, 38, periods, theta=0.0)
+    rows, intervals, events, exposure = periods.table()
+    columns = np.c_[X[rows], np.eye(4)[intervals]]
+    peer = sklearn.PoissonRegressor(
+        alpha=1e-9, fit_intercept=False, solver="newton-cholesky", tol=1e-12, max_iter=1000
+    )
+    peer.fit(columns, events / exposure, sample_weight=exposure)
+    assert_allclose(found.coef, peer.coef_[:2], rtol=1e-4)
+    assert_allclose(np.log(found.hazard), peer.coef_[2:], rtol=1e-4)
+
+
+def test_exposures_add_up_to_the_time_at_risk():
+    _, y, _ = kidney()
+    entry = 0.3 * y["time"]
+    periods = Periods(y["event"], y["time"], entry, [7.0, 100.0])
+    assert_allclose(periods.exposure.sum(axis=1), y["time"] - entry)
+    assert periods.events().sum() == y["event"].sum()
+    rows, _, events, _ = periods.table()
+    assert_allclose(np.bincount(rows, events), y["event"])
+    hazard = np.array([0.1, 0.02, 0.5])
+    assert_allclose(periods.cumulative(hazard, [0.0, 3.0, 50.0, 101.0]), [0, 0.3, 1.56, 3.06])
+
+
+def test_rows_split_at_entry_times_are_the_same_data():
+    """A row cut in two at a time, the second part with late entry, has the same likelihood."""
+    X, y, task = generated()
+    half, cuts = 0.5 * y["time"], [0.2, 0.5, 1.0, 2.0]
+    whole = SurvivalMTL(cuts, epsilon=None).fit(X, y, task=task)
+    first = y.copy()
+    first["event"], first["time"] = False, half
+    parts = SurvivalMTL(cuts, epsilon=None).fit(
+        np.r_[X, X],
+        np.concatenate([first, y]),
+        task=np.r_[task, task],
+        entry=np.concatenate([np.zeros(len(y)), half]),
+    )
+    assert_allclose(parts.coef_, whole.coef_, rtol=1e-6)
+    assert_allclose(parts.frailty_variance_, whole.frailty_variance_, rtol=1e-4)
+
+
+@pytest.mark.parametrize("cuts", [None, [0.2, 0.5, 1.0, 2.0]])
+def test_survival_falls_and_follows_the_hazard(cuts):
+    X, y, task = generated()
+    model = SurvivalMTL(cuts, epsilon=None).fit(X, y, task=task)
+    survival = model.predict_survival_function(X[:7], task=task[:7])
+    assert (np.diff(survival, axis=1) <= 0).all() and (survival > 0).all()
+    hazard = model.predict_cumulative_hazard_function(X[:7], task=task[:7])
+    assert_allclose(survival, np.exp(-hazard))
+    ratio = hazard[0] / hazard[1]
+    expected = np.exp((X[0] - X[1]) @ model.coef_)
+    assert_allclose(ratio[ratio == ratio], expected, rtol=1e-10)
+    assert model.score(X, y, task=task) > 0.7
+
+
+def test_a_budget_finds_hazards_of_many_tasks():
+    X, y, task = generated(m=300)
+    cuts = [0.2, 0.5, 1.0, 2.0]
+    private = SurvivalMTL(cuts, epsilon=20.0, tasks=range(300)).fit(X, y, task=task)
+    exact = SurvivalMTL(cuts, epsilon=None, tasks=range(300)).fit(X, y, task=task)
+    assert private.privacy_.epsilon == 20.0
+    assert_allclose(private.coef_, exact.coef_, atol=0.5)
+    assert private.score(X, y, task=task) > exact.score(X, y, task=task) - 0.03
+    unknown = private.predict_survival_function(X[:2], times=[0.5, 1.0])
+    assert ((unknown > 0) & (unknown < 1)).all()
+
+
+def test_unknown_tasks_and_rows_without_ids_are_of_the_population():
+    X, y, task = generated()
+    model = SurvivalMTL(epsilon=None).fit(X, y, task=task)
+    expected = model.predict(X[:3])
+    assert_allclose(model.predict(X[:3], task=[999, 1000, 999]), expected)
+    assert_allclose(model.predict(X[:3], task=[np.nan, np.nan, np.nan]), expected)
+
+
+def test_what_cannot_be_fitted_says_why():
+    X, y, task = generated()
+    wrong = {
+        "structured array": (X, y["time"], {}),
+        "cuts=": (X, y, {"epsilon": 1.0}),
+        "one entry": (X[:-1], y, {}),
+        "missing": (np.where(X > 2, np.nan, X), y, {}),
+        "must increase": (X, y, {"cuts": [2.0, 1.0]}),
+        "lacks tasks": (X, y, {"tasks": range(3)}),
+    }
+    for message, (rows, target, options) in wrong.items():
+        model = SurvivalMTL(**{"epsilon": None, **options})
+        with pytest.raises(ValueError, match=message):
+            model.fit(rows, target, task=task)
+        assert not hasattr(model, "coef_")
+    with pytest.raises(ValueError, match="entry="):
+        SurvivalMTL(epsilon=None).fit(X, y, task=task, entry=y["time"])
+    with pytest.raises(ValueError, match="task of every row"):
+        SurvivalMTL(epsilon=None).fit(X, y)
+    with pytest.warns(PrivacyLeakWarning, match="tasks="):
+        SurvivalMTL([1.0]).fit(X, y, task=task)
+
+
+def test_few_tasks_keep_their_own_models_under_a_budget():
+    X, y, patient = kidney()
+    model = SurvivalMTL([30.0, 120.0], epsilon=1.0, tasks=range(1, 39)).fit(X, y, task=patient)
+    assert np.isfinite(model.predict(X, task=patient)).all()
+    with pytest.raises(ValueError, match="population|pooled"):
+        model.predict(X)
