@@ -45,6 +45,9 @@ class HierarchicalBillboard(OfModels):
         Public range of y, which bounds predictions.
     init : PublicInit or None
         Public initial model, to which everything else is a difference.
+    fit_intercept : bool
+        Without, there are no levels: a task's scores are those of its slopes, and its mean row is a
+        row as all others.
     releases : list of ndarray
     report : PrivacyReport or None
     """
@@ -65,6 +68,7 @@ class HierarchicalBillboard(OfModels):
     log_components: np.ndarray | None = None
     target_range: np.ndarray | None = None
     init: PublicInit | None = None
+    fit_intercept: bool = True
     releases: list = field(default_factory=list)
     report: object = None
 
@@ -108,7 +112,7 @@ class HierarchicalBillboard(OfModels):
     @property
     def tau(self):
         """Grid of spreads of levels."""
-        return priors.grid_of_tau(self.width, self.unit)
+        return priors.grid_of_tau(self.width, self.unit) if self.fit_intercept else np.zeros(1)
 
     def scales(self, log_kappa=None):
         """Priors of the scales; None: of kappa that before any vote."""
@@ -147,14 +151,19 @@ class HierarchicalBillboard(OfModels):
         Scales of columns are at the root of their posterior mean square, as those of tasks with
         rows are: a scale that is mostly noise makes no bold slope.
         """
-        if not self.has_place:
+        if not self.fit_intercept:
+            if self.unit is None:
+                return None
+        elif not self.has_place:
             if self.target_range is None or self.init is not None:
                 return None
             return np.append(np.zeros(self.n_features), self.target_range.mean())
         slopes = np.exp(self.log_components[2]) * self.centre[1:] * self.unit / self._safe_scale()
-        # At the mean row of the tasks, where the pooled level is known best.
-        level = self.middle + self.unit * self.centre[0]
-        mean = np.append(slopes, level - slopes @ self.column_centre)
+        mean = np.append(slopes, 0.0)
+        if self.has_place:
+            # At the mean row of the tasks, where the pooled level is known best.
+            level = self.middle + self.unit * self.centre[0]
+            mean[-1] = level - slopes @ self.column_centre
         return mean if self.init is None else mean + self.init.joined(True)[0]
 
     def attributes(self):
@@ -176,7 +185,7 @@ class HierarchicalBillboard(OfModels):
         scale = self._safe_scale()
         X = self.column_centre + scale * bounded((X - self.column_centre) / scale)
         if not self.has_place:
-            return X, self.target_range
+            return X, (-np.inf, np.inf) if self.target_range is None else self.target_range
         half = HULL * max(self.width, HULL * self.unit)
         return X, (self.middle - half, self.middle + half)
 

@@ -58,6 +58,7 @@ class Loop:
         d, m = plan.n_features, plan.n_tasks
         self.plan, self.d = plan, d
         public = {"target_range": target_range, "init": plan.public_init}
+        public["fit_intercept"] = plan.fit_intercept
         self.model = HierarchicalBillboard(m, float(m), np.zeros(d + 1), **public)
         self.entries, self.spent, self.repeats = [], 0.0, 1.0
         self.steps = self.drift = 0
@@ -108,6 +109,9 @@ class Loop:
             noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
             n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
         self.update(n_present=n)
+        if not self.model.fit_intercept:  # tasks of one row have no spread, but a size
+            self.update(unit=unit or (window and window[1]))
+            return
         if window is None:
             self.update(unit=unit)
             return
@@ -159,6 +163,7 @@ class Loop:
             noise * of_scales,
             noise * of_centres,
         )
+        centre = centre * self.model.fit_intercept
         self.update(column_scale=scale, column_centre=centre, scale_variance=variance)
 
     # ---------------------------------------------------------------------------------- steps

@@ -34,6 +34,8 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
     {adjacency}
     {curator}
     {init} The centre, and all that is released, are those of differences from it.
+    fit_intercept : bool, default=True
+        Whether every task has an intercept.
     {task_feature}
     {tasks}
     unseen_task : {{"error", "mean"}}, default="error"
@@ -84,7 +86,6 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
     _parameter_constraints = {**BaseMTL._parameter_constraints, "init": "no_validation"}
     _billboards, _federates = (HierarchicalBillboard,), True
     _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
-    fit_intercept = True
 
     def __init__(
         self,
@@ -94,6 +95,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
         init=None,
+        fit_intercept: bool = True,
         task_feature: str | int | list | None = None,
         tasks: ArrayLike = "auto",
         unseen_task: Literal["error", "mean"] = "error",
@@ -109,6 +111,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         self.adjacency = adjacency
         self.curator = curator
         self.init = init
+        self.fit_intercept = fit_intercept
         self.task_feature = task_feature
         self.tasks = tasks
         self.unseen_task = unseen_task
@@ -125,6 +128,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         numbers = population.n_tasks, d, self._n_servers
         plan = HierarchicalPlan(epsilon, self.delta, self.adjacency, *numbers)
         plan.public_init = self._public_init(population)
+        plan.fit_intercept = bool(self.fit_intercept)
         return plan
 
     def _curator(self, population, source):

@@ -58,7 +58,8 @@ class TaskModels:
         middle = model.middle if model.has_place else 0.0
         y = (self.y - middle) / self.unit[self.codes]
         self.rows = TaskRows.of(Z, y, self.offsets, self.counts)
-        self.near_mean = bounded(self.rows.x_mean)
+        x_mean = self.rows.x_mean
+        self.near_mean = bounded(x_mean) if model.fit_intercept else x_mean
 
     def decomposition(self, model, root, *, joined=True):
         """Of a shape; `joined`: whether the mean row is seen as a row, or as the level alone."""
@@ -90,8 +91,10 @@ class TaskModels:
         """As `deviations` under the prior of the model, with the mean row seen as the level alone.
 
         Weights of scales are those about the centre `near`, so that the sum over many centres near
-        to it costs no more than that of one.
+        to it costs no more than that of one. Without levels the mean row is a row as all others.
         """
+        if not model.fit_intercept:
+            return self.deviations(model, centre, model.root, model.scales())
         dec = self.decomposition(model, model.root, joined=False)
 
         def level(centre):
@@ -132,7 +135,7 @@ class TaskModels:
         coef = coef * self.unit[:, None] / self.scale
         centre = self.summaries.x_mean
         bounds = self._bounds(model, at_mean)
-        models = model.add_init(coef, at_mean - _dots(centre, coef))
+        models = model.add_init(coef, (at_mean - _dots(centre, coef)) * model.fit_intercept)
         return *models, {"row_centre_": centre, **bounds}
 
     def _bounds(self, model, at_mean):
@@ -144,10 +147,14 @@ class TaskModels:
             far[t] = np.abs(Z).max(axis=0, initial=0.0)
         far = np.maximum(far, FAR * self.scale)
         reach = far * (1.0 + DISTRUST / self.scale_variance)
-        wider = (s.y_high - s.y_low) * np.maximum(_WIDER[0], _WIDER[1] * s.n)
+        low, high = s.y_low, s.y_high
+        if not model.fit_intercept:  # rows of the other sign have targets of the other sign
+            high = np.maximum(np.abs(low), np.abs(high))
+            low = -high
+        wider = (high - low) * np.maximum(_WIDER[0], _WIDER[1] * s.n)
         hull = HULL * self.unit * model.has_place
-        low = np.minimum(s.y_low - wider, at_mean - hull)
-        high = np.maximum(s.y_high + wider, at_mean + hull)
+        low = np.minimum(low - wider, at_mean - hull)
+        high = np.maximum(high + wider, at_mean + hull)
         if model.target_range is not None and model.init is None:
             low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}

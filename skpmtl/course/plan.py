@@ -76,6 +76,7 @@ class HierarchicalPlan(Plan):
         Servers that add the noise, each enough of it; 1 is a trusted curator.
     """
 
+    fit_intercept = True
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(self, epsilon, delta, adjacency, n_tasks, n_features, n_servers=1):

@@ -201,3 +201,19 @@ def test_a_spike_over_the_noise_is_found():
 def test_no_signal_has_no_queries_after_the_place():
     plan = HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3)
     assert plan.row(40) == "tiny" and plan.share_of_place() == 0.0
+
+
+# ------------------------------------------------------------------------------ without levels
+@pytest.mark.parametrize("n, worst", [(1, 5.0), (4, 2.2)])
+def test_without_an_intercept_mean_rows_know_slopes(n, worst):
+    """Tasks of one row, too: without levels each of them is a row of a regression."""
+    rng = np.random.default_rng(0)
+    m, task = 400, np.repeat(np.arange(400), 2 * n)
+    X = rng.normal(size=(len(task), 3)) + 1.0
+    W = np.arange(3.0) + 0.3 * rng.normal(size=(m, 3))
+    y = np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=len(task))
+    test = np.arange(len(y)) % 2 == 0
+    est = HierarchicalMTL(6.0, tasks=range(m), fit_intercept=False, random_state=0)
+    est.fit(X[~test], y[~test], task=task[~test])
+    assert not est.intercept_.any()
+    assert np.mean((est.predict(X[test], task=task[test]) - y[test]) ** 2) < worst
