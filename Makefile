@@ -125,7 +125,7 @@ bench-compare: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.compare $(REV) $(ARGS)
 
 accuracy-compare: $(VENV)/with-test
-	$(BIN)/python -m benchmarks.accuracy $(REV) $(ARGS)
+	$(BIN)/python -m benchmarks.accuracy.commits $(REV) $(ARGS)
 
 reproduce: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.reproduce $(ARGS)

@@ -36,14 +36,14 @@ def _commands():
     yield f"benchmarks.networks --output {RESULTS / 'networks.csv'}", ["networks"]
     yield f"benchmarks.records --output {RESULTS / 'records.csv'}", ["records"]
     yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]
-    yield f"benchmarks.unseen --output {RESULTS / 'unseen.csv'}", ["unseen"]
+    yield f"benchmarks.accuracy.generated --output {RESULTS / 'unseen.csv'}", ["unseen"]
     methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"
-    yield f"benchmarks.multilevel {methods} --epsilon none,10,3,1,.3,1e-9", ["multilevel"]
+    yield f"benchmarks.accuracy.real {methods} --epsilon none,10,3,1,.3,1e-9", ["multilevel"]
     methods = "--estimators PrivateMTL;PrivateMeanRegMTL;MPMTLLowRank;MPMTLGroupSparse"
     methods += f" --epsilon none,10,3,1 --output {RESULTS / 'counts.csv'}"
-    yield f"benchmarks.multilevel --tables counts {methods}", ["counts"]
-    yield "benchmarks.multilevel.intervals", ["multilevel_intervals"]
-    yield "benchmarks.multilevel.probabilities", ["multilevel_probabilities"]
+    yield f"benchmarks.accuracy.real --tables counts {methods}", ["counts"]
+    yield "benchmarks.accuracy.intervals", ["multilevel_intervals"]
+    yield "benchmarks.accuracy.probabilities", ["multilevel_probabilities"]
     yield "benchmarks.outliers", ["outliers"]
     for script in _SCRIPTS:
         yield f"benchmarks.reproduce.{script}", [script]

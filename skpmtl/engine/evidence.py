@@ -38,7 +38,7 @@ from ..privacy.moments import root_of
 from ..tables.datafits import events
 
 # Centre of the weak prior on log10(snr) of differences to a centre, for squared and log-losses.
-# Chosen from three on the tables of the role "tuning" in ``benchmarks/unseen``, and four of tasks
+# Chosen from three on the tables of the role "tuning" in ``benchmarks/accuracy``, and four of tasks
 # with few rows around a mean.
 _AROUND = {False: -1.0, True: -2.0}
 # Penalty on the distance of an update from its centre, as a part of a task's own curvature.

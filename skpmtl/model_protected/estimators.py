@@ -508,7 +508,7 @@ _DOC = """{summary}
         "empirical-bayes".
         "empirical-bayes" releases a prior, and every task decides from its own rows how far to
         trust it. Without privacy it has nothing to tune, and its error, averaged over the
-        regressions of ``benchmarks/unseen``, exceeds that with a budget by at most 1 %. "proximal",
+        regressions of ``accuracy/shapes``, exceeds that with a budget by at most 1 %. "proximal",
         without privacy, minimises the objective below (with a budget Algorithm {algorithm} of [1]_,
         in `skpmtl.reproduction`).
     levels : {{"auto", "free", "pooled"}}, default="auto"

@@ -92,7 +92,7 @@ class DriftingAverage:
 
 # Noise below a fifth of the contribution of one task is taken for that much: the directions of so
 # few tasks are chance. Chosen of six rules on one draw of the regressions of
-# ``benchmarks/unseen``, fresh ones among them, and on three draws of the low-rank generator.
+# ``benchmarks/accuracy``, fresh ones among them, and on three draws of the low-rank generator.
 LEAST_NOISE = 0.2
 # A trace is that of fewer tasks than are listed where the noise on it would be this many times its
 # std; of so small a part of them at least.
@@ -105,7 +105,7 @@ def sampling_variance(n_tasks, d):
     A direction drawn from the sphere has u_j^2 with variance about 2 / d^2. It counts twice, as
     directions of few rows are estimates. Without it a release with little noise, or none, is
     believed in more directions than there are tasks to show them: error would rise with epsilon.
-    The factor was chosen on the tables of the role "tuning" in ``benchmarks/unseen``.
+    The factor was chosen on the tables of the role "tuning" in ``benchmarks/accuracy``.
     """
     return 4.0 * n_tasks / d**2
 

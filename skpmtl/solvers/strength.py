@@ -28,7 +28,7 @@ def auto_alpha(loss, penalty):
     ratio that explains the task best under the prior N(0, kappa I); that of counts is their mean,
     and that of class labels p (1 - p) with the share p of the class in the task, and half a row for
     it and half for others. `SHARE` was chosen on the tables of the role "tuning" in
-    ``benchmarks/unseen``.
+    ``benchmarks/accuracy``.
     """
     weight = loss.scale * _noise(loss)
     variances = loss.diagonals() * weight[:, None]

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import accuracy, compare
+from benchmarks import compare
+from benchmarks.accuracy import commits
 from benchmarks.asv import worker
 from benchmarks.checkouts import ROOT
 from benchmarks.reproduce import __main__ as reproduce
@@ -112,7 +113,7 @@ def test_every_estimator_is_in_both_sets():
         found = re.compile(rf"\b{name}\b").search
         assert any(map(found, worker.benchmarks())), name
         if name not in whole and not name.endswith("CV"):
-            assert any(map(found, accuracy.CELLS)), name
+            assert any(map(found, commits.CELLS)), name
 
 
 def test_intervals_are_scored_by_width_and_by_what_they_miss():
@@ -120,7 +121,7 @@ def test_intervals_are_scored_by_width_and_by_what_they_miss():
     y = stats.norm.ppf(np.linspace(0.0005, 0.9995, 1000))
     best = stats.norm.ppf(0.95)
     scores = [
-        accuracy.interval_score(np.tile([-bound, bound], (1000, 1)), y)
+        commits.interval_score(np.tile([-bound, bound], (1000, 1)), y)
         for bound in (0.9 * best, best, 1.1 * best)
     ]
     assert scores[1] < min(scores[0], scores[2])
@@ -147,8 +148,7 @@ def test_each_result_has_a_command_and_a_release():
 @pytest.mark.parametrize("command", reproduce.COMMANDS)
 def test_each_command_is_understood(command, capsys):
     name, *given = command.split()
-    package = name in ("benchmarks.unseen", "benchmarks.multilevel")
-    module = importlib.import_module(f"{name}.__main__" if package else name)
+    module = importlib.import_module(name)
     with pytest.raises(SystemExit) as end:
         module.main([*given, "--help"])
     assert end.value.code == 0

@@ -1,6 +1,6 @@
 """Accuracy of two commits side by side, on a frozen set of 113 cells.
 
-    python -m benchmarks.accuracy REV [--new REV] [--only TEXT] [--draws D]
+    python -m benchmarks.accuracy.commits REV [--new REV] [--only TEXT] [--draws D]
 
 A cell is a table, an estimator and its settings. Both commits fit the same D draws of the table
 with the same seed of the noise. Printed is every cell that changed: the mean change of the test
@@ -26,10 +26,10 @@ from sklearn.metrics import mean_poisson_deviance
 
 import skpmtl
 
-from .checkouts import checkout, git, python
-from .multilevel.sources import load
-from .unseen.compare import error_of, made
-from .unseen.shapes import SHAPES, Sample
+from ..checkouts import checkout, git, python
+from .alone import error_of, made
+from .shapes import SHAPES, Sample
+from .sources import load
 
 REAL = {"radon": 0, "hsb82": 0, "exam": 0, "guimmun": 2}  # numbers of classes
 CLIENTS = "clients of two domains"
@@ -317,7 +317,7 @@ def verdict(new, old):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accuracy",
+        prog="python -m benchmarks.accuracy.commits",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -334,7 +334,7 @@ def main(arguments=None):
     if git("status", "--porcelain", "skpmtl") and options.new == "HEAD":
         print("skpmtl/ has changes that are not committed; they do not count.", file=sys.stderr)
     given = [options.old, "--measure", "--only", options.only, "--draws", str(options.draws)]
-    sides = [python(folder, "benchmarks.accuracy", *given) for folder in (ours, theirs)]
+    sides = [python(folder, "benchmarks.accuracy.commits", *given) for folder in (ours, theirs)]
     answers = [side.communicate()[0] for side in sides]  # side by side: nothing is timed
     if any(side.returncode for side in sides):
         raise SystemExit("A side failed; its message is above.")

@@ -1,9 +1,9 @@
 """Log-loss and calibration of classifiers on the multilevel tables, with averages and without.
 
-    python -m benchmarks.multilevel.probabilities [--tables A,B] [--splits N] [--estimators A;B]
+    python -m benchmarks.accuracy.probabilities [--tables A,B] [--splits N] [--estimators A;B]
         [--epsilon none,3,1] [--folder DIR] [--read] [--output FILE.csv]
 
-Splits, tables and names of estimators are those of ``python -m benchmarks.multilevel``; targets
+Splits, tables and names of estimators are those of ``benchmarks.accuracy.real``; targets
 that are no classes are cut at the median of the training rows. "pooled" is one logistic regression
 for all rows, and "mixed intercept" GPBoost's random intercept, both without privacy. The csv has
 for each table, estimator, epsilon and split
@@ -15,24 +15,18 @@ for each table, estimator, epsilon and split
 - "plain_loss" and "plain_slope" of the probabilities of the model alone, without an average.
 """
 
-import argparse
-import time
-import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from scipy.special import expit, logit
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from ..unseen.compare import made
-from .__main__ import KEY, named, package_commit, read, write
-from .intervals import add_options, missing, report
+from .alone import made
+from .cells import RESULTS, measure, named, parser_of, report
 from .peers import PEERS
 from .sources import SOURCES
 
-OUTPUT = Path("benchmarks", "results", "multilevel_probabilities.csv")
 FIGURES = ("base", "loss", "slope", "error", "plain_loss", "plain_slope")
 FIELDS = ("commit", "table", "estimator", "epsilon", "split", "tasks", *FIGURES, "seconds")
 ESTIMATORS = "PrivateMTL;PrivateMeanRegMTL;MPMTLLowRank;DPMetaInit;pooled;mixed intercept"
@@ -77,35 +71,24 @@ def fitted(y, p):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.multilevel.probabilities",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
     classes = [name for name, s in SOURCES.items() if s.place and s.loss == "log-loss"]
-    parser.add_argument("--tables", default=",".join(classes))
-    parser.add_argument("--estimators", default=ESTIMATORS)
-    add_options(parser, OUTPUT)
-    parser.set_defaults(splits=6)
+    parser = parser_of(
+        "probabilities",
+        __doc__,
+        tables=",".join(classes),
+        splits=6,
+        estimators=ESTIMATORS,
+        epsilon="none,3,1",
+        output=RESULTS / "multilevel_probabilities.csv",
+    )
     options = parser.parse_args(arguments)
-    cells = read(options.output)
-    for table, sample, estimator, epsilon, key in missing(options, cells, PEERS):
-        start = time.process_time()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            if table.loss != "log-loss":
-                sample = cut(sample)
-            found = figures(sample, *probabilities(sample, estimator, epsilon, int(key[-1])))
-        cells[key] = {
-            "commit": package_commit(),
-            **dict(zip(KEY, key, strict=True)),
-            "tasks": len(table.tasks),
-            **found,
-            "seconds": round(time.process_time() - start, 2),
-        }
-        print(*(cells[key][name] for name in (*KEY, *FIGURES)), sep=",", flush=True)
-        write(options.output, cells, FIELDS)
-    report(cells, FIGURES)
+
+    def measured(table, sample, estimator, epsilon, seed):
+        if table.loss != "log-loss":
+            sample = cut(sample)
+        return figures(sample, *probabilities(sample, estimator, epsilon, seed))
+
+    report(measure(parser, options, FIELDS, measured, PEERS), FIGURES)
 
 
 if __name__ == "__main__":

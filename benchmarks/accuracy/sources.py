@@ -12,7 +12,7 @@ import numpy as np
 
 from skpmtl.datasets import load_school
 
-from ..unseen.shapes import Sample
+from .shapes import Sample
 
 TRAINING = 0.7  # probability that a row is a training row
 _REMEDY = (

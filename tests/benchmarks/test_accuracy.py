@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 import skpmtl
-from benchmarks.multilevel import __main__ as multilevel
-from benchmarks.multilevel import intervals, peers
-from benchmarks.multilevel.sources import Table, Unavailable, load
+from benchmarks.accuracy import cells, intervals, peers, real
+from benchmarks.accuracy.sources import Table, Unavailable, load
 
 # Rows, tasks and columns as the documentation of the R packages has them, rows with gaps dropped.
 SIZES = {
@@ -96,10 +95,10 @@ def test_faults_name_the_remedy(tmp_path, monkeypatch):
         load("boston")
     for text in ("Boston", "PrivateMTL(", "PrivateMTL(1)", "PrivateMTL(epsilon=open('x'))"):
         with pytest.raises(ValueError, match="not an estimator of skpmtl"):
-            multilevel.named(text)
-    features, *found = multilevel.named(" PrivateMTL(structure='mean', epsilon=2)")
+            cells.named(text)
+    features, *found = cells.named(" PrivateMTL(structure='mean', epsilon=2)")
     assert features == "" and found == ["PrivateMTL", {"structure": "mean", "epsilon": 2}]
-    assert multilevel.named("splines:PrivateMTL") == ("splines", "PrivateMTL", {})
+    assert cells.named("splines:PrivateMTL") == ("splines", "PrivateMTL", {})
 
 
 def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys, monkeypatch):
@@ -124,11 +123,11 @@ def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys
     ]
 
     def run(*more):
-        multilevel.main([*options, *more])
+        real.main([*options, *more])
         lines = capsys.readouterr().out.splitlines()
         return [line for line in lines if line.startswith("computer,")]
 
-    monkeypatch.setattr(multilevel, "package_commit", lambda: "one")
+    monkeypatch.setattr(cells, "package_commit", lambda: "one")
     # LocalOnly has no epsilon, but is measured all the same, by either.
     assert len(run()) == 2 * (2 + 4) and (folder / "p.png").read_bytes()[1:4] == b"PNG"
     with output.open(newline="") as file:
@@ -144,10 +143,10 @@ def test_a_cell_is_measured_once_and_ours_again_at_another_commit(folder, capsys
     ]
     assert float(cell["error"]) == pytest.approx(error / np.var(sample.y_test), rel=1e-4)
     assert run() == []
-    monkeypatch.setattr(multilevel, "package_commit", lambda: "two")
+    monkeypatch.setattr(cells, "package_commit", lambda: "two")
     assert len(run()) == 2 * 4
     assert len(run("--again")) == 2 * 6
-    monkeypatch.setattr(multilevel, "package_commit", lambda: "three")
+    monkeypatch.setattr(cells, "package_commit", lambda: "three")
     assert run("--read") == []
 
 

@@ -1,10 +1,10 @@
 """Defaults on unseen tables: error of every estimator at its defaults over that of each task alone.
 
-    python -m benchmarks.unseen [--draws R] [--shapes TEXT] [--estimators A,B]
+    python -m benchmarks.accuracy.generated [--draws R] [--shapes TEXT] [--estimators A,B]
         [--epsilons .1,1,none] [--jobs J] [--output FILE.csv] [--picture FILE.png]
-    python -m benchmarks.unseen --read FILE.csv [--picture FILE.png] [--choice FILE.png]
+    python -m benchmarks.accuracy.generated --read FILE.csv [--picture FILE.png] [--choice FILE.png]
 
-Shapes are those of `benchmarks.unseen.shapes` whose name contains TEXT, or are named, separated
+Shapes are those of `benchmarks.accuracy.shapes` whose name contains TEXT, or are named, separated
 by ";". A cell is the mean, the median and the worst of the ratios of R draws (data and noise); 1 is
 as good as alone, less is better. epsilon "none" is the exact fit. A picture shows the medians;
 "choice" those of the five families by what tasks share. Everything runs on one thread
@@ -17,13 +17,11 @@ from pathlib import Path
 
 import numpy as np
 from joblib import Parallel, delayed
-from threadpoolctl import threadpool_limits
-
-import skpmtl
 
 from ..run import commit, write_rows
-from .compare import known, ratios
-from .picture import draw, draw_choice
+from .alone import known, ratios
+from .cells import epsilon_of, one_thread
+from .pictures import draw, draw_choice
 from .shapes import SHAPES
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
@@ -56,13 +54,8 @@ def chosen(text):
 
 
 def one_draw(shape, seed, names, epsilons):
-    threads = skpmtl.get_num_threads()
-    skpmtl.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            return ratios(shape, seed, names, epsilons)
-    finally:
-        skpmtl.set_num_threads(threads)
+    with one_thread():
+        return ratios(shape, seed, names, epsilons)
 
 
 def measure(shapes, names, epsilons, draws, jobs=1):
@@ -103,13 +96,9 @@ def summary(values):
     return {name: float(f"{value:.4g}") for name, value in found.items()}
 
 
-def epsilon_of(text):
-    return None if text in ("none", "") else float(text)
-
-
 def main(arguments=None):
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.unseen",
+        prog="python -m benchmarks.accuracy.generated",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

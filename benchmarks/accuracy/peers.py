@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegressionCV, PoissonRegressor, RidgeCV
 from sklearn.metrics import mean_poisson_deviance
 from sklearn.model_selection import GridSearchCV
 
-from ..unseen import compare
-from ..unseen.compare import made
+from . import alone as one_alone
+from .alone import made
 
 _CATEGORIES = 255  # of HistGradientBoosting
 _LEAST_MEAN = 1e-6  # so that no single count decides
@@ -56,7 +56,7 @@ def error_of(predicted, loss, sample):
     """Squared error over the variance of the test targets, log-loss, or mean Poisson deviance."""
     if loss == "poisson":
         return mean_poisson_deviance(sample.y_test, np.maximum(predicted, _LEAST_MEAN))
-    return compare.error_of(predicted, 2 * (loss == "log-loss"), sample)
+    return one_alone.error_of(predicted, 2 * (loss == "log-loss"), sample)
 
 
 def ours(model, sample, loss):

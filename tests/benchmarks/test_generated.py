@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import skpmtl
-from benchmarks.unseen import __main__ as unseen
-from benchmarks.unseen import compare
-from benchmarks.unseen.shapes import SHAPES
+from benchmarks.accuracy import alone, generated
+from benchmarks.accuracy.shapes import SHAPES
 
 
 def test_tables_are_seeded_and_cover_what_they_should():
@@ -45,7 +44,7 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
             raise ValueError("no\nsuch luck")
 
     monkeypatch.setattr(skpmtl, "DPMetaInit", Broken)
-    rows = unseen.main(
+    rows = generated.main(
         [
             "--draws",
             "2",
@@ -72,7 +71,7 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
         else:
             assert 0 < row["median"] <= row["worst"] and not row["note"]
     read = ["--read", str(tmp_path / "t.csv"), "--picture", str(tmp_path / "u.png")]
-    again = unseen.main([*read, "--choice", str(tmp_path / "v.png")])
+    again = generated.main([*read, "--choice", str(tmp_path / "v.png")])
     assert len(again) == len(rows) and (tmp_path / "u.png").exists()
     assert (tmp_path / "v.png").exists()
 
@@ -84,10 +83,10 @@ def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
 def test_errors_are_those_of_test_rows(name):
     """Alone over alone is 1, and what tasks alone make of both losses is recomputed."""
     shape = SHAPES[name]
-    (_, _, alone, *_), (_, _, ratio, *_) = compare.ratios(shape, 3, ["LocalOnly"], [None])
+    (_, _, one, *_), (_, _, ratio, *_) = alone.ratios(shape, 3, ["LocalOnly"], [None])
     assert ratio == 1
     sample = shape.draw(3)
-    found = compare.made("LocalOnly", shape.classes, sample, None, 3)
+    found = alone.made("LocalOnly", shape.classes, sample, None, 3)
     found = found.fit(sample.X, sample.y, task=sample.task)
     score = found.intercept_[sample.task_test]
     score = score + np.einsum("nj,nj->n", sample.X_test, found.coef_[sample.task_test])
@@ -95,4 +94,4 @@ def test_errors_are_those_of_test_rows(name):
         expected = np.logaddexp(0, -(2 * sample.y_test - 1) * score).mean()
     else:
         expected = np.mean((score - sample.y_test) ** 2)
-    assert alone == pytest.approx(expected, rel=1e-6)
+    assert one == pytest.approx(expected, rel=1e-6)

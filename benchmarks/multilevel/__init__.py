@@ -1,1 +1,0 @@
-"""Real multilevel tables: our estimators by epsilon, against mixed models and other peers."""
