@@ -7,7 +7,7 @@ import numpy as np
 
 from ..tables.ids import listed
 
-__all__ = ["Design", "read_formula"]
+__all__ = ["Design", "grouping", "read_formula"]
 
 _INSTALL = "Formulas need the package formulae: pip install skpmtl[formula]"
 _PROBES = 64  # rows that are made up to see whether a term looks at other rows
@@ -25,15 +25,17 @@ def read_formula(formula):
     -------
     parts : dict
         "response" (str), "fixed" (str, the right-hand side), "random" (str, the left-hand side of
-        the bar), "group" (str, a column), "correlated" (bool) and "variables" (set of str, of the
-        right-hand side without the group).
+        the bar of the first grouping), "group" (str, its column, or several with ":" between),
+        "others" (list of str, further groupings, which have intercepts alone), "correlated" (bool)
+        and "variables" (set of str, of the right-hand side without the groupings).
 
     Raises
     ------
     ImportError
         Without the package formulae.
     ValueError
-        For a formula that cannot be read, and for one without exactly one grouping.
+        For a formula that cannot be read, and for one without a grouping, or with slopes in more
+        than one.
     """
     try:
         from formulae import model_description
@@ -49,16 +51,22 @@ def read_formula(formula):
         raise ValueError(f"formula={formula!r} cannot be read: {error}") from None
     if model.response is None:
         raise ValueError(f"formula={formula!r} has no target: write 'y ~ ...'.")
-    groups = list(dict.fromkeys(str(term.factor.name) for term in model.group_terms))
-    if len(groups) != 1:
-        found = f"has {len(groups)}: {', '.join(groups)}" if groups else "has none"
+    by_group: dict = {}
+    for term in model.group_terms:
+        by_group.setdefault(str(term.factor.name), []).append(_name(term.expr))
+    sloped = [name for name, terms in by_group.items() if terms != ["1"]]
+    if not by_group or len(sloped) > 1:
+        found = f"slopes in {', '.join(sloped)}" if sloped else "no grouping"
         raise ValueError(
-            f"formula={formula!r} must have one grouping, the unit that is protected, as in "
-            f"'y ~ x + (1 | g)'; it {found}."
+            f"formula={formula!r} has {found}: it needs a grouping, as in 'y ~ x + (1 | g)', and "
+            "slopes, as in (1 + x | g), in at most one."
         )
-    if not re.fullmatch(r"[^\W\d]\w*", groups[0]):
-        raise ValueError(f"The grouping {groups[0]!r} must be a column of the table.")
-    random = [_name(term.expr) for term in model.group_terms]
+    group = (sloped or list(by_group))[0]
+    others = [name for name in by_group if name != group]
+    for name in by_group:
+        if not all(re.fullmatch(r"[^\W\d]\w*", part) for part in name.split(":")):
+            raise ValueError(f"The grouping {name!r} must be a column of the table.")
+    random = by_group[group]
     fixed = [_name(term) for term in model.common_terms]
     if "1" not in fixed:
         fixed.insert(0, "0")
@@ -71,7 +79,8 @@ def read_formula(formula):
         "response": str(model.response.term.name),
         "fixed": " + ".join(fixed),
         "random": " + ".join(random),
-        "group": groups[0],
+        "group": group,
+        "others": others,
         "correlated": "||" not in formula,
         "variables": used,
     }
@@ -239,3 +248,20 @@ class Design:
 
 def _numbers(matrix):
     return np.asarray(matrix.design_matrix, dtype=float)
+
+
+def grouping(data, name):
+    """Ids of a grouping: a column, or several joined, as ``school:class``. -> Series
+
+    Raises ValueError for columns that the table lacks.
+    """
+    columns = name.split(":")
+    missing = [column for column in columns if column not in data]
+    if missing:
+        raise ValueError(f"The table has no column {listed(missing)}.")
+    if len(columns) == 1:
+        return data[name]
+    joined = data[columns[0]].astype(str)
+    for column in columns[1:]:
+        joined = joined + ":" + data[column].astype(str)
+    return joined.where(data[columns].notna().all(axis=1))

@@ -1,4 +1,4 @@
-"""Gaussian mixed models of one grouping, by restricted maximum likelihood.
+"""Gaussian mixed models by restricted maximum likelihood.
 
 For task t with n_t rows, fixed effects beta and random effects b_t,
 
@@ -12,11 +12,16 @@ inverse to the covariance of y_t is (I - Z_t G_t Z_t') / sigma^2, so that
     deviance(L) = sum_t log det M_t + log det R + (N - p) log(rss / (N - p)) + constant
 
 need nothing of a task but Z_t' (Z_t, X_t, y_t). An evaluation is linear in the number of tasks.
+
+Further groupings, nested or crossed, have intercepts u_k ~ N(0, sigma^2 tau_k^2). Their indicators
+W_k tau_k are columns behind those of X, with the identity added to their block of R: determinant
+and rss are then those above (section 3.4 of the same paper), and R has a row for every level.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
@@ -44,12 +49,15 @@ class GroupedRows:
     y : ndarray (N,)
     offsets : ndarray (m + 1,)
         Rows of task t are ``offsets[t]:offsets[t + 1]``.
+    others : tuple of csr_array (N, n_levels)
+        Indicators of the levels of further groupings, times what rows are multiplied by.
     """
 
     X: np.ndarray
     Z: np.ndarray
     y: np.ndarray
     offsets: np.ndarray
+    others: tuple = ()
 
     def among(self, first, last):
         """The rows of tasks ``first:last``."""
@@ -86,6 +94,10 @@ class MixedFit:
     deviance : float
         -2 times the restricted log likelihood, with all constants.
     converged : bool
+    other_effects : tuple of ndarray
+        Posterior means of the intercepts of further groupings.
+    other_std : ndarray
+        Their standard deviations, sigma tau_k.
     """
 
     coef: np.ndarray
@@ -96,6 +108,8 @@ class MixedFit:
     effects_covariance: np.ndarray
     deviance: float
     converged: bool
+    other_effects: tuple = ()
+    other_std: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     @property
     def random_covariance(self):
@@ -123,7 +137,17 @@ class MixedFit:
             Degrees of freedom of every standard error, by the method of Satterthwaite under the
             model (Pustejovsky and Tipton, J. Bus. Econ. Stat. 36(4), 2018); m - 1 for "CR0" and
             "CR1".
+
+        Raises
+        ------
+        ValueError
+            With further groupings, across which tasks are not independent.
         """
+        if rows.others:
+            raise ValueError(
+                "Errors that are robust within tasks need one grouping: take those of the model, "
+                'kind="model".'
+            )
         m, (N, p) = len(rows.offsets) - 1, rows.X.shape
         power = {"CR0": 0.0, "CR1": 0.0, "CR2": -0.5, "CR3": -1.0}[kind]
         half = np.linalg.cholesky(self.covariance / self.sigma2)  # half half' = R^-1
@@ -182,6 +206,8 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
     ValueError
         If the columns of X are linearly dependent, or no degree of freedom is left.
     """
+    if rows.others:
+        return _fit_with_others(rows, correlated, max_iter)
     X, y = rows.X, rows.y
     (N, p), q = X.shape, rows.Z.shape[1]
     size_x, size_z = _sizes(X), _sizes(rows.Z)
@@ -250,6 +276,68 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
         effects_covariance=sigma2 * spread / np.outer(size_z, size_z),
         deviance=float(value + constant),
         converged=converged,
+    )
+
+
+def _fit_with_others(rows, correlated, max_iter):
+    (N, p), q, m = rows.X.shape, rows.Z.shape[1], len(rows.offsets) - 1
+    size_x, size_z = _sizes(rows.X), _sizes(rows.Z)
+    scaled = GroupedRows(rows.X / size_x, rows.Z / size_z, rows.y, rows.offsets)
+    _check_rank(scaled.X)
+    ZZ, ZX, Zy = scaled.products()
+    counts = [W.shape[1] for W in rows.others]
+    W = sparse.hstack(rows.others, format="csr")
+    # Z' of all tasks at once, (m q, N): entries of one row stand in a column.
+    owner = np.repeat(np.arange(m), np.diff(rows.offsets))[:, None] * q + np.arange(q)
+    ends = np.arange(N + 1) * q
+    tall = sparse.csr_array((scaled.Z.ravel(), owner.ravel(), ends), shape=(N, m * q))
+    S = sparse.hstack([sparse.csr_array(ZX.reshape(m * q, p)), tall.T @ W], format="csr")
+    both = sparse.hstack([sparse.csr_array(scaled.X), W], format="csr")
+    K, k, yy = (both.T @ both).toarray(), both.T @ rows.y, float(rows.y @ rows.y)
+    lower = np.tril_indices(q) if correlated else np.diag_indices(q)
+    n_factor = len(lower[0])
+
+    def profile(theta):
+        L = np.zeros((q, q))
+        L[lower] = theta[:n_factor]
+        scale = np.concatenate([np.ones(p), np.repeat(theta[n_factor:], counts)])
+        G = _gains(ZZ, L)
+        M = np.eye(q) + L.T @ ZZ @ L
+        blocks = sparse.bsr_array((G, np.arange(m), np.arange(m + 1)), shape=(m * q, m * q))
+        GS = blocks @ S
+        R = (K - (S.T @ GS).toarray()) * np.outer(scale, scale)
+        R[np.arange(p, len(R)), np.arange(p, len(R))] += 1.0
+        r = scale * (k - GS.T @ Zy.ravel())
+        chol = cho_factor(R, lower=True)
+        beta = cho_solve(chol, r)
+        fits = np.einsum("ti,tij,tj->", Zy, G, Zy)
+        rss = max(yy - fits - beta @ r, 1e-300)
+        value = np.linalg.slogdet(M)[1].sum() + 2.0 * np.log(np.diag(chol[0])).sum()
+        value += (N - p) * np.log(rss / (N - p))
+        return value, L, G, scale, beta, rss, chol
+
+    start = np.concatenate([np.eye(q)[lower], np.ones(len(counts))])
+    options = {"maxiter": max_iter, "ftol": 1e-13, "gtol": 0.0}
+    found = minimize(
+        lambda t: profile(t)[0], start, method="L-BFGS-B", jac="3-point", options=options
+    )
+    value, L, G, scale, beta, rss, chol = profile(found.x)
+    sigma2 = rss / (N - p)
+    free = scale * beta
+    inverse = cho_solve(chol, np.eye(len(beta)))[:p, :p]
+    effects = np.einsum("tij,tj->ti", G, Zy - (S @ free).reshape(m, q))
+    constant = (N - p) * (1.0 + np.log(2.0 * np.pi)) + 2.0 * np.log(size_x).sum()
+    return MixedFit(
+        coef=beta[:p] / size_x,
+        factor=_signed(L) / size_z[:, None],
+        sigma2=sigma2,
+        covariance=sigma2 * inverse / np.outer(size_x, size_x),
+        effects=effects / size_z,
+        effects_covariance=sigma2 * G / np.outer(size_z, size_z),
+        deviance=float(value + constant),
+        converged=bool(found.success or np.abs(found.jac).max() < _SLOPE * N),
+        other_effects=tuple(np.split(free[p:], np.cumsum(counts)[:-1])),
+        other_std=np.sqrt(sigma2) * np.abs(found.x[n_factor:]),
     )
 
 

@@ -7,14 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from .._display.summary import Summary, check_coverage, effect_columns
 from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..mean_regularized.estimators import PrivateMeanRegMTL
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
-from ..tables.ids import locate
-from .formula import Design, read_formula
+from ..tables.ids import listed, locate
+from .formula import Design, grouping, read_formula
 from .reml import GroupedRows, fit_mixed
 
 __all__ = ["MixedResult", "mixed"]
@@ -47,8 +48,10 @@ def mixed(
     ----------
     formula : str
         As in lme4, such as ``"score ~ sex + prior + (1 + prior | school)"``. The grouping behind
-        the bar is the task, the unit that is protected; there is exactly one. ``(x || g)`` has
-        independent random effects, and ``offset(t)`` is a term without a coefficient.
+        the bar is the task, the unit that is protected. ``(x || g)`` has independent random
+        effects, and ``offset(t)`` is a term without a coefficient. Without a budget there may be
+        further groupings with intercepts, nested as ``(1 | school / class)`` or crossed as
+        ``(1 | pupil) + (1 | item)``.
     data : DataFrame
         One row per observation, of pandas, or of any library whose frames have ``to_pandas``.
     family : {"gaussian", "binomial", "poisson"}, default="gaussian"
@@ -109,9 +112,14 @@ def mixed(
     parts = read_formula(formula)
     private = epsilon is not None and math.isfinite(epsilon)
     design = Design(parts, data, public, private)
-    for name in (parts["group"], parts["response"]):
-        if name not in data:
-            raise ValueError(f"The table has no column {name!r}.")
+    if parts["response"] not in data:
+        raise ValueError(f"The table has no column {parts['response']!r}.")
+    if parts["others"] and (private or family != "gaussian"):
+        raise ValueError(
+            f"Groupings {listed([parts['group'], *parts['others']])}: with a budget, and for "
+            "classes and counts, there is one, the task. Leave the others out, or give their "
+            "levels as columns of categories with public lists."
+        )
     if isinstance(weights, str):
         if weights not in data:
             raise ValueError(f"The table has no column {weights!r} of weights.")
@@ -120,7 +128,8 @@ def mixed(
         weights = np.asarray(weights, dtype=float)
     exact = family == "gaussian" and not private
     make = _Exact if exact else _Estimated
-    group, target = data[parts["group"]], data[parts["response"]]
+    groups = [grouping(data, name) for name in (parts["group"], *parts["others"])]
+    target = data[parts["response"]]
     settings = {
         "epsilon": epsilon,
         "delta": delta,
@@ -128,7 +137,7 @@ def mixed(
         "tasks": public.get(parts["group"], "auto"),
         "range": public.get(parts["response"]),
     }
-    kind = make(design, family, target, group, weights, settings)
+    kind = make(design, family, target, groups, weights, settings)
     return MixedResult(formula, family, design, kind, parts)
 
 
@@ -160,9 +169,9 @@ class MixedResult:
         Fixed effects by name.
     groups : ndarray
         Ids of the tasks.
-    random_effects : DataFrame
-        Deviations of the tasks from the fixed effects, a row for each. They are not private: a row
-        is for its task alone.
+    random_effects : DataFrame, or dict of DataFrame
+        Deviations of the tasks from the fixed effects, a row for each; with further groupings, by
+        name. They are not private: a row is for its task alone.
     deviance : float or None
         -2 times the restricted log likelihood, without a budget.
     privacy : PrivacyReport or None
@@ -201,7 +210,13 @@ class MixedResult:
         import pandas as pd
 
         index = pd.Index(self.groups, name=self._parts["group"])
-        return pd.DataFrame(self._fit.random(), index=index, columns=self._fit.random_names)
+        own = pd.DataFrame(self._fit.random(), index=index, columns=self._fit.random_names)
+        if not self._parts["others"]:
+            return own
+        frames = {self._parts["group"]: own}
+        for name, (levels, effects) in self._fit.others.items():
+            frames[name] = pd.DataFrame({"Intercept": effects}, index=pd.Index(levels, name=name))
+        return frames
 
     def cov_params(self, kind: CovarianceKind = "CR2"):
         """Covariance of the fixed effects.
@@ -259,16 +274,12 @@ class MixedResult:
         data = _pandas(data)
         X, offset, Z = self._design.of(data)
         codes = np.full(len(data), -1)
-        name = self._parts["group"]
-        if level == "task":
-            if name not in data:
-                raise ValueError(
-                    f"The table has no column {name!r}: add it, or pass level='population'."
-                )
-            known = data[name].notna().to_numpy()
-            if known.any():
-                codes[known] = locate(data[name][known].to_numpy(), self.groups)
-        return self._fit.predict(X, offset, Z, codes)
+        if level == "population":
+            return self._fit.predict(X, offset, Z, codes)
+        found = self._fit.predict(X, offset, Z, _codes(data, self._parts["group"], self.groups))
+        for name, (levels, effects) in getattr(self._fit, "others", {}).items():
+            found = found + np.append(effects, 0.0)[_codes(data, name, levels)]
+        return found
 
     def summary(self, kind: CovarianceKind = "CR2", coverage: float = 0.95) -> Summary:
         """Fixed effects with errors, variance components, and what was released.
@@ -276,7 +287,8 @@ class MixedResult:
         Parameters
         ----------
         kind : {"model", "CR0", "CR1", "CR2", "CR3"}, default="CR2"
-            Of standard errors without a budget; see `cov_params`.
+            Of standard errors without a budget; see `cov_params`. With further groupings they are
+            those of the model.
         coverage : float, default=0.95
             Of the intervals, in (0, 1).
 
@@ -287,6 +299,7 @@ class MixedResult:
         check_coverage(coverage)
         fit = self._fit
         components, variances = fit.components()
+        kind = "model" if self._parts["others"] else kind
         notes = list(fit.notes())
         try:
             covariance, dof, words = fit.covariance(kind)
@@ -316,13 +329,16 @@ class _Exact:
 
     estimator = None
 
-    def __init__(self, design, family, target, group, weights, settings):
+    def __init__(self, design, family, target, groups, weights, settings):
         y = _numbers(target)
         X, offset, Z = design.fitted()
-        self.groups, codes = np.unique(group.to_numpy(), return_inverse=True)
-        if group.isna().any():
+        if any(group.isna().any() for group in groups):
             raise ValueError("Some rows have no group: drop them.")
-        root = np.ones(len(y))
+        levels, numbers = zip(
+            *(np.unique(group.to_numpy(), return_inverse=True) for group in groups), strict=True
+        )
+        self.groups, codes = levels[0], numbers[0]
+        root, kept = np.ones(len(y)), slice(None)
         if weights is not None:
             if weights.shape != y.shape or not (weights >= 0).all():
                 raise ValueError("weights must be non-negative numbers, one for each row.")
@@ -332,12 +348,23 @@ class _Exact:
         order = np.argsort(codes, kind="stable")
         offsets = np.searchsorted(codes[order], np.arange(len(self.groups) + 1))
         root = root[order]
+        others, places = [], np.arange(len(order))
+        for number, known in zip(numbers[1:], levels[1:], strict=True):
+            shape = len(order), len(known)
+            others.append(sparse.csr_array((root, (places, number[kept][order])), shape=shape))
         self.rows = GroupedRows(
-            X[order] * root[:, None], Z[order] * root[:, None], (y - offset)[order] * root, offsets
+            X[order] * root[:, None],
+            Z[order] * root[:, None],
+            (y - offset)[order] * root,
+            offsets,
+            tuple(others),
         )
+        self.design = design
         self.names, self.random_names = design.names, design.random_names
         self.correlated = design.parts["correlated"]
         self.fit = fit_mixed(self.rows, correlated=self.correlated)
+        further = zip(levels[1:], self.fit.other_effects, strict=True)
+        self.others = dict(zip(design.parts["others"], further, strict=True))
         self.deviance = self.fit.deviance
         if not self.fit.converged:
             warnings.warn(
@@ -366,20 +393,27 @@ class _Exact:
     def components(self):
         """Random effects, at the origin of the columns as in lme4, and residuals."""
         covariance, q = self.fit.random_covariance, len(self.random_names)
-        variance = np.append(np.diag(covariance), self.fit.sigma2)
+        others = self.fit.other_std**2
+        variance = np.concatenate([np.diag(covariance), others, [self.fit.sigma2]])
         std = np.sqrt(np.maximum(variance, 0.0))
         columns = {"variance": variance, "std": std}
         for j in range(q - 1 if self.correlated else 0):
-            corr = np.full(q + 1, np.nan)
+            corr = np.full(len(std), np.nan)
             with np.errstate(divide="ignore", invalid="ignore"):
                 corr[j + 1 : q] = covariance[j + 1 :, j] / (std[j] * std[j + 1 : q])
             columns[f"corr. {self.random_names[j]}"] = corr
-        return [*self.random_names, "residual"], columns
+        names = [*self.random_names]
+        if self.others:
+            group = self.design.parts["group"]
+            names = [f"{name} | {group}" for name in names]
+            names += [f"Intercept | {name}" for name in self.others]
+        return [*names, "residual"], columns
 
     def facts(self):
         return {
             "method": "restricted maximum likelihood (no privacy)",
             "tasks": f"{len(self.groups):,}",
+            **{name: f"{len(levels):,}" for name, (levels, _) in self.others.items()},
             "rows": f"{len(self.rows.y):,}",
             "deviance": f"{self.deviance:.6g} (restricted)",
         }
@@ -397,8 +431,9 @@ class _Estimated:
 
     deviance = None
 
-    def __init__(self, design, family, target, group, weights, settings):
+    def __init__(self, design, family, target, groups, weights, settings):
         X, offset, _ = design.fitted()
+        (group,) = groups
         self.kept = [j for j, name in enumerate(design.names) if name != "Intercept"]
         has_intercept = len(self.kept) < len(design.names)
         self.names = [design.names[j] for j in self.kept] + ["Intercept"] * has_intercept
@@ -524,6 +559,18 @@ class _Estimated:
         if not hasattr(est, "mean_coef_"):
             return np.full(len(self.kept), np.nan), np.nan
         return np.ravel(est.mean_coef_), float(np.ravel(est.mean_intercept_)[0])
+
+
+def _codes(data, name, levels):
+    """Positions of the ids of a grouping among levels; -1 where they are new or missing."""
+    try:
+        ids = grouping(data, name)
+    except ValueError as error:
+        raise ValueError(f"{error} Add it, or pass level='population'.") from None
+    codes, known = np.full(len(data), -1), ids.notna().to_numpy()
+    if known.any():
+        codes[known] = locate(ids[known].to_numpy(), levels)
+    return codes
 
 
 def _numbers(target):

@@ -1,5 +1,7 @@
 """Formulas, what they refuse under a budget, and the results of `mixed`."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -177,8 +179,8 @@ def test_two_classes_are_predicted_by_probabilities():
 @pytest.mark.parametrize(
     ("formula", "message"),
     [
-        ("y ~ x", "one grouping"),
-        ("y ~ x + (1 | g) + (1 | sex)", "one grouping"),
+        ("y ~ x", "no grouping"),
+        ("y ~ x + (1 + x | g) + (0 + x | sex)", "at most one"),
         ("x + (1 | g)", "no target"),
         ("y ~ x + (1 | g", "cannot be read"),
         ("y ~ z + (1 | g)", "no columns"),
@@ -198,6 +200,51 @@ def test_missing_values_are_refused():
             exact(data=data)
     with pytest.raises(TypeError, match="DataFrame"):
         exact(data=[1, 2])
+
+
+@pytest.mark.parametrize(
+    ("name", "formula", "deviance", "std"),
+    [  # lme4 1.1-31: REMLcrit, VarCorr
+        (
+            "penicillin",
+            "diameter ~ 1 + (1 | plate) + (1 | sample)",
+            330.860589,
+            [0.846702510, 1.931613792, 0.549922682],
+        ),
+        (
+            "pastes",
+            "strength ~ 1 + (1 | batch / cask)",
+            246.990745853,
+            [1.287364735, 2.904077810, 0.823407523],
+        ),
+    ],
+)
+def test_crossed_and_nested_groupings_are_as_lme4_prints_them(name, formula, deviance, std):
+    data = pd.read_csv(Path(__file__).with_name(f"{name}.csv"))
+    fit = exact(formula, data)
+    assert fit.deviance == pytest.approx(deviance, abs=1e-4)
+    assert_allclose(fit.summary().variance_frame()["std"], std, rtol=1e-3)
+    if name == "penicillin":
+        sample = fit.random_effects["sample"]["Intercept"]
+        assert_allclose(sample[["A", "F"]], [2.18705840, -3.00374477], rtol=1e-3)
+        assert fit.params["Intercept"] == pytest.approx(22.9722222, rel=1e-6)
+        expected = fit.params["Intercept"] + sample["A"]
+        new = pd.DataFrame({"plate": ["new"], "sample": ["A"]})
+        assert_allclose(fit.predict(new), expected)
+    with pytest.raises(ValueError, match="one grouping"):
+        fit.cov_params("CR2")
+
+
+def test_a_second_grouping_is_refused_under_a_budget():
+    with pytest.raises(ValueError, match="there is one, the task"):
+        skpmtl.mixed("y ~ x + (1 | g) + (1 | sex)", table(), public=PUBLIC)
+
+
+def test_a_second_grouping_that_says_nothing_changes_nothing():
+    data = table().assign(h=np.tile([0, 1], M * 6))
+    two, one = exact("y ~ x + (1 | g) + (1 | h)", data), exact("y ~ x + (1 | g)", data)
+    assert two.deviance <= one.deviance + 1e-4
+    assert_allclose(two.params, one.params, atol=0.05)
 
 
 def test_summaries_of_several_fits_stand_side_by_side(private):
