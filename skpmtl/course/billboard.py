@@ -82,18 +82,18 @@ class HierarchicalBillboard(OfModels):
     def __post_init__(self):
         d = self.n_features
         defaults = {
-            "column_scale": np.ones(d),
-            "column_centre": np.zeros(d),
-            "scale_variance": np.array([OCTAVES**2, 0.0]),
-            "root": self.flat,
-            "log_kappa": priors.before_kappa(),
-            "log_sigma": priors.before_sigma(),
-            "log_tau": priors.before_tau(self.tau),
-            "log_components": np.log([0.5, 1e-9, 0.5]),
+            "column_scale": lambda: np.ones(d),
+            "column_centre": lambda: np.zeros(d),
+            "scale_variance": lambda: np.array([OCTAVES**2, 0.0]),
+            "root": lambda: self.flat,
+            "log_kappa": priors.before_kappa,
+            "log_sigma": priors.before_sigma,
+            "log_tau": lambda: priors.before_tau(self.tau),
+            "log_components": lambda: np.log([0.5, 1e-9, 0.5]),
         }
         for name, value in defaults.items():
             if getattr(self, name) is None:
-                setattr(self, name, value)
+                setattr(self, name, value())
 
     @property
     def n_features(self):

@@ -6,6 +6,7 @@ Every prior is a list of log weights on a fixed grid, so that it is proper every
 
 import math
 from dataclasses import dataclass, field
+from functools import cache, wraps
 
 import numpy as np
 
@@ -24,6 +25,18 @@ _SIGMA_ODD = 0.1  # in ten tables: a unit that was released may be 16 times off
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
 
 
+def public(prior):
+    """Keep what a function of public numbers gave, as arrays that are not written into."""
+
+    @cache
+    def kept(*numbers):
+        found = prior(*numbers)
+        found.flags.writeable = False
+        return found
+
+    return wraps(prior)(kept)
+
+
 def normalised(log_weights):
     """Log weights that sum to one."""
     top = log_weights.max()
@@ -40,6 +53,7 @@ def candidates(grid, width):
     return np.stack([bump(grid, math.log2(point), width) for point in grid])
 
 
+@public
 def before_kappa(halvings=0):
     """Log weights of kappa before any vote: a slope of a fifth of a unit, by a factor of 5.
 
@@ -49,6 +63,7 @@ def before_kappa(halvings=0):
     return bump(KAPPA, _KAPPA_CENTRE * octaves - 2.0 * halvings, _KAPPA_WIDTH * octaves)
 
 
+@public
 def before_sigma(halvings=None):
     """Log weights of sigma before any vote: near the unit, with a wide part for odd units.
 
@@ -61,6 +76,7 @@ def before_sigma(halvings=None):
     return normalised(np.logaddexp(near + math.log(1.0 - _SIGMA_ODD), wide))
 
 
+@public
 def grid_of_tau(width, unit):
     """Spreads of levels, in units, for a window of this half-width: up to twice its own, and one
     for levels that are outliers."""
