@@ -186,7 +186,7 @@ class HierarchicalBillboard(OfModels):
         X = self.column_centre + scale * bounded((X - self.column_centre) / scale)
         if not self.has_place:
             return X, (-np.inf, np.inf) if self.target_range is None else self.target_range
-        half = HULL * max(self.width, HULL * self.unit)
+        half = HULL**2 * max(self.width, self.unit)
         return X, (self.middle - half, self.middle + half)
 
     def personalize(self, table):

@@ -30,7 +30,8 @@ from .shapes import (
     diagonal_roots,
     falling,
     path_of_shapes,
-    read_columns,
+    read_centres,
+    read_scales,
 )
 
 N_STEPS = 60  # of the centre; each is shorter than the one before, so that the last is fine
@@ -152,18 +153,16 @@ class Loop:
         self.update(unit=float(self.model.unit * 2.0**-halvings), log_tau=None)
 
     def find_columns(self, share):
-        found, noise = yield from self.ask(
-            queries.ColumnScales(self.d, self.plan.is_private), share
-        )
-        per_task = math.sqrt(2.0 * self.d) / (self.model.n_present * self.repeats)
-        of_scales, of_centres = queries.CLIP_OCTAVES * per_task, queries.CLIP_CENTRES * per_task
-        scale, centre, variance = read_columns(
-            found[: self.d] * of_scales,
-            found[self.d :] * of_centres,
-            noise * of_scales,
-            noise * of_centres,
-        )
-        centre = centre * self.model.fit_intercept
+        """Scales of columns, by half of the share, and in their units the centres."""
+        nothing = np.zeros(self.d)
+        scales = queries.Columns(nothing, self.plan.is_private)
+        found, noise = yield from self.ask(scales, share / 2.0)
+        each = scales.per_task / (self.model.n_present * self.repeats)
+        scale, variance = read_scales(found * each, noise * each)
+        centres = queries.Columns(scale, self.plan.is_private)
+        found, noise = yield from self.ask(centres, share / 2.0)
+        each = centres.per_task / self.model.n_present
+        centre = read_centres(found * each, noise * each) * scale * self.model.fit_intercept
         self.update(column_scale=scale, column_centre=centre, scale_variance=variance)
 
     # ---------------------------------------------------------------------------------- steps
@@ -200,6 +199,13 @@ class Loop:
             unsure = np.trace(solved[1:, 2:])
             spread = max((moved[1:] @ moved[1:] + unsure) / self.d, LEAST_LEVEL)
 
+    @property
+    def level_unit(self):
+        """Units that levels are apart: a window has half of them; 0 without one."""
+        if not self.model.has_place:
+            return 0.0
+        return max(0.5 * self.model.width / self.model.unit, 1.0)
+
     def step(self, share):
         if not self.plan.is_private:
             yield from self.exact_steps()
@@ -208,10 +214,10 @@ class Loop:
         for k, bound in enumerate(bounds):
             if k % STEPS_NEAR == 0:
                 near = self.model.centre
-            question = queries.CentreStep(near, bound, self.model.has_place)
+            question = queries.CentreStep(near, bound, self.level_unit)
             found, noise = yield from self.ask(question, share / len(bounds))
             moved = found / self.model.n_present
-            moved[0] *= self.model.has_place
+            moved[0] *= self.level_unit
             self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
             self.drift += (noise / self.model.n_present) ** 2
             self.update(centre=self.model.centre + moved)

@@ -5,7 +5,7 @@ kind     contribution of a task                            sensitivity, replace-
 ======== ================================================= ==========================
 place    weighted one-hot bins; `zoom` the same, finer     root of 2 times the sum of
                                                            squared weights
-columns  log scales and centres of columns, in a ball of 1 2
+columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
 moment   u u' or u * u of a unit deviation u               root of 2
 vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of their
@@ -211,38 +211,37 @@ def _octave(values):
 
 # ---------------------------------------------------------------------------------- columns
 @dataclass
-class ColumnScales(Question):
-    """log2 of the spreads of columns, and means over spreads, of tasks that have spreads.
+class Columns(Question):
+    """log2 of the spreads of columns; or, in units of a released `scale`, their means.
 
-    Both halves have length root(1/2) at most. The first is in units of `CLIP_OCTAVES` root(2 d),
-    the second of `CLIP_CENTRES` root(2 d).
+    In units of `CLIP_OCTAVES` root(d), and of `CLIP_CENTRES` root(d). `scale` of zeros: none yet.
     """
 
     kind, reads_model = "columns", False
     length, spread = 1.0, 2.0
-    n_features: int
+    scale: np.ndarray
     clipped: bool = True
 
     @property
     def size(self):
-        return 2 * self.n_features
+        return len(self.scale)
+
+    @property
+    def per_task(self):
+        """What a contribution is in units of."""
+        return (CLIP_CENTRES if self.scale.any() else CLIP_OCTAVES) * math.sqrt(self.size)
 
     def answer(self, tasks, model):
         s = tasks.summaries
-        seen = s.x_std > 0
-        centres = np.where(seen, s.x_mean / np.where(seen, s.x_std, 1.0), 0.0)
-        root = math.sqrt(2.0 * self.n_features)
-        return np.c_[s.log_spread() / (CLIP_OCTAVES * root), centres / (CLIP_CENTRES * root)]
+        found = s.x_mean / self.scale if self.scale.any() else s.log_spread()
+        return found / self.per_task
 
     def bounded(self, sent):
-        d, half = self.n_features, math.sqrt(0.5)
-        if not self.clipped:
-            return np.nan_to_num(np.array(sent, dtype=float))
-        return np.c_[_balls(sent[:, :d], half), _balls(sent[:, d:], half)]
+        return _balls(sent, 1.0) if self.clipped else np.nan_to_num(np.array(sent, dtype=float))
 
     @classmethod
     def wire(cls, d):
-        return (2 * d,), {"n_features": d, "clipped": True}
+        return (d,), {"scale": [(d,)], "clipped": True}
 
 
 # ------------------------------------------------------------------------------------- step
@@ -251,14 +250,15 @@ class CentreStep(Question):
     """Posterior deviation of level and slopes from the centre, clipped apart.
 
     The mean row counts for the level alone here: so the sum of many small steps is closest to what
-    an ascent on the evidence would do. Without a place, levels are not pooled, and the first number
-    is 0. Weights of scales are those about an earlier centre, `near`.
+    an ascent on the evidence would do. Levels are in `level_unit` units, as far as they are apart;
+    0 without a place, where they are not pooled. Weights of scales are those about an earlier
+    centre, `near`.
     """
 
     kind = "step"
     near: np.ndarray
     clip_norm: float
-    has_place: bool
+    level_unit: float
 
     @property
     def size(self):
@@ -274,16 +274,16 @@ class CentreStep(Question):
 
     def answer(self, tasks, model):
         level, slopes = tasks.pull(model, model.centre, self.near)
-        return np.c_[level * self.has_place, slopes]
+        return np.c_[level / self.level_unit if self.level_unit else 0.0 * level, slopes]
 
     def bounded(self, sent):
-        part = LEVEL_PART * self.has_place
+        part = LEVEL_PART * (self.level_unit > 0)
         level = _balls(sent[:, :1], part * self.clip_norm)
         return np.c_[level, _balls(sent[:, 1:], math.sqrt(1.0 - part * part) * self.clip_norm)]
 
     @classmethod
     def wire(cls, d):
-        return (d + 1,), {"near": [(d + 1,)], "clip_norm": Real, "has_place": bool}
+        return (d + 1,), {"near": [(d + 1,)], "clip_norm": Real, "level_unit": Real}
 
 
 @dataclass
@@ -446,7 +446,7 @@ class Vote(Question):
         return (MOST_PRIORS - 1,), {"parts": (Part, d), "clipped": True}
 
 
-BOUNDED = Place, Zoom, ColumnScales, CentreStep, Moment, Vote
+BOUNDED = Place, Zoom, Columns, CentreStep, Moment, Vote
 KINDS = {kind.kind: kind for kind in (*BOUNDED, ExactStep)}
 
 

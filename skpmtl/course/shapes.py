@@ -77,27 +77,19 @@ def shrunk(values, noise, variances):
     return values * (w * signals / V).sum(), float((w * signals * noise**2 / V).sum())
 
 
-def read_columns(scales, centres, scale_noise, centre_noise):
-    """Scales and centres of columns from sums with noise.
+def read_scales(found, noise):
+    """Scales of columns from means over tasks of log2 of spreads. -> (d,), variances of log2 (2,)
 
-    Parameters
-    ----------
-    scales, centres : ndarray (d,)
-        Means over tasks of log2 of a spread, and of a mean over its spread.
-    scale_noise, centre_noise : float
-
-    Returns
-    -------
-    scale, centre : ndarray (d,)
-    variance : ndarray (2,)
-        Of log2 of the scales: of all together, of a single one.
+    The variances are of all columns together, and of a single one.
     """
-    d = len(scales)
-    middle, of_all = shrunk(scales.mean(keepdims=True), scale_noise / math.sqrt(d), _SIGNALS)
-    apart, of_one = shrunk(scales - scales.mean(), scale_noise, _SIGNALS)
-    scale = 2.0 ** (middle + apart)
-    centre = shrunk(centres, centre_noise, _CENTRES)[0] * scale
-    return scale, centre, np.array([of_all, of_one])
+    middle, of_all = shrunk(found.mean(keepdims=True), noise / math.sqrt(len(found)), _SIGNALS)
+    apart, of_one = shrunk(found - found.mean(), noise, _SIGNALS)
+    return 2.0 ** (middle + apart), np.array([of_all, of_one])
+
+
+def read_centres(found, noise):
+    """Centres of columns in their scales, from means over tasks. -> (d,)"""
+    return shrunk(found, noise, _CENTRES)[0]
 
 
 def falling(differences):

@@ -6,7 +6,8 @@ For the task alone, and free of charge, as its model is: a covariance discloses 
 import math
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.optimize import brentq
+from scipy.special import ndtr
 
 from ..local.posterior import Posterior
 from ..task import priors
@@ -93,12 +94,12 @@ def noise_of(by_sigma, sigma):
 
 
 class Distances:
-    """Distances of targets from the mean model, of tasks without rows: those of a normal number.
+    """Distances of targets from the mean model, of tasks without rows.
 
-    Its variance is that of a row's noise, of levels and of slopes at a row whose columns are one
-    scale from the centre, each at the geometric mean of its released prior: a noisy vote is wide on
-    the logarithm, so that its mean square would be that of its upper end. What stays flat in a
-    prior, for tasks unlike the others, is left out.
+    Normal given the spread of levels, which is mixed over its released prior. The noise of a row
+    and slopes, at a row whose columns are one scale from the centre, add the geometric mean of
+    theirs: a noisy vote is wide on the logarithm, so that its mean square would be that of its
+    upper end. What stays flat in a prior, for tasks unlike the others, is left out.
 
     Parameters
     ----------
@@ -107,22 +108,24 @@ class Distances:
     """
 
     def __init__(self, model):
-        before = priors.before_kappa(), priors.before_sigma(), priors.before_tau(model.tau)
-        parts, variance = model.components(), 0.0
-        for part in parts:
+        variance = 0.0
+        for part in model.components():
             s = part.scales
-            kappa, sigma, tau = (
-                2.0 ** (np.exp(priors.typical(logs, flat)) @ np.log2(grid))
-                for logs, flat, grid in zip(
-                    (s.log_kappa, s.log_sigma, s.log_tau),
-                    before,
-                    (s.kappa, s.sigma, s.tau),
-                    strict=True,
-                )
-            )
-            variance += math.exp(part.log_weight) * (kappa + sigma**2 + tau**2)
-        self.std = model.unit * math.sqrt(variance)
+            kappa = _typical(s.log_kappa, priors.before_kappa(), s.kappa)
+            sigma = _typical(s.log_sigma, priors.before_sigma(), s.sigma)
+            variance += math.exp(part.log_weight) * (kappa + sigma**2)
+        self.weights = np.exp(priors.typical(model.log_tau, priors.before_tau(model.tau)))
+        self.stds = model.unit * np.sqrt(variance + model.tau**2)
 
     def quantile(self, coverage):
         """Distance within which targets are with this probability."""
-        return float(self.std * ndtri(0.5 + 0.5 * coverage))
+
+        def excess(distance):
+            return self.weights @ (2.0 * ndtr(distance / self.stds) - 1.0) - coverage
+
+        return float(brentq(excess, 0.0, 40.0 * self.stds.max()))
+
+
+def _typical(log_weights, before, grid):
+    """Geometric mean of what a vote found."""
+    return 2.0 ** (np.exp(priors.typical(log_weights, before)) @ np.log2(grid))

@@ -91,7 +91,8 @@ def test_intervals_hold_nine_in_ten_targets(epsilon):
     settings = {"tasks": range(250), "uncertainty": True, "unseen_task": "mean"}
     est = HierarchicalMTL(epsilon, random_state=0, **settings)
     est.fit(X[~test & ~new], y[~test & ~new], task=task[~test & ~new])
-    for some, slack in ((test & ~new, 0.02), (new, 0.05)):  # of a new task all rows have one level
+    # Of a new task all rows have one level, and how far levels are apart is known to an octave.
+    for some, slack in ((test & ~new, 0.02), (new, 0.09)):
         low, high = est.predict_interval(X[some], task=task[some]).T
         held = np.mean((low <= y[some]) & (y[some] <= high))
         assert abs(held - 0.9) < 3 * np.sqrt(0.09 / some.sum()) + slack
