@@ -155,11 +155,11 @@ class Loop:
     def find_columns(self, share):
         """Scales of columns, by half of the share, and in their units the centres."""
         nothing = np.zeros(self.d)
-        scales = queries.Columns(nothing, self.plan.is_private)
+        scales = queries.ColumnUnits(nothing, self.plan.is_private)
         found, noise = yield from self.ask(scales, share / 2.0)
         each = scales.per_task / (self.model.n_present * self.repeats)
         scale, variance = read_scales(found * each, noise * each)
-        centres = queries.Columns(scale, self.plan.is_private)
+        centres = queries.ColumnUnits(scale, self.plan.is_private)
         found, noise = yield from self.ask(centres, share / 2.0)
         each = centres.per_task / self.model.n_present
         centre = read_centres(found * each, noise * each) * scale * self.model.fit_intercept

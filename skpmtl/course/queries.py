@@ -211,7 +211,7 @@ def _octave(values):
 
 # ---------------------------------------------------------------------------------- columns
 @dataclass
-class Columns(Question):
+class ColumnUnits(Question):
     """log2 of the spreads of columns; or, in units of a released `scale`, their means.
 
     In units of `CLIP_OCTAVES` root(d), and of `CLIP_CENTRES` root(d). `scale` of zeros: none yet.
@@ -446,7 +446,7 @@ class Vote(Question):
         return (MOST_PRIORS - 1,), {"parts": (Part, d), "clipped": True}
 
 
-BOUNDED = Place, Zoom, Columns, CentreStep, Moment, Vote
+BOUNDED = Place, Zoom, ColumnUnits, CentreStep, Moment, Vote
 KINDS = {kind.kind: kind for kind in (*BOUNDED, ExactStep)}
 
 

@@ -46,8 +46,8 @@ def test_small_budgets_release_nothing():
 def questions(d=3):
     yield queries.Place()
     yield queries.Zoom(2.0, 4.0, 0.25)
-    yield queries.Columns(np.zeros(d))
-    yield queries.Columns(np.ones(d))
+    yield queries.ColumnUnits(np.zeros(d))
+    yield queries.ColumnUnits(np.ones(d))
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 2.5)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 0.0)
     yield queries.Moment(np.zeros(d + 1), np.eye(d))
