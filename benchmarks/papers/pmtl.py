@@ -11,7 +11,8 @@ finetune  tables 1 and 3: four personalisations, one global model, PMTL, and eve
 rounds    figure 2: training loss and epsilon, round by round
 clip      figures 4 to 6: score and epsilon over sigma and clipping norm
 sampling  Algorithm 1 with q of m tasks in a round, as printed and unbiased
-theorems  Theorems 1, 3 and 5, Corollaries 4 and 8 (6 of the first version): gaps and slopes
+theorems  Theorems 1 and 5, Corollary 8 (6 of the first version): gaps and slopes
+nonconvex Theorems 3 and 6, Corollary 4: squared gradients on a nonconvex loss, and slopes
 sparse    a table of the shape of StackOverflow: seconds of a round
 networks  figures 3, 7 and table 1 with a convolutional network (needs torch)
 ========  =====================================================================================
@@ -40,7 +41,9 @@ from threadpoolctl import threadpool_limits
 
 from skpmtl.datasets import load_leaf
 from skpmtl.datasets.school import load_school
+from skpmtl.exchange import run
 from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.privacy.rng import noise_source
 from skpmtl.reproduction.pmtl import (
     PMTLPlan,
     PublishedPMTL,
@@ -49,7 +52,8 @@ from skpmtl.reproduction.pmtl import (
     theorem_1_noise_std,
 )
 from skpmtl.reproduction.pmtl.estimators import BiasedMeanWarning
-from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, finetuned
+from skpmtl.reproduction.pmtl.models import Task, linear_model
+from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
 
 from ..run import write_rows
 
@@ -444,6 +448,10 @@ def measure_theorems(quick, repeats):
             for method in ("algorithm-1", "unbiased") if name == "q" else ("algorithm-1",):
                 gap = _gap(setting, private, seed, method, quick)
                 cells.append(((method, name, value, "yes" if private else "no"), gap))
+    return _with_slopes(cells)
+
+
+def _with_slopes(cells):
     rows = list(summary(cells, ("method", "varied", "value", "noise")))
     for key in dict.fromkeys((r["method"], r["varied"], r["noise"]) for r in rows):
         same = [r for r in rows if (r["method"], r["varied"], r["noise"]) == key]
@@ -462,6 +470,70 @@ def measure_theorems(quick, repeats):
             r["mean"], r["slope"] = f"{gap:.2e}", f"{slope:.2f}"
             r["sd"] = ""
     return rows
+
+
+class BoundedLoss(LocalTasks):
+    """Tasks of the loss r^2 / (2 + 2 r^2) of residuals r, which is nonconvex and bounded."""
+
+    def gradient(self, k, w):
+        rows = self.model.rows(k)
+
+        def slope(s):
+            r = s - rows.y
+            return rows.weight[..., None] * r / (1.0 + r**2) ** 2
+
+        return self.model.pull(w, rows.X, slope)
+
+
+def measure_nonconvex(quick, repeats):
+    """(1/(m T)) sum over rounds and tasks of |grad f_k(w_k^t; w~^t)|^2, one thing varied."""
+    base = {"m": 400, "E": 1, "T": 40, "epsilon": 2.0, "lam": 0.3}
+    vary = {
+        "m": (100, 200, 400, 800),
+        "epsilon": (1.0, 2.0, 4.0, 8.0),
+        "T": (10, 20, 40, 80, 160),
+        "E": (1, 2, 5, 20),
+        "lam": (0.03, 0.1, 0.3, 1.0),
+    }
+    cells = []
+    for name, values in vary.items():
+        for value, private, seed in itertools.product(values, (True, False), range(repeats)):
+            found = _stationarity(base | {name: value}, private, seed, quick)
+            cells.append((("algorithm-1", name, value, "yes" if private else "no"), found))
+    return _with_slopes(cells)
+
+
+def _stationarity(setting, private, seed, quick):
+    m, n, d = setting["m"] if not quick else setting["m"] // 20, 20, 5
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((m, n, d)) / np.sqrt(d)
+    y = np.einsum("knd,kd->kn", X, 1.0 + 0.3 * rng.standard_normal((m, d)))
+    y += 3.0 * (rng.random((m, n)) < 0.1)  # outlying rows, at which the loss is flat
+    model = linear_model([Task(A, b[:, None]) for A, b in zip(X, y, strict=True)], 1)
+    steps = GradientSteps(setting["E"], 0.5, setting["lam"])
+    tasks = BoundedLoss(METHODS["algorithm-1"], model, None, steps, rng)
+    plan = PMTLPlan(
+        "algorithm-1",
+        m,
+        m,
+        setting["T"],
+        clip_norm=2.0,
+        epsilon=setting["epsilon"] if private else None,
+        delta=1e-3,
+        noise_multiplier=None,
+        adjacency="replace-one",
+    )
+    found = []
+
+    def watch(t, shared):
+        own = tasks.own
+        slope = tasks.gradient(np.arange(m), own) + setting["lam"] * (own - shared)
+        found.append((slope**2).sum(axis=1).mean())
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyLeakWarning)
+        run(curator(plan, model.start, watch), tasks, noise_source(seed))
+    return np.mean(found)
 
 
 def _gap(setting, private, seed, method, quick):
@@ -708,8 +780,6 @@ def measure_networks(quick, repeats):
 
 def _loaded(tasks, data, best, how, steps):
     """Fine-tuned models of a checkpoint; the rows are read from the data again."""
-    from skpmtl.reproduction.pmtl.models import Task
-
     X, y, task = data.train
     eye = np.eye(data.classes)
     tasks.model.tasks = [Task(X[task == k], eye[y[task == k]]) for k in data.tasks]
@@ -747,6 +817,7 @@ SIDE_BY_SIDE = {
 MEASURES = {  # name -> (function, draws)
     "theorem_1": (measure_theorem_1, 1),
     "theorems": (measure_theorems, 5),
+    "nonconvex": (measure_nonconvex, 4),
     "sampling": (measure_sampling, 5),
     "rounds": (measure_rounds, 3),
     "epsilon": (measure_epsilon, 2),

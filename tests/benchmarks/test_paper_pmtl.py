@@ -90,3 +90,10 @@ def test_stored_gaps_have_the_slopes_of_the_page():
     assert slopes["algorithm-1", "m", "yes"] == pytest.approx(-2.0, abs=0.1)
     assert slopes["algorithm-1", "epsilon", "yes"] == pytest.approx(-1.6, abs=0.1)
     assert slopes["algorithm-1", "T", "yes"] > 2
+
+
+def test_stored_squared_gradients_have_the_slopes_of_the_page():
+    slopes = {(row["varied"], row["noise"]): float(row["slope"]) for row in stored("nonconvex")}
+    assert slopes["m", "yes"] == pytest.approx(-2.0, abs=0.1)
+    assert slopes["epsilon", "yes"] == pytest.approx(-1.4, abs=0.1)
+    assert abs(slopes["E", "yes"]) < 0.1 and slopes["E", "no"] < -0.4

@@ -45,7 +45,7 @@ from tests.helpers.tiny_ridge import TinyRidge
 from ..helpers.public import NAMES, public
 
 SEED = {"random_state": 0}
-LOW_RANK = MPMTLLowRank(2.0, **SEED)
+LOW_RANK = MPMTLLowRank(**SEED)
 MEAN_UNSEEN = PrivateMeanRegMTL(unseen_task="mean", clip_norm=1.0, **SEED)
 
 
