@@ -16,6 +16,7 @@ from skpmtl import load_billboard
 from skpmtl.__main__ import main
 from skpmtl.cli.columns import Columns
 from skpmtl.cli.models import file_name, read_models
+from skpmtl.cli.table import verdict
 from skpmtl.datasets import make_clinics
 from skpmtl.privacy import PrivacyReport
 from skpmtl.tables.files import TableFile
@@ -84,8 +85,11 @@ def test_regression(folder, capsys):
     )
     printed = capsys.readouterr()
     assert "Warning" not in printed.err
-    joint, alone = (float(x) for x in re.findall(r": +(0\.\d+)$", printed.out, re.MULTILINE))
-    assert joint < alone < 1.2
+    said = dict(re.findall(r"^ *(.*): +([0-9.]+)$", printed.out, re.MULTILINE))
+    joint, alone, pooled, mean = (float(x) for x in said.values())
+    assert joint < alone < 1.2 and joint < pooled < mean
+    assert list(said)[1:] == ["every task alone", "one model for all tasks", "the mean"]
+    assert "This fit is the best of these." in printed.out
     public, private = folder / "out/public", folder / "out/private"
     report = PrivacyReport.from_json((public / "privacy.json").read_text())
     assert (report.epsilon, report.unit) == (4.0, "task")
@@ -565,3 +569,28 @@ def test_epsilon_is_positive_and_finite(epsilon, capsys):
     with pytest.raises(SystemExit) as stop:
         run(f"fit x.csv --task t --target y --output o --epsilon {epsilon}")
     assert stop.value.code == 2 and "--epsilon" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fit", "words"),
+    [
+        (0.5, "the best"),
+        (0.707, "as good as every task alone"),
+        (1.4, "worse than every task alone"),
+    ],
+)
+def test_a_fit_that_is_worse_says_so_in_words(fit, words):
+    totals = {"this fit": fit, "every task alone": 0.7, "the mean": 1.0}
+    assert words in verdict(totals)
+
+
+@pytest.mark.parametrize("ids", [["Köln", "Düsseldorf", "Tübingen"], ["東京", "大阪", "札幌"]])
+def test_ids_of_any_script_are_tasks(ids, tmp_path, monkeypatch, no_picture):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"stadt": np.repeat(ids, 9), "x": rng.normal(size=27).round(3)})
+    frame["größe"] = (frame["x"] + rng.normal(size=27)).round(3)
+    frame.to_csv("data.csv", index=False, encoding="utf-8")
+    run("fit data.csv --task stadt --target größe --regress --epsilon none --output out")
+    run("predict out/private/models data.csv --output found.csv")
+    assert pd.read_csv("found.csv")["stadt"].tolist() == frame["stadt"].tolist()

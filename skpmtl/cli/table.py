@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from sklearn.dummy import DummyClassifier, DummyRegressor
+from sklearn.linear_model import LogisticRegression, Ridge
 
 from .. import (
     MPMTLGroupSparse,
@@ -235,8 +237,10 @@ def fit(options):
             f"--tasks {n_tasks} --rows {rows} --features {features}\n"
         )
     title = f"Held-out {judged['name']} over all tasks:"
-    print(f"{title} {judged['joint']:.4g}")
-    print(f"{'every task alone:':<{len(title)}} {judged['alone']:.4g}")
+    print(f"{title} {judged['totals']['this fit']:.4g}")
+    for name, total in list(judged["totals"].items())[1:]:
+        print(f"{name + ':':>{len(title)}} {total:.4g}")
+    print(verdict(judged["totals"]))
     print(
         f"\n{output / 'public'}: what was released, for everybody: billboard, settings, privacy "
         f"report\n{output / 'private'}: errors by task{drawn}; models, each for its task only"
@@ -296,7 +300,7 @@ def split(task, share):
 
 
 def judge(model, columns, table, y, train, test, classify):
-    """Errors on held-out rows, of the fit and of every task alone."""
+    """Errors on held-out rows: of the fit, of tasks alone, of one model for all, of the mean."""
     import pandas as pd
 
     if not len(test):
@@ -323,12 +327,37 @@ def judge(model, columns, table, y, train, test, classify):
             "error_alone": errors[1],
         }
     )
-    if classify:
-        totals = [float(np.mean(m.predict(X_test) != y_test.to_numpy())) for m in (model, alone)]
-    else:
-        totals = [nmse(y_test, m.predict(X_test)) for m in (model, alone)]
+    pooled = LogisticRegression(max_iter=1000) if classify else Ridge()
+    constant = DummyClassifier() if classify else DummyRegressor()
+    features = [alone[:-1].transform(part).drop(columns=columns.task) for part in (X_train, X_test)]
+    predicted = {"this fit": model.predict(X_test), "every task alone": alone.predict(X_test)}
+    one_class = classify and y_train.nunique() < 2
+    simplest = "the most frequent class" if classify else "the mean"
+    for title, peer in (("one model for all tasks", pooled), (simplest, constant)):
+        peer = constant if one_class else peer
+        predicted[title] = peer.fit(features[0], y_train).predict(features[1])
+    totals = {
+        title: float(np.mean(found != y_test.to_numpy())) if classify else nmse(y_test, found)
+        for title, found in predicted.items()
+    }
     name = "error rate" if classify else "MSE / variance"
-    return {"tasks": rows, "name": name, "joint": totals[0], "alone": totals[1]}
+    return {"tasks": rows, "name": name, "totals": totals}
+
+
+def verdict(totals):
+    """One sentence: whether the fit is better than what needs no joint learning."""
+    fit, *_ = totals.values()
+    name, best = min(list(totals.items())[1:], key=lambda item: item[1])
+    if fit <= best:
+        return "This fit is the best of these."
+    if fit <= 1.02 * best:
+        return f"This fit is as good as {name}, within 2 %."
+    return (
+        f"This fit is worse than {name}, by {fit / best - 1:.0%}: a larger budget, or "
+        "--target-range, may help; see its privacy report for what was found."
+        if best > 0
+        else f"This fit is worse than {name}."
+    )
 
 
 def picture(judged, path):
