@@ -34,7 +34,7 @@ from .shapes import (
     read_scales,
 )
 
-N_STEPS = 60  # of the centre; each is shorter than the one before, so that the last is fine
+N_STEPS = 30  # of the centre; each is shorter than the one before, so that the last is fine
 ZOOMS, WIDE_RUN = 3, 8  # histograms one in the other, while half of the tasks are in few bins
 WIDER = 1.5  # length of a window over that of the run of bins that holds half of the tasks
 TAU_CENTRE, TAU_WIDTH = -1.0, 1.0  # log2 of spreads of levels in units, for the vote on units
@@ -44,9 +44,8 @@ LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
 WITHOUT_NOISE = 30.0  # the same without a budget
-FOLLOWED = (0.0, 0.7, 1.0, 1.4, 2.0)  # parts of the centre that tasks vote on
-PRIOR_FOLLOWED = (0.6, 0.1, 0.1, 0.1, 0.1)  # a vote that says nothing leaves little of the centre
-GATE, GATE_NOISE = 0.02, 0.25  # gain per task, and noise, beyond which the centre is followed
+PRIOR_GATE, GATE_NOISE = 0.02, 0.25  # gain per task, and noise, beyond which the centre is followed
+FOLLOWED = 0.4  # prior weight of the centre: a vote that says nothing leaves less than half of it
 WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
 OWN = 0.5  # prior weight of having no common slopes, in the last vote
 FIRM = 0.9  # of the weights of components follow the vote, the rest stays even
@@ -230,13 +229,11 @@ class Loop:
         kept = max(0.0, 1.0 - self.d * self.drift / size)
         self.drift *= kept**2
         self.follow(kept)
-        centre = self.model.centre
-        parts = [self.part(np.append(centre[0], part * centre[1:])) for part in FOLLOWED]
-        log_weights, gain, noise = yield from self.vote(
-            "centre", queries.separate(parts), share, log_prior=np.log(PRIOR_FOLLOWED)
-        )
-        self.follow(float(np.exp(log_weights) @ FOLLOWED))
-        self.pooled = gain.max() > GATE * self.model.n_present + GATE_NOISE * noise
+        log_prior = np.log([1.0 - FOLLOWED, FOLLOWED])
+        path = queries.separate([self.part(self.zero), self.part()])
+        log_weights, *_ = yield from self.vote("centre", path, share, log_prior=log_prior)
+        self.follow(math.exp(log_weights[1]))
+        self.pooled = log_weights[1] > log_weights[0]
 
     def follow(self, part):
         self.update(centre=self.model.centre * np.append(1.0, np.full(self.d, part)))

@@ -22,45 +22,48 @@ UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six tim
 COLUMNS, Z_COLUMNS = 0.05, 3.0
 # The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
 # noise; below 11, moments would; below 40, one moment is as good as two.
-SHARES = {
+COURSES = {
     "tiny": (),
-    "small": (
-        ("step", 0.66),
-        ("vote centre", 0.04),
-        ("vote sigma", 0.06),
-        ("vote tau", 0.08),
-        ("vote kappa", 0.16),
-    ),
+    "small": ("step", "vote centre", "vote sigma", "vote tau", "vote kappa"),
     "middle": (
-        ("step", 0.22),
-        ("vote centre", 0.03),
-        ("vote sigma", 0.03),
-        ("vote kappa", 0.04),
-        ("step or moment", 0.32),
-        ("vote tau", 0.04),
-        ("moment", 0.15),
-        ("vote shape", 0.05),
-        ("vote sigma", 0.02),
-        ("vote kappa", 0.10),
+        "step",
+        "vote centre",
+        "vote sigma",
+        "vote kappa",
+        "step or moment",
+        "vote tau",
+        "moment",
+        "vote shape",
+        "vote sigma",
+        "vote kappa",
     ),
     "large": (
-        ("step", 0.20),
-        ("vote centre", 0.02),
-        ("vote sigma", 0.02),
-        ("vote tau", 0.02),
-        ("vote kappa", 0.03),
-        ("step or moment", 0.22),
-        ("vote centre", 0.02),
-        ("vote sigma", 0.02),
-        ("moment", 0.21),
-        ("vote shape", 0.04),
-        ("columns again", 0.10),
-        ("vote shape", 0.03),
-        ("vote sigma", 0.02),
-        ("vote tau", 0.02),
-        ("vote kappa", 0.03),
+        "step",
+        "vote centre",
+        "vote sigma",
+        "vote tau",
+        "vote kappa",
+        "step or moment",
+        "moment",
+        "vote shape",
+        "columns again",
+        "vote shape",
+        "vote sigma",
+        "vote tau",
+        "vote kappa",
     ),
 }
+# Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
+WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0}
+
+
+def shares_of(course):
+    """Shares of the queries of a course, which add up to one."""
+    weights = [WEIGHTS[name.split()[0]] for name in course]
+    return tuple((name, w / sum(weights)) for name, w in zip(course, weights, strict=True))
+
+
+SHARES = {row: shares_of(course) for row, course in COURSES.items()}
 Z_STEPS, RATIO_STEPS, RATIO_MOMENTS, RATIO_LARGE = 14.0, 2.0, 11.0, 40.0
 
 

@@ -20,8 +20,7 @@ TAU_FLOOR = -7  # log2 of the least spread of levels, in units: below that of a 
 ODD_LEVEL = 10  # log2 of the spread of levels that are outliers, in units
 FREE = 2.0**20  # spread of levels, in units, where no place was found: a level is then the task's
 _KAPPA_CENTRE, _KAPPA_WIDTH = -0.7, 0.7  # log10: slopes explain .2 of a unit, by a factor of 5
-_SIGMA_CENTRE, _SIGMA_WIDTH, _SIGMA_WIDE = -0.4, 1.3, 4.0  # log2; of two widths, the wide for one
-_SIGMA_ODD = 0.1  # in ten tables: a unit that was released may be 16 times off
+_SIGMA_CENTRE, _SIGMA_WIDTH = -0.4, 2.0  # log2: a unit that was released may be 16 times off
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
 
 
@@ -64,16 +63,9 @@ def before_kappa(halvings=0):
 
 
 @public
-def before_sigma(halvings=None):
-    """Log weights of sigma before any vote: near the unit, with a wide part for odd units.
-
-    With `halvings` of the unit, without the wide part.
-    """
-    near = bump(SIGMA, _SIGMA_CENTRE - (halvings or 0), _SIGMA_WIDTH)
-    if halvings is not None:
-        return near
-    wide = bump(SIGMA, _SIGMA_CENTRE, _SIGMA_WIDE) + math.log(_SIGMA_ODD)
-    return normalised(np.logaddexp(near + math.log(1.0 - _SIGMA_ODD), wide))
+def before_sigma(halvings=0):
+    """Log weights of sigma before any vote: near the unit, less by `halvings` of it."""
+    return bump(SIGMA, _SIGMA_CENTRE - halvings, _SIGMA_WIDTH)
 
 
 @public
