@@ -24,7 +24,6 @@ from skpmtl import (
 )
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.inspection import (
-    ClientSimilarityDisplay,
     ConvergenceDisplay,
     EffectsDisplay,
     PathDisplay,
@@ -67,16 +66,6 @@ def test_plot_draws_means_spreads_and_baselines():
     labels = {text.get_text() for text in display.ax_.get_legend().get_texts()}
     assert labels == {"ours", "alone"}
     assert display.figure_ is display.ax_.figure
-
-
-def test_plot_on_given_axes_without_spread():
-    _, ax = matplotlib.pyplot.subplots()
-    display = PrivacyUtilityDisplay(epsilons=[1, 2], scores=[[0.5], [0.4]]).plot(
-        ax, errorbar_kw={"color": "red"}
-    )
-    assert display.ax_ is ax
-    assert display.errorbar_.lines[0].get_color() == "red"
-    assert not display.errorbar_.has_yerr
 
 
 def test_from_predictions_scores_every_repeat():
@@ -133,41 +122,6 @@ def test_relatedness_is_the_correlation_or_the_cosine_of_the_models():
         assert cosine[i, j] == pytest.approx(product, abs=1e-14)
 
 
-def test_outliers_are_written_next_to_the_tasks():
-    coef = np.random.default_rng(0).normal(size=(3, 4))
-    known = {"tasks": list("abc"), "outlier": [0.25, 0.0, 1.0]}
-    display = TaskRelatednessDisplay.from_coef(coef, order=["c", "a"], **known)
-    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
-    assert labels == ["c (1)", "a (0.25)"]
-    assert [label.get_text() for label in display.ax_.get_xticklabels()] == ["c", "a"]
-    del known["tasks"]
-    display = TaskRelatednessDisplay.from_coef(coef, **known)
-    assert display.ax_.get_yticklabels()[2].get_text() == "2 (1)"
-
-
-def test_relatedness_of_several_classes_compares_all_their_coefficients():
-    coef = np.random.default_rng(0).normal(size=(3, 2, 4))
-    display = TaskRelatednessDisplay.from_coef(coef)
-    np.testing.assert_allclose(display.relatedness, np.corrcoef(coef.reshape(3, 8)), atol=1e-14)
-
-
-@pytest.mark.parametrize("measure", ["correlation", "cosine"])
-def test_relatedness_of_a_task_without_direction_is_zero(measure):
-    level = 0.1 if measure == "correlation" else 0.0
-    coef = [[1.0, 2.0, 4.0], [level] * 3, [2.0, 4.0, 8.0]]
-    display = TaskRelatednessDisplay.from_coef(coef, measure=measure)
-    np.testing.assert_allclose(display.relatedness, [[1, 0, 1], [0, 1, 0], [1, 0, 1]], atol=1e-12)
-
-
-def test_relatedness_shows_the_tasks_in_the_order_requested():
-    estimator = fitted(MPMTLLowRank(epsilon=None))
-    display = TaskRelatednessDisplay.from_estimator(estimator, order=[4, 0, 2], colorbar=False)
-    expected = np.corrcoef(estimator.coef_)[np.ix_([4, 0, 2], [4, 0, 2])]
-    np.testing.assert_allclose(display.image_.get_array(), expected, atol=1e-12)
-    assert [t.get_text() for t in display.ax_.get_xticklabels()] == ["4", "0", "2"]
-    assert len(display.figure_.axes) == 1
-
-
 def test_relatedness_of_private_fits_warns_where_models_are_not_covered():
     private = fitted(MPMTLLowRank(epsilon=1.0))
     with pytest.warns(PrivacyLeakWarning, match='"joint DP per task"'):
@@ -192,46 +146,6 @@ def test_bad_relatedness_is_named(arguments, error, message):
             TaskRelatednessDisplay.from_coef(**arguments)
         else:
             TaskRelatednessDisplay.from_estimator(arguments["estimator"].fit([[0]], [0]))
-
-
-def test_rows_may_be_requested_by_name():
-    similarity = np.array([[1, 0.4, 0.1], [0.8, 1, 0.2], [0.3, 0.6, 1]])
-    display = ClientSimilarityDisplay(similarity=similarity, clients=["a", "b", "c"])
-    display.plot(order=["c", "a"])
-    np.testing.assert_array_equal(display.image_.get_array(), [[1, 0.3], [0.1, 1]])
-    assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["c", "a"]
-    # Numbers are positions, also where the names are numbers; these names are asked for as text.
-    display = ClientSimilarityDisplay(similarity=similarity, clients=[10, 20, 30])
-    for order in (["30", "10"], [2, 0], [-1, 0]):
-        display.plot(order=order)
-        np.testing.assert_array_equal(display.image_.get_array(), [[1, 0.3], [0.1, 1]])
-        assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["30", "10"]
-    for order, message in (
-        (["30", "z"], r"order has \['z'\]; the names are \[10, 20, 30\]"),
-        ([30, 10], r"order=\[30, 10\] must hold positions from 0 to 2.*such as '10'"),
-        ([-4], "positions from 0 to 2"),
-        ([0.5], "positions from 0 to 2"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            display.plot(order=order)
-
-
-def test_two_coefficients_have_no_correlation_to_show():
-    coef = np.random.default_rng(0).normal(size=(4, 2))
-    with pytest.warns(UserWarning, match=r'With 2 coefficient.*measure="cosine"'):
-        display = TaskRelatednessDisplay.from_coef(coef)
-    np.testing.assert_allclose(abs(display.relatedness), 1.0)
-    TaskRelatednessDisplay.from_coef(coef, measure="cosine")  # warns of nothing
-    TaskRelatednessDisplay.from_coef(coef.reshape(2, 2, 2))  # four coefficients of two classes
-
-
-def test_client_similarities_are_drawn_in_the_order_requested():
-    similarity = np.array([[1, 0.4, 0.1], [0.8, 1, 0.2], [0.3, 0.6, 1]])
-    display = ClientSimilarityDisplay(similarity=similarity, clients=["a", "b", "c"])
-    display.plot(order=[2, 0])
-    np.testing.assert_array_equal(display.image_.get_array(), [[1, 0.3], [0.1, 1]])
-    assert [t.get_text() for t in display.ax_.get_yticklabels()] == ["c", "a"]
-    assert display.image_.get_clim() == (0, 1)
 
 
 def test_convergence_shows_what_is_public_without_reading_rows():
@@ -281,17 +195,6 @@ def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
     assert est.billboard_ is billboard
 
 
-def test_convergence_of_fits_without_rounds_is_refused():
-    for est in (fitted(PrivateMeanRegMTL(0.1, epsilon=None)), fitted(LocalOnly())):
-        with pytest.raises(ValueError, match="had no rounds"):
-            ConvergenceDisplay.from_estimator(est)
-    with pytest.raises(ValueError, match=r"shapes .*\(2,\).*\(3,\)"):
-        ConvergenceDisplay(epsilon=[1, 2], noise_std=[1, 1, 1]).plot()
-    _, ax = matplotlib.pyplot.subplots()
-    with pytest.raises(ValueError, match="1 axes for the curves"):
-        ConvergenceDisplay(epsilon=[1, 2], noise_std=[1, 1]).plot(ax)
-
-
 def test_path_of_strengths():
     X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
     est = MPMTLLowRankCV(n_alphas=4, cv=3).fit(X, y, task=task)
@@ -322,18 +225,6 @@ def test_path_of_strengths():
     used = display.axes_[1].lines[0].get_ydata()
     np.testing.assert_array_equal(used, path.coefs.any(axis=(1, 2)).sum(axis=1))
     assert [ax.get_ylabel() for ax in PathDisplay.from_path(path).axes_] == names[:2]
-
-
-def test_paths_that_cannot_be_drawn():
-    with pytest.raises(TypeError, match="no path of errors"):
-        PathDisplay.from_estimator(fitted(MPMTLLowRank()))
-    with pytest.raises(ValueError, match="one row for each of 2 alphas"):
-        PathDisplay(alphas=[1, 2], sizes=[1, 2, 3]).plot()
-    with pytest.raises(ValueError, match="alphas must be positive"):
-        PathDisplay(alphas=[1, 0], sizes=[1, 2]).plot()
-    _, ax = matplotlib.pyplot.subplots()
-    with pytest.raises(ValueError, match="1 axes for the curves"):
-        PathDisplay(alphas=[1, 2], sizes=[1, 2], errors=[[1, 2], [3, 4]]).plot(ax)
 
 
 def with_covariates(**options):
@@ -392,17 +283,6 @@ def test_effects_show_both_parts_of_their_errors(relation):
     np.testing.assert_allclose(noise**2, frame["noise_share"] * whole**2)
 
 
-def test_effects_refuse_what_has_no_standard_errors():
-    with pytest.raises(TypeError, match="standard_errors=True"):
-        EffectsDisplay.from_estimator(fitted(MPMTLLowRank(epsilon=None)))
-    with pytest.raises(ValueError, match="has no standard errors"):
-        EffectsDisplay.from_estimator(fitted(PrivateMeanRegMTL(epsilon=3.0)))
-    columns = ["effect", "lower", "upper", "noise_share"]
-    empty = pd.DataFrame(np.nan, ["age"], columns)
-    with pytest.raises(ValueError, match="no standard error"):
-        EffectsDisplay(effects=empty).plot()
-
-
 @pytest.mark.filterwarnings("ignore:The picture compares")
 def test_caterpillar_shows_coefficients_with_their_intervals():
     X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=3, random_state=0)
@@ -444,36 +324,3 @@ def test_caterpillar_of_private_models_warns_and_leaves_infinite_bars_out():
     np.testing.assert_allclose(display.reach, norm.ppf(0.95) * np.sqrt(est.covariance_[:, -1, -1]))
     display = TaskIntervalDisplay(estimate=[1.0, 2.0], reach=[np.inf, 1.0]).plot()
     assert np.isfinite(display.ax_.get_xlim()).all()
-
-
-def test_caterpillar_refuses_what_it_cannot_draw():
-    X, y, task = make_low_rank_tasks(n_tasks=12, n_features=3, random_state=0)
-    est = LocalOnly(uncertainty=True, tasks=range(12)).fit(X, y, task=task)
-    for wrong, words in (
-        ({"coef": "age"}, "'age' is not among"),
-        ({"coef": 3}, "a position below 3"),
-        ({"x": [1.0, 2.0]}, "3 finite numbers"),
-        ({"tasks": [12]}, "positions from 0 to 11"),
-        ({"tasks": ["nobody"]}, r"tasks has \['nobody'\]"),
-        ({"coverage": 1.0}, r"in \(0, 1\)"),
-    ):
-        with pytest.raises(ValueError, match=words):
-            TaskIntervalDisplay.from_estimator(est, **wrong)
-    with pytest.raises(ValueError, match="uncertainty=True"):
-        TaskIntervalDisplay.from_estimator(fitted(LocalOnly()))
-    with pytest.raises(ValueError, match="one entry per task"):
-        TaskIntervalDisplay(estimate=[1.0, 2.0], reach=[1.0]).plot()
-
-
-def test_relation_names_features_and_refuses_what_it_cannot_draw():
-    coef = [[1.0, 2.0], [3.0, 4.0]]
-    display = RelationDisplay(coef=coef, features=["age", "size"]).plot()
-    assert [t.get_text() for t in display.axes_[0].get_yticklabels()] == ["age", "size"]
-    with pytest.raises(ValueError, match="one at a time"):
-        RelationDisplay(coef=np.ones((2, 3, 4))).plot()
-    with pytest.raises(ValueError, match="as many names"):
-        RelationDisplay(coef=coef, noise_std=[0.1]).plot()
-    with pytest.raises(ValueError, match="1 axes for 2 covariates"):
-        RelationDisplay(coef=coef).plot(display.axes_[0])
-    with pytest.raises(TypeError, match="relation="):
-        RelationDisplay.from_estimator(fitted(LocalOnly()))

@@ -5,7 +5,6 @@ import pytest
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank, PrivateMeanRegMTL
 from tests.helpers.data import about_one_model
@@ -149,15 +148,6 @@ def test_callbacks_reach_the_rounds_in_pipelines_and_searches(est, name, count):
     assert "_skl_callbacks" not in vars(search.best_estimator_)
 
 
-@CASES
-def test_the_progress_bar_runs(est, name, count, capsys):
-    pytest.importorskip("rich", reason="needs rich")
-    X, y = data(labels=hasattr(est, "predict_proba"))
-    clone(est).set_callbacks(callback.ProgressBar()).fit(X, y)
-    shown = capsys.readouterr().out
-    assert f"{type(est).__name__} - fit" in shown and "100%" in shown
-
-
 def test_fits_without_a_known_number_of_rounds():
     X, y = data()
     recorder = Recorder()
@@ -169,20 +159,3 @@ def test_fits_without_a_known_number_of_rounds():
     assert inner == rounds("iteration", len(inner) // 2)[2:-2] and 1 <= len(inner) // 2
     assert len(inner) // 2 <= est.n_iter_
     assert {event[3] for event in recorder.events if event[4]} == {None}
-
-
-def test_joining_later_tells_nothing():
-    X, y = data()
-    recorder = Recorder()
-    est = FedMTLRegressor(client_feature=0, n_rounds=2, random_state=0).set_callbacks(recorder)
-    est.fit(X[:100], y[:100])
-    recorder.events.clear()
-    est.personalize(X[100:], y[100:])
-    assert recorder.events == []
-    est.set_callbacks().fit(X, y)
-    assert recorder.events == []
-
-
-def test_a_class_is_no_callback():
-    with pytest.raises(TypeError, match="instances"):
-        make_pipeline(StandardScaler(), FedMTLRegressor())[-1].set_callbacks(Recorder)

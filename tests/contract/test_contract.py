@@ -120,6 +120,7 @@ def replayed(case, other):
 
 
 @every(CASES)
+@pytest.mark.spread(110)
 def test_only_releases_depend_on_a_neighbour(case):
     """The report counts and names them, and says what is public, or why nothing is released."""
     course, ratio = replayed(case, neighbour)
@@ -213,17 +214,6 @@ def test_adversarial_neighbours(case, rows):
         else:
             X[part], y[part] = ROWS[rows](X[part], y[part])
         return replaced(data, CHANGED, X, y)
-
-    replayed(case, other)
-
-
-@SLOW
-@every(case for case in FIRST.values() if not case.sizes_public)
-def test_neighbour_of_twenty_thousand_rows(case):
-    def other(case, data):
-        rng = np.random.default_rng(3)
-        y = labels(rng.normal(size=20_000), case.n_classes)
-        return replaced(data, CHANGED, rng.normal(size=(20_000, 3)), y)
 
     replayed(case, other)
 
@@ -683,7 +673,7 @@ def n_threads(monkeypatch):
         if "graph" not in c.name  # of other tasks
     )
 )
-@pytest.mark.spread(12)
+@pytest.mark.spread(6)
 def test_results_do_not_depend_on_threads(case, n_threads):
     est, (X, y, task) = with_many_tasks(case)
     results = []

@@ -16,10 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 import skpmtl
-from skpmtl._runtime.threads import run_blocks
-from skpmtl.exchange.protocol import run_away
-from skpmtl.shards.fit import fit_shards
-from skpmtl.tables.table import LARGEST, TaskTable, bound_values, finite_models
+from skpmtl.tables.table import LARGEST, TaskTable, bound_values
 from tests.helpers.data import about_one_model
 
 from ..helpers.public import public
@@ -226,20 +223,6 @@ def test_sparse_rows(name, epsilon):
             assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
 
 
-def test_what_float32_cannot_hold_is_bounded_where_rows_are_private():
-    X, y, task = extreme("all 1e+150")
-    for epsilon in (1.0, None):
-        est = make("mean", False, epsilon, dtype="float32")
-        if epsilon is None:
-            with pytest.raises(ValueError, match="Scale the features"):
-                est.fit(X, y, task=task)
-            continue
-        with strict():
-            est.fit(X, y, task=task)
-            est.personalize(X, y, task=task + 100)
-        assert np.isfinite(est.coef_).all()
-
-
 @pytest.mark.parametrize(
     "options",
     [{"loss": "poisson"}, {"class_weight": "balanced"}, {"class_weight": {0: 1e10, 1: 1.0}}],
@@ -311,31 +294,6 @@ def test_negative_counts_of_one_task_are_zeros_under_a_budget(name):
         est.set_params(epsilon=None).fit(X, negative, task=task)
 
 
-def test_scaling_within_tasks_has_no_warning_for_any_finite_number():
-    X, _, task = rows_of_tasks()
-    for value in (1.7e308, -1e200, 10**400, 5e-324):
-        rows = np.column_stack([task, X]).astype(object)
-        rows[BAD * N + 2, 2] = value
-        scaler = skpmtl.TaskScaler(task_feature=0, scale=1.0)
-        with strict():
-            out = scaler.fit_transform(rows)
-        assert np.isfinite(out.astype(float)).all()
-
-
-@pytest.mark.parametrize("name", ["low rank", "mean", "meta"])
-def test_shards_agree_with_one_table(tmp_path, name):
-    X, y, task = extreme("all 1e+300")
-    for part, mine in (("a", task < 3), ("b", task >= 3)):
-        (tmp_path / part).mkdir()
-        for what, values in (("X", X), ("y", y), ("task", task)):
-            np.save(tmp_path / part / f"{what}.npy", values[mine])
-    with strict():
-        found = fit_shards(make(name, False, 1.0), [tmp_path / "a", tmp_path / "b"])
-    together = make(name, False, 1.0).fit(X, y, task=task)
-    assert np.isfinite(found.coef_).all()
-    assert_allclose(found.coef_, together.coef_, rtol=1e-7)
-
-
 @pytest.mark.parametrize("classify", [False, True])
 def test_federated_tasks_are_finite_or_say_what_to_do(classify):
     kind = skpmtl.FedMTLClassifier if classify else skpmtl.FedMTLRegressor
@@ -362,14 +320,6 @@ def test_meta_rounds_without_noise_that_diverge_are_an_error(rate):
         est.fit(X, y, task=task)
 
 
-def test_run_away():
-    assert not run_away([], True)
-    assert not run_away([0.0, 0.0], True)
-    assert not run_away([3.0, 2.0, 1.0, 0.0, 1e-17], True)
-    assert not run_away([1.0, 2.0, 400.0], False) and run_away([1.0, 2.0, 400.0], True)
-    assert run_away([1.0, np.nan], False) and run_away([np.inf, 1.0], True)
-
-
 # ------------------------------------------------------------------------------ tools
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("form", [np.array, sparse.csr_matrix])
@@ -383,26 +333,3 @@ def test_bound_values(form, dtype):
     assert_array_equal(found, expected)
     assert_array_equal(table.y, [1.0, -LARGEST, 2.0])
     assert bound_values(table) is table  # nothing is copied where all is well
-
-
-def test_models_that_are_not_finite_are_replaced():
-    coef, b = np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), np.array([0.0, 1.0, np.inf])
-    W, shift = finite_models(coef, b)
-    assert_array_equal(W, [[0.0, 0.0], [2.0, 3.0], [0.0, 0.0]])
-    assert_array_equal(shift, [0.0, 1.0, 0.0])
-    W, shift = finite_models(coef, b, (np.array([7.0, 8.0]), 9.0))
-    assert_array_equal(W, [[7.0, 8.0], [2.0, 3.0], [7.0, 8.0]])
-    assert_array_equal(shift, [9.0, 1.0, 9.0])
-    assert finite_models(W, shift)[0] is W
-
-
-def test_helping_threads_have_the_error_state_of_the_caller():
-    before = skpmtl.get_num_threads()
-    skpmtl.set_num_threads(3)
-    try:
-        with strict(), np.errstate(all="ignore"):
-            found = run_blocks(lambda k: np.array([1e300]) * 1e300 / k, [(k,) for k in range(50)])
-        assert len(found) == 50
-    finally:
-        skpmtl.set_num_threads(None)
-    assert skpmtl.get_num_threads() == before

@@ -5,7 +5,6 @@ And rows that cannot be written, which compiled loops do not tell from others.
 
 import importlib
 import pkgutil
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -76,13 +75,6 @@ def test_other_rows_become_float32(rows):
     np.testing.assert_array_equal(whole.X, np.rint(4 * wanted))
 
 
-def test_shared_and_sparse_rows_stay_float64(rows):
-    X, y, task = rows
-    shared = table_of(X[:20], np.random.default_rng(0).standard_normal((20, 5)), None, tasks="auto")
-    assert shared.X.dtype == np.float64
-    assert table_of(sparse.csr_matrix(X), y, task).X.dtype == np.float64
-
-
 @pytest.mark.parametrize("dtype", [None, "float16", int, "float31", np.complex128, ">f4"])
 def test_other_types_are_refused(rows, dtype):
     X, y, task = rows
@@ -99,39 +91,6 @@ def test_numbers_beyond_float32_are_refused(rows):
     large[3, 2] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         made("PrivateMeanRegMTL", dtype="float32").fit(large, y, task=task)
-
-
-@_SLOW  # compiling takes long while every allocation is watched
-@pytest.mark.parametrize(
-    "name, settings",
-    [
-        ("PrivateMeanRegMTL", {}),
-        ("MPMTLLowRank", {}),
-        ("MPMTLLowRank", {"epsilon": None}),
-        ("MPMTLLowRankClassifier", {}),
-        ("DPMetaInit", {}),
-    ],
-)
-def test_no_second_table_in_float64(name, settings):
-    m, n, d = 2000, 40, 100
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((m * n, d), dtype=np.float32)
-    y = X[:, 0] + rng.standard_normal(m * n)
-    y = y > 0 if name.endswith("Classifier") else y
-    task = np.repeat(np.arange(m), n)
-    peaks = []
-    for dtype in ("float32", "float64"):
-        X = X.astype(dtype, copy=False)  # used in place
-        estimator = public(name)(dtype=dtype, random_state=0, **settings)
-        for some in (4, m):  # once to load what is compiled
-            part = slice(some * n)
-            tracemalloc.start()
-            estimator.set_params(tasks=range(some)).fit(X[part], y[part], task=task[part])
-            estimator.predict(X[part], task=task[part])
-            peak = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-        peaks.append(peak)
-    assert peaks[0] < peaks[1] + X.nbytes / 8  # blocks of rows, not all
 
 
 # ------------------------------------------------------------- rows that cannot be written

@@ -95,7 +95,7 @@ def moved_of(case):
 
 @pytest.mark.parametrize("size", SIZES)
 @every(CHOSEN)
-@pytest.mark.spread(8)
+@pytest.mark.spread(5)
 def test_bits_of_a_task_depend_on_its_rows_alone(case, size, monkeypatch):
     case.skip_without_extras()
     make_tiny(monkeypatch, size)
@@ -160,10 +160,9 @@ def test_bits_of_models_in_parts(monkeypatch, tmp_path):
         assert_array_equal(other.intercept_[keep], found[0].intercept_[keep])
 
 
-@pytest.mark.parametrize("size", SIZES[:2])
 @pytest.mark.parametrize("csr", [False, True])
-def test_a_task_alone_gets_the_bits_of_the_fit(csr, size, monkeypatch):
-    make_tiny(monkeypatch, size)
+def test_a_task_alone_gets_the_bits_of_the_fit(csr, monkeypatch):
+    make_tiny(monkeypatch, SIZES[1])
     X, y, task = table_of(CASES[0])
     X = sparse.csr_matrix(X) if csr else X
     est = PrivateMeanRegMTL(epsilon=60.0, tasks=range(N_TASKS)).fit(X, y, task=task)

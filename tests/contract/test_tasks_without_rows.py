@@ -30,12 +30,9 @@ from skpmtl import (
     PerTask,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
-    PrivateSearch,
     TaskScaler,
     TaskStratifiedKFold,
 )
-from skpmtl.privacy.moments import shrink_diagonal, shrink_matrix
-from skpmtl.shards import fit_shards
 from tests.helpers.cases import (
     CASES,
     EXACT,
@@ -50,7 +47,6 @@ from tests.helpers.cases import (
     seeded,
 )
 from tests.helpers.data import rows_of
-from tests.helpers.sites import write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 ABSENT = [2, 5]
@@ -179,89 +175,6 @@ def test_columns_without_labels_are_tasks_without_rows():
     assert est.tasks_.tolist() == list("abcd")
     assert_allclose(est.predict(X)[:, [0, 2]], some.predict(X))
     assert_allclose(est.coef_[[0, 1]], np.tile(some.mean_coef_, (2, 1)))
-
-
-def test_wide_sparse_tasks():
-    X, y, task = thinned(long_data())
-    places = np.arange(len(X)), 9 * np.arange(len(X))
-    wide = sparse.csr_matrix((X[:, 0], places), (len(X), 300_000))
-    settings = {
-        "n_rounds": 2,
-        "clip_norm": 1.0,
-        "tasks": TASKS,
-        "fit_intercept": False,
-        "random_state": 0,
-        "epsilon": 1e5,
-    }
-    est = PrivateMeanRegMTL(**settings).fit(wide, y, task=task)
-    assert "models_" in vars(est)
-    assert_allclose(est.export_task(2)["coef"], est.mean_coef_)
-    assert_allclose(est.predict(wide, task=np.full(len(X), 5)), wide @ est.mean_coef_)
-
-
-@pytest.mark.parametrize("cls", [MPMTLLowRank, PrivateMeanRegMTL, DPMetaInit])
-def test_parts(cls, tmp_path):
-    X, y, task = thinned(long_data())
-    known = {"target_range": (-3.0, 3.0)} if cls is PrivateMeanRegMTL else {}
-    est = cls(tasks=TASKS, random_state=0, unseen_task="mean", **known)
-    parts = write_parts(tmp_path, X, y, task, [[1, 4], [0, 3]])
-    there = fit_shards(clone(est), parts)
-    est.fit(X, y, task=task)
-    assert_array_equal(there.tasks_, est.tasks_)
-    assert_allclose(there.coef_, est.coef_, rtol=1e-9, atol=1e-12)
-    assert_allclose(there.intercept_, est.intercept_, rtol=1e-9, atol=1e-12)
-
-
-def test_a_search_counts_the_list():
-    X, y, task = thinned(long_data())
-    search = PrivateSearch(MPMTLLowRank(tasks=TASKS), {"n_releases": [1, 2]}, random_state=0)
-    search.fit(X, y, task=task)
-    score = search.privacy_.releases[-1]
-    assert score["sensitivity"] == pytest.approx(1 / N_TASKS)
-    assert search.predict(X, task=np.full(len(X), 2)).shape == y.shape
-
-
-def test_a_release_of_half_of_the_tasks_is_not_taken_for_one_of_all():
-    """The noise tells how much of the trace can be missing by chance."""
-    rng, m, d, std = np.random.default_rng(0), 200, 15, 1.5
-    U = rng.normal(size=(m, 2)) @ rng.normal(size=(2, d))
-    U /= np.linalg.norm(U, axis=1)[:, None]
-    noise = std * rng.normal(size=(d, d))
-    S = U.T @ U + (noise + noise.T) / np.sqrt(2)
-    of_all, of_list = (shrink_matrix(S, std, float(n)) / n for n in (m, 2 * m))
-    assert np.trace(of_list) == pytest.approx(1.0)
-    rest = [np.linalg.eigvalsh(M)[:-2].sum() for M in (of_all, of_list)]
-    assert rest[1] < rest[0] + 0.12  # 0.4 where twice the tasks are believed in
-
-
-@pytest.mark.parametrize("unit", ["sum", "length"])
-@pytest.mark.parametrize("std", [0.5, 6.0])
-def test_a_diagonal_release_of_few_of_the_tasks(unit, std):
-    """As if only these were listed; features that are not used are given next to nothing."""
-    rng, m, d = np.random.default_rng(0), 200, 20
-    squares = rng.normal(size=(m, 2)) ** 2
-    squares /= np.linalg.norm(squares, 1 if unit == "sum" else 2, axis=1)[:, None]
-    r = np.append(squares.sum(axis=0), np.zeros(d - 2)) + std * rng.normal(size=d)
-
-    def rest(n):
-        bounds = float(n) if unit == "sum" else (float(n), n * d**0.5)
-        return shrink_diagonal(r, std, bounds, 2.0 * n**0.5 / d)[2:].sum()
-
-    assert rest(10 * m) < rest(m) + 0.05  # 0.9 where ten times the tasks are believed in
-
-
-def test_noise_alone_leaves_something_for_all_directions():
-    """A direction that chance makes stand out must not be the only one that tasks may have."""
-    rng, m, d, std = np.random.default_rng(0), 40, 6, 12.0
-    edge, highest = 2.0 * std * d**0.5, 0.0
-    for _ in range(200):
-        noise = std * rng.normal(size=(d, d)) / np.sqrt(2)
-        S = m / d * np.eye(d) + noise + noise.T
-        levels = np.linalg.eigvalsh(shrink_matrix(S, std, float(m)) / m)
-        assert levels.sum() == pytest.approx(1.0)
-        assert levels[:-1].sum() > 0.35 * edge**2 / (edge**2 + m**2)
-        highest = max(highest, levels[-1])
-    assert highest > 0.5  # there was something to bound
 
 
 @pytest.mark.parametrize("listed", [False, True])

@@ -13,12 +13,11 @@ from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, PredefinedSplit, cross_validate
-from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.fixes import parse_version
 
 import skpmtl
-from skpmtl._kernels import grams, newton, passes, records, rows
+from skpmtl._kernels import records
 from skpmtl._kernels.losses import LOGISTIC, MULTINOMIAL, SQUARED
 from skpmtl.federated.site import Site
 from skpmtl.metrics import average_auc, nmse, task_scorer, task_scores
@@ -116,19 +115,6 @@ def test_weights_of_records_are_at_most_one():
     named = skpmtl.DPMetaInitClassifier(tasks=range(5), classes=[0, 1], class_weight={1: 2.0})
     with pytest.raises(ValueError, match="where single records are protected, divide weights"):
         named.fit(X, (y > 0).astype(int), task=task)
-
-
-@pytest.mark.parametrize("n, d", [(8, 20), (40, 3)])
-def test_many_features_or_many_rows(n, d):
-    """Matrices of rows and of features, and losses of many rows, know weights."""
-    X, y, task, times = tables(n=n, d=d, m=12)
-    again = np.repeat(np.arange(len(y)), times)
-    for est in (
-        skpmtl.MPMTLLowRank(0.05, epsilon=None, tol=1e-11),
-        skpmtl.PrivateMeanRegMTL(0.1, epsilon=None),
-    ):
-        repeated = clone(est).fit(X[again], y[again], task=task[again])
-        close(est.fit(X, y, task=task, sample_weight=times / 3.0), repeated, 1e-6)
 
 
 def test_wide_targets_share_weights_of_rows():
@@ -449,17 +435,6 @@ def test_parts_have_weights(tmp_path, name):
         fit_shards(clone(est), parts, journal=journal)
 
 
-def test_parts_without_weight_of_a_class(tmp_path):
-    X, y, task = long_data(2)
-    y[task == 4] = 1
-    est = skpmtl.MPMTLLowRankClassifier(
-        tasks=TASKS, classes=[0, 1], class_weight={1: 0.0}, random_state=0
-    )
-    parts = write_parts(tmp_path, X, y, task, [[1, 4], [0], [2, 3, 5]])
-    whole = clone(est).fit(X, y, task=task)
-    assert_same_fit(fit_shards(clone(est), parts), whole, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("case", ["rounds", "prior", "meta"])
 def test_sites_have_weights(tmp_path, case):
     """Answers and models of sites with columns of their own are those of a fit with weights."""
@@ -482,16 +457,6 @@ def test_sites_have_weights(tmp_path, case):
 
 
 # -------------------------------------------------------------------- scikit-learn's tools
-def test_tasks_alone_take_weights_as_they_are():
-    X, y, task, times = tables()
-    w = times / 3.0
-    model = skpmtl.PerTask(Ridge(0.5)).fit(X, y, task=task, sample_weight=w)
-    for k in range(5):
-        mine = task == k
-        alone = Ridge(0.5).fit(X[mine], y[mine], sample_weight=w[mine])
-        assert_allclose(model.estimators_[k].coef_, alone.coef_)
-    with pytest.raises(ValueError, match="KNeighborsRegressor does not take it"):
-        skpmtl.PerTask(KNeighborsRegressor()).fit(X, y, task=task, sample_weight=w)
 
 
 def test_scores_have_weights():
@@ -598,93 +563,3 @@ def test_routing_of_weights():
 
 
 # -------------------------------------------------------------------------------- kernels
-@pytest.mark.parametrize("centre", [True, False])
-def test_kernels_run_uncompiled_with_weights(centre):
-    """Compiled or not, sums with weights are those of rows that are repeated."""
-    rng = np.random.default_rng(0)
-    X, y, times = rng.normal(size=(9, 3)), rng.normal(size=9), rng.integers(1, 4, 9)
-    offsets, scale, w = np.array([0, 4, 9]), np.array([0.5, 2.0]), times.astype(float)
-    again = np.repeat(np.arange(9), times)
-    ends = np.concatenate([[0], np.cumsum(times)])[offsets]
-    empty = np.empty(0, dtype=np.int64)
-
-    def results(run, X, y, offsets, w):
-        X, n, found = read_only(X), len(y), []  # as fits hand them over: compiled once
-        for kernel, target in (
-            (passes.squared_residuals, y),
-            (passes.logistic_residuals, np.sign(y)),
-        ):
-            r, b, z = np.empty(n), np.zeros(2), X[:, 0].copy()
-            value = run(kernel)(z, target, offsets, scale, centre, r, b, w)
-            found += [value, b, np.add.reduceat(r * X[:, 1], offsets[:-1])]
-        r, b = np.empty(3 * n), np.zeros(6)
-        thrice = np.concatenate([[0], np.cumsum(np.repeat(np.diff(offsets), 3))])
-        parts = [np.tile(np.arange(*offsets[k : k + 2]), 3) for k in (0, 1)]
-        at, share = np.concatenate(parts), []
-        for part in parts:
-            m = len(part) // 3
-            share.append(np.repeat(np.arange(3), m) == np.digitize(y[part], [-0.4, 0.4]))
-        value = run(passes.multinomial_residuals)(
-            X[at, 0],
-            np.concatenate(share).astype(float),
-            thrice,
-            3,
-            np.repeat(scale, 3),
-            False,
-            r,
-            b,
-            None if w is None else w[at],
-        )
-        found += [value, np.add.reduceat(r * X[at, 1], thrice[:-1])]
-        G, g = np.empty((2, 3, 3)), np.empty((2, 3))
-        scratch = np.zeros((n, 8)), np.empty((4, 8))
-        square = run(grams.build_grams)(X, y, offsets, scale, centre, G, g, *scratch, w)
-        out, each = np.empty(2), np.ones(n) if w is None else w
-        Z, lines = np.zeros((7, 8)), np.zeros((3, 8))
-        run(rows.curvatures)(
-            X,
-            None,
-            None,
-            None,
-            np.arange(n),
-            offsets,
-            centre,
-            60,
-            None,
-            None,
-            6,
-            lines,
-            Z,
-            out,
-            each,
-        )
-        found += [G, g, square, out]
-        P, gradient, W = np.empty((n, 1)), np.empty((2, 1, 4)), np.full((2, 1, 4), 0.3)
-        value = run(newton.loss_gradient)(
-            X,
-            empty,
-            False,
-            offsets,
-            np.sign(y),
-            LOGISTIC,
-            scale,
-            W,
-            P,
-            gradient,
-            each,
-            np.empty((0, 0)),
-        )
-        product = np.empty_like(W)
-        run(newton.hessian_product)(
-            X, empty, False, offsets, LOGISTIC, scale, P, np.ones_like(W), product, each
-        )
-        return [*found, value, gradient, product]
-
-    def uncompiled(kernel):
-        return getattr(kernel, "py_func", kernel)
-
-    expected = results(lambda kernel: kernel, X[again], y[again], ends, None)
-    for run in (lambda kernel: kernel, uncompiled):
-        found = results(run, X, y, offsets, w)
-        for a, b in zip(found, expected, strict=True):
-            assert_allclose(a, b, rtol=1e-8, atol=1e-10)

@@ -19,7 +19,7 @@ from skpmtl.local import centred
 from skpmtl.local import prior as local_models
 from skpmtl.local.centred import CentredTasks, Problem
 from skpmtl.local.posterior import Priors, TaskSums, moments
-from skpmtl.local.prior import SNR, LocalModels, even_root
+from skpmtl.local.prior import SNR, LocalModels
 from skpmtl.tables.table import read_only
 from tests.helpers import plain_reference as plain
 
@@ -64,20 +64,6 @@ def test_scores_and_combine(run, rows, shared):
     run(passes.csr_combine)(*csr, y, scale, out)
     gathered = np.stack([scale[k] * thin[codes == k].T @ y[codes == k] for k in range(3)])
     np.testing.assert_allclose(out, gathered, atol=1e-13)
-
-
-@pytest.mark.parametrize("d", [8, 11, 16, 90])
-def test_combine_eight_columns_at_a_time(run, d):
-    """Of tasks whose rows stay in the cache; the last eight columns overlap those before."""
-    sizes = np.array([1, 7, 66, 4])
-    assert passes.LARGE in range(min(sizes) * d, max(sizes) * d)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    X, r = plain.make_rows(sizes, d, 2)[:2]
-    X = read_only(X)
-    scale, out = np.array([1.0, 0.25, -2.0, 3.0]), np.full((4, d), np.nan)
-    run(passes.combine)(X, _NONE, False, offsets, r, scale, out)
-    for k, (lo, hi) in enumerate(zip(offsets[:-1], offsets[1:], strict=True)):
-        np.testing.assert_allclose(out[k], scale[k] * r[lo:hi] @ X[lo:hi], rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.parametrize("centre", [False, True])
@@ -139,17 +125,6 @@ def test_logistic_intercept_of_separated_scores(run, gap):
     assert value == pytest.approx(np.logaddexp(0, y * (z + b)).sum(), rel=1e-12)
 
 
-def test_logistic_without_intercept(run, rows):
-    X, y, offsets, scale = rows
-    z, y = X[:, 0] * 100, np.sign(y)
-    r, b = np.empty(12), np.zeros(3)
-    value = run(passes.logistic_residuals)(z, y, offsets, scale, False, r, b, None)
-    codes = np.repeat(np.arange(3), np.diff(offsets))
-    assert value == pytest.approx(scale[codes] @ np.logaddexp(0, -y * z), rel=1e-13)
-    np.testing.assert_allclose(r, y / (1 + np.exp(y * z)), rtol=1e-12)
-    assert not b.any()
-
-
 def test_logistic_value_of_extreme_scores(run):
     """Neither overflow nor loss of the small value of a row that is far on the right side."""
     for t in (-1e3, -745.0, -40.0, -1e-9, 0.0, 1e-9, 0.5, 36.0, 40.0, 700.0, 1e3):
@@ -195,31 +170,6 @@ def test_packed_inverses(run):
     assert np.isnan(K[1]).all() and np.isnan(h[1]).all()
     run(grams.packed_products)(K, g, out)
     np.testing.assert_allclose(out[::2], h[::2], rtol=1e-13)
-
-
-@pytest.mark.parametrize("centre", [False, True])
-def test_weigh_rows(run, rows, centre):
-    _, z, offsets, _ = rows
-    rng = np.random.default_rng(5)
-    roots = rng.uniform(0.1, 2.0, 12)
-    sizes = np.diff(offsets)
-    starts = np.concatenate([[0], np.cumsum(sizes * (sizes + 1) // 2)])
-    K, expected, before = np.empty(starts[-1]), np.empty(12), z.copy()
-    for k, n in enumerate(sizes):
-        part = slice(offsets[k], offsets[k + 1])
-        A = rng.standard_normal((n, n))
-        A += A.T
-        K[starts[k] : starts[k + 1]] = A[np.tril_indices(n)]
-        q = roots[part] ** 2
-        C = np.eye(n) - np.outer(np.ones(n), q / q.sum()) * centre
-        R = np.diag(roots[part])
-        expected[part] = C.T @ R @ A @ R @ C @ z[part]
-    # Tasks after the first ones: positions in z and K do not start at zero.
-    run(grams.weigh_rows)(K, offsets[1:], starts[1:], roots, centre, z)
-    np.testing.assert_array_equal(z[:1], before[:1])
-    np.testing.assert_allclose(z[1:], expected[1:], rtol=1e-11, atol=1e-13)
-    run(grams.weigh_rows)(K, offsets[:2], starts[:2], roots, centre, z)
-    np.testing.assert_allclose(z, expected, rtol=1e-11, atol=1e-13)
 
 
 def _narrow(run):
@@ -435,51 +385,6 @@ def test_products_with_a_root(shape):
         np.testing.assert_array_equal(back[i], local_models._back(W[i : i + 1].copy(), root)[0])
 
 
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 9, 13, 40], 12)])
-def test_forms_that_are_kept_change_no_bit(monkeypatch, sizes, d, intercept):
-    """Whether forms are kept follows from the number of tasks; models must not depend on it."""
-    X, y, task = plain.make_rows(sizes, d, 6)
-    rng, m = np.random.default_rng(7), len(sizes)
-    roots, centre = (even_root(d), rng.standard_normal((d, d))), rng.standard_normal(d)
-    basis, mix = np.linalg.qr(rng.standard_normal((d, 2)))[0], np.eye(2)
-    results = []
-    for kept in (0, 1 << 20):
-        monkeypatch.setattr(local_models, "_KEPT", kept)
-        table, found = plain.long_table(X, y, task), []
-        table = replace(table, weights=np.random.default_rng(8).uniform(0.5, 2.0, len(y)))
-        for at in (None, centre):
-            model = LocalModels(table, fit_intercept=intercept, centre=at)
-            for root in roots:
-                found += [*model.criteria(root), *model.solve(root, np.full(m, 0.3))]
-                found += model.average(root, np.ones(m), np.zeros((m, 1 + len(SNR))))
-            ends, floors = np.array([0, 1, 2]), np.array([0.1, 0.2])
-            found.append(model.spiked(basis, mix, ends, floors, SNR[6:9], np.zeros(3)))
-        assert len(model._forms) == 2 and (kept > 0) == (model._forms[0].blocks[0] is not None)
-        results.append(found)
-    for ours, others in zip(*results, strict=True):
-        assert np.isfinite(ours).all()
-        np.testing.assert_array_equal(ours, others)
-
-
-def test_features_that_do_not_vary_in_a_task_leave_all_of_its_squares():
-    """Whatever rounding leaves of their differences, slopes are 0 and explain nothing."""
-    sizes, d = [3, 7, 5, 11, 6], 4
-    _, y, task = plain.make_rows(sizes, d, 6)
-    X = np.repeat(np.random.default_rng(7).normal(size=(len(sizes), d)) * 10.0, sizes, axis=0)
-    weights = np.random.default_rng(8).uniform(0.5, 2.0, len(y))
-    table = replace(plain.long_table(X, y, task), weights=weights)
-    model = LocalModels(table, fit_intercept=True)
-    root = np.random.default_rng(9).standard_normal((d, d))
-    prior = np.zeros((len(sizes), 1 + len(SNR)))
-    _, W, b, energies = model.average(root, np.ones(len(sizes)), prior)
-    np.testing.assert_array_equal(W, 0.0)
-    means = np.array([np.average(y[task == k], weights=weights[task == k]) for k in range(5)])
-    squares = np.bincount(task, weights * (y - means[task]) ** 2)
-    np.testing.assert_allclose(b, means, rtol=1e-12)
-    np.testing.assert_allclose(energies, squares, rtol=1e-9)
-
-
 @pytest.mark.parametrize("width", [None, 3.0])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 1, 9], 12)])
@@ -534,23 +439,6 @@ def test_models_of_several_priors_are_mixed_by_evidence():
     np.testing.assert_allclose(got[:3], expected)
     np.testing.assert_allclose(free[:3], np.einsum("sk,sk->k", share, b[:, :3]))
     np.testing.assert_array_equal(got[3], W[0, 3])
-
-
-def test_models_of_uneven_tasks_are_ridges_whenever_they_are_asked_for():
-    """What the first query keeps for the next ones is that of each task, in several portions."""
-    sizes, d, kappa = [*range(30, 60)] * 4, 28, 3.0
-    X, y, task = plain.make_rows(sizes, d, 6)
-    table = plain.long_table(X, y, task)
-    local = LocalModels(table, fit_intercept=True)
-    root = np.random.default_rng(1).standard_normal((d, d))
-    for _ in range(2):
-        W, b = local.solve(root, np.full(len(sizes), kappa))
-        for k in range(len(sizes)):
-            A, v = X[task == k] @ root, y[task == k]
-            c = A - A.mean(axis=0)
-            w = root @ np.linalg.solve(c.T @ c + np.eye(d) / kappa, c.T @ (v - v.mean()))
-            np.testing.assert_allclose(W[k], w, rtol=1e-8, atol=1e-8)
-            assert b[k] == pytest.approx(v.mean() - X[task == k].mean(axis=0) @ w, abs=1e-8)
 
 
 @pytest.mark.parametrize("classification", [False, True])
@@ -678,22 +566,6 @@ def test_numbers_of_a_task_stay_with_it(classification, sizes, d, diagonal):
             others = everybody != changed
             for got, wanted in zip(results(Z), expected, strict=True):
                 np.testing.assert_array_equal(got[others], wanted[others])
-
-
-def test_fit_uses_the_criteria_that_were_kept():
-    X, y, task = plain.make_rows([6, 7], 20, 5)
-    local = LocalModels(plain.long_table(X, y, task), fit_intercept=True)
-
-    def choose(criterion, level):
-        return SNR[criterion.argmin(axis=1)] / level
-
-    criterion, _, W, _ = local.fit(np.ones(20), choose)
-    kept = local._known[0][1]
-    assert np.array_equal(kept, criterion)
-    kept[:, 3] = -1e9
-    again = local.fit(np.ones(20), choose)
-    assert again[0][0, 3] == -1e9
-    assert abs(again[2] - W).max() > 0.01
 
 
 def test_logistic_criterion_is_the_laplace_evidence():
@@ -836,22 +708,3 @@ def test_steps_in_the_space_of_the_rows_are_those_of_the_features(monkeypatch, r
             monkeypatch.setattr(CentredTasks, "_in_row_space", lambda *settings: False)
         results.append(tasks.steps(pick, centre, strength, hold=0.1, n_steps=n_steps, tol=tol).D)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-10 * np.abs(expected[0]).max())
-
-
-def test_steps_keep_products_of_rows_for_later_ones(monkeypatch, run):
-    sizes, d = [3, 7, 12, 1, 30], 12
-    table = plain.long_table(*plain.make_rows(sizes, d, 6))
-    kept, made_anew = (CentredTasks(table, Problem("squared", 1, False)) for _ in range(2))
-    monkeypatch.setattr(centred, "short_steps", run(centred.short_steps))
-    kept.keep_grams()
-    assert len(kept.grams[1]) == 3 * 4 // 2 + 7 * 8 // 2 + 1
-    for seed, pick in enumerate(([1, 4], [0, 1, 2, 3], [3, 2, 0])):
-        centre = np.random.default_rng(seed).standard_normal((1, d))
-        found, expected = (
-            tasks.steps(np.array(pick), centre, 0.05 * tasks.smoothness, n_steps=5).D
-            for tasks in (kept, made_anew)
-        )
-        np.testing.assert_array_equal(found, expected)
-    X = [table.X[slice(*ends)] for ends in zip(table.offsets, table.offsets[1:], strict=False)]
-    products = [(x @ x.T)[np.tril_indices(len(x))] for x in X if len(x) < d]
-    np.testing.assert_allclose(kept.grams[1], np.concatenate(products), rtol=1e-13, atol=1e-13)

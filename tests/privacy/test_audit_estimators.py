@@ -175,18 +175,3 @@ def test_halved_noise_that_is_stated_is_caught_by_the_arithmetic():
 
 
 # ---------------------------------------------------------------- repeated
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("model", [MPMTLLowRank, MPMTLGroupSparseClassifier])
-def test_no_alarm_in_twenty_runs(model, settings):
-    estimator = model(tasks=range(N_TASKS), **listed(model), **settings)
-    for seed in range(20):
-        result = audit(estimator, *neighbours(model), random_state=seed)
-        assert result.passed, (seed, str(result))
-
-
-@pytest.mark.slow
-def test_faults_are_caught_in_twenty_runs():
-    for seed in range(20):
-        for estimator in (UnclippedPrior(tasks=range(N_TASKS)), HalfNoise(tasks=range(N_TASKS))):
-            assert not audit(estimator, *neighbours(), random_state=seed).passed

@@ -135,7 +135,6 @@ SMALL = {"tasks": TASKS, "n_releases": 2}
 HALVED = [
     MPMTLLowRank(**SMALL),
     MPMTLGroupSparse(**SMALL, mechanism="laplace"),
-    MPMTLGroupSparse(**SMALL, curator="servers"),
     DPMetaInit(tasks=TASKS, inner_steps=3),
     DPMetaInit(tasks=TASKS, privacy="local"),
 ]

@@ -112,11 +112,8 @@ def _without_bit(bit):
 
 LAST_DIGITS = {
     "even": _rounded_to(2),
-    "odd": _rounded_to(2, 1),
     "threes": _rounded_to(3, 1),
-    "31": _rounded_to(31),
     "1024": _rounded_to(1024),
-    "bit 0": _without_bit(0),
     "bit 5": _without_bit(5),
 }
 

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.base import clone, is_classifier
-from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.model_selection import (
     GridSearchCV,
@@ -38,8 +36,6 @@ from skpmtl.privacy.report import PrivacyLeakWarning
 
 M, N, D = 6, 8, 3
 TASKS = range(M)
-BOUNDED = dict(max_row_norm=1.0, max_target=1.0)
-PLAIN = dict(max_row_norm=1.0, guarantee="record")
 CLUSTERS = {k: k % 2 for k in TASKS}
 
 
@@ -139,14 +135,6 @@ def test_cost_is_that_of_the_fits(estimator, grid):
     assert_same_cost(cost, compose(reports))
 
 
-@pytest.mark.slow
-def test_poisson_sampling_costs_what_it_states():
-    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
-    estimator = DPMetaInit(batch_size=2, batches="disjoint")
-    search, table, y = searched(estimator, {"batches": ["disjoint", "poisson"]})
-    assert_same_cost(grid_search_cost(search), compose(reports_of_fits(search, table, y)))
-
-
 @pytest.mark.parametrize("estimator, grid", GRIDS, ids=lambda v: str(v).replace("\n", "")[:60])
 def test_a_plan_is_the_report_of_the_fit(estimator, grid):
     """From the parameters and public numbers alone, to the last digit."""
@@ -194,16 +182,6 @@ def test_a_fit_without_noise_leaves_no_guarantee():
     cost = grid_search_cost(search)
     assert cost.guarantee == "none" and cost.epsilon == math.inf
     assert "no guarantee" in cost.text(None)
-
-
-def test_persons():
-    search, table, y = searched(DPMetaInit(), {"epsilon": [1.0]})
-    unit = np.arange(len(y)) // 2
-    estimator = clone(search.estimator).set_params(max_rows_per_unit=2, group_size=2)
-    again = GridSearchCV(estimator, {"epsilon": [1.0, 2.0]}, cv=search.cv).fit(table, y, unit=unit)
-    cost = grid_search_cost(again)
-    mus = gdp_mu(np.array([1.0, 1.0, 2.0, 2.0, again.best_params_["epsilon"]]), 1e-5)
-    assert cost.unit == "person" and cost.mu == pytest.approx(math.hypot(*mus), rel=1e-12)
 
 
 def test_records_of_the_folds_are_not_more_than_those_of_the_refit():
@@ -267,19 +245,3 @@ def test_other_searches(cls, settings):
 def test_settings_that_are_refused_publish_nothing():
     search, _, _ = searched(MPMTLLowRank(), {"tol": [-1.0, 1e-3]})
     assert grid_search_cost(search).notes["fits"] == 3
-
-
-def test_search_without_refit_or_plan():
-    search, table, y = searched(MPMTLLowRank(), {"alpha": [1]}, refit=False)
-    with pytest.raises(ValueError, match="refit=False"):
-        grid_search_cost(search)
-    with pytest.raises(NotFittedError):
-        grid_search_cost(GridSearchCV(MPMTLLowRank(), {"alpha": [1]}))
-    search = GridSearchCV(PCA(), {"n_components": [1]}, scoring=lambda *_: 0.0).fit(table)
-    with pytest.raises(TypeError, match="PCA does not say beforehand"):
-        grid_search_cost(search)
-
-
-def test_scores_are_not_covered():
-    cost = grid_search_cost(searched(MPMTLLowRank(), {"n_releases": [1]})[0])
-    assert "scores" in cost.notes["not_covered"] and "without noise" in str(cost)

@@ -1,6 +1,5 @@
 """The search: what it spends, what it shows, what it refuses."""
 
-import inspect
 import logging
 import math
 import pickle
@@ -11,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import loguniform
-from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -41,7 +39,6 @@ from skpmtl.privacy import (
     selection_mu,
 )
 from skpmtl.search.rows import SplitRows
-from skpmtl.tables.table import TaskTable
 
 M = 40
 
@@ -156,24 +153,6 @@ def test_the_budget_is_the_same_everywhere(data, model, n_trials, tmp_path):
             assert [h["noise_std"] for h in billboard.history()] == stds
 
 
-def test_auto_selection_by_the_number_of_trials(data):
-    X, y, task = data
-    few = search(n_trials=7).fit(X, y, task=task)
-    many = search(n_trials=7.5).fit(X, y, task=task)
-    assert few.privacy_.public_inputs["selection"] == "poisson"
-    assert many.privacy_.public_inputs["selection"] == "logarithmic"
-    one = search(n_trials=1).fit(X, y, task=task)
-    assert one.privacy_.mu == pytest.approx(gdp_mu(1.0, 1e-5))
-
-
-def test_tiny_budget_and_large_delta(data):
-    """A delta above that of mu at epsilon = 0 has no epsilon > 0 to hand to the fits."""
-    X, y, task = data
-    with pytest.warns(PrivacyLeakWarning, match="delta=0.2"):
-        fitted = search(epsilon=1e-3, delta=0.2).fit(X, y, task=task)
-    assert fitted.privacy_.epsilon == 1e-3 and fitted.privacy_.delta == 0.2
-
-
 def test_every_fit_gets_its_share_and_its_own_noise(data, spied):
     X, y, task = data
     fitted = search(spied, {"n_releases": [1]}, n_trials=6, selection="logarithmic")
@@ -221,16 +200,6 @@ def test_nothing_depends_on_how_many_trials_there_were(data, spied):
         shapes.append({key: np.shape(value) for key, value in model.cv_results_.items()})
     assert counts[0] != counts[1]
     assert reports[0] == reports[1] and shapes[0] == shapes[1]
-
-
-def test_warnings_do_not_count_the_trials(data, spied):
-    X, y, task = data
-    fitted = search(spied.set_params(tasks="auto"), n_trials=12, selection="poisson")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fitted.set_params(random_state=0).fit(X, y, task=task)
-    assert len(Spy.seen) > 2
-    assert [str(w.message)[:12] for w in caught] == ["The noise of", 'tasks="auto"']
 
 
 class Listener(logging.Handler):
@@ -294,21 +263,6 @@ def test_compose_pays_for_the_candidates_that_there_are(data):
     assert fitted.privacy_.notes["mu_trial"] == pytest.approx(gdp_mu(1.0, 1e-5) / math.sqrt(2))
 
 
-def test_compose_shows_all_trials(data):
-    X, y, task = data
-    grid = {"n_releases": [1, 2, 3]}
-    fitted = search(MPMTLLowRank(tasks=range(M)), grid, n_trials=3, selection="compose").fit(
-        X, y, task=task
-    )
-    results = fitted.cv_results_
-    assert sorted(p["n_releases"] for p in results["params"]) == [1, 2, 3]
-    assert results["mean_test_score"].argmax() == fitted.best_index_
-    assert results["rank_test_score"][fitted.best_index_] == 1
-    assert results["params"][fitted.best_index_] == fitted.best_params_
-    assert results["mean_test_score"][fitted.best_index_] == fitted.best_score_
-    assert fitted.n_splits_ == 1
-
-
 # ---------------------------------------------------------------- scores
 def test_score_is_the_clipped_mean_over_all_tasks(data):
     """With a huge budget the noise is small, and the score is that of the definition."""
@@ -345,22 +299,6 @@ def test_winner_is_the_best_candidate(data):
             # One in 400 searches draws no trial with the better one: hence the seed.
             fitted.set_params(random_state=0).fit(X, y, task=task)
         assert fitted.best_params_ == {"lam": 0.01}
-
-
-def test_winner_uses_all_rows(data, spied):
-    X, y, task = data
-    fitted = search(spied, {"n_releases": [1]}, n_trials=1).fit(X, y, task=task)
-    ((model, _, trained, X_seen, y_seen),) = Spy.seen
-    assert len(y_seen) == 15 * M
-    W, b, *_ = model.billboard_.personalize(sorted_table(X, y, task), fit_intercept=True)
-    np.testing.assert_array_equal(fitted.best_estimator_.coef_, W)
-    assert np.abs(trained - W).max() > 0
-
-
-def sorted_table(X, y, task):
-    order = np.argsort(task, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(task))])
-    return TaskTable(X[order], y[order], offsets, np.unique(task))
 
 
 def test_split_of_a_task_depends_on_its_own_rows_alone():
@@ -505,16 +443,6 @@ def test_a_scorer_that_never_works_is_an_error(data, scoring):
 
 
 # ---------------------------------------------------------------- conventions
-def test_interface_of_a_search():
-    names = list(inspect.signature(PrivateSearch).parameters)
-    assert names[:2] == ["estimator", "param_distributions"]
-    model = search(MPMTLGroupSparse(alpha=0.7))
-    assert model.get_params()["estimator__alpha"] == 0.7
-    copy = clone(model.set_params(estimator__clip_norm=2.0, n_trials=5))
-    assert copy.estimator.clip_norm == 2.0 and copy.n_trials == 5
-    assert not hasattr(copy, "classes_") and not hasattr(copy, "n_features_in_")
-    assert not hasattr(copy, "predict_proba")
-    assert hasattr(search(MPMTLLowRankClassifier()), "predict_proba")
 
 
 def test_task_column_frames_and_nesting(school_like):
@@ -536,35 +464,6 @@ def test_task_column_frames_and_nesting(school_like):
     outer = GridSearchCV(model, {"n_trials": [1, 2]}, cv=cv).fit(X, y)
     cost = grid_search_cost(outer)
     assert cost.notes["fits"] == 5 and cost.epsilon > 50.0
-
-
-def test_classifier(data):
-    X, y, task = data
-    label = np.where(y > np.median(y), "high", "low").astype(object)
-    for k in range(M):  # both classes in every task
-        first = np.flatnonzero(task == k)[:4]
-        label[first] = ["high", "high", "low", "low"]
-    model = search(
-        MPMTLLowRankClassifier(tasks=range(M), classes=["high", "low"]),
-        scoring="roc_auc",
-        epsilon=20.0,
-    )
-    model.fit(X, label, task=task)
-    assert model.classes_.tolist() == ["high", "low"]
-    assert model.predict_proba(X, task=task).shape == (len(y), 2)
-    assert set(model.predict(X, task=task)) == {"high", "low"}
-    assert model.decision_function(X, task=task).shape == (len(y),)
-
-
-def test_list_of_grids(data):
-    X, y, task = data
-    grids = [{"alpha": [0.1, 0.2]}, {"n_releases": [2]}]
-    model = search(MPMTLLowRank(tasks=range(M)), grids, n_trials=3, selection="compose").fit(
-        X, y, task=task
-    )
-    results = model.cv_results_
-    assert results["param_alpha"].mask.sum() == 1 and len(results["params"]) == 3
-    assert "alpha in [0.1, 0.2]; n_releases in [2]" in model.privacy_.text(None)
 
 
 def test_seed_reproduces_and_warns(data):
