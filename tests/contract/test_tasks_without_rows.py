@@ -19,7 +19,6 @@ from sklearn.model_selection import (
     cross_val_score,
     learning_curve,
 )
-from sklearn.pipeline import make_pipeline
 
 from skpmtl import (
     DPMetaInit,
@@ -30,7 +29,6 @@ from skpmtl import (
     PerTask,
     PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
-    TaskScaler,
     TaskStratifiedKFold,
 )
 from tests.helpers.cases import (
@@ -263,27 +261,6 @@ def test_a_fold_with_all_rows_of_a_task_is_reported():
         cross_val_score(FrozenEstimator(est), X, y, cv=KFold(4))
     est.personalize(X[~some], y[~some])
     cross_val_score(FrozenEstimator(est), X, y, cv=KFold(4))
-
-
-@pytest.mark.parametrize("scale", [None, 1.0])
-def test_tasks_of_one_row_go_through_cross_validation(scale):
-    """In the fold that has its row, a task is predicted at the level of one without rows."""
-    X, y = table_of_tasks()
-    keep = (X[:, 0] > 3) | (np.arange(len(y)) % 10 == 0)  # four tasks of one row
-    X, y = X[keep], y[keep] + 5.0
-    est = listing(LISTED[0])
-    scaler = TaskScaler(task_feature=0, scale=scale, tasks=range(12))
-    folds = TaskStratifiedKFold(3, task_feature=0)
-    found = cross_val_predict(make_pipeline(scaler, est), X, y, cv=folds)
-    tested = []
-    for train, test in folds.split(X, y):
-        model = make_pipeline(scaler, est).fit(X[train], y[train])
-        lone = np.setdiff1d(X[test, 0], X[train, 0]).astype(int)
-        mine = test[np.isin(X[test, 0], lone)]
-        tested += lone.tolist()
-        assert_allclose(found[mine], model[-1].mean_intercept_)
-        assert_allclose(model.predict(X[test]), found[test])
-    assert sorted(tested) == [0, 1, 2, 3]
 
 
 def test_learning_curves_and_searches():

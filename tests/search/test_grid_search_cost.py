@@ -199,7 +199,7 @@ def test_records_of_the_folds_are_not_more_than_those_of_the_refit():
 
 
 def test_pure_candidates_pay_by_the_optimal_rule():
-    search, _, _ = searched(MPMTLGroupSparse(0.1, epsilon=0.1, mechanism="laplace"), {"alpha": [1]})
+    search, _, _ = searched(MPMTLGroupSparse(epsilon=0.1, mechanism="laplace"), {"n_releases": [1]})
     assert grid_search_cost(search).epsilon == pytest.approx(0.3)
     total = compose([grid_search_cost(search)], delta=1e-3)
     assert total.epsilon == pytest.approx(

@@ -136,7 +136,7 @@ def test_report_travels_with_the_winner(data):
 def test_the_budget_is_the_same_everywhere(data, model, n_trials, tmp_path):
     """In the report, the parameters, the history, the saved file, and a loaded estimator."""
     X, y, task = data
-    fitted = search(model.set_params(tasks=range(M)), {"alpha": [0.1]}, epsilon=2.0, delta=1e-6)
+    fitted = search(model.set_params(tasks=range(M)), {"n_releases": [1]}, epsilon=2.0, delta=1e-6)
     if isinstance(model, PrivateMeanRegMTL):
         fitted.set_params(param_distributions={"lam": [0.1, 1.0]})
     best = fitted.set_params(n_trials=n_trials).fit(X, y, task=task).best_estimator_
@@ -449,10 +449,12 @@ def test_task_column_frames_and_nesting(school_like):
     X, y = school_like(n_tasks=12)
     schools = sorted(X["school"].unique())
     estimator = MPMTLLowRank(task_feature="school", tasks=schools)
-    model = search(estimator, {"alpha": loguniform(0.01, 1), "n_releases": [1, 2]}, epsilon=50.0)
+    model = search(
+        estimator, {"clip_norm": loguniform(0.01, 1), "n_releases": [1, 2]}, epsilon=50.0
+    )
     model.fit(X, y)
-    assert 0.01 <= model.best_params_["alpha"] <= 1
-    assert "alpha in rv_continuous_frozen" in model.privacy_.text(None)
+    assert 0.01 <= model.best_params_["clip_norm"] <= 1
+    assert "clip_norm in rv_continuous_frozen" in model.privacy_.text(None)
     assert model.predict(X).shape == (len(y),)
     assert model.feature_names_in_.tolist() == list(X.columns)
     assert model.n_features_in_ == 5
