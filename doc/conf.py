@@ -6,6 +6,7 @@ from pathlib import Path
 import skpmtl
 
 sys.path.insert(0, str(Path(__file__).parent))  # gallery_order
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "skpmtl"
 author = "The skpmtl developers"
@@ -16,6 +17,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
+    "results",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",

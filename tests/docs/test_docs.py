@@ -5,6 +5,7 @@ import importlib
 import operator
 import pkgutil
 import re
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -18,15 +19,19 @@ import skpmtl
 import skpmtl.shards
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTENTS = ("index", "learn", "lookup", "operate", "contribute")
+CONTENTS = ("index", "learn", "howto", "lookup", "measurements", "contribute")
 # Without examples.
 SPHINX = {*(f"{name}.rst" for name in CONTENTS), "api.rst", "changes.rst", "glossary.rst"}
 GUIDES = [path for path in sorted((ROOT / "doc").glob("*.rst")) if path.name not in SPHINX]
-PLAIN = ("architecture.rst", "evidence.rst")  # without examples, too
+EVIDENCE = ("evidence.rst", "real_tables.rst", "unseen.rst")
+PLAIN = ("architecture.rst", *EVIDENCE)  # without examples, too
 TEXTS = [ROOT / "README.rst", *(path for path in GUIDES if path.name not in PLAIN)]
 PAPERS = ("CHANGELOG.rst", "CODE_OF_CONDUCT.rst", "CONTRIBUTING.rst", "SECURITY.rst")
 PROSE = [*TEXTS, *(ROOT / name for name in PAPERS)]
-PROSE += [ROOT / "doc" / "evidence.rst", *sorted((ROOT / "doc" / "papers").glob("[!i]*.rst"))]
+PROSE += [
+    *(ROOT / "doc" / name for name in EVIDENCE),
+    *sorted((ROOT / "doc" / "papers").glob("[!i]*.rst")),
+]
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(skpmtl.__path__, "skpmtl.")
@@ -41,6 +46,8 @@ PUBLIC = [
 NEEDS = {"coming_from_mixed_models.rst": "statsmodels", "mixed.rst": "formulae"}
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 matplotlib.use("Agg")
+sys.path.insert(0, str(ROOT / "doc" / "_ext"))
+importlib.import_module("results")  # the directive, for docutils
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
