@@ -181,9 +181,13 @@ class HierarchicalBillboard(OfModels):
         return self.column_scale * 2.0 ** (math.log(2.0) * variance)
 
     def near_rows(self, X):
-        """Rows of tasks without rows as their mean rows count in a level, and limits of scores."""
+        """Rows of tasks without rows as their mean rows count in a level, and limits of scores.
+
+        Scales and centres that were released without noise are believed at all rows.
+        """
         scale = self._safe_scale()
-        X = self.column_centre + scale * bounded((X - self.column_centre) / scale)
+        if self.scale_variance.any():
+            X = self.column_centre + scale * bounded((X - self.column_centre) / scale)
         if not self.has_place:
             return X, (-np.inf, np.inf) if self.target_range is None else self.target_range
         half = HULL**2 * max(self.width, self.unit)
