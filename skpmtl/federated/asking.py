@@ -53,7 +53,6 @@ class Sites:
         self.marks = Marks(log.path.parent / "marks.json", journal.begun)
         self.replies = []  # all that was released, as `recorded` keeps it for sites
         self.delivered = {}  # {site: how many of them it has, as far as is known}
-        self._bytes = [0, 0]  # sent and received for the present query
 
     @property
     def informs(self):
@@ -248,10 +247,7 @@ class Sites:
             silent=sorted(self.silent),
             holders=len(self.holders),
             seconds=round(seconds, 3),
-            bytes_out=self._bytes[0],
-            bytes_in=self._bytes[1],
         )
-        self._bytes = [0, 0]
         logger.log(logging.WARNING if fields["zeroed"] else logging.INFO, line(event))
 
     def publish(self, billboard):
@@ -343,8 +339,6 @@ class Sites:
             self.silent.add(site)
         got = {site: reply for site, reply in got.items() if self._goes_on(site, reply)}
         self.marks.save()  # before any answer is used
-        self._bytes[0] += sum(map(records.size, content.values()))
-        self._bytes[1] += sum(map(records.size, got.values()))
         return got
 
     def _goes_on(self, site, reply):

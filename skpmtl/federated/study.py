@@ -222,11 +222,7 @@ class Study:
     @cached_property
     def text(self):
         """Canonical JSON."""
-        given = asdict(self)
-        for name in ("min_sites", "min_tasks"):  # without them a study is what it was before
-            if given[name] is None:
-                del given[name]
-        return json.dumps({**given, "skpmtl": __version__}, sort_keys=True)
+        return json.dumps({**asdict(self), "skpmtl": __version__}, sort_keys=True)
 
     def to_json(self):
         """The study as a file has it. -> str"""

@@ -55,22 +55,28 @@ def test_cap_on_all_studies(tmp_path):
     assert len(lines(tmp_path)) == 3
 
 
-def half_a_line(folder):
-    path = folder / "ledger.jsonl"
-    path.write_bytes(path.read_bytes()[:-20])
+def edit(change):
+    """A fault that changes the lines of the ledger."""
+
+    def fault(folder):
+        path = folder / "ledger.jsonl"
+        path.write_bytes(change(path.read_bytes()))
+
+    return fault
 
 
-def last_line(folder):
-    path = folder / "ledger.jsonl"
-    path.write_text("".join(path.read_text().splitlines(True)[:-1]))
+def lines_of(content):
+    return content.splitlines(True)
 
 
-def half_more(folder):
-    with open(folder / "ledger.jsonl", "a") as file:
-        file.write('{"before": "')
+CRASHES = {
+    "half a line": edit(lambda content: content[:-20]),
+    "last line": edit(lambda content: b"".join(lines_of(content)[:-1])),
+    "half a line more": edit(lambda content: content + b'{"before": "'),
+}
 
 
-@pytest.mark.parametrize("cut", [half_a_line, last_line, half_more])
+@pytest.mark.parametrize("cut", CRASHES.values(), ids=CRASHES)
 def test_ledger_is_completed_after_a_crash(tmp_path, cut):
     """The state is written first: a process may be killed before the line is."""
     first = query(site_of(tmp_path), 0)
@@ -86,61 +92,20 @@ def state(folder):
     return found
 
 
-def two_lines(folder):
-    (folder / "ledger.jsonl").write_text("")
+FAULTS = {
+    "no lines": edit(lambda content: b""),
+    "no ledger": lambda folder: (folder / "ledger.jsonl").unlink(),
+    "no state": lambda folder: state(folder).unlink(),
+    "no folder": lambda folder: shutil.rmtree(state(folder).parent),
+    "broken state": lambda folder: state(folder).write_bytes(state(folder).read_bytes()[:-50]),
+    "a number": edit(lambda content: content.replace(b'"epsilon": 5.0', b'"epsilon": 0.1', 1)),
+    "no text": edit(lambda content: b"\xff\xfe" + content),
+    "a line left out": edit(lambda content: lines_of(content)[1]),
+    "the last number": edit(lambda content: content.replace(b'"question": 3', b'"question": 7')),
+}
 
 
-def no_ledger(folder):
-    (folder / "ledger.jsonl").unlink()
-
-
-def no_state(folder):
-    state(folder).unlink()
-
-
-def no_folder(folder):
-    shutil.rmtree(state(folder).parent)
-
-
-def broken_state(folder):
-    path = state(folder)
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-def other_number(folder):
-    path = folder / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"epsilon": 5.0', '"epsilon": 0.1', 1))
-
-
-def no_text(folder):
-    path = folder / "ledger.jsonl"
-    path.write_bytes(b"\xff\xfe" + path.read_bytes())
-
-
-def line_left_out(folder):
-    path = folder / "ledger.jsonl"
-    path.write_text(path.read_text().splitlines(True)[1])
-
-
-def other_last_number(folder):
-    path = folder / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"question": 3', '"question": 7', 1))
-
-
-FAULTS = [
-    other_last_number,
-    two_lines,
-    no_ledger,
-    no_state,
-    no_folder,
-    broken_state,
-    other_number,
-    no_text,
-    line_left_out,
-]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_books_that_do_not_agree_answer_nothing(tmp_path, fault):
     for number in (0, 1):
         query(site_of(tmp_path), number)

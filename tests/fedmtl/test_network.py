@@ -9,9 +9,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 import skpmtl.fedmtl.network as network_module
 from skpmtl.fedmtl.clients import ClientTable
 from skpmtl.fedmtl.network import Heads, Network, Optimizer
-from skpmtl.fedmtl.training import Schedule, run_rounds
 from skpmtl.tables.assignment import random_words
-from tests.fedmtl.test_aggregation import reference
 
 ACTIVATION = {  # function, derivative from the output
     "identity": (lambda z: z, np.ones_like),
@@ -267,84 +265,6 @@ def test_one_client_with_one_task_is_scikit_learns_mlp(kind, solver, activation,
 
 
 # ------------------------------------------------------------------------------- rounds
-def uploads_of(clients):
-    shared = [np.concatenate([p.ravel() for pair in c.shared for p in pair]) for c in clients]
-    heads = [[np.vstack([V, b]).ravel() for V, b in c.heads.values()] for c in clients]
-    return np.array(shared), heads
-
-
-def put_back(clients, shared, heads):
-    for client, vector, own in zip(clients, shared, heads, strict=True):
-        at = 0
-        for W, b in client.shared:
-            W[...] = vector[at : at + W.size].reshape(W.shape)
-            b[...] = vector[at + W.size : at + W.size + b.size]
-            at += W.size + b.size
-        for (V, c), head in zip(client.heads.values(), own, strict=True):
-            block = np.reshape(head, (V.shape[0] + 1, V.shape[1]))
-            V[...], c[...] = block[:-1], block[-1]
-
-
-RULES = {"fedavg": "exact-match", "fedprox": "exact-match", "pfedme": "exact-match"}
-
-
-@pytest.mark.parametrize("classification", [True, False])
-@pytest.mark.parametrize(
-    "aggregation", ["per-task", "similarity", "heads-by-similarity", "jaccard", *RULES]
-)
-def test_rounds_against_plain_loops(aggregation, classification):
-    """Local epochs, upload, averages, and back, three times."""
-    case = problem(classification, activation="tanh")
-    network, table, heads, theta, sets = case
-    sets = [sets[0], sets[1], sets[2], sets[1]]  # two clients with equal tasks
-    slots = heads.slots[[0, 1, 2, 1]]
-    heads = Heads(slots, heads.n_outputs, classification)
-    rng = np.random.default_rng(8)
-    for name in ("theta", "Y"):  # the fourth client has other tasks than `problem` gave it
-        if name == "theta":
-            theta[3] = theta[1]
-            network.head_blocks(theta, heads)[3] *= 0.8
-        else:
-            own = slice(table.offsets[3], table.offsets[4])
-            table.Y[own] = np.where(slots[3] >= 0, rng.integers(2, size=table.Y[own].shape), np.nan)
-    table = ClientTable(table.X, table.Y, table.offsets, table.clients, slots)
-    case = network, table, heads, theta, sets
-    o = Optimizer("sgd", 0.1, 0.5, 0.01, 5, 2, 0.3)
-    thresholds = np.array([0.1, 0.3, 0.5])
-    clients = plain(*case)
-    anchors = plain(*case) if aggregation in ("fedprox", "pfedme") else None
-    draws = np.random.default_rng(3)
-    for Z in thresholds:
-        plain_training(clients, table, o, draws, "tanh", classification, anchors)
-        rule = RULES.get(aggregation, aggregation)
-        shared, vectors = uploads_of(clients)
-        shared, vectors, S = reference(shared, vectors, sets, table.sizes, Z, rule)
-        if aggregation != "pfedme":
-            put_back(clients, shared, vectors)
-        if anchors:
-            put_back(anchors, shared, vectors)
-    schedule = Schedule(aggregation, thresholds, o)
-    found, uploads, similarity, history = run_rounds(
-        network, table, heads, theta, schedule, np.random.default_rng(3)
-    )
-    assert_same_parameters(found, clients, case)
-    assert_allclose(similarity, S, rtol=0, atol=1e-10)
-    hits = count = 0.0
-    for i, client in enumerate(clients):
-        own = slice(table.offsets[i], table.offsets[i + 1])
-        last = client.forward(table.X[own], "tanh")[-1]
-        for s, (V, c) in enumerate(client.heads.values()):
-            known = ~np.isnan(table.Y[own, s])
-            Z, y = last[known] @ V + c, table.Y[own, s][known]
-            if classification:
-                guess = Z[:, 0] > 0 if Z.shape[1] == 1 else Z.argmax(axis=1)
-                hits += (guess == y).sum()
-            else:
-                hits += ((Z[:, 0] - y) ** 2).sum()
-            count += len(y)
-    name = "accuracy" if classification else "mse"
-    assert history[name].shape == (3,)
-    assert history[name][-1] == pytest.approx(hits / count, rel=1e-10)
 
 
 # ------------------------------------------------------------------------ torch modules
