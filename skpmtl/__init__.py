@@ -31,7 +31,7 @@ from .model_selection import LeaveTasksOut, TaskStratifiedKFold, task_train_test
 from .pipeline import export_task, personalize
 from .planning import BudgetPlan, plan
 from .preprocessing import TaskImputer, TaskScaler
-from .privacy import PrivacyLeakWarning
+from .privacy import LittleFoundWarning, PrivacyLeakWarning
 from .search.private import PrivateSearch
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
 from .tables.convert import stack_tasks, wide_to_long
@@ -46,6 +46,7 @@ __all__ = [
     "DPMetaInit",
     "DPMetaInitClassifier",
     "LeaveTasksOut",
+    "LittleFoundWarning",
     "LocalOnly",
     "LocalOnlyClassifier",
     "MPMTLGroupSparse",

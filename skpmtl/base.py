@@ -48,7 +48,7 @@ from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import n_servers_of
 from .exchange.protocol import Population, allow_for_rounding, run, task_side_of
 from .local.robust import weighted
-from .privacy.report import PrivacyLeakWarning, PrivacyReport
+from .privacy.report import LittleFoundWarning, PrivacyLeakWarning, PrivacyReport
 from .privacy.rng import SeededSource, noise_source
 from .tables.datafits import DATAFITS
 from .tables.forms import is_mapping_of_tasks, read_rows, read_training
@@ -71,6 +71,7 @@ __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 logger = logging.getLogger("skpmtl")
 
 _SHOWN = 8  # ids in a repr
+_FREE = ("free: no window", "free: too few tasks")  # notes on levels that were looked for
 
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
@@ -152,6 +153,7 @@ class TaskIndexed(Documented, BaseEstimator):
         except BaseException as error:
             self._undo(error, before)
             raise
+        warn_of_little(self, fitted)
         seen = {} if classes is None else {"classes_": classes}
         population = replace(Population.of(table), sizes=None, is_sparse=False)
         seen["_population_"], seen["tasks_"] = population, population.tasks
@@ -305,6 +307,24 @@ class TaskIndexed(Documented, BaseEstimator):
         has_column = self.task_feature is not None
         tags.input_tags.string = tags.input_tags.categorical = has_column
         return tags
+
+
+def warn_of_little(est, fitted):
+    """`LittleFoundWarning` where a private fit found no structure, no level, or no mean model."""
+    report = fitted.get("privacy_")
+    if report is None or report.guarantee == "none":
+        return
+    range_helps = "target_range" in est.get_params(deep=False) and est.target_range is None
+    remedy = "a larger epsilon, more tasks" + (", or target_range=(low, high)" * range_helps)
+    if not report.releases:
+        text = f"nothing was released, and every task is alone. Remedies: {remedy}."
+    elif getattr(est, "unseen_task", None) == "mean" and "mean_coef_" not in fitted:
+        text = f'no mean model, although unseen_task="mean". Remedies: {remedy}.'
+    elif str(report.notes.get("levels", "")).startswith(_FREE):
+        text = f"no place of the levels of tasks, which are not pooled. Remedies: {remedy}."
+    else:
+        return
+    warnings.warn(f"Little was found: {text}", LittleFoundWarning, stacklevel=users_line())
 
 
 class _Listed:

@@ -3,6 +3,7 @@
 import logging
 import pickle
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from skpmtl import MPMTLLowRank
+from skpmtl import LittleFoundWarning, MPMTLLowRank, PrivateMTL
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
@@ -469,3 +470,15 @@ def test_one_new_named_column_after_a_wide_fit():
     est = MPMTLLowRank(0.1, epsilon=None).fit(X, Y).personalize(X, new)
     assert est.tasks_.tolist() == ["a", "b", "c"]
     assert_allclose(est.coef_[:2], MPMTLLowRank(0.1, epsilon=None).fit(X, Y).coef_)
+
+
+def test_a_fit_that_finds_little_says_so_with_the_remedy():
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(24, 2)), np.repeat(np.arange(8), 3)
+    settings = {"tasks": range(8), "epsilon": 0.1}
+    with pytest.warns(LittleFoundWarning, match="nothing was released.*target_range") as said:
+        PrivateMTL(**settings).fit(X, X[:, 0], task=task)
+    assert said[-1].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LittleFoundWarning)
+        PrivateMTL(epsilon=None).fit(X, X[:, 0], task=task)

@@ -36,7 +36,7 @@ from .mechanisms import (
     second_moment_sensitivity,
     wishart_shift,
 )
-from .report import PrivacyLeakWarning, PrivacyReport
+from .report import LittleFoundWarning, PrivacyLeakWarning, PrivacyReport
 from .rng import noise_source
 from .selection import selection_epsilon, selection_mu
 
@@ -44,6 +44,7 @@ __all__ = [
     "AuditResult",
     "DiagonalGaussian",
     "DiagonalLaplace",
+    "LittleFoundWarning",
     "PrivacyLeakWarning",
     "PrivacyReport",
     "PublishedWishart",

@@ -43,6 +43,13 @@ PUBLIC_MODULE = (
 _UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 
+class LittleFoundWarning(UserWarning):
+    """A private fit found less than it was asked for; the warning names what, and the remedy.
+
+    It follows from released and public numbers alone, as the report does.
+    """
+
+
 class PrivacyLeakWarning(UserWarning):
     """Something outside the stated guarantee may disclose private data."""
 
