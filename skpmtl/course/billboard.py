@@ -2,19 +2,25 @@
 
 import math
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval
+from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal
 from ..tables.public_init import PublicInit
 from ..task import priors
 from ..task.scales import MOST_VARIANCE
 from . import uncertainty
-from .personal import HULL, TaskModels, bounded
+from .models import models_of
+from .personal import HULL, bounded
 
 OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
+
+
+def centre_shape(d, n_classes):
+    """Of level and slopes: those of one score, or of every class of three or more."""
+    return (n_classes, d + 1) if n_classes > 2 else (d + 1,)
 
 
 @dataclass
@@ -42,12 +48,16 @@ class HierarchicalBillboard(OfModels):
     log_components : ndarray (3,)
         Of "alone", "shape" and "mean".
     target_range : ndarray (2,) or None
-        Public range of y, which bounds predictions.
+        Public range of scores, which bounds predictions.
     init : PublicInit or None
         Public initial model, to which everything else is a difference.
     fit_intercept : bool
         Without, there are no levels: a task's scores are those of its slopes, and its mean row is a
         row as all others.
+    loss : {"squared", "poisson"}
+        Of real targets.
+    n_classes : int
+        0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
     releases : list of ndarray
     report : PrivacyReport or None
     """
@@ -69,14 +79,18 @@ class HierarchicalBillboard(OfModels):
     target_range: np.ndarray | None = None
     init: PublicInit | None = None
     fit_intercept: bool = True
+    loss: str = "squared"
+    n_classes: int = 0
     releases: list = field(default_factory=list)
     report: object = None
 
-    n_outputs = 1
+    settings = ("loss",)
     constraints = {
         "n_present": [Interval(Real, 0, None, closed="left")],
         "width": [Interval(Real, 0, None, closed="neither"), None],
         "unit": [Interval(Real, 0, None, closed="neither"), None],
+        "loss": [StrOptions({"squared", "poisson"})],
+        "n_classes": [Interval(Integral, 0, None, closed="left")],
     }
 
     def __post_init__(self):
@@ -86,8 +100,8 @@ class HierarchicalBillboard(OfModels):
             "column_centre": lambda: np.zeros(d),
             "scale_variance": lambda: np.array([OCTAVES**2, 0.0]),
             "root": lambda: self.flat,
-            "log_kappa": priors.before_kappa,
-            "log_sigma": priors.before_sigma,
+            "log_kappa": lambda: self.law.log_kappa,
+            "log_sigma": lambda: self.law.log_sigma,
             "log_tau": lambda: priors.before_tau(self.tau),
             "log_components": lambda: np.log([0.5, 1e-9, 0.5]),
         }
@@ -97,7 +111,16 @@ class HierarchicalBillboard(OfModels):
 
     @property
     def n_features(self):
-        return len(self.centre) - 1
+        return self.centre.shape[-1] - 1
+
+    @property
+    def n_outputs(self):
+        return self.n_classes if self.n_classes > 2 else 1
+
+    @property
+    def law(self):
+        """Grids and priors of the scales before any vote."""
+        return priors.LAWS["classes" if self.n_classes else self.loss]
 
     @property
     def flat(self):
@@ -112,22 +135,24 @@ class HierarchicalBillboard(OfModels):
     @property
     def tau(self):
         """Grid of spreads of levels."""
-        return priors.grid_of_tau(self.width, self.unit) if self.fit_intercept else np.zeros(1)
+        return self.law.tau(self.width, self.unit) if self.fit_intercept else np.zeros(1)
 
     def scales(self, log_kappa=None):
         """Priors of the scales; None: of kappa that before any vote."""
-        log_kappa = priors.before_kappa() if log_kappa is None else log_kappa
-        return priors.Scales(log_kappa, self.log_sigma, self.log_tau, self.tau)
+        law = self.law
+        log_kappa = law.log_kappa if log_kappa is None else log_kappa
+        grids = self.tau, law.kappa, law.sigma
+        return priors.Scales(log_kappa, self.log_sigma, self.log_tau, *grids)
 
     def components(self):
         """The list of priors that a task averages over. -> list of `priors.Component`"""
-        zero, own = np.zeros(self.n_features), self.scales()
+        zero, own = np.zeros(self.model_shape), self.scales()
         alone, shape, mean = (float(log) for log in self.log_components)
         common = self.scales(self.log_kappa)
         return [
             priors.Component("alone", zero, self.flat, alone, own),
             priors.Component("shape", zero, self.root, shape, own),
-            priors.Component("mean", self.centre[1:], self.root, mean, common),
+            priors.Component("mean", self.centre[..., 1:], self.root, mean, common),
         ]
 
     def declared(self):
@@ -135,10 +160,10 @@ class HierarchicalBillboard(OfModels):
         yield "column_scale", self.column_scale, [(d,)]
         yield "column_centre", self.column_centre, [(d,)]
         yield "scale_variance", self.scale_variance, [(2,)]
-        yield "centre", self.centre, [(d + 1,)]
+        yield "centre", self.centre, [centre_shape(d, self.n_classes)]
         yield "root", self.root, [(d, d)]
-        yield "log_kappa", self.log_kappa, [(len(priors.KAPPA),)]
-        yield "log_sigma", self.log_sigma, [(len(priors.SIGMA),)]
+        yield "log_kappa", self.log_kappa, [(len(self.law.kappa),)]
+        yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]
         yield "log_components", self.log_components, [(3,)]
         yield from self._declared_init()
@@ -158,13 +183,14 @@ class HierarchicalBillboard(OfModels):
             if self.target_range is None or self.init is not None:
                 return None
             return np.append(np.zeros(self.n_features), self.target_range.mean())
-        slopes = np.exp(self.log_components[2]) * self.centre[1:] * self.unit / self._safe_scale()
-        mean = np.append(slopes, 0.0)
+        slopes = np.exp(self.log_components[2]) * self.centre[..., 1:]
+        slopes = slopes * self.unit / self._safe_scale()
+        level = np.zeros(slopes.shape[:-1])
         if self.has_place:
             # At the mean row of the tasks, where the pooled level is known best.
-            level = self.middle + self.unit * self.centre[0]
-            mean[-1] = level - slopes @ self.column_centre
-        return mean if self.init is None else mean + self.init.joined(True)[0]
+            level = self.middle + self.unit * self.centre[..., 0] - slopes @ self.column_centre
+        models = self.add_init(slopes, level)
+        return np.concatenate([np.ravel(part) for part in models])
 
     def attributes(self):
         """The mean model, and the level and its spread in units of y: the part of a vote that
@@ -172,7 +198,8 @@ class HierarchicalBillboard(OfModels):
         found = super().attributes()
         if self.has_place:
             typical = priors.typical(self.log_tau, priors.before_tau(self.tau))
-            found["level_"] = float(self.middle + self.unit * self.centre[0])
+            level = self.middle + self.unit * self.centre[..., 0]
+            found["level_"] = level if self.n_outputs > 1 else float(level)
             found["level_spread_"] = float(self.unit * 2.0 ** (np.exp(typical) @ np.log2(self.tau)))
         return found
 
@@ -193,13 +220,15 @@ class HierarchicalBillboard(OfModels):
         half = HULL**2 * max(self.width, self.unit)
         return X, (self.middle - half, self.middle + half)
 
-    def personalize(self, table):
-        return Personal(*TaskModels(table, self.init).personal(self))
+    def personalize(self, table, *, posterior=False):
+        more = {"posterior": True} if posterior else {}
+        return Personal(*models_of(table, self.init).personal(self, **more))
 
     @property
     def residuals(self):
         """Distances of targets from the mean model; None where no place of levels was found."""
-        return uncertainty.Distances(self) if self.has_place else None
+        known = self.has_place and not self.law.of_scores
+        return uncertainty.Distances(self) if known else None
 
     def posterior(self, table, *, fit_intercept=True, width=None):
-        return uncertainty.posterior(TaskModels(table, self.init), self)
+        return uncertainty.posterior(models_of(table, self.init), self)

@@ -12,8 +12,6 @@ import numpy as np
 from ..privacy.mechanisms import std_of
 from ..privacy.report import exact_report
 from ..task.priors import (
-    KAPPA,
-    SIGMA,
     after,
     before_kappa,
     before_sigma,
@@ -23,9 +21,9 @@ from ..task.priors import (
     normalised,
 )
 from . import queries
-from .billboard import HierarchicalBillboard
-from .levels import FINER, read_place, read_zoom
-from .plan import PLACE_ALL, SHARES, UNIT
+from .billboard import HierarchicalBillboard, centre_shape
+from .levels import FINER, read_base, read_place, read_rates, read_zoom
+from .plan import PLACE_ALL, UNIT
 from .shapes import (
     diagonal_roots,
     falling,
@@ -43,7 +41,7 @@ EXACT_STEPS = 8  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
-WITHOUT_NOISE = 30.0  # the same without a budget
+LOGITS = 5.0  # half-width of the window of the levels of classes
 PRIOR_GATE, GATE_NOISE = 0.02, 0.25  # gain per task, and noise, beyond which the centre is followed
 FOLLOWED = 0.4  # prior weight of the centre: a vote that says nothing leaves less than half of it
 WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
@@ -59,7 +57,17 @@ class Loop:
         self.plan, self.d = plan, d
         public = {"target_range": target_range, "init": plan.public_init}
         public["fit_intercept"] = plan.fit_intercept
-        self.model = HierarchicalBillboard(m, float(m), np.zeros(d + 1), **public)
+        public |= {"loss": plan.loss, "n_classes": plan.n_classes}
+        if plan.n_classes and plan.fit_intercept:  # scores of classes have a public place
+            public |= {"middle": 0.0, "width": LOGITS}
+        self.shape = centre_shape(d, plan.n_classes)
+        self.model = HierarchicalBillboard(m, float(m), np.zeros(self.shape), **public)
+        self.law = self.model.law
+        if self.law.of_scores:
+            self.update(unit=1.0)
+        self.unit_is_known = self.law.of_scores
+        # Slopes that are free: several classes have what they share taken away.
+        self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.spent, self.repeats = [], 0.0, 1.0
         self.steps = self.drift = 0
         self.pooled, self.path, self.moments, self.diagonal = True, [], [], None
@@ -151,6 +159,22 @@ class Loop:
         halvings = np.exp(log_weights) @ np.arange(HALVINGS + 1)
         self.update(unit=float(self.model.unit * 2.0**-halvings), log_tau=None)
 
+    def find_rates(self, share):
+        """The window of the levels of counts, or none."""
+        found, noise = yield from self.ask(queries.Rates(), share)
+        n, self.repeats, window = read_rates(found, noise, self.model.n_tasks)
+        self.update(n_present=n)
+        if window is not None and self.model.fit_intercept:
+            self.update(middle=window[0], width=window[1], log_tau=None)
+
+    def find_base(self, share):
+        """Levels of classes, from the mean of their shares."""
+        found, noise = yield from self.ask(queries.Base(self.plan.n_classes), share)
+        n, self.repeats, levels = read_base(found, noise, self.model.n_tasks)
+        centre = np.zeros(self.shape)
+        centre[..., 0] = levels * self.model.fit_intercept
+        self.update(n_present=n, centre=centre)
+
     def find_columns(self, share):
         """Scales of columns, by half of the share, and in their units the centres."""
         nothing = np.zeros(self.d)
@@ -167,11 +191,11 @@ class Loop:
     # ---------------------------------------------------------------------------------- steps
     def lengths(self, share):
         """Bounds of the steps that this share pays for."""
-        row = SHARES[self.plan.row(self.model.n_present)]
+        row = self.plan.shares(self.model.n_present)
         every = sum(s for name, s in row if name.startswith("step"))
         signal = self.model.n_present * self.plan.signal
-        signal *= math.sqrt(every * self.rest / (self.d + 1))
-        length = min(LONGEST, PER_SIGNAL * signal) if self.plan.is_private else WITHOUT_NOISE
+        signal *= math.sqrt(every * self.rest / (self.n_slopes + 1))
+        length = min(LONGEST, PER_SIGNAL * signal)
         bounds = 1.0 - np.arange(N_STEPS) / N_STEPS
         bounds *= length / bounds.sum()
         last = self.steps > 0
@@ -203,10 +227,12 @@ class Loop:
         """Units that levels are apart: a window has half of them; 0 without one."""
         if not self.model.has_place:
             return 0.0
+        if self.law.of_scores:
+            return 1.0
         return max(0.5 * self.model.width / self.model.unit, 1.0)
 
     def step(self, share):
-        if not self.plan.is_private:
+        if not self.plan.is_private and not self.law.of_scores:
             yield from self.exact_steps()
             return
         bounds = self.lengths(share)
@@ -215,8 +241,10 @@ class Loop:
                 near = self.model.centre
             question = queries.CentreStep(near, bound, self.level_unit)
             found, noise = yield from self.ask(question, share / len(bounds))
-            moved = found / self.model.n_present
-            moved[0] *= self.level_unit
+            moved = found.reshape(self.shape) / self.model.n_present
+            moved[..., 0] *= self.level_unit
+            if self.plan.n_classes > 2:
+                moved -= moved.mean(axis=0)
             self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
             self.drift += (noise / self.model.n_present) ** 2
             self.update(centre=self.model.centre + moved)
@@ -225,8 +253,8 @@ class Loop:
     # ---------------------------------------------------------------------------------- votes
     def vote_centre(self, share):
         """How far to follow the centre, after it was shrunk by its own noise (James-Stein)."""
-        size = max(np.sum(self.model.centre[1:] ** 2), 1e-300)
-        kept = max(0.0, 1.0 - self.d * self.drift / size)
+        size = max(np.sum(self.model.centre[..., 1:] ** 2), 1e-300)
+        kept = max(0.0, 1.0 - self.n_slopes * self.drift / size)
         self.drift *= kept**2
         self.follow(kept)
         log_prior = np.log([1.0 - FOLLOWED, FOLLOWED])
@@ -245,7 +273,7 @@ class Loop:
         """
         model = self.model
         scales = [
-            before_kappa() if log_kappa is None else log_kappa,
+            self.law.log_kappa if log_kappa is None else log_kappa,
             model.log_sigma,
             model.log_tau,
         ]
@@ -263,14 +291,14 @@ class Loop:
 
     def vote_sigma(self, share):
         """The noise of a row, whether tasks follow the centre or are alone."""
-        priors = candidates(SIGMA, WIDTHS["sigma"])
+        priors = candidates(self.law.sigma, WIDTHS["sigma"])
         parts = [
             self.part(axis=2, path=priors, log_kappa=self.model.log_kappa),
             self.part(self.zero, self.model.flat, axis=2, path=priors),
         ]
-        log_weights, *_ = yield from self.vote("sigma", parts, share, log_prior=before_sigma())
+        log_weights, *_ = yield from self.vote("sigma", parts, share, log_prior=self.law.log_sigma)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
-        self.update(log_sigma=after(mixed, before_sigma()))
+        self.update(log_sigma=after(mixed, self.law.log_sigma))
 
     def vote_tau(self, share):
         """The spread of levels, where they are pooled."""
@@ -287,15 +315,15 @@ class Loop:
         """Components, and the scale of slopes about the centre, from wide to narrow."""
         flat, root = self.model.flat, self.model.root
         own = [flat] if np.array_equal(root, flat) else [flat, root]
-        priors, k = candidates(KAPPA, WIDTHS["kappa"])[::-1], len(own)
-        none = np.full((k, len(KAPPA)), queries.NEVER)
+        priors, k = candidates(self.law.kappa, WIDTHS["kappa"])[::-1], len(own)
+        none = np.full((k, len(self.law.kappa)), queries.NEVER)
         parts = [
             self.part(self.zero, L, path=queries.alone(j, k + len(priors)))
             for j, L in enumerate(own)
         ]
         parts.append(self.part(axis=1, path=np.concatenate([none, priors])))
         log_prior = np.append(
-            np.full(k, math.log(OWN / k)), math.log(1 - OWN) + before_kappa()[::-1]
+            np.full(k, math.log(OWN / k)), math.log(1 - OWN) + self.law.log_kappa[::-1]
         )
         log_weights, *_ = yield from self.vote(
             "kappa", parts, share, falls_from=k, log_prior=log_prior
@@ -304,7 +332,7 @@ class Loop:
         total = np.logaddexp.reduce(mixed)
         parts = np.array([log_weights[0], log_weights[1] if k > 1 else -30.0, total])
         self.update(
-            log_kappa=after(mixed, before_kappa()),
+            log_kappa=after(mixed, self.law.log_kappa),
             log_components=np.logaddexp(
                 normalised(parts) + math.log(FIRM), math.log((1.0 - FIRM) / 3.0)
             ),
@@ -360,7 +388,7 @@ class Loop:
     def run(self):
         place = self.plan.share_of_place()
         if place:
-            yield from self.find_place(place)
+            yield from getattr(self, f"find_{self.plan.first}")(place)
         columns = self.plan.share_of_columns(self.model.n_present)
         if columns:
             yield from self.find_columns(columns)
@@ -376,7 +404,7 @@ class Loop:
                 for name in ("centre", "sigma", "tau", "kappa", "shape")
             },
         }
-        for name, share in SHARES[self.plan.row(self.model.n_present)]:
+        for name, share in self.plan.shares(self.model.n_present):
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"
             yield from answers[name](share * self.rest)

@@ -1,4 +1,4 @@
-"""`HierarchicalMTL`: regression by the hierarchical model, which is learnt in one loop."""
+"""`HierarchicalMTL` and its classifier: the hierarchical model, which is learnt in one loop."""
 
 from typing import Literal
 
@@ -7,8 +7,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from .._docstrings import fill_docstring
-from .._runtime.hints import Adjacency, Curator, RandomState
-from ..base import BaseMTL, MTLRegressorMixin
+from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
+from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..privacy.report import exact_report
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, release_model
@@ -17,7 +17,81 @@ from .queries import query_specs
 from .tasks import HierarchicalTaskSide
 
 
-class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
+class _Hierarchical(BaseMTL):
+    """Curator, task side and bounded scores, for all losses."""
+
+    _parameter_constraints = {**BaseMTL._parameter_constraints, "init": "no_validation"}
+    _billboards, _federates = (HierarchicalBillboard,), True
+    _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
+
+    def _plan(self, population):
+        epsilon = self.epsilon if self._is_private() else None
+        d = population.n_features
+        numbers = population.n_tasks, d, self._n_servers, self._score_loss, population.n_classes
+        plan = HierarchicalPlan(epsilon, self.delta, self.adjacency, *numbers)
+        plan.public_init = self._public_init(population)
+        plan.fit_intercept = bool(self.fit_intercept)
+        return plan
+
+    def _curator(self, population, source):
+        limits = self._limits()
+        limits = None if limits is None else np.array(limits, dtype=float)
+        return release_model(self._plan(population), source, limits)
+
+    @property
+    def _score_loss(self):
+        """Loss of rows that tasks have weighed."""
+        return "poisson" if self.loss == "poisson" else "squared"
+
+    def _limits(self):
+        """Public range of scores, or None."""
+        return None
+
+    def _task_side(self, table, population):
+        return HierarchicalTaskSide(table, self._public_init(population))
+
+    def _planned_report(self, population):
+        if not self._is_private():
+            return exact_report(PLAIN)
+        return self._plan(population).report(self._source())
+
+    def _query_specs(self, population):
+        return query_specs(population.n_features, self._score_loss, population.n_classes)
+
+    def _row_scores(self, rows):
+        """Scores of rows that are bounded about a task's own, within its range of predictions."""
+        if rows.codes is None:
+            X, columns = _dense(rows.features()), self._wide_columns()
+            scores = np.stack([self._scores_of_task(t, X) for t in columns], axis=1)
+        else:
+            scores = np.empty((len(rows.codes), *self.coef_.shape[1:-1]))
+            for t in np.unique(rows.codes):
+                own = np.flatnonzero(rows.codes == t)
+                scores[own] = self._scores_of_task(t, _dense(rows.features(own)))
+        limits = self._limits()
+        return scores if limits is None else np.clip(scores, *limits)
+
+    def _scores_of_task(self, t, X):
+        """Of rows X (n, d) of the task at t, below 0 of one that was not fitted."""
+        board = self.billboard_
+        if t >= 0 and self.row_reach_[t].any():
+            model = self.coef_[t], self.intercept_[t]
+            bounds = self.row_centre_[t], self.row_reach_[t], *self.prediction_range_[t]
+            coef, intercept = board.subtract_init(*model)
+            scores = _bounded(X, coef, intercept, *bounds)
+        elif self._has_mean():
+            coef, intercept = board.subtract_init(self.mean_coef_, self.mean_intercept_)
+            near, limits = board.near_rows(X)
+            scores = np.clip(intercept + near @ coef.T, *limits)
+        else:
+            return X @ self.coef_[t].T + self.intercept_[t]
+        if board.init is not None:
+            of_init = board.add_init(np.zeros_like(coef), np.zeros_like(intercept))
+            scores += X @ of_init[0].T + of_init[1]
+        return scores
+
+
+class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
     __doc__ = fill_docstring(
         """Private multi-task regression by one hierarchical model.
 
@@ -33,6 +107,10 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
     {curator}
+    loss : {{"squared", "poisson", "huber"}}, default="squared"
+        "poisson": counts, or rates with exposures as `sample_weight`, whose logarithms are linear;
+        their variance may be a multiple of their mean. "huber": every task weighs its rows once,
+        by how far they are from a model of its own.
     {init} The centre, and all that is released, are those of differences from it.
     fit_intercept : bool, default=True
         Whether every task has an intercept.
@@ -83,10 +161,6 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
     """
     )
 
-    _parameter_constraints = {**BaseMTL._parameter_constraints, "init": "no_validation"}
-    _billboards, _federates = (HierarchicalBillboard,), True
-    _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
-
     def __init__(
         self,
         epsilon: float | None = 1.0,
@@ -94,6 +168,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         *,
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
+        loss: Literal["huber", "poisson", "squared"] = "squared",
         init=None,
         fit_intercept: bool = True,
         task_feature: str | int | list | None = None,
@@ -110,6 +185,7 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         self.delta = delta
         self.adjacency = adjacency
         self.curator = curator
+        self.loss = loss
         self.init = init
         self.fit_intercept = fit_intercept
         self.task_feature = task_feature
@@ -122,30 +198,6 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         self.verbose = verbose
         self.dtype = dtype
 
-    def _plan(self, population):
-        epsilon = self.epsilon if self._is_private() else None
-        d = population.n_features
-        numbers = population.n_tasks, d, self._n_servers
-        plan = HierarchicalPlan(epsilon, self.delta, self.adjacency, *numbers)
-        plan.public_init = self._public_init(population)
-        plan.fit_intercept = bool(self.fit_intercept)
-        return plan
-
-    def _curator(self, population, source):
-        limits = None if self.target_range is None else np.array(self._score_range(), dtype=float)
-        return release_model(self._plan(population), source, limits)
-
-    def _task_side(self, table, population):
-        return HierarchicalTaskSide(table, self._public_init(population))
-
-    def _planned_report(self, population):
-        if not self._is_private():
-            return exact_report(PLAIN)
-        return self._plan(population).report(self._source())
-
-    def _query_specs(self, population):
-        return query_specs(population.n_features)
-
     def _check_parameters(self):
         super()._check_parameters()
         if self.target_range is not None:
@@ -155,35 +207,100 @@ class HierarchicalMTL(MTLRegressorMixin, BaseMTL):
         """Intercept of a public initial model that has none: the middle of the public range."""
         return 0.0 if self.target_range is None else 0.5 * sum(self._score_range())
 
-    def _row_scores(self, rows):
-        """Scores of rows that are bounded about a task's own, within its range of predictions."""
-        if rows.codes is None:
-            X, columns = _dense(rows.features()), self._wide_columns()
-            scores = np.stack([self._scores_of_task(t, X) for t in columns], axis=1)
-        else:
-            scores = np.empty(len(rows.codes))
-            for t in np.unique(rows.codes):
-                own = np.flatnonzero(rows.codes == t)
-                scores[own] = self._scores_of_task(t, _dense(rows.features(own)))
-        return scores if self.target_range is None else np.clip(scores, *self._score_range())
+    def _limits(self):
+        return None if self.target_range is None else self._score_range()
 
-    def _scores_of_task(self, t, X):
-        """Of rows X (n, d) of the task at t, below 0 of one that was not fitted."""
-        board = self.billboard_
-        if t >= 0 and self.row_reach_[t].any():
-            model = self.coef_[t], self.intercept_[t]
-            bounds = self.row_centre_[t], self.row_reach_[t], *self.prediction_range_[t]
-            coef, intercept = board.subtract_init(*model)
-            scores = _bounded(X, coef, intercept, *bounds)
-        elif self._has_mean():
-            coef, intercept = board.subtract_init(self.mean_coef_, self.mean_intercept_)
-            near, limits = board.near_rows(X)
-            scores = np.clip(intercept + near @ coef, *limits)
-        else:
-            return X @ self.coef_[t] + self.intercept_[t]
-        if board.init is not None:
-            scores += X @ board.init.coef[0] + board.init.intercept
-        return scores
+
+class HierarchicalMTLClassifier(MTLClassifierMixin, _Hierarchical):
+    """Private multi-task classification by one hierarchical model of scores.
+
+    As `HierarchicalMTL`; levels and slopes are those of log-odds, and of three classes or more of a
+    score for each class. Probabilities are averaged over the posterior of a task.
+
+    Parameters
+    ----------
+    epsilon : float or None, default=1.0
+        Privacy budget of the whole fit. None or infinity: the same loop without noise.
+    delta : float or None, default=None
+        None: ``min(1e-5, 1 / n_tasks**2)``.
+    adjacency : {"replace-one", "zero-out"}, default="replace-one"
+        What neighbouring data sets are.
+    curator : "trusted", "servers" or ("servers", P), default="trusted"
+        As of `HierarchicalMTL`.
+    init, fit_intercept, dtype
+        As of `HierarchicalMTL`.
+    task_feature : str, int, list or None, default=None
+        Column of X that holds the tasks.
+    tasks : "auto" or array-like, default="auto"
+        Public list of all tasks.
+    classes : "auto" or array-like, default="auto"
+        Public list of all classes.
+    class_weight : dict, "balanced" or None, default=None
+        What rows of a class count, or that the classes of a task count the same.
+    unseen_task : {"error", "mean"}, default="error"
+        What `predict` does with a task that was not fitted.
+    uncertainty : bool or "auto", default="auto"
+        Whether a task keeps the covariance of its model, with which `predict_proba` averages.
+        "auto": up to three classes, where that takes no more than 2^24 numbers.
+    random_state : int, RandomState, Generator or None, default=None
+        Of the noise.
+    secure : bool, default=False
+        Whether the noise comes from the operating system.
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    coef_, intercept_ : ndarray (n_tasks, [n_classes,] n_features), (n_tasks, [n_classes])
+        Personal models, in units of the input: posterior means.
+    classes_ : ndarray (n_classes,)
+    covariance_ : ndarray (n_tasks, [n_classes,] n_features + 1, n_features + 1)
+        Of the model of each task, the intercept last; with `uncertainty`.
+    billboard_ : HierarchicalBillboard
+    privacy_ : PrivacyReport
+    """
+
+    _multiclass, _spreads_labels = True, False
+
+    def __init__(
+        self,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        *,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        init=None,
+        fit_intercept: bool = True,
+        task_feature: str | int | list | None = None,
+        tasks: ArrayLike = "auto",
+        classes: ArrayLike = "auto",
+        class_weight: ClassWeight = None,
+        unseen_task: Literal["error", "mean"] = "error",
+        uncertainty: bool | Literal["auto"] = "auto",
+        random_state: RandomState = None,
+        secure: bool = False,
+        verbose: int = 0,
+        dtype: type | str = np.float64,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.init = init
+        self.fit_intercept = fit_intercept
+        self.task_feature = task_feature
+        self.tasks = tasks
+        self.classes = classes
+        self.class_weight = class_weight
+        self.unseen_task = unseen_task
+        self.uncertainty = uncertainty
+        self.random_state = random_state
+        self.secure = secure
+        self.verbose = verbose
+        self.dtype = dtype
+
+    def _personalize_table(self, table):
+        kept = self._keeps_class_posterior(table)
+        return self.billboard_.personalize(table, posterior=kept)
 
 
 def _dense(X):
@@ -193,4 +310,4 @@ def _dense(X):
 def _bounded(X, coef, intercept, centre, reach, low, high):
     """Scores of rows that are cut at `reach` from `centre`, within low ... high."""
     Z = np.clip(X - centre, -reach, reach)
-    return np.clip(intercept + centre @ coef + Z @ coef, low, high)
+    return np.clip(intercept + centre @ coef.T + Z @ coef.T, low, high)

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from .queries import BINS, OCTAVE, SIGN
+from .queries import BINS, OCTAVE, SIGN, Zoom
 
 _CLEAR_UNIT, _CLEAR_PLACE = 3.7, 3.5  # standard deviations of noise over 80 bins, by Bonferroni
 _MOST_UNIT = 0.45  # part of the tasks nearby that three octaves of spreads must hold
@@ -17,7 +17,12 @@ _AGREED = 0.8  # part of the tasks whose means have one sign, for a window that 
 _BELOW = 8  # octaves below the end of a window about 0, of means that are skewed
 _SPARE = 0.15  # part of the tasks that a narrower window may lose
 FINER = 32  # bins of a zoom
+_LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # range and prior of the log-odds of a mean share of a class
+_SHARE_DOUBT = 0.01  # least error of a mean share, as a guess of the level of scores
 _ZOOM_CLEAR = 1.0  # standard deviations beyond the largest of the noise
+
+
+_OCTAVES = Zoom(0.0, float(OCTAVE), 1.0)  # of rates, in logarithms to the base 2
 
 
 def read_place(found, noise, m):
@@ -33,11 +38,7 @@ def read_place(found, noise, m):
     window : (middle, half) or None
     """
     means, spreads, signs = found[:BINS], found[BINS : 2 * BINS], found[2 * BINS :] / SIGN
-    n_present = signs.sum()
-    # Most public lists are of tasks with rows: all of them, unless the release says otherwise.
-    if noise and n_present > m - _ALL * 2.0 * noise:
-        n_present = float(m)
-    n_present = min(max(n_present, 4.0 * noise, 1.0), float(m))
+    n_present = _present(signs.sum(), 2.0 * noise, m)
     lead, lead_noise = signs[0] - signs[1], 2.0 * noise
     near = np.convolve(spreads, np.ones(3))[1:-1]
     top = int(np.argmax(near))
@@ -72,6 +73,64 @@ def read_place(found, noise, m):
     most = max(count for *_, count in good) - _SPARE * n_present
     middle, half, _ = min((w for w in good if w[2] >= most), key=lambda w: w[1])
     return n_present, repeats, unit, (middle, half)
+
+
+def _present(count, noise, m):
+    """Number of tasks with rows, from a count with noise: most public lists are of such tasks, so
+    that it is all of them unless the release says otherwise."""
+    if noise and count > m - _ALL * noise:
+        return float(m)
+    return min(max(count, 2.0 * noise, 1.0), float(m))
+
+
+def read_rates(found, noise, m):
+    """From the cells of `queries.Rates` to what they say.
+
+    Returns
+    -------
+    n_present : float
+        Tasks with rows, never above m.
+    repeats : float in [.1, 1]
+        Part of them with several rows.
+    window : (middle, half) or None
+        Of logarithms of rates: the shortest run of octaves that holds half of the tasks.
+    """
+    counted = found[BINS:] / SIGN
+    n_present = _present(counted.sum(), 2.0 * noise, m)
+    repeats = min(max(counted[0] / n_present, 0.1), 1.0)
+    window = read_zoom(found[:BINS], noise, _OCTAVES, n_present)
+    if window is None:
+        return n_present, repeats, None
+    return n_present, repeats, tuple(math.log(2.0) * value for value in window)
+
+
+def read_base(found, noise, m):
+    """From the cells of `queries.Base` to what they say.
+
+    Returns
+    -------
+    n_present : float
+        Tasks with rows, never above m.
+    repeats : float in [.1, 1]
+        Part of them with several rows.
+    levels : float, or ndarray (n_classes,) of three or more
+        Scores of the mean shares: posterior means of their log-odds given the noise.
+    """
+    C = len(found) // 2
+    n_present = _present(found.sum(), noise * math.sqrt(2.0 * C), m)
+    repeats = min(max(found[:C].sum() / n_present, 0.1), 1.0)
+    shares = (found[:C] + found[C:]) / n_present
+    doubt = max(noise * math.sqrt(2.0) / n_present, _SHARE_DOUBT)
+    logits = np.linspace(-_LOGITS, _LOGITS, 201)
+    p = 1.0 / (1.0 + np.exp(-logits))
+    odds = -0.5 * ((logits + math.log(C - 1.0)) / _LOGIT_SPREAD) ** 2
+    odds = odds - 0.5 * ((p - shares[:, None]) / doubt) ** 2
+    weight = np.exp(odds - odds.max(axis=1, keepdims=True))
+    found = (weight @ logits) / weight.sum(axis=1)
+    if C == 2:
+        return n_present, repeats, 0.5 * (found[1] - found[0])
+    scores = -np.logaddexp(0.0, -found)
+    return n_present, repeats, scores - scores.mean()
 
 
 def read_zoom(found, noise, zoom, n_present):

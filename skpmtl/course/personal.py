@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ..tables.table import differences
 from ..task.posterior import (
     Decomposition,
     TaskRows,
@@ -31,14 +30,12 @@ class TaskModels:
     Parameters
     ----------
     table : TaskTable
-        With real targets; sparse rows are written out.
-    public_init : PublicInit, default=None
-        Public initial model, to which all models are differences.
+        With real targets, as differences to the public initial model; sparse rows are written out.
     """
 
-    def __init__(self, table, public_init=None):
-        self.X, y = dense_rows(table), differences(table, public_init).y
-        self.y, self.offsets, self.codes = np.array(y, float), table.offsets, table.codes
+    def __init__(self, table):
+        self.X = dense_rows(table)
+        self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
         self.counts = table.weights
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near = (), [], ()
@@ -46,7 +43,7 @@ class TaskModels:
     def _place(self, model):
         """Rows, scales and units under the released units of a model."""
         key = model.middle, model.unit, model.width, model.column_scale, model.column_centre
-        if _same(key, self._placed):
+        if same(key, self._placed):
             return
         self._placed, self._shapes = key, []
         common, single = model.scale_variance
@@ -101,7 +98,7 @@ class TaskModels:
             return centre[0] + _dot(self.near_mean, centre[1:])
 
         key = *self._placed, model.log_sigma, model.log_tau, model.root, near
-        if not _same(key, self._near):
+        if not same(key, self._near):
             self._near = key
             self._gains = gains(dec, level(near), near[1:], model.scales())
         return moved(dec, self._gains, level(centre), centre[1:])
@@ -141,12 +138,7 @@ class TaskModels:
     def _bounds(self, model, at_mean):
         """How far rows and predictions of a task may be from its own."""
         s = self.summaries
-        far = np.zeros_like(self.near_mean)
-        for t in range(len(far)):
-            Z = self.X[self.offsets[t] : self.offsets[t + 1]] - s.x_mean[t]
-            far[t] = np.abs(Z).max(axis=0, initial=0.0)
-        far = np.maximum(far, FAR * self.scale)
-        reach = far * (1.0 + DISTRUST / self.scale_variance)
+        reach = row_reach(self)
         low, high = s.y_low, s.y_high
         if not model.fit_intercept:  # rows of the other sign have targets of the other sign
             high = np.maximum(np.abs(low), np.abs(high))
@@ -158,6 +150,15 @@ class TaskModels:
         if model.target_range is not None and model.init is None:
             low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def row_reach(tasks):
+    """How far from the mean row of a task rows count in predictions, (m, d)."""
+    far = np.zeros_like(tasks.near_mean)
+    for t in range(len(far)):
+        Z = tasks.X[tasks.offsets[t] : tasks.offsets[t + 1]] - tasks.summaries.x_mean[t]
+        far[t] = np.abs(Z).max(axis=0, initial=0.0)
+    return np.maximum(far, FAR * tasks.scale) * (1.0 + DISTRUST / tasks.scale_variance)
 
 
 def dense_rows(table):
@@ -173,7 +174,7 @@ def bounded(Z):
     return Z * np.minimum(1.0, FAR / np.maximum(np.abs(Z), FAR)) ** 2
 
 
-def _same(one, other):
+def same(one, other):
     return len(one) == len(other) and all(
         a is b or np.array_equal(a, b) for a, b in zip(one, other, strict=True)
     )

@@ -64,6 +64,10 @@ def shares_of(course):
 
 
 SHARES = {row: shares_of(course) for row, course in COURSES.items()}
+# Of the rates of counts, in one query, and of the shares of classes, which need no place to be
+# found: (20 / (m mu))^2, from a fiftieth to a seventh; with so few tasks that there is nothing else
+# to learn of classes, all of it.
+BASE_ROOT, BASE_LEAST, BASE_MOST = 20.0, 0.02, 0.15
 Z_STEPS, RATIO_STEPS, RATIO_MOMENTS, RATIO_LARGE = 14.0, 2.0, 11.0, 40.0
 
 
@@ -77,12 +81,26 @@ class HierarchicalPlan(Plan):
     n_tasks, n_features : int
     n_servers : int, default=1
         Servers that add the noise, each enough of it; 1 is a trusted curator.
+    loss : {"squared", "poisson"}, default="squared"
+    n_classes : int, default=0
+        0 for real targets.
     """
 
     fit_intercept = True
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
-    def __init__(self, epsilon, delta, adjacency, n_tasks, n_features, n_servers=1):
+    def __init__(
+        self,
+        epsilon,
+        delta,
+        adjacency,
+        n_tasks,
+        n_features,
+        n_servers=1,
+        loss="squared",
+        n_classes=0,
+    ):
+        self.loss, self.n_classes = loss, n_classes
         self.adjacency, self.n_tasks, self.n_features = adjacency, n_tasks, n_features
         self.epsilon = self.delta = None
         self.n_servers = n_servers
@@ -97,9 +115,18 @@ class HierarchicalPlan(Plan):
     def is_private(self):
         return self.mu < math.inf
 
+    @property
+    def first(self):
+        """Name of the first query."""
+        return "base" if self.n_classes else {"squared": "place", "poisson": "rates"}[self.loss]
+
     def share_of_place(self, n_present=None):
         """Of the first query, 0 where there is none; and what it had been for so many tasks."""
         z = (n_present or self.n_tasks) * self.signal
+        if self.first != "place":
+            if self.row(self.n_tasks) == "tiny":
+                return 1.0 if self.n_classes else 0.0
+            return min(max((BASE_ROOT / z) ** 2, BASE_LEAST), BASE_MOST)
         if z < Z_PLACE and n_present is None:
             return 0.0
         return min(max((PLACE_ROOT / z) ** 2, PLACE_LEAST), PLACE_MOST)
@@ -109,7 +136,7 @@ class HierarchicalPlan(Plan):
 
     def share_of_columns(self, n_present):
         clear = n_present * self.signal >= Z_COLUMNS * math.sqrt(self.n_features)
-        return COLUMNS if clear else 0.0
+        return COLUMNS if clear and self.share_of_place() < 1.0 else 0.0
 
     def row(self, n_present):
         """Name of the row of `SHARES`, for this released number of tasks with rows."""
@@ -121,6 +148,13 @@ class HierarchicalPlan(Plan):
             return "small"
         return "middle" if ratio < RATIO_LARGE else "large"
 
+    def shares(self, n_present):
+        """Of the rest of the budget, name by name; without votes on what classes do not have."""
+        course = COURSES[self.row(n_present)]
+        if self.n_classes:
+            course = [name for name in course if name != "vote sigma"]
+        return shares_of(course)
+
     def mechanism(self):
         return "Gaussian noise on sums of bounded contributions, in one loop of queries"
 
@@ -129,14 +163,15 @@ class HierarchicalPlan(Plan):
         if made is not None:
             return made
         shares = [
-            ("place", self.share_of_place()),
+            (self.first, self.share_of_place()),
             ("columns", self.share_of_columns(self.n_tasks)),
         ]
         rest = 1.0 - sum(share for _, share in shares)
-        shares += [(name, rest * share) for name, share in SHARES[self.row(self.n_tasks)]]
+        shares += [(name, rest * share) for name, share in self.shares(self.n_tasks)]
         return [
             {"name": name, "mu": self.mu * math.sqrt(share)} for name, share in shares if share > 0
         ]
 
     def public_inputs(self):
-        return {"n_tasks": self.n_tasks, "n_features": self.n_features}
+        known = {"n_tasks": self.n_tasks, "n_features": self.n_features}
+        return {**known, "n_classes": self.n_classes} if self.n_classes else known

@@ -3,8 +3,9 @@
 ======== ================================================= ==========================
 kind     contribution of a task                            sensitivity, replace-one
 ======== ================================================= ==========================
-place    weighted one-hot bins; `zoom` the same, finer     root of 2 times the sum of
+place    weighted one-hot bins; `zoom` and `rates` too     root of 2 times the sum of
                                                            squared weights
+base     parts of the rows of a task in the classes        root of 2
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
 moment   u u' or u * u of a unit deviation u               root of 2
@@ -29,8 +30,8 @@ from .._runtime.public import Public
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..task.posterior import log_sum
-from ..task.priors import KAPPA, SIGMA, Scales
-from .billboard import HierarchicalBillboard
+from ..task.priors import LAWS, Scales
+from .billboard import HierarchicalBillboard, centre_shape
 
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
@@ -104,15 +105,15 @@ class Question:
         return cls(**{item.name: public[item.name] for item in fields(cls)})
 
     @classmethod
-    def spec(cls, d):
-        """What sites answer by this name, for d columns. -> QuerySpec"""
-        sent, public = cls.wire(d)
+    def spec(cls, d, loss="squared", n_classes=0):
+        """What sites answer by this name, for d columns and these targets. -> QuerySpec"""
+        sent, public = cls.wire(d, loss, n_classes)
         if cls.reads_model:
             public["model"] = HierarchicalBillboard
         return QuerySpec({cls.kind: sent}, public)
 
     @classmethod
-    def wire(cls, d):
+    def wire(cls, d, loss="squared", n_classes=0):
         """Shape of what a task sends, and the fields as in `QuerySpec`."""
         raise NotImplementedError
 
@@ -176,7 +177,7 @@ class Place(_Bins):
         return np.stack(blocks, axis=1).astype(float)
 
     @classmethod
-    def wire(cls, d):
+    def wire(cls, d, loss="squared", n_classes=0):
         return (len(cls.counts),), {}
 
 
@@ -200,8 +201,58 @@ class Zoom(_Bins):
         return np.where(s.n > 0, bins, -1.0)[:, None]
 
     @classmethod
-    def wire(cls, d):
+    def wire(cls, d, loss="squared", n_classes=0):
         return (1,), {"middle": Real, "half": Real, "width": Real}
+
+
+@dataclass
+class Rates(_Bins):
+    """Octaves of events per exposure of a task of counts, and whether it has several rows.
+
+    The two cells of the second block count the tasks with rows.
+    """
+
+    kind = "rates"
+    counts, weights = (BINS, 2), (1.0, SIGN)
+
+    def answer(self, tasks, model):
+        n = tasks.summaries.n
+        octave = _octave(np.exp(np.clip(tasks.log_rates(), -300.0, 300.0)))
+        blocks = np.where(n > 0, octave, -1), np.where(n > 0, n < 2, -1)
+        return np.stack(blocks, axis=1).astype(float)
+
+    @classmethod
+    def wire(cls, d, loss="squared", n_classes=0):
+        return (len(cls.counts),), {}
+
+
+@dataclass
+class Base(Question):
+    """Parts of the rows of a task in the classes, of tasks of several rows and of a single one.
+
+    All parts add up to the number of tasks with rows.
+    """
+
+    kind, reads_model = "base", False
+    length, spread = 1.0, math.sqrt(2.0)
+    n_classes: int
+
+    @property
+    def size(self):
+        return 2 * self.n_classes
+
+    def answer(self, tasks, model):
+        shares, single = tasks.class_shares(), (tasks.summaries.n < 2)[:, None]
+        return np.concatenate([shares * ~single, shares * single], axis=1)
+
+    def bounded(self, sent):
+        sent = np.maximum(np.nan_to_num(np.array(sent, dtype=float), posinf=0.0), 0.0)
+        sent = np.minimum(sent, 1.0)  # whose sum is finite
+        return sent / np.maximum(sent.sum(axis=1, keepdims=True), 1.0)
+
+    @classmethod
+    def wire(cls, d, loss="squared", n_classes=0):
+        return (2 * n_classes,), {"n_classes": n_classes}
 
 
 def _octave(values):
@@ -240,7 +291,7 @@ class ColumnUnits(Question):
         return _balls(sent, 1.0) if self.clipped else np.nan_to_num(np.array(sent, dtype=float))
 
     @classmethod
-    def wire(cls, d):
+    def wire(cls, d, loss="squared", n_classes=0):
         return (d,), {"scale": [(d,)], "clipped": True}
 
 
@@ -262,7 +313,7 @@ class CentreStep(Question):
 
     @property
     def size(self):
-        return len(self.near)
+        return self.near.size
 
     @property
     def length(self):
@@ -274,16 +325,22 @@ class CentreStep(Question):
 
     def answer(self, tasks, model):
         level, slopes = tasks.pull(model, model.centre, self.near)
-        return np.c_[level / self.level_unit if self.level_unit else 0.0 * level, slopes]
+        level = level / self.level_unit if self.level_unit else 0.0 * level
+        both = np.concatenate([level[..., None], slopes], axis=-1)
+        return both.reshape(len(both), -1)
 
     def bounded(self, sent):
-        part = LEVEL_PART * (self.level_unit > 0)
-        level = _balls(sent[:, :1], part * self.clip_norm)
-        return np.c_[level, _balls(sent[:, 1:], math.sqrt(1.0 - part * part) * self.clip_norm)]
+        part, n = LEVEL_PART * (self.level_unit > 0), len(sent)
+        every = np.asarray(sent).reshape(n, -1, self.near.shape[-1])
+        level = _balls(every[..., 0], part * self.clip_norm)
+        radius = math.sqrt(1.0 - part * part) * self.clip_norm
+        slopes = _balls(every[..., 1:].reshape(n, -1), radius).reshape(every[..., 1:].shape)
+        return np.concatenate([level[..., None], slopes], axis=2).reshape(n, -1)
 
     @classmethod
-    def wire(cls, d):
-        return (d + 1,), {"near": [(d + 1,)], "clip_norm": Real, "level_unit": Real}
+    def wire(cls, d, loss="squared", n_classes=0):
+        shape = centre_shape(d, n_classes)
+        return (math.prod(shape),), {"near": [shape], "clip_norm": Real, "level_unit": Real}
 
 
 @dataclass
@@ -333,6 +390,7 @@ class Moment(Question):
         slopes = tasks.deviations(model, self.centre, self.root, model.scales())[1]
         if self.diagonal:
             slopes = slopes / np.diag(self.root)
+        slopes = slopes.reshape(len(slopes), -1)  # of all classes, as one vector
         sizes = np.sqrt(sum(slopes[:, j] ** 2 for j in range(slopes.shape[1])))
         return slopes / np.maximum(sizes, 1e-300)[:, None]
 
@@ -340,11 +398,14 @@ class Moment(Question):
         return _balls(sent, 1.0)
 
     def total(self, sent):
+        sent = sent.reshape(-1, len(self.root))
         return (sent**2).sum(axis=0) if self.diagonal else sent.T @ sent
 
     @classmethod
-    def wire(cls, d):
-        return (d,), {"centre": [(d + 1,)], "root": [(d, d)], "diagonal": bool}
+    def wire(cls, d, loss="squared", n_classes=0):
+        shape = centre_shape(d, n_classes)
+        sent = (math.prod(shape[:-1]) * d,)
+        return sent, {"centre": [shape], "root": [(d, d)], "diagonal": bool}
 
 
 # ------------------------------------------------------------------------------------- vote
@@ -374,9 +435,10 @@ class Part(Public):
 
     constraints = {"axis": [Interval(Integral, 0, 3, closed="both")]}
 
-    def declared(self, d):
-        sizes = len(KAPPA), len(SIGMA), len(self.log_tau)
-        yield "centre", self.centre, [(d + 1,)]
+    def declared(self, d, loss="squared", n_classes=0):
+        law = LAWS["classes" if n_classes else loss]
+        sizes = len(law.kappa), len(law.sigma), len(self.log_tau)
+        yield "centre", self.centre, [centre_shape(d, n_classes)]
         yield "root", self.root, [(d, d)]
         yield "log_kappa", self.log_kappa, [sizes[:1]]
         yield "log_sigma", self.log_sigma, [sizes[1:2]]
@@ -386,7 +448,8 @@ class Part(Public):
 
     def cells(self, tasks, model):
         """Log evidence of every cell, (m, n_cells)."""
-        scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, model.tau)
+        grids = model.tau, model.law.kappa, model.law.sigma
+        scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids)
         by = (None, "kappa", "sigma", "tau")[self.axis]
         found = tasks.evidence(model, self.centre, self.root, scales, by)
         return found if self.axis else found[:, None]
@@ -442,14 +505,18 @@ class Vote(Question):
         return _balls(np.clip(sent, -1.0, 1.0), VOTE_LENGTH) if self.clipped else sent
 
     @classmethod
-    def wire(cls, d):
-        return (MOST_PRIORS - 1,), {"parts": (Part, d), "clipped": True}
+    def wire(cls, d, loss="squared", n_classes=0):
+        return (MOST_PRIORS - 1,), {"parts": (Part, d, loss, n_classes), "clipped": True}
 
 
-BOUNDED = Place, Zoom, ColumnUnits, CentreStep, Moment, Vote
-KINDS = {kind.kind: kind for kind in (*BOUNDED, ExactStep)}
+PLACES = {"squared": (Place, Zoom), "poisson": (Rates,), "classes": (Base,)}
+BOUNDED = ColumnUnits, CentreStep, Moment, Vote
+KINDS: dict[str, type[Question]] = {
+    kind.kind: kind for kinds in (*PLACES.values(), BOUNDED, (ExactStep,)) for kind in kinds
+}
 
 
-def query_specs(d):
+def query_specs(d, loss="squared", n_classes=0):
     """What sites answer, whoever asks. -> {statistic: QuerySpec}"""
-    return {kind.kind: kind.spec(d) for kind in BOUNDED}
+    kinds = *PLACES["classes" if n_classes else loss], *BOUNDED
+    return {kind.kind: kind.spec(d, loss, n_classes) for kind in kinds}

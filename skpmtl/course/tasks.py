@@ -1,7 +1,7 @@
 """The task side of the loop: every kind of query says how it is answered."""
 
 from ..exchange.protocol import TaskSide
-from .personal import TaskModels
+from .models import models_of
 from .queries import KINDS
 
 
@@ -14,7 +14,7 @@ class HierarchicalTaskSide(TaskSide):
     remembers = False
 
     def __init__(self, table, public_init=None):
-        self.models = TaskModels(table, public_init)
+        self.models = models_of(table, public_init)
 
     def contributions(self, query):
         question = KINDS[query.statistic].of(query.public)

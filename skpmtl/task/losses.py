@@ -78,9 +78,7 @@ class ScoreRows:
         return len(self.offsets) - 1
 
 
-def posterior(
-    rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=False, moments=False
-):
+def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=False, moments=None):
     """Log evidence by cell, and what follows from the posterior over all cells.
 
     Parameters
@@ -96,8 +94,10 @@ def posterior(
     tol : float, default=0.3
         A step of Newton's method that moves no score of a row by more is the last: the next would
         move it by a multiple of the square.
-    means, moments : bool, default=False
-        What is asked for besides the evidence; `moments` are those of the means as well.
+    means : bool, default=False
+        Whether posterior means are asked for besides the evidence.
+    moments : {"second", "kept"} or None, default=None
+        What is asked for besides the means.
 
     Returns
     -------
@@ -107,14 +107,15 @@ def posterior(
         Posterior means of l - c, under the prior over cells; 0 where they are not asked for.
     slopes : ndarray (m, C, d)
         The same of w - a.
-    second : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
-        Second moments of (l - c, L^-1 (w - a)).
+    moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
+        "second": second moments of (l - c, L^-1 (w - a)). "kept": covariances within cells times
+        the precision of the prior, the part of a move of the centre that the posterior mean keeps.
     """
     m, C, (d, r) = rows.n_tasks, rows.n_outputs, root.shape
     shape = tuple(len(grid) for grid in grids)
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
     of_slopes = np.zeros((m, C, d))
-    second = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
+    moment = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
     kappa, phi, tau = (np.array(grid, dtype=float) for grid in grids)
     _posterior(
         rows.kind,
@@ -132,12 +133,13 @@ def posterior(
         np.array(np.broadcast_to(log_weights, shape), dtype=float),
         float(tol),
         bool(means or moments),
+        moments == "kept",
         evidence,
         of_level,
         of_slopes,
-        second,
+        moment,
     )
-    return evidence, of_level, of_slopes, second
+    return evidence, of_level, of_slopes, moment
 
 
 # ----------------------------------------------------------------------------------- kernels
@@ -326,14 +328,15 @@ def _posterior(
     log_weights,
     tol,
     means,
+    kept,
     evidence,
     of_level,
     of_slopes,
-    second,
+    moment,
 ):
     C, (d, r), T = given.shape[1], L.shape, len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
-    moments = len(second) > 0
+    moments = len(moment) > 0
     q11, q1r, qrr, logs = np.zeros(C), np.zeros(C), np.zeros(C), np.zeros(C)
     delta, step, P = np.zeros((T, C)), np.zeros(C), np.zeros(T)
     ur, u1, cov = np.zeros((C, r)), np.zeros((C, r)), np.zeros((r, r))
@@ -441,31 +444,43 @@ def _posterior(
                         if moments:
                             for i in range(1 + r):
                                 for j in range(1 + r):
-                                    second[t, c, i, j] *= fade
+                                    moment[t, c, i, j] *= fade
                 q = 0.0
                 for j in range(T):
                     P[j] = np.exp(P[j] - top)
                     q += P[j]
                 total += q
                 for c in range(C):
-                    first, square = 0.0, 0.0
+                    first, square, held, shared = 0.0, 0.0, 0.0, 0.0
                     for j in range(T):
                         spread = t2[j] / (1.0 + t2[j] * q11[c])
                         first += P[j] * delta[j, c]
                         square += P[j] * (delta[j, c] * delta[j, c] + spread)
+                        held += P[j] * spread
+                        shared += P[j] / (1.0 + t2[j] * q11[c])
                     of_level[t, c] += first
                     for j in range(r):
                         w[c, j] += q * ur[c, j] - first * u1[c, j]
                     if moments:
                         _covariance(A, h[c], kappa[a], dual, B[c], cov)
-                        second[t, c, 0, 0] += square
+                    if moments and kept:
+                        moment[t, c, 0, 0] += shared
+                        for i in range(r):
+                            moment[t, c, 0, 1 + i] -= held * u1[c, i] / kappa[a]
+                            moment[t, c, 1 + i, 0] -= shared * u1[c, i]
+                            for j in range(r):
+                                moment[t, c, 1 + i, 1 + j] += (
+                                    q * cov[i, j] + held * u1[c, i] * u1[c, j]
+                                ) / kappa[a]
+                    elif moments:
+                        moment[t, c, 0, 0] += square
                         for i in range(r):
                             cross = first * ur[c, i] - square * u1[c, i]
-                            second[t, c, 0, 1 + i] += cross
-                            second[t, c, 1 + i, 0] += cross
+                            moment[t, c, 0, 1 + i] += cross
+                            moment[t, c, 1 + i, 0] += cross
                             for j in range(r):
                                 product = ur[c, i] * u1[c, j] + u1[c, i] * ur[c, j]
-                                second[t, c, 1 + i, 1 + j] += (
+                                moment[t, c, 1 + i, 1 + j] += (
                                     q * (cov[i, j] + ur[c, i] * ur[c, j])
                                     - first * product
                                     + square * u1[c, i] * u1[c, j]
@@ -482,4 +497,4 @@ def _posterior(
             if moments:
                 for i in range(1 + r):
                     for j in range(1 + r):
-                        second[t, c, i, j] /= total
+                        moment[t, c, i, j] /= total

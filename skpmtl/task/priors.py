@@ -5,7 +5,7 @@ Every prior is a list of log weights on a fixed grid, so that it is proper every
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 
 import numpy as np
@@ -21,6 +21,12 @@ ODD_LEVEL = 10  # log2 of the spread of levels that are outliers, in units
 FREE = 2.0**20  # spread of levels, in units, where no place was found: a level is then the task's
 _KAPPA_CENTRE, _KAPPA_WIDTH = -0.7, 0.7  # log10: slopes explain .2 of a unit, by a factor of 5
 _SIGMA_CENTRE, _SIGMA_WIDTH = -0.4, 2.0  # log2: a unit that was released may be 16 times off
+# The same of scores of classes and counts, whose unit is that of the link: slopes that move a score
+# by 1 / 32 to 8, levels that spread by 1 / 16 to 4, and variances of counts over their means.
+SCORE_KAPPA, SCORE_TAU = 4.0 ** np.arange(-5, 4), 2.0 ** np.arange(-4, 3)
+DISPERSION = (1.0, 2.5, 6.0, 15.0)
+_SCORE_KAPPA_WIDTH = 1.0  # log10, about 1
+_OWN_RATES = 4.0  # spread of log rates where no place was found: e^4 of the task's own
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
 
 
@@ -96,6 +102,45 @@ def typical(log_weights, before):
     return normalised(np.log(voted))
 
 
+@dataclass(frozen=True)
+class Law:
+    """Grids of the scales of a kind of target, and their log weights before any vote.
+
+    Attributes
+    ----------
+    kappa, sigma : ndarray
+        Of counts, sigma is the root of their dispersion; of classes there is one cell.
+    log_kappa, log_sigma : ndarray
+    of_scores : bool
+        Whether levels and slopes are those of scores, whose unit is public.
+    """
+
+    kappa: np.ndarray
+    sigma: np.ndarray
+    log_kappa: np.ndarray
+    log_sigma: np.ndarray
+    of_scores: bool = True
+
+    def tau(self, width, unit):
+        """Grid of spreads of levels, for a window of this half-width; None: of free levels."""
+        if not self.of_scores:
+            return grid_of_tau(width, unit)
+        return np.array([_OWN_RATES]) if width is None else SCORE_TAU
+
+
+def _laws():
+    log_kappa = bump(SCORE_KAPPA, 0.0, _SCORE_KAPPA_WIDTH * math.log2(10.0))
+    dispersion = np.sqrt(DISPERSION)
+    return {
+        "squared": Law(KAPPA, SIGMA, before_kappa(), before_sigma(), of_scores=False),
+        "poisson": Law(SCORE_KAPPA, dispersion, log_kappa, before_tau(dispersion)),
+        "classes": Law(SCORE_KAPPA, np.ones(1), log_kappa, np.zeros(1)),
+    }
+
+
+LAWS = _laws()
+
+
 @dataclass
 class Scales:
     """Log weights on the grids of kappa, sigma and tau, which are independent.
@@ -109,6 +154,10 @@ class Scales:
     tau: np.ndarray
     kappa: np.ndarray = field(default_factory=lambda: KAPPA)
     sigma: np.ndarray = field(default_factory=lambda: SIGMA)
+
+    def only(self, j):
+        """With one cell of tau."""
+        return replace(self, tau=self.tau[j : j + 1], log_tau=self.log_tau[j : j + 1])
 
 
 @dataclass

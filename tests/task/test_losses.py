@@ -168,7 +168,7 @@ def test_other_tasks_do_not_matter(kind):
         one = np.ones(len(y[part])), np.zeros((len(y[part]), C))
         rows = ScoreRows(kind, X[part], y[part], *one, ends)
         centre = np.linspace(-1, 1, C * d).reshape(C, d)
-        return posterior(rows, np.eye(d)[:, :4], 0.1, centre, grids, weights, moments=True)
+        return posterior(rows, np.eye(d)[:, :4], 0.1, centre, grids, weights, moments="second")
 
     every = of(slice(None), offsets)
     assert (every[0][1] == 0).all() and all(np.isfinite(found).all() for found in every)
@@ -192,7 +192,7 @@ def test_second_moments_are_those_of_the_mixture(n):
         grids,
         np.zeros((1, 1, 1)),
         tol=1e-8,
-        moments=True,
+        moments="second",
     )
     level, slopes = means[1][0, 0], np.linalg.solve(root, means[2][0, 0])
     D, v = np.c_[np.ones(n), X @ root], np.r_[level, slopes]
@@ -200,3 +200,30 @@ def test_second_moments_are_those_of_the_mixture(n):
     precision = D.T @ ((p * (1 - p))[:, None] * D) + np.diag([tau**-2, *np.full(d, 1 / kappa)])
     expected = np.linalg.inv(precision) + np.outer(v, v)
     np.testing.assert_allclose(second[0, 0], expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
+    """Of one cell, where a move of the centre is small."""
+    rng, d = np.random.default_rng(n), 5
+    X, y = drawn(LOGISTIC, n, d, rng)
+    root = rng.normal(size=(d, d))
+    grids = np.array([0.5]), ONE, np.array([0.8])
+
+    def of(level, slopes, **more):
+        flat = np.zeros((1, 1, 1))
+        rows = rows_of(LOGISTIC, X, y)
+        return posterior(rows, root, level, slopes[None], grids, flat, tol=1e-9, **more)
+
+    step, zero = 1e-5, np.zeros(d)
+    *_, kept = of(0.0, zero, moments="kept")
+    moves = [(step, zero), *((0.0, step * root[:, j]) for j in range(d))]
+    found = []
+    for level, slopes in moves:
+        after, before = of(level, slopes, means=True), of(-level, -slopes, means=True)
+        now, then = (
+            np.r_[s * level + one[1][0], np.linalg.solve(root, s * slopes + one[2][0, 0])]
+            for s, one in ((1, after), (-1, before))
+        )
+        found.append((now - then) / (2 * step))
+    np.testing.assert_allclose(kept[0, 0], np.stack(found, axis=1), atol=1e-5)

@@ -1,0 +1,218 @@
+"""What tasks compute of classes and counts; see `skpmtl.course.personal`."""
+
+import numpy as np
+
+from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
+from ..task.posterior import log_sum
+from ..task.scales import Summaries, own_scales
+from .personal import bounded, dense_rows, row_reach, same
+
+LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
+_NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
+_SPREAD = 0.5  # of the variance of a log rate that the mean of the rate follows at most
+_FINE, _LAST = 0.1, 1e-3  # precision of modes, in scores: of votes on levels, of the last models
+
+
+class ScoreModels:
+    """The tasks of one table of classes or counts under released models.
+
+    Parameters
+    ----------
+    table : TaskTable
+        Targets as `skpmtl.tables.targets.class_targets` makes them, or counts, and the scores of a
+        public initial model, if there is one, as base; sparse rows are written out.
+    """
+
+    def __init__(self, table):
+        self.X = dense_rows(table)
+        self.offsets, self.codes, self.n_classes = table.offsets, table.codes, table.n_classes
+        self.weights = np.array(table.counts, dtype=float)
+        C = self.n_classes if self.n_classes > 2 else 1
+        self.given = np.zeros((len(self.X), C)) if table.base is None else np.array(table.base)
+        if self.n_classes:
+            self.kind = LOGISTIC if C == 1 else SOFTMAX
+            self.y = (table.y > 0 if C == 1 else np.floor(table.y)).astype(float)
+        else:
+            self.kind, self.y = POISSON, np.array(table.y, dtype=float)
+        self.summaries = Summaries.of(self.X, self.y, self.offsets, self.weights)
+        self._placed, self._near = (), ()
+
+    # --------------------------------------------------------------------------- first queries
+    def class_shares(self):
+        """Parts of the rows of every task in the classes, (m, n_classes); zeros without rows."""
+        m, C = len(self.summaries.n), self.n_classes
+        cells = self.codes * C + self.y.astype(np.int64)
+        counts = np.bincount(cells, self.weights, minlength=m * C).reshape(m, C)
+        total = sum(counts[:, c] for c in range(C))[:, None]
+        return counts / np.where(total > 0, total, 1.0)
+
+    def log_rates(self):
+        """Logarithms of events per exposure of every task, (m,)."""
+        m, most = len(self.summaries.n), np.zeros(len(self.summaries.n))
+        np.maximum.at(most, self.codes, self.given[:, 0])
+        events = np.bincount(self.codes, self.y, minlength=m) + _NO_EVENTS
+        shares = np.exp(self.given[:, 0] - most[self.codes])
+        exposure = np.bincount(self.codes, shares, minlength=m)
+        return np.log(events / np.maximum(exposure, 1e-300)) - most
+
+    # ------------------------------------------------------------------------------- posteriors
+    def _place(self, model):
+        key = model.middle, model.width, model.column_scale, model.column_centre
+        if same(key, self._placed):
+            return
+        self._placed, self._near = key, ()
+        common, single = model.scale_variance
+        self.scale, self.scale_variance = own_scales(
+            self.summaries, model.column_scale, common, single
+        )
+        Z = (self.X - model.column_centre) / self.scale[self.codes]
+        mean = (self.summaries.x_mean - model.column_centre) / self.scale
+        mean[self.summaries.n == 0] = 0.0
+        self.near_mean = bounded(mean) if model.fit_intercept else mean
+        self.shift = mean - self.near_mean
+        if not model.fit_intercept:
+            self.shift = np.broadcast_to(-model.column_centre / self.scale, mean.shape)
+        middle = 0.0
+        if model.fit_intercept:
+            middle = model.middle if model.has_place else self.log_rates()
+        self.middle = np.broadcast_to(middle, len(mean))
+        given = self.given + self.middle[self.codes, None]
+        rows = self.kind, self.y, self.weights, given, self.offsets
+
+        def about(shift):
+            kind, *rest = rows
+            return ScoreRows(kind, Z - shift[self.codes], *rest)
+
+        self._rows = {True: about(self.shift), False: about(mean)}
+
+    def _posterior(self, model, centre, root, scales, *, joined=True, **options):
+        """Of `skpmtl.task.losses`, with log weights of cells (K, F, T) as a fifth."""
+        self._place(model)
+        centre = np.atleast_2d(centre)
+        level, slopes = centre[:, 0], centre[:, 1:]
+        if not joined:
+            level = level + sum(self.near_mean[:, j, None] * a for j, a in enumerate(slopes.T))
+        grids = scales.kappa, scales.sigma**2, scales.tau
+        logs = scales.log_kappa[:, None, None] + scales.log_sigma[:, None] + scales.log_tau
+        found = posterior(self._rows[joined], root, level, slopes, grids, logs, **options)
+        return (*found, logs)
+
+    def evidence(self, model, centre, root, scales, by=None):
+        if by == "tau":  # every spread of levels has modes of its own
+            cells = [
+                self._posterior(model, centre, root, scales.only(j), tol=_FINE)
+                for j in range(len(scales.tau))
+            ]
+            return np.stack([log_sum(E + logs) for E, *_, logs in cells], axis=1)
+        E, *_, logs = self._posterior(model, centre, root, scales)
+        E = E + logs
+        if by is None:
+            return log_sum(E)
+        E = np.moveaxis(E, 1 if by == "kappa" else 2, 1)
+        m, n = E.shape[:2]
+        return log_sum(E.reshape(m * n, -1)).reshape(m, n)
+
+    def deviations(self, model, centre, root, scales):
+        _, level, slopes, *_ = self._posterior(model, centre, root, scales, means=True)
+        return self._of_outputs(level, slopes)
+
+    def pull(self, model, centre, near):
+        if not model.fit_intercept:
+            return self.deviations(model, centre, model.root, model.scales())
+        key = *self._placed, model.log_tau, model.root, near
+        if not same(key, self._near):
+            found = self._posterior(
+                model, near, model.root, model.scales(), joined=False, moments="kept"
+            )
+            self._near, self._kept = key, found[1:4]
+        level, slopes, kept = self._kept
+        move = np.atleast_2d(centre - near)
+        up = sum(self.near_mean[:, j, None] * a for j, a in enumerate(move[:, 1:].T))
+        moves = np.concatenate(
+            [(move[:, 0] + up)[..., None], np.broadcast_to(move[:, 1:], slopes.shape)], axis=2
+        )
+        inside = moves.copy()
+        back = np.linalg.pinv(model.root)
+        inside[..., 1:] = np.matmul(moves[..., 1:], back.T)
+        held = np.matmul(kept, inside[..., None])[..., 0]
+        level = level + held[..., 0] - moves[..., 0]
+        slopes = slopes + np.matmul(held[..., 1:], model.root.T) - moves[..., 1:]
+        present = (self.summaries.n > 0)[:, None]
+        return self._of_outputs(level * present, slopes * present[..., None])
+
+    def _of_outputs(self, level, slopes):
+        return (level, slopes) if self.n_classes > 2 else (level[:, 0], slopes[:, 0])
+
+    # ---------------------------------------------------------------------------------- models
+    def personal(self, model, *, posterior=False):
+        """As of `TaskModels`; `posterior`: with covariances of the models, intercept last."""
+        found = []
+        for part in model.components():
+            centre = np.concatenate([model.centre[..., :1], part.slopes], axis=-1)
+            E, level, slopes, second, logs = self._posterior(
+                model, centre, part.root, part.scales, tol=_LAST, moments="second"
+            )
+            found.append((part, level, slopes, second, part.log_weight + log_sum(E + logs)))
+        total = log_sum(np.stack([logs for *_, logs in found], axis=1))
+        first = np.atleast_2d(model.centre)[:, 0]
+        m, C, d = len(total), len(first), model.n_features
+        level, slopes = np.zeros((m, C)), np.zeros((m, C, d))
+        square = np.zeros((m, C, d + 1, d + 1))
+        for part, of_level, of_slopes, second, logs in found:
+            share = np.exp(logs - total)[:, None]
+            a = np.atleast_2d(part.slopes)
+            level += share * of_level
+            slopes += share[..., None] * (a + of_slopes)
+            # Second moments of (l - c, w) from those of (l - c, L^-1 (w - a)).
+            T = np.zeros((d + 1, 1 + part.root.shape[1]))
+            T[0, 0], T[1:, 1:] = 1.0, part.root
+            one = np.matmul(np.matmul(T, second), T.T)
+            b = np.concatenate([np.zeros((C, 1)), a], axis=1)
+            mean = np.concatenate([of_level[..., None], of_slopes], axis=2)
+            one += b[:, :, None] * mean[:, :, None, :] + mean[..., None] * b[:, None, :]
+            one += b[:, :, None] * b[:, None, :]
+            square += share[..., None, None] * one
+        mean = np.concatenate([level[..., None], slopes], axis=2)
+        square -= mean[..., None] * mean[:, :, None, :]
+        if C > 1:  # of the log-odds of a class, where all others are alike
+            square *= C / (C - 1.0)
+        coef = slopes / self.scale[:, None]
+        # Scores are l + (x - place)' w, in units of columns.
+        place = model.column_centre + self.shift * self.scale
+        intercept = self.middle[:, None] + first + level - _dots(coef, place)
+        extras = {"row_centre_": self.summaries.x_mean, **self._bounds(model)}
+        if not self.n_classes:
+            near = np.concatenate([np.ones((m, 1)), self.near_mean], axis=1)[:, None]
+            variance = np.matmul(np.matmul(near[:, None], square), near[..., None])[:, 0, 0, 0]
+            # The mean of exp(s) of a normal score s.
+            intercept += 0.5 * np.minimum(variance, _SPREAD)[:, None]
+        elif posterior:
+            T = np.zeros((m, 1, d + 1, d + 1))
+            T[:, 0, d, 0] = 1.0
+            T[:, 0, np.arange(d), 1 + np.arange(d)] = 1.0 / self.scale
+            T[:, 0, d, 1:] = -place / self.scale
+            covariance = np.matmul(np.matmul(T, square), T.transpose(0, 1, 3, 2))
+            extras["covariance_"] = covariance if C > 1 else covariance[:, 0]
+            extras["posterior_shift_"] = np.zeros((m, *model.model_shape[:-1], d + 1))
+        if C == 1:
+            coef, intercept = coef[:, 0], intercept[:, 0]
+        return *model.add_init(coef, intercept), extras
+
+    def _bounds(self, model):
+        reach = row_reach(self)
+        m = len(reach)
+        low, high = np.full(m, -LARGEST), np.full(m, LARGEST)
+        if not self.n_classes:
+            # No rate is above e times that of any row, or of the level.
+            top = self.middle + np.atleast_2d(model.centre)[0, 0] + 1.0
+            np.maximum.at(top, self.codes, np.log(self.y + 1.0) - self.given[:, 0])
+            high = top + 1.0
+            low = np.minimum(self.middle - LARGEST, high)
+            if model.target_range is not None and model.init is None:
+                low, high = (np.clip(end, *model.target_range) for end in (low, high))
+        return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def _dots(coef, place):
+    """Inner products of models (m, C, d) and vectors (m, d), one column after the other. (m, C)"""
+    return sum(coef[:, :, j] * place[:, j, None] for j in range(coef.shape[2]))

@@ -1,0 +1,158 @@
+"""Classes and counts in the loop of queries: bounds, budget, and what tasks make of a model."""
+
+import math
+
+import numpy as np
+import pytest
+
+from skpmtl.course import queries
+from skpmtl.course.curator import Loop
+from skpmtl.course.estimators import HierarchicalMTL, HierarchicalMTLClassifier
+from skpmtl.course.levels import read_base, read_rates
+from skpmtl.course.plan import HierarchicalPlan
+from skpmtl.exchange.wire import pack, unpack
+from skpmtl.privacy.accounting import gdp_mu
+from skpmtl.privacy.mechanisms import ADJACENCIES
+
+LOSSES = {"two": ("squared", 2), "four": ("squared", 4), "counts": ("poisson", 0)}
+D = 3
+
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.report.PrivacyLeakWarning")
+
+
+def table(which, m=60, n=8, seed=0):
+    """Rows, targets and tasks whose models have a common part."""
+    rng, C = np.random.default_rng(seed), LOSSES[which][1]
+    task = np.repeat(np.arange(m), n)
+    X = rng.normal(size=(m * n, D))
+    W = rng.normal(size=(max(C, 1), D)) + 0.3 * rng.normal(size=(m, max(C, 1), D))
+    s = (X[:, None] * W[task]).sum(axis=2) + 0.5 * rng.normal(size=(m, max(C, 1)))[task]
+    if not C:
+        return X, rng.poisson(np.exp(0.5 * s[:, 0])), task
+    return X, (s + rng.gumbel(size=s.shape)).argmax(axis=1), task
+
+
+def estimator(which, epsilon, m=60, **more):
+    C, more = LOSSES[which][1], {"tasks": range(m), "random_state": 0, **more}
+    if C:
+        return HierarchicalMTLClassifier(epsilon, classes=range(C), **more)
+    return HierarchicalMTL(epsilon, loss="poisson", **more)
+
+
+# ------------------------------------------------------------------------------------ bounds
+def questions(which):
+    loss, C = LOSSES[which]
+    model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, D, 1, loss, C)).model
+    yield queries.Base(C) if C else queries.Rates()
+    yield queries.CentreStep(model.centre, 0.7, 1.0)
+    yield queries.Moment(model.centre, np.eye(D))
+    yield queries.Moment(model.centre, np.eye(D), diagonal=True)
+
+
+@pytest.mark.parametrize("which", LOSSES)
+def test_bounds_hold_and_are_reached(which):
+    rng = np.random.default_rng(0)
+    for question in questions(which):
+        (size,) = question.wire(D, *LOSSES[which])[0]
+        sent = rng.standard_t(1, size=(300, size)) * 10.0 ** rng.uniform(-3, 6, (300, 1))
+        sent[:100] = rng.integers(0, 2, (100, size))
+        sent[:size] = np.eye(size)[:300] * 9
+        sent[-1], sent[-2] = np.nan, np.inf
+        totals = np.array([question.total(question.bounded(row[None])).ravel() for row in sent])
+        assert np.isfinite(totals).all()
+        for adjacency in ADJACENCIES:
+            others = np.zeros_like(totals) if adjacency == "zero-out" else totals
+            most = max(np.linalg.norm(totals - other, axis=1).max() for other in others[:200])
+            bound = question.sensitivity(adjacency)
+            assert 0.7 * bound < most <= bound * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("which", LOSSES)
+def test_questions_travel_as_public_numbers(which):
+    loss, C = LOSSES[which]
+    loop = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, D, 1, loss, C))
+    vote = queries.Vote(queries.separate([loop.part()] * 3))
+    for question in [*questions(which), vote]:
+        query = question.query(loop.model, question.mechanism("replace-one", 1.0))
+        spec = queries.query_specs(D, loss, C)[query.statistic]
+        again = type(question).of(spec.check(unpack(*pack(query.public)))).query(loop.model, None)
+        assert pack(again.public)[0] == pack(query.public)[0]
+
+
+# ------------------------------------------------------------------------------------ budget
+@pytest.mark.parametrize("epsilon", [1.0, 20.0])
+@pytest.mark.parametrize("which", LOSSES)
+def test_releases_spend_the_budget_at_most(which, epsilon):
+    X, y, task = table(which)
+    report = estimator(which, epsilon, delta=1e-6).fit(X, y, task=task).privacy_
+    spent = math.hypot(*(e["sensitivity"] / e["noise_std"] for e in report.releases))
+    assert spent <= gdp_mu(epsilon, 1e-6) * (1.0 + 1e-9)
+    assert report.releases[0]["name"] == ("base" if LOSSES[which][1] else "rates")
+
+
+# ------------------------------------------------------------------------------------- models
+@pytest.mark.parametrize("which", LOSSES)
+def test_tasks_go_on_from_the_billboard_alone(which):
+    X, y, task = table(which)
+    est = estimator(which, 20.0).fit(X, y, task=task)
+    some, C = np.isin(task, [3, 40]), LOSSES[which][1]
+    more = {"classes": range(C)} if C else {}
+    again = type(est).from_billboard(est.export_billboard(), **more)
+    again.personalize(X[some], y[some], task=task[some])
+    for name in ("coef_", "intercept_", "row_reach_", "prediction_range_"):
+        assert np.array_equal(getattr(again, name), getattr(est, name)[[3, 40]])
+
+
+@pytest.mark.parametrize("which", ["two", "four"])
+def test_probabilities_beat_shares_of_classes(which):
+    """Of new rows, without noise; they add up to one, and agree with the prediction."""
+    X, y, task = table(which, n=30)
+    fit = np.arange(len(y)) % 30 < 8
+    est = estimator(which, None).fit(X[fit], y[fit], task=task[fit])
+    p = est.predict_proba(X[~fit], task=task[~fit])
+    assert np.allclose(p.sum(axis=1), 1.0)
+    assert np.array_equal(est.predict(X[~fit], task=task[~fit]), p.argmax(axis=1))
+    loss = -np.log(p[np.arange(len(p)), y[~fit]]).mean()
+    shares = np.bincount(y[fit]) / fit.sum()
+    assert loss < -np.log(shares[y[~fit]]).mean() - 0.05
+
+
+def test_rates_with_exposures_are_counts_of_all_of_them():
+    X, y, task = table("counts")
+    exposure = np.random.default_rng(1).uniform(0.5, 4.0, len(y))
+    y = np.random.default_rng(2).poisson(exposure * np.exp(0.5 * X[:, 0]))
+    est = estimator("counts", None).fit(X, y / exposure, task=task, sample_weight=exposure)
+    assert est.score(X, y / exposure, task=task, sample_weight=exposure) > 0.3
+    assert np.median(est.coef_[:, 0]) == pytest.approx(0.5, abs=0.15)
+    assert np.median(est.intercept_) == pytest.approx(0.0, abs=0.2)
+
+
+# --------------------------------------------------------------------------- how sums are read
+def test_levels_are_the_log_odds_of_released_shares():
+    C, m, shares = 3, 1000.0, np.array([0.5, 0.3, 0.2])
+    found = m * np.r_[0.75 * shares, 0.25 * shares]
+    n, repeats, levels = read_base(found, 0.0, m)
+    assert (n, repeats) == (m, pytest.approx(0.75))
+    np.testing.assert_allclose(levels, np.log(shares) - np.log(shares).mean(), atol=0.05)
+    assert np.abs(read_base(np.zeros(2 * C), 200.0, 10)[2]).max() < 0.5  # noise alone
+
+
+def test_the_window_of_rates_is_where_half_of_them_are():
+    found = np.zeros(queries.BINS + 2)
+    found[queries.OCTAVE + 3] = 80.0  # rates of 8 to 16
+    found[queries.BINS] = 80.0 * queries.SIGN
+    n, repeats, (middle, half) = read_rates(found, 0.0, 100)
+    assert (n, repeats) == (pytest.approx(80.0), 1.0)
+    assert math.log(8.0) <= middle <= math.log(16.0) and half <= 1.0
+
+
+@pytest.mark.parametrize("epsilon", [3.0, None])
+@pytest.mark.parametrize("which", LOSSES)
+def test_odd_tasks_have_finite_models(which, epsilon):
+    """Of one row, of one class or no events, and listed without rows."""
+    X, y, task = table(which)
+    y = np.where(task < 10, 0, y)
+    keep = (task < 50) & ((task > 5) | (np.arange(len(y)) % 8 == 0))
+    est = estimator(which, epsilon).fit(X[keep], y[keep], task=task[keep])
+    scores = est._linear(X, task)
+    assert np.isfinite(est.coef_).all() and np.abs(scores).max() < 35
