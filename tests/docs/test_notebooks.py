@@ -32,6 +32,8 @@ def test_notebooks_hold_outputs_and_are_linked(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_runs(path, tmp_path, monkeypatch):
     pytest.importorskip("pandas")
+    if any("marginaleffects" in source for kind, source, _ in cells(path) if kind == "code"):
+        pytest.importorskip("marginaleffects")
     backend = matplotlib.get_backend()
     matplotlib.use("Agg")
     monkeypatch.chdir(tmp_path)
