@@ -17,7 +17,6 @@ from pathlib import Path
 
 FOLDERS = [
     "kernels",
-    "engine",
     "structures",
     "mean_regularized",
     "model_protected",

@@ -162,7 +162,7 @@ def test_frames_reach_the_estimator_as_they_are():
     assert_allclose(model.personalize(new, y[:20]).predict(new), found[:20])
 
 
-def test_arrays_keep_missing_values_where_the_estimator_takes_them():
+def test_missing_values_stay_where_the_estimator_takes_them():
     rng = np.random.default_rng(0)
     X, task = rng.normal(size=(80, 2)), np.repeat([0, 1], 40)
     X[5, 0] = np.nan

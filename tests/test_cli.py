@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import load_billboard
@@ -458,15 +456,6 @@ def test_every_id_is_a_task_of_its_own(tmp_path, monkeypatch, no_picture):
         assert_array_equal(pd.read_csv("one.out")["prediction"], found["prediction"][here])
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), min_size=2, unique=True))
-def test_names_of_files_differ_and_are_bounded(ids):
-    names = [file_name(task) for task in ids]
-    assert len(set(names)) == len(ids)
-    cut = file_name("".join(ids) + "~" * 200)
-    assert file_name(cut.removesuffix(".json")) != cut and len(cut.encode()) <= 143
-    assert all(len(name.encode()) <= 143 and not set(name) & set('/\\:*?"<>|\0') for name in names)
-
-
 @pytest.mark.parametrize(
     "change", ["gap", "stray", pytest.param("unlisted", marks=pytest.mark.slow)]
 )
@@ -538,15 +527,6 @@ def test_rows_without_a_target_can_be_left_out(tmp_path, monkeypatch, capsys, no
     table.assign(y="").to_csv("t.csv", index=False)
     with pytest.raises(SystemExit, match="no target at all"):
         run("personalize out/public t.csv --drop-missing-target --output none")
-
-
-def test_errors_of_models(folder):
-    with pytest.raises(SystemExit, match="not a model"):
-        run("predict public.json late.csv --output x.csv")
-    with pytest.raises(SystemExit, match="holds no models|not a model"):
-        run("predict . late.csv --output x.csv")
-    with pytest.raises(SystemExit):
-        run("personalize . late.csv --output more")
 
 
 @pytest.mark.parametrize(

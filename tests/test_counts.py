@@ -10,9 +10,7 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
 
 from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
-from skpmtl.local.prior import LocalModels, _Block, tempered
 from skpmtl.solvers.losses import make_loss
-from skpmtl.tables.datafits import POISSON
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings(
@@ -251,75 +249,6 @@ def test_tasks_of_few_rows_gain_from_each_other(cls, epsilon):
     own = excess(est.predict(X[~some], task=task[~some]))
     assert own < 0.75 * excess(alone.predict(X[~some], task=task[~some]))
     assert own < 0.6 * excess(pooled)
-
-
-@pytest.mark.parametrize("far", [-900.0, -150.0, 60.0, 900.0])
-def test_models_come_back_from_scores_that_are_far_off(far, monkeypatch):
-    """Noise times features far from 0 sends the scores of a pooled model there."""
-    y = counts(m=5, n=6)[1]
-    base, ends = np.full((30, 1), far), np.arange(0, 31, 6)
-    table = TaskTable(np.ones((30, 1)), y, ends, np.arange(5), base=base, loss="poisson")
-    local = LocalModels(table, fit_intercept=False)
-    steps, modes = [], _Block.modes
-    monkeypatch.setattr(_Block, "modes", lambda *args: (steps.append(1), modes(*args))[1])
-    W, _ = local.solve(np.ones(1), np.full(5, 1e6))
-    sums = np.add.reduceat(y, table.offsets[:-1])
-    slopes = sums - 6.0 * np.exp(far + W[:, 0]) - 1e-6 * W[:, 0]
-    assert_allclose(slopes, 0.0, atol=1e-6 * sums.max())
-    assert len(steps) < 40
-
-
-def test_the_loss_of_counts_is_what_its_slopes_add_up_to():
-    s, y = np.linspace(-300.0, 300.0, 1201), np.array([[0.0], [3.0]])
-    value, slope = POISSON.value(y, s), POISSON.derivatives(y, s)[0]
-    rise = np.diff(value, axis=1) / np.diff(s)
-    size = 1e-9 * (1.0 + np.abs(slope[:, 1:]))
-    assert (rise >= slope[:, :-1] - size).all() and (rise <= slope[:, 1:] + size).all()
-
-
-@pytest.mark.parametrize(
-    "y, low, high",
-    [
-        ([0, 0, 21], 21.0, 210.0),  # no model of largest likelihood; without the prior 8,400
-        ([1, 23], 23.0, 230.0),  # as likely to be dispersion; 770 where slopes may be large
-        (
-            [2, 2, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18],
-            45.0,
-            66.0,
-        ),  # these rows say so: 63 without a prior
-    ],
-    ids=["one with events", "two", "many"],
-)
-def test_few_rows_alone_promise_no_powers_of_ten(y, low, high):
-    x = np.linspace(-1.0, 0.33, len(y)) if len(y) > 2 else np.array([-1.0, -0.33])
-    X, task = np.tile(x, 40)[:, None], np.repeat(np.arange(40), len(y))
-    est = PrivateMTL(loss="poisson", epsilon=1e-9, tasks=range(40), random_state=0)
-    est.fit(X, np.tile(y, 40) * 1.0, task=task)
-    assert low < est.predict([[1.0]], task=[0])[0] < high
-
-
-@pytest.mark.parametrize("noise, low, high", [(0.0, 1.0, 1.8), (2.0, 1.9, 3.0)])
-def test_strong_slopes_are_not_dispersion(noise, low, high):
-    """Mean dispersions of Poisson's counts of 9 rows are 1.4 to 1.5, and 2.1 where slopes are held
-    to be moderate at any number of rows."""
-    n = 9
-    X, _, task, mean = counts(m=300, n=n, d=12, seed=3, shared=0.0, own=0.32)
-    rng = np.random.default_rng(0)
-    if noise:
-        mean = mean * rng.gamma(1.0 / noise, noise, len(mean))
-    y = rng.poisson(mean) * 1.0
-    table = TaskTable(X, y, np.arange(0, len(y) + 1, n), np.arange(300), loss="poisson")
-    phi = 1.0 / tempered(table, True).weights
-    assert low < phi.mean() < high
-
-
-@pytest.mark.parametrize("loss", ["poisson", "squared"])
-def test_few_tasks_learn_that_a_range_pools_their_levels(loss):
-    X, y, task, _ = counts(m=40)
-    est = PrivateMTL(loss=loss, epsilon=3.0, tasks=range(40), random_state=0).fit(X, y, task=task)
-    assert "target_range=" in est.privacy_.notes["levels"]
-    est.set_params(target_range=(0.5, 20.0)).fit(X, y, task=task)
-    assert est.privacy_.notes["levels"].startswith("pooled about")
 
 
 def test_a_large_budget_is_as_none():

@@ -109,7 +109,7 @@ def fitted(estimator, n_tasks=5):
     return estimator.set_params(tasks=range(n_tasks)).fit(X, y, task=task)
 
 
-def test_relatedness_is_the_correlation_or_the_cosine_of_the_models():
+def test_relatedness_is_correlation_or_cosine_of_models():
     coef = np.random.default_rng(0).normal(size=(5, 4)) + 0.5
     display = TaskRelatednessDisplay.from_coef(coef, tasks=list("abcde"))
     np.testing.assert_allclose(display.relatedness, np.corrcoef(coef), atol=1e-14)
@@ -122,7 +122,7 @@ def test_relatedness_is_the_correlation_or_the_cosine_of_the_models():
         assert cosine[i, j] == pytest.approx(product, abs=1e-14)
 
 
-def test_relatedness_of_private_fits_warns_where_models_are_not_covered():
+def test_relatedness_of_private_fits_warns():
     private = fitted(MPMTLLowRank(epsilon=1.0))
     with pytest.warns(PrivacyLeakWarning, match='"joint DP per task"'):
         TaskRelatednessDisplay.from_estimator(private)
@@ -165,7 +165,7 @@ def test_convergence_shows_what_is_public_without_reading_rows():
 
 
 @pytest.mark.parametrize("labels", [False, True])
-def test_convergence_scores_the_mean_of_every_round_with_a_warning(labels):
+def test_convergence_scores_the_mean_of_every_round(labels):
     X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
     y = y > 0 if labels else y
     cls = PrivateMeanRegMTLClassifier if labels else PrivateMeanRegMTL
@@ -300,7 +300,7 @@ def test_caterpillar_shows_coefficients_with_their_intervals():
     np.testing.assert_array_equal(by_position.reach, display.reach)
 
 
-def test_caterpillar_at_a_row_is_the_prediction_without_its_noise():
+def test_caterpillar_at_a_row_is_the_noiseless_prediction():
     X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=3, random_state=0)
     est = PrivateMeanRegMTL(epsilon=None, uncertainty=True, tasks=range(12)).fit(X, y, task=task)
     display = TaskIntervalDisplay.from_estimator(est, x=X[0], tasks=[3, 5])
@@ -313,7 +313,7 @@ def test_caterpillar_at_a_row_is_the_prediction_without_its_noise():
     np.testing.assert_allclose(display.reference, X[0] @ est.mean_coef_ + est.mean_intercept_)
 
 
-def test_caterpillar_of_private_models_warns_and_leaves_infinite_bars_out():
+def test_caterpillar_of_private_models_warns():
     X, y, task = make_low_rank_tasks(n_tasks=40, n_features=3, random_state=0)
     est = PrivateMTLClassifier(epsilon=3.0, tasks=range(40), classes=[0, 1])
     est.fit(X, (y > 0).astype(int), task=task)

@@ -47,18 +47,6 @@ def test_average_auc_is_the_mean_over_tasks(decimals, labels):
     assert average_auc(y, score) == pytest.approx(roc_auc_score(positive, score), rel=1e-12)
 
 
-def test_average_auc_of_wide_labels():
-    rng = np.random.default_rng(1)
-    Y = (rng.random((40, 3)) < 0.5).astype(float)
-    S = rng.normal(size=Y.shape)
-    Y[rng.random(Y.shape) < 0.3] = np.nan
-    known = ~np.isnan(Y)
-    expected = [roc_auc_score(Y[known[:, j], j], S[known[:, j], j]) for j in range(3)]
-    assert average_auc(Y, S) == pytest.approx(np.mean(expected), rel=1e-12)
-    with pytest.raises(ValueError, match="give no task="):
-        average_auc(Y, S, task=np.zeros(40))
-
-
 def test_average_auc_errors():
     with pytest.raises(ValueError, match=r"take predict_proba\(X\)\[:, 1\]"):
         average_auc([0, 1], [[0.3, 0.7], [0.2, 0.8]])
@@ -153,12 +141,6 @@ def test_undefined_scores_are_left_out(school_like):
     assert np.isnan(result.scores).sum() == 7 and result.n_samples.min() == 1
     assert result.mean == result.scores[2]
     assert np.isnan(task_scores(est, frame.loc[first], y[first]).mean)
-
-
-def test_task_scores_asks_for_the_tasks():
-    est = TinyRidge().fit(np.eye(4), np.arange(4.0), task=[1, 1, 2, 2])
-    with pytest.raises(ValueError, match="Give task=, ids or a column of X"):
-        task_scores(est, np.eye(4), np.arange(4.0))
 
 
 def test_scorers_hand_routed_tasks_on(school_like):

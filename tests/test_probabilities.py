@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import expit, softmax
-from scipy.stats import norm
 
 from skpmtl import (
     DPMetaInitClassifier,
@@ -96,67 +95,6 @@ def test_at_the_mode_it_is_laplaces_approximation(fit_intercept):
     assert_allclose(found["posterior_shift_"][0, 3], moved, atol=1e-4)
 
 
-def test_a_free_level_among_the_numbers_has_a_wide_prior_of_its_own():
-    table, kappa, t = one_task(2), 0.7, np.array([0.4, -0.6, 0.2, 0.9])
-    Z = np.column_stack([np.asarray(table.X), np.ones(30)])
-    wide = TaskTable(Z, table.y, table.offsets, table.tasks, n_classes=2)
-    given = np.ones((1, 1)), np.full((1, 1), kappa)
-    centre = np.array([0.5, 0.0, 0.0, 7.0])  # that of the level does not count
-    priors = [ClassPriors(*given, None, centre, free=True)]
-    found = class_posterior(wide, t[None], np.zeros(1), priors, None)
-    p = expit(Z @ t)
-    precision = np.array([1.0 / kappa] * 3 + [FREE_LEVEL**-2])
-    C = np.linalg.inv((Z.T * (p * (1.0 - p))) @ Z + np.diag(precision))
-    way = np.append(centre[:3], 0.0) - t
-    moved = C @ (Z.T @ (0.5 * (1.0 + table.y) - p) + precision * way)
-    assert_allclose(found["covariance_"][0, :4, :4], C, atol=1e-9)
-    assert_allclose(found["posterior_shift_"][0, :4], moved, atol=1e-9)
-
-
-def test_between_two_priors_it_has_the_moments_of_their_mixture():
-    table, t = one_task(2), np.array([0.3, -0.2, 0.1])
-    shares = np.array([[0.3, 0.7]])
-    given = [ClassPriors(shares, np.array([[0.5, 3.0]]))]
-    both = class_posterior(table, t[None], np.zeros(1), given, None)
-    alone = [
-        class_posterior(
-            table, t[None], np.zeros(1), [ClassPriors(np.ones((1, 1)), np.full((1, 1), k))], None
-        )
-        for k in (0.5, 3.0)
-    ]
-    D = np.array([part["posterior_shift_"][0] for part in alone])
-    mean = shares[0] @ D
-    C = sum(
-        q * (part["covariance_"][0] + np.outer(e - mean, e - mean))
-        for q, part, e in zip(shares[0], alone, D, strict=True)
-    )
-    assert_allclose(both["posterior_shift_"][0], mean, atol=1e-12)
-    assert_allclose(both["covariance_"][0], C, atol=1e-12)
-
-
-def test_mackays_formula_is_near_the_integral():
-    mean, std = np.meshgrid([-3.0, -0.5, 0.0, 2.0], [0.1, 1.0, 2.5])
-    nodes = norm.ppf((np.arange(4000) + 0.5) / 4000)
-    exact = expit(mean[..., None] + std[..., None] * nodes).mean(axis=-1)
-    assert_allclose(expit(averaged_scores(mean, std**2, mean, 2)), exact, atol=0.02)
-
-
-def test_two_classes_as_several_are_two_classes():
-    table = one_task(2)
-    w, b = np.array([[0.4, -0.6, 0.2]]), np.array([0.3])
-    one = class_posterior(table, w, b, [ClassPriors(np.ones((1, 1)), np.full((1, 1), 2.0))], free)
-    codes = TaskTable(table.X, (table.y > 0).astype(float), table.offsets, table.tasks, n_classes=2)
-    both = np.stack([-0.5 * w, 0.5 * w], axis=1)
-    shift = np.stack([-0.5 * b, 0.5 * b], axis=1)
-    # Of the difference of two models the prior has twice the variance.
-    given = [ClassPriors(np.ones((1, 1)), np.full((1, 1), 1.0))]
-    several = class_posterior(codes, both, shift, given, free)
-    for c in range(2):
-        assert_allclose(several["covariance_"][0, c], one["covariance_"][0], rtol=1e-9, atol=1e-12)
-    slopes = several["posterior_shift_"][0, :, :3]
-    assert_allclose(slopes[1] - slopes[0], one["posterior_shift_"][0, :3], atol=1e-9)
-
-
 def test_softmax_is_near_the_average_over_laplaces_posterior():
     table, C, d, kappa = one_task(3, n=25, d=2, seed=3), 3, 2, 0.8
     X, y = np.asarray(table.X), table.y.astype(int)
@@ -215,7 +153,7 @@ def test_probabilities_of_few_rows_are_calibrated(cls, epsilon):
 # ------------------------------------------------------------------- every estimator
 @every(HAVE)
 @pytest.mark.spread(9)
-def test_labels_are_the_likeliest_classes_and_models_what_they_were(case):
+def test_labels_are_the_likeliest_classes(case):
     est, data = fitted(case)
     plain = fit(seeded(case).set_params(uncertainty=False), *arguments(case, data))
     if not getattr(est, "secure", False) and not case.sampled:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from skpmtl import warm
 from tests.helpers.plain_reference import listed_classes
 
 from .helpers.public import public
@@ -160,9 +159,3 @@ if not numba.config.DISABLE_JIT:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-3000:]
-
-
-def test_warm_says_how_long_it_took(monkeypatch, capsys):
-    monkeypatch.setattr(warm, "warm", lambda: (2.345, []))
-    warm.main()
-    assert "2.3 s" in capsys.readouterr().out

@@ -11,13 +11,10 @@ from scipy.stats import t as student_t
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct
 from sklearn.linear_model import BayesianRidge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 import skpmtl
 from skpmtl import ClusteredMTL, DPMetaInit, LocalOnly, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
-from skpmtl.local.posterior import Moments, Priors, TaskSums, mixed_moments, moments, own_noise
-from skpmtl.local.prior import SNR
+from skpmtl.local.posterior import Priors, TaskSums, moments
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -135,75 +132,6 @@ def test_moments_are_those_of_a_mixture(centre, d):
         assert_allclose(found.between[k], between, rtol=1e-8, atol=1e-12)
 
 
-def test_a_row_alone_has_the_widths_of_its_priors():
-    """At the row, and at most ten times the noise: no other row tells a scale."""
-    rng, x = np.random.default_rng(0), np.array([[1.0, -2.0, 0.5]])
-    sums, p = sums_of(x, np.ones(1), [1]), rng.dirichlet(np.ones(len(SNR)))[None]
-    found = moments(sums, Priors(np.ones(3), np.log(p)))
-    expected = p[0] @ np.minimum(SNR, 10.0) / (x**2).sum()
-    assert_allclose(found.unit[0], expected * np.eye(3), rtol=1e-10, atol=1e-12)
-    assert_array_equal(found.mean, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("slope", "noise_prior", "most"),
-    [
-        (9.0, (4.0, 0.25), 2.0 * (8 * 81.0 + 9.0) / 9.0),
-        (9.0, None, 10.0),  # no released noise: two rows of the variance of the targets
-        (0.1, (4.0, 0.25), 10.0),  # targets vary by little more than the noise
-        (9.0, (4.0, 1e9), 10.0),  # no noise is above the variance of the targets
-    ],
-)
-def test_unknown_directions_vary_by_the_noise_or_the_targets(slope, noise_prior, most):
-    """Of a direction in which rows do not vary, under a prior that allows anything."""
-    x, error = np.tile([-1.0, 1.0], 4), np.tile([1.0, 1.0, -1.0, -1.0], 2)
-    X = np.column_stack([x, np.zeros(8)])
-    sums = sums_of(X, slope * x + error, [8], noise_prior=noise_prior)
-    found = moments(sums, Priors(np.ones(2), np.zeros((1, 1)), strength=np.full((1, 1), 1e-9)))
-    expected = np.diag([1.0 / (8.0 + 1.0 / most), most])
-    assert_allclose(found.unit[0], expected, rtol=1e-6, atol=1e-12)
-
-
-def test_noise_is_what_models_leave_and_of_few_rows_that_of_y():
-    X, y, _ = one_task(n=4000, noise=1.0)
-    sums = sums_of(X, y, [3, 6, 13, 3978])
-    left, used = np.array([0.0, 0.1, 10.0, 3978.0]), np.array([1.5, 3.0, 3.0, 3.0])
-    models = Moments(None, None, None, None, left, used)
-    found, dof = own_noise(models, sums)
-    assert_array_equal(dof, [4.0, 7.0, 14.0, 3979.0])
-    variance = sums.square[:2] / (sums.n[:2] - 1.0)  # with a weight of two rows
-    assert_allclose(found[:2], (left[:2] + 2.0 * variance) / (dof[:2] - 2.0))
-    assert 10.0 / 12.0 < found[2] < (10.0 + 2.0 * sums.square[2] / 12.0) / 12.0
-    assert found[3] == pytest.approx(1.0, rel=1e-2)
-    wide = own_noise(models, sums, 12.0)[0]  # a row in n of the std 2
-    assert_allclose(wide[1], (0.1 + 2.0 * (sums.square[1] + 4.0) / 6.0) / 5.0)
-
-
-def test_a_mixture_of_mixtures_is_one():
-    X, y, _ = one_task()
-    sums, rng = sums_of(X, y, [30]), np.random.default_rng(0)
-    logs, pull = rng.normal(size=(1, 6)), rng.uniform(1.0, 50.0, (1, 6))
-    whole = moments(sums, Priors(np.ones(3), logs, strength=pull))
-    parts = [
-        moments(sums, Priors(np.ones(3), logs[:, s], strength=pull[:, s]))
-        for s in (slice(2), slice(2, 6))
-    ]
-    shares = np.exp([part.evidence - whole.evidence for part in parts])
-    for one, other in zip(mixed_moments(parts, shares), whole, strict=True):
-        assert_allclose(one, other, rtol=1e-9, atol=1e-13)
-
-
-def test_sums_of_differences_and_of_rows_with_a_one():
-    X, y, _ = one_task()
-    model = np.array([0.5, -1.0, 2.0])
-    one, other = sums_of(X, y, [30]).less(model, 3.0), sums_of(X, y - X @ model - 3.0, [30])
-    joint = sums_of(np.column_stack([X, np.ones(30)]), y, [30], centre=False)
-    for ours, theirs in ((one, other), (sums_of(X, y, [30]).joint(), joint)):
-        for name in ("n", "gram", "cross", "square", "mean"):
-            assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=1e-9, atol=1e-9)
-    assert_allclose(one.level, other.level, rtol=1e-9)
-
-
 # ------------------------------------------------------------------------ invariances
 @every_method
 def test_std_knows_no_order_of_tasks(est):
@@ -225,13 +153,6 @@ def test_std_is_in_units_of_the_target(est):
     assert_allclose(moved, 8.0 * std, rtol=1e-6)
 
 
-@every_method
-def test_even_weights_change_nothing(est):
-    (X, y, task), (Z, _, of) = tasks_of(m=8, sizes=(6, 9), test=2)
-    even = fit(est, X, y, task, sample_weight=np.full(len(y), 0.5))
-    assert_allclose(even.covariance_, fit(est, X, y, task).covariance_, rtol=1e-6)
-
-
 # -------------------------------------------------------------------------- coverage
 @pytest.mark.parametrize(
     "est", [METHODS[0], METHODS[1], METHODS[3], METHODS[5]], ids=["levels", "free", "mean", "meta"]
@@ -248,7 +169,7 @@ def test_intervals_cover(est):
     assert np.mean(np.concatenate(few)) > 0.85
 
 
-def test_intervals_cover_where_tasks_have_fewer_rows_than_columns():
+def test_intervals_cover_with_fewer_rows_than_columns():
     """Around a plane that all tasks share, whose scale 5 rows of a task hardly tell."""
     rng, m, d = np.random.default_rng(0), 400, 20
     W = 1.2 * rng.normal(size=(m, 2)) @ np.linalg.qr(rng.normal(size=(d, 2)))[0].T
@@ -306,14 +227,6 @@ def test_forms_of_input():
     for data in (sparse.csr_matrix(X[row]), X[row].astype(np.float32)):
         est = LocalOnly(**known).fit(data, Y.T.ravel(), task=task)
         assert_allclose(est.predict_interval(data, task=task), expected, rtol=1e-5)
-
-
-def test_pipelines_pass_return_std():
-    (X, y, task), _ = tasks_of(m=5)
-    pipe = make_pipeline(StandardScaler(), PrivateMTL(epsilon=None, uncertainty=True))
-    pipe.fit(X, y, privatemtl__task=task)
-    mean, std = pipe.predict(X, task=task, return_std=True)
-    assert mean.shape == std.shape == y.shape
 
 
 # ----------------------------------------------------------------- what nobody can know

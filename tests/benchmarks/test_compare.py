@@ -46,7 +46,7 @@ def test_alarms_are_for_slowdowns_alone():
     assert not any(one.alarm for one in faster) and np.mean([one.faster for one in faster]) > 0.9
 
 
-def test_what_many_benchmarks_lose_is_seen_where_none_is_an_alarm(monkeypatch, capsys, tmp_path):
+def test_a_loss_of_many_benchmarks_is_seen_without_an_alarm(monkeypatch, capsys, tmp_path):
     rng = np.random.default_rng(0)
 
     def found(slower=()):

@@ -55,7 +55,7 @@ def test_all_small_tables_are_made(tmp_path):
     assert all(found[name] for name in names)
 
 
-def test_settings_are_chosen_on_validation_rows_within_the_budget():
+def test_settings_are_chosen_on_validation_rows():
     rows = [
         {"valid": 3.0, "test": 0.0, "epsilon": 2.0},
         {"valid": 2.0, "test": 1.0, "epsilon": 1.0},

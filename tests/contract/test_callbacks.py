@@ -118,7 +118,7 @@ def test_callbacks_get_neither_rows_nor_models(est, name, count):
 
 
 @CASES
-def test_an_error_tears_callbacks_down_and_leaves_the_estimator_unfitted(est, name, count):
+def test_an_error_ends_callbacks_and_leaves_no_fit(est, name, count):
     X, y = data(labels=hasattr(est, "predict_proba"))
     recorder = Recorder(fail_at="end")
     est = clone(est).set_callbacks(recorder)

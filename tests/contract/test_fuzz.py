@@ -314,7 +314,7 @@ def test_odd_parameters(name, data):
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_labels_that_no_integer_holds_are_refused_without_a_warning():
+def test_labels_that_no_integer_holds_are_refused():
     y = np.array([1e300, 0.0] * 6)
     est = PrivateMeanRegMTLClassifier(tasks=range(3))
     with pytest.raises(ValueError, match="Unknown label type"):

@@ -67,7 +67,7 @@ DIFFERENCES = [
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix], ids=["dense", "csr"])
 @pytest.mark.parametrize("est", DIFFERENCES, ids=repr)
-def test_squared_loss_is_that_of_targets_less_the_scores_of_the_start(est, form):
+def test_a_start_is_subtracted_from_the_targets(est, form):
     """With the same noise on the same numbers, all that a fit learns is the same."""
     if form is not np.asarray and not est.__sklearn_tags__().input_tags.sparse:
         pytest.skip("takes no sparse rows")

@@ -49,31 +49,6 @@ def test_school_is_the_file_of_the_toolbox(school_mat):
     assert (len(sizes), sizes.min(), sizes.max()) == (139, 22, 251)
 
 
-def test_school_column_names_fit_the_data():
-    """What DESCR and the names claim can be read off the columns."""
-    school = load_school()
-    column = dict(zip(school.feature_names, school.data.T, strict=True))
-    assert np.all(column["constant"] == 1)
-    groups = (
-        ("year_a", "year_b", "year_c"),
-        ("girl", "boy"),
-        tuple(name for name in column if name.startswith("ethnic_")),
-        ("school_mixed", "school_boys", "school_girls"),
-        ("school_maintained", "school_church_of_england", "school_roman_catholic"),
-    )
-    for group in groups:
-        np.testing.assert_array_equal(sum(column[name] for name in group), 1)
-    # One pupil of a boys' school is entered as a girl.
-    assert column["girl"][column["school_girls"] == 1].mean() == 1
-    assert column["boy"][column["school_boys"] == 1].mean() > 0.999
-    bands = [school.target[column[f"vr_band_{band}"] == 1].mean() for band in (1, 2, 3)]
-    assert bands[0] > bands[1] > bands[2]
-    assert np.linalg.matrix_rank(school.data) == 23
-    indicators = [j for j, name in enumerate(column) if not name.startswith("pct_")]
-    assert set(np.unique(school.data[:, indicators])) == {0, 1}
-    assert len(indicators) == 26
-
-
 def test_school_public_scale_divides_the_percentages_only():
     raw, scaled = load_school(), load_school(scale="public")
     factor = np.ones(28)
@@ -155,15 +130,6 @@ def test_low_rank_tasks_have_the_stated_moments():
     assert noise.std() == pytest.approx(1, rel=0.03)
 
 
-def test_low_rank_tasks_interleave():
-    *_, W = make_low_rank_tasks(8, n_blocks=4, interleave=True, coef=True, random_state=0)
-    similarity = np.corrcoef(W) > 0.9
-    np.testing.assert_array_equal(similarity, np.equal.outer(np.arange(8) % 4, np.arange(8) % 4))
-    *_, W = make_low_rank_tasks(8, n_blocks=4, coef=True, random_state=0)
-    similarity = np.corrcoef(W) > 0.9
-    np.testing.assert_array_equal(similarity, np.equal.outer(np.arange(8) // 2, np.arange(8) // 2))
-
-
 def test_group_sparse_tasks():
     X, y, task, W = make_group_sparse_tasks(200, coef=True, random_state=0)
     assert np.all(W[:, 4:] == 0)
@@ -203,24 +169,6 @@ def test_lsoa_like():
     expected = np.where(known, probability, 0).sum(axis=0)
     spread = np.sqrt(np.where(known, probability * (1 - probability), 0).sum(axis=0))
     assert np.all(np.abs(np.nansum(Y, axis=0) - expected) < 4 * spread)
-
-
-def test_clinics_are_what_their_public_covariates_say():
-    clinics = make_clinics(200, (5, 40), missing=0.2, random_state=0)
-    table = clinics.data
-    sizes = table["clinic"].value_counts()
-    assert set(sizes.index) == set(clinics.tasks.index) and len(clinics.target) == len(table)
-    assert sizes.min() >= 5 and sizes.max() <= 40 and sizes.median() < 20
-    for name, values in clinics.categories.items():
-        assert set(table[name].dropna()) == set(values)
-    for name, (low, high) in clinics.ranges.items():
-        assert table[name].min() >= low and table[name].max() <= high
-    assert table["smoker"].isna().mean() == pytest.approx(0.2, abs=0.02)
-    never = table.groupby("clinic")["weight"].count() == 0
-    assert 0 < never.sum() < 30
-    assert table.drop(columns=["weight", "smoker"]).notna().all(axis=None)
-    again = make_clinics(200, (5, 40), missing=0.2, random_state=0)
-    assert again.data.equals(table) and again.target.equals(clinics.target)
 
 
 def test_public_covariates_about_clinics_tell_of_their_models():

@@ -1,8 +1,6 @@
 """LEAF's JSON: what was written is what is read, and faults of the files are named."""
 
 import json
-import re
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -14,10 +12,8 @@ from sklearn.feature_extraction.text import (
     TfidfVectorizer,
 )
 
-from skpmtl import PrivateMeanRegMTLClassifier
 from skpmtl.datasets import CHARACTERS
 from skpmtl.datasets.leaf import load_leaf
-from skpmtl.privacy import PrivacyLeakWarning
 
 
 def write(path, users, extra=None, **keys):
@@ -94,12 +90,6 @@ def test_leaf_split_by_sample(tmp_path):
         load_leaf(tmp_path / "gone")
 
 
-def test_images_may_be_nested(tmp_path):
-    image = np.arange(12.0).reshape(3, 4)
-    write(tmp_path / "a.json", {"u": ([image.tolist()], [1])})
-    np.testing.assert_array_equal(load_leaf(tmp_path).data, image.reshape(1, -1))
-
-
 def test_words_are_counted_as_they_stand(posts):
     leaf = load_leaf(posts, vocabulary=VOCABULARY, labels=["python", "r", "c#", "list"])
     assert sparse.issparse(leaf.data) and leaf.data.format == "csr"
@@ -135,14 +125,6 @@ def test_a_vectorizer_is_never_fitted(posts):
     np.testing.assert_array_equal(public.idf_, idf)
     hashed = load_leaf(posts, vectorizer=HashingVectorizer(n_features=8), labels=labels)
     assert hashed.data.shape == (4, 8)
-
-
-def test_several_text_files_make_one_matrix(tmp_path):
-    write(tmp_path / "0.json", {"a": (["x y", "z"], ["p", "q"])})
-    write(tmp_path / "1.json", {"b": (["y y", "", "x"], ["q", "q", "p"])})
-    leaf = load_leaf(tmp_path, vocabulary=["x", "y"])
-    np.testing.assert_array_equal(leaf.data.toarray(), [[1, 1], [0, 0], [0, 2], [0, 0], [1, 0]])
-    assert leaf.target.tolist() == ["p", "q", "q", "q", "p"]
 
 
 def fault(**change):
@@ -203,46 +185,6 @@ def test_faults_between_files_and_arguments(tmp_path, posts):
         load_leaf(posts, vocabulary=VOCABULARY, labels=["fortran"])
 
 
-def test_one_copy_of_the_rows(tmp_path):
-    """Peak memory is the rows and one file: an eighth of the data, as Python objects."""
-    for part in range(8):
-        rng = np.random.default_rng(part)
-        users = {f"{part}-{k}": (rng.random((25, 100)).tolist(), [0] * 25) for k in range(10)}
-        write(tmp_path / f"{part}.json", users)
-    size = 8 * 10 * 25 * 100 * 8
-    file = max(path.stat().st_size for path in tmp_path.glob("*.json"))
-    load_leaf(tmp_path / "0.json")
-    tracemalloc.start()
-    leaf = load_leaf(tmp_path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert leaf.data.nbytes == size
-    # The text, then 8 bytes for each pointer and 24 for each float; a second copy of the
-    # rows would be one `size` more. What interpreters keep for themselves differs.
-    objects = size / 8 / 8 * (8 + 24)
-    assert peak < size + file + objects + 0.7 * size
-
-
-@pytest.mark.slow
-def test_a_private_fit_on_what_was_loaded(tmp_path):
-    """Sparse text with string user ids goes into an estimator as it is."""
-    rng = np.random.default_rng(0)
-    words = ["python", "pandas", "c", "malloc"]
-    for part in range(2):
-        users = {}
-        for k in range(10):
-            kind = rng.integers(0, 2, 12)
-            texts = [" ".join(rng.choice(words[2 * c : 2 * c + 2], 3)) for c in kind]
-            users[f"u{part}{k}"] = texts, [["python", "c"][c] for c in kind]
-        write(tmp_path / f"{part}.json", users)
-    leaf = load_leaf(tmp_path, vocabulary=words)
-    est = PrivateMeanRegMTLClassifier(epsilon=8.0, tasks=leaf.tasks, random_state=0)
-    with pytest.warns(PrivacyLeakWarning):
-        est.fit(leaf.data, leaf.target, task=leaf.task)
-    assert np.mean(est.predict(leaf.data, task=leaf.task) == leaf.target) > 0.95
-    assert re.search("joint DP per task", est.privacy_.guarantee)
-
-
 def test_next_characters_are_positions(tmp_path):
     """LEAF's Shakespeare: x a string, y the character that follows."""
     users = {"a": (["to be", "or no"], ["!", "t"]), "b": (["Nay, "], ["\u00e9"])}
@@ -271,42 +213,3 @@ def test_next_characters_are_positions(tmp_path):
         load_leaf(tmp_path, characters="ab", vocabulary=["a"])
     with pytest.raises(ValueError, match="leave labels out"):
         load_leaf(tmp_path, characters="ab", labels=["a"])
-
-
-def test_images_are_read_by_their_names(tmp_path):
-    """LEAF's CelebA: x the name of a photograph, y whether somebody smiles."""
-    Image = pytest.importorskip("PIL.Image")
-    folder = tmp_path / "img_align_celeba"
-    folder.mkdir()
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3), dtype=np.uint8)
-    for name, values in zip(("1.png", "2.png"), pixels, strict=True):
-        Image.fromarray(values).save(folder / name)
-    Image.new("L", (5, 5), 51).save(folder / "3.png")  # grey
-    write(tmp_path / "0.json", {"9": (["1.png", "3.png"], [0, 1]), "4": (["2.png"], [1])})
-    leaf = load_leaf(tmp_path / "0.json", images=folder, image_size=3)
-    assert leaf.data.shape == (3, 27) and leaf.data.dtype == np.float32
-    np.testing.assert_allclose(leaf.data[1], 0.2, atol=1e-6)
-    assert leaf.task.tolist() == ["9", "9", "4"] and leaf.target.tolist() == [0, 1, 1]
-    same = load_leaf(tmp_path / "0.json", images=folder, image_size=1).data
-    middle = pixels.astype(float).mean(axis=(1, 2)) / 255
-    np.testing.assert_allclose(same[[0, 2]], middle, atol=0.15)  # of a smooth filter
-    Image.fromarray(np.repeat(pixels[0, :, :4], 1, axis=0)).save(folder / "1.png")
-    exact = load_leaf(tmp_path / "0.json", images=folder, image_size=4).data[0]
-    np.testing.assert_allclose(exact.reshape(3, 4, 4), np.moveaxis(pixels[0, :, :4], 2, 0) / 255)
-
-    (folder / "3.png").write_text("no image")
-    with pytest.raises(ValueError, match="'9': 3.png is not a readable image"):
-        load_leaf(tmp_path / "0.json", images=folder)
-    (folder / "3.png").unlink()
-    with pytest.raises(FileNotFoundError, match="'9': .* has not all images"):
-        load_leaf(tmp_path / "0.json", images=folder)
-    write(tmp_path / "0.json", {"9": (["../0.json"], [0])})
-    with pytest.raises(ValueError, match="'9': an image is not in the folder"):
-        load_leaf(tmp_path / "0.json", images=folder)
-    write(tmp_path / "0.json", {"9": ([[0.5, 0.1]], [0])})
-    with pytest.raises(ValueError, match="'9': images= needs an x of names"):
-        load_leaf(tmp_path / "0.json", images=folder)
-    with pytest.raises(FileNotFoundError, match="is no folder"):
-        load_leaf(tmp_path / "0.json", images=tmp_path / "gone")
-    with pytest.raises(ValueError, match="image_size=0"):
-        load_leaf(tmp_path / "0.json", images=folder, image_size=0)

@@ -465,7 +465,7 @@ def test_a_task_gets_the_same_model_in_any_company(classification):
 
 
 @pytest.mark.parametrize("d, r", [(5, 5), (13, 13), (13, 4)])
-def test_a_task_alone_gets_the_same_model_under_correlated_priors(d, r):
+def test_a_task_alone_gets_its_model_under_any_prior(d, r):
     """To the last bit: no product with the root takes rows of several tasks together."""
     sizes = [9, 14, 4, 12, 3, 40] * 3
     X, y, task = plain.make_rows(sizes, d, 6)
@@ -692,7 +692,7 @@ def test_losses_of_extreme_scores(run):
 
 
 @pytest.mark.parametrize("n_steps, tol", [(3, 0.0), (12, 1e-3), (60, 0.0)])
-def test_steps_in_the_space_of_the_rows_are_those_of_the_features(monkeypatch, run, n_steps, tol):
+def test_steps_in_row_space_are_those_of_the_features(monkeypatch, run, n_steps, tol):
     sizes, d = [3, 7, 12, 1, 30], 12
     X, y, task = plain.make_rows(sizes, d, 6)
     rng = np.random.default_rng(1)

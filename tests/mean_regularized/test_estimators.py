@@ -12,12 +12,7 @@ from scipy.special import logsumexp
 from sklearn.metrics import log_loss
 
 from skpmtl import LocalOnly, LocalOnlyClassifier, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.local import grams, updates
-from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.updates import ProximalModels
 from skpmtl.solvers import mean as exact_mean
-from skpmtl.solvers.mean import fixed_point
-from skpmtl.tables.table import TaskTable, is_mapped
 from tests.helpers.plain_reference import random_tasks
 
 
@@ -256,60 +251,6 @@ def test_clusters_are_separate_fits_without_privacy():
 
 
 # ---------------------------------------------------------------------------- kernels
-def table_of(X, y, task):
-    order = np.argsort(task, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(task))])
-    return TaskTable(X[order], y[order].astype(float), offsets, np.unique(task))
-
-
-def mixed_tasks(d=18, seed=0):
-    """Table of tasks of 1, 4, 40, 17, 18, 30 and 7 rows, with features far from zero."""
-    sizes, rng = np.array([1, 4, 40, 17, 18, 30, 7]), np.random.default_rng(seed)
-    X = 3.0 + rng.normal(size=(sizes.sum(), d))
-    y = X @ rng.normal(size=d) + rng.normal(size=len(X))
-    return TaskTable(X, y, np.concatenate([[0], np.cumsum(sizes)]), np.arange(7))
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("ridge", [0.0, 0.3])
-@pytest.mark.parametrize("uncompiled", [True, False])
-def test_exact_prox_of_few_and_many_rows(intercept, ridge, uncompiled, monkeypatch):
-    """Ridge models around the anchors, by either kind of matrix, for all tasks or some."""
-    if uncompiled:
-        for name in ("short_inverses", "short_prox"):
-            kernel = getattr(updates, name)
-            monkeypatch.setattr(updates, name, getattr(kernel, "py_func", kernel))
-    table, which = mixed_tasks(), np.arange(7) % 2
-    local_tasks = CentredTasks(table, Problem("squared", 1, intercept, lam=0.4, ridge=ridge), which)
-    anchor = np.random.default_rng(1).normal(size=(2, 18))
-    models = ProximalModels(local_tasks)
-    found = models.differences(anchor)
-    assert 0 < len(local_tasks.long[0]) < 7
-    for k in range(7):
-        A, target = table.task(k)
-        if intercept:
-            A, target = A - A.mean(axis=0), target - target.mean()
-        a, n = anchor[which[k]], len(A)
-        H = A.T @ A / n + (0.4 + ridge) * np.eye(18)
-        w = np.linalg.solve(H, A.T @ target / n + 0.4 * a)
-        assert_allclose(found[k], w - 0.4 / (0.4 + ridge) * a, rtol=0, atol=1e-11)
-    for pick in (np.array([0, 2, 3]), np.array([2, 5]), np.array([6])):
-        assert_array_equal(models.differences(anchor, pick), found[pick])
-    # Rows that tasks share are the same rows.
-    shared = TaskTable(
-        table.X[::-1].copy(),
-        table.y,
-        table.offsets,
-        table.tasks,
-        rows=np.arange(table.n_rows)[::-1],
-    )
-    again = ProximalModels(CentredTasks(shared, local_tasks.problem, which))
-    assert_array_equal(again.differences(anchor), found)
-    for few in (grams.FEW, 0):  # as of many tasks
-        monkeypatch.setattr(grams, "FEW", few)
-        for least in (1, 9):  # of 9, tasks of 17 rows have no room among matrices of rows
-            other = CentredTasks(table, local_tasks.problem, which, least=least)
-            assert_allclose(ProximalModels(other).differences(anchor), found, rtol=0, atol=1e-11)
 
 
 # -------------------------------------------------------------------------- the rounds
@@ -373,50 +314,6 @@ def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, eps
 
 
 # ------------------------------------------------------------------------ odd problems
-def test_odd_tasks_are_handled():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 3))
-    task = np.repeat([0, 1, 2, 3], [20, 1, 9, 10])
-    y = X[:, 0] + 0.1 * rng.normal(size=40)
-    y[21:30] = 2.5  # constant
-    labels = np.array(["a", "b", "c"])[rng.integers(0, 3, 40)]
-    labels[20] = "c"
-    labels[21:30] = "a"
-    for epsilon in (None, 1.0):
-        common = {"epsilon": epsilon, "tasks": [0, 1, 2, 3]}
-        est = PrivateMeanRegMTL(0.5, **common).fit(X, y, task=task)
-        assert np.isfinite(est.coef_).all()
-        assert est.predict(X[21:30], task=task[21:30]).mean() == pytest.approx(2.5, abs=1e-8)
-        clf = PrivateMeanRegMTLClassifier(0.5, classes=["a", "b", "c"], **common)
-        clf.fit(X, labels, task=task)
-        assert clf.coef_.shape == (4, 3, 3) and clf.intercept_.shape == (4, 3)
-        assert np.abs(clf.intercept_).max() < (20 if epsilon is None else np.inf)
-        p = clf.predict_proba(X, task=task)
-        assert_allclose(p.sum(axis=1), 1)
-        assert (clf.predict(X[21:30], task=task[21:30]) == "a").all()
-        binary = PrivateMeanRegMTLClassifier(0.5, classes=[False, True], **common)
-        binary.fit(X, labels == "a", task=task)
-        assert binary.coef_.shape == (4, 3) and np.isfinite(binary.intercept_).all()
-        assert clf.export_task(2)["intercept"].shape == (3,)
-
-
-def test_multilabel_as_wide_y_and_multiclass_columns():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3))
-    Y = (X @ rng.normal(size=(3, 5)) > 0).astype(float)
-    Y[rng.random(Y.shape) < 0.1] = np.nan
-    est = PrivateMeanRegMTLClassifier(0.1, epsilon=None).fit(X, Y)
-    long = PrivateMeanRegMTLClassifier(0.1, epsilon=None)
-    known = ~np.isnan(Y)
-    rows, columns = np.nonzero(known)
-    long.fit(X[rows], Y[known], task=columns)
-    assert_allclose(est.coef_, long.coef_, atol=1e-8)
-    assert est.predict_proba(X).shape == (60, 5)
-    assert est.score(X, Y) > 0.85
-    many = PrivateMeanRegMTLClassifier(0.1, epsilon=None).fit(X, rng.integers(0, 4, (60, 2)))
-    assert many.predict(X).shape == (60, 2)
-    assert many.predict_proba(X).shape == many.decision_function(X).shape == (60, 2, 4)
-    assert_array_equal(many.predict(X)[:, 1], many.predict(X, task=[1] * 60))
 
 
 # ----------------------------------------------------------------------------- sparse
@@ -464,53 +361,6 @@ def test_wide_sparse_models_are_kept_by_column(tags, fit_intercept):
     assert set(moved) <= set(X[task == 55].indices)
 
 
-def test_wide_sparse_unseen_tasks_of_clusters(tags):
-    X, y, task = tags
-    known = task < 50
-    est = PrivateMeanRegMTLClassifier(
-        0.05,
-        tasks=list(range(50)),
-        n_rounds=1,
-        epsilon=1e5,
-        delta=1e-3,
-        unseen_task="mean",
-        clusters={k: k % 2 for k in range(60)},
-        classes=range(9),
-    ).fit(X[known], y[known], task=task[known])
-    assert "models_" in vars(est) and not hasattr(est, "mean_coef_")
-    scores = est.decision_function(X, task=task)
-    for k in (3, 54, 59):
-        W, b = est.billboard_.mean[k % 2], est.billboard_.mean_intercept[k % 2]
-        if k < 50:
-            W, b = est.coef_[k], est.intercept_[k]
-        assert_allclose(scores[task == k], X[task == k] @ W.T + b, atol=1e-9)
-
-
-def test_binary_sparse_and_exact_sparse(tags):
-    X, y, task = tags
-    est = PrivateMeanRegMTLClassifier(
-        0.05, tasks=list(range(60)), n_rounds=1, classes=[False, True]
-    )
-    est.fit(X, y > 3, task=task)
-    assert est.predict(X, task=task).shape == y.shape
-    small = task < 4
-    exact = PrivateMeanRegMTLClassifier(0.05, epsilon=None, ridge=0.01)
-    exact.fit(X[small], y[small] > 3, task=task[small])
-    dense = PrivateMeanRegMTLClassifier(0.05, epsilon=None, ridge=0.01)
-    dense.fit(X[small].toarray(), y[small] > 3, task=task[small])
-    assert_allclose(exact.coef_, dense.coef_, atol=1e-9)
-    # Rows too many to be written out: Anderson's method on the mean, 60 columns for speed.
-    narrow = X[small][:, :60].tocsr()
-    dense.fit(narrow.toarray(), y[small] > 3, task=task[small])
-    signs = np.where(y[small] > 3, 1.0, -1.0)
-    local_tasks = CentredTasks(
-        table_of(narrow, signs, task[small]), Problem("logistic", 1, True, lam=0.05, ridge=0.01)
-    )
-    anchor = np.zeros((1, 60))
-    assert fixed_point(local_tasks, anchor, tol=1e-9, max_iter=100) < 100
-    assert_allclose(anchor[0], dense.mean_coef_, atol=1e-6)
-
-
 # ---------------------------------------------------------------------------- the table
 
 
@@ -531,27 +381,3 @@ def test_exact_classes_with_columns_that_intercepts_repeat(columns, lam):
     assert_allclose(est.objective_, near.objective_, rtol=1e-4)
     assert np.abs(est.coef_).max() < 100
     assert_allclose(est.predict_proba(X, task=task), near.predict_proba(X, task=task), atol=1e-3)
-
-
-@pytest.mark.exact_bits("rows stay in a memory map")
-@pytest.mark.parametrize("uneven", [False, True])  # where every other task has few rows
-def test_memory_map_keeps_matrices_in_a_file(tmp_path, uneven):
-    """For a memory map, which may be larger than memory, matrices of the tasks are in a file."""
-    rng = np.random.default_rng(0)
-    m, n, d = 700, 70, 60
-    X = np.memmap(tmp_path / "X.dat", dtype=float, mode="w+", shape=(m * n, d))
-    X[:] = rng.standard_normal(X.shape)
-    y, offsets = rng.standard_normal(m * n), n * np.arange(m + 1)
-    offsets[1:-1:2] -= 20 * uneven
-    anchor, halves = rng.standard_normal((1, d)), []
-    for rows in (X, np.array(X)):
-        table = TaskTable(rows, y, offsets, np.arange(m))
-        halves.append(ProximalModels(CentredTasks(table, Problem("squared", 1, True))))
-    some = np.array([3, 50, 399])
-    for pick in (slice(None), some, slice(None)):
-        mapped, kept = (local_tasks.differences(anchor, pick) for local_tasks in halves)
-        assert_array_equal(mapped, kept)
-    for local_tasks, in_file in zip(halves, (True, False), strict=True):
-        blocks, short = local_tasks.matrices
-        assert {is_mapped(block[2]) for block in blocks} == {in_file}
-        assert {is_mapped(block[1]) for block in short} == ({in_file} if uneven else set())

@@ -7,11 +7,9 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
+from tests.helpers.shelf import LABEL, TASK, X, Y
 
 M, D = 8, X.shape[1]
-PARITY = np.arange(M) % 2
-G = np.eye(M) - np.equal.outer(PARITY, PARITY) / 4  # as Create_simulated_data of RMTL makes it
 RING = sparse.csr_matrix(np.roll(np.eye(M), 1, axis=1) + np.roll(np.eye(M), -1, axis=1))
 LAPLACIAN = 2 * np.eye(M) - RING.toarray()
 THIRDS = np.concatenate(  # all classes in every task
@@ -36,30 +34,6 @@ def objective(est, y, Omega, lam, ridge, weights):
         losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
     value = losses @ weights[TASK] + 0.5 * ridge * np.vdot(W, W)
     return value + 0.5 * lam * np.trace(W.T @ Omega @ W)
-
-
-def test_objective_of_rmtl_regression():
-    ((Lam1, Lam2, value),) = rmtl("MTL", "Regression", "Graph")
-    est = exact(2 * Lam1, G @ G.T, ridge=2 * Lam2).fit(X, Y, task=TASK)
-    assert est.objective_ == pytest.approx(value, rel=1e-9)
-
-
-def test_objective_of_rmtl_classification():
-    # What it reports lacks its ridge term.
-    ((Lam1, Lam2, value),) = rmtl("MTL", "Classification", "Graph")
-    est = exact(2 * Lam1, G @ G.T, 2, ridge=2 * Lam2).fit(X, LABEL, task=TASK)
-    assert est.objective_ - Lam2 * np.sum(est.coef_**2) == pytest.approx(value, rel=1e-5)
-
-
-@pytest.mark.parametrize("at", [0, 1])  # without an L1 norm, and with one
-def test_objectives_of_malsar(at):
-    R = np.eye(M) - 1.0 / M
-    rho1, rho2, value, _ = malsar("Least_SRMTL", at)
-    est = exact(2 * rho1, R @ R.T, l1=rho2, task_weight="samples", fit_intercept=False)
-    assert est.fit(X, Y, task=TASK).objective_ == pytest.approx(value, rel=1e-9)
-    rho1, rho2, value, _ = malsar("Logistic_SRMTL", at)
-    est = exact(2 * rho1, R @ R.T, 2, l1=rho2).fit(X, LABEL, task=TASK)
-    assert est.objective_ == pytest.approx(value, rel=1e-7)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.1])
@@ -224,17 +198,3 @@ def test_parts_of_a_graph_do_not_touch():
     few = TASK < 2
     two = exact(0.5, pairs[:2][:, :2]).fit(X[few], Y[few], task=TASK[few])
     assert_allclose(whole.coef_[:2], two.coef_, rtol=1e-6)  # a gap of 1e-10 bounds no more
-
-
-def test_order_of_tasks_is_that_of_omega():
-    order = np.array([5, 2, 7, 0, 1, 3, 6, 4])
-    shuffled = LAPLACIAN[np.ix_(order, order)]
-    est = exact(0.5, shuffled, tasks=order).fit(X, Y, task=TASK)
-    assert_allclose(est.coef_, exact(0.5, LAPLACIAN).fit(X, Y, task=TASK).coef_, rtol=1e-9)
-
-
-def test_sparse_rows_and_new_tasks():
-    est = exact(0.5, RING).fit(sparse.csr_matrix(X), Y, task=TASK)
-    assert_allclose(est.coef_, exact(0.5, RING).fit(X, Y, task=TASK).coef_, rtol=1e-9)
-    far = exact(1e6, LAPLACIAN).fit(X, Y, task=TASK).personalize(X[:3], Y[:3], task=[99] * 3)
-    assert_allclose(far.coef_[-1], far.mean_coef_, rtol=1e-4)  # as all others

@@ -67,7 +67,7 @@ def test_exact_errors_agree_with_a_jackknife(lam, fit_intercept):
     assert_allclose(est.mean_std_, jackknife, rtol=0.15)
 
 
-def test_exact_errors_of_a_relation_and_of_clusters_agree_with_a_jackknife():
+def test_errors_of_relations_agree_with_a_jackknife():
     X, y, task, _ = table(60, 8, 0.5, 2, d=3)
     z = np.random.default_rng(0).standard_normal(60)
     relation = {k: {"z": float(z[k])} for k in range(60)}
@@ -165,7 +165,7 @@ def test_counts_have_errors():
     assert 0.65 < np.sqrt(np.mean(std**2)) / np.sqrt(np.mean((coef - coef.mean(axis=0)) ** 2)) < 1.6
 
 
-def test_where_nothing_common_is_released_errors_are_nan_and_say_why():
+def test_errors_are_nan_where_nothing_is_released():
     X, y, task, _ = table(100, 8, 0.3, 0)
     y = y * (10.0 ** np.random.default_rng(0).uniform(-6, 6, size=100))[task]
     est = private(100, levels="free").fit(X, y, task=task)

@@ -1,18 +1,13 @@
 """Paths of strengths, and the strength that cross-validation chooses."""
 
-import logging
-import pickle
-
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, ShuffleSplit
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut
 
 import skpmtl
 from skpmtl import (
     MPMTLGroupSparse,
-    MPMTLGroupSparseClassifierCV,
     MPMTLGroupSparseCV,
     MPMTLLowRank,
     MPMTLLowRankClassifier,
@@ -84,28 +79,6 @@ def test_screening_changes_nothing(form):
         np.testing.assert_allclose(part.W, whole.W, atol=1e-4 * (abs(whole.W).max() + 1e-9))
     used = [int(s.W.any(axis=0).sum()) for s in found[0]]
     assert used[0] == 0 and 0 < used[2] < 23  # sets of less than a quarter were enough
-
-
-def test_strengths():
-    X, y, task = rows()
-    path = mtl_path(X, y, task, alphas=[0.1, 0.5, 0.2])
-    assert path.alphas.tolist() == [0.5, 0.2, 0.1]
-    flat = mtl_path(X, np.ones(len(X)), task, n_alphas=2)
-    assert not flat.coefs.any() and flat.alphas.tolist() == [1.0, 1.0]
-    np.testing.assert_allclose(flat.intercepts, 1.0)
-    for message, wrong in {
-        "positive and finite": {"alphas": [0.1, 0.0]},
-        "at least one": {"alphas": []},
-        "between 0 and 1": {"eps": 1.0},
-        "at least 1": {"n_alphas": 0},
-        "penalty is 'trace' or 'l21'": {"penalty": "l1"},
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            mtl_path(X, y, task, **wrong)
-    with pytest.raises(ValueError, match="2 classes: loss='logistic'"):
-        mtl_path(X, y > 0, task, loss="multinomial")
-    with pytest.warns(ConvergenceWarning, match="2 of 3 fits"):
-        mtl_path(X, y, task, eps=1e-3, n_alphas=3, max_iter=2)
 
 
 GRID = {"alpha": [0.5, 0.1, 0.02]}
@@ -246,37 +219,3 @@ def test_a_budget_is_refused_with_a_way_out():
         save_billboard(model, "nowhere")
     with pytest.raises(ValueError, match="'MPMTLLowRank'"):
         MPMTLLowRankCV.from_billboard(model.billboard_)
-
-
-def test_folds_are_checked():
-    X, y, task = rows()
-    nothing = [(np.arange(70), np.array([], dtype=int))]
-    for cv, message in ((71, "n_samples=70"), (nothing, "rows to test")):
-        model = MPMTLLowRankCV(cv=cv)
-        with pytest.raises(ValueError, match=message):
-            model.fit(X, y, task=task)
-        assert not hasattr(model, "coef_")
-    split = ShuffleSplit(3, train_size=0.5, test_size=0.2, random_state=0)
-    assert MPMTLLowRankCV([0.1], cv=split).fit(X, y, task=task).mse_path_.shape == (1, 3)
-
-
-def test_progress_and_new_tasks(caplog):
-    X, y, task = rows()
-    with caplog.at_level(logging.INFO, logger="skpmtl"):
-        model = MPMTLLowRankCV(n_alphas=3, cv=4, verbose=1).fit(X, y, task=task)
-    lines = [record.getMessage() for record in caplog.records if " fold " in record.getMessage()]
-    assert [line.split()[2] for line in lines] == ["1:", "2:", "3:", "4:"]
-    assert pickle.loads(pickle.dumps(model)).alpha_ == model.alpha_
-    model.personalize(X[:9], y[:9], task=np.full(9, 7))
-    assert model.tasks_.tolist() == [0, 1, 2, 3, 4, 7]
-
-
-@pytest.mark.slow
-def test_processes_find_the_same():
-    X, y, task = rows()
-    one, two = (
-        MPMTLGroupSparseClassifierCV(n_alphas=5, cv=3, n_jobs=n).fit(X, y > 0, task=task)
-        for n in (1, 2)
-    )
-    np.testing.assert_array_equal(one.log_loss_path_, two.log_loss_path_)
-    np.testing.assert_array_equal(one.coef_, two.coef_)

@@ -65,8 +65,7 @@ def pairs(d, adjacency, bound, power, rng):
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("d", [1, 2, 5])
-@pytest.mark.spread(3)
+@pytest.mark.parametrize("d", [1, 5])
 def test_sensitivities_are_attained_and_never_exceeded(adjacency, d):
     K = 1.7
     rng = np.random.default_rng(d)
@@ -312,9 +311,7 @@ def assert_event_within_budget(mechanism, epsilon, delta, n=2000, seed=0):
     assert q <= math.exp(epsilon) * p + delta + allowance
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 0.3])
-@pytest.mark.parametrize("d", [1, 5, pytest.param(27, marks=pytest.mark.slow)])
-@pytest.mark.spread(1)
+@pytest.mark.parametrize("d, epsilon", [(1, 0.3), (5, 1.0)])
 def test_the_event_that_breaks_the_published_mechanism(d, epsilon):
     mechanism = PublishedWishart(d, 1.4, epsilon)
     p, q = published_event(mechanism, 2000, d)
@@ -329,8 +326,7 @@ def test_the_event_that_breaks_the_published_mechanism(d, epsilon):
         assert_event_within_budget(mechanism, epsilon, 1e-5)
 
 
-@pytest.mark.parametrize("d", [1, 3, pytest.param(8, marks=pytest.mark.slow)])
-@pytest.mark.spread(1)
+@pytest.mark.parametrize("d", [1, 3])
 def test_symmetrised_wishart_density_ratio(d):
     """x'Ex = V (chi2_{d+1} - chi2_{d+1}'): its log-density moves by at most epsilon."""
     epsilon, sensitivity = 0.8, 1.5
@@ -354,7 +350,7 @@ def test_symmetrised_wishart_density_ratio(d):
         assert density(0.7) == pytest.approx(math.exp(-0.7 / (2 * V)) / (4 * V), rel=1e-6)
 
 
-def test_symmetrised_wishart_log_density_is_lipschitz_in_nuclear_norm():
+def test_wishart_log_density_is_lipschitz_in_nuclear_norm():
     """Importance sampling of h at d = 2, with differences of two signs (replace-one)."""
     d, V = 2, 0.5
     rng = np.random.default_rng(7)

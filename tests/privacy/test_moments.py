@@ -103,7 +103,7 @@ def test_eigenvalues_within_the_noise_count_by_their_place_in_it(tilt):
     np.testing.assert_allclose(found, np.diag(trace / d * (1.0 + tilt * x / edge)), atol=1e-9)
 
 
-def test_a_direction_that_stands_out_is_shrunk_as_the_spiked_model_says():
+def test_a_clear_direction_is_shrunk_by_the_spiked_model():
     d, std, trace, spike = 5, 1.0, 1000.0, 700.0
     values = np.full(d, (trace - spike) / d)
     values[-1] += spike
@@ -162,7 +162,7 @@ def test_levels_within_the_noise_and_the_chance_of_a_sample(std, sampling, fewer
     np.testing.assert_allclose(found, np.diag(whole * levels / levels.sum()), atol=1e-9)
 
 
-def test_all_noise_may_leave_half_of_the_trace_to_a_direction_and_little_noise_a_thousandth():
+def test_noise_bounds_what_one_direction_may_hold():
     d, trace = 6, 60.0
     for std, kept in ((1e-9, 1.0 - 1e-3), (5.0, None)):
         values = np.zeros(d)

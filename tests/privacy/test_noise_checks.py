@@ -217,7 +217,7 @@ def test_the_room_for_rounding_is_no_noise():
     assert np.abs(noise.z).max() <= 0.51 * mechanism.step / mechanism.noise_std
 
 
-def test_the_law_of_a_wishart_matrix_of_one_row_is_that_of_laplace():
+def test_a_wishart_matrix_of_one_row_is_laplace():
     """The difference of two exponentials, of scale 2 each."""
     x = np.array([-90.0, -8.0, -0.3, -1e-3, 0.02, 1.0, 20.0, 200.0])
     wishart = noise_checks._wishart(x[:, None, None], {})[:, 0]

@@ -319,7 +319,7 @@ def test_statistical_audit_of_meta_learning(case):
 
 
 # ---------------------------------------------------------------- what an audit takes
-def test_data_that_are_no_neighbours_are_judged_by_what_is_public():
+def test_data_that_are_no_neighbours_are_judged():
     case = FIRST[MPMTLLowRank]
     data = long_data()
     result = audit(case.estimator, data, everybody(case, data), replay=True, n_draws=0)
@@ -388,7 +388,7 @@ class Fitted(PrivateMeanRegMTL):
 
 @pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 @pytest.mark.parametrize("seed", [None, 0])
-def test_further_fits_are_of_either_data_set_and_have_noise_of_their_own(seed):
+def test_further_fits_have_noise_of_their_own(seed):
     data = long_data()
     other = replaced(data, CHANGED, 20.0 * data[0][:5], data[1][:5])
     Fitted.fits.clear()

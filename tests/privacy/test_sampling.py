@@ -148,7 +148,7 @@ def test_factor_two_trap_of_the_rdp_accountant(dp):
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "n_rounds"), [(5.0, 0.7, 1), (30.0, 0.9, 2)])
-def test_few_rounds_at_a_high_rate_need_less_noise_than_the_rate_says(epsilon, rate, n_rounds):
+def test_few_rounds_at_a_high_rate_need_less_noise(epsilon, rate, n_rounds):
     pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
     found = poisson_noise(epsilon, 1e-3, n_rounds, rate, "replace-one")
     assert found < 0.9 * rate * poisson_noise(epsilon, 1e-3, n_rounds, 1.0, "replace-one")

@@ -4,12 +4,14 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import kstest, logser, norm, poisson
 
 from skpmtl.privacy import gdp_delta, gdp_mu, selection_epsilon, selection_mu
 from skpmtl.privacy.rng import SeededSource, SystemSource
 from skpmtl.privacy.selection import draw_trials, selection_rdp, trials_parameter
+from tests.helpers.drawn import drawn
 
 RANDOM = ("poisson", "logarithmic")
 
@@ -23,9 +25,7 @@ def trial_probabilities(n, distribution):
     return logser.pmf(j, 1.0 - parameter)
 
 
-@pytest.mark.parametrize("distribution", RANDOM)
-@pytest.mark.parametrize("n", [1.01, 2, 7, 12])
-@pytest.mark.spread(5)
+@drawn(6, n=st.floats(1.01, 12.0), distribution=st.sampled_from(RANDOM))
 def test_mean_of_the_trials(n, distribution):
     p = trial_probabilities(n, distribution)
     assert p.sum() == pytest.approx(1.0, abs=1e-12)
@@ -56,10 +56,12 @@ def best_density(density, cdf, weights):
     return value
 
 
-@pytest.mark.parametrize("distribution", RANDOM)
-@pytest.mark.parametrize("mu", [0.1, 0.5])
-@pytest.mark.parametrize("shift", [1.0, -1.0], ids=["higher score", "lower score"])
-@pytest.mark.spread(3)
+@drawn(
+    4,
+    distribution=st.sampled_from(RANDOM),
+    mu=st.floats(0.05, 0.6),
+    shift=st.sampled_from([1.0, -1.0]),  # a higher score, and a lower one
+)
 def test_renyi_divergence_of_the_best_run(distribution, mu, shift):
     """The output is the score itself: the exact divergence stays below the bound."""
     weights = trial_probabilities(4.0, distribution)[:400]
@@ -188,11 +190,14 @@ def test_epsilon_is_that_of_the_best_order(distribution, n_orders, mu, n, delta)
 
 
 # ---------------------------------------------------------------- calibration
-@pytest.mark.parametrize("distribution", [*RANDOM, "compose"])
-@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 50.0])
-@pytest.mark.parametrize("delta", [1e-15, 1e-5])
-@pytest.mark.spread(11)
-def test_calibration_inverts(distribution, epsilon, delta):
+@drawn(
+    12,
+    distribution=st.sampled_from([*RANDOM, "compose"]),
+    log_epsilon=st.floats(-3.0, 1.7),
+    log_delta=st.floats(-15.0, -5.0),
+)
+def test_calibration_inverts(distribution, log_epsilon, log_delta):
+    epsilon, delta = 10.0**log_epsilon, 10.0**log_delta
     mu = selection_mu(epsilon, delta, 5, distribution)
     spent = selection_epsilon(mu, 5, distribution, delta)
     assert spent <= epsilon * (1 + 1e-12)

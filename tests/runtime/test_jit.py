@@ -3,10 +3,6 @@
 import gc
 import os
 import runpy
-import subprocess
-import sys
-from pathlib import Path
-from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -14,7 +10,6 @@ import pytest
 
 from skpmtl._runtime import jit as _jit
 
-JIT = Path(_jit.__file__)
 KERNEL = """
 from skpmtl._runtime.jit import njit
 
@@ -78,52 +73,6 @@ def test_damaged_files_are_compiled_afresh_and_replaced(call, tmp_path):
     assert call()
 
 
-FULL = """
-import importlib.util, resource, runpy, sys
-spec = importlib.util.spec_from_file_location("skpmtl._runtime.jit", sys.argv[1])
-sys.modules["skpmtl"] = sys  # the kernel needs no more of the package
-sys.modules["skpmtl._runtime.jit"] = jit = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(jit)
-for room in map(int, sys.argv[3:]):
-    # No file may be longer: to those who write, a full disk.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
-    double = runpy.run_path(sys.argv[2])["double"]
-    assert double(2.5) == 5.0
-    print(sum(double.stats.cache_hits.values()), flush=True)
-"""
-
-
-@pytest.mark.slow  # programs of their own
-@pytest.mark.skipif(os.name != "posix", reason="needs RLIMIT_FSIZE")
-def test_full_disk(call, tmp_path):
-    def run(*rooms):
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-c",
-                FULL,
-                str(JIT),
-                str(tmp_path / "kernel.py"),
-                *map(str, rooms),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
-        )
-        assert done.returncode == 0, done.stderr[-2000:]
-        assert ("this process compiles afresh" in done.stderr) == (rooms[0] == 0), done.stderr
-        return list(map(int, done.stdout.split()))
-
-    assert run(0, 100) == [0, 0]
-    left = [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-    assert left == []
-    room = 1 << 30
-    assert run(room, room, 0)[:2] == [0, 1]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="folders and files of posix")
 @pytest.mark.parametrize("what", ["index is a folder", "code is a folder", "folder is a file"])
 def test_files_that_cannot_be_opened(what, call, tmp_path, monkeypatch):
@@ -147,24 +96,6 @@ def test_a_change_in_another_file_of_kernels_compiles_afresh(call, monkeypatch):
     changed = ((name, time + (name == "registers.py"), size) for name, time, size in _jit._STAMPS)
     monkeypatch.setattr(_jit, "_STAMPS", tuple(changed))
     assert not call() and call()
-
-
-@pytest.mark.parametrize("name", ["load_overload", "_cache_file", "_data_name", "_source_stamp"])
-def test_names_of_numba_that_are_gone(name, monkeypatch, caplog):
-    """It is logged, once, that files are not checked, and nothing else happens."""
-    monkeypatch.setattr(_jit, "_reported", [])
-
-    def double(x):
-        return x + x
-
-    cache = numba.njit(cache=True)(double)._cache
-    file = {key: getattr(cache._cache_file, key) for key in _jit._USED if key != name}
-    known = {key: getattr(cache, key) for key in ("load_overload", "save_overload") if key != name}
-    if name != "_cache_file":
-        known["_cache_file"] = SimpleNamespace(**file)
-    for _ in range(2):
-        _jit._protect(SimpleNamespace(**known))
-    assert len(caplog.records) == 1 and "is not checked" in caplog.text
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -184,7 +184,7 @@ def test_a_fit_without_noise_leaves_no_guarantee():
     assert "no guarantee" in cost.text(None)
 
 
-def test_records_of_the_folds_are_not_more_than_those_of_the_refit():
+def test_folds_have_no_more_records_than_the_refit():
     """delta=None is larger with fewer records: the cost is an upper bound, tasks being known."""
     search, table, y = searched(DPMetaInit(), {"inner_steps": [1, 2]}, n=200)
     cost, exact = grid_search_cost(search), compose(reports_of_fits(search, table, y))

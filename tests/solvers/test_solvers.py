@@ -556,7 +556,7 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
         assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged
 
 
-def test_rows_under_a_basis_are_the_kind_of_array_that_is_compiled_for():
+def test_rows_under_a_basis_are_contiguous():
     X, index = np.random.default_rng(0).standard_normal((9, 5)), np.array([0, 2, 3])
     for rows in (X, sparse.csr_matrix(X)):
         for basis in (DiagonalBasis(np.array([1.0, 2.0, 3.0]), index, 5), FullBasis(X[:5])):

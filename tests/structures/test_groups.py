@@ -252,7 +252,7 @@ def test_clustered_is_the_same_course_with_a_number_of_groups(one):
     assert not hasattr(exact, "groups_") and exact.cluster_matrix_.shape == (M, M)
 
 
-def test_evidence_beats_the_best_strength_of_the_objective_where_rows_are_few():
+def test_evidence_beats_the_best_strength_of_few_rows():
     """Three groups, 8 tasks each, 5 rows of 8 features: no one strength fits centres and tasks."""
     X, y, task, C, z = rows(m=24, n=5, seed=1)
     W = C[z]  # but for a spread of .2
