@@ -222,7 +222,9 @@ class MetaRounds(TaskIndexed):
         return self
 
     # ------------------------------------------------------------------------- predict
-    def _linear(self, X, task, decide=None):
+    def _linear(self, X, task, decide=None, level="task"):
+        if level != "task":
+            raise ValueError(f'level={level!r} must be "task": this method predicts no other one.')
         rows = self._read_rows(X, task)
         score = self._row_values(rows, None)
         return rows.wrap(score if decide is None else decide(score))

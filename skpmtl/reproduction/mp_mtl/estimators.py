@@ -106,7 +106,9 @@ class LinearTasks(TaskIndexed):
     def _with_absent(self, fitted, table):
         return fitted  # the rounds had them
 
-    def _linear(self, X, task, decide=None):
+    def _linear(self, X, task, decide=None, level="task"):
+        if level != "task":
+            raise ValueError(f'level={level!r} must be "task": this method predicts no other one.')
         rows = self._read_rows(X, task)
         score = self._scores(rows)
         return rows.wrap(score if decide is None else decide(score))

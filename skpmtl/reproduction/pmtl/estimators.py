@@ -243,7 +243,9 @@ class PMTLRounds(TaskIndexed):
             for t, length in enumerate(self.billboard_.lengths)
         ]
 
-    def _linear(self, X, task, decide=None):
+    def _linear(self, X, task, decide=None, level="task"):
+        if level != "task":
+            raise ValueError(f'level={level!r} must be "task": this method predicts no other one.')
         rows = self._read_rows(X, task)
         score = self._scores(rows)
         return rows.wrap(score if decide is None else decide(score))
