@@ -37,16 +37,12 @@ ZOOMS, WIDE_RUN = 3, 8  # histograms one in the other, while half of the tasks a
 WIDER = 1.5  # length of a window over that of the run of bins that holds half of the tasks
 TAU_CENTRE, TAU_WIDTH = -1.0, 1.0  # log2 of spreads of levels in units, for the vote on units
 HALVINGS = 6  # of a unit that is the width of the window: down to a 64th of it
-EXACT_STEPS = 8  # without a budget, where a step is one of Newton
+EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
 LOGITS = 5.0  # half-width of the window of the levels of classes
-PRIOR_GATE, GATE_NOISE = 0.02, 0.25  # gain per task, and noise, beyond which the centre is followed
-FOLLOWED = 0.4  # prior weight of the centre: a vote that says nothing leaves less than half of it
 WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
-OWN = 0.5  # prior weight of having no common slopes, in the last vote
-FIRM = 0.9  # of the weights of components follow the vote, the rest stays even
 
 
 class Loop:
@@ -70,7 +66,7 @@ class Loop:
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.spent, self.repeats = [], 0.0, 1.0
         self.steps = self.drift = 0
-        self.pooled, self.path, self.moments, self.diagonal = True, [], [], None
+        self.pooled, self.path, self.moments = True, [], []
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
@@ -257,9 +253,8 @@ class Loop:
         kept = max(0.0, 1.0 - self.n_slopes * self.drift / size)
         self.drift *= kept**2
         self.follow(kept)
-        log_prior = np.log([1.0 - FOLLOWED, FOLLOWED])
         path = queries.separate([self.part(self.zero), self.part()])
-        log_weights, *_ = yield from self.vote("centre", path, share, log_prior=log_prior)
+        log_weights, *_ = yield from self.vote("centre", path, share)
         self.follow(math.exp(log_weights[1]))
         self.pooled = log_weights[1] > log_weights[0]
 
@@ -322,9 +317,7 @@ class Loop:
             for j, L in enumerate(own)
         ]
         parts.append(self.part(axis=1, path=np.concatenate([none, priors])))
-        log_prior = np.append(
-            np.full(k, math.log(OWN / k)), math.log(1 - OWN) + self.law.log_kappa[::-1]
-        )
+        log_prior = np.append(np.full(k, -math.log(k)), self.law.log_kappa[::-1])
         log_weights, *_ = yield from self.vote(
             "kappa", parts, share, falls_from=k, log_prior=log_prior
         )
@@ -333,9 +326,7 @@ class Loop:
         parts = np.array([log_weights[0], log_weights[1] if k > 1 else -30.0, total])
         self.update(
             log_kappa=after(mixed, self.law.log_kappa),
-            log_components=np.logaddexp(
-                normalised(parts) + math.log(FIRM), math.log((1.0 - FIRM) / 3.0)
-            ),
+            log_components=after(parts, np.zeros(3)),
         )
 
     # --------------------------------------------------------------------------------- shapes

@@ -9,12 +9,13 @@ import numpy as np
 
 from .queries import BINS, OCTAVE, SIGN, Zoom
 
-_CLEAR_UNIT, _CLEAR_PLACE = 3.7, 3.5  # standard deviations of noise over 80 bins, by Bonferroni
-_MOST_UNIT = 0.45  # part of the tasks nearby that three octaves of spreads must hold
+_CLEAR = 3.5  # standard deviations of noise that the largest of 80 bins of noise is rarely above
 _ALL = 1.5  # standard deviations of noise below the public number of tasks
-_NEAR = 8  # octaves around the unit in which spreads of a table are looked for
+_HALF = 0.5  # part of the tasks that a place must hold, so that there are no two of them
+_NEAR = (
+    8  # octaves about the unit with the spreads of a table, and below the end of a window about 0
+)
 _AGREED = 0.8  # part of the tasks whose means have one sign, for a window that excludes 0
-_BELOW = 8  # octaves below the end of a window about 0, of means that are skewed
 _SPARE = 0.15  # part of the tasks that a narrower window may lose
 FINER = 32  # bins of a zoom
 _LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # range and prior of the log-odds of a mean share of a class
@@ -44,7 +45,7 @@ def read_place(found, noise, m):
     top = int(np.argmax(near))
     around = spreads[max(top - _NEAR, 0) : top + _NEAR + 1].sum()
     repeats = min(max(around / n_present, 0.1), 1.0)
-    clear = near.max() > max(_MOST_UNIT * around, _CLEAR_UNIT * math.sqrt(3.0) * noise, 0.0)
+    clear = near.max() > max(_HALF * around, _CLEAR * math.sqrt(3.0) * noise, 0.0)
     unit = 2.0 ** (top - OCTAVE) if clear else None
     agreed = abs(lead) > max(_AGREED * n_present - lead_noise, 2.0 * lead_noise)
     windows, below = [], []
@@ -57,13 +58,13 @@ def read_place(found, noise, m):
                 windows.append((middle, 0.75 * (high - low), count, octaves))
             if octaves == 3:
                 windows.append((0.0, 1.5 * high, count, octaves))
-        octaves = min(_BELOW, last + 1)
+        octaves = min(_NEAR, last + 1)
         below.append((0.0, 1.5 * high, means[last - octaves + 1 : last + 1].sum(), octaves))
     for some in windows, below:
         good = [
             (middle, half, count - noise * math.sqrt(k))
             for middle, half, count, k in some
-            if count >= max(_CLEAR_PLACE * noise * math.sqrt(k), 0.5 * n_present)
+            if count >= max(_CLEAR * noise * math.sqrt(k), _HALF * n_present)
             and (unit is None or half >= 0.5 * unit)
         ]
         if good:
@@ -140,6 +141,6 @@ def read_zoom(found, noise, zoom, n_present):
         inside = total[run:] - total[:-run]
         place = int(np.argmax(inside))
         largest = math.sqrt(2.0 * math.log(len(inside))) + _ZOOM_CLEAR
-        if inside[place] > max(0.5 * n_present, largest * noise * math.sqrt(run)):
+        if inside[place] > max(_HALF * n_present, largest * noise * math.sqrt(run)):
             return zoom.middle - zoom.half + (place + 0.5 * run) * zoom.width, run
     return None

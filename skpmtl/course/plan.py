@@ -22,36 +22,15 @@ UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six tim
 COLUMNS, Z_COLUMNS = 0.05, 3.0
 # The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
 # noise; below 11, moments would; below 40, one moment is as good as two.
+SMALL = "step", "vote centre", "vote sigma", "vote tau", "vote kappa"
+MIDDLE = "step", "vote centre", "vote sigma", "vote kappa", "step or moment", "vote tau", "moment"
+FINER = "vote shape", "columns again"
+LAST = "vote shape", "vote sigma", "vote kappa"
 COURSES = {
     "tiny": (),
-    "small": ("step", "vote centre", "vote sigma", "vote tau", "vote kappa"),
-    "middle": (
-        "step",
-        "vote centre",
-        "vote sigma",
-        "vote kappa",
-        "step or moment",
-        "vote tau",
-        "moment",
-        "vote shape",
-        "vote sigma",
-        "vote kappa",
-    ),
-    "large": (
-        "step",
-        "vote centre",
-        "vote sigma",
-        "vote tau",
-        "vote kappa",
-        "step or moment",
-        "moment",
-        "vote shape",
-        "columns again",
-        "vote shape",
-        "vote sigma",
-        "vote tau",
-        "vote kappa",
-    ),
+    "small": SMALL,
+    "middle": (*MIDDLE, *LAST),
+    "large": (*MIDDLE, *FINER, *LAST),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
 WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0}

@@ -16,7 +16,6 @@ _HETERO = np.array([0.01, 0.3, 8.0])  # variances of a task's log2 scale about t
 _HETERO_WEIGHTS = np.log([0.6, 0.3, 0.1])  # the same, within a factor of 2, of its own
 _OWN = 0.05  # variance of log2 in which the scales of all columns of a task move together
 MOST_VARIANCE = 40.0  # variance of log2 up to which the root mean square of a scale is taken
-LEAST_VARIANCE = 0.01  # the least of `_HETERO`: no scale of a task is known better
 _TINY = 1e-9  # a spread below this part of the mean is rounding
 _FAR = 4.0  # octaves: beyond them the grids of noise and slopes end, in units of the release
 
