@@ -151,7 +151,7 @@ def test_a_round_of_fedavg_on_whole_tables_is_a_gradient_step():
     model = Perceptron(X.shape[1], (), Attributes(3))
     shared, heads = model.start(2, np.random.default_rng(3))
     w = np.concatenate([shared, heads.ravel()])
-    np.testing.assert_allclose(W[0], w - 0.7 * model.loss_gradient(w, X, y)[1], atol=1e-12)
+    np.testing.assert_allclose(W[0], w - 0.7 * model.gradient(w, X, y), atol=1e-12)
     assert all(other is W[0] for other in W)
 
 
@@ -171,8 +171,8 @@ def test_fedprox_is_drawn_to_what_it_received():
     model = Perceptron(X.shape[1], (5,), Attributes(3))
     shared, heads = model.start(2, np.random.default_rng(0))
     w0 = np.concatenate([shared, heads.ravel()])
-    w1 = w0 - 0.1 * model.loss_gradient(w0, X, y)[1]
-    w2 = w1 - 0.1 * (model.loss_gradient(w1, X, y)[1] + 0.4 * (w1 - w0))
+    w1 = w0 - 0.1 * model.gradient(w0, X, y)
+    w2 = w1 - 0.1 * (model.gradient(w1, X, y) + 0.4 * (w1 - w0))
     np.testing.assert_allclose(found, w2, atol=1e-12)
 
 
@@ -192,7 +192,7 @@ def test_pfedme_minimises_its_envelope():
     model = Perceptron(X.shape[1], (), Attributes(3))
     w = model.start(2, np.random.default_rng(0))[1].ravel()
     (one,) = est.models_.of.values()
-    slope = model.loss_gradient(one.w, X, y)[1] + 0.5 * (one.w - w)
+    slope = model.gradient(one.w, X, y) + 0.5 * (one.w - w)
     assert np.abs(slope).max() < 1e-6
     np.testing.assert_allclose(one.received, w - 0.3 * 0.5 * (w - one.w), atol=1e-12)
 
@@ -236,6 +236,20 @@ def test_without_strength_personal_models_are_local(method):
     est = PublishedFedMTL(method=method, strength=0.0, **settings).fit(X, y, client)
     for ours, theirs in zip(models_of(est), models_of(alone), strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+def test_heads_start_equal_or_each_on_its_own():
+    X, y, client = faces(3, 60, "pairs")
+    heads = {}
+    for start in ("common", "own"):
+        est = PublishedFedMTL(
+            method="local", start=start, n_rounds=1, learning_rate=1e-9, random_state=0
+        )
+        W = models_of(est.fit(X, y, client))
+        heads[start] = [w[est.n_shared_ :] for w in (W[0], W[2])]  # both have tasks 0 and 1
+        np.testing.assert_allclose(W[0][: est.n_shared_], W[2][: est.n_shared_], atol=1e-6)
+    np.testing.assert_allclose(*heads["common"], atol=1e-6)
+    assert abs(np.corrcoef(*heads["own"])[0, 1]) < 0.5
 
 
 def test_by_position_different_tasks_are_one_layer():
@@ -302,8 +316,8 @@ def test_gradients_are_those_of_the_loss(outputs):
     )
     Y = Y.astype(float)
     Y[:4, 1] = np.nan
-    slope = approx_fprime(w, lambda v: model.loss_gradient(v, X, Y)[0])
-    np.testing.assert_allclose(model.loss_gradient(w, X, Y)[1], slope, atol=1e-6)
+    slope = approx_fprime(w, lambda v: outputs.loss(model.scores(v, X), Y))
+    np.testing.assert_allclose(model.gradient(w, X, Y), slope, atol=1e-6)
 
 
 def test_loss_of_a_task_does_not_depend_on_missing_rows():
@@ -311,10 +325,10 @@ def test_loss_of_a_task_does_not_depend_on_missing_rows():
     s, Y = rng.normal(size=(6, 2, 3)), rng.integers(0, 2, (6, 2, 3)).astype(float)
     Y[2:, 1] = np.nan
     parts = [
-        Attributes(3).slope(s[:, [0]], Y[:, [0]])[0],
-        Attributes(3).slope(s[:2, 1:], Y[:2, 1:])[0],
+        Attributes(3).loss(s[:, [0]], Y[:, [0]]),
+        Attributes(3).loss(s[:2, 1:], Y[:2, 1:]),
     ]
-    assert Attributes(3).slope(s, Y)[0] == pytest.approx(sum(parts))
+    assert Attributes(3).loss(s, Y) == pytest.approx(sum(parts))
 
 
 def test_mean_iou_is_that_of_scikit_learn():
@@ -406,9 +420,8 @@ def test_a_linear_module_learns_as_the_perceptron():
     X, Y = rng.normal(size=(8, 4)), rng.integers(0, 2, (8, 2, 3)).astype(float)
     assert (len(shared), model.head_size) == (0, other.head_size)
     turned = np.concatenate([np.r_[h[:12].reshape(3, 4).T.ravel(), h[12:]] for h in heads])
-    loss, gradient = model.loss_gradient(heads.ravel(), X, Y)
-    value, slope = other.loss_gradient(turned, X, Y)
-    assert loss == pytest.approx(value, rel=1e-5)
+    gradient, slope = model.gradient(heads.ravel(), X, Y), other.gradient(turned, X, Y)
+    np.testing.assert_allclose(model.scores(heads.ravel(), X), other.scores(turned, X), atol=1e-5)
     back = [np.r_[g[:12].reshape(3, 4).T.ravel(), g[12:]] for g in gradient.reshape(2, -1)]
     np.testing.assert_allclose(np.concatenate(back), slope, atol=1e-6)
 

@@ -53,12 +53,16 @@ def h_score(A):
 
 def similarity(uploads):
     """S of equation 6, (N, N): H_ij / K_i. A client is similar to itself, S_ii = 1."""
-    n = len(uploads)
-    S = np.eye(n)
-    for i in range(n):
-        for j in range(i + 1, n):
-            H = h_score(cosines(uploads[i].heads, uploads[j].heads))
-            S[i, j], S[j, i] = H / len(uploads[i].tasks), H / len(uploads[j].tasks)
+    K = np.array([len(u.tasks) for u in uploads])
+    W = np.concatenate([u.heads for u in uploads])
+    A = cosines(W, W)  # of all pairs of clients at once
+    ends = np.cumsum(K)
+    of = [slice(end - count, end) for end, count in zip(ends, K, strict=True)]
+    S = np.eye(len(K))
+    for i, own in enumerate(of):
+        for j in range(i + 1, len(K)):
+            H = h_score(A[own, of[j]])
+            S[i, j], S[j, i] = H / K[i], H / K[j]
     return S
 
 

@@ -74,6 +74,7 @@ PARAMETERS = {
     "scale": [Interval(Real, 0, None, closed="neither")],
     "n_candidates": [Interval(Integral, 1, None, closed="left")],
     "groups": [StrOptions({"position", "equal sets"})],
+    "start": [StrOptions({"common", "own"})],
     "secure": ["boolean"],
     "n_servers": [Interval(Integral, 2, None, closed="left")],
     "monitor": [callable, None],
@@ -107,6 +108,9 @@ DOCUMENTED = """method : str, default="fedmtl"
     groups : {"position", "equal sets"}, default="position"
         How the methods of Table 3 compare models: by the position of the heads, as in the paper,
         for which all clients must have as many tasks; or among clients with equal sets of tasks.
+    start : {"common", "own"}, default="common"
+        Whether the heads of a task start equal at all clients, as section 5.3 has it, or every
+        client draws its own.
     secure : bool, default=False
         Aggregate on secret shares by `skpmtl.fedmtl.secure`, "fedmtl" only.
     n_servers : int, default=3
@@ -173,10 +177,12 @@ class FedMTLRounds(BaseEstimator):
             Y, Y_held = y[np.ix_(rows, tasks)], held[1][np.ix_(own, tasks)]
             clients.append(Client(model, X[rows], Y, tasks, (held[0][own], Y_held)))
         models = FittedClients(clients, names, y.shape[1])
-        start = model.start(y.shape[1], rng)
+        shared, heads = model.start(y.shape[1], rng)
+        if self.start == "own":
+            heads = np.stack([model.start(y.shape[1], rng)[1] for _ in clients])
         watch = None if self.monitor is None else lambda t: self.monitor(t, models)
         with self._servers() as servers:
-            history = run(self._plan(clients), clients, start, rng, watch, servers)
+            history = run(self._plan(clients), clients, (shared, heads), rng, watch, servers)
         self.models_, self.history_, self.clients_ = models, history, names
         self.n_shared_, self.head_size_ = model.n_shared, model.head_size
         reason = "the published method has neither clipping nor noise"
@@ -254,8 +260,7 @@ class PublishedFedMTL(FedMTLRounds):
     Parameters
     ----------
     hidden : tuple of int, default=(32,)
-        Widths of the shared layers. All clients start from the same shared layers and, for every
-        task, from the same head.
+        Widths of the shared layers. All clients start from the same ones.
     {DOCUMENTED}
 
     Attributes
@@ -293,6 +298,7 @@ class PublishedFedMTL(FedMTLRounds):
         scale=1.0,
         n_candidates=5,
         groups="position",
+        start="common",
         secure=False,
         n_servers=3,
         monitor=None,
@@ -311,6 +317,7 @@ class PublishedFedMTL(FedMTLRounds):
         self.scale = scale
         self.n_candidates = n_candidates
         self.groups = groups
+        self.start = start
         self.secure = secure
         self.n_servers = n_servers
         self.monitor = monitor

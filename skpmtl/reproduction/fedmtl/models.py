@@ -46,31 +46,34 @@ class Perceptron:
         heads = w[at:].reshape(-1, self.width + 1, self.outputs.n_scores)
         return views, heads
 
-    def _forward(self, w, X):
-        views, heads = self._views(w)
+    def _forward(self, views, heads, X):
         hidden = [np.asarray(X, dtype=float)]
         for weight, bias in views:
             hidden.append(np.maximum(hidden[-1] @ weight + bias, 0.0))
-        s = np.einsum("nw,kwl->nkl", hidden[-1], heads[:, :-1], optimize=True) + heads[:, -1]
-        return hidden, s
+        side = heads.transpose(1, 0, 2).reshape(self.width + 1, -1)  # the heads side by side
+        s = hidden[-1] @ side[:-1] + side[-1]
+        return hidden, s.reshape(len(s), *heads.shape[::2])
 
     def scores(self, w, X):
         """(n, K_i, L)"""
-        return self._forward(w, X)[1]
+        return self._forward(*self._views(w), X)[1]
 
-    def loss_gradient(self, w, X, Y):
-        """Loss of a batch with targets Y (n, K_i, ...), and its gradient in w."""
-        hidden, s = self._forward(w, X)
-        loss, slope = self.outputs.slope(s, Y)
+    def gradient(self, w, X, Y):
+        """Gradient in w of the loss of a batch with targets Y (n, K_i, ...)."""
+        views, heads = self._views(w)
+        hidden, s = self._forward(views, heads, X)
         gradient = np.empty_like(w)
-        (views, heads), (out, head_out) = self._views(w), self._views(gradient)
-        head_out[:, :-1] = np.einsum("nw,nkl->kwl", hidden[-1], slope, optimize=True)
+        out, head_out = self._views(gradient)
+        slope = self.outputs.slope(s, Y)
+        flat, k = slope.reshape(len(slope), -1), len(heads)
+        head_out[:, :-1] = (hidden[-1].T @ flat).reshape(self.width, k, -1).transpose(1, 0, 2)
         head_out[:, -1] = slope.sum(axis=0)
-        back = np.einsum("nkl,kwl->nw", slope, heads[:, :-1], optimize=True)
+        back = flat @ heads[:, :-1].transpose(0, 2, 1).reshape(flat.shape[1], -1)
         for layer in range(len(views) - 1, -1, -1):
             back = back * (hidden[layer + 1] > 0)
             weight_out, bias_out = out[layer]
             weight_out[:] = hidden[layer].T @ back
             bias_out[:] = back.sum(axis=0)
-            back = back @ views[layer][0].T
-        return loss, gradient
+            if layer:
+                back = back @ views[layer][0].T
+        return gradient

@@ -78,15 +78,15 @@ class SharedModule:
             flat = torch.tensor(w, dtype=torch.float32, device=self.device)
             return self._scores(flat, X).double().cpu().numpy()
 
-    def loss_gradient(self, w, X, Y):
-        """Loss of a batch with targets Y (n, K_i, ...), and its gradient in w."""
+    def gradient(self, w, X, Y):
+        """Gradient in w of the loss of a batch with targets Y (n, K_i, ...)."""
         import torch
 
         flat = torch.tensor(w, dtype=torch.float32, device=self.device, requires_grad=True)
         s = self._scores(flat, X)
-        loss, slope = self.outputs.slope(s.detach().double().cpu().numpy(), Y)
+        slope = self.outputs.slope(s.detach().double().cpu().numpy(), Y)
         s.backward(torch.as_tensor(slope, dtype=torch.float32, device=self.device))
-        return loss, flat.grad.double().cpu().numpy()
+        return flat.grad.double().cpu().numpy()
 
 
 class PublishedFedMTLNetwork(FedMTLRounds):
@@ -138,6 +138,7 @@ class PublishedFedMTLNetwork(FedMTLRounds):
         scale=1.0,
         n_candidates=5,
         groups="position",
+        start="common",
         secure=False,
         n_servers=3,
         monitor=None,
@@ -158,6 +159,7 @@ class PublishedFedMTLNetwork(FedMTLRounds):
         self.scale = scale
         self.n_candidates = n_candidates
         self.groups = groups
+        self.start = start
         self.secure = secure
         self.n_servers = n_servers
         self.monitor = monitor

@@ -5,7 +5,7 @@ are missing. The loss of a batch is the sum over tasks of the mean over the know
 """
 
 import numpy as np
-from scipy.special import expit, log_softmax
+from scipy.special import expit, log_softmax, softmax
 
 __all__ = ["Attributes", "Categories", "mean_iou", "outputs_of"]
 
@@ -16,15 +16,17 @@ class Attributes:
     def __init__(self, n_scores):
         self.n_scores = n_scores
 
+    def loss(self, s, Y):
+        """Loss of a batch."""
+        each = np.logaddexp(0.0, s) - _filled(Y) * s
+        return float((_weights(Y) * each).sum())
+
     def slope(self, s, Y):
-        """Loss of a batch, and its slope in the scores."""
-        known = ~np.isnan(Y)
-        count = np.maximum(known.sum(axis=(0, 2)), 1)[:, None]
-        y = np.where(known, Y, 0.0)
-        loss = np.where(known, np.logaddexp(0.0, s) - y * s, 0.0) / count
-        return float(loss.sum()), np.where(known, expit(s) - y, 0.0) / count
+        """Its slope in the scores."""
+        return _weights(Y) * (expit(s) - _filled(Y))
 
     def decide(self, s):
+        """Targets that scores predict."""
         return (s > 0).astype(float)
 
 
@@ -34,18 +36,27 @@ class Categories:
     def __init__(self, n_scores):
         self.n_scores = n_scores
 
+    def _hits(self, Y):
+        return np.moveaxis(np.eye(self.n_scores)[_filled(Y).astype(np.int64)], -1, 2)
+
+    def loss(self, s, Y):
+        return -float((_weights(Y) * (self._hits(Y) * log_softmax(s, axis=2)).sum(axis=2)).sum())
+
     def slope(self, s, Y):
-        known = ~np.isnan(Y)
-        axes = (0, *range(2, Y.ndim))
-        weight = known / np.maximum(known.sum(axis=axes, keepdims=True), 1)
-        of = np.where(known, Y, 0).astype(np.int64)
-        hit = np.moveaxis(np.eye(self.n_scores)[of], -1, 2)
-        log_p = log_softmax(s, axis=2)
-        loss = -float((weight * (hit * log_p).sum(axis=2)).sum())
-        return loss, (np.exp(log_p) - hit) * np.expand_dims(weight, 2)
+        return (softmax(s, axis=2) - self._hits(Y)) * np.expand_dims(_weights(Y), 2)
 
     def decide(self, s):
         return s.argmax(axis=2).astype(float)
+
+
+def _filled(Y):
+    return np.where(Y == Y, Y, 0.0)
+
+
+def _weights(Y):
+    """1 over the number of known targets of a task, 0 where a target is missing."""
+    known = Y == Y
+    return known / np.maximum(known.sum(axis=(0, *range(2, Y.ndim)), keepdims=True), 1)
 
 
 def outputs_of(Y):

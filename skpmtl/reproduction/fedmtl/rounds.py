@@ -95,7 +95,7 @@ class Client:
             pull = plan.strength
         w = start.copy()
         for rows in self._batches(plan, rng):
-            gradient = self.model.loss_gradient(w, self.X[rows], self.Y[rows])[1]
+            gradient = self.model.gradient(w, self.X[rows], self.Y[rows])
             if pull:
                 gradient += pull * (w - centre)
             w -= plan.rate * gradient
@@ -109,7 +109,7 @@ class Client:
         theta = w.copy()
         for rows in self._batches(plan, rng):
             for _ in range(plan.inner_steps):
-                gradient = self.model.loss_gradient(theta, self.X[rows], self.Y[rows])[1]
+                gradient = self.model.gradient(theta, self.X[rows], self.Y[rows])
                 theta -= plan.rate * (gradient + plan.strength * (theta - w))
             w -= plan.rate * plan.strength * (w - theta)
         self.w = theta
@@ -128,7 +128,7 @@ class Client:
 
     def loss_on_held(self, w):
         """Loss on the validation rows, infinite where it is not finite."""
-        loss = self.model.outputs.slope(self.model.scores(w, self.held[0]), self.held[1])[0]
+        loss = self.model.outputs.loss(self.model.scores(w, self.held[0]), self.held[1])
         return loss if np.isfinite(loss) else np.finfo(float).max / 4
 
 
@@ -139,8 +139,8 @@ def run(plan, clients, start, rng, watch=None, servers=None):
     ----------
     plan : FedMTLPlan
     clients : list of Client
-    start : (ndarray (ds,), ndarray (K, dt))
-        W^S(0) and W^Tk(0), public.
+    start : (ndarray (ds,), ndarray (K, dt) or (n_clients, K, dt))
+        W^S(0) and W^Tk(0), public; or heads of each client's own.
     rng : numpy.random.Generator
     watch : callable, default=None
         ``watch(t)`` after round t.
@@ -154,8 +154,9 @@ def run(plan, clients, start, rng, watch=None, servers=None):
         "client_seconds" of local work and "server_seconds", CPU time.
     """
     shared, heads = start
-    for client in clients:
-        client.w = client.received = np.concatenate([shared, heads[client.tasks].ravel()])
+    heads = np.broadcast_to(heads, (len(clients), *heads.shape[-2:]))
+    for client, own in zip(clients, heads, strict=True):
+        client.w = client.received = np.concatenate([shared, own[client.tasks].ravel()])
     groups = _groups(plan, clients)
     affinity = np.eye(len(clients))  # of "fedfomo"
     names = ("participants", "uploaded", "downloaded", "client_seconds", "server_seconds")
