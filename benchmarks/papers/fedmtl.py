@@ -306,72 +306,77 @@ def nearness(W, groups):
 
 
 def figures(quick):
-    """Rows of figures 2 and 6, after some rounds."""
+    """Figures 2 and 6: cosines and silhouettes, with a column for each of some rounds."""
     moments = (1, 2) if quick else (1, 5, 20)
-    # Figure 2: six groups of ten clients, each alone for 20 epochs, from a common start.
-    kinds = ([0], [1], [2], [0, 1], [0, 2], [0, 3])
-    group = np.repeat(np.arange(6), 10)
-    sizes = dirichlet_sizes(12_000, 60, random_state=0)
-    X, y, client = make_faces(
-        sizes, [kinds[g] for g in group], np.zeros(60, dtype=int), n_tasks=4, random_state=0
-    )
-    rows = []
+    yield from _rows("2", second(moments))
+    for agree in (0.5, 0.0):
+        for method in ("local", "fedmtl"):
+            yield from _rows(f"6, agreement {agree}, {method}", sixth(moments, method, agree))
 
-    def second(t, models):
-        bottom, top, heads = layers_of(models)
+
+def _rows(figure, found):
+    """`found`: {round: {(layer, quantity): value}}"""
+    for layer, quantity in next(iter(found.values())):
+        values = {f"round_{t}": f"{of[layer, quantity]:.3f}" for t, of in found.items()}
+        yield {"figure": figure, "layer": layer, "quantity": quantity} | values
+
+
+def second(moments):
+    """Six groups of ten clients, each alone for 20 epochs, from a common start."""
+    kinds, group = ([0], [1], [2], [0, 1], [0, 2], [0, 3]), np.repeat(np.arange(6), 10)
+    sizes = dirichlet_sizes(12_000, 60, random_state=0)
+    domain = np.zeros(60, dtype=int)
+    rows = make_faces(sizes, [kinds[g] for g in group], domain, n_tasks=4, random_state=0)
+    found = {}
+
+    def watch(t, models):
         if t not in moments:
             return
-        flat = [(g, task, head) for g, own in zip(group, heads, strict=True) for task, head in own]
-        W, tasks = np.array([head for _, _, head in flat]), [task for _, task, _ in flat]
-        for layer, values, groups in (
-            ("task layers, by task", W, tasks),
-            ("top shared layer, by group", top, group),
-            ("bottom shared layer, by group", bottom, group),
-        ):
-            rows.append(_row("2", t, layer, nearness(values, groups)))
+        bottom, top, heads = layers_of(models)
+        flat = [(task, head) for own in heads for task, head in own]
+        layers = {
+            "task layers, by task": (np.array([h for _, h in flat]), [k for k, _ in flat]),
+            "top shared layer, by group": (top, group),
+            "bottom shared layer, by group": (bottom, group),
+        }
+        names = ("cosine within", "cosine between", "silhouette of t-SNE")
+        found[t] = {
+            (layer, name): value
+            for layer, (W, groups) in layers.items()
+            for name, value in zip(names, nearness(W, groups), strict=True)
+        }
 
-    PublishedFedMTL(
-        (32, 32),
-        method="local",
-        learning_rate=1.0,
-        n_rounds=max(moments),
-        random_state=0,
-        monitor=second,
-    ).fit(X, y, client)
-    yield from rows
-    rows.clear()
-    # Figure 6: two domains, four pairs of tasks in each, five clients of every kind.
-    draw, names = faces("FaceA", "pairs", 0), np.arange(80)
+    est = PublishedFedMTL((32, 32), method="local", learning_rate=1.0, random_state=0)
+    est.set_params(n_rounds=max(moments), monitor=watch).fit(*rows)
+    return found
+
+
+def sixth(moments, method, agree):
+    """Two domains and four pairs of tasks, ten clients of every kind: mean cosines."""
+    draw, names, found = faces("FaceA", "pairs", 0, correlation=agree), np.arange(80), {}
     domain, pair = names // 4 % 2, names % 4
+    equal, same = pair[:, None] == pair, domain[:, None] == domain
+    kinds = {
+        "same tasks, same domain": equal & same & ~np.eye(80, dtype=bool),
+        "same tasks, other domain": equal & ~same,
+        "other tasks": ~equal,
+    }
 
-    def sixth(t, models):
+    def watch(t, models):
         if t not in moments:
             return
         _, top, heads = layers_of(models)
         W = np.array([np.concatenate([head for _, head in own]) for own in heads])
-        for layer, values in (("task layers", W), ("top shared layer", top)):
-            A = cosines(values, values)
-            equal, same = pair[:, None] == pair, domain[:, None] == domain
-            off = ~np.eye(80, dtype=bool)
-            kinds = {
-                "same tasks and domain": equal & same & off,
-                "same tasks, other domain": equal & ~same,
-                "other tasks, same domain": ~equal & same,
-                "other tasks, other domain": ~equal & ~same,
-            }
-            for kind, where in kinds.items():
-                rows.append(_row("6", t, f"{layer}, {kind}", (A[where].mean(), "", "")))
+        layers = {"task layers": W, "shared layer": top}
+        found[t] = {
+            (layer, kind): cosines(values, values)[where].mean()
+            for layer, values in layers.items()
+            for kind, where in kinds.items()
+        }
 
-    PublishedFedMTL(learning_rate=1.0, n_rounds=max(moments), random_state=0, monitor=sixth).fit(
-        *draw[0]
-    )
-    yield from rows
-
-
-def _row(figure, t, layer, found):
-    names = ("cosine_within", "cosine_between", "silhouette")
-    values = {k: v if isinstance(v, str) else f"{v:.3f}" for k, v in zip(names, found, strict=True)}
-    return {"figure": figure, "round": t, "layer": layer} | values
+    est = PublishedFedMTL(method=method, learning_rate=1.5, random_state=0)
+    est.set_params(n_rounds=max(moments), monitor=watch).fit(*draw[0])
+    return found
 
 
 def clients():
@@ -548,15 +553,22 @@ def ratios(quick):
             }
 
 
+BASE = {"n_clients": 20, "n_tasks": 8, "max_heads": 4, "head_length": 50, "n_shared": 1000}
 CASES = {
-    "20 clients": {"n_clients": 20, "n_tasks": 8, "max_heads": 4, "head_length": 50}
-    | {"n_shared": 1000},
+    "base": BASE,
+    "80 clients": BASE | {"n_clients": 80},
+    "8 heads": BASE | {"max_heads": 8},
+    "100,000 shared": BASE | {"n_shared": 100_000},
     "paper": PAPER,
 }
 
 
 def secure_parts(quick):
-    """Costs of a secure round, part by part; "paper" is the size of section 7.2."""
+    """Costs of a secure round, part by part.
+
+    "base" is 20 clients with 1 to 4 of 8 tasks, 4 uploaded heads of 50 parameters and 1,000 shared
+    ones, and the next cases change one number of it; "paper" is the size of section 7.2.
+    """
     for case, shape in list(CASES.items())[: 1 if quick else None]:
         uploads = problem(**shape)
         start = time.process_time()

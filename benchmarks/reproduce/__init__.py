@@ -1,4 +1,4 @@
-"""Scripts that reproduce figures and tables of the papers; CSV and PNG files go to results/."""
+"""What measurements have in common; `__main__` runs all of them."""
 
 import argparse
 from pathlib import Path
@@ -8,9 +8,7 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from ..run import write_rows
-
-__all__ = ["RESULTS", "computed", "run_figures", "script"]
+__all__ = ["RESULTS", "computed", "script"]
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -22,7 +20,7 @@ def script(name, text, quick, repeats, output, jobs=False):
     is a file or folder below results/. `jobs`: with --jobs, the processes of `computed`.
     """
     parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.reproduce.{name}",
+        prog=f"python -m benchmarks.{name}",
         description=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -64,23 +62,3 @@ def _on_one_thread(function, *given):
             return function(*given)
     finally:
         skpmtl.set_num_threads(threads)
-
-
-def run_figures(parser, prefix, figures, fields, arguments=None):
-    """Write PREFIX_NAME.csv and .png of the figures that are asked for. -> rows by name
-
-    `figures`: name -> (``measure(quick, repeats)`` -> cells as of `computed`, repeats,
-    ``draw(rows) -> Figure``).
-    """
-    parser.add_argument("--figure", choices=figures, help="default: all of them")
-    options = parser.parse_args(arguments)
-    done = {}
-    with threadpool_limits(1):
-        for name in [options.figure] if options.figure else figures:
-            measure, repeats, draw = figures[name]
-            repeats = options.repeats or (1 if options.quick else repeats)
-            path = options.output / f"{prefix}_{name}.csv"
-            rows = computed(measure(options.quick, repeats), options.jobs)
-            done[name] = write_rows(rows, fields, path)
-            draw(done[name]).savefig(path.with_suffix(".png"), dpi=100)
-    return done

@@ -25,7 +25,6 @@ from ..checkouts import ROOT, git
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
 _SUITES = ("peers", "path", "grid", "kernels", "scale", "growth", "memory", "shards")
-_SCRIPTS = ("fedmtl", "fedmtl_default", "fedmtl_overhead", "fedmtl_secure")
 
 
 def _commands():
@@ -45,8 +44,7 @@ def _commands():
     yield "benchmarks.accuracy.intervals", ["multilevel_intervals"]
     yield "benchmarks.accuracy.probabilities", ["multilevel_probabilities"]
     yield "benchmarks.outliers", ["outliers"]
-    for script in _SCRIPTS:
-        yield f"benchmarks.reproduce.{script}", [script]
+    yield "benchmarks.fedmtl_default", ["fedmtl_default"]
 
 
 COMMANDS = {command: [f"{name}.csv" for name in names] for command, names in _commands()}

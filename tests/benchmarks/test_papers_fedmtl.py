@@ -18,9 +18,9 @@ def run(part, folder):
 
 def test_heads_are_near_by_task_and_shared_layers_hardly(tmp_path):
     found = run("figures", tmp_path)["layers"]
-    first = {r["layer"]: r for r in found if (r["figure"], r["round"]) == ("2", 1)}
+    value = {(r["layer"], r["quantity"]): float(r["round_1"]) for r in found if r["figure"] == "2"}
     near = {
-        name: float(r["cosine_within"]) - float(r["cosine_between"]) for name, r in first.items()
+        layer: value[layer, "cosine within"] - value[layer, "cosine between"] for layer, _ in value
     }
     assert near.pop("task layers, by task") > 0.5 > 0.1 > max(near.values())
 

@@ -3,7 +3,6 @@
 import pytest
 
 from benchmarks import run, startup
-from benchmarks.reproduce import fedmtl, fedmtl_overhead
 
 pytestmark = pytest.mark.slow
 
@@ -17,13 +16,3 @@ def test_suite_runs_quickly(suite):
 def test_startup_runs_quickly():
     cold, warm = [float(row["seconds"]) for row in startup.main(["--quick"])][2:]
     assert cold > warm  # a second process finds the loops compiled
-
-
-def test_fedmtl_writes_its_table(tmp_path):
-    rows = fedmtl.main(["--quick", "--output", str(tmp_path / "table.csv")])
-    assert len((tmp_path / "table.csv").read_text().splitlines()) == len(rows) + 1 > 1
-
-
-def test_fedmtl_overhead_draws_its_figures(tmp_path):
-    assert fedmtl_overhead.main(["--quick", "--output", str(tmp_path)])
-    assert list(tmp_path.glob("*.png"))

@@ -1,7 +1,6 @@
 """FedMTL estimators: what a round does under every rule, new clients, the drawn scenarios."""
 
 import pickle
-from functools import cache
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ from scipy.spatial import cKDTree
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from benchmarks.reproduce import fedmtl as reproduce
+from benchmarks import fedmtl_default
 from skpmtl import FedMTLClassifier, FedMTLRegressor
 from skpmtl.fedmtl import make_fedmtl_clients
 from tests.fedmtl.test_aggregation import reference
@@ -321,33 +320,12 @@ def test_personalize_refuses_and_leaves_the_estimator_as_it_was():
 
 
 # --------------------------------------------------------------------------- scenarios
-@cache
-def table(scenario):
-    """Rows of the published table: ten draws, since single draws differ by .02 to .04."""
-    return {row["method"]: row for row in reproduce.measure(only=scenario)}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", reproduce.PROTOTYPE)
-def test_the_papers_rule_scores_as_in_the_prototype(scenario):
-    row = table(scenario)["similarity, .75-.95"]
-    error = row["sd"] / np.sqrt(row["repeats"])  # of our mean over the draws
-    assert row["mean"] == pytest.approx(row["prototype"], abs=0.01 + error)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scenario", reproduce.SCENARIOS)
+@pytest.mark.parametrize("scenario", fedmtl_default.SCENARIOS)
 def test_the_per_task_rule_is_next_to_the_best_of_all(scenario):
-    mean = {method: row["mean"] for method, row in table(scenario).items()}
-    assert len(mean) == len(reproduce.METHODS)
-    assert mean["per-task"] >= max(mean.values()) - 0.005
-    assert mean["per-task"] > mean["local"] + 0.05
-
-
-def test_tasks_by_position():
-    y = np.array([[np.nan, 1, 2], [np.nan, np.nan, 0], [3, np.nan, np.nan], [4, np.nan, np.nan]])
-    expected = [[1, 2], [np.nan, 0], [3, np.nan], [4, np.nan]]
-    assert_array_equal(reproduce.by_position(y, np.array([5, 5, 7, 7])), expected)
+    row = fedmtl_default.measured(scenario)
+    assert row["per_task"] >= max(row[rule] for rule in fedmtl_default.RULES) - 0.005
+    assert row["per_task"] > row["local"] + 0.05
 
 
 @pytest.mark.parametrize("way", [1, 3, 8, "pairs", "any"])

@@ -1,6 +1,5 @@
 """Secure FedMTL: its result, messages that are refused, and servers that end."""
 
-import csv
 import itertools
 import os
 import re
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks.reproduce import fedmtl_secure
 from skpmtl.fedmtl import secure
 from skpmtl.fedmtl.mpc.job import HEADER, Job, pack
 from skpmtl.fedmtl.mpc.server import LOST
@@ -387,18 +385,3 @@ def test_servers_import_nothing_else_of_the_package():
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=secure._PLACE, capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
-
-
-def test_benchmark_quick(tmp_path, capsys):
-    output = tmp_path / "secure.csv"
-    rows = fedmtl_secure.main(["--quick", "--output", str(output)])
-    with output.open(newline="") as file:
-        assert list(csv.DictReader(file)) == [
-            {name: str(value) for name, value in row.items()} for row in rows
-        ]
-    total = {row["n_servers"]: row for row in rows if row["part"] == "whole round"}
-    assert len(capsys.readouterr().out.splitlines()) == len(rows) + 1
-    for row in total.values():
-        assert float(row["margin"]) > 1e-5
-        assert float(row["difference"]) < 1e-5
-        assert row["seconds"] > 0 and row["megabytes"] > 0
