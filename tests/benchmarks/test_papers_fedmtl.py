@@ -43,8 +43,9 @@ def test_fedmtl_sends_what_fedavg_sends(tmp_path):
 @pytest.mark.skipif(not SECURE, reason="needs skpmtl[secure]")
 def test_a_secure_round_sends_2_p_models(tmp_path):
     found = run("secure", tmp_path)
-    for row in found["sizes"]:
-        assert float(row["round_over_delta"]) == pytest.approx(row["formula"], rel=0.01)
+    sent = {row["2_P"]: float(row["sent_over_delta"]) for row in found["sizes"] if row["2_P"]}
+    assert list(sent) == [4, 6, 10] and list(sent.values()) == pytest.approx(list(sent), rel=0.01)
+    assert all(float(row["difference"]) < 1e-5 for row in found["secure"])
     assert all(row["plain"] == row["secure"] for row in found["secret"])
 
 
