@@ -612,7 +612,7 @@ LONG, WIDE = (40_000, 50), (50, 40_000)
         ("map", LONG),
         ("unsorted map", WIDE),
         ("task column", LONG),
-        ("unsorted frame", WIDE),
+        ("unsorted frame", LONG),
     ],
 )
 def test_other_layouts_cost_one_copy(layout, shape, tmp_path):
