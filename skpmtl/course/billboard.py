@@ -58,6 +58,8 @@ class HierarchicalBillboard(OfModels):
         Of real targets.
     n_classes : int
         0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
+    effect_coef, effect_std : ndarray (d,) or None
+        Common slopes before they are shrunk, and their standard errors, in units of the input.
     releases : list of ndarray
     report : PrivacyReport or None
     """
@@ -81,6 +83,8 @@ class HierarchicalBillboard(OfModels):
     fit_intercept: bool = True
     loss: str = "squared"
     n_classes: int = 0
+    effect_coef: np.ndarray | None = None
+    effect_std: np.ndarray | None = None
     releases: list = field(default_factory=list)
     report: object = None
 
@@ -167,6 +171,9 @@ class HierarchicalBillboard(OfModels):
         yield "log_tau", self.log_tau, [(len(self.tau),)]
         yield "log_components", self.log_components, [(3,)]
         yield from self._declared_init()
+        for name in ("effect_coef", "effect_std"):
+            if getattr(self, name) is not None:
+                yield name, getattr(self, name), [(d,)]
 
     @property
     def mean(self):
@@ -196,6 +203,8 @@ class HierarchicalBillboard(OfModels):
         """The mean model, and the level and its spread in units of y: the part of a vote that
         stays flat, for tasks unlike the others, is left out."""
         found = super().attributes()
+        if self.effect_std is not None:
+            found |= {"effect_coef_": self.effect_coef, "effect_std_": self.effect_std}
         if self.has_place:
             typical = priors.typical(self.log_tau, priors.before_tau(self.tau))
             level = self.middle + self.unit * self.centre[..., 0]

@@ -20,10 +20,10 @@ from ..task.priors import (
     candidates,
     normalised,
 )
-from . import queries
+from . import errors, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
-from .plan import PLACE_ALL, UNIT
+from .plan import ERRORS, PLACE_ALL, UNIT
 from .shapes import (
     diagonal_roots,
     falling,
@@ -75,8 +75,7 @@ class Loop:
         Raises ArithmeticError beyond the budget: shares follow earlier releases, so that this
         filter is what the composition rests on.
         """
-        if self.spent + share > 1.0 + 1e-9:
-            raise ArithmeticError("The shares of this course are more than the budget.")
+        self.spend(share)
         mechanism = None
         if self.plan.is_private:
             mu = self.plan.mu * math.sqrt(share)
@@ -84,9 +83,13 @@ class Loop:
             entry = mechanism.describe(question.kind)
             self.entries.append({"name": name or question.kind, **entry})
         found = (yield question.query(self.model, mechanism))[question.kind]
-        self.spent += share
         self.model = replace(self.model, releases=[*self.model.releases, found])
         return found, std_of(mechanism)
+
+    def spend(self, share):
+        if self.spent + share > 1.0 + 1e-9:
+            raise ArithmeticError("The shares of this course are more than the budget.")
+        self.spent += share
 
     def update(self, **values):
         self.model = replace(self.model, **values)
@@ -385,7 +388,9 @@ class Loop:
             yield from self.find_columns(columns)
         if self.model.has_place and not self.unit_is_known:
             yield from self.vote_unit(UNIT)
-        self.rest = 1.0 - self.spent
+        with_errors = self.plan.has_errors and self.model.has_place
+        with_errors = with_errors and self.spent + 2.0 * ERRORS <= 1.0
+        self.rest = 1.0 - self.spent - ERRORS * with_errors
         answers = {
             "step": self.step,
             "moment": self.moment,
@@ -399,6 +404,25 @@ class Loop:
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"
             yield from answers[name](share * self.rest)
+        if with_errors:
+            yield from self.errors()
+
+    def errors(self):
+        """Standard errors of common slopes, see `skpmtl.course.errors`."""
+        question = errors.question_about(self.model)
+        mechanisms = dict.fromkeys(errors.SHARES)
+        if self.plan.is_private:
+            mechanisms = question.mechanisms(self.plan.adjacency, self.plan.mu)
+            for name, mechanism in mechanisms.items():
+                entry = mechanism.describe(f"errors: {name}")
+                self.entries.append({"name": "errors", **entry})
+        self.spend(ERRORS)
+        sums = yield question.query(self.model, mechanisms)
+        self.update(releases=[*self.model.releases, *sums.values()])
+        noise = {name: std_of(mechanism) for name, mechanism in mechanisms.items()}
+        found = errors.effects(self.model, question, sums, noise)
+        if found is not None:
+            self.update(effect_coef=found[0], effect_std=found[1])
 
 
 def release_model(plan, source, target_range=None):

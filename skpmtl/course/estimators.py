@@ -12,6 +12,7 @@ from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..privacy.report import exact_report
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, release_model
+from .errors import Errors
 from .plan import HierarchicalPlan
 from .queries import query_specs
 from .tasks import HierarchicalTaskSide
@@ -20,7 +21,12 @@ from .tasks import HierarchicalTaskSide
 class _Hierarchical(BaseMTL):
     """Curator, task side and bounded scores, for all losses."""
 
-    _parameter_constraints = {**BaseMTL._parameter_constraints, "init": "no_validation"}
+    _parameter_constraints = {
+        **BaseMTL._parameter_constraints,
+        "init": "no_validation",
+        "standard_errors": ["boolean"],
+    }
+    standard_errors = False
     _billboards, _federates = (HierarchicalBillboard,), True
     _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
 
@@ -31,6 +37,7 @@ class _Hierarchical(BaseMTL):
         plan = HierarchicalPlan(epsilon, self.delta, self.adjacency, *numbers)
         plan.public_init = self._public_init(population)
         plan.fit_intercept = bool(self.fit_intercept)
+        plan.has_errors = bool(self.standard_errors)
         return plan
 
     def _curator(self, population, source):
@@ -56,7 +63,9 @@ class _Hierarchical(BaseMTL):
         return self._plan(population).report(self._source())
 
     def _query_specs(self, population):
-        return query_specs(population.n_features, self._score_loss, population.n_classes)
+        d = population.n_features
+        specs = query_specs(d, self._score_loss, population.n_classes)
+        return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
 
     def _row_scores(self, rows):
         """Scores of rows that are bounded about a task's own, within its range of predictions."""
@@ -127,6 +136,9 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
         ``predict(X, return_std=True)`` and `predict_interval`. It follows from the rows of the task
         and the releases, costs no privacy, and is for the task alone; it takes (n_features + 1)^2
         numbers per task.
+    standard_errors : bool, default=False
+        Whether to release standard errors of the slopes that tasks have in common, which takes 20 %
+        of the squared budget (mu^2).
     {random_state}
     {secure}
     {verbose}
@@ -141,6 +153,11 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
         Task ids in the order of `coef_`.
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
         The released centre; missing where no place of levels was found and none is public.
+    effect_coef_, effect_std_ : ndarray of shape (n_features,)
+        With `standard_errors`: common slopes before they are shrunk, and their standard errors,
+        which hold where rows of a task depend on each other or tasks differ in their noise
+        (cluster-robust, CR1). Missing where the budget is too small for them, or levels are not
+        pooled.
     level_, level_spread_ : float
         Level of the tasks where the centre of the columns is, in units of the target, and standard
         deviation of levels about it; only where levels are pooled.
@@ -176,6 +193,7 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
         unseen_task: Literal["error", "mean"] = "error",
         target_range: ArrayLike | None = None,
         uncertainty: bool = False,
+        standard_errors: bool = False,
         random_state: RandomState = None,
         secure: bool = False,
         verbose: int = 0,
@@ -193,6 +211,7 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
         self.unseen_task = unseen_task
         self.target_range = target_range
         self.uncertainty = uncertainty
+        self.standard_errors = standard_errors
         self.random_state = random_state
         self.secure = secure
         self.verbose = verbose
@@ -200,6 +219,11 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
 
     def _check_parameters(self):
         super()._check_parameters()
+        if self.standard_errors and self._score_loss != "squared":
+            raise ValueError(
+                f'standard_errors=True with loss={self.loss!r}: they are of loss="squared" and '
+                '"huber". Pass standard_errors=False.'
+            )
         if self.target_range is not None:
             self._score_range()
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..tables.table import differences
 from ..task.posterior import (
     Decomposition,
     TaskRows,
@@ -36,9 +37,13 @@ class TaskModels:
     def __init__(self, table):
         self.X = dense_rows(table)
         self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
-        self.counts = table.weights
+        self.table, self.counts = table, table.weights
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near = (), [], ()
+
+    def about(self, public_init):
+        """The same tasks with targets less the scores of this model."""
+        return TaskModels(differences(self.table, public_init))
 
     def _place(self, model):
         """Rows, scales and units under the released units of a model."""

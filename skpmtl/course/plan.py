@@ -20,6 +20,7 @@ PLACE_ALL = 0.8  # of mu^2 for the place and all zooms
 UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six times
 # Scales of columns: a share that is small beside steps, from a noise of a third of an octave on.
 COLUMNS, Z_COLUMNS = 0.05, 3.0
+ERRORS = 0.2  # with standard errors, taken off before the rest where as much is left besides
 # The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
 # noise; below 11, moments would; below 40, one moment is as good as two.
 SMALL = "step", "vote centre", "vote sigma", "vote tau", "vote kappa"
@@ -65,7 +66,7 @@ class HierarchicalPlan(Plan):
         0 for real targets.
     """
 
-    fit_intercept = True
+    fit_intercept, has_errors = True, False
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(
@@ -145,8 +146,10 @@ class HierarchicalPlan(Plan):
             (self.first, self.share_of_place()),
             ("columns", self.share_of_columns(self.n_tasks)),
         ]
-        rest = 1.0 - sum(share for _, share in shares)
+        errors = ERRORS * self.has_errors
+        rest = 1.0 - sum(share for _, share in shares) - errors
         shares += [(name, rest * share) for name, share in self.shares(self.n_tasks)]
+        shares.append(("errors", errors))
         return [
             {"name": name, "mu": self.mu * math.sqrt(share)} for name, share in shares if share > 0
         ]

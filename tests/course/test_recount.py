@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from skpmtl.course.curator import release_model
-from skpmtl.course.plan import SHARES, HierarchicalPlan
+from skpmtl.course.plan import ERRORS, SHARES, HierarchicalPlan
 from skpmtl.privacy.rng import noise_source
 from tests.helpers.sites import drive
 
@@ -65,7 +65,9 @@ def recount(report):
     found = list(shares_of(report))
     assert sum(share for _, share in found) <= 1.0 + 1e-6
     first = [share for name, share in found if name in FIRST]
-    rest = 1.0 - sum(first)
+    last = [share for name, share in found if name == "errors"]
+    assert not last or sum(last) == pytest.approx(ERRORS)
+    rest, found = 1.0 - sum(first) - sum(last), found[: len(found) - len(last)]
     rows = [name for name, row in SHARES.items() if explained(found[len(first) :], row, rest)]
     assert rows, [name for name, _ in found]
     return rows[0]
@@ -77,7 +79,7 @@ def course(seed):
     m, d = int(10 ** rng.uniform(1, 3.5)), int(rng.integers(1, 7))
     adjacency = ("replace-one", "zero-out")[seed % 2]
     plan = HierarchicalPlan(10 ** rng.uniform(-1, 2), None, adjacency, m, d, 1 + seed % 3)
-    size = m * rng.choice([1.0, 0.3, 0.01])
+    plan.has_errors, size = seed % 5 < 2, m * rng.choice([1.0, 0.3, 0.01])
 
     def release(query, name, mechanism):
         found = mechanism.noise_std * rng.normal(size=mechanism.shape)

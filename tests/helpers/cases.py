@@ -217,6 +217,7 @@ def _hierarchical():
     yield _case(HierarchicalMTL, epsilon=30.0, form="wide", tasks=False)
     yield _case(HierarchicalMTL, epsilon=100.0, form="csr", init=START, **known)
     yield _case(HierarchicalMTL, epsilon=1e3, fit_intercept=False, unseen_task="mean")
+    yield _case(HierarchicalMTL, epsilon=1e3, adjacency="zero-out", standard_errors=True)
     yield _case(HierarchicalMTL, epsilon=1e3, **SECURE, marks=(pytest.mark.slow,))
 
 
