@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-FLOORS = (0.3, 0.03, 0.003)  # parts of the trace that stay flat, each a prior
+FLOORS = (0.1, 0.01)  # parts of the trace that stay flat, each a prior
 _DOUBT = 1.5  # standard deviations of noise taken off a diagonal, so that noise opens no column
 _SPIKES = 3  # passes that separate spikes from the bulk
 _SIGNALS = (0.01, 1.0, 64.0)  # variances of a released log2 scale: none, twice, 8 octaves
