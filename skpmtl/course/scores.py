@@ -86,7 +86,7 @@ class ScoreModels:
         self._rows = {True: about(self.shift), False: about(mean)}
 
     def _posterior(self, model, centre, root, scales, *, joined=True, **options):
-        """Of `skpmtl.task.losses`, with log weights of cells (K, F, T) as a fifth."""
+        """Of `skpmtl.task.losses`, and log weights of cells (K, F, T) last."""
         self._place(model)
         centre = np.atleast_2d(centre)
         level, slopes = centre[:, 0], centre[:, 1:]
@@ -149,16 +149,17 @@ class ScoreModels:
         found = []
         for part in model.components():
             centre = np.concatenate([model.centre[..., :1], part.slopes], axis=-1)
-            E, level, slopes, second, logs = self._posterior(
+            E, level, slopes, second, one, logs = self._posterior(
                 model, centre, part.root, part.scales, tol=_LAST, moments="second"
             )
-            found.append((part, level, slopes, second, part.log_weight + log_sum(E + logs)))
+            found.append((part, level, slopes, second, one, part.log_weight + log_sum(E + logs)))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         first = np.atleast_2d(model.centre)[:, 0]
         m, C, d = len(total), len(first), model.n_features
         level, slopes = np.zeros((m, C)), np.zeros((m, C, d))
-        square = np.zeros((m, C, d + 1, d + 1))
-        for part, of_level, of_slopes, second, logs in found:
+        square, typical = np.zeros((m, C, d + 1, d + 1)), np.zeros((m, C, 2))
+        for part, of_level, of_slopes, second, of_typical, logs in found:
+            typical += np.exp(logs - total)[:, None, None] * of_typical
             share = np.exp(logs - total)[:, None]
             a = np.atleast_2d(part.slopes)
             level += share * of_level
@@ -174,6 +175,7 @@ class ScoreModels:
             square += share[..., None, None] * one
         mean = np.concatenate([level[..., None], slopes], axis=2)
         square -= mean[..., None] * mean[:, :, None, :]
+        square *= _flatter(typical)[..., None, None]
         if C > 1:  # of the log-odds of a class, where all others are alike
             square *= C / (C - 1.0)
         coef = slopes / self.scale[:, None]
@@ -211,6 +213,16 @@ class ScoreModels:
             if model.target_range is not None and model.init is None:
                 low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def _flatter(typical):
+    """What covariances over all scales are multiplied by, (m, C).
+
+    A normal score of this variance has, at a typical row, the mean probability of the mixture of
+    scales, whose widest ones have much of the variance, and little of the weight.
+    """
+    variance, flat = typical[..., 0], typical[..., 1]
+    return (flat**-2.0 - 1.0) / (0.125 * np.pi * np.maximum(variance, 1e-300))
 
 
 def _dots(coef, place):

@@ -110,12 +110,18 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
     moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
         "second": second moments of (l - c, L^-1 (w - a)). "kept": covariances within cells times
         the precision of the prior, the part of a move of the centre that the posterior mean keeps.
+    typical : ndarray (m, C, 2)
+        With moments, of the variance v in a cell of the score at a row of independent columns of
+        unit size: means over cells of v, and of (1 + pi v / 8)^-1/2, by which MacKay ("The evidence
+        framework applied to classification networks", Neural Computation 4(5), 1992) averages
+        probabilities.
     """
     m, C, (d, r) = rows.n_tasks, rows.n_outputs, root.shape
     shape = tuple(len(grid) for grid in grids)
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
     of_slopes = np.zeros((m, C, d))
     moment = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
+    typical = np.zeros((m, C, 2))
     kappa, phi, tau = (np.array(grid, dtype=float) for grid in grids)
     _posterior(
         rows.kind,
@@ -138,8 +144,9 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
         of_level,
         of_slopes,
         moment,
+        typical,
     )
-    return evidence, of_level, of_slopes, moment
+    return evidence, of_level, of_slopes, moment, typical
 
 
 # ----------------------------------------------------------------------------------- kernels
@@ -177,28 +184,63 @@ def _solve(A, b):
 
 
 @njit
-def _row(kind, y, phi, score, p):
-    """Log likelihood of a row at its scores (C,); p gets the means."""
+def _means(kind, score, p):
+    """Means of a row at its scores (C,), in p."""
     C = len(score)
     if kind == 1:
-        near = min(max(score[0], -_FAR), _FAR)
-        p[0] = np.exp(near)
-        saturated = y * np.log(y) - y if y > 0.0 else 0.0
-        beyond = (p[0] - y) * (score[0] - near)
-        return (y * near - p[0] - saturated - beyond) / phi - 0.5 * np.log(phi)
-    if C == 1:
+        p[0] = np.exp(min(max(score[0], -_FAR), _FAR))
+    elif C == 1:
         e = np.exp(-abs(score[0]))
-        p[0] = 1.0 / (1.0 + e) if score[0] > 0.0 else e / (1.0 + e)
-        return y * score[0] - max(score[0], 0.0) - np.log1p(e)
-    top, s = score[0], 0.0
-    for c in range(1, C):
-        top = max(top, score[c])
-    for c in range(C):
-        p[c] = np.exp(score[c] - top)
-        s += p[c]
-    for c in range(C):
-        p[c] /= s
-    return score[int(y)] - top - np.log(s)
+        p[0] = (1.0 if score[0] > 0.0 else e) / (1.0 + e)
+    else:
+        top, s = score[0], 0.0
+        for c in range(1, C):
+            top = max(top, score[c])
+        for c in range(C):
+            p[c] = np.exp(score[c] - top)
+            s += p[c]
+        for c in range(C):
+            p[c] /= s
+
+
+@njit
+def _gain(kind, y, weight, phi, base, e0, e1, delta, h, res):
+    """Log likelihood of the rows of a task at scores e0 + delta e1, (C, n), less its expansion."""
+    C, n = e0.shape
+    total, logs, product = 0.0, 0.0, 1.0
+    for i in range(n):
+        for c in range(C):
+            rest = res[c, i] + base[c, i] - e0[c, i] - delta[c] * e1[c, i]
+            total += 0.5 * h[c, i] * rest * rest
+    if kind == 1:
+        for i in range(n):
+            s = e0[0, i] + delta[0] * e1[0, i]
+            near = min(max(s, -_FAR), _FAR)
+            mean = np.exp(near)
+            total += (y[i] * s - mean - mean * (s - near)) / phi
+        return total
+    if C == 1:
+        for i in range(n):
+            s = e0[0, i] + delta[0] * e1[0, i]
+            e = 1.0 + np.exp(-abs(s))
+            total += weight[i] * (y[i] * s - max(s, 0.0))
+            if weight[i] == 1.0:  # one logarithm of many rows
+                product *= e
+                if product > 1e200:
+                    logs += np.log(product)
+                    product = 1.0
+            else:
+                logs += weight[i] * np.log(e)
+        return total - logs - np.log(product)
+    for i in range(n):
+        top, e = -np.inf, 0.0
+        for c in range(C):
+            top = max(top, e0[c, i] + delta[c] * e1[c, i])
+        for c in range(C):
+            e += np.exp(e0[c, i] + delta[c] * e1[c, i] - top)
+        c = int(y[i])
+        total += weight[i] * (e0[c, i] + delta[c] * e1[c, i] - top - np.log(e))
+    return total
 
 
 @njit
@@ -298,7 +340,7 @@ def _covariance(A, h, kappa, dual, B, out):
 
 
 @njit
-def _start(kind, y, weight, C, score):
+def _start(kind, y, C, score):
     """Scores of rows that are half way to their targets, where steps of Newton's method begin."""
     for i in range(len(y)):
         if kind == 1:
@@ -333,10 +375,13 @@ def _posterior(
     of_level,
     of_slopes,
     moment,
+    typical,
 ):
     C, (d, r), T = given.shape[1], L.shape, len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
     moments = len(moment) > 0
+    spread_of = 0.5 * np.log(phi) if kind == 1 else 0.0 * phi
+    G = np.dot(L.T, L)
     q11, q1r, qrr, logs = np.zeros(C), np.zeros(C), np.zeros(C), np.zeros(C)
     delta, step, P = np.zeros((T, C)), np.zeros(C), np.zeros(T)
     ur, u1, cov = np.zeros((C, r)), np.zeros((C, r)), np.zeros((r, r))
@@ -359,7 +404,12 @@ def _posterior(
                 for j in range(d):
                     v += own[i, j] * slopes[c, j]
                 base[c, i] = v
-        _start(kind, y[lo : lo + n], weight[lo : lo + n], C, begin)
+        ys, ws, fixed = y[lo : lo + n], weight[lo : lo + n], 0.0
+        if kind == 1:
+            for i in range(n):
+                if ys[i] > 0.0:
+                    fixed += ys[i] - ys[i] * np.log(ys[i])
+        _start(kind, ys, C, begin)
         top, total = -np.inf, 0.0
         for f in range(len(phi)):
             score[:] = begin
@@ -368,7 +418,7 @@ def _posterior(
                     for i in range(n):
                         for c in range(C):
                             s[c] = score[c, i]
-                        _row(kind, y[lo + i], phi[f], s, p)
+                        _means(kind, s, p)
                         for c in range(C):
                             if kind == 1:
                                 curve, slope = p[c], y[lo + i] - p[c]
@@ -420,13 +470,8 @@ def _posterior(
                     if moved <= tol:
                         break
                 for j in range(T):
-                    E = P[j] - log_weights[a, f, j]
-                    for i in range(n):
-                        for c in range(C):
-                            s[c] = e0[c, i] + delta[j, c] * e1[c, i]
-                            rest = res[c, i] + base[c, i] - s[c]
-                            E += 0.5 * h[c, i] * rest * rest
-                        E += weight[lo + i] * _row(kind, y[lo + i], phi[f], s, p)
+                    E = P[j] - log_weights[a, f, j] + fixed / phi[f] - spread_of[f] * n
+                    E += _gain(kind, ys, ws, phi[f], base, e0, e1, delta[j], h, res)
                     evidence[t, a, f, j] = E
                     P[j] = E + log_weights[a, f, j]
                 if not means:
@@ -442,6 +487,8 @@ def _posterior(
                         for j in range(r):
                             w[c, j] = w[c, j] * fade if a + f > 0 else 0.0
                         if moments:
+                            typical[t, c, 0] *= fade
+                            typical[t, c, 1] *= fade
                             for i in range(1 + r):
                                 for j in range(1 + r):
                                     moment[t, c, i, j] *= fade
@@ -463,6 +510,15 @@ def _posterior(
                         w[c, j] += q * ur[c, j] - first * u1[c, j]
                     if moments:
                         _covariance(A, h[c], kappa[a], dual, B[c], cov)
+                        known, moved = 0.0, 1.0
+                        for i in range(r):
+                            for j in range(r):
+                                known += G[i, j] * cov[i, j]
+                                moved += G[i, j] * u1[c, i] * u1[c, j]
+                        for j in range(T):
+                            v = known + moved * t2[j] / (1.0 + t2[j] * q11[c])
+                            typical[t, c, 0] += P[j] * v
+                            typical[t, c, 1] += P[j] / np.sqrt(1.0 + 0.125 * np.pi * v)
                     if moments and kept:
                         moment[t, c, 0, 0] += shared
                         for i in range(r):
@@ -495,6 +551,8 @@ def _posterior(
                     v += L[j, i] * w[c, i]
                 of_slopes[t, c, j] = v / total
             if moments:
+                typical[t, c, 0] /= total
+                typical[t, c, 1] /= total
                 for i in range(1 + r):
                     for j in range(1 + r):
                         moment[t, c, i, j] /= total

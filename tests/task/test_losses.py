@@ -33,7 +33,7 @@ def mode(kind, X, y, kappa, tau, C=1, given=None):
     rows = rows_of(kind, X, y, given, C)
     grids = np.array([kappa]), ONE, np.array([tau])
     centre = np.zeros((C, X.shape[1]))
-    _, level, slopes, _ = posterior(
+    _, level, slopes, *_ = posterior(
         rows, np.eye(X.shape[1]), 0.0, centre, grids, np.zeros((1, 1, 1)), tol=1e-9, means=True
     )
     return level[0], slopes[0]
@@ -75,12 +75,12 @@ def test_two_classes_of_softmax_are_logistic():
     X, y = drawn(LOGISTIC, 12, 3, rng)
     a, c = rng.normal(size=(1, 3)), 0.4
     flat = np.zeros((2, 1, 2))
-    E, level, slopes, _ = posterior(
+    E, level, slopes, *_ = posterior(
         rows_of(LOGISTIC, X, y), np.eye(3), c, a, (kappa, ONE, tau), flat, tol=1e-8, means=True
     )
     two = np.concatenate([-a / 2, a / 2])
     grids = kappa / 2, ONE, tau / np.sqrt(2)
-    E2, level2, slopes2, _ = posterior(
+    E2, level2, slopes2, *_ = posterior(
         rows_of(SOFTMAX, X, y, C=2), np.eye(3), [-c / 2, c / 2], two, grids, flat, tol=1e-8, means=1
     )
     np.testing.assert_allclose(E2, E, rtol=1e-8)
@@ -184,7 +184,7 @@ def test_second_moments_are_those_of_the_mixture(n):
     X, y = drawn(LOGISTIC, n, d, rng)
     root = rng.normal(size=(d, d))
     grids = np.array([kappa]), ONE, np.array([tau])
-    *means, second = posterior(
+    *means, second, _ = posterior(
         rows_of(LOGISTIC, X, y),
         root,
         0.0,
@@ -216,7 +216,7 @@ def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
         return posterior(rows, root, level, slopes[None], grids, flat, tol=1e-9, **more)
 
     step, zero = 1e-5, np.zeros(d)
-    *_, kept = of(0.0, zero, moments="kept")
+    *_, kept, _ = of(0.0, zero, moments="kept")
     moves = [(step, zero), *((0.0, step * root[:, j]) for j in range(d))]
     found = []
     for level, slopes in moves:
