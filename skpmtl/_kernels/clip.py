@@ -35,5 +35,8 @@ def clip(W, bound, norms):
         norms[k] = unit * root
         longest = limit / root
         if unit > longest:  # unit * root itself may overflow
+            # In two loops: in one, compilers multiply by `longest` first, which overflows as well.
             for j in range(w.shape[0]):
-                w[j] = w[j] / unit * longest
+                w[j] /= unit
+            for j in range(w.shape[0]):
+                w[j] *= longest

@@ -94,7 +94,7 @@ def attacks(shapes, rng):
     ones = [lambda n, j=j, s=s: s * np.eye(n)[min(j, n - 1)] for j in (0, 1) for s in (9e20, -7e20)]
     ones += [lambda n, s=s: np.full(n, s) for s in (9e20, -7e20, 3.0, 50.0)]
     ones += [lambda n: 10.0 ** rng.uniform(-3, 4) * rng.normal(size=n) for _ in range(12)]
-    ones += [lambda n, s=s: np.full(n, s) for s in (np.nan, np.inf, -np.inf, 1e280, 5e-324)]
+    ones += [lambda n, s=s: np.full(n, s) for s in (np.nan, np.inf, -np.inf, 1e308, 5e-324)]
     for one in ones:
         yield {k: one(math.prod(shape)).reshape(1, *shape) for k, shape in shapes.items()}
 

@@ -144,6 +144,10 @@ def test_clip(kernel):
     inside = norm < 1.9
     assert (out[6:][inside] == W[6:][inside]).all()
     assert np.linalg.norm(tiny[6:] * 1e220, axis=1) == pytest.approx(1.0, rel=1e-11)
+    large = np.full((1, 2), -1e308)
+    with np.errstate(all="ignore"):
+        kernel(large, 1e5, before[:1])  # the bound times a number is none
+    assert np.linalg.norm(large) == pytest.approx(1e5, rel=1e-11)
 
 
 # ---------------------------------------------------------------- noise
