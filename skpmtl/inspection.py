@@ -3,7 +3,6 @@
 import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -200,7 +199,7 @@ class ConvergenceDisplay(_Display):
             replayed = copy(estimator)
             scores = []
             for centres in models:
-                replayed.billboard_ = replace(billboard, centres=centres, personalization="none")
+                replayed.billboard_ = billboard.unpersonalised(centres)
                 replayed.personalize(X, y, task=task)
                 scores.append(replayed.score(X, y, task=task))
             name = "accuracy" if is_classifier(estimator) else "R2"

@@ -51,8 +51,6 @@ def ours(kind, data, n_rounds):
         epsilon=1e8,  # so little noise that the results can be compared; it is drawn all the same
         clip_norm=CLIP,
         n_rounds=n_rounds,
-        local_steps=STEPS,
-        personalization="none",
         fit_intercept=False,
         tasks=np.unique(task),
     )

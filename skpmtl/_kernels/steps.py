@@ -45,11 +45,8 @@ class Steps(NamedTuple):
     bound: float
     fit_intercept: bool
     n_steps: int
-    accelerate: bool  # by Nesterov's constant momentum
-    boldness: float  # accelerated steps first take the curvature to be that many times less
-    rate: float  # steps have length rate / (curvature + strength)
+    boldness: float  # steps first take the curvature to be that many times less
     tol: float  # a task ends when a step moves it by less than this part of D
-    penalty: int = 0  # see `local_steps`
     held: float = 0.0  # rows more, at the mean of the others, which all classes share alike
 
 
@@ -75,27 +72,20 @@ def local_steps(
     around,
     settings,
     start,
-    descent,
     found,
     given,
     weights,
 ):
-    """Gradient steps of the tasks `pick` on loss + penalty, from the centre or from `start`.
+    """Steps of the tasks `pick` on loss + strength / 2 ||D||^2, from the centre or from `start`.
 
-    ``settings.penalty`` 0: strength / 2 ||D||^2; 1: strength / 2 times the mean symmetrised
-    Kullback-Leibler divergence to the predictions at the start (squared loss: the mean squared
-    difference); 2: the quadratic one weighted by the diagonal of the Fisher information at the
-    start, scaled to a maximum of 1 (elastic weight consolidation). With `descent` D is the sum of a
-    shared part, which starts at the centre and moves by the gradient of the loss, and of a personal
-    part that carries the penalty; `descent` receives the movement of the shared one. Log-losses add
-    `given` (n_rows, n_outputs) to the scores. `start`, flat as D, `descent` and `given` may have no
-    element: None would have the loop compiled once for each that is there or not.
+    They are accelerated by Nesterov's constant momentum. Log-losses add `given` (n_rows, n_outputs)
+    to the scores. `start`, flat as D, and `given` may have no element: None would have the loop
+    compiled once for each that is there or not.
     """
-    penalty, started, traced = settings.penalty, start.shape[0] > 0, descent.shape[0] > 0
-    offset = given.shape[0] > 0
+    started, offset = start.shape[0] > 0, given.shape[0] > 0
     centres, which, share, strengths = around.centres, around.which, around.share, around.strength
-    loss, n_steps, accelerate = settings.loss, settings.n_steps, settings.accelerate
-    fit_intercept, rate, tol = settings.fit_intercept, settings.rate, settings.tol
+    loss, n_steps = settings.loss, settings.n_steps
+    fit_intercept, tol = settings.fit_intercept, settings.tol
     columns, ends, D, b = found
     C = b.shape[1]
     n_features = centres.shape[1] // C
@@ -107,8 +97,6 @@ def local_steps(
     mean = np.zeros(widest + APART)
     z = np.empty((longest + APART, C))
     base = np.empty((longest + APART, C))
-    before = np.empty((longest + APART if penalty > 0 else 1, C))
-    fisher = np.empty(widest * C + APART if penalty > 0 else 1)
     V = np.empty(widest * C + APART)
     G = np.empty(widest * C + APART)
     shift = np.zeros(C + APART)
@@ -151,17 +139,11 @@ def local_steps(
         weight = around.scale[k]
         strength = strengths[k]
         tau = around.intercept_strength[k]
-        held = strength  # what the penalty adds to the curvature
         limit = weight * settings.bound * around.curvature[k]
-        if penalty == 1:
-            limit *= 1.0 + strength
-            held = 0.0
-        if traced:
-            limit *= 2.0
         b_smooth = weight * settings.bound * (mass + settings.held) + tau
         begin = level.copy()
         for attempt in range(6):
-            smooth = limit / settings.boldness if accelerate else limit
+            smooth = limit / settings.boldness
             for j in range(size):
                 W[j] = start[ends[a] + j] if started else 0.0
                 V[j] = W[j]
@@ -170,13 +152,11 @@ def local_steps(
                 lead[c] = begin[c]
             first, last = -1.0, np.inf
             diverged = False
-            for t in range(n_steps):
-                full = smooth + held
-                step = rate / full if full > 0 else 0.0
-                momentum = 0.0
-                if accelerate:
-                    q = (strength / full) ** 0.5 if full > 0 else 1.0
-                    momentum = (1.0 - q) / (1.0 + q)
+            for _ in range(n_steps):
+                full = smooth + strength
+                step = 1.0 / full if full > 0 else 0.0
+                q = (strength / full) ** 0.5 if full > 0 else 1.0
+                momentum = (1.0 - q) / (1.0 + q)
                 for c in range(C):
                     s = lead[c]
                     if fit_intercept:
@@ -201,26 +181,7 @@ def local_steps(
                     base,
                     z,
                 )
-                if penalty == 1:
-                    _regularise_to_predictions(z, before, y, lo, n, loss, strength, t == 0)
-                else:
-                    residuals(z, y, lo, n, loss)
-                    if penalty == 2 and t == 0:
-                        _fisher_diagonal(
-                            X,
-                            data,
-                            indices,
-                            indptr,
-                            rows,
-                            lo,
-                            n,
-                            place,
-                            mean,
-                            z,
-                            size,
-                            fisher,
-                            weights,
-                        )
+                residuals(z, y, lo, n, loss)
                 for i in range(n):
                     for c in range(C):
                         z[i, c] *= weights[lo + i]
@@ -241,21 +202,7 @@ def local_steps(
                     for c in range(C):
                         b_moved += (new[c] - lead[c]) ** 2 * b_smooth
                         b_turn += (lead[c] - new[c]) * (new[c] - level[c]) * b_smooth
-                _gradient_step(
-                    data,
-                    width,
-                    mean,
-                    total,
-                    weight,
-                    strength,
-                    step,
-                    penalty,
-                    fisher,
-                    V,
-                    G,
-                    descent,
-                    a,
-                )
+                _gradient_step(data, width, mean, total, weight, strength, step, V, G)
                 for j in range(size):
                     moved += (G[j] - V[j]) ** 2
                     size2 += G[j] * G[j]
@@ -265,7 +212,7 @@ def local_steps(
                 turn = b_turn + turn * full
                 if first < 0:
                     first = moved
-                elif moved > 100.0 * first and moved > 1e-20 and accelerate:
+                elif moved > 100.0 * first and moved > 1e-20:
                     diverged = True  # the power iteration stopped too early
                     break
                 # Momentum that points uphill is dropped (adaptive restart).
@@ -327,9 +274,7 @@ def _scores_of_centre(X, data, indices, indptr, rows, lo, n, centre, share, base
 
 
 @njit
-def _gradient_step(
-    data, width, mean, total, weight, strength, step, penalty, fisher, V, G, descent, a
-):
+def _gradient_step(data, width, mean, total, weight, strength, step, V, G):
     """G, the sums of the rows times their residuals, <- V minus a step along the gradient.
 
     `total` are the sums of the residuals: features are centred by `mean`.
@@ -343,17 +288,8 @@ def _gradient_step(
             off = mean[o] * total[i] if data is not None else mean[i] * total[o]
             G[j] = weight * (G[j] - off)
     size = width * C
-    if descent.shape[0] > 0:  # both parts move by the gradient of the loss
-        for j in range(size):
-            own = V[j] - descent[a, j]
-            descent[a, j] -= step * G[j]
-            G[j] = 2.0 * G[j] + strength * own
-    elif penalty == 0:
-        for j in range(size):
-            G[j] += strength * V[j]
-    elif penalty == 2:
-        for j in range(size):
-            G[j] += strength * fisher[j] * V[j]
+    for j in range(size):
+        G[j] += strength * V[j]
     for j in range(size):
         G[j] = V[j] - step * G[j]
 
@@ -398,79 +334,6 @@ def _row_of_all(level, loss, held, out):
     for c in range(C):
         part = 0.5 if loss == LOGISTIC else 1.0 / C
         out[c] = held * (np.exp(level[c] - top) / mass - part)
-
-
-@njit
-def _fisher_diagonal(X, data, indices, indptr, rows, lo, n, place, mean, z, size, fisher, weights):
-    """Mean of the squared gradients of the rows, scaled to a maximum of 1."""
-    C = z.shape[1]
-    for j in range(size):
-        fisher[j] = 0.0
-    top = 0.0
-    for i in range(n):
-        p = rows[lo + i]
-        if data is not None:
-            for q in range(indptr[p], indptr[p + 1]):
-                at = place[indices[q]]
-                for c in range(C):
-                    s = (data[q] * z[i, c]) ** 2
-                    fisher[at * C + c] += weights[lo + i] * s
-        else:
-            d = X.shape[1]
-            for c in range(C):
-                for j in range(d):
-                    s = ((X[p, j] - mean[j]) * z[i, c]) ** 2
-                    fisher[c * d + j] += weights[lo + i] * s
-    for j in range(size):
-        top = max(top, fisher[j])
-    for j in range(size):
-        fisher[j] /= max(top, 1e-300)
-
-
-@njit
-def _regularise_to_predictions(z, before, y, lo, n, loss, weight, first):
-    """z <- derivative of loss + weight / 2 symmetrised divergence to those at the start."""
-    # Not with the functions of `losses`, see `residuals`.
-    C = z.shape[1]
-    if first:
-        for i in range(n):
-            for c in range(C):
-                before[i, c] = z[i, c]
-    if loss == SQUARED:
-        for i in range(n):
-            z[i, 0] = z[i, 0] - y[lo + i] + weight * (z[i, 0] - before[i, 0])
-    elif loss == LOGISTIC:
-        for i in range(n):
-            # (p - q)(logit p - logit q) / 2, differentiated by the score of p.
-            p = 1.0 / (1.0 + np.exp(-z[i, 0]))
-            q = 1.0 / (1.0 + np.exp(-before[i, 0]))
-            gradient = p * (1.0 - p) * (z[i, 0] - before[i, 0]) + p - q
-            z[i, 0] = p - 0.5 * (1.0 + y[lo + i]) + 0.5 * weight * gradient
-    else:
-        p = np.empty(C)
-        q = np.empty(C)
-        for i in range(n):
-            top_p, top_q = z[i, 0], before[i, 0]
-            for c in range(1, C):
-                top_p = max(top_p, z[i, c])
-                top_q = max(top_q, before[i, c])
-            sum_p, sum_q = 0.0, 0.0
-            for c in range(C):
-                p[c] = np.exp(z[i, c] - top_p)
-                q[c] = np.exp(before[i, c] - top_q)
-            for c in range(C):
-                sum_p += p[c]
-                sum_q += q[c]
-            middle = 0.0
-            for c in range(C):
-                p[c] /= sum_p
-                q[c] /= sum_q
-            for c in range(C):
-                middle += p[c] * (z[i, c] - before[i, c])
-            for c in range(C):
-                gradient = p[c] * (z[i, c] - before[i, c] - middle) + p[c] - q[c]
-                z[i, c] = p[c] + 0.5 * weight * gradient
-            z[i, int(y[lo + i])] -= 1.0
 
 
 @njit

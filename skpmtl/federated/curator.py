@@ -104,11 +104,6 @@ def describe(billboard, study, events=()):
             "of every single task, from which, over the rounds, personal models can be rebuilt; "
             "so can the operator of the server"
         )
-    if billboard.report.sampling and billboard.report.sampling.startswith("Poisson"):
-        text += (
-            "; who takes part in a round, which the accounting takes as secret, can also be seen "
-            "by who watches the traffic of the sites"
-        )
     notes["transport"] = text
     asked, lost = missing(events, public=True)
     if asked and billboard.report.sampling.startswith("all tasks"):

@@ -38,7 +38,6 @@ _ALONE_ROWS = 0.5  # the same for lam="alone", without a centre
 _BOUND = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}
 # Accelerated steps first take the bound to be that much smaller.
 _BOLDNESS = {"squared": 1.0, "logistic": 4.0, "multinomial": 4.0}
-_PENALTY = {"quadratic": 0, "predictions": 1, "fisher": 2}
 _NONE = np.empty((0, 0))
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
@@ -215,31 +214,26 @@ class CentredTasks:
         hold=0.0,
         unit=None,
         n_steps,
-        accelerate=True,
-        rate=1.0,
         tol=0.0,
-        penalty="quadratic",
         start=None,
-        trace=False,
         rows_held=0.0,
     ):
         """Local steps of the tasks `pick`, a block. -> Local
 
-        `strength` (n_tasks,) is the weight of the penalty, and `hold` that of a quadratic one in
-        addition, towards zero; see `share_of_centre`. A task multiplies its centre by `unit`; None:
+        `strength` (n_tasks,) is the weight of the penalty, and `hold` that of one in addition,
+        towards zero; see `share_of_centre`. A task multiplies its centre by `unit`; None:
         1. All classes share `rows_held` rows more, which hold the intercepts of every task; without
         them those of tasks that miss a class are regularised. Other arguments are those of
         `skpmtl._kernels.steps.local_steps`.
         """
         if self.problem.loss not in _BOUND:
-            return self._models_of_counts(pick, centres, strength, hold, unit, penalty)
+            return self._models_of_counts(pick, centres, strength, hold, unit)
         problem, C = self.problem, self.problem.n_outputs
         ends = np.concatenate([[0], np.cumsum(self.widths[pick] * C)])
         columns = np.empty(ends[-1] // C if self.table.is_sparse else 0, dtype=np.int64)
         found = kernels.Found(
             columns, ends, np.empty(ends[-1] + kernels.APART)[: ends[-1]], np.empty((len(pick), C))
         )
-        descent = np.zeros((len(pick), centres.shape[1])) if trace else None
         # A missing class would send its intercept to infinity: these tasks hold theirs.
         held = np.where(self._single & (not rows_held), self.strength, 0.0)
         share = share_of_centre(strength, hold)
@@ -258,15 +252,12 @@ class CentredTasks:
             _BOUND[loss],
             problem.fit_intercept,
             n_steps,
-            accelerate,
             _BOLDNESS[loss],
-            float(rate),
             float(tol),
-            _PENALTY[penalty],
             float(rows_held),
         )
         short = np.zeros(len(pick), dtype=bool)
-        if self._in_row_space(accelerate, rate, penalty, start, trace):
+        if self._has_row_steps and start is None:
             short = np.diff(self.table.offsets)[pick] < self.table.n_features
         if short.any():
             X, *_, rows = kernel_rows(self.table)
@@ -291,13 +282,13 @@ class CentredTasks:
             )
             found.D.reshape(len(pick), -1)[short], found.b[short] = D, 0.0
             if short.all():
-                return Local(pick, *found, descent)
+                return Local(pick, *found)
             rest = self.steps(
                 pick[~short], centres, strength, hold=hold, unit=unit, n_steps=n_steps, tol=tol
             )
             found.D.reshape(len(pick), -1)[~short] = rest.D.reshape(len(rest.pick), -1)
             found.b[~short] = rest.b
-            return Local(pick, *found, descent)
+            return Local(pick, *found)
         kernels.local_steps(
             *self._rows,
             self.table.y,
@@ -305,22 +296,14 @@ class CentredTasks:
             around,
             settings,
             (_NONE if start is None else start).ravel(),
-            _NONE if descent is None else descent,
             found,
             self.table.given,
             self.table.counts,
         )
-        return Local(pick, *found, descent)
+        return Local(pick, *found)
 
-    def _in_row_space(self, accelerate, rate, penalty, start, trace):
-        """Whether tasks of fewer rows than features take the steps of `short_steps`."""
-        usual = accelerate and rate == 1.0 and penalty == "quadratic" and start is None
-        return self._has_row_steps and usual and not trace
-
-    def _models_of_counts(self, pick, centres, strength, hold, unit, penalty):
+    def _models_of_counts(self, pick, centres, strength, hold, unit):
         """`steps` to the minimum, by Newton's method: no length of a step suits all counts."""
-        if penalty != "quadratic":
-            raise ValueError(f"there are no steps with loss={self.problem.loss!r}")
         everybody = len(pick) == self.table.n_tasks
         share = share_of_centre(strength, hold)
         share = (share if unit is None else share * unit)[pick, None]
@@ -335,7 +318,7 @@ class CentredTasks:
         d = self.table.n_features
         columns = np.tile(np.arange(d), len(pick)) if self.table.is_sparse else _NO_INDEX
         ends = np.arange(len(pick) + 1) * d
-        return Local(pick, columns, ends, (W - around).ravel(), b[:, None], None)
+        return Local(pick, columns, ends, (W - around).ravel(), b[:, None])
 
 
 @dataclass
@@ -347,7 +330,6 @@ class Local:
     ends: np.ndarray
     D: np.ndarray
     b: np.ndarray
-    descent: np.ndarray
 
 
 def dense_copy(table, limit=math.inf):

@@ -3,14 +3,12 @@
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import ClassVar
 
 import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..engine.billboard import StructureBillboard
 from ..exchange.billboard import Billboard
-from ..exchange.wire import MOST_STEPS
 from ..local.centred import Problem
 from ..rounds.plan import BINS, epsilon_of_rounds
 from ..tables.datafits import DATAFITS
@@ -19,6 +17,8 @@ from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from .errors import StandardErrors, n_numbers
 from .personal import PersonalModels
+
+_RIGID = 1e12  # strength at which models are their centres
 
 
 @dataclass
@@ -42,8 +42,6 @@ class MeanBillboard(Billboard):
     shape : tuple
         (n_features,) or (n_classes, n_features).
     problem : skpmtl.local.centred.Problem
-    personalization, local_steps
-        As in the estimator.
     cluster_of : dict or None
         Public mapping of tasks to rows of `centres`.
     relation : skpmtl.tables.relation.Relation or None
@@ -51,13 +49,8 @@ class MeanBillboard(Billboard):
     mean_intercept : ndarray (n_outputs,) or (n_clusters, n_outputs) or None
         Noisy mean of the clipped intercepts.
     report : PrivacyReport
-    server_rate : float
-        As `server_learning_rate` of the estimator.
     step : ndarray (n_clusters, 1) or None
         What a release is multiplied by before it is added to the centres; None: an exact fit.
-    sampling, sampling_rate : str, float
-        Who took part in a round: as in the estimator, with the rate of "fixed" at which a whole
-        number of tasks does.
     noise_multiplier : float or None
         Standard deviation of the noise on the sums of a round, over the bound; None: no noise.
     round_delta : float or None
@@ -89,16 +82,11 @@ class MeanBillboard(Billboard):
     alone_weight: np.ndarray
     shape: tuple
     problem: object
-    personalization: str
-    local_steps: object
     sparse: bool
     cluster_of: dict | None = None
     mean_intercept: np.ndarray | None = None
     report: object = None
-    server_rate: float = 1.0
     step: np.ndarray | None = None
-    sampling: str = "all"
-    sampling_rate: float = 1.0
     noise_multiplier: float | None = None
     round_delta: float | None = None
     scale_mu: float | None = None
@@ -113,11 +101,6 @@ class MeanBillboard(Billboard):
 
     constraints = {
         "loss": [StrOptions(set(DATAFITS))],
-        "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
-        "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, MOST_STEPS, closed="both")],
-        "server_rate": [Interval(Real, 0, None, closed="neither")],
-        "sampling": [StrOptions({"all", "poisson", "fixed"})],
-        "sampling_rate": [Interval(Real, 0, 1, closed="right")],
         "noise_multiplier": [Interval(Real, 0, None, closed="neither"), None],
         "round_delta": [Interval(Real, 0, 1, closed="both"), None],
         "scale_mu": [Interval(Real, 0, None, closed="neither"), None],
@@ -125,8 +108,14 @@ class MeanBillboard(Billboard):
     }
     renamed = {"doubt": "alone_weight"}
     added = ("errors", "loss")
-    removed = {"adaptive": False}
-    settings: ClassVar[tuple[str, ...]] = ("personalization", "local_steps")
+    removed = {
+        "adaptive": False,
+        "personalization": "mean-reg",
+        "local_steps": "auto",
+        "server_rate": 1.0,
+        "sampling": "all",
+        "sampling_rate": 1.0,
+    }
 
     @property
     def n_features(self):
@@ -339,8 +328,6 @@ class MeanBillboard(Billboard):
         return epsilon_of_rounds(
             self.noise_multiplier,
             n_rounds,
-            self.sampling,
-            self.sampling_rate,
             self.round_delta,
             self.report.adjacency,
             self.scale_mu or 0.0,
@@ -358,8 +345,8 @@ class MeanBillboard(Billboard):
         """
         if not self.clip_norms:
             raise ValueError(
-                'This fit had no rounds: without privacy update="prox" finds the exact optimum, '
-                "and LocalOnly releases nothing. Use a finite epsilon or another update."
+                "This fit had no rounds: without privacy it is the exact optimum. Pass a finite "
+                "epsilon."
             )
         return np.cumsum(self.moves(), axis=0)
 
@@ -420,6 +407,11 @@ class MeanBillboard(Billboard):
         if self.cluster_of is not None:
             which = np.array([self.cluster_of.get(task, zero) for task in tasks.tolist()])
         return which, np.concatenate([self.centres, np.zeros((1, self.centres.shape[1]))])
+
+    def unpersonalised(self, centres):
+        """A copy with these centres, of which tasks take all, and fit their intercepts alone."""
+        problem = replace(self.problem, lam=_RIGID, ridge=0.0)
+        return replace(self, centres=centres, problem=problem)
 
     def within(self, report):
         super().within(report)

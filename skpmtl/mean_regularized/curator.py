@@ -23,7 +23,7 @@ def publish(plan, billboard, population, to, source, log=None):
     """
     m, reach = population.n_tasks, gains(to)
     billboard.releases, billboard.scale_mu = [], plan.scale_mu
-    billboard.step = plan.server_rate * reach[:, None]
+    billboard.step = reach[:, None]
     length = None
     if plan.scale is not None:
         query = Query("length", {}, {"bins": plan.scale}, sum_of_bins)
@@ -98,7 +98,6 @@ def _standard_errors(plan, billboard, to):
         transform @ centres,
         np.outer(noise, billboard.step),
         bounds,
-        rate=plan.server_rate,
         design=to.T @ to if related else np.diag(1.0 / np.bincount(to)),
         transform=transform,
     )

@@ -289,30 +289,27 @@ class Deviations:
         """Standard deviation of a number of the centre of a single task, (size,)."""
         return np.sqrt(self.squares(bound)) / self.slopes(bound)
 
-    def _kept(self, bound, rate):
+    def _kept(self, bound):
         """Part of a deviation of the centre that a round leaves, (size,)."""
-        return 1.0 - np.minimum(_ALONG * rate * self.slopes(bound), 1.0)
+        return 1.0 - np.minimum(_ALONG * self.slopes(bound), 1.0)
 
-    def way_left(self, bounds, rate=1.0):
+    def way_left(self, bounds):
         """Part of their way that centres have not gone, (size,)."""
-        return np.prod([self._kept(bound, rate) for bound in bounds], axis=0)
+        return np.prod([self._kept(bound) for bound in bounds], axis=0)
 
-    def noise_left(self, noise_std, bounds, rate=1.0):
+    def noise_left(self, noise_std, bounds):
         """Standard deviation of the noise in the numbers of the centres, (n_centres, size).
 
-        `noise_std` (n_rounds, n_centres) is that of a number of a move, `rate` what updates are
-        multiplied by.
+        `noise_std` (n_rounds, n_centres) is that of a number of a move.
         """
         left = np.zeros((noise_std.shape[1], len(self.share)))
         for std, bound in zip(noise_std, bounds, strict=True):
-            left *= self._kept(bound, rate) ** 2
+            left *= self._kept(bound) ** 2
             left += std[:, None] ** 2
         return np.sqrt(left)
 
 
-def released_errors(
-    found, estimate, moved, noise_std, bounds, *, rate=1.0, design, transform, unit=1.0
-):
+def released_errors(found, estimate, moved, noise_std, bounds, *, design, transform, unit=1.0):
     """`StandardErrors` of rounds, from what was released at their end.
 
     Parameters
@@ -323,8 +320,6 @@ def released_errors(
     noise_std : ndarray (n_rounds, n_centres)
         Of a number of a move.
     bounds : list of float
-    rate : float, default=1.0
-        What updates are multiplied by.
     design : ndarray (n_centres, n_centres)
         Sum of b_k b_k' over the tasks.
     transform : ndarray (n_rows, n_centres)
@@ -332,10 +327,10 @@ def released_errors(
     unit : float or ndarray (size,), default=1.0
         What numbers of the rounds are multiplied by.
     """
-    noise = transform**2 @ found.noise_left(noise_std, bounds, rate) ** 2
+    noise = transform**2 @ found.noise_left(noise_std, bounds) ** 2
     own = np.einsum("rg,gh,rh->r", transform, design, transform)
     own = np.multiply.outer(own, found.differences(bounds[-1]) ** 2)
-    left = found.way_left(bounds, rate)
+    left = found.way_left(bounds)
     if left.max() > _LEFT:
         return StandardErrors(
             reason="the rounds, whose bounds were small, did not reach the models of the tasks"

@@ -43,23 +43,13 @@ _LOG_ODDS = 3.0  # bound on what intercepts of a task may say of a class: a shar
 
 
 class MeanFamily(HasCovariates, BaseMTL):
-    """Estimators that release a mean in rounds and personalise it afterwards.
-
-    `_fixed` are settings that every fit has and only `skpmtl.reproduction` and networks have as
-    parameters.
-    """
+    """Estimators that release a mean in rounds and personalise it afterwards."""
 
     _parameter_constraints: ClassVar[dict] = {
         **BaseMTL._parameter_constraints,
         "lam": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "clip_norm": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "n_rounds": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "sampling": [StrOptions({"all", "poisson", "fixed"})],
-        "sampling_rate": [Interval(Real, 0, 1, closed="right")],
-        "local_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
-        "local_learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "server_learning_rate": [Interval(Real, 0, None, closed="neither")],
-        "personalization": [StrOptions({"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "init": "no_validation",  # by `read_public_init`
         "task_weight": [StrOptions({"equal", "samples"})],
@@ -72,19 +62,6 @@ class MeanFamily(HasCovariates, BaseMTL):
     _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard,)
     _federates = True
     standard_errors = False
-    update, sampling, sampling_rate = "prox", "all", 1.0
-    local_steps: int | Literal["auto"] = "auto"
-    local_learning_rate, server_learning_rate = 1.0, 1.0
-    personalization = "mean-reg"
-    _fixed: ClassVar[tuple[str, ...]] = (
-        "update",
-        "sampling",
-        "sampling_rate",
-        "local_steps",
-        "local_learning_rate",
-        "server_learning_rate",
-        "personalization",
-    )
 
     def _n_rounds(self, epsilon):
         return auto_rounds(epsilon) if isinstance(self.n_rounds, str) else self.n_rounds
@@ -101,11 +78,6 @@ class MeanFamily(HasCovariates, BaseMTL):
         plan = self._plan(population, relation)
         billboard = self._billboard(population, problem, centres, cluster_of, relation)
         billboard.init = self._public_init(population)
-        billboard.server_rate, billboard.sampling, billboard.sampling_rate = (
-            plan.server_rate,
-            plan.sampling,
-            plan.rate,
-        )
         billboard.noise_multiplier, billboard.round_delta = plan.noise_multiplier, plan.round_delta
         message = f"round %d: noise std %.3g ({plan.noise_over_path:.3g} of the longest path)"
         log = self._progress(message, plan.n_rounds)
@@ -130,7 +102,7 @@ class MeanFamily(HasCovariates, BaseMTL):
             groups = np.full(relation.rank, m / relation.rank)
         n_groups = len(groups)
         intercepts = None
-        if self._is_private() and self.unseen_task == "mean" and self.update != "none":
+        if self._is_private() and self.unseen_task == "mean":
             found = self._intercept_range(population)
             if self.fit_intercept:
                 intercepts = n_groups * population.n_outputs, *found
@@ -156,7 +128,7 @@ class MeanFamily(HasCovariates, BaseMTL):
         if self.relation_rank == "all":
             raise ValueError(
                 'relation_rank="all" is the whole penalty of a graph or of Omega, without a '
-                'budget and with update="prox": pass epsilon=None, or a number of columns.'
+                "budget: pass epsilon=None, or a number of columns."
             )
         order = None if isinstance(self.tasks, str) else self.tasks
         return read_relation(
@@ -274,8 +246,6 @@ class MeanFamily(HasCovariates, BaseMTL):
             alone_weight=np.ones(len(centres)),
             shape=shape if problem.loss != "multinomial" else (problem.n_outputs, *shape),
             problem=problem,
-            personalization=self.personalization,
-            local_steps=self.local_steps,
             sparse=population.is_sparse and relation is None,
             cluster_of=cluster_of,
             relation=relation,
@@ -520,9 +490,6 @@ class MeanRegularized(WideSparse, MeanFamily):
         billboard = run(curator, tasks, source, n_servers=self._n_servers)
         models = task_side.models(billboard)
         fitted = self._fitted(billboard, models, len(billboard.clip_norms))
-        own = task_side.own_models(billboard)
-        if own is not None:
-            fitted["coef_"] = own
         fitted["privacy_"] = billboard.report
         if not billboard.has_one_mean:
             fitted.update(billboard.attributes())
@@ -669,18 +636,10 @@ class MeanRegularized(WideSparse, MeanFamily):
         return fitted["coef_"], fitted["intercept_"], extras
 
     def _no_posterior(self):
-        variant = self.personalization
         if self._classification and not isinstance(self.lam, str):
             return (
                 f"models of classes with lam={self.lam!r} are minima of one objective, whose "
                 'probabilities are not averaged: take lam="auto".'
-            )
-        if self.update == "ppsgd" and variant == "none":
-            return "the models of PPSGD are those of its rounds, and have no posterior."
-        if variant != "mean-reg":
-            return (
-                f"models of personalization={variant!r} are no average over priors, and have no "
-                'posterior: take "mean-reg".'
             )
         if self.relation_rank == "all":
             return (

@@ -59,7 +59,7 @@ def _fit_around_means(est, given):
     else:
         centres, n_iter, objective, W, b = _minimum(est, centred, given, relation)
     billboard = est._billboard(given, problem, centres, cluster_of, relation)
-    billboard.init, billboard.personalization, billboard.lam = public_init, "mean-reg", lam
+    billboard.init, billboard.lam = public_init, lam
     billboard.own_units = unit is not None
     billboard.report = exact_report()
     if est.standard_errors:
@@ -212,7 +212,7 @@ def _fit_on_graph(est, table):
     W = W.reshape(len(W), *billboard.shape)
     if public_init is not None:
         W = W + public_init.coef.reshape(billboard.shape)
-    billboard.personalization, billboard.lam = "mean-reg", float(est.lam)
+    billboard.lam = float(est.lam)
     billboard.report = exact_report()
     if est.standard_errors:
         billboard.errors = StandardErrors(reason="a penalty on a graph has no shared model")

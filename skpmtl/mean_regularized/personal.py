@@ -42,8 +42,6 @@ from ..local.updates import is_squared, lengths
 from ..tables.table import differences, padded, weighted_sum
 
 _NO_INIT = 2.0  # prior weight of going without a public initial model, against about as much for it
-_AUTO_DIVERGENCE = 0.5  # weight of the divergence penalty when lam="auto"
-_FINETUNE_STEPS = 20
 _FEW_ROWS = 3.0  # of the single-task strength, added for log-losses: rows may be separable
 _CLEAR = 0.5  # of the signal over the noise of a centre, as long as it may be taken to be
 # Squared lengths of a centre over that of a task's own model that its `alone_weight` follows.
@@ -80,29 +78,28 @@ class PersonalModels:
         everybody = np.arange(table.n_tasks)
         # Tasks of their own units multiply the centre by them.
         self._unit = lengths(self.centred) if billboard.own_units else np.ones(table.n_tasks)
-        self._hold, self._strength = float(billboard.problem.ridge), self._own_strengths()
+        self._hold, self._strength = float(billboard.problem.ridge), self.centred.own_strength
         self._candidates, self._bare, self._stored = None, None, None
         self._shares = {}  # of the priors of classes, by whether they are `_bare`
         self.share = self._unit.copy()  # of the centre, around which a model is solved for
         self.share_of_init = np.ones(table.n_tasks)
-        if billboard.personalization == "mean-reg":
-            self.share *= share_of_centre(self._strength, self._hold)
-            if isinstance(billboard.problem.lam, str) and billboard.problem.lam == "auto":
-                around, single = self.centred.own_strength, self.centred.single_strength
-                alone_weight = self._alone_weights()
-                reaches = billboard.reaches if self.centres.any() else ()
-                if self.problem.loss == "squared":
-                    # Alone a task has its own strength, or any: as where nothing was released.
-                    reaches = *reaches, (0.0, alone_weight)
-                    self._candidates = Candidates(around, alone_weight, reaches, self._hold, single)
-                elif self.problem.loss == "poisson":
-                    self._candidates = alone_weight, reaches
-                else:
-                    around = around + _FEW_ROWS * single
-                    given = alone_weight, reaches, self._hold
-                    self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
-                if billboard.init is not None:  # which may be a bad one
-                    self._bare = self._without_init(around, single)
+        self.share *= share_of_centre(self._strength, self._hold)
+        if isinstance(billboard.problem.lam, str) and billboard.problem.lam == "auto":
+            around, single = self.centred.own_strength, self.centred.single_strength
+            alone_weight = self._alone_weights()
+            reaches = billboard.reaches if self.centres.any() else ()
+            if self.problem.loss == "squared":
+                # Alone a task has its own strength, or any: as where nothing was released.
+                reaches = *reaches, (0.0, alone_weight)
+                self._candidates = Candidates(around, alone_weight, reaches, self._hold, single)
+            elif self.problem.loss == "poisson":
+                self._candidates = alone_weight, reaches
+            else:
+                around = around + _FEW_ROWS * single
+                given = alone_weight, reaches, self._hold
+                self._candidates = Candidates(around, *given, strengths=CLASS_STRENGTHS)
+            if billboard.init is not None:  # which may be a bad one
+                self._bare = self._without_init(around, single)
         if self.dense:
             self.coef = self._dense(everybody)
             return
@@ -191,13 +188,6 @@ class PersonalModels:
         tasks.table = self._given
         return tasks, found
 
-    def _own_strengths(self):
-        """Strengths of the penalties towards the centres, per task, for the variant asked for."""
-        variant, problem = self.billboard.personalization, self.problem
-        if variant == "symmetrized-kl" and isinstance(problem.lam, str):
-            return np.full(len(self.which), _AUTO_DIVERGENCE)
-        return self.centred.own_strength
-
     def _alone_weights(self):
         """Prior weights of the single-task model: larger for a centre that is short compared with
         the task's own model, since tasks then have less in common. If the centre was not shrunk by
@@ -220,12 +210,6 @@ class PersonalModels:
             return np.where(
                 squares > 0.0, alone_weight / np.clip(signal**2 * squares, least, most), 1.0
             )
-
-    def _proximal(self, block, strength, hold=0.0, unit=None):
-        steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)
-        return self.centred.steps(
-            block, self.centres, strength, hold=hold, unit=unit, n_steps=steps, tol=tol
-        )
 
     def _average(self, block):
         """Models of a block of tasks with CSR rows, averaged over their candidates; sets their
@@ -330,7 +314,7 @@ class PersonalModels:
         weight /= whole
         each = np.repeat(weight, np.diff(first.ends), axis=0)
         D, b = weighted_sum(each.T, D), weighted_sum(weight.T, b)
-        local = Local(block, first.columns, first.ends, D, b, None)
+        local = Local(block, first.columns, first.ends, D, b)
         if not squared:
             key = found is not self._candidates
             self._shares.setdefault(key, np.zeros(found.prior.shape))[block] = weight
@@ -346,30 +330,16 @@ class PersonalModels:
         return local
 
     def _towards_centre(self, block):
-        billboard, variant = self.billboard, self.billboard.personalization
-        if variant == "mean-reg":
-            return self._proximal(block, self._strength, self._hold, self._unit)
-        steps = _FINETUNE_STEPS if isinstance(billboard.local_steps, str) else billboard.local_steps
-        strength, penalty = self._strength, "quadratic"
-        if variant == "finetune":
-            strength = np.zeros_like(strength)
-        elif variant == "none":  # the intercept alone is fitted, where there is one
-            strength = 1e9 * (1.0 + self.centred.smoothness)
-            steps = 100 if self.problem.fit_intercept else 0
-        else:
-            penalty = "predictions" if variant == "symmetrized-kl" else "fisher"
-        local = self.centred.steps(
+        steps, tol = (1000, 1e-8) if self.problem.loss == "squared" else (60, 1e-4)
+        return self.centred.steps(
             block,
             self.centres,
-            strength,
+            self._strength,
+            hold=self._hold,
             unit=self._unit,
             n_steps=steps,
-            accelerate=False,
-            penalty=penalty,
+            tol=tol,
         )
-        if variant == "none":
-            local.D[:] = 0.0
-        return local
 
     def _locals(self, pick):
         """`Local` of the tasks `pick`, block by block."""
@@ -438,7 +408,7 @@ class PersonalModels:
                 W, b = mixed([found, bare])
             self.intercept[:] = b
             return W.reshape(len(W), *self.shape)
-        if is_squared(centred) and self.billboard.personalization == "mean-reg":
+        if is_squared(centred):
             W, b = self._weighed(centred, Candidates.one(self._strength, self._hold))[1:]
             if self.billboard.init is not None:
                 W, b = W + self.billboard.init.coef, b + self.billboard.init.intercept

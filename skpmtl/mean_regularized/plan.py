@@ -4,10 +4,9 @@ import math
 
 from ..engine.plan import StructurePlan
 from ..exchange.plan import Plan
-from ..privacy.accounting import check_budget, gdp_mu
+from ..privacy.accounting import check_budget
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR, exact_report
-from ..privacy.sampling import accountant_name
 from ..rounds.curator import shrinkage
 from ..rounds.plan import SCALE_SHARE, RoundsPlan, columns_within
 from . import errors
@@ -51,8 +50,7 @@ class MeanPlan(Plan, RoundsPlan):
     """`RoundsPlan` of an estimator, with mean intercepts and the report.
 
     `intercepts` has how many numbers are in the mean intercepts that are released at the end, and a
-    number from which those of one task have a bounded distance; None for none. Together with
-    sampled rounds, which have no mu, budgets add up (basic composition).
+    number from which those of one task have a bounded distance; None for none.
     """
 
     free_because = None  # why levels of tasks were not looked for
@@ -60,14 +58,9 @@ class MeanPlan(Plan, RoundsPlan):
     def __init__(
         self, est, n_tasks, size, intercepts=None, groups=None, relation=None, public_init=None
     ):
-        self.update, self.clustered = est.update, est.clusters is not None
+        self.clustered = est.clusters is not None
         self.relation, self.public_init = relation, public_init
         auto = isinstance(est.clip_norm, str)
-        if est.sampling == "all" and est.sampling_rate != 1.0:
-            raise ValueError(
-                f'sampling_rate={float(est.sampling_rate)!r} with sampling="all" has no meaning: '
-                'set sampling="poisson" or "fixed", or leave the rate at 1.'
-            )
         private = est._is_private()
         n_rounds = est._n_rounds(est.epsilon if private else None)
         budget = None
@@ -84,9 +77,6 @@ class MeanPlan(Plan, RoundsPlan):
             aside=aside,
             adjacency=est.adjacency,
             clip_norm=est.clip_norm,
-            server_rate=est.server_learning_rate,
-            sampling=est.sampling,
-            rate=est.sampling_rate,
             groups=groups,
             n_servers=est._n_servers,
             far=est._log_loss or (relation is not None and len(groups) > 1),
@@ -104,10 +94,7 @@ class MeanPlan(Plan, RoundsPlan):
         self.intercept_range = (0.0, self.clip_norm) if intercepts is None else intercepts[1:]
         if budget is not None and intercepts:
             share = _INTERCEPT_SHARE if self.n_rounds else 1.0
-            if self.mu is not None:
-                mu = self.mu * math.sqrt(share)
-            else:
-                mu = gdp_mu(share * self.epsilon, share * self.delta)
+            mu = self.mu * math.sqrt(share)
             sensitivity = mean_sensitivity(intercepts[2], n_tasks, self.adjacency)
             self.intercept = VectorGaussian(intercepts[0], sensitivity, float(mu))
 
@@ -167,9 +154,6 @@ class MeanPlan(Plan, RoundsPlan):
             "n_numbers": self.size,
             "n_rounds": self.n_rounds,
             "clip_norm": "auto" if self.auto else self.clip_norm,
-            "server_learning_rate": self.server_rate,
-            "denominator": self.denominator,
-            "update": self.update,
         }
         if self.clustered:
             public["clusters"] = "public mapping of tasks to clusters"
@@ -193,38 +177,11 @@ class MeanPlan(Plan, RoundsPlan):
                 "for; every task's own where it shows no common one"
             )
         if self.intercept is not None:
-            notes["mean intercept"] = f"{_INTERCEPT_SHARE:.0%} of " + (
-                "epsilon and delta, by basic composition with the rounds"
-                if self.mu is None
-                else "the squared budget"
-            )
+            notes["mean intercept"] = f"{_INTERCEPT_SHARE:.0%} of the squared budget"
         return notes
 
-    def accountant(self):
-        if self.mu is None and self.sampling == "poisson":
-            return accountant_name()
-        return super().accountant()
-
-    @property
-    def accounting(self):
-        """How rounds are accounted."""
-        if self.mu is not None:
-            return super().accounting
-        return "exact mixture over the number of participations, no amplification by sampling"
-
     def scheme(self):
-        q = f"constant denominator q = {self.denominator:.6g}"
-        if self.sampling == "poisson":
-            return (
-                f"Poisson, every task with probability {self.rate:.6g} in every round, "
-                f"independently and secretly; {q}"
-            )
-        if self.sampling == "fixed":
-            return (
-                f"{round(self.denominator)} of {self.n_tasks} tasks in every round, taken as "
-                f"known to all of them; {q}"
-            )
-        return f"all tasks in every round; {q}"
+        return f"all tasks in every round; constant denominator q = {self.n_tasks}"
 
 
 class PooledPlan(StructurePlan):

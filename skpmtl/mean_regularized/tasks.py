@@ -15,8 +15,7 @@ class MeanTaskSide(RoundsTaskSide):
     remembers = False
 
     def __init__(self, est, table, problem, which, relation=None, public_init=None):
-        given = {} if isinstance(est.local_steps, str) else {"n_steps": est.local_steps}
-        super().__init__(table, problem, which, relation, public_init, **given)
+        super().__init__(table, problem, which, relation, public_init)
         self._models = None, None
 
     def answer(self, query):
@@ -42,10 +41,6 @@ class MeanTaskSide(RoundsTaskSide):
             b -= billboard.init.intercept
         clip_rows(b, query.public["clip_norm"])
         return {"intercept": b if query.pick is None else b[query.pick]}
-
-    def own_models(self, billboard):
-        """Coefficients that the rounds left with the tasks, or None where they leave none."""
-        return None
 
     def models(self, billboard):
         """`PersonalModels` under a billboard, made once."""

@@ -1,11 +1,11 @@
 """What rounds with networks publish: the shared parameters, and how tasks go on from them."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 
 import numpy as np
 
-from .._runtime.compat import Interval
+from .._runtime.compat import Interval, StrOptions
 from ..exchange.wire import MOST_STEPS
 from ..mean_regularized.billboard import MeanBillboard
 
@@ -26,13 +26,14 @@ class NetworkBillboard(MeanBillboard):
         (name, shape) of the shared parameters in the order of their numbers.
     width : int
         Features of a row.
-    personal_steps, personal_folds, learning_rate, momentum, batch_size, local
+    personalization, personal_steps, personal_folds, learning_rate, momentum, batch_size, local
         As in the estimator.
     """
 
     start: np.ndarray = field(default_factory=lambda: np.empty(0))
     layout: list = field(default_factory=list)
     width: int = 1
+    personalization: str = "mean-reg"
     personal_steps: int = 20
     personal_folds: int | None = 3
     learning_rate: float = 0.03
@@ -42,6 +43,7 @@ class NetworkBillboard(MeanBillboard):
 
     constraints = {
         **MeanBillboard.constraints,
+        "personalization": [StrOptions({"mean-reg", "finetune", "none"})],
         "width": [Interval(Integral, 1, None, closed="left")],
         "personal_steps": [Interval(Integral, 1, MOST_STEPS, closed="both")],
         "personal_folds": [Interval(Integral, 2, None, closed="left"), None],
@@ -49,6 +51,7 @@ class NetworkBillboard(MeanBillboard):
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "batch_size": [Interval(Integral, 1, None, closed="left"), None],
     }
+    removed = {k: v for k, v in MeanBillboard.removed.items() if k != "personalization"}
     settings = (
         "personalization",
         "personal_steps",
@@ -76,6 +79,10 @@ class NetworkBillboard(MeanBillboard):
         if not self.has_one_mean:
             return {}
         return {"mean_coef_": self.networks(self.centres)[0], "mean_intercept_": 0.0}
+
+    def unpersonalised(self, centres):
+        """A copy with these centres, which tasks take as they are."""
+        return replace(self, centres=centres, personalization="none")
 
     def networks(self, centres):
         """Numbers of the networks at these centres, (n, n_shared + n_kept)."""

@@ -316,15 +316,16 @@ class _TorchMeanReg(OfModule, MeanFamily):
         **{
             name: rule
             for name, rule in MeanFamily._parameter_constraints.items()
-            if name not in ("lam", "clip_norm", "n_rounds", "local_steps")
+            if name not in ("lam", "clip_norm", "n_rounds")
         },
         "module": [callable, None],
         "lam": [Interval(Real, 0, None, closed="neither")],
         "clip_norm": [Interval(Real, 0, None, closed="neither")],
         "n_rounds": [Interval(Integral, 1, None, closed="left")],
-        "update": [StrOptions({"prox", "fedavg", "algorithm-1", "stateful"})],
+        "update": [StrOptions({"prox", "fedavg"})],
         "local": [str, list, tuple],
         "local_steps": [Interval(Integral, 1, None, closed="left")],
+        "personalization": [StrOptions({"mean-reg", "finetune", "none"})],
         "personal_steps": [Interval(Integral, 1, None, closed="left")],
         "personal_folds": [Interval(Integral, 2, None, closed="left"), None],
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -333,7 +334,6 @@ class _TorchMeanReg(OfModule, MeanFamily):
         "device": [str],
     }
     _billboards = (NetworkBillboard,)
-    _fixed = ()
     _stays = ("module", "device")
     _sparse_in_place = False
 
@@ -348,18 +348,13 @@ class _TorchMeanReg(OfModule, MeanFamily):
         curator="trusted",
         clip_norm: float = 0.5,
         n_rounds: int = 10,
-        update: Literal["algorithm-1", "fedavg", "prox", "stateful"] = "prox",
+        update: Literal["fedavg", "prox"] = "prox",
         local: str | list | tuple = (),
         local_steps: int = 5,
         learning_rate: float = 0.03,
         momentum: float = 0.9,
         batch_size: int | None = None,
-        server_learning_rate: float = 1.0,
-        sampling: Literal["all", "fixed", "poisson"] = "all",
-        sampling_rate: float = 1.0,
-        personalization: Literal[
-            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
-        ] = "mean-reg",
+        personalization: Literal["finetune", "mean-reg", "none"] = "mean-reg",
         personal_steps: int = 20,
         personal_folds: int | None = 3,
         clusters: Mapping | None = None,
@@ -389,9 +384,6 @@ class _TorchMeanReg(OfModule, MeanFamily):
         self.learning_rate = learning_rate
         self.momentum = momentum
         self.batch_size = batch_size
-        self.server_learning_rate = server_learning_rate
-        self.sampling = sampling
-        self.sampling_rate = sampling_rate
         self.personalization = personalization
         self.personal_steps = personal_steps
         self.personal_folds = personal_folds
@@ -439,6 +431,7 @@ class _TorchMeanReg(OfModule, MeanFamily):
             start=network.start.double().cpu().numpy(),
             layout=network.layout,
             width=population.n_features,
+            personalization=self.personalization,
             personal_steps=self.personal_steps,
             personal_folds=self.personal_folds,
             learning_rate=float(self.learning_rate),
@@ -521,10 +514,9 @@ _DOC = """{summary}
         Public bound on the norm of an update: about the distance from the start to a good network,
         divided by a few rounds.
     n_rounds : int, default=10
-    update : {{"prox", "fedavg", "algorithm-1", "stateful"}}, default="prox"
+    update : {{"prox", "fedavg"}}, default="prox"
         What a task sends. "prox": `local_steps` steps from w~ with the penalty of `lam` (FedProx);
-        "fedavg": the same without that penalty. "algorithm-1" and "stateful" keep a network with
-        every task, as in `PrivateMeanRegMTL`.
+        "fedavg": the same without that penalty.
     local : str or sequence of str, default=()
         Patterns of names of parameters, such as "head.*", that stay with the task. They start as
         the module does, are trained in the rounds, and cost no privacy. So stay the statistics of
@@ -535,17 +527,9 @@ _DOC = """{summary}
     momentum : float, default=0.9
     batch_size : int or None, default=None
         Rows of a step. None: all of the task.
-    server_learning_rate : float, default=1.0
-        Factor of the noisy mean that w~ moves by.
-    sampling : {{"all", "poisson", "fixed"}}, default="all"
-    sampling_rate : float, default=1.0
-        Who takes part in a round: as in `PrivateMeanRegMTL`.
-    personalization : {{"mean-reg", "finetune", "symmetrized-kl", "ewc", "none"}}, \
-default="mean-reg"
+    personalization : {{"mean-reg", "finetune", "none"}}, default="mean-reg"
         From w~ to a task's network, by `personal_steps` steps on its own rows: with the penalty of
-        `lam` to w~ ("mean-reg"), without ("finetune"), with one to its predictions
-        ("symmetrized-kl"), or with one weighted by the Fisher information ("ewc"). "none": w~
-        itself, or the network of an update that keeps one.
+        `lam` to w~ ("mean-reg") or without ("finetune"). "none": w~ itself.
     personal_steps : int, default=20
     personal_folds : int or None, default=3
         A task begins between w~ and the start, averaged by how probable they make its rows, and
@@ -554,7 +538,7 @@ default="mean-reg"
         way are averaged by how probable they make the rows left out, for so many times the steps
         more. Few rows determine little: some fourteen of thirteen classes cost up to three points
         of accuracy compared with the better of the start and w~. A task of one row stays at w~.
-        None: from w~, all of the way, as in the paper.
+        None: from w~, all of the way.
     clusters, relation, relation_rank
         As in `PrivateMeanRegMTL`.
     device : str, default="cpu"
@@ -639,18 +623,13 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
         curator="trusted",
         clip_norm: float = 0.5,
         n_rounds: int = 10,
-        update: Literal["algorithm-1", "fedavg", "prox", "stateful"] = "prox",
+        update: Literal["fedavg", "prox"] = "prox",
         local: str | list | tuple = (),
         local_steps: int = 5,
         learning_rate: float = 0.03,
         momentum: float = 0.9,
         batch_size: int | None = None,
-        server_learning_rate: float = 1.0,
-        sampling: Literal["all", "fixed", "poisson"] = "all",
-        sampling_rate: float = 1.0,
-        personalization: Literal[
-            "ewc", "finetune", "mean-reg", "none", "symmetrized-kl"
-        ] = "mean-reg",
+        personalization: Literal["finetune", "mean-reg", "none"] = "mean-reg",
         personal_steps: int = 20,
         personal_folds: int | None = 3,
         clusters: Mapping | None = None,
@@ -682,9 +661,6 @@ class TorchMeanRegClassifier(MTLClassifierMixin, _TorchMeanReg):
             learning_rate=learning_rate,
             momentum=momentum,
             batch_size=batch_size,
-            server_learning_rate=server_learning_rate,
-            sampling=sampling,
-            sampling_rate=sampling_rate,
             personalization=personalization,
             personal_steps=personal_steps,
             personal_folds=personal_folds,

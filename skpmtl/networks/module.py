@@ -286,16 +286,6 @@ class FlatModule:
             return F.softplus(-y * scores)
         return F.cross_entropy(scores, y, reduction="none")
 
-    def divergence(self, scores, before):
-        """Symmetrised Kullback-Leibler divergence of every row, of real targets the square."""
-        torch = self.torch
-        if self.loss == "squared":
-            return (scores - before) ** 2
-        if self.loss == "logistic":
-            return (torch.sigmoid(scores) - torch.sigmoid(before)) * (scores - before)
-        p, q = scores.log_softmax(-1), before.log_softmax(-1)
-        return ((p.exp() - q.exp()) * (p - q)).sum(-1)
-
     def targets(self, y):
         """Targets of a table, as `losses` takes them."""
         if self.loss == "multinomial":

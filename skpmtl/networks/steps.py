@@ -42,28 +42,23 @@ class LocalSteps:
         steps,
         *,
         strength=0.0,
-        penalty="quadratic",
         salt=0,
         without=None,
     ):
-        """Steps of the tasks `pick`, from `starts`, on their mean loss plus a penalty.
+        """Steps of the tasks `pick`, from `starts`, on mean loss + strength / 2 ||w - centre||^2.
 
-        Yields places in `pick` and where these tasks end. The penalty has weight `strength` and is
-        on the shared parameters: "quadratic", strength / 2 times ||w - centre||^2; "predictions",
-        the mean symmetrised Kullback-Leibler divergence to the predictions at the start (real
-        targets: squared difference); "fisher", the first weighted by the diagonal of the Fisher
-        information at the start, scaled to a maximum of 1. `salt` and its id determine the batches
-        of a task; `without`, (f, n_folds), leaves out the rows of fold f of tasks with two rows or
-        more.
+        Yields places in `pick` and where these tasks end. The penalty is on the shared parameters.
+        `salt` and its id determine the batches of a task; `without`, (f, n_folds), leaves out the
+        rows of fold f of tasks with two rows or more.
         """
         network = self.network
         # What is random in a module is drawn for all tasks of a block at once, and must not depend
         # on which they are.
         apart = network.one_by_one or network.recurrent or network.draws
         apart = apart or network.device.type == "cpu"
-        for places in self._blocks(pick, steps, not apart and penalty != "fisher"):
+        for places in self._blocks(pick, steps, not apart):
             at = network.torch.as_tensor(places, device=network.device)
-            given = pick[places], starts[at], centres[at], steps, strength, penalty, salt, without
+            given = pick[places], starts[at], centres[at], steps, strength, salt, without
             with drawing(network.torch, None, network.device), plain_numbers(network.torch):
                 ends = self._block(*given) if len(places) > 1 else self._one(*given)
             yield places, ends
@@ -129,54 +124,43 @@ class LocalSteps:
         at = np.ascontiguousarray(index)
         return self.X[self.network.torch.as_tensor(at, device=self.network.device)]
 
-    def _objective(self, scores, y, weights, before, strength):
-        """Mean loss of a batch, with the penalty on predictions where there are some `before`."""
+    def _objective(self, scores, y, weights):
+        """Mean loss of a batch."""
         losses = self.network.losses(scores, y)
-        if before is not None:
-            losses = losses + 0.5 * strength * self.network.divergence(scores, before)
         return (weights * losses).sum() / weights.sum().clamp_min(1e-30)
 
-    def _moved(self, parts, velocity, gradient, centre, steps, strength, fisher):
+    def _moved(self, parts, velocity, gradient, centre, steps, strength):
         """One step, in place."""
         for j, (p, v, g) in enumerate(zip(parts, velocity, gradient, strict=True)):
             v.mul_(steps.momentum).add_(g)
             if strength and j < len(centre):
-                away = p - centre[j]
-                v.add_(away if fisher is None else fisher[j] * away, alpha=strength)
+                v.add_(p - centre[j], alpha=strength)
             p.sub_(v, alpha=steps.rate)
 
-    def _one(self, pick, starts, centres, steps, strength, penalty, salt, without):
+    def _one(self, pick, starts, centres, steps, strength, salt, without):
         network, torch, k = self.network, self.network.torch, int(pick[0])
         network.write(starts[0])
         parts, centre = network.trained, self._centre(centres[0])
-        first, last = (int(end) for end in self.table.offsets[k : k + 2])
-        batches, before, fisher = self._batches(k, steps, salt, without), None, None
+        batches = self._batches(k, steps, salt, without)
         network.module.eval()
-        if penalty == "predictions":
-            with torch.no_grad():
-                before = network.scores(network.module(self._features(np.arange(first, last))))
-        elif penalty == "fisher":
-            fisher = self._fisher(self.rows_of(k, without))
         network.train(batches.shape[1])
         sow(torch, int(self._words(k, "module", 1, salt)[0] >> np.uint64(1)), network.device)
         velocity = [torch.zeros_like(p) for p in parts]
-        quadratic = 0.0 if penalty == "predictions" else strength
         for t, rows in enumerate(batches):
             if t == 0 or not np.array_equal(rows, batches[t - 1]):
                 at = torch.as_tensor(np.ascontiguousarray(rows), device=network.device)
                 X, y, weights = self._features(rows), self.y[at], self.weights[at]
-                known = None if before is None else before[at - first]
-            value = self._objective(network.scores(network.module(X)), y, weights, known, strength)
+            value = self._objective(network.scores(network.module(X)), y, weights)
             gradient = torch.autograd.grad(value, parts, allow_unused=True)
             with torch.no_grad():
                 gradient = [
                     torch.zeros_like(p) if g is None else g
                     for p, g in zip(parts, gradient, strict=True)
                 ]
-                self._moved(parts, velocity, gradient, centre, steps, quadratic, fisher)
+                self._moved(parts, velocity, gradient, centre, steps, strength)
         return network.read()[None]
 
-    def _block(self, pick, starts, centres, steps, strength, penalty, salt, without):
+    def _block(self, pick, starts, centres, steps, strength, salt, without):
         network, torch = self.network, self.network.torch
         network.reset()
         found = [self._batches(int(k), steps, salt, without) for k in pick]
@@ -188,42 +172,19 @@ class LocalSteps:
         parts = [part.clone() for part in network.split(starts)]
         centre = self._centre(centres)
         known = network.tensor(known)
-        before = None
-        if penalty == "predictions":
-            network.module.eval()
-            with torch.no_grad():
-                each = torch.func.vmap(lambda parts, X: network.call(parts, X))
-                before = self._all_scores(each, parts, pick)
         network.train(longest)
         slope = torch.func.vmap(
-            torch.func.grad(
-                lambda p, X, y, w, b: self._objective(network.call(p, X), y, w, b, strength)
-            ),
-            in_dims=(0, 0, 0, 0, None if before is None else 0),
+            torch.func.grad(lambda p, X, y, w: self._objective(network.call(p, X), y, w))
         )
         velocity = [torch.zeros_like(p) for p in parts]
-        quadratic = 0.0 if penalty == "predictions" else strength
-        begin = torch.as_tensor(self.table.offsets[pick], device=network.device)
         with torch.no_grad():
             for t in range(steps.count):
                 rows = index[:, t]
                 at = torch.as_tensor(rows, device=network.device)
-                own = None
-                if before is not None:
-                    place = (at - begin[:, None]).clamp_min(0)
-                    place = place.reshape(*place.shape, *[1] * (before.ndim - 2))
-                    own = before.take_along_dim(place.expand(-1, -1, *before.shape[2:]), dim=1)
-                gradient = slope(
-                    parts, self._features(rows), self.y[at], self.weights[at] * known[:, t], own
-                )
-                self._moved(parts, velocity, gradient, centre, steps, quadratic, None)
+                weights = self.weights[at] * known[:, t]
+                gradient = slope(parts, self._features(rows), self.y[at], weights)
+                self._moved(parts, velocity, gradient, centre, steps, strength)
             return network.joined(parts, 1)
-
-    def _all_scores(self, each, parts, pick):
-        """Scores of all rows of the tasks `pick`, which are trained together: (n, longest, ...)."""
-        sizes, begin = self.table.sizes[pick], self.table.offsets[pick]
-        rows = np.minimum(np.arange(sizes.max()), sizes[:, None] - 1) + begin[:, None]
-        return each(parts, self._features(rows))
 
     def losses(self, rows, vectors):
         """Sum of the losses of rows of the table under vectors (n, n_shared + n_kept): (n,)"""
@@ -244,18 +205,3 @@ class LocalSteps:
         shapes = [shape for _, shape in self.network.layout]
         parts = zip(centres.split(sizes, dim=-1), shapes, strict=True)
         return [part.reshape(*centres.shape[:-1], *shape) for part, shape in parts]
-
-    def _fisher(self, rows):
-        """Diagonal of the Fisher information of the shared parameters, its maximum 1."""
-        network, torch = self.network, self.network.torch
-        parts = network.trained[: network.n_sharing]
-        total = [torch.zeros_like(p) for p in parts]
-        for i in rows:
-            scores = network.scores(network.module(self._features(np.array([i]))))
-            loss = network.losses(scores, self.y[i : i + 1]).sum()
-            gradient = torch.autograd.grad(loss, parts, allow_unused=True)
-            for sums, g in zip(total, gradient, strict=True):
-                if g is not None:
-                    sums.add_(g**2 * self.weights[i])
-        top = max(float(sums.max()) for sums in total)
-        return [sums / top if top > 0 else sums for sums in total]

@@ -6,21 +6,13 @@ from ..exchange.protocol import TaskSide
 from ..tables.table import row_products
 from .steps import LocalSteps, Pace
 
-KEEP_MODELS = ("algorithm-1", "stateful")  # updates with a network per task
 _WAYS = np.linspace(0.0, 1.0, 5)  # parts of the way from the shared network to a task's own
 
 
 class NetworkTaskSide(TaskSide):
     """Updates of the shared parameters; all else stays with the tasks.
 
-    =============  ====================  ==============================
-    update         starts from           sends
-    =============  ====================  ==============================
-    "prox"         w~, with penalty      new network - w~
-    "fedavg"       w~, without           new network - w~
-    "algorithm-1"  its network w_k       new w_k - old w_k
-    "stateful"     its network w_k       new w_k - w~
-    =============  ====================  ==============================
+    A task trains from w~, and sends its network - w~.
 
     Parameters
     ----------
@@ -32,7 +24,6 @@ class NetworkTaskSide(TaskSide):
 
     Attributes
     ----------
-    running : tensor (n_tasks, n_shared) or None, networks of the tasks, for updates that keep them
     kept : tensor (n_tasks, n_kept), local parameters and statistics, from round to round
     round : int, rounds that were asked, which batches follow from
     """
@@ -42,16 +33,14 @@ class NetworkTaskSide(TaskSide):
         if relation is not None:
             self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
         self.local = LocalSteps(network, table)
-        self.update, self.strength = est.update, 0.0 if est.update == "fedavg" else est.lam
+        self.strength = 0.0 if est.update == "fedavg" else est.lam
         self.steps = Pace(est.local_steps, est.learning_rate, est.momentum, est.batch_size)
-        shared, kept = network.start.split([network.n_shared, network.n_kept])
-        m = table.n_tasks
-        self.running = shared.repeat(m, 1) if self.update in KEEP_MODELS else None
-        self.kept, self.round = kept.repeat(m, 1), 0
+        kept = network.start[network.n_shared :]
+        self.kept, self.round = kept.repeat(table.n_tasks, 1), 0
 
     @property
     def _keeps(self):
-        return self.running is not None or self.network.n_kept > 0
+        return self.network.n_kept > 0
 
     def contributions(self, query):
         """Of each task asked: "update" (n, size), clipped."""
@@ -88,8 +77,7 @@ class NetworkTaskSide(TaskSide):
         clip_norm = public["clip_norm"]
         centres = self._own(public["centre"], pick)
         kept = self.kept[torch.as_tensor(pick, device=network.device)]
-        begin = centres if self.running is None else self.running[pick]
-        starts = torch.cat([begin, kept], dim=1)
+        starts = torch.cat([centres, kept], dim=1)
         self.round += 1
         how = {"strength": self.strength, "salt": self.round}
         walk = self.local.walk(pick, starts, centres, self.steps, **how)
@@ -97,16 +85,13 @@ class NetworkTaskSide(TaskSide):
             ends[~torch.isfinite(ends).all(dim=1)] = torch.nan  # sends, and keeps, nothing
             new, own = ends.split([network.n_shared, network.n_kept], dim=1)
             tasks = torch.as_tensor(pick[places], device=network.device)
-            origin = begin if self.update == "algorithm-1" else centres
-            D = new.double() - origin[places].double()
+            D = new.double() - centres[places].double()
             norms = torch.linalg.vector_norm(D, dim=1)
             good = torch.isfinite(norms)
             # Without a bound it is reported: the rounds diverged.
             D = torch.where(good[:, None], D, 0.0 if np.isfinite(clip_norm) else torch.nan)
             D *= torch.clamp(clip_norm / norms.nan_to_num(0.0).clamp_min(1e-300), max=1.0)[:, None]
             self.kept[tasks[good]] = own[good]
-            if self.running is not None:
-                self.running[tasks[good]] = new[good]
             yield places, D
 
     def _own(self, centres, pick):
@@ -121,12 +106,10 @@ class NetworkTaskSide(TaskSide):
 
     @property
     def state(self):
-        """Number of the round; networks and kept numbers of the tasks."""
+        """Number of the round; kept numbers of the tasks."""
         found = {"round": np.array(self.round)}
         if self._keeps:
             found["kept"] = self.kept.double().cpu().numpy()
-        if self.running is not None:
-            found["running"] = self.running.double().cpu().numpy()
         return found
 
     @state.setter
@@ -139,11 +122,7 @@ class NetworkTaskSide(TaskSide):
         """Networks of the tasks from what the rounds left with them. -> coef, intercept"""
         if not self._keeps:
             return personalize()
-        kept = self.kept
-        if billboard.personalization == "none" and self.running is not None:
-            both = self.network.torch.cat([self.running, kept], dim=1)
-            return both.double().cpu().numpy(), np.zeros(len(both))
-        return personal_networks(billboard, self.network, self.local, kept)
+        return personal_networks(billboard, self.network, self.local, self.kept)
 
 
 def personal_networks(billboard, network, local, kept=None):
@@ -163,11 +142,10 @@ def personal_networks(billboard, network, local, kept=None):
     if variant == "none":
         return starts.double().cpu().numpy(), np.zeros(len(coef))
     strength = 0.0 if variant == "finetune" else billboard.problem.lam
-    penalty = {"symmetrized-kl": "predictions", "ewc": "fisher"}.get(variant, "quadratic")
     steps = Pace(
         billboard.personal_steps, billboard.learning_rate, billboard.momentum, billboard.batch_size
     )
-    everybody, given = np.arange(table.n_tasks), {"strength": strength, "penalty": penalty}
+    everybody, given = np.arange(table.n_tasks), {"strength": strength}
     if billboard.personal_folds is not None:
         public = torch.cat([network.tensor(first).repeat(len(coef), 1), kept], dim=1)
         losses = [

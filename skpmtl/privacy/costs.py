@@ -9,10 +9,9 @@ import numpy as np
 
 from .accounting import compose_gdp, gdp_epsilon, pure_epsilon
 from .mechanisms import mean_sensitivity
-from .sampling import fixed_size_epsilon, poisson_epsilon
+from .sampling import poisson_epsilon
 from .selection import selection_epsilon
 
-_SPLITS = (0.1, 0.04, 0.01, 0.3)  # of delta, for a release besides sampled rounds
 _SCALES = {
     "diagonal Laplace": lambda d: math.sqrt(2.0),
     "L2-gamma": lambda d: math.sqrt(d + 1.0),
@@ -74,8 +73,8 @@ def epsilon_of_pure(report, epsilons):
 def epsilon_of_tape(report, tape, fitted):
     """epsilon of all releases on a tape, at the delta of the report of its fit.
 
-    None where no rule here adds them up: Poisson batches of groups of records or of persons, and
-    noise of unknown laws.
+    None where no rule here adds them up: Poisson batches of groups of records or of persons, rounds
+    of a part of the tasks, and noise of unknown laws.
     """
     made = [release for release in tape.releases if len(release.values)]
     if not made:
@@ -92,7 +91,7 @@ def epsilon_of_tape(report, tape, fitted):
         return float(gdp_epsilon(mu, report.delta))
     if "mu_trial" in report.notes:
         return _of_search(report, entries)
-    return _of_sampled_rounds(report, entries)
+    return None
 
 
 def _of_search(report, entries):
@@ -108,29 +107,6 @@ def _of_search(report, entries):
     mu = max([*trials, gaussian_cost(trial)])
     public = report.public_inputs
     return selection_epsilon(mu, public["n_trials"], public["selection"], report.delta)
-
-
-def _of_sampled_rounds(report, entries):
-    """Of rounds in which tasks are drawn, and of releases of all tasks besides."""
-    public, rounds, others = report.public_inputs, {}, []
-    for name, entry in zip((e["name"] for e in report.releases), entries, strict=True):
-        if name.startswith("round"):
-            rounds.setdefault(name.partition(",")[0], []).append(entry)
-        else:
-            others.append(entry)
-    rate = public["denominator"] / public["n_tasks"]
-    mu = max(gaussian_cost(found) for found in rounds.values())
-    z = mean_sensitivity(1.0, 1.0, report.adjacency) / mu
-    find = poisson_epsilon if "Poisson" in report.sampling else fixed_size_epsilon
-
-    def spent(part):
-        delta = (1.0 - part) * report.delta
-        found = find(z, len(rounds), rate, delta, report.adjacency)
-        if others:
-            found += float(gdp_epsilon(gaussian_cost(others), part * report.delta))
-        return found
-
-    return min(map(spent, _SPLITS if others else (0.0,)))
 
 
 def _of_tasks(report, made, fitted):

@@ -1,19 +1,18 @@
 """Curator of the rounds: noisy sums of clipped updates move the centres.
 
-The curator sees one clipped update per participating task and round. It publishes
+The curator sees one clipped update per task and round. It publishes
 
-    u_t = (sum of clipped updates + N(0, s_t^2 I)) / q,    w~_t = w~_(t-1) + eta u_t,
+    u_t = (sum of clipped updates + N(0, s_t^2 I)) / m,    w~_t = w~_(t-1) + u_t,
 
-with w~_0 = 0 (models are differences to ``init``) and q a public constant: the number of
-tasks, or the sampling rate times it, whoever takes part and also when nobody does. With clusters
+with w~_0 = 0 (models are differences to ``init``) and m the public number of tasks. With clusters
 the sums of all clusters make one vector, of which one task moves only one part, so that clusters
 cost nothing (parallel composition); w~ of a cluster of m_c of the m tasks then moves by
-eta u_t m / m_c.
+u_t m / m_c.
 
 With a relation (`skpmtl.tables.relation`) task k lies around v_k G, and adds b_k u_k' to the sum
 for its clipped update u_k and public rows |b_k| <= 1: replacing the task moves the sum by
 b_k (u - u')', of Frobenius norm |b_k| |u - u'| <= 2 C, and leaving it out by C. As
-sum_k b_k v_k' = I, G moves by eta u_t m.
+sum_k b_k v_k' = I, G moves by u_t m.
 """
 
 import math
@@ -21,7 +20,7 @@ from numbers import Real
 
 import numpy as np
 
-from ..exchange.protocol import PublicDraw, Query, QuerySpec, run_away
+from ..exchange.protocol import Query, QuerySpec, run_away
 from ..exchange.sums import sum_of_clipped
 from .plan import BINS
 
@@ -41,28 +40,23 @@ def release_centre(plan, to, centres, length=None, log=None):
     (n_tasks, n_centres) of length 1 at most. `length` is that of the models of most tasks, where
     the plan follows it; None: updates are in units of their tasks.
 
-    Yields a PublicDraw of the participants, where they are sampled, and a Query for "update", the
-    sum of the clipped updates (n_centres, size). -> releases, clip norms. Raises ValueError when
-    rounds without noise diverge.
+    Yields a Query for "update", the sum of the clipped updates (n_centres, size), in every round.
+    -> releases, clip norms. Raises ValueError when rounds without noise diverge.
     """
     releases, bounds, lengths = [], [], []
     private = plan.noise_multiplier is not None
     limits, own_units = plan.bounds(length), plan.measures and length is None
     clip_norm = limits[0] if private and limits else math.inf
-    step = plan.server_rate * gains(to)[:, None]
+    step = gains(to)[:, None]
     keep = kept(plan, centres)
     for t in range(plan.n_rounds):
-        pick = None
-        if plan.sampling != "all":
-            pick = (yield PublicDraw(plan.draw))["drawn"]
         update = plan.update_mechanism(clip_norm) if private else None
         released = yield Query(
             "update",
             {"centre": centres, "clip_norm": clip_norm, "own_units": own_units},
             {"update": update},
             sum_of_updates(to, clip_norm, centres.shape),
-            plan.denominator,
-            pick,
+            plan.n_tasks,
             task_side_adds=True,
         )
         total = released.pop("update").reshape(centres.shape)
@@ -80,11 +74,10 @@ def release_centre(plan, to, centres, length=None, log=None):
         del total
         if log is not None:
             log(t + 1, update.noise_std if private else 0.0)
-    if run_away(lengths, everybody=plan.sampling == "all"):  # clipped updates cannot
+    if run_away(lengths, everybody=True):  # clipped updates cannot
         raise ValueError(
-            "The rounds diverged: their updates grow, or are not finite. Take a smaller "
-            "local_learning_rate (of networks: learning_rate) or server_learning_rate, and scale X "
-            "to rows of length about 1."
+            "The rounds diverged: their updates grow, or are not finite. Scale X to rows of length "
+            "about 1, and, with networks, take a smaller learning_rate."
         )
     return releases, bounds
 

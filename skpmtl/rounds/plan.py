@@ -15,13 +15,7 @@ from ..exchange.plan import divided_mu
 from ..privacy.accounting import gdp_epsilon
 from ..privacy.mechanisms import VectorGaussian, clip_rows, mean_sensitivity
 from ..privacy.rng import add_on_grid, replied
-from ..privacy.sampling import (
-    blocks_mu,
-    fixed_size_epsilon,
-    fixed_size_noise,
-    poisson_epsilon,
-    poisson_noise,
-)
+from ..privacy.sampling import blocks_mu
 
 BINS = np.arange(-40, 41)
 _MOST = 2 / 3  # part of the tasks that it must hold: others have units of their own
@@ -77,21 +71,17 @@ _BLOCK = 1 << 16  # noise is drawn and added in pieces
 _ROUNDS, _MOST_ROUNDS, _ONE_ROUND = ((1.5, 0), (4.0, 1), (6.0, 10), (12.0, 30)), 100, 4.0
 _FEW_CLASSES = 10
 _SCALE_TASKS = 7.0  # it is asked for from so many tasks on, in standard deviations of a count
-_TRIAL = 10
 _COLUMN_RATIO = 6.0  # for every column of a relation; one that has less is left out
 
 
-def epsilon_of_rounds(noise_multiplier, n_rounds, sampling, rate, delta, adjacency, before=0.0):
+def epsilon_of_rounds(noise_multiplier, n_rounds, delta, adjacency, before=0.0):
     """epsilon of the first rounds, at this delta.
 
     `noise_multiplier` is that of the sums of every round, and `before` the mu of what was released
-    before rounds of all tasks.
+    before them.
     """
-    if sampling == "all":
-        mu = math.hypot(before, blocks_mu(noise_multiplier, n_rounds, adjacency))
-        return float(gdp_epsilon(mu, delta))
-    find = poisson_epsilon if sampling == "poisson" else fixed_size_epsilon
-    return find(noise_multiplier, n_rounds, rate, delta, adjacency)
+    mu = math.hypot(before, blocks_mu(noise_multiplier, n_rounds, adjacency))
+    return float(gdp_epsilon(mu, delta))
 
 
 class BlockGaussian(VectorGaussian):
@@ -171,15 +161,11 @@ class RoundsPlan:
     n_rounds : int or None
         None: by the rule `path`, which needs clip_norm="auto" and a budget.
     share : float, default=1.0
-        Part of the squared mu that rounds of all tasks have, with all that belongs to them.
+        Part of the squared mu that the rounds have, with all that belongs to them.
     aside : float, default=0.0
-        Part of the budget that other releases take: of mu^2, or of epsilon and delta where tasks
-        are sampled, which has no mu (basic composition).
+        Part of mu^2 that other releases take.
     adjacency : {"replace-one", "zero-out"}, default="replace-one"
     clip_norm : "auto" or float, default="auto"
-    server_rate : float, default=1.0
-    sampling : {"all", "poisson", "fixed"}, default="all"
-    rate : float, default=1.0
     groups : ndarray, default=None
         Public number of tasks of every shared model; None: one for all. With a relation of r
         columns, r times the part n_tasks / r.
@@ -194,8 +180,7 @@ class RoundsPlan:
         m mu / sqrt(d) for replaced tasks, with d numbers of a shared model and m tasks in the
         smallest cluster: of equal rounds, all of the noise together is 2 / ratio times as long as
         the path that updates can make. Left-out tasks, which need half the noise, have twice the
-        ratio, and sampled rounds that of rounds of all tasks with as much noise. Infinite without
-        noise.
+        ratio. Infinite without noise.
     auto : bool
         Whether `clip_norm` is "auto".
     measures : bool
@@ -207,13 +192,11 @@ class RoundsPlan:
         standard deviation 2 C_t sqrt(T) / (m mu_r), that is mu_r / sqrt(T), whatever the earlier
         releases made of C_t. Together exactly mu.
     mu : float or None
-        Of the whole fit; None where tasks are sampled.
+        Of the whole fit; None without privacy.
     path : float
     noise_multiplier : float or None
         Std of the noise on the sum of the updates (and counts) over the clip norm; None
         without privacy.
-    denominator : float
-        The constant q.
     round_delta : float or None
         delta at which the rounds are accounted; None without privacy.
     """
@@ -229,9 +212,6 @@ class RoundsPlan:
         aside=0.0,
         adjacency="replace-one",
         clip_norm="auto",
-        server_rate=1.0,
-        sampling="all",
-        rate=1.0,
         groups=None,
         far=False,
         n_started=1,
@@ -240,16 +220,7 @@ class RoundsPlan:
         self.n_tasks, self.size, self.adjacency, self.share = n_tasks, size, adjacency, share
         self.auto = isinstance(clip_norm, str)
         self.clip_norm = 1.0 if self.auto else float(clip_norm)
-        self.server_rate, self.sampling, self.rate = server_rate, sampling, float(rate)
         self.n_servers = n_servers
-        if n_servers > 1 and sampling != "all":
-            raise ValueError(
-                f'sampling={sampling!r} with curator="servers": servers see who takes part. Take '
-                'sampling="all".'
-            )
-        if sampling == "fixed":  # a whole number of tasks
-            self.rate = max(round(self.rate * n_tasks), 1) / n_tasks
-        self.denominator = self.rate * n_tasks
         self.epsilon = self.delta = self.round_delta = self.mu = self.scale_mu = None
         self.noise_multiplier = self.scale = None
         self.measures = self.auto and budget is not None
@@ -263,24 +234,17 @@ class RoundsPlan:
         if self.auto:
             found, self.path = path(self.ratio, size / len(groups), far, n_started)
             self.n_rounds = found if n_rounds is None else n_rounds
-        if sampling == "all" or not self.n_rounds:
-            self.round_delta = self.delta
-            self.mu = self._mu()
-            if not self.n_rounds:
-                return
-            if self.auto:
-                scale = histogram(adjacency, self.mu * math.sqrt(SCALE_SHARE))
-                if n_tasks >= _SCALE_TASKS * scale.noise_std:
-                    self.scale, self.scale_mu = scale, scale.mu
-            self.set_aside(aside)
-        else:
-            self.round_delta = (1.0 - aside) * self.delta
-            self.noise_multiplier = self._sampled_noise(
-                (1.0 - aside) * self.epsilon, self.round_delta, self.n_rounds
-            )
+        self.round_delta, self.mu = self.delta, self._mu()
+        if not self.n_rounds:
+            return
+        if self.auto:
+            scale = histogram(adjacency, self.mu * math.sqrt(SCALE_SHARE))
+            if n_tasks >= _SCALE_TASKS * scale.noise_std:
+                self.scale, self.scale_mu = scale, scale.mu
+        self.set_aside(aside)
 
     def set_aside(self, part):
-        """Leave a fraction of mu^2 to other releases; the noise of rounds of all tasks follows."""
+        """Leave a fraction of mu^2 to other releases; the noise of the rounds follows."""
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         spent = part + (SCALE_SHARE if self.scale else 0.0)
         rounds = self.mu * math.sqrt(1.0 - spent)
@@ -289,21 +253,9 @@ class RoundsPlan:
     def _mu(self):
         return divided_mu(self.epsilon, self.delta, self.n_servers) * math.sqrt(self.share)
 
-    def _sampled_noise(self, epsilon, delta, n_rounds):
-        find = poisson_noise if self.sampling == "poisson" else fixed_size_noise
-        return find(epsilon, delta, n_rounds, self.rate, self.adjacency)
-
     def _ratio(self, n_tasks, size):
-        """See `ratio`. Sampled rounds of noise z C / q on the mean have the noise of rounds of all
-        tasks at mu = reach sqrt(T) q / (z m); their number T matters little and is `_TRIAL`.
-        """
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
-        if self.sampling == "all":
-            mu = self._mu()
-        else:
-            z = self._sampled_noise(self.epsilon, self.delta, _TRIAL)
-            mu = reach * math.sqrt(_TRIAL) * self.rate / z
-        return float(2.0 / reach * n_tasks * mu / math.sqrt(size))
+        return float(2.0 / reach * n_tasks * self._mu() / math.sqrt(size))
 
     def bounds(self, length=None):
         """Bounds on the updates of all rounds; those of the start where counts move them.
@@ -318,14 +270,14 @@ class RoundsPlan:
     def noise_over_path(self):
         """Noise of a round over the longest path that all of them can make; 0 without either.
 
-        sqrt(d sum_t sd_t^2 / T) / sum_t C_t for d numbers and bounds C_t. With T equal rounds of
-        all tasks, one of which may be left out, that is sqrt(d / T) / (m mu). Above about 1 the
+        sqrt(d sum_t sd_t^2 / T) / sum_t C_t for d numbers and bounds C_t. With T equal rounds,
+        and a task that may be left out, that is sqrt(d / T) / (m mu). Above about 1 the
         shared model is noise.
         """
         if self.noise_multiplier is None or not self.n_rounds:
             return 0.0
         bounds = np.array(self.bounds())
-        noise = self.noise_multiplier / self.denominator * self.n_tasks / self.groups.min()
+        noise = self.noise_multiplier / self.groups.min()
         noise *= math.sqrt(self.size / len(self.groups) * np.mean(bounds**2))
         return float(noise / bounds.sum())
 
@@ -333,8 +285,8 @@ class RoundsPlan:
     def total_noise_over_path(self):
         """Noise of all rounds together over the longest path that they can make.
 
-        sqrt(sum_t d sd_t^2) / sum_t C_t: with equal rounds of all tasks, one of which may be left
-        out, sqrt(d) / (m mu).
+        sqrt(sum_t d sd_t^2) / sum_t C_t: with equal rounds, and a task that may be left out,
+        sqrt(d) / (m mu).
         """
         return math.sqrt(self.n_rounds) * self.noise_over_path if self.n_rounds else 0.0
 
@@ -343,17 +295,8 @@ class RoundsPlan:
         """Of the mean update of one round."""
         reach = mean_sensitivity(1.0, 1.0, self.adjacency)
         mu = reach / self.noise_multiplier
-        sensitivity = mean_sensitivity(clip_norm, self.denominator, self.adjacency)
+        sensitivity = mean_sensitivity(clip_norm, self.n_tasks, self.adjacency)
         return BlockGaussian(self.size, sensitivity, mu)
-
-    def draw(self, source):
-        """Positions of the tasks of one round; the draw is secret randomness like the noise."""
-        m = self.n_tasks
-        if self.sampling == "all" or (self.sampling == "poisson" and self.rate == 1.0):
-            return np.arange(m)
-        if self.sampling == "poisson":
-            return np.flatnonzero(source.uniform(m) < self.rate)
-        return np.sort(source.permutation(m)[: round(self.denominator)])
 
     def entries(self, bounds):
         """Descriptions of the releases of rounds with these bounds on the updates."""
@@ -365,9 +308,4 @@ class RoundsPlan:
         for t, clip_norm in enumerate(bounds):
             update = self.update_mechanism(clip_norm).describe("mean of clipped updates")
             entries.append({"name": f"round {t + 1}", **update})
-        if self.mu is None:  # sampling: the rounds are accounted together
-            entries = [
-                {"mu if drawn" if key == "mu" else key: value for key, value in entry.items()}
-                for entry in entries
-            ]
         return entries

@@ -15,19 +15,19 @@ class RoundsTaskSide(TaskSide):
     """What the tasks of a table answer in the rounds.
 
     `which` (n_tasks,) is the centre of each task, or, with dense rows, `relation` is what it is
-    instead. Models are differences to `public_init`. An update that is not exact takes `n_steps`.
+    instead. Models are differences to `public_init`.
     `centred` serves the rounds and the personalisation, `updates` (`ProximalUpdates`, or what
     answers in the same way) is what the tasks send.
     """
 
-    def __init__(self, table, problem, which, relation=None, public_init=None, n_steps=_PROX_STEPS):
+    def __init__(self, table, problem, which, relation=None, public_init=None):
         self.to, self._rows = which, None
         if relation is not None:
             table, which = dense_copy(table), np.arange(table.n_tasks)
             self.to, self._rows = relation.weights(table.tasks), relation.rows(table.tasks)
         self.table, self._unit = table, None
         self.centred = CentredTasks(differences(table, public_init), problem, which)
-        self.updates = ProximalUpdates(self.centred, n_steps=n_steps, tol=_PROX_TOL)
+        self.updates = ProximalUpdates(self.centred, n_steps=_PROX_STEPS, tol=_PROX_TOL)
 
     def unit(self):
         """Length of the model of every task, from its rows alone."""

@@ -705,6 +705,6 @@ def test_steps_in_row_space_are_those_of_the_features(monkeypatch, run, n_steps,
     found, expected = [], []
     for results, usable in ((found, True), (expected, False)):
         if not usable:
-            monkeypatch.setattr(CentredTasks, "_in_row_space", lambda *settings: False)
+            monkeypatch.setattr(CentredTasks, "_has_row_steps", False)
         results.append(tasks.steps(pick, centre, strength, hold=0.1, n_steps=n_steps, tol=tol).D)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-10 * np.abs(expected[0]).max())

@@ -34,9 +34,9 @@ def test_releases_of_rounds_cost_the_budget(adjacency, share, aside):
         assert entry["sensitivity"] == pytest.approx(REACH[adjacency] * clip / m)
         stated = plan.noise_multiplier * clip / m
         assert entry["noise_std"] == pytest.approx(stated, rel=1e-6)
-    spent = epsilon_of_rounds(plan.noise_multiplier, T, "all", 1.0, 1e-5, adjacency)
+    spent = epsilon_of_rounds(plan.noise_multiplier, T, 1e-5, adjacency)
     assert spent == pytest.approx(gdp_epsilon(mu, 1e-5))
-    spent = epsilon_of_rounds(plan.noise_multiplier, T, "all", 1.0, 1e-5, adjacency, before=0.7)
+    spent = epsilon_of_rounds(plan.noise_multiplier, T, 1e-5, adjacency, before=0.7)
     assert spent == pytest.approx(gdp_epsilon(math.hypot(mu, 0.7), 1e-5))
     assert not plan.auto and not plan.measures and plan.path == 1.0 and plan.scale is None
     assert plan.bounds(5.0) == [clip] * T

@@ -1,4 +1,4 @@
-"""What mean-regularised rounds publish: sensitivity, calibration, sampling, the report."""
+"""What mean-regularised rounds publish: sensitivity, calibration, the report."""
 
 import math
 
@@ -64,8 +64,7 @@ class _Settings:
     """The parameters that `MeanPlan` reads."""
 
     epsilon, delta, adjacency = 1.0, 1e-3, "zero-out"
-    clip_norm, server_learning_rate = 1.0, 1.0
-    sampling, sampling_rate, clusters, update = "fixed", 0.5, None, "prox"
+    clip_norm, clusters = 1.0, None
     _log_loss, _n_servers, standard_errors = False, 1, False
 
     def _is_private(self):
@@ -73,29 +72,6 @@ class _Settings:
 
     def _n_rounds(self, epsilon):
         return 5
-
-
-def test_denominator_is_constant_when_nobody_takes_part():
-    """An empty draw publishes pure noise over the same q."""
-    plan = MeanPlan(_Settings(), M, 2000)
-    plan.sampling = "poisson"
-    plan.rate, plan.denominator = 1e-12, 3.0
-    seen = []
-
-    def contribute(pick, anchor, clip_norm, total):
-        seen.append(len(pick))
-        return 0
-
-    anchor = np.zeros((1, 2000))
-    source = SeededSource(np.random.default_rng(0))
-    curator = release_centre(plan, np.zeros(M, dtype=int), anchor)
-    releases, bounds = run(curator, _Tasks(contribute), source)
-    assert seen == [0] * 5
-    std = plan.noise_multiplier / 3.0
-    for release, entry in zip(releases, plan.entries(bounds), strict=True):
-        assert entry["noise_std"] == pytest.approx(std, rel=1e-6)
-        assert np.std(release) == pytest.approx(std, rel=0.08)
-    assert_allclose(anchor[0], np.sum(releases, axis=0))
 
 
 def test_sums_that_grow_are_an_error_without_noise_alone():
@@ -107,7 +83,6 @@ def test_sums_that_grow_are_an_error_without_noise_alone():
 
         def contribute(pick, anchor, clip_norm, total):
             total += next(sums)
-            return len(pick)
 
         curator = release_centre(plan, np.zeros(M, dtype=int), np.zeros((1, 3)))
         return run(curator, _Tasks(contribute), SeededSource(np.random.default_rng(0)))

@@ -15,10 +15,7 @@ X = np.random.default_rng(0).standard_normal((40, 3))
 Y = X @ [1.0, -1.0, 0.5] + 0.1 * TASK
 CASES = {
     "prox": (TorchMeanRegRegressor, {"n_rounds": 4, "local_steps": 2, "personal_steps": 2}),
-    "stateful": (
-        TorchMeanRegRegressor,
-        {"n_rounds": 4, "local_steps": 2, "update": "stateful", "personalization": "none"},
-    ),
+    "local": (TorchMeanRegRegressor, {"n_rounds": 4, "local_steps": 2, "local": "2.*"}),
     "meta": (TorchMetaInitRegressor, {"tasks_per_round": 2, "inner_steps": 2, "refine_steps": 2}),
 }
 

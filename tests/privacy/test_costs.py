@@ -18,7 +18,7 @@ from skpmtl.privacy import (
 from skpmtl.privacy.accounting import pure_epsilon
 from skpmtl.privacy.costs import epsilon_of_pure, epsilon_of_tape, n_servers, pure_cost
 from skpmtl.privacy.mechanisms import VectorGamma
-from skpmtl.privacy.sampling import fixed_size_epsilon, poisson_epsilon
+from skpmtl.privacy.sampling import poisson_epsilon
 from skpmtl.privacy.selection import selection_epsilon
 from skpmtl.privacy.tape import Release
 
@@ -118,32 +118,6 @@ def test_a_search_costs_what_its_dearest_trial_does():
     expected = selection_epsilon(dearest, 3.0, "poisson", DELTA)
     found = epsilon_of_tape(given, tape(fit, score, fit, fit, fit), None)
     assert found == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
-@pytest.mark.parametrize("sampling", ["Poisson, rate 0.2", "without replacement"])
-@pytest.mark.parametrize("others", [False, True])
-def test_sampled_rounds(adjacency, sampling, others):
-    """The dearest round by as many as there are; delta is divided where there is more."""
-    entries = [gaussian(1.0, 2.0), gaussian(1.0, 5.0), gaussian(1.0, 2.0)]
-    names = ["round 1, update", "round 1, inside", "round 2, update"]
-    if others:
-        entries.insert(0, gaussian(1.0, 8.0))
-        names.insert(0, "length")
-    given = report(
-        releases=[{**e, "name": n} for e, n in zip(entries, names, strict=True)],
-        adjacency=adjacency,
-        sampling=sampling,
-        public_inputs={"denominator": 20, "n_tasks": 100},
-    )
-    factor = {"replace-one": 2.0, "zero-out": 1.0}[adjacency]
-    z = factor / math.hypot(1 / 2, 1 / 5)
-    find = poisson_epsilon if sampling.startswith("Poisson") else fixed_size_epsilon
-    expected = []
-    for part in (0.1, 0.04, 0.01, 0.3) if others else (0.0,):
-        rounds = find(z, 2, 0.2, (1 - part) * DELTA, adjacency)
-        expected.append(rounds + (float(gdp_epsilon(1 / 8, part * DELTA)) if others else 0.0))
-    assert epsilon_of_tape(given, tape(*entries), None) == pytest.approx(min(expected))
 
 
 def of_tasks(steps, noise, reach=2.0, **more):
