@@ -230,7 +230,9 @@ def _loaded(stream, name):
             raise ValueError(f"estimator {header['estimator']!r} is not known")
         if params.get("clip_quantile", 0.0) is None:  # of earlier versions, and not used
             del params["clip_quantile"]
-        cls = cls._with_options(billboard, {**billboard.parameters(), **params})
+        for name, value in cls._removed.items():
+            if params.get(name) == value:
+                del params[name]
         return estimator_of(
             cls, billboard, classes, header["n_features"], header["feature_names"], params
         )
@@ -305,14 +307,13 @@ class FromBillboard:
         author's own affair: its billboards are written if it declares them again.
     _stays : tuple of str
         Further parameters, with all of theirs, that stay where the rows of the fit are.
-    _fixed : tuple of str
-        Attributes of the class that were parameters in files of earlier versions. A file that has
-        other values for them is one of a subclass in `skpmtl.reproduction`.
+    _removed : dict
+        Parameters of earlier versions, with the value that says what the class does now.
     """
 
     _billboards: ClassVar[tuple[type, ...]] = ()
     _stays: ClassVar[tuple[str, ...]] = ()
-    _fixed: ClassVar[tuple[str, ...]] = ()
+    _removed: ClassVar[dict] = {}
     _known: ClassVar[dict[str, type]] = {}  # by name
 
     def __init_subclass__(cls, **keywords):
@@ -327,22 +328,7 @@ class FromBillboard:
     @classmethod
     def _goes_on(cls, billboard):
         """Whether a billboard of this kind can be personalised by this class."""
-        if not isinstance(billboard, cls._billboards):
-            return False
-        settings = billboard.parameters()
-        return all(
-            settings.get(name, getattr(cls, name)) == getattr(cls, name) for name in cls._fixed
-        )
-
-    @classmethod
-    def _with_options(cls, billboard, params):
-        """This class, or a subclass that goes on with the billboard of an earlier version."""
-        own = {name: getattr(cls, name) for name in cls._fixed}
-        same = all(params.get(name, value) == value for name, value in own.items())
-        if same and isinstance(billboard, cls._billboards):
-            return cls
-        wide = (c for c in FromBillboard._known.values() if issubclass(c, cls) and not c._fixed)
-        return next(wide, cls)
+        return isinstance(billboard, cls._billboards)
 
     @classmethod
     def from_billboard(
@@ -405,7 +391,7 @@ def estimator_of(cls, billboard, classes, n_features, feature_names, params):
     given = {**settings, **params}
     if given.get("loss") == "squared":  # which estimators without the parameter have, too
         del given["loss"]
-    est = cls(**{name: value for name, value in given.items() if name not in cls._fixed})
+    est = cls(**given)
     check_parameters(est)
     classes = _checked_classes(est, billboard, classes)
     d = billboard.n_features

@@ -60,6 +60,15 @@ class MeanFamily(HasCovariates, BaseMTL):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
     _billboards: ClassVar[tuple[type, ...]] = (MeanBillboard,)
+    _removed: ClassVar[dict] = {
+        "update": "prox",
+        "local_steps": "auto",
+        "local_learning_rate": 1.0,
+        "server_learning_rate": 1.0,
+        "sampling": "all",
+        "sampling_rate": 1.0,
+        "personalization": "mean-reg",
+    }
     _federates = True
     standard_errors = False
 

@@ -59,8 +59,7 @@ class _MetaInit(HasCovariates, BaseMTL):
     }
     _billboards: ClassVar[tuple[type, ...]] = (MetaBillboard,)
     _federates = _reads_sizes = True
-    iterate, meta_decay = "last", 1.0  # parameters of version 0.1
-    _fixed: ClassVar[tuple[str, ...]] = ("iterate", "meta_decay")
+    _removed: ClassVar[dict] = {"iterate": "last", "meta_decay": 1.0}
     # While fit runs: its `unit`, whether X is a mapping, and what was made `_once`.
     _unit: object = None
     _mapped = False

@@ -76,10 +76,7 @@ class _ModelProtected(HasCovariates, BaseMTL):
         PenaltyBillboard,
         RelatedPenaltyBillboard,
     )
-    _fixed: ClassVar[tuple[str, ...]] = ("allocation", "noise_shift", "acceleration")
-    allocation: float | tuple | list | str = 0.0
-    noise_shift: float | str = "auto"
-    acceleration = True
+    _removed: ClassVar[dict] = {"allocation": 0.0, "noise_shift": "auto", "acceleration": True}
     _extras = (*BaseMTL._extras, "outlier_coef_", "outlier_")
     _federates = True
 
@@ -226,10 +223,6 @@ class _ModelProtected(HasCovariates, BaseMTL):
             return "empirical-bayes"
         open_ = isinstance(self.alpha, str) and self.outliers is None
         return "empirical-bayes" if open_ else "proximal"
-
-    def _release_weights(self, n_releases):
-        """Relative budgets of the releases of second moments."""
-        return np.ones(n_releases)
 
     def _target_unit(self):
         """Public place and unit of the target in the mean model."""

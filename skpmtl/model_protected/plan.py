@@ -66,7 +66,7 @@ class OfDiagonal:
         self._mechanism = mechanism
         self.name = f"diagonal of the {mechanism.name}"
         self.noise_std, self.sensitivity = mechanism.noise_std, mechanism.sensitivity
-        self.mu, self.epsilon, self.shift = mechanism.mu, mechanism.epsilon, mechanism.shift
+        self.mu, self.epsilon = mechanism.mu, mechanism.epsilon
         self.norm = "diagonal"
 
     def release(self, value, source):
@@ -110,21 +110,21 @@ def mean_mechanism(kind, dimension, clip_norm, n_tasks, adjacency, budget):
     return vector_mechanism(kind, dimension, l2, np.sqrt(dimension) * l2, budget)
 
 
-def shared_budget(kind, epsilon, delta, weights, *, extra=(), n_servers=1, method="best"):
+def shared_budget(kind, epsilon, delta, n_releases, *, extra=(), n_servers=1, method="best"):
     """Budgets of the moment releases and of the `extra` ones.
 
-    They are mu_t for "gaussian", epsilon_t otherwise. `weights` are relative budgets of the moment
-    releases, as of `allocation_weights`; `extra` is the share of every further release: of mu^2 for
-    "gaussian", of epsilon for the pure mechanisms.
+    They are mu_t for "gaussian", epsilon_t otherwise, the same for all `n_releases` moments;
+    `extra` is the share of every further release: of mu^2 for "gaussian", of epsilon for the pure
+    mechanisms.
     """
     extra = np.asarray(extra, dtype=float)
     if kind == "gaussian":
         mu = divided_mu(epsilon, delta, n_servers)
-        moment = mu * np.sqrt(1.0 - extra.sum()) * weights / np.linalg.norm(weights)
-        return moment, mu * np.sqrt(extra)
-    shares = np.concatenate([weights / weights.sum() * (1.0 - extra.sum()), extra])
+        moment = mu * np.sqrt(1.0 - extra.sum()) / np.sqrt(n_releases)
+        return np.full(n_releases, moment), mu * np.sqrt(extra)
+    shares = np.append(np.full(n_releases, (1.0 - extra.sum()) / n_releases), extra)
     budgets = pure_epsilons(epsilon, delta, shares / shares.max(), method)
-    return np.split(budgets, [len(weights)])
+    return np.split(budgets, [n_releases])
 
 
 def rounds_of(est, population, rank):
@@ -296,12 +296,11 @@ class MomentPlan(Plan):
         votes = n_releases + 1
         share = vote_share(m, n_releases, mu, reach) * (1.0 - sum(mean + centres + unseen)) / votes
         level += [_VOTE_SHARE] * (3 * n_releases if refined else 0)
-        weights = est._release_weights(n_releases)
         budgets, extra = shared_budget(
             self.kind,
             self.epsilon,
             self.delta,
-            weights,
+            n_releases,
             n_servers=self.n_servers,
             extra=[share] * votes + mean + unseen + centres + level,
         )
@@ -310,7 +309,7 @@ class MomentPlan(Plan):
             self.refine = [
                 VectorGaussian(N_DIFFERENCES, of_votes, b) for b in extra[-3 * n_releases :]
             ]
-            if n_releases > 1 and not np.ptp(weights):
+            if n_releases > 1:
                 rest = (1.0 - _FIRST) / (n_releases - 1)
                 parts = np.array([_FIRST] + [rest] * (n_releases - 1))
                 budgets = np.linalg.norm(budgets) * np.sqrt(parts)
@@ -342,7 +341,7 @@ class MomentPlan(Plan):
         self.adjacency, self.clip_norm = est.adjacency, est.clip_norm
         self.diagonal, self.log_loss = est._diagonal, est._log_loss
         self.loss = est.loss
-        self.target_range, self.allocation = getattr(est, "target_range", None), est.allocation
+        self.target_range = getattr(est, "target_range", None)
         self.epsilon, self.delta = check_budget(
             est.epsilon, est.delta, self.n_tasks, pure=self.kind in ("laplace", "wishart")
         )
@@ -413,8 +412,6 @@ class MomentPlan(Plan):
             "n_features": self.dimension,
             "n_moment_releases": len(self.moment),
         }
-        if self.allocation:  # of `skpmtl.reproduction`
-            public["allocation"] = self.allocation
         if self.mean is not None:
             public["clip_norm"] = self.clip_norm
         if self.mean is not None and self.target_range is not None:

@@ -16,7 +16,7 @@ from .accounting import (
     record_budget,
     wishart_delta,
 )
-from .allocation import allocation_weights, release_epsilons, release_mus
+from .allocation import allocation_weights, release_mus
 from .audit import AuditResult, audit
 from .composition import compose, grid_search_cost
 from .mechanisms import (
@@ -27,14 +27,10 @@ from .mechanisms import (
     SymmetrizedWishart,
     VectorGamma,
     VectorGaussian,
-    diagonal_gaussian_shift,
     diagonal_sensitivity,
-    gaussian_shift,
     l4_diagonal_sensitivity,
-    laplace_shift,
     mean_sensitivity,
     second_moment_sensitivity,
-    wishart_shift,
 )
 from .report import LittleFoundWarning, PrivacyLeakWarning, PrivacyReport
 from .rng import noise_source
@@ -58,16 +54,13 @@ __all__ = [
     "check_budget",
     "compose",
     "compose_gdp",
-    "diagonal_gaussian_shift",
     "diagonal_sensitivity",
-    "gaussian_shift",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
     "grid_search_cost",
     "group_privacy",
     "l4_diagonal_sensitivity",
-    "laplace_shift",
     "mean_sensitivity",
     "noise_source",
     "optimal_pure_delta",
@@ -76,13 +69,11 @@ __all__ = [
     "pure_epsilon",
     "pure_epsilons",
     "record_budget",
-    "release_epsilons",
     "release_mus",
     "second_moment_sensitivity",
     "selection_epsilon",
     "selection_mu",
     "wishart_delta",
-    "wishart_shift",
 ]
 
 

@@ -1,4 +1,4 @@
-"""Clipping, sensitivities, noise mechanisms and public shifts.
+"""Clipping, sensitivities, noise mechanisms.
 
 Notation: the task contributes w (a row of the clipped contributions, ||w|| <= K) and the
 curator releases a sum over tasks plus noise. Adjacency "zero-out": one task contributes 0
@@ -9,7 +9,6 @@ import copy
 import math
 
 import numpy as np
-from scipy.special import ndtri
 
 from .._kernels.clip import clip
 from .._kernels.wishart import bartlett
@@ -124,61 +123,6 @@ def rounding_factor(n_tasks):
     """
     terms = n_tasks + _EACH
     return 1.0 + 2.0 * n_tasks * terms * _UNIT / (1.0 - terms * _UNIT)
-
-
-# ---------------------------------------------------------------- public shifts
-def _shift(edge, tail, factor):
-    if isinstance(factor, str):
-        if factor != "auto":
-            raise ValueError(f'noise_shift={factor!r} must be "auto" or a number >= 0.')
-        return float(tail)
-    if not 0 <= factor < math.inf:
-        raise ValueError(f'noise_shift={factor!r} must be "auto" or a number >= 0.')
-    return float(factor * edge)
-
-
-def _check_shift(scale, dimension, n_releases, beta):
-    check_positive(scale=scale, beta=beta)
-    check_count(dimension=dimension, n_releases=n_releases)
-    if beta >= 1:
-        raise ValueError(f"beta={beta!r} must be below 1.")
-
-
-def gaussian_shift(noise_std, dimension, n_releases, factor="auto", *, beta=0.01):
-    """Public c such that W W' + E + c I is positive semi-definite in all releases.
-
-    "auto": s (sqrt(2d) + sqrt(2 log(T/beta))), which holds with probability 1 - beta, as
-    E lambda_max <= sqrt(2d) s and lambda_max is s-Lipschitz. A number multiplies the edge
-    s sqrt(2d). 0 switches the shift off. Post-processing: no privacy cost.
-    """
-    _check_shift(noise_std, dimension, n_releases, beta)
-    edge = noise_std * math.sqrt(2.0 * dimension)
-    return _shift(edge, edge + noise_std * math.sqrt(2.0 * math.log(n_releases / beta)), factor)
-
-
-def diagonal_gaussian_shift(noise_std, dimension, n_releases, factor="auto", *, beta=0.01):
-    """The same for d independent entries: -s Phi^-1(beta/(dT)); edge s sqrt(2 log d)."""
-    _check_shift(noise_std, dimension, n_releases, beta)
-    edge = noise_std * math.sqrt(2.0 * math.log(max(dimension, 2)))
-    return _shift(edge, -noise_std * float(ndtri(beta / (dimension * n_releases))), factor)
-
-
-def laplace_shift(scale, dimension, n_releases, factor="auto", *, beta=0.01):
-    """The same for Laplace noise of scale b: b log(dT/(2 beta)); edge b log d."""
-    _check_shift(scale, dimension, n_releases, beta)
-    edge = scale * math.log(max(dimension, 2))
-    return _shift(edge, scale * math.log(dimension * n_releases / (2.0 * beta)), factor)
-
-
-def wishart_shift(scale, dimension, n_releases, factor="auto", *, beta=0.01):
-    """The same for E1 - E2: V (sqrt(d) + sqrt(d+1) + sqrt(2 log(T/beta)))^2.
-
-    Safe because lambda_min(E1 - E2) >= -lambda_max(E2); edge V (sqrt(d) + sqrt(d+1))^2.
-    """
-    _check_shift(scale, dimension, n_releases, beta)
-    root = math.sqrt(dimension) + math.sqrt(dimension + 1)
-    tail = root + math.sqrt(2.0 * math.log(n_releases / beta))
-    return _shift(scale * root**2, scale * tail**2, factor)
 
 
 # ---------------------------------------------------------------- mechanisms
@@ -306,9 +250,6 @@ class SymmetricGaussian(_Mechanism):
         steps[np.diag_indices(d)] = diagonal
         return steps
 
-    def shift(self, n_releases, factor="auto"):
-        return gaussian_shift(self.noise_std, self.dimension, n_releases, factor)
-
 
 class VectorGaussian(_Mechanism):
     """Isotropic Gaussian noise on vectors (means of updates); exact GDP.
@@ -340,15 +281,12 @@ class VectorGaussian(_Mechanism):
 
 
 class DiagonalGaussian(VectorGaussian):
-    """`VectorGaussian` for diag(W W'), with the shift that keeps it non-negative.
+    """`VectorGaussian` for diag(W W').
 
     `sensitivity`: L2, see `diagonal_sensitivity` and `l4_diagonal_sensitivity`.
     """
 
     name = "diagonal Gaussian"
-
-    def shift(self, n_releases, factor="auto"):
-        return diagonal_gaussian_shift(self.noise_std, self.dimension, n_releases, factor)
 
 
 class DiagonalLaplace(_Mechanism):
@@ -377,9 +315,6 @@ class DiagonalLaplace(_Mechanism):
         if source.exact:
             return source.discrete_laplace(scale, self.dimension)
         return np.rint(source.laplace(self.dimension) * scale)
-
-    def shift(self, n_releases, factor="auto"):
-        return laplace_shift(self.scale, self.dimension, n_releases, factor)
 
 
 class VectorGamma(_Mechanism):
@@ -475,9 +410,6 @@ class SymmetrizedWishart(_Wishart):
         difference = self._standard_wishart(source) - self._standard_wishart(source)
         return np.rint(difference * (self.scale / self.step))
 
-    def shift(self, n_releases, factor="auto"):
-        return wishart_shift(self.scale, self.dimension, n_releases, factor)
-
 
 class PublishedWishart(_Wishart):
     """W_d(d+1, K^2/(2 epsilon) I), the mechanism of the model-protected paper.
@@ -512,7 +444,3 @@ class PublishedWishart(_Wishart):
 
     def _noise_steps(self, source):
         return np.rint(self._standard_wishart(source) * (self.scale / self.step))
-
-    def shift(self, n_releases, factor="auto"):
-        """0: the published noise is positive semi-definite already."""
-        return 0.0

@@ -359,10 +359,10 @@ def _population(est, parts, surveys):
 
 def _run_of(est, population, classes):
     """What a journal is about."""
-    params = {**{name: getattr(est, name) for name in est._fixed}, **est.get_params(deep=False)}
+    params = est.get_params(deep=False).items()
     return {
         "estimator": type(est).__name__,
-        "params": {k: v for k, v in params.items() if k not in ("classes", "tasks")},
+        "params": {k: v for k, v in params if k not in ("classes", "tasks")},
         "tasks": population.tasks.tolist(),
         "sizes": population.sizes.tolist(),
         "n_features": population.n_features,

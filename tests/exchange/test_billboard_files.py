@@ -91,6 +91,8 @@ def test_files_with_fields_of_earlier_names(tmp_path):
     header, arrays = read(tmp_path / "new")
     fields = header["board"]["fields"]["relation"]["fields"]
     fields["facts"] = fields.pop("covariates")
+    header["board"]["fields"] |= {"sampling": "all", "server_rate": 1.0}
+    header["params"] |= {"sampling": "all", "server_learning_rate": 1.0}
     write(tmp_path / "old.npz", header, arrays)
     found = load_billboard(tmp_path / "old.npz").personalize(X, y, task=task)
     assert_array_equal(found.coef_, est.personalize(X, y, task=task).coef_)

@@ -469,6 +469,7 @@ BOARD = ("board", "fields")
         (("estimator",), "PrivateMeanRegMTLClassifier", "needs classes=|target_range"),
         (("estimator",), "DPMetaInit", "does not go on with"),
         (("params", "lambda"), 1.0, "unexpected keyword"),
+        (("params", "sampling"), "poisson", "unexpected keyword"),
         (("params", "tol"), -1.0, "tol"),
         (("params", "fit_intercept"), False, "made with True"),
         (("n_features",), 7, "for 4 features"),

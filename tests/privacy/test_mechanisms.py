@@ -18,16 +18,12 @@ from skpmtl.privacy import (
     SymmetrizedWishart,
     VectorGamma,
     VectorGaussian,
-    diagonal_gaussian_shift,
     diagonal_sensitivity,
-    gaussian_shift,
     gdp_mu,
     l4_diagonal_sensitivity,
-    laplace_shift,
     mean_sensitivity,
     noise_source,
     second_moment_sensitivity,
-    wishart_shift,
 )
 from skpmtl.privacy.rng import SeededSource
 
@@ -413,51 +409,6 @@ def test_release_with_the_system_source_differs_every_time():
     mechanism = VectorGaussian(4, 1.0, 1.0)
     source = noise_source()
     assert (mechanism.sample(source) != mechanism.sample(source)).all()
-
-
-# ---------------------------------------------------------------- shifts
-def test_shift_formulas():
-    assert gaussian_shift(2.0, 27, 50) == pytest.approx(
-        2.0 * (math.sqrt(54) + math.sqrt(2 * math.log(5000)))
-    )
-    assert gaussian_shift(2.0, 27, 50, 1.5) == pytest.approx(3.0 * math.sqrt(54))
-    edge = 2.0 * math.sqrt(2 * math.log(27))
-    assert diagonal_gaussian_shift(2.0, 27, 50, 1.5) == pytest.approx(1.5 * edge)
-    assert laplace_shift(3.0, 27, 50) == pytest.approx(3.0 * math.log(27 * 50 / 0.02))
-    for d, of in ((1, 2), (2, 2), (3, 3)):  # one number has the edge of two, which is not 0
-        edge = 2.0 * math.sqrt(2 * math.log(of))
-        assert diagonal_gaussian_shift(2.0, d, 50, 1.5) == pytest.approx(1.5 * edge)
-        assert laplace_shift(3.0, d, 50, 1.5) == pytest.approx(4.5 * math.log(of))
-    for shift in (gaussian_shift, diagonal_gaussian_shift, laplace_shift, wishart_shift):
-        assert shift(1.0, 5, 3, 0) == 0.0
-        assert shift(1.0, 5, 3, 2.0) == pytest.approx(2 * shift(1.0, 5, 3, 1.0))
-        assert shift(1.0, 1, 3, 1.0) > 0
-        for bad in ("big", -1.0, math.nan):
-            with pytest.raises(ValueError, match="noise_shift="):
-                shift(1.0, 5, 3, bad)
-
-
-@pytest.mark.parametrize("i", [0, 1, 3, 4])
-@pytest.mark.parametrize("d", [1, 6])
-def test_shift_keeps_noise_above_zero(i, d):
-    """P(some of T = 20 releases falls below -c) is at most beta = 0.01; 200 fits here."""
-    mechanism, T = mechanisms(d)[i], 20
-    source = seeded(40 + i)
-    below = 0
-    for _ in range(200):
-        E = np.array([mechanism.sample(source) for _ in range(T)])
-        smallest = np.linalg.eigvalsh(E).min() if E.ndim == 3 else E.min()
-        below += smallest < -mechanism.shift(T)
-    assert below <= 8  # Binomial(200, 0.01) exceeds 8 with probability 2e-4
-    assert mechanism.shift(T) < (15 if i == 4 else 10) * mechanism.noise_std * d**0.5
-
-
-def test_diagonal_gaussian_shift_is_sharp():
-    """Union bound over independent entries: the failure probability is beta, not less."""
-    mechanism = DiagonalGaussian(10, 1.0, 1.0)
-    source, c = seeded(0), diagonal_gaussian_shift(1.0, 10, 1, beta=0.2)
-    fails = np.mean([(mechanism.sample(source) < -c).any() for _ in range(3000)])
-    assert 0.15 < fails < 0.22
 
 
 def test_published_wishart_adds_its_noise_to_the_value_as_it_is():

@@ -25,12 +25,6 @@ ADJACENCY = ["add-remove", None]
 MATRIX = {"dimension": (3, COUNT), "sensitivity": (1.0, POSITIVE), "mu": (1.0, POSITIVE)}
 PURE = {"dimension": (3, COUNT), "sensitivity": (1.0, POSITIVE), "epsilon": (1.0, POSITIVE)}
 CLIP = {"clip_norm": (1.0, POSITIVE + [1e200]), "adjacency": ("zero-out", ADJACENCY)}
-SHIFT = {
-    "dimension": (3, COUNT),
-    "n_releases": (2, COUNT),
-    "beta": (0.01, OPEN),
-    "factor": (1.0, [NAN, -1.0, INF, "none"]),
-}
 SAMPLED = {
     "noise_multiplier": (2.0, POSITIVE),
     "n_rounds": (5, ROUNDS),
@@ -61,10 +55,6 @@ FUNCTIONS = {
         "denominator": (9.0, POSITIVE),
         "adjacency": ("zero-out", ADJACENCY),
     },
-    privacy.gaussian_shift: {"noise_std": (1.0, POSITIVE), **SHIFT},
-    privacy.diagonal_gaussian_shift: {"noise_std": (1.0, POSITIVE), **SHIFT},
-    privacy.laplace_shift: {"scale": (1.0, POSITIVE), **SHIFT},
-    privacy.wishart_shift: {"scale": (1.0, POSITIVE), **SHIFT},
     privacy.check_budget: {
         "epsilon": (1.0, POSITIVE),
         "delta": (None, OPEN),
@@ -114,11 +104,6 @@ FUNCTIONS = {
         "n_releases": (3, COUNT),
     },
     privacy.release_mus: {"mu": (1.0, POSITIVE), "n_releases": (3, COUNT)},
-    privacy.release_epsilons: {
-        "epsilon": (1.0, POSITIVE),
-        "delta": (1e-5, HALF_OPEN),
-        "n_releases": (3, COUNT),
-    },
     privacy.selection_epsilon: {
         "mu": (1.0, NOT_NEGATIVE),
         "delta": (1e-5, OPEN),
@@ -184,7 +169,7 @@ def test_every_public_function_is_here():
     }
     assert public == set(FUNCTIONS)
     # Every parameter of a function is tried, but for choices among words and flags.
-    words = {"norm", "acceleration", "method", "pure", "unit", "allocation"}
+    words = {"norm", "method", "pure", "unit", "allocation"}
     for function, tried in FUNCTIONS.items():
         assert set(inspect.signature(function).parameters) - set(tried) <= words, function
 

@@ -31,7 +31,7 @@ def gaussian(epsilon=1.0, delta=1e-5, **changes):
         mechanism=mechanism.name,
         sensitivity=mechanism.sensitivity,
         noise_std=[mechanism.noise_std],
-        shift=[mechanism.shift(1)],
+        shift=[5.5],
         mu=mu,
         releases=[mechanism.describe("second moment of the unit-length models")],
         accountant="skpmtl 0.1.0, exact Gaussian DP",
