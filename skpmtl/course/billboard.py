@@ -54,8 +54,8 @@ class HierarchicalBillboard(OfModels):
     fit_intercept : bool
         Without, there are no levels: a task's scores are those of its slopes, and its mean row is a
         row as all others.
-    loss : {"squared", "poisson"}
-        Of real targets.
+    loss : {"squared", "poisson", "huber"}
+        Of real targets; "huber" is squared loss of rows that a task has weighed.
     n_classes : int
         0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
     effect_coef, effect_std : ndarray (d,) or None
@@ -93,7 +93,7 @@ class HierarchicalBillboard(OfModels):
         "n_present": [Interval(Real, 0, None, closed="left")],
         "width": [Interval(Real, 0, None, closed="neither"), None],
         "unit": [Interval(Real, 0, None, closed="neither"), None],
-        "loss": [StrOptions({"squared", "poisson"})],
+        "loss": [StrOptions({"squared", "poisson", "huber"})],
         "n_classes": [Interval(Integral, 0, None, closed="left")],
     }
 

@@ -33,7 +33,7 @@ class _Hierarchical(BaseMTL):
     def _plan(self, population):
         epsilon = self.epsilon if self._is_private() else None
         d = population.n_features
-        numbers = population.n_tasks, d, self._n_servers, self._score_loss, population.n_classes
+        numbers = population.n_tasks, d, self._n_servers, self.loss, population.n_classes
         plan = HierarchicalPlan(epsilon, self.delta, self.adjacency, *numbers)
         plan.public_init = self._public_init(population)
         plan.fit_intercept = bool(self.fit_intercept)
@@ -44,11 +44,6 @@ class _Hierarchical(BaseMTL):
         limits = self._limits()
         limits = None if limits is None else np.array(limits, dtype=float)
         return release_model(self._plan(population), source, limits)
-
-    @property
-    def _score_loss(self):
-        """Loss of rows that tasks have weighed."""
-        return "poisson" if self.loss == "poisson" else "squared"
 
     def _limits(self):
         """Public range of scores, or None."""
@@ -64,7 +59,7 @@ class _Hierarchical(BaseMTL):
 
     def _query_specs(self, population):
         d = population.n_features
-        specs = query_specs(d, self._score_loss, population.n_classes)
+        specs = query_specs(d, self.loss, population.n_classes)
         return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
 
     def _row_scores(self, rows):
@@ -219,7 +214,7 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
 
     def _check_parameters(self):
         super()._check_parameters()
-        if self.standard_errors and self._score_loss != "squared":
+        if self.standard_errors and self.loss == "poisson":
             raise ValueError(
                 f'standard_errors=True with loss={self.loss!r}: they are of loss="squared" and '
                 '"huber". Pass standard_errors=False.'

@@ -61,7 +61,7 @@ class HierarchicalPlan(Plan):
     n_tasks, n_features : int
     n_servers : int, default=1
         Servers that add the noise, each enough of it; 1 is a trusted curator.
-    loss : {"squared", "poisson"}, default="squared"
+    loss : {"squared", "poisson", "huber"}, default="squared"
     n_classes : int, default=0
         0 for real targets.
     """
@@ -98,7 +98,7 @@ class HierarchicalPlan(Plan):
     @property
     def first(self):
         """Name of the first query."""
-        return "base" if self.n_classes else {"squared": "place", "poisson": "rates"}[self.loss]
+        return "base" if self.n_classes else "rates" if self.loss == "poisson" else "place"
 
     def share_of_place(self, n_present=None):
         """Of the first query, 0 where there is none; and what it had been for so many tasks."""

@@ -509,11 +509,15 @@ class Vote(Question):
         return (MOST_PRIORS - 1,), {"parts": (Part, d, loss, n_classes), "clipped": True}
 
 
-PLACES = {"squared": (Place, Zoom), "poisson": (Rates,), "classes": (Base,)}
-BOUNDED = ColumnUnits, CentreStep, Moment, Vote
-KINDS: dict[str, type[Question]] = {
-    kind.kind: kind for kinds in (*PLACES.values(), BOUNDED, (ExactStep,)) for kind in kinds
+PLACES: dict[str, tuple[type[Question], ...]] = {
+    "squared": (Place, Zoom),
+    "huber": (Place, Zoom),
+    "poisson": (Rates,),
+    "classes": (Base,),
 }
+BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
+_EVERY: list[type[Question]] = [*BOUNDED, ExactStep, Place, Zoom, Rates, Base]
+KINDS = {kind.kind: kind for kind in _EVERY}
 
 
 def query_specs(d, loss="squared", n_classes=0):

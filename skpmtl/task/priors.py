@@ -131,8 +131,10 @@ class Law:
 def _laws():
     log_kappa = bump(SCORE_KAPPA, 0.0, _SCORE_KAPPA_WIDTH * math.log2(10.0))
     dispersion = np.sqrt(DISPERSION)
+    squared = Law(KAPPA, SIGMA, before_kappa(), before_sigma(), of_scores=False)
     return {
-        "squared": Law(KAPPA, SIGMA, before_kappa(), before_sigma(), of_scores=False),
+        "squared": squared,
+        "huber": squared,  # of rows that a task has weighed
         "poisson": Law(SCORE_KAPPA, dispersion, log_kappa, before_tau(dispersion)),
         "classes": Law(SCORE_KAPPA, np.ones(1), log_kappa, np.zeros(1)),
     }

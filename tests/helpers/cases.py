@@ -25,7 +25,7 @@ from skpmtl import (
     PrivateMTL,
     PrivateMTLClassifier,
 )
-from skpmtl.course.estimators import HierarchicalMTL
+from skpmtl.course.estimators import HierarchicalMTL, HierarchicalMTLClassifier
 from tests.helpers.dummy_method import PrivateRidge
 
 N_TASKS, N_ROWS, CHANGED = 6, 14, 3
@@ -218,7 +218,14 @@ def _hierarchical():
     yield _case(HierarchicalMTL, epsilon=100.0, form="csr", init=START, **known)
     yield _case(HierarchicalMTL, epsilon=1e3, fit_intercept=False, unseen_task="mean")
     yield _case(HierarchicalMTL, epsilon=1e3, adjacency="zero-out", standard_errors=True)
-    yield _case(HierarchicalMTL, epsilon=1e3, **SECURE, marks=(pytest.mark.slow,))
+    yield _case(HierarchicalMTL, COUNTS, loss="poisson", epsilon=1e3, unseen_task="mean")
+    yield _case(HierarchicalMTLClassifier, 2, epsilon=1e3, unseen_task="mean")
+    yield _case(HierarchicalMTLClassifier, 3, epsilon=1e3, form="csr", unseen_task="mean")
+    slow = {"marks": (pytest.mark.slow,)}
+    yield _case(HierarchicalMTL, epsilon=1e3, **SECURE, **slow)
+    yield _case(HierarchicalMTL, loss="huber", epsilon=1e3, unseen_task="mean", **slow)
+    yield _case(HierarchicalMTLClassifier, 2, epsilon=60.0, init=START, **slow)
+    yield _case(HierarchicalMTLClassifier, 3, epsilon=1e4, fit_intercept=False, **slow)
 
 
 def _rounds():

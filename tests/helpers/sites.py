@@ -39,7 +39,7 @@ class Sites:
     def run(self, journal=None):
         """-> the billboard of a fit with these sites"""
         source = noise_source(self.est.random_state)
-        curator = self.est._curator(self.population, source)
+        curator = self.est._queries(self.population, source)
         return run(curator, self, source, journal, self.est._n_servers)
 
     def answer(self, query):
