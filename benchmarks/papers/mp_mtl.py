@@ -17,6 +17,7 @@ theory      lemmas 1 and 2, Claim 2
 share       appendix E: the share of the rows for training
 own         models with a part that stays with its task, where some tasks are outliers
 step        step size 1 / L with L = 1, the bound for rows of length 1, beside the measured L
+edges       what lies beyond the edges of the grids of tradeoff, on generated data
 ==========  ===================================================================================
 
 Tuning is the paper's: cross-validation on training rows, for every method, data set and epsilon,
@@ -30,7 +31,11 @@ pupils; all rows of length 1.
 """
 
 import argparse
+import ast
+import csv
+import itertools
 import math
+import re
 import warnings
 from functools import cache
 from pathlib import Path
@@ -982,6 +987,31 @@ def measure_step(quick, repeats):
     yield row("low-rank", "STL without penalty, L = 1", None, errors, chosen="n_rounds=130")
 
 
+def measure_edges(quick, repeats):
+    """Test error with alpha and the ratio of DP-MTRL beyond the grids, else as chosen."""
+    with (RESULTS / "mp_mtl_tradeoff_rows.csv").open(newline="") as file:
+        chosen = {(r["data"], r["method"], r["epsilon"]): r["chosen"] for r in csv.DictReader(file)}
+    beyond = (
+        ("Algorithm 2, as published", "alpha", (1.0, 2.0, 3.0, 4.0)),
+        ("Algorithm 3, as published", "alpha", (1.0, 2.0, 3.0, 4.0)),
+        ("DP-MTRL", "ratio", (0.001, 0.01)),
+    )
+    for data, (method, varied, values) in itertools.product(("low-rank", "group-sparse"), beyond):
+        draws = [DATA[data](seed, quick) for seed in range(repeats)]
+        for epsilon in (10.0, 1000.0):
+            how = _settings(chosen[data, method, str(epsilon)])
+            for value in values:
+                own = {"allocation": value} if varied == "alpha" else {"ratio": value}
+                errors, _ = measured(method, draws, epsilon, {**how, **own})
+                yield row(data, method, epsilon, errors, varied=varied, value=value)
+
+
+def _settings(chosen):
+    """What `text` wrote."""
+    parts = re.findall(r"(\w+)=(\([^)]*\)|[^,]*)", chosen)
+    return {name: ast.literal_eval(value) for name, value in parts}
+
+
 MEASURES = {  # name -> (function, draws)
     "tradeoff": (measure_tradeoff, 10),
     "allocation": (measure_allocation, 5),
@@ -993,6 +1023,7 @@ MEASURES = {  # name -> (function, draws)
     "theory": (measure_theory, 5),
     "own": (measure_own, 5),
     "step": (measure_step, 5),
+    "edges": (measure_edges, 10),
     "share": (measure_share, 5),
     "survey": (measure_survey, 3),
 }
