@@ -28,7 +28,6 @@ NO_SIZES = {
     "APART": "padding, compiled in",
     "LARGE": "of the rows of one task, compiled in",
     "MOST_STEPS": "bound on what a file may ask for",
-    "N_STEPS": "of a centre, by a public rule",
     "OCTAVE": "bins of a histogram",
     "OCTAVES": "bins of a histogram",
     "SIZE_BINS": "bins of a histogram",

@@ -48,7 +48,7 @@ def ours(kind, regularization, Lam1, Lam2):
         graph = {"relation": G @ G.T, "relation_rank": "all"}
         return cls(2 * Lam1, ridge=2 * Lam2, epsilon=None, **graph)
     cls = ClusteredMTLClassifier if labels else ClusteredMTL
-    return cls(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-10)
+    return cls(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-10, epsilon=None)
 
 
 def calc_error(est, X, y, task):
