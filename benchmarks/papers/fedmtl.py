@@ -224,12 +224,12 @@ ABLATION = {
 def ablation(quick):
     """Rows of figure 8, for FaceA; "change" is the accuracy minus FedMTL's on the same draws."""
     repeats = 1 if quick else 3
-    cases = (("D1", 0.5), ("D2", 0.5), ("pairs", 0.5), ("pairs", 0.0))
+    cases = (("D1", 0.5), ("D2", 0.5), ("pairs", 0.0))
     for distribution, agree in cases[: 2 if quick else None]:
         draws = [faces("FaceA", distribution, seed, quick, agree) for seed in range(repeats)]
         tuning, base = faces("FaceA", distribution, TUNING, quick, agree), None
         for name, (method, settings) in ABLATION.items():
-            constants = tuned(tuning, method, quick, own=[settings])
+            constants = tuned(tuning, method, quick, own=[settings], rates=RATES[1:])
             found = repeated(draws, method, **constants)
             base = found[:, -1] if base is None else base
             (mean, sd), (change, change_sd) = summary(found[:, -1]), summary(found[:, -1] - base)
