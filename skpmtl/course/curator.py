@@ -41,6 +41,7 @@ EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
+OF_SCORES = 3.0  # times the length of steps: slopes of scores are larger than of units
 LOGITS = 5.0  # half-width of the window of the levels of classes
 WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
 
@@ -195,6 +196,7 @@ class Loop:
         signal = self.model.n_present * self.plan.signal
         signal *= math.sqrt(every * self.rest / (self.n_slopes + 1))
         length = min(LONGEST, PER_SIGNAL * signal)
+        length *= OF_SCORES if self.law.of_scores else 1.0
         bounds = 1.0 - np.arange(N_STEPS) / N_STEPS
         bounds *= length / bounds.sum()
         last = self.steps > 0
@@ -236,7 +238,7 @@ class Loop:
             return
         bounds = self.lengths(share)
         for k, bound in enumerate(bounds):
-            if k % STEPS_NEAR == 0:
+            if k % (STEPS_NEAR * (1 + self.law.of_scores)) == 0:  # scores are nearly linear
                 near = self.model.centre
             question = queries.CentreStep(near, bound, self.level_unit)
             found, noise = yield from self.ask(question, share / len(bounds))

@@ -10,7 +10,7 @@ from .personal import bounded, dense_rows, row_reach, same
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
 _SPREAD = 0.5  # of the variance of a log rate that the mean of the rate follows at most
-_FINE, _LAST = 0.1, 1e-3  # precision of modes, in scores: of votes on levels, of the last models
+_FINE, _LAST = 0.1, 0.02  # precision of modes, in scores: of votes on levels, of the last models
 
 
 class ScoreModels:

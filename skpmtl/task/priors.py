@@ -22,9 +22,9 @@ FREE = 2.0**20  # spread of levels, in units, where no place was found: a level 
 _KAPPA_CENTRE, _KAPPA_WIDTH = -0.7, 0.7  # log10: slopes explain .2 of a unit, by a factor of 5
 _SIGMA_CENTRE, _SIGMA_WIDTH = -0.4, 2.0  # log2: a unit that was released may be 16 times off
 # The same of scores of classes and counts, whose unit is that of the link: slopes that move a score
-# by 1 / 32 to 8, levels that spread by 1 / 16 to 4, and variances of counts over their means.
-SCORE_KAPPA, SCORE_TAU = 4.0 ** np.arange(-5, 4), 2.0 ** np.arange(-4, 3)
-DISPERSION = (1.0, 2.5, 6.0, 15.0)
+# by 1 / 23 to 8, levels that spread by 1 / 16 to 4, and variances of counts over their means.
+SCORE_KAPPA, SCORE_TAU = 8.0 ** np.arange(-3, 3), 2.0 ** np.arange(-4, 3)
+DISPERSION = (1.0, 3.0, 10.0)
 _SCORE_KAPPA_WIDTH = 1.0  # log10, about 1
 _OWN_RATES = 4.0  # spread of log rates where no place was found: e^4 of the task's own
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
