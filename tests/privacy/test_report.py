@@ -269,3 +269,10 @@ def test_lists_that_were_read_from_rows_are_said_to_be(tmp_path):
             assert sentence in report.text(None)
     known = MPMTLLowRankClassifier(epsilon=1.0, classes=[0, 1], tasks=range(6))
     assert "were read from" not in known.fit(X, y, task=task).privacy_.text(None)
+
+
+@pytest.mark.parametrize("guarantee", ["record-level DP (task-global)", "local DP per task"])
+def test_records_and_groups_of_them_are_named(guarantee):
+    for unit, whom in (("record", "record"), ("3 records", "group of 3 records of one task")):
+        text = gaussian(guarantee=guarantee, unit=unit).text(None)
+        assert f"private in every {whom} ({guarantee})" in text
