@@ -16,16 +16,10 @@ that errors of sums of so many terms have [1]_. `Loss.rounding` bounds with it
 Then ``dual_gap_`` is a bound for what an exact computer would find at the same W. Where the gap
 itself is below what rounding adds, further iterations cannot be distinguished.
 
-The dual values are strongly concave, so that a gap says where the optimal residuals are, and a
-feature whose dual level stays below alpha in all that ball has weights of zero (`may_be_used`;
-"gap safe" [2]_). That holds for every rounding that the gap allows for.
-
 References
 ----------
 .. [1] N. J. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", SIAM
        Journal on Scientific Computing 41(5), 2019.
-.. [2] E. Ndiaye, O. Fercoq, A. Gramfort, J. Salmon, "Gap safe screening rules for sparsity
-       enforcing penalties", Journal of Machine Learning Research 18(128), 2017.
 """
 
 from dataclasses import dataclass
@@ -38,15 +32,12 @@ class Gap:
     """What is known at some weights.
 
     gap: bound on the distance to the optimum, with what rounding may add, of which ``rounding`` is
-    that part. theta, own: the scaling of the residuals into the dual ball, and the gap that the
-    dual value of theta alone has; levels: the dual levels of V.
+    that part. levels: the dual levels of V.
     """
 
     objective: float
     gap: float
     rounding: float
-    theta: float
-    own: float
     levels: np.ndarray
 
     def closes(self, tol):
@@ -74,17 +65,16 @@ def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
     error, size = loss.rounding(W, value)
     slack = penalty.dual_bound(size)
     levels = penalty.dual_levels(V)
-    first, theta, costs = -np.inf, 0.0, []
+    best, costs = -np.inf, []
     if alpha > 0:
         top = float(levels.max(initial=0.0)) + slack
         paid = penalty.conjugate(V, alpha, size)
         theta = 1.0 if paid else loss.dual_scale(W, V, value)
         if top * abs(theta) > alpha:
             theta = np.sign(theta) * alpha / top
-        first = loss.dual(theta, W, V, value)
-        first -= theta**2 * (0.5 * ridge * np.vdot(W, W) + paid)
+        best = loss.dual(theta, W, V, value)
+        best -= theta**2 * (0.5 * ridge * np.vdot(W, W) + paid)
         costs += [slack * omega + (paid and paid - penalty.conjugate(V, alpha))]
-    best = first
     if ridge > 0 and penalty.is_norm:
         above = np.maximum(penalty.dual_levels(V + ridge * W) + slack - alpha, 0.0)
         best = max(best, loss.dual(1.0, W, V, value) - 0.5 / ridge * (above @ above))
@@ -93,27 +83,7 @@ def dual_gap(loss, penalty, alpha, W, V, value, omega, tol=0.0):
 
     def stated(omega):
         objective = value + alpha * omega
-        gap, own = (max(objective - dual, 0.0) + error for dual in (best, first))
-        return Gap(objective, gap, rounding, theta, own, levels)
+        return Gap(objective, max(objective - best, 0.0) + error, rounding, levels)
 
     found = stated(omega)
     return stated(max(omega, penalty.value(W))) if found.closes(tol) else found
-
-
-def may_be_used(alpha, at, steepness):
-    """Features whose weights may differ from zero at the optimum, for penalties `by_columns`.
-
-    `at` is the `Gap` at some weights, `steepness` (n_features,) from `steepness`. -> mask
-    """
-    reach = np.sqrt(2.0 * at.own * steepness)
-    return abs(at.theta) * at.levels + reach >= alpha * (1.0 - 1e-9)
-
-
-def steepness(loss):
-    """Largest second derivative of the loss along each feature in any task, (n_features,).
-
-    Moving the residuals of all tasks by ||delta|| (in the metric in which the dual has curvature 1)
-    moves the level of feature j by at most the root of this times ||delta||, as no two tasks share
-    a residual.
-    """
-    return loss.steepest * loss.diagonals().max(axis=0) + loss.ridge

@@ -20,6 +20,7 @@ from ..tables.datafits import events, sides, with_events
 from ..tables.table import table_of
 from ..tables.targets import class_shares
 from . import resolvents
+from .descent import MatrixSet, RowSet
 
 _NONE = np.empty(0, dtype=np.int64)
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
@@ -51,6 +52,14 @@ def _with_columns(table, columns):
     return replace(table, X=X[:, columns] if table.is_sparse else X.take(columns, axis=1))
 
 
+def _shared_features(loss, columns):
+    """Those of one X that all tasks have all rows of, (s, n)."""
+    X = loss.table.X.take(columns, axis=1).astype(np.float64, copy=False)
+    if loss.fit_intercept:
+        X = X - X.mean(axis=0)
+    return np.multiply(X.T, np.sqrt(loss.scale[0]), order="C")
+
+
 def _squared(table, *args):
     args = table, *args
     if table.is_sparse:
@@ -80,6 +89,7 @@ class Loss:
     alike = False  # whether one curvature is that of all tasks
     is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
     has_models = False  # whether there is a `model`, for Newton steps
+    has_sets = False  # whether there is a `working_set`
     keeps = crawls = False  # whether it serves several strengths; whether one needed models
     is_bounded = True  # whether its curvature has a bound, without which there are models alone
     repeats = 1  # rows of the table for every row of X that a task has
@@ -115,8 +125,8 @@ class Loss:
         """x' w_k of every row, without intercept, in table order."""
         if self._grid is not None:
             return (self.table.X @ W.T)[self._grid]
-        out, W = np.empty(self.table.n_rows), np.ascontiguousarray(W)
-        run_blocks(lambda *block: self._score(W, out, *block), self.blocks)
+        out, own = np.empty(self.table.n_rows), self._in_use(W)
+        run_blocks(lambda *block: self._score(*own, out, *block), self.blocks)
         return out
 
     def combine(self, r):
@@ -138,19 +148,27 @@ class Loss:
             value, r = inner(self.scores(W), 0, self.shape[0])
             out[:] = self._combine_grid(r, scale)
             return value, out
-        z, W = np.empty(self.table.n_rows), np.ascontiguousarray(W)
+        z, own = np.empty(self.table.n_rows), self._in_use(W)
 
         def block(first, last):
-            self._score(W, z, first, last)
+            self._score(*own, z, first, last)
             value, r = inner(z, first, last)
             self._combine(r, scale, out, first, last)
             return value
 
         return sum(run_blocks(block, self.near_blocks)), out
 
-    def _score(self, W, out, first, last):
+    def _in_use(self, W):
+        """X as kernels take it, and W, without columns whose weights are zero if few are not."""
+        used = np.flatnonzero(W.any(axis=0))
+        if self.table.is_sparse or 4 * len(used) > self.shape[1]:
+            return self._x, np.ascontiguousarray(W)
+        X = self.table.X.take(used, axis=1)
+        return (X, *self._x[1:]), W.take(used, axis=1)
+
+    def _score(self, x, W, out, first, last):
         kernel = passes.csr_scores if self.table.is_sparse else passes.scores
-        kernel(*self._x, self.offsets[first : last + 1], W[first:last], out)
+        kernel(*x, self.offsets[first : last + 1], W[first:last], out)
 
     def _combine(self, r, scale, out, first, last):
         kernel = passes.csr_combine if self.table.is_sparse else passes.combine
@@ -400,6 +418,33 @@ class SquaredLoss(Loss):
     def _resolvent(self, share):
         return resolvents.squared(self, share)
 
+    def features(self, columns):
+        """Columns of X, centred and weighted as the loss does. -> (s, N) by task, or (s, n) of rows
+        that are those of all tasks"""
+        X = self.table.X.take(columns, axis=1)
+        X = X[self._rows] if self._shared else X.astype(np.float64, copy=False)
+        if self.fit_intercept:
+            sums = X if self.weights is None else self.weights[:, None] * X
+            means = np.add.reduceat(sums, self.offsets[:-1]) / self.table.support[:, None]
+            X = X - np.repeat(means, self.table.sizes, axis=0)
+        return np.multiply(X.T, self._roots(), order="C")
+
+    def targets(self):
+        """Targets of all rows, task after task, centred and weighted as the loss does."""
+        return self._roots() * self._centred(self.y)
+
+    def _roots(self):
+        scale = np.repeat(self.scale, self.table.sizes)
+        return np.sqrt(scale if self.weights is None else scale * self.weights)
+
+    @property
+    def has_sets(self):
+        return not self.table.is_sparse
+
+    def working_set(self, alpha):
+        """Of no features yet, for coordinate descent; see `descent`."""
+        return RowSet(self, alpha)
+
     def parts(self):
         m, step = self.shape[0], max(_BLOCK // self.shape[1], 1)
         if type(self) is not SquaredLoss or self._shared or m <= step:
@@ -491,6 +536,9 @@ class GramLoss(SquaredLoss):
         part.G, part.g = self.G[:, columns[:, None], columns], self.g[:, columns]
         return part
 
+    def working_set(self, alpha):
+        return MatrixSet(self, alpha)
+
     def _resolvent(self, share):
         return resolvents.by_features(self.G.copy(), self.g, self.ridge, share)
 
@@ -515,6 +563,11 @@ class WideLoss(SquaredLoss):
 
     def _resolvent(self, share):
         return None
+
+    def features(self, columns):
+        if self.known.all():
+            return _shared_features(self, columns)
+        return super().features(columns)
 
     def evaluate(self, W):
         X = self.table.X
@@ -585,6 +638,9 @@ class SharedGramLoss(SquaredLoss):
         if self._G is None:  # a few of its rows do
             return W[:, used] @ ((self._X[:, used].T @ self._X) * self.scale[0])
         return W[:, used] @ self.G[used]
+
+    def features(self, columns):
+        return _shared_features(self, columns)
 
     def _resolvent(self, share):
         mean = float(np.trace(self.G)) / len(self.G)

@@ -1,13 +1,15 @@
 """Exact minimisation of loss(W) + alpha * penalty(W), stopped on the duality gap.
 
-Two engines take turns. A first-order method with Anderson extrapolation (Douglas-Rachford
-splitting where matrices of all tasks take no more room than their rows, else proximal
-gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
-left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton
-method of `skpmtl.solvers.factored`; of the logistic loss, on a path of strengths, to that of
-`_by_models`, whose steps do not pass over the rows. Where a history would take more room than the
-rows a short one is kept; where weights take about as much, a sample of the tasks finds the start,
-and no history or one step of it is kept.
+Penalties that are sums over features are solved on working sets of them, the squared loss of dense
+rows by coordinate descent (`skpmtl.solvers.descent`). Of all else, and of sets that are too badly
+conditioned for it, two engines take turns. A first-order method with Anderson extrapolation
+(Douglas-Rachford splitting where matrices of all tasks take no more room than their rows, else
+proximal gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
+left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton method
+of `skpmtl.solvers.factored`; of the logistic loss, on a path of strengths, to that of `_by_models`,
+whose steps do not pass over the rows. Where a history would take more room than the rows a short
+one is kept; where weights take about as much, a sample of the tasks finds the start, and no history
+or one step of it is kept.
 """
 
 import warnings
@@ -19,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
-from .certificate import dual_gap, may_be_used, steepness
+from .certificate import dual_gap
 from .extrapolation import MEMORY, Anderson, Secant
 from .factored import newton_on_factors
 from .resolvents import Step
@@ -29,7 +31,8 @@ _NEWTON = 250  # passes over the rows that a Newton phase takes, more or less
 _CHECK = 4  # iterations between two evaluations of the duality gap
 SMALLEST_SET = 32  # features of the first working set
 _EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
-_WORTHWHILE = 0.7  # share of the features up to which the others are left out
+_CYCLES = 100  # of coordinate descent for one set, before other methods take over
+_ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
 _TURN = 500  # iterations of splitting, without Newton phases, before gradient steps
@@ -65,7 +68,7 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
     loss must hold a ridge term.
     """
     with single_blas_thread():
-        by_sets = W is None and penalty.by_columns and loss.alike
+        by_sets = penalty.by_columns and loss.has_sets
         solution = solve(loss, penalty, float(alpha), W, tol, max_iter, log, by_sets=by_sets)
     if not solution.converged:
         why = "Raise max_iter or tol, scale the features, or add a ridge."
@@ -87,16 +90,15 @@ def solve(loss, penalty, alpha, W, tol, max_iter, log=None, *, by_sets=False):
 
 
 def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
-    """The features in use and those with the largest dual levels, until the others stay zero.
+    """Few features at a time, until the others stay at zero.
 
-    The gap is that of the whole problem; a set is solved to a slightly smaller gap. Sets grow where
-    that helps little; when they would hold a quarter of the features that may be in use at all
-    (`may_be_used`), or half of them where all tasks have one matrix, these are solved for to the
-    end.
+    A set is solved to a part of the gap of the whole problem, and then grows by the features whose
+    dual levels are above alpha, those with the largest first, to twice its size at most. The
+    squared loss of dense rows is solved by coordinate descent (`descent`); what that leaves, and
+    other losses, as whole problems are.
     """
-    fewer = 2 if loss.alike else 4
-    W = np.zeros(loss.shape) if W is None else W
-    done, size, before, steep = 0, SMALLEST_SET, np.inf, None
+    W, done = np.zeros(loss.shape) if W is None else W, 0
+    inside, members, descends = np.zeros(loss.shape[1], dtype=bool), None, True
     while True:
         value, V = loss.evaluate(W)
         at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
@@ -104,26 +106,30 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
             log(done, at.objective, at.gap)
         if at.ends(tol) or done >= max_iter:
             return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
-        used = W.any(axis=0)
-        size = max(size if at.gap < 0.1 * before else 2 * size, 2 * int(used.sum()))
-        before = at.gap
-        steep = steepness(loss) if steep is None else steep
-        left = used | may_be_used(alpha, at, steep)
-        last = fewer * size > left.sum()
-        if last and left.mean() > _WORTHWHILE:
-            break
-        order = np.argsort(-np.where(used, np.inf, np.where(left, at.levels, 0.0)), kind="stable")
-        columns = np.sort(order[: left.sum() if last else size])
-        inner = 0.5 * tol if last else max(0.5 * tol, 0.01 * at.gap / at.objective)
-        part = _alternate(
-            loss.restricted(columns), penalty, alpha, W[:, columns], inner, max_iter - done, None
-        )
-        W = np.zeros(loss.shape)
-        W[:, columns] = part.W
-        done += max(part.n_iter, 1)
-    rest = _alternate(loss, penalty, alpha, W, tol, max_iter - done, log)
-    rest.n_iter += done
-    return rest
+        levels = np.where(W.any(axis=0), np.inf, at.levels)
+        levels[inside] = 0.0
+        order = np.argsort(-levels, kind="stable")[: max(SMALLEST_SET, int(inside.sum()))]
+        new = np.sort(order[levels[order] > alpha])
+        inside[new] = True
+        goal = max(_ENOUGH * tol * abs(at.objective), _LOOSE * at.gap)
+        before = done
+        descends, reached = descends and loss.has_sets, False
+        if descends:
+            members = loss.working_set(alpha) if members is None else members
+            members.add(new)
+            start = np.ascontiguousarray(W[:, members.columns].T)
+            part, cycles, gap = members.descend(start, goal, min(_CYCLES, max_iter - done))
+            W, done = np.zeros(loss.shape), done + cycles
+            W[:, members.columns] = part.T
+            descends = reached = gap <= goal  # or it would crawl on larger sets, too
+        if not reached and done < max_iter:
+            columns = np.flatnonzero(inside)
+            part, steps = loss.restricted(columns), max_iter - done
+            start, inner = W.take(columns, axis=1), goal / abs(at.objective)
+            found = _alternate(part, penalty, alpha, start, inner, steps, None)
+            W, done = np.zeros(loss.shape), done + found.n_iter
+            W[:, columns] = found.W
+        done = max(done, before + 1)
 
 
 def _alternate(loss, penalty, alpha, W, tol, max_iter, log):

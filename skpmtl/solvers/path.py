@@ -2,9 +2,8 @@
 
 Each begins at the one before. What does not depend on alpha is made once: the matrices of the
 loss, and the steps of splitting while alpha stays within a factor of two. For penalties
-`by_columns` of more than a few features, working sets are chosen among those that the gap leaves
-(`skpmtl.solvers.certificate`); every solution is certified on all features, so that this changes
-nothing.
+`by_columns` of more than a few features, working sets begin at the features in use before; every
+solution is certified on all features, so that this changes nothing.
 """
 
 import numpy as np

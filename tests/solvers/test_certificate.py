@@ -8,7 +8,6 @@ import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from skpmtl.solvers.certificate import dual_gap, may_be_used, steepness
 from skpmtl.solvers.graph import LossOnGraph
 from skpmtl.solvers.losses import GramLoss, LogisticLoss, SquaredLoss, make_loss
 from skpmtl.solvers.minimize import minimize, solve
@@ -133,26 +132,6 @@ def test_rounding_ends_a_fit_and_says_so():
     assert 1e-12 * found.objective < found.gap < 1e-4 * found.objective
     centred = make_loss(plain.long_table(X, y, task))
     assert minimize(centred, TraceNorm(), 0.1, tol=1e-12).converged
-
-
-@pytest.mark.parametrize("logistic", [False, True])
-@pytest.mark.parametrize("ridge", [0.0, 0.1])
-def test_what_cannot_be_used_is_not(logistic, ridge):
-    """Features that a gap excludes are zero at the optimum; near it most that are zero are."""
-    X, y, task = plain.make_rows([25] * 4, 30, 1, labels=logistic)
-    loss = make_loss(plain.long_table(X, y, task), ridge=ridge)
-    penalty, excluded = GroupNorm(), []
-    alpha = 0.4 * penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max()
-    best = minimize(loss, penalty, alpha, tol=1e-11).W
-    for size in (1.0, 0.3, 0.1, 1e-2, 1e-3, 1e-7):
-        W = best * (1.0 + size)
-        value, V = loss.evaluate(W)
-        at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W))
-        open_ = may_be_used(alpha, at, steepness(loss))
-        assert open_[best.any(axis=0)].all()
-        excluded.append((~open_).sum())
-    assert excluded == sorted(excluded) and excluded[0] < excluded[-1]
-    assert 5 < 0.8 * (~best.any(axis=0)).sum() <= excluded[-1]
 
 
 @pytest.mark.parametrize("kind", ["rows", "wide", "csr", "several"])

@@ -1,0 +1,169 @@
+"""Block coordinate descent on working sets of features, for squared loss and the L2,1 norm.
+
+A set grows and keeps its order, so that what belongs to earlier features is computed once. Cycles
+run over the rows of its features, or over matrices of its features where these are smaller, with
+Anderson extrapolation after every fifth [1]_.
+
+References
+----------
+.. [1] Q. Bertrand, M. Massias, "Anderson acceleration of coordinate descent", AISTATS 2021.
+"""
+
+import numpy as np
+
+from .._kernels import blocks
+
+_CYCLES = 5  # between two extrapolations
+
+
+class WorkingSet:
+    """Features of a set, with weights W (s, m); the state is what W moves in an affine way.
+
+    Subclasses have `add`, ``h`` (s, m), the curvature without the ridge, ``square`` = ||y||^2, and
+    `at`, `cycle`, `parts` of states.
+    """
+
+    def __init__(self, loss, alpha):
+        self.ridge, self.alpha = loss.ridge, alpha
+        self.columns = np.empty(0, dtype=np.int64)
+        self.h = np.empty((0, loss.shape[0]))
+        self.scratch = np.empty(loss.shape[0])
+
+    def descend(self, W, goal, max_cycles):
+        """Minimise from W until the gap within the set is at most `goal`. -> W, cycles, gap"""
+        W, done = W.copy(), 0
+        state, self.curvature = self.at(W), self.h + self.ridge
+        kept = [(W.copy(), state.copy())]
+        while True:
+            gap = self.gap(W, state)
+            if gap <= goal or done >= max_cycles:
+                return W, done, gap
+            for _ in range(min(_CYCLES, max_cycles - done)):
+                self.cycle(W, state)
+                kept.append((W.copy(), state.copy()))
+                done += 1
+            guess = extrapolated(kept)
+            if guess is not None and self.value(*guess) < self.value(W, state):
+                W, state = guess
+            kept = [(W.copy(), state.copy())]
+
+    def value(self, W, state):
+        both = float(np.vdot(W, W))
+        return self.parts(W, state)[0] + 0.5 * self.ridge * both + self.alpha * _norms(W).sum()
+
+    def gap(self, W, state):
+        """Objective less the dual value of the residuals, scaled into the dual ball."""
+        loss, fitted = self.parts(W, state)
+        both = self.ridge * float(np.vdot(W, W))
+        a, q = self.square - fitted, 2.0 * loss + both
+        top, theta = float(_norms(self.gradient(W, state)).max(initial=0.0)), a / q if q else 1.0
+        if top * abs(theta) > self.alpha:
+            theta = np.sign(theta) * self.alpha / top
+        value = loss + 0.5 * both + self.alpha * float(_norms(W).sum())
+        return value - theta * a + 0.5 * theta**2 * q
+
+
+class RowSet(WorkingSet):
+    """From rows Z (s, N), or (s, n) of rows that all tasks share.
+
+    The state is the residuals of the rows; or minus the gradient, while matrices G (s, s, m) or
+    (s, s, 1) make cheaper cycles.
+    """
+
+    def __init__(self, loss, alpha):
+        super().__init__(loss, alpha)
+        self.loss, self.y, self.offsets = loss, loss.targets(), loss.offsets
+        self.Z = loss.features(self.columns)
+        self.shared = self.Z.shape[1] < len(self.y)
+        self.square, self.G = float(self.y @ self.y), None
+
+    def add(self, columns):
+        new = self.loss.features(columns)
+        self.columns = np.append(self.columns, columns)
+        self.Z = np.concatenate([self.Z, new])
+        h = self._sums(new * new)
+        self.h = np.concatenate([self.h, np.broadcast_to(h, (len(h), self.h.shape[1]))])
+
+    def _sums(self, Z):
+        if self.shared:
+            return Z.sum(axis=1)[:, None]
+        return np.add.reduceat(Z, self.offsets[:-1], axis=1)
+
+    def at(self, W):
+        used = W.any(axis=1)
+        if self.shared:
+            return self.y - (W[used].T @ self.Z[used]).ravel()
+        each = np.repeat(W[used], np.diff(self.offsets), axis=1)
+        return self.y - np.einsum("jp,jp->p", self.Z[used], each)
+
+    def cycle(self, W, r):
+        blocks.row_cycle(
+            self.Z,
+            self.shared,
+            self.offsets,
+            self.curvature,
+            self.ridge,
+            self.alpha,
+            W,
+            r,
+            self.scratch,
+        )
+
+    def parts(self, W, r):
+        return 0.5 * float(r @ r), self.square - float(r @ self.y)
+
+    def gradient(self, W, r):
+        if self.shared:
+            return self.Z @ r.reshape(-1, self.Z.shape[1]).T - self.ridge * W
+        return np.add.reduceat(self.Z * r, self.offsets[:-1], axis=1) - self.ridge * W
+
+
+class MatrixSet(WorkingSet):
+    """From matrices G (s, s, m) and g (s, m) of the loss; the state is minus the gradient."""
+
+    def __init__(self, loss, alpha):
+        super().__init__(loss, alpha)
+        self.loss, self.square = loss, loss.square
+
+    def add(self, columns):
+        self.columns = np.append(self.columns, columns)
+        part = self.columns
+        self.G = np.ascontiguousarray(self.loss.G[:, part[:, None], part].transpose(1, 2, 0))
+        self.g = np.ascontiguousarray(self.loss.g[:, part].T)
+        self.h = np.ascontiguousarray(np.einsum("jjk->jk", self.G))
+
+    def at(self, W):
+        return self.g - np.einsum("jik,ik->jk", self.G, W) - self.ridge * W
+
+    def cycle(self, W, V):
+        blocks.gram_cycle(self.G, self.curvature, self.ridge, self.alpha, W, V, self.scratch)
+
+    def parts(self, W, V):
+        fitted = float(np.vdot(W, self.g))
+        both = self.ridge * float(np.vdot(W, W))
+        return 0.5 * (self.square - fitted - float(np.vdot(W, V)) - both), fitted
+
+    def gradient(self, W, V):
+        return V
+
+
+def _norms(W):
+    return np.sqrt(np.einsum("jk,jk->j", W, W))
+
+
+def extrapolated(kept):
+    """The affine combination of the last iterates whose change in a cycle is least, or None."""
+    if len(kept) <= _CYCLES:
+        return None
+    changes = np.stack([(b[0] - a[0]).ravel() for a, b in zip(kept, kept[1:], strict=False)])
+    A = changes @ changes.T
+    A.flat[:: len(A) + 1] += 1e-12 * np.trace(A)
+    try:
+        c = np.linalg.solve(A, np.ones(len(A)))
+    except np.linalg.LinAlgError:  # nothing changed
+        return None
+    c /= c.sum()
+    if not np.isfinite(c).all():
+        return None
+    lists = zip(*kept[1:], strict=True)
+    return tuple(sum(w * x for w, x in zip(c, part, strict=True)) for part in lists)
