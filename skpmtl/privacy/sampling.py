@@ -22,6 +22,8 @@ from scipy.stats import binom
 from .accounting import check_count, check_delta, check_positive, gdp_delta, gdp_epsilon, gdp_mu
 from .mechanisms import mean_sensitivity
 
+_STEP = 0.75  # between two multipliers while an interval is sought
+
 
 def _reach(adjacency):
     """Sensitivity of the sum over the clip norm: 1 or 2."""
@@ -121,23 +123,23 @@ def poisson_noise(epsilon, delta, n_rounds, rate, adjacency):
     full = blocks_mu(1.0, n_rounds, adjacency) / float(gdp_mu(epsilon, delta))
     if rate == 1.0:
         return full
-    dp = _dp_accounting()
+    dp, near = _dp_accounting(), full
 
-    def least(part):
-        """Between this part of the noise at full rate times the rate, and all of it."""
-        return dp.calibrate_dp_mechanism(
-            lambda: _accountant(epsilon, adjacency),
-            lambda z: _event(z, n_rounds, rate),
-            epsilon,
-            delta,
-            dp.ExplicitBracketInterval(part * rate * full, 1.05 * full),
-            tol=1e-3 * rate * full,
-        )
+    def suffices(z):
+        accountant = _accountant(epsilon, adjacency)
+        return accountant.compose(_event(z, n_rounds, rate)).get_epsilon(delta) <= epsilon
 
-    try:
-        found = least(0.9)
-    except ValueError:  # few rounds at a high rate
-        found = least(0.4)
+    # From above, as distributions at too little noise are wide and take a minute each.
+    while suffices(_STEP * near):
+        near *= _STEP
+    found = dp.calibrate_dp_mechanism(
+        lambda: _accountant(epsilon, adjacency),
+        lambda z: _event(z, n_rounds, rate),
+        epsilon,
+        delta,
+        dp.ExplicitBracketInterval(_STEP * near, 1.05 * near),
+        tol=1e-3 * _STEP * near,
+    )
     return min(full, float(found))
 
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from skpmtl.privacy import compose_gdp, gdp_delta, gdp_epsilon, gdp_mu
+from skpmtl.privacy import compose_gdp, gdp_delta, gdp_epsilon, gdp_mu, sampling
 from skpmtl.privacy.sampling import (
     accountant_name,
     blocks_mu,
@@ -155,3 +155,18 @@ def test_few_rounds_at_a_high_rate_need_less_noise(epsilon, rate, n_rounds):
     for z, within in ((found, True), (0.99 * found, False)):
         spent = poisson_epsilon(z, n_rounds, rate, 1e-3, "replace-one")
         assert (spent <= epsilon) == within
+
+
+def test_rare_sampling_is_calibrated_near_the_answer(dp, monkeypatch):
+    """Distributions at far too little noise take a minute each: none is computed."""
+    epsilon, n_rounds, tried, event = 3.0, 200, [], sampling._event
+
+    def recorded(z, *args):
+        tried.append(z)
+        return event(z, *args)
+
+    monkeypatch.setattr(sampling, "_event", recorded)
+    found = poisson_noise(epsilon, 1e-5, n_rounds, 1e-3, "replace-one")
+    assert min(tried) > 0.7 * found and len(tried) < 60
+    assert poisson_epsilon(found, n_rounds, 1e-3, 1e-5, "replace-one") <= epsilon
+    assert poisson_epsilon(0.99 * found, n_rounds, 1e-3, 1e-5, "replace-one") > epsilon
