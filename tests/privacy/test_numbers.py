@@ -139,6 +139,7 @@ FUNCTIONS = {
 # What takes reports, estimators or seeds, and what is no function of numbers.
 OTHERS = {
     "AuditResult",
+    "LittleFoundWarning",
     "PrivacyLeakWarning",
     "PrivacyReport",
     "audit",
