@@ -79,14 +79,16 @@ def gram_cycle(G, h, ridge, alpha, W, V, u):
         t = 0.0
         for k in range(m):
             w = W[j, k]
-            t += w * w
             u[k] = V[j, k] + h[j, k] * w
+        for k in range(m):  # apart from what it stores, as sums of all loops
+            t += W[j, k] * W[j, k]
         shrink(u, h[j], alpha, np.sqrt(t))
         moved = 0.0
         for k in range(m):
             new = u[k]
             u[k] -= W[j, k]
             W[j, k] = new
+        for k in range(m):
             moved += abs(u[k])
         if moved == 0.0:
             continue

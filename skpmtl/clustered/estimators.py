@@ -295,7 +295,7 @@ _DOC = """{summary}
     >>> from skpmtl import {name}
     >>> from skpmtl.datasets import make_low_rank_tasks
     >>> X, y, task = make_low_rank_tasks(n_tasks=20, n_samples=15, n_features=5, random_state=0)
-    >>> model = {name}(4, alpha=1.0, ridge=0.01).fit(X, {target}, task=task)
+    >>> model = {name}(4, alpha=1.0, ridge=0.01, epsilon=None).fit(X, {target}, task=task)
     >>> model.coef_.shape, model.cluster_matrix_.shape
     ((20, 5), (20, 20))
     """

@@ -131,6 +131,7 @@ def strict():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message="The noise of this fit is reproducible")
         warnings.filterwarnings("ignore", message="The noise of one round is")
+        warnings.filterwarnings("ignore", message="Little was found")
         yield
 
 

@@ -29,7 +29,7 @@ LISTED = [*(f"t{k}" for k in range(15))]
 
 def folds(splitter, y, task):
     """Fold of each row."""
-    fold = np.empty(len(task), dtype=int)
+    fold = np.full(len(task), -1)  # rows that are never tested
     for k, (_, test) in enumerate(splitter.split(task, y, groups=task)):
         fold[test] = k
     return fold
@@ -49,7 +49,7 @@ def internal(y, task, cv=2):
     """Folds of the estimators that select a strength."""
     table, _ = read_training(MPMTLLowRank(epsilon=None), np.zeros((len(task), 1)), y, task)
     order = np.arange(len(task)) if table.order is None else table.order
-    fold = np.empty(len(task), dtype=int)
+    fold = np.full(len(task), -1)  # rows that are never tested
     for k, (_, test) in enumerate(folds_of(table, cv)):
         fold[order[test]] = k
     return fold
