@@ -10,12 +10,11 @@ grid      exact fits on drawn shapes against FISTA on Gram matrices: the whole d
 kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
 threads   seconds of fits on one thread and on all
-growth    seconds against the numbers of features and of tasks, with a picture
 memory    fits of 8 GB in 4 GB, as one memory map and in parts
 shards    what Ray actors add to the time of a release, and a lost one (extra ``ray``)
 ========  ==================================================================================
 
-Rows are printed as they are measured. Everything has one thread, but scale, threads, growth and
+Rows are printed as they are measured. Everything has one thread, but scale, threads and
 memory, which have as many as `skpmtl.get_num_threads` says.
 """
 
@@ -73,7 +72,7 @@ def write_rows(rows, fields, output=None):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    suites = ["peers", "path", "grid", "kernels", "scale", "threads", "growth", "memory", "shards"]
+    suites = ["peers", "path", "grid", "kernels", "scale", "threads", "memory", "shards"]
     parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
@@ -86,12 +85,6 @@ def main(arguments=None):
         measure = scale.measure if options.suite == "scale" else scale.measure_threads
         rows = measure(options.quick, options.only)
         return write_rows(with_commit(rows), scale.FIELDS, options.output)
-    if options.suite == "growth":
-        rows = scale.measure_growth(options.quick, options.only)
-        rows = write_rows(with_commit(rows), scale.FIELDS, options.output)
-        if options.output:
-            scale.plot_growth(rows, options.output.with_suffix(".png"))
-        return rows
     if options.suite == "memory":
         rows = memory.measure(options.quick, options.only)
         return write_rows(with_commit(rows), memory.FIELDS, options.output)

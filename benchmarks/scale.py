@@ -1,4 +1,4 @@
-"""Seconds and memory of fit and predict against the number of rows, and growth in d and m.
+"""Seconds and memory of fit and predict against the number of rows.
 
 Every estimator and shape runs in a process of its own, on a quarter and on all of the tasks.
 `memory` is the peak of the process above what it held before the data, over the size of X, y
@@ -31,7 +31,6 @@ FIELDS = (
 SHAPES = ((10_000, 50, 100), (100_000, 20, 50))
 MOST = (1_000_000, 5, 20)  # of the estimators `WITH_MOST`
 QUICK = ((200, 50, 20),)
-GROWTH_FEATURES, GROWTH_TASKS = (10, 20, 40, 80, 160), (500, 1_000, 2_000, 4_000, 8_000)
 RESULTS = Path(__file__).parent / "results"
 _PARTS = (4, 1)
 _LEAST = 0.02  # CPU seconds below which an exponent would be one of overheads
@@ -184,20 +183,6 @@ def measure(quick, only="", shapes=None):
                 yield {"suite": "scale", **row}
 
 
-def measure_growth(quick, only=""):
-    """Yield rows with growing numbers of features and of tasks, regression."""
-    size = 2 if quick else len(GROWTH_FEATURES)
-    for name, settings in ESTIMATORS:
-        if only not in text_of(name, settings) or name.endswith("Classifier"):
-            continue
-        for d in GROWTH_FEATURES[:size]:
-            for row in _in_process(name, settings, (1_000, 20, d), (1,)):
-                yield {"suite": "growth in features", **row}
-        for m in GROWTH_TASKS[:size]:
-            for row in _in_process(name, settings, (m, 20, 20), (1,)):
-                yield {"suite": "growth in tasks", **row}
-
-
 def measure_threads(quick, only=""):
     """Yield rows of regressions at one shape, on one thread and on all."""
     import skpmtl
@@ -208,33 +193,6 @@ def measure_threads(quick, only=""):
         for threads in (1, skpmtl.get_num_threads()):
             for row in _in_process(name, settings, (QUICK if quick else SHAPES)[0], (1,), threads):
                 yield {"suite": "threads", **row}
-
-
-def plot_growth(rows, path):
-    """CPU seconds against features and against tasks, both axes logarithmic."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for axes, name in zip(panels, ("features", "tasks"), strict=True):
-        mine = [row for row in rows if row["suite"] == f"growth in {name}"]
-        for number, text in enumerate(dict.fromkeys(row["estimator"] for row in mine)):
-            line = [row for row in mine if row["estimator"] == text]
-            axes.loglog(
-                [row[name] for row in line],
-                [row["cpu_seconds"] for row in line],
-                "o-" if number < 10 else "s--",
-                label=text,
-            )
-        sizes = sorted({row[name] for row in mine})
-        axes.set_xticks(sizes, sizes)
-        axes.set_xticks([], minor=True)
-        axes.set_xlabel(name)
-        axes.set_ylabel("CPU seconds, fit and predict")
-    lines = panels[0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=3, fontsize="x-small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=100)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,14 @@ from ..checkouts import ROOT, git
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
-_SUITES = ("peers", "path", "grid", "kernels", "scale", "growth", "memory", "shards")
+_SUITES = ("peers", "path", "grid", "kernels", "scale", "memory", "shards")
 
 
 def _commands():
     """Yield (arguments of ``python -m``, names of the CSV files that they write)."""
     for suite in _SUITES:
         yield f"benchmarks.run {suite} --output {RESULTS / suite}.csv", [suite]
+    yield f"benchmarks.peers.wide --output {RESULTS / 'wide.csv'}", ["wide"]
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.networks --output {RESULTS / 'networks.csv'}", ["networks"]
     yield f"benchmarks.records --output {RESULTS / 'records.csv'}", ["records"]
