@@ -1117,13 +1117,13 @@ class MTLClassifierMixin(Scored, ClassifierMixin):
 
 
 def _of_several_classes():
-    """Names of the classifiers of the package that take more than two classes, without networks."""
+    """Names of the front door's classifiers that take more than two classes, without networks."""
     names, waiting = set(), MTLClassifierMixin.__subclasses__()
     while waiting:
         cls = waiting.pop()
         waiting += cls.__subclasses__()
         package, room = cls.__module__.split(".")[:2]
-        own = package == __name__.partition(".")[0] and room != "networks"
+        own = package == __name__.partition(".")[0] and room not in ("networks", "course")
         if own and cls._multiclass and not cls.__name__.startswith("_"):
             names.add(cls.__name__)
     return sorted(names)

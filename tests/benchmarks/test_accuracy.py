@@ -101,6 +101,7 @@ def test_faults_name_the_remedy(tmp_path, monkeypatch):
     assert cells.named("splines:PrivateMTL") == ("splines", "PrivateMTL", {})
 
 
+@pytest.mark.slow
 def test_a_cell_is_measured_once_for_each_commit(folder, capsys, monkeypatch):
     output = folder / "out.csv"
     options = [

@@ -35,6 +35,7 @@ def test_tables_are_seeded_and_cover_what_they_should():
     assert min(len(set(rare.y[rare.task == k])) for k in rare.tasks) == 1
 
 
+@pytest.mark.slow
 def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
     class Broken:
         def __init__(self, **given):

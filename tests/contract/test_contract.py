@@ -120,7 +120,7 @@ def replayed(case, other):
 
 
 @every(CASES)
-@pytest.mark.spread(110)
+@pytest.mark.spread(90)
 def test_only_releases_depend_on_a_neighbour(case):
     """The report counts and names them, and says what is public, or why nothing is released."""
     course, ratio = replayed(case, neighbour)
