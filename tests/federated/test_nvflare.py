@@ -195,6 +195,7 @@ def test_killed_site_and_server_spend_nothing_twice(federation):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs prlimit")
+@pytest.mark.slow  # two minutes
 def test_full_disk_of_a_site_spends_nothing(federation):
     """The ledger cannot be written, so that no answer is sent; with room again the study goes on
     in the next job."""
