@@ -24,8 +24,7 @@ from .tables.forms import (
     is_mapping_of_tasks,
     read_training,
     refuse_lazy,
-    take_column,
-    task_position,
+    task_apart,
 )
 from .tables.table import by_code
 from .tables.targets import encode_labels
@@ -110,23 +109,12 @@ class PerTask(Scored, TaskIndexed):
             return False
         return hasattr(X, "columns") or get_tags(self.estimator).input_tags.allow_nan
 
-    def _apart(self, X, task):
-        """-> features, ids or None, position of the column of tasks"""
-        if self.task_feature is None:
-            return X, task, None
-        if task is not None:
-            raise ValueError("Give either task_feature or task=, not both.")
-        X = X if hasattr(X, "columns") else np.asarray(X)
-        position = task_position(X, self.task_feature)
-        rest = np.delete(np.arange(X.shape[1]), position)
-        return safe_indexing(X, rest, axis=1), take_column(X, position), position
-
     def _numbered(self, X, task):
         """The estimator, and its X with the numbers of rows in place of features.
 
         They are read as any table is; a task finds its rows by them.
         """
-        features, ids, position = self._apart(X, task)
+        features, ids, position = task_apart(X, task, self.task_feature)
         twin = copy(self)
         twin.task_feature = None
         if "n_features_in_" in vars(twin):

@@ -8,11 +8,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._display.diagram import ShowsPrivacy
-from .._runtime.compat import safe_indexing
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
 from ..exchange.protocol import Population
 from ..structures.estimators import PrivateMTL
-from ..tables.forms import read_array, refuse_lazy, take_column, task_position
+from ..tables.forms import read_array, refuse_lazy, task_apart
 from ..tables.ids import encode_ids, listed, locate
 from .frailty import fit_frailty
 from .periods import Periods, read_survival
@@ -226,13 +225,7 @@ class SurvivalMTL(ShowsPrivacy, BaseEstimator):
     def _read(self, X, task, *, reset):
         """-> features (n, d), ids (n,) or None"""
         refuse_lazy(X)
-        if self.task_feature is not None:
-            if task is not None:
-                raise ValueError("Give either task_feature or task=, not both.")
-            position = task_position(X, self.task_feature)
-            task = take_column(X, position)
-            rest = np.delete(np.arange(X.shape[1]), position)
-            X = safe_indexing(X, rest, axis=1)
+        X, task, _ = task_apart(X, task, self.task_feature)
         validate_data(self, X, skip_check_array=True, reset=reset)
         X = read_array(X, dtype=np.float64, estimator=self, input_name="X")
         if not np.isfinite(X).all():

@@ -124,6 +124,23 @@ def task_position(X, task_feature, name="task_feature"):
     return names.index(task_feature)
 
 
+def task_apart(X, task, task_feature):
+    """Columns of X in the form in which they were given, and ids of the rows.
+
+    -> features, ids or None, position of the column of ids or None
+
+    Raises ValueError where ids are given twice, and where X lacks the column.
+    """
+    if task_feature is None:
+        return X, task, None
+    if task is not None:
+        raise ValueError("Give either task_feature or task=, not both.")
+    X = X if hasattr(X, "columns") else np.asarray(X)
+    position = task_position(X, task_feature)
+    rest = np.delete(np.arange(X.shape[1]), position)
+    return safe_indexing(X, rest, axis=1), take_column(X, position), position
+
+
 def refuse_lazy(X):
     """TypeError for tables that are not computed yet, such as LazyFrame of polars."""
     if hasattr(X, "collect") and not hasattr(X, "shape"):
