@@ -32,7 +32,7 @@ from ._runtime.compat import (
     check_parameters,
 )
 from ._runtime.hints import Level, Self
-from ._runtime.stack import sklearn_holds, users_line
+from ._runtime.stack import saying_once, sklearn_holds, users_line
 from ._uncertainty import (
     EXTRAS,
     Intervals,
@@ -143,7 +143,7 @@ class TaskIndexed(Documented, BaseEstimator):
             table, classes = self._encoded(table)
             rounds = following(self) if CALLBACK_ATTRIBUTES & vars(self).keys() else nullcontext()
             # Warnings about overflow would depend on rows.
-            with rounds, np.errstate(all="ignore"):
+            with rounds, saying_once(), np.errstate(all="ignore"):
                 fitted = self._fit_finite(table)
                 if len(table.absent):
                     fitted = self._with_absent(fitted, table)

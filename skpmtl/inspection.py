@@ -12,6 +12,7 @@ from scipy.stats import t as student_t
 from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
+from ._display.importances import column_importances
 from ._display.summary import Summary, compare_summaries
 from ._runtime.hints import Self
 from ._runtime.stack import users_line
@@ -32,6 +33,7 @@ __all__ = [
     "Summary",
     "TaskIntervalDisplay",
     "TaskRelatednessDisplay",
+    "column_importances",
     "compare_summaries",
 ]
 

@@ -13,6 +13,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectFromModel
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
@@ -26,8 +27,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from skpmtl import LittleFoundWarning, MPMTLLowRank, PrivateMTL
+from skpmtl import LittleFoundWarning, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl._kernels.predict import csr_row_scores, row_scores
+from skpmtl.inspection import column_importances
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
 from skpmtl.tables.table import TaskTable, read_only
@@ -45,6 +47,50 @@ def pipeline(**parameters):
         verbose_feature_names_out=False,
     ).set_output(transform="pandas")
     return make_pipeline(features, TinyRidge(task_feature="school", **parameters))
+
+
+@pytest.mark.parametrize("column", ["school", 1, -4, ["school"]])
+def test_selection_of_features_keeps_the_task_column(school_like, column):
+    frame, y = school_like()
+    frame = frame[["x0", "school", "x1", "x2", "x3"]]
+    y = 5.0 * frame["x2"] + 0.01 * y
+    getter = {"importance_getter": column_importances}
+    found = SelectFromModel(TinyRidge(task_feature=column), **getter).fit(frame, y)
+    assert found.get_feature_names_out().tolist() == ["school", "x2"]
+    first = SelectFromModel(TinyRidge(task_feature=column), max_features=1, **getter)
+    assert first.fit(frame, y).get_feature_names_out().tolist() == ["school"]
+
+
+def test_importances_are_of_coefficients_over_tasks(school_like):
+    frame, y = school_like()
+    X, schools = frame.drop(columns="school"), frame["school"]
+    est = TinyRidge().fit(X, y, task=schools)
+    assert_allclose(column_importances(est), np.sqrt((est.coef_**2).mean(axis=0)))
+
+
+def test_importances_of_private_fits_are_of_what_was_released(school_like):
+    frame, y = school_like(n_tasks=30)
+    est = PrivateMTL(epsilon=30.0, delta=1e-3, task_feature="school", unseen_task="mean")
+    with pytest.warns(PrivacyLeakWarning):
+        est.fit(frame, y)
+    names = list(frame)
+    found = dict(zip(names, column_importances(est), strict=True))
+    assert_allclose([found[f"x{j}"] for j in range(4)], np.abs(est.mean_coef_))
+    with pytest.warns(PrivacyLeakWarning):
+        est.set_params(unseen_task="error").fit(frame, y)
+    with pytest.raises(ValueError, match="unseen_task"):
+        column_importances(est)
+
+
+@pytest.mark.parametrize("cls", [PrivateMTL, PrivateMeanRegMTL, MPMTLLowRank])
+def test_a_large_delta_is_warned_of_once_under_any_filter(school_like, cls):
+    frame, y = school_like()
+    est = cls(epsilon=3.0, delta=0.2, tasks=sorted(set(frame["school"])), task_feature="school")
+    for _ in range(2):  # and once more by every further fit
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            est.fit(frame, y)
+        assert ["1/n_tasks" in str(warning.message) for warning in said].count(True) == 1
 
 
 def test_pipeline_with_passthrough(school_like):

@@ -7,7 +7,6 @@ mu = Delta / sigma. Nothing here needs more than numpy and scipy; sampling is in
 """
 
 import math
-import warnings
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import Literal
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import erfcx, erfinv, gammainc, gammaincc, gammaln, log_ndtr
 
-from .._runtime.stack import users_line
+from .._runtime.stack import warn_once
 from .report import PrivacyLeakWarning
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
@@ -91,11 +90,10 @@ def check_budget(
             'mechanism="wishart" or "laplace", or a positive delta.'
         )
     if delta * n_tasks >= 1:
-        warnings.warn(
+        warn_once(
             f"delta={delta!r} is at least 1/n_{unit}s = {1 / n_tasks:.3g}: publishing one random "
             f"{unit} in clear would satisfy this guarantee. Choose a smaller delta.",
             PrivacyLeakWarning,
-            stacklevel=users_line(),
         )
     return float(epsilon), float(delta)
 
