@@ -62,12 +62,16 @@ class Loop:
         self.law = self.model.law
         if self.law.of_scores:
             self.update(unit=1.0)
+            if plan.levels == "free":
+                widest = np.full(len(self.model.tau), -50.0)
+                widest[-1] = 0.0
+                self.update(log_tau=widest)
         self.unit_is_known = self.law.of_scores
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.spent, self.repeats = [], 0.0, 1.0
         self.steps = self.drift = 0
-        self.pooled, self.path, self.moments = True, [], []
+        self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
@@ -104,20 +108,24 @@ class Loop:
         gain = np.append(0.0, np.cumsum(found))
         return normalised(gain / max(1.0, noise) + log_prior), gain, noise
 
+    @property
+    def pools_levels(self):
+        return self.model.fit_intercept and self.plan.levels == "auto"
+
     # -------------------------------------------------------------------------------- scales
     def find_place(self, share):
         """The window of levels and the unit of y, or neither."""
         found, noise = yield from self.ask(queries.Place(), share)
         n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
         more = self.plan.share_of_place(n) - share
-        if window is None and more > share:
+        if (window if self.pools_levels else unit) is None and more > share:
             # Fewer tasks have rows than are listed: the share that is right for them.
             again, its_noise = yield from self.ask(queries.Place(), more)
             found = (found * share + again * more) / (share + more)
             noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
             n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
         self.update(n_present=n)
-        if not self.model.fit_intercept:  # tasks of one row have no spread, but a size
+        if not self.pools_levels:  # tasks of one row have no spread, but a size
             self.update(unit=unit or (window and window[1]))
             return
         if window is None:
@@ -164,7 +172,7 @@ class Loop:
         found, noise = yield from self.ask(queries.Rates(), share)
         n, self.repeats, window = read_rates(found, noise, self.model.n_tasks)
         self.update(n_present=n)
-        if window is not None and self.model.fit_intercept:
+        if window is not None and self.pools_levels:
             self.update(middle=window[0], width=window[1], log_tau=None)
 
     def find_base(self, share):
@@ -189,12 +197,12 @@ class Loop:
         self.update(column_scale=scale, column_centre=centre, scale_variance=variance)
 
     # ---------------------------------------------------------------------------------- steps
-    def lengths(self, share):
+    def lengths(self, share, n_slopes):
         """Bounds of the steps that this share pays for."""
         row = self.plan.shares(self.model.n_present)
-        every = sum(s for name, s in row if name.startswith("step"))
+        every = sum(s for name, s in row if name.split()[0] in ("step", "level"))
         signal = self.model.n_present * self.plan.signal
-        signal *= math.sqrt(every * self.rest / (self.n_slopes + 1))
+        signal *= math.sqrt(every * self.rest / (n_slopes + 1))
         length = min(LONGEST, PER_SIGNAL * signal)
         length *= OF_SCORES if self.law.of_scores else 1.0
         bounds = 1.0 - np.arange(N_STEPS) / N_STEPS
@@ -203,7 +211,7 @@ class Loop:
         n = N_STEPS - self.steps if last else max(round(N_STEPS * share / (every * self.rest)), 1)
         return bounds[self.steps : self.steps + n]
 
-    def exact_steps(self):
+    def exact_steps(self, with_slopes=True):
         """Without a budget: the centre of largest evidence, under a prior N(0, A I) of its slopes.
 
         A is where the evidence is largest, too (MacKay, Neural Computation 4, 1992).
@@ -212,13 +220,14 @@ class Loop:
         for _ in range(EXACT_STEPS):
             question = queries.ExactStep(self.model.log_kappa)
             found, _ = yield from self.ask(question, 0.0)
-            prior = np.append(LEAST_LEVEL, np.full(self.d, 1.0 / spread))
+            prior = np.append(LEAST_LEVEL, np.full(self.d, 1.0 / spread if with_slopes else 1e12))
             solved = np.linalg.solve(
                 found[1:] + np.diag(prior),
                 np.c_[found[0] - prior * self.model.centre, np.eye(self.d + 1)],
             )
             moved = self.model.centre + solved[:, 0]
             moved[0] *= self.model.has_place
+            moved[1:] *= with_slopes
             self.update(centre=moved)
             unsure = np.trace(solved[1:, 2:])
             spread = max((moved[1:] @ moved[1:] + unsure) / self.d, LEAST_LEVEL)
@@ -232,17 +241,22 @@ class Loop:
             return 1.0
         return max(0.5 * self.model.width / self.model.unit, 1.0)
 
-    def step(self, share):
+    def step(self, share, with_slopes=True):
         if not self.plan.is_private and not self.law.of_scores:
-            yield from self.exact_steps()
+            yield from self.exact_steps(with_slopes)
             return
-        bounds = self.lengths(share)
+        if not with_slopes and not self.model.has_place:
+            return
+        bounds = self.lengths(share, self.n_slopes * with_slopes)
         for k, bound in enumerate(bounds):
             if k % (STEPS_NEAR * (1 + self.law.of_scores)) == 0:  # scores are nearly linear
                 near = self.model.centre
-            question = queries.CentreStep(near, bound, self.level_unit)
+            question = queries.CentreStep(near, bound, self.level_unit, with_slopes)
             found, noise = yield from self.ask(question, share / len(bounds))
-            moved = found.reshape(self.shape) / self.model.n_present
+            moved = np.zeros(self.shape)
+            moved[..., : moved.shape[-1] if with_slopes else 1] = (
+                found.reshape(*self.shape[:-1], -1) / self.model.n_present
+            )
             moved[..., 0] *= self.level_unit
             if self.plan.n_classes > 2:
                 moved -= moved.mean(axis=0)
@@ -250,6 +264,10 @@ class Loop:
             self.drift += (noise / self.model.n_present) ** 2
             self.update(centre=self.model.centre + moved)
         self.steps += len(bounds)
+
+    def level(self, share):
+        """Steps of the level alone, where slopes have no mean."""
+        yield from self.step(share, with_slopes=False)
 
     # ---------------------------------------------------------------------------------- votes
     def vote_centre(self, share):
@@ -302,7 +320,7 @@ class Loop:
 
     def vote_tau(self, share):
         """The spread of levels, where they are pooled."""
-        if not self.model.has_place:
+        if not self.model.has_place or not self.pools_levels:
             return
         grid = self.model.tau
         priors = candidates(grid, WIDTHS["tau"])
@@ -342,13 +360,15 @@ class Loop:
         return slopes if self.pooled else slopes * np.append(1.0, np.zeros(self.d))
 
     def moment(self, share):
-        question = queries.Moment(self.about, self.model.flat)
+        diagonal = "low-rank" not in self.plan.structures
+        question = queries.Moment(self.about, self.model.flat, diagonal)
         found, _ = yield from self.ask(question, share)
         self.moments.append((found, share, question.sensitivity(self.plan.adjacency)))
         shares = sum(s for _, s, _ in self.moments)
         mean = sum(found * s for found, s, _ in self.moments) / shares
         noise = self.moments[-1][2] / (self.plan.mu * math.sqrt(shares))
-        self.path = path_of_shapes(mean, noise, self.model.n_present, self.model.flat)
+        sparse = "sparse" in self.plan.structures
+        self.path = path_of_shapes(mean, noise, self.model.n_present, self.model.flat, sparse)
 
     def columns_again(self, share):
         """The diagonal once more, under a soft version of the shape, in units of which few columns
@@ -395,6 +415,7 @@ class Loop:
         self.rest = 1.0 - self.spent - ERRORS * with_errors
         answers = {
             "step": self.step,
+            "level": self.level,
             "moment": self.moment,
             "columns again": self.columns_again,
             **{

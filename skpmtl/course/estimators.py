@@ -7,28 +7,54 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from .._docstrings import fill_docstring
+from .._runtime.compat import StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..privacy.report import exact_report
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, release_model
 from .errors import Errors
-from .plan import HierarchicalPlan
+from .plan import STRUCTURES, HierarchicalPlan
 from .queries import query_specs
 from .tasks import HierarchicalTaskSide
 
 
-class _Hierarchical(BaseMTL):
-    """Curator, task side and bounded scores, for all losses."""
+class Hierarchical(BaseMTL):
+    """Curator, task side and bounded scores, for all losses.
+
+    A subclass has the parameters `levels` and `standard_errors`, or the defaults of this class, and
+    may say in `_structures` what slopes may share.
+    """
 
     _parameter_constraints = {
         **BaseMTL._parameter_constraints,
         "init": "no_validation",
         "standard_errors": ["boolean"],
+        "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
+        "levels": [StrOptions({"auto", "free"})],
     }
-    standard_errors = False
+    standard_errors, levels = False, "auto"
     _billboards, _federates = (HierarchicalBillboard,), True
     _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        self._structures()
+        if self.levels == "free" and self.unseen_task == "mean" and self.fit_intercept:
+            raise ValueError(
+                'unseen_task="mean" needs the level of the tasks, which levels="free" does not '
+                'look for: pass levels="auto".'
+            )
+
+    def _structures(self):
+        """What slopes may share, as a tuple in the order of `STRUCTURES`."""
+        wanted = getattr(self, "structure", "auto")
+        if isinstance(wanted, str):
+            wanted = STRUCTURES if wanted == "auto" else (wanted,)
+        if not len(wanted) or any(name not in STRUCTURES for name in wanted):
+            names = ", ".join(map(repr, STRUCTURES))
+            raise ValueError(f'structure={self.structure!r} must be "auto" or some of {names}.')
+        return tuple(name for name in STRUCTURES if name in wanted)
 
     def _plan(self, population):
         epsilon = self.epsilon if self._is_private() else None
@@ -37,6 +63,7 @@ class _Hierarchical(BaseMTL):
         plan = HierarchicalPlan(epsilon, self.delta, self.adjacency, *numbers)
         plan.public_init = self._public_init(population)
         plan.fit_intercept = bool(self.fit_intercept)
+        plan.structures, plan.levels = self._structures(), self.levels
         plan.has_errors = bool(self.standard_errors)
         return plan
 
@@ -95,7 +122,7 @@ class _Hierarchical(BaseMTL):
         return scores
 
 
-class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
+class HierarchicalMTL(MTLRegressorMixin, Hierarchical):
     __doc__ = fill_docstring(
         """Private multi-task regression by one hierarchical model.
 
@@ -105,6 +132,13 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
 
     Parameters
     ----------
+    structure : {{"auto", "low-rank", "sparse", "mean"}} or list, default="auto"
+        What slopes of tasks may share: a subspace ("low-rank"), the same few columns ("sparse"), a
+        mean, or a list of these. "auto": any of these; a task may always be on its own. Where
+        public knowledge rules out some of them, naming the others saves budget.
+    levels : {{"auto", "free"}}, default="auto"
+        The level of a task is its score at its mean row. "auto": normal about a released one, where
+        it can be found. "free": every task has its own, whatever the other tasks' are.
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same loop without noise.
     delta : float or None, default=None
@@ -175,9 +209,11 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
 
     def __init__(
         self,
+        structure: Literal["auto", "low-rank", "mean", "sparse"] | list | tuple = "auto",
+        *,
+        levels: Literal["auto", "free"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
-        *,
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
         loss: Literal["huber", "poisson", "squared"] = "squared",
@@ -194,6 +230,8 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
         verbose: int = 0,
         dtype: type | str = np.float64,
     ) -> None:
+        self.structure = structure
+        self.levels = levels
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency
@@ -230,7 +268,7 @@ class HierarchicalMTL(MTLRegressorMixin, _Hierarchical):
         return None if self.target_range is None else self._score_range()
 
 
-class HierarchicalMTLClassifier(MTLClassifierMixin, _Hierarchical):
+class HierarchicalMTLClassifier(MTLClassifierMixin, Hierarchical):
     """Private multi-task classification by one hierarchical model of scores.
 
     As `HierarchicalMTL`; levels and slopes are those of log-odds, and of three classes or more of a
@@ -238,6 +276,8 @@ class HierarchicalMTLClassifier(MTLClassifierMixin, _Hierarchical):
 
     Parameters
     ----------
+    structure, levels
+        As of `HierarchicalMTL`.
     epsilon : float or None, default=1.0
         Privacy budget of the whole fit. None or infinity: the same loop without noise.
     delta : float or None, default=None
@@ -282,9 +322,11 @@ class HierarchicalMTLClassifier(MTLClassifierMixin, _Hierarchical):
 
     def __init__(
         self,
+        structure: Literal["auto", "low-rank", "mean", "sparse"] | list | tuple = "auto",
+        *,
+        levels: Literal["auto", "free"] = "auto",
         epsilon: float | None = 1.0,
         delta: float | None = None,
-        *,
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
         init=None,
@@ -300,6 +342,8 @@ class HierarchicalMTLClassifier(MTLClassifierMixin, _Hierarchical):
         verbose: int = 0,
         dtype: type | str = np.float64,
     ) -> None:
+        self.structure = structure
+        self.levels = levels
         self.epsilon = epsilon
         self.delta = delta
         self.adjacency = adjacency

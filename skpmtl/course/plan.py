@@ -34,7 +34,8 @@ COURSES = {
     "large": (*MIDDLE, *FINER, *LAST),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
-WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0}
+WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0, "level": 1.0}
+STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
 
 
 def shares_of(course):
@@ -44,6 +45,29 @@ def shares_of(course):
 
 
 SHARES = {row: shares_of(course) for row, course in COURSES.items()}
+
+
+def course_of(row, structures=STRUCTURES, levels="auto"):
+    """Queries of a row of `COURSES` that these structures and levels have use for.
+
+    Without "mean" steps are of the level alone; without both shapes there is no moment.
+    """
+    mean, level = "mean" in structures, levels == "auto"
+    shapes = len({"low-rank", "sparse"}.intersection(structures)) > 0
+    known = {
+        "step": "step" if mean else "level" if level else None,
+        "vote centre": "vote centre" if mean else None,
+        "step or moment": "step or moment" if mean and shapes else "step" if mean else "moment",
+        "vote tau": "vote tau" if level else None,
+    }
+    course = [known.get(name, name) for name in COURSES[row]]
+    if not shapes:
+        course = [n for n in course if n not in ("moment", "columns again", "vote shape")]
+    elif not {"low-rank", "sparse"}.issubset(structures):
+        course = [n for n in course if n != "columns again"]
+    return tuple(name for name in course if name is not None)
+
+
 # Of the rates of counts, in one query, and of the shares of classes, which need no place to be
 # found: (20 / (m mu))^2, from a fiftieth to a seventh; with so few tasks that there is nothing else
 # to learn of classes, all of it.
@@ -67,6 +91,7 @@ class HierarchicalPlan(Plan):
     """
 
     fit_intercept, has_errors = True, False
+    structures, levels = STRUCTURES, "auto"
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(
@@ -130,7 +155,7 @@ class HierarchicalPlan(Plan):
 
     def shares(self, n_present):
         """Of the rest of the budget, name by name; without votes on what classes do not have."""
-        course = COURSES[self.row(n_present)]
+        course = course_of(self.row(n_present), self.structures, self.levels)
         if self.n_classes:
             course = [name for name in course if name != "vote sigma"]
         return shares_of(course)

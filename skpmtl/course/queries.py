@@ -303,17 +303,18 @@ class CentreStep(Question):
     The mean row counts for the level alone here: so the sum of many small steps is closest to what
     an ascent on the evidence would do. Levels are in `level_unit` units, as far as they are apart;
     0 without a place, where they are not pooled. Weights of scales are those about an earlier
-    centre, `near`.
+    centre, `near`. Without slopes the whole step is that of the level.
     """
 
     kind = "step"
     near: np.ndarray
     clip_norm: float
     level_unit: float
+    with_slopes: bool = True
 
     @property
     def size(self):
-        return self.near.size
+        return self.near.size if self.with_slopes else self.near[..., 0].size
 
     @property
     def length(self):
@@ -332,6 +333,8 @@ class CentreStep(Question):
     def bounded(self, sent):
         part, n = LEVEL_PART * (self.level_unit > 0), len(sent)
         every = np.asarray(sent).reshape(n, -1, self.near.shape[-1])
+        if not self.with_slopes:
+            return _balls(every[..., 0], self.clip_norm)
         level = _balls(every[..., 0], part * self.clip_norm)
         radius = math.sqrt(1.0 - part * part) * self.clip_norm
         slopes = _balls(every[..., 1:].reshape(n, -1), radius).reshape(every[..., 1:].shape)
@@ -340,7 +343,12 @@ class CentreStep(Question):
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
         shape = centre_shape(d, n_classes)
-        return (math.prod(shape),), {"near": [shape], "clip_norm": Real, "level_unit": Real}
+        return (math.prod(shape),), {
+            "near": [shape],
+            "clip_norm": Real,
+            "level_unit": Real,
+            "with_slopes": bool,
+        }
 
 
 @dataclass

@@ -50,13 +50,18 @@ def spiked(found, noise, n_present):
     return vectors, np.sqrt(np.maximum(over**2 - edge**2, 0.0)) * (over > edge)
 
 
-def path_of_shapes(found, noise, n_present, flat):
-    """Public path of roots: sparse ones from sharp to flat, the flat one, subspaces to sharp."""
+def path_of_shapes(found, noise, n_present, flat, sparse=True):
+    """Public path of roots: sparse ones from sharp to flat, the flat one, subspaces to sharp.
+
+    `found`: a moment (d, d), or the diagonal (d,) of one, which knows of no subspaces.
+    """
     d, roots = len(found), []
-    diagonal = shrunk_diagonal(np.diag(found), noise, n_present)
-    if diagonal.sum() > 0 and d > 2:
+    diagonal = shrunk_diagonal(found if found.ndim == 1 else np.diag(found), noise, n_present)
+    if diagonal.sum() > 0 and d > 2 and sparse:
         roots += diagonal_roots(diagonal)[::-1]
     roots.append(flat)
+    if found.ndim == 1:
+        return roots
     vectors, spikes = spiked(found, noise, n_present)
     if spikes.sum() > 0:
         roots += [vectors * np.sqrt(with_floor(spikes, floor)) for floor in FLOORS]

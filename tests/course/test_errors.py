@@ -49,7 +49,9 @@ def test_errors_hold_for_rows_that_depend_on_each_other(m, epsilon, times):
     inside, made = [], 0
     for seed in range(times):
         data, a = table(m, seed)
-        est = HierarchicalMTL(epsilon, tasks=range(m), random_state=seed, standard_errors=True)
+        est = HierarchicalMTL(
+            epsilon=epsilon, tasks=range(m), random_state=seed, standard_errors=True
+        )
         est.fit(*data)
         if hasattr(est, "effect_std_"):
             made += 1
@@ -60,5 +62,7 @@ def test_errors_hold_for_rows_that_depend_on_each_other(m, epsilon, times):
 
 def test_below_the_noise_there_are_none():
     data, _ = table(100, 0)
-    est = HierarchicalMTL(1.0, tasks=range(100), random_state=0, standard_errors=True).fit(*data)
+    est = HierarchicalMTL(epsilon=1.0, tasks=range(100), random_state=0, standard_errors=True).fit(
+        *data
+    )
     assert not hasattr(est, "effect_std_")

@@ -116,7 +116,7 @@ def test_whole_weights_are_repeated_rows(epsilon):
     X, y, task = table(20)
     times = np.random.default_rng(0).integers(1, 4, len(y))
     again = np.repeat(np.arange(len(y)), times)
-    est = HierarchicalMTL(epsilon, tasks=range(20), random_state=0)
+    est = HierarchicalMTL(epsilon=epsilon, tasks=range(20), random_state=0)
     one = clone(est).fit(X[again], y[again], task=task[again])
     weights = times / times.max() if epsilon else times  # private fits know no row of weight 3
     est.fit(X, y, task=task, sample_weight=times)
@@ -130,9 +130,9 @@ def test_whole_weights_are_repeated_rows(epsilon):
 @pytest.mark.parametrize("epsilon", [3.0, None])
 def test_columns_may_have_any_unit_and_origin(epsilon):
     X, y, task = table(50)
-    one = HierarchicalMTL(epsilon, tasks=range(50), random_state=1).fit(X, y, task=task)
+    one = HierarchicalMTL(epsilon=epsilon, tasks=range(50), random_state=1).fit(X, y, task=task)
     moved = X * [1e4, 1.0, 1e-3] + [3e5, 0.0, 2.0]
-    two = HierarchicalMTL(epsilon, tasks=range(50), random_state=1).fit(moved, y, task=task)
+    two = HierarchicalMTL(epsilon=epsilon, tasks=range(50), random_state=1).fit(moved, y, task=task)
     p, q = one.predict(X, task=task), two.predict(moved, task=task)
     scale = y.std()
     assert np.sqrt(np.mean((p - y) ** 2)) < scale and np.sqrt(np.mean((q - y) ** 2)) < scale
@@ -149,7 +149,7 @@ def test_tasks_of_one_row_and_without_rows_are_predicted():
     X, y, task = table(80)
     keep = np.r_[[task.searchsorted(0)], np.flatnonzero(task > 20)]
     for epsilon in (3.0, None):
-        est = HierarchicalMTL(epsilon, tasks=range(80), random_state=0)
+        est = HierarchicalMTL(epsilon=epsilon, tasks=range(80), random_state=0)
         est.fit(X[keep], y[keep], task=task[keep])
         p = est.predict(X, task=task)
         assert np.isfinite(p).all() and np.abs(p).max() < 10 * np.abs(y).max()
@@ -162,7 +162,9 @@ def test_tasks_without_rows_are_predicted_near_the_level():
     X, task = rng.normal(size=(m * n, d)) * 10.0 ** rng.uniform(-3, 4, d), np.repeat(range(m), n)
     y = 0.4 + 0.1 * rng.normal(size=m * n)
     keep = task < 60
-    est = HierarchicalMTL(3.0, tasks=range(m), random_state=0).fit(X[keep], y[keep], task[keep])
+    est = HierarchicalMTL(epsilon=3.0, tasks=range(m), random_state=0).fit(
+        X[keep], y[keep], task[keep]
+    )
     assert est.billboard_.has_place
     p = est.predict(100.0 * X[~keep], task=task[~keep])
     assert np.abs(p - 0.4).max() < 3.0
@@ -171,7 +173,7 @@ def test_tasks_without_rows_are_predicted_near_the_level():
 def test_without_a_place_the_public_range_has_one():
     X, y, task = table(12)
     keep = task < 6
-    est = HierarchicalMTL(0.1, tasks=range(12), random_state=0, target_range=(2.0, 4.0))
+    est = HierarchicalMTL(epsilon=0.1, tasks=range(12), random_state=0, target_range=(2.0, 4.0))
     est.fit(X[keep], y[keep], task=task[keep])
     assert (est.predict(X[~keep], task=task[~keep]) == 3.0).all()
 
@@ -214,7 +216,27 @@ def test_without_an_intercept_mean_rows_know_slopes(n, worst):
     W = np.arange(3.0) + 0.3 * rng.normal(size=(m, 3))
     y = np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=len(task))
     test = np.arange(len(y)) % 2 == 0
-    est = HierarchicalMTL(6.0, tasks=range(m), fit_intercept=False, random_state=0)
+    est = HierarchicalMTL(epsilon=6.0, tasks=range(m), fit_intercept=False, random_state=0)
     est.fit(X[~test], y[~test], task=task[~test])
     assert not est.intercept_.any()
     assert np.mean((est.predict(X[test], task=task[test]) - y[test]) ** 2) < worst
+
+
+@pytest.mark.parametrize("structure", ["low-rank", "sparse", "mean"])
+def test_a_named_structure_releases_nothing_of_the_others(structure):
+    est = fitted(200, structure=structure, epsilon=4.0)
+    names = [entry["name"] for entry in est.privacy_.releases]
+    assert ("vote centre" in names) == (structure == "mean")
+    assert ("moment" in names) == (structure != "mean")
+    moments = [r for r in est.billboard_.releases if r.ndim == 2]
+    assert bool(moments) == (structure == "low-rank")
+
+
+@pytest.mark.parametrize("epsilon", [3.0, None])
+def test_free_levels_follow_the_task_alone(epsilon):
+    """Far outliers among levels move nothing of what other tasks learn."""
+    X, y, task = table(80)
+    est = HierarchicalMTL(levels="free", epsilon=epsilon, tasks=range(80), random_state=0)
+    one = clone(est).fit(X, y, task=task)
+    two = clone(est).fit(X, y + 1e3 * (task % 2), task=task)
+    np.testing.assert_allclose(one.coef_, two.coef_, rtol=1e-6, atol=1e-8)

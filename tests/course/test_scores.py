@@ -35,8 +35,8 @@ def table(which, m=60, n=8, seed=0):
 def estimator(which, epsilon, m=60, **more):
     C, more = LOSSES[which][1], {"tasks": range(m), "random_state": 0, **more}
     if C:
-        return HierarchicalMTLClassifier(epsilon, classes=range(C), **more)
-    return HierarchicalMTL(epsilon, loss="poisson", **more)
+        return HierarchicalMTLClassifier(epsilon=epsilon, classes=range(C), **more)
+    return HierarchicalMTL(epsilon=epsilon, loss="poisson", **more)
 
 
 # ------------------------------------------------------------------------------------ bounds

@@ -61,7 +61,7 @@ def by_every_cell(tasks, board, X, y):
 
 def test_the_covariance_is_that_of_all_cells():
     X, y, task = tables(60, 6)
-    est = HierarchicalMTL(8.0, tasks=range(60), random_state=0, uncertainty=True)
+    est = HierarchicalMTL(epsilon=8.0, tasks=range(60), random_state=0, uncertainty=True)
     est.fit(X, y, task=task)
     board, mine = est.billboard_, task == 7
     assert board.has_place and len(board.components()) == 3
@@ -89,7 +89,7 @@ def test_intervals_hold_nine_in_ten_targets(epsilon):
     X, y, task = tables(400, 16)
     new, test = task >= 250, np.arange(len(y)) % 2 == 0
     settings = {"tasks": range(250), "uncertainty": True, "unseen_task": "mean"}
-    est = HierarchicalMTL(epsilon, random_state=0, **settings)
+    est = HierarchicalMTL(epsilon=epsilon, random_state=0, **settings)
     est.fit(X[~test & ~new], y[~test & ~new], task=task[~test & ~new])
     # Of a new task all rows have one level, and how far levels are apart is known to an octave.
     for some, slack in ((test & ~new, 0.02), (new, 0.09)):
