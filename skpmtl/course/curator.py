@@ -125,8 +125,10 @@ class Loop:
             noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
             n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
         self.update(n_present=n)
-        if not self.pools_levels:  # tasks of one row have no spread, but a size
-            self.update(unit=unit or (window and window[1]))
+        if not self.pools_levels:
+            # Without an intercept the size of a target is that of its spread, too.
+            size = window and window[1]
+            self.update(unit=unit if self.model.fit_intercept else unit or size)
             return
         if window is None:
             self.update(unit=unit)
