@@ -33,13 +33,19 @@ def report_html(report, paragraphs):
         facts["Protects"] = f"every {report.unit}; neighbours: {report.adjacency}"
     facts["Mechanism"], facts["Accounting"] = report.mechanism, report.accountant
     facts["Randomness"] = report.rng
-    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items())
+    meaning = f"<p>{escape(report.meaning())}</p>" if report.meaning() else ""
     statement = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in paragraphs)
     return (
         f'<style>{_STYLE}</style><div class="skpmtl-privacy">'
-        f'<span class="{kind}">{escape(badge)}</span><dl>{rows}</dl>{_releases(report)}'
+        f'<span class="{kind}">{escape(badge)}</span>{meaning}{_list(report.found())}'
+        f"{_list(facts)}{_releases(report)}"
         f"<details><summary>The whole statement</summary>{statement}</details></div>"
     )
+
+
+def _list(facts):
+    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items())
+    return f"<dl>{rows}</dl>" if rows else ""
 
 
 def _releases(report):

@@ -40,6 +40,17 @@ PUBLIC_MODULE = (
     "rows, or what it cost is added",
     "parameters and statistics that are not shared stay with their task",
 )
+_WHICH = {
+    ("task", "replace-one"): "whether the rows of one task were used or other rows in their place",
+    ("task", "zero-out"): "whether one task took part",
+    ("record", "replace-one"): "whether one record was used or another one in its place",
+    ("record", "zero-out"): "whether one record was used",
+    ("records", "replace-one"): "whether {} of one task were used or others in their place",
+    ("records", "zero-out"): "whether {} of one task were used",
+    ("person", "replace-one"): "whether the records of one person were used or others in their "
+    "place",
+    ("person", "zero-out"): "whether the records of one person were used",
+}
 _UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 
@@ -110,7 +121,7 @@ class PrivacyReport:
     sensitivity: object = None
     noise_std: tuple = ()
     shift: tuple = ()
-    mu: object = None
+    mu: float | None = None
     releases: tuple = ()
     accountant: str = "none"
     sampling: str = "all tasks in every release"
@@ -140,6 +151,50 @@ class PrivacyReport:
 
     def __repr__(self) -> str:
         return f"<PrivacyReport: {self.summary()}>"
+
+    @property
+    def guess(self) -> float:
+        """Largest probability of a right guess whether a unit's rows, or others, were used.
+
+        The guess is made by somebody who knows all other rows, both versions, and that each was
+        used with probability 1/2. It is (e^epsilon + delta) / (e^epsilon + 1) (Kairouz, Oh,
+        Viswanath, ICML 2015, theorem 2.1), and with Gaussian accounting at most Phi(mu / 2) (Dong,
+        Roth, Su, J. R. Stat. Soc. B 84(1), 2022). 1 without a guarantee.
+        """
+        if self.guarantee == "none":
+            return 1.0
+        odd = 1.0 / (1.0 + math.exp(min(self.epsilon, 700.0)))  # of the other outcome
+        found = min(1.0 - odd + self.delta * odd, 1.0)
+        if self.mu is not None:
+            found = min(found, 0.5 * math.erfc(-self.mu / math.sqrt(8.0)))
+        return found
+
+    def meaning(self) -> str:
+        """What the guarantee means for one task, record or person, in two sentences.
+
+        Returns
+        -------
+        sentences : str
+            Empty without a guarantee, and where nothing was released.
+        """
+        if self.guarantee == "none" or self._is_silent():
+            return ""
+        which = _WHICH[self.unit.split()[-1], self.adjacency].format(self.unit)
+        share = math.ceil(self.guess * 1000.0 - 1e-9) / 10.0
+        return (
+            f"Suppose that someone knows the rows of all others and guesses {which}, where each is "
+            "as likely. From all that is covered by this guarantee the guess is right with "
+            f"probability at most {share:.1f} %, and a coin toss with 50 %."
+        )
+
+    def found(self) -> dict[str, str]:
+        """What the fit found and other notes on it, as text by name.
+
+        Returns
+        -------
+        found : dict of str to str
+        """
+        return {key: _short(value) for key, value in self.notes.items() if key != "reason"}
 
     def _repr_html_(self) -> str:
         """The statement as HTML without scripts, for notebooks and pages."""
@@ -171,8 +226,9 @@ class PrivacyReport:
         Returns
         -------
         text : str
-            One paragraph for the guarantee, for the noise and its accounting, for randomness and
-            rounding, for what is taken as public, and for assumptions and notes.
+            The guarantee and what it means for one participant, notes on the fit, the definition
+            of the guarantee, noise and its accounting, randomness and rounding, what is taken as
+            public, and assumptions: a paragraph for each.
         """
         if width is None:
             return " ".join(self.paragraphs())
@@ -188,39 +244,24 @@ class PrivacyReport:
         -------
         paragraphs : list of str
         """
-        sentences = [self._headline()]
-        budget = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g}"
-        if self.guarantee == "none":
-            sentences.append(
-                f"Nominal values, not a guarantee: {budget}, unit {self.unit}, adjacency "
-                f"{self.adjacency}."
-            )
-        else:
-            neighbours = _NEIGHBOURS[self.unit.split()[-1], self.adjacency]
-            sentences.append(
-                f"Two data sets are neighbours (unit: {self.unit}; adjacency: {self.adjacency}) "
-                f"when {neighbours}; the probability of any set of "
-                f"published outcomes under one is at most exp({self.epsilon:.6g}) times that "
-                f"under the other plus {self.delta:.6g} ({budget})."
-            )
-        found, sentences = [" ".join(sentences)], [self._noise()]
+        paragraphs = [f"{self._headline()} {self.meaning()}".rstrip()]
+        if found := self.found():
+            listed = "; ".join(f"{name}: {value}" for name, value in found.items())
+            paragraphs.append(f"Notes on this fit ({listed}).")
+        paragraphs.append(self._definition())
         accounting = f"Accounting: {self.accountant}"
         if self.mu is not None:
             accounting += f", Gaussian DP with mu = {self.mu:.6g} in total"
-        sentences.append(f"{accounting}. Sampling: {self.sampling}.")
-        found.append(" ".join(sentences))
-        sentences = [f"Randomness: {self.rng}."]
+        paragraphs.append(f"{self._noise()} {accounting}. Sampling: {self.sampling}.")
+        randomness = f"Randomness: {self.rng}."
         if self.noise_std:
-            sentences.append(f"Arithmetic: {self.arithmetic}.")
-        found.append(" ".join(sentences))
+            randomness += f" Arithmetic: {self.arithmetic}."
+        paragraphs.append(randomness)
         inputs = ", ".join(f"{key} = {_short(value)}" for key, value in self.public_inputs.items())
-        found.append(f"Taken as public: {inputs or 'nothing was stated'}.")
+        paragraphs.append(f"Taken as public: {inputs or 'nothing was stated'}.")
         if self.assumptions:
-            found.append(f"Assumptions: {'; '.join(self.assumptions)}.")
-        notes = [f"{k} = {_short(v)}" for k, v in self.notes.items() if k != "reason"]
-        if notes:
-            found.append(f"Notes: {'; '.join(notes)}.")
-        return found
+            paragraphs.append(f"Assumptions: {'; '.join(self.assumptions)}.")
+        return paragraphs
 
     def disclosing(self, lists: list[str]) -> "PrivacyReport":
         """The statement of a fit that took lists, such as "the tasks", from private rows.
@@ -274,6 +315,20 @@ class PrivacyReport:
         return (
             f"The output of this fit is (epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g})-"
             f"differentially private in every {self.unit} ({self.guarantee})."
+        )
+
+    def _definition(self):
+        budget = f"epsilon = {self.epsilon:.6g}, delta = {self.delta:.6g}"
+        if self.guarantee == "none":
+            return (
+                f"Nominal values, not a guarantee: {budget}, unit {self.unit}, adjacency "
+                f"{self.adjacency}."
+            )
+        neighbours = _NEIGHBOURS[self.unit.split()[-1], self.adjacency]
+        return (
+            f"Two data sets are neighbours (unit: {self.unit}; adjacency: {self.adjacency}) when "
+            f"{neighbours}; the probability of any set of published outcomes under one is at most "
+            f"exp({self.epsilon:.6g}) times that under the other plus {self.delta:.6g} ({budget})."
         )
 
     def _noise(self):

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from skpmtl import MPMTLLowRankClassifier, load_billboard, save_billboard
 from skpmtl.privacy import (
@@ -103,9 +104,40 @@ def test_paragraph_without_guarantee():
         notes={"reason": "one-sided noise", "delta_lower_bound": 0.632},
     )
     text = published.text(None)
-    assert "delta_lower_bound = 0.632" in text and "Nominal values, not a guarantee" in text
+    assert "delta_lower_bound: 0.632" in text and "Nominal values, not a guarantee" in text
     seeded = gaussian(rng="seeded: not private against anyone who knows the seed")
     assert "not private against anyone who knows the seed" in seeded.text(None)
+
+
+def test_a_guess_is_as_good_as_the_accuracy_of_the_best_test():
+    for mu in (0.01, 0.268, 1.0, 4.0):  # the error of the likelihood ratio of N(0, 1), N(mu, 1)
+        best = norm.cdf(mu / 2.0)
+        assert gaussian(mu=mu, epsilon=50.0).guess == pytest.approx(best, rel=1e-12)
+        # Any point of its privacy profile bounds it from above, the one at epsilon 0 exactly.
+        profile = [(e, gdp_delta(mu, e)) for e in (0.0, 0.1, 1.0, 3.0)]
+        bounds = [gaussian(epsilon=e, delta=d, mu=None).guess for e, d in profile]
+        assert min(bounds) == pytest.approx(best, rel=1e-9) and bounds[0] == min(bounds)
+    assert pair(math.log(3.0), 0.0).guess == pytest.approx(0.75)  # randomised response
+    assert pair(1e4, 0.0).guess == NONE.guess == 1.0 and pair(0.0, 0.0).guess == 0.5
+
+
+def test_what_a_guarantee_means_is_said_for_its_unit():
+    assert "right with probability at most 75.1 %" in pair(math.log(3.0), 1e-5).text(None)
+    text = gaussian(unit="3 records", adjacency="zero-out").meaning()
+    assert "whether 3 records of one task were used," in text
+    assert "whether one person" not in text and "took part" not in text
+    assert "whether one task took part" in gaussian(adjacency="zero-out").meaning()
+    nothing = PrivacyReport("joint DP per task", epsilon=0.0, notes={"reason": "one task"})
+    assert NONE.meaning() == nothing.meaning() == ""
+
+
+def test_the_meaning_and_notes_come_before_the_definition():
+    report = gaussian(notes={"levels": "pooled about 20"})
+    for text in (report.text(None), report._repr_html_()):
+        places = [text.index(w) for w in ("a coin toss", "pooled about 20", "symmetric Gaussian")]
+        assert places == sorted(places)
+    order = [p.split()[0] for p in report.paragraphs()]
+    assert order == ["The", "Notes", "Two", "Mechanism:", "Randomness:", "Taken", "Assumptions:"]
 
 
 class Elements(HTMLParser):

@@ -117,7 +117,7 @@ def test_report_travels_with_the_winner(data):
     # What the search has chosen is no public input.
     assert not {"n_moment_releases", "vote_range"} & set(fitted.privacy_.public_inputs)
     assert fitted.privacy_.public_inputs["n_tasks"] == M
-    assert "settings of the winning trial = n_moment_releases" in text
+    assert "settings of the winning trial: n_moment_releases" in text
     assert "Releases (those of the winning trial): " in text
     total = compose([fitted.privacy_, fitted.privacy_])
     assert 2.0 < total.epsilon <= 4.0 + 1e-9
