@@ -34,7 +34,7 @@ from .preprocessing import TaskImputer, TaskScaler
 from .privacy import LittleFoundWarning, PrivacyLeakWarning
 from .search.private import PrivateSearch
 from .structures.estimators import PrivateMTL, PrivateMTLClassifier
-from .tables.convert import stack_tasks, wide_to_long
+from .tables.convert import expand_trials, stack_tasks, wide_to_long
 from .tables.table import SingleTaskWarning
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "TaskScaler",
     "TaskStratifiedKFold",
     "__version__",
+    "expand_trials",
     "export_task",
     "get_num_threads",
     "load_billboard",

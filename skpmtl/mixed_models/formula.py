@@ -24,10 +24,12 @@ def read_formula(formula):
     Returns
     -------
     parts : dict
-        "response" (str), "fixed" (str, the right-hand side), "random" (str, the left-hand side of
-        the bar of the first grouping), "group" (str, its column, or several with ":" between),
-        "others" (list of str, further groupings, which have intercepts alone), "correlated" (bool)
-        and "variables" (set of str, of the right-hand side without the groupings).
+        "response" (str), "trials" (str or None, the second column of a response ``prop(k, n)``,
+        whose first one is then "response"), "fixed" (str, the right-hand side), "random" (str, the
+        left-hand side of the bar of the first grouping), "group" (str, its column, or several with
+        ":" between), "others" (list of str, further groupings, which have intercepts alone),
+        "correlated" (bool) and "variables" (set of str, of the right-hand side without the
+        groupings).
 
     Raises
     ------
@@ -75,8 +77,12 @@ def read_formula(formula):
     used = {name for term in model.common_terms for name in getattr(term, "var_names", ())}
     used |= {name for term in model.group_terms for name in getattr(term.expr, "var_names", ())}
     used.discard("")  # of literals
+    response, trials = str(model.response.term.name), None
+    if found := re.fullmatch(r"prop\(\s*([^\W\d]\w*)\s*,\s*([^\W\d]\w*)\s*\)", response):
+        response, trials = found.groups()
     return {
-        "response": str(model.response.term.name),
+        "response": response,
+        "trials": trials,
         "fixed": " + ".join(fixed),
         "random": " + ".join(random),
         "group": group,

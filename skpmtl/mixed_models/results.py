@@ -14,6 +14,7 @@ from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..mean_regularized.estimators import PrivateMeanRegMTL
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
+from ..tables.convert import expand_trials
 from ..tables.ids import listed, locate
 from .formula import Design, grouping, read_formula
 from .reml import GroupedRows, fit_mixed
@@ -49,9 +50,10 @@ def mixed(
     formula : str
         As in lme4, such as ``"score ~ sex + prior + (1 + prior | school)"``. The grouping behind
         the bar is the task, the unit that is protected. ``(x || g)`` has independent random
-        effects, and ``offset(t)`` is a term without a coefficient. Without a budget there may be
-        further groupings with intercepts, nested as ``(1 | school / class)`` or crossed as
-        ``(1 | pupil) + (1 | item)``.
+        effects, and ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a
+        target ``prop(k, n)`` is k successes out of n trials, columns of whole numbers. Without a
+        budget there may be further groupings with intercepts, nested as ``(1 | school / class)`` or
+        crossed as ``(1 | pupil) + (1 | item)``.
     data : DataFrame
         One row per observation, of pandas, or of any library whose frames have ``to_pandas``.
     family : {"gaussian", "binomial", "poisson"}, default="gaussian"
@@ -112,8 +114,11 @@ def mixed(
     parts = read_formula(formula)
     private = epsilon is not None and math.isfinite(epsilon)
     design = Design(parts, data, public, private)
-    if parts["response"] not in data:
-        raise ValueError(f"The table has no column {parts['response']!r}.")
+    missing = [name for name in (parts["response"], parts["trials"]) if name and name not in data]
+    if missing:
+        raise ValueError(f"The table has no column {listed(missing)}.")
+    if parts["trials"] and family != "binomial":
+        raise ValueError(f'A target prop(k, n) needs family="binomial", not {family!r}.')
     if parts["others"] and (private or family != "gaussian"):
         raise ValueError(
             f"Groupings {listed([parts['group'], *parts['others']])}: with a budget, and for "
@@ -126,6 +131,8 @@ def mixed(
         weights = data[weights]
     if weights is not None:
         weights = np.asarray(weights, dtype=float)
+        if weights.shape != (len(data),) or not (weights >= 0).all():
+            raise ValueError("weights must be non-negative numbers, one for each row.")
     exact = family == "gaussian" and not private
     make = _Exact if exact else _Estimated
     groups = [grouping(data, name) for name in (parts["group"], *parts["others"])]
@@ -137,6 +144,8 @@ def mixed(
         "tasks": public.get(parts["group"], "auto"),
         "range": public.get(parts["response"]),
     }
+    if parts["trials"]:
+        target, settings["range"] = data[[parts["response"], parts["trials"]]], [0, 1]
     kind = make(design, family, target, groups, weights, settings)
     return MixedResult(formula, family, design, kind, parts)
 
@@ -340,8 +349,6 @@ class _Exact:
         self.groups, codes = levels[0], numbers[0]
         root, kept = np.ones(len(y)), slice(None)
         if weights is not None:
-            if weights.shape != y.shape or not (weights >= 0).all():
-                raise ValueError("weights must be non-negative numbers, one for each row.")
             kept = weights > 0
             X, offset, Z, y, codes = X[kept], offset[kept], Z[kept], y[kept], codes[kept]
             root = np.sqrt(weights[kept])
@@ -459,6 +466,10 @@ class _Estimated:
                     f"public={{{name!r}: [0, 1]}}."
                 )
             est, y = PrivateMTLClassifier(**common, classes=levels), target.to_numpy()
+            if y.ndim == 2:  # successes and trials
+                rows, y = expand_trials(*y.T)
+                X, group = X[rows], group.iloc[rows]
+                weights = None if weights is None else weights[rows]
         elif family == "poisson":
             if weights is not None and design.offsets:
                 raise ValueError("A Poisson model takes weights or an offset, not both.")

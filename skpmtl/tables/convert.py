@@ -147,3 +147,58 @@ def wide_to_long(X, Y: ArrayLike, tasks: ArrayLike | None = None) -> tuple:
     check_consistent_length(X, Y)
     unit, column = np.nonzero(known_labels(Y))
     return safe_indexing(checked(X), unit), Y[unit, column], labels[column], unit
+
+
+def expand_trials(successes: ArrayLike, trials: ArrayLike) -> tuple:
+    """Numbers of successes out of trials -> one row per trial.
+
+    A row of a table that counts successes is written out, so that a classifier, with a budget or
+    without one, sees what it would have seen of single trials.
+
+    Parameters
+    ----------
+    successes : array-like of shape (n_rows,)
+        Whole numbers from 0 to the number of trials.
+    trials : array-like of shape (n_rows,)
+        Whole numbers of trials, 0 or more.
+
+    Returns
+    -------
+    rows : ndarray of int of shape (n_trials,)
+        Position of the row that each trial belongs to.
+    outcome : ndarray of int of shape (n_trials,)
+        1 for a success and 0 otherwise, the successes of a row first.
+
+    Raises
+    ------
+    ValueError
+        For other numbers, and for different lengths.
+
+    Examples
+    --------
+    >>> import skpmtl
+    >>> rows, outcome = skpmtl.expand_trials([1, 0, 2], [3, 1, 2])
+    >>> rows
+    array([0, 0, 0, 1, 2, 2])
+    >>> outcome
+    array([1, 0, 0, 0, 1, 1])
+    """
+    counts = []
+    for name, values in (("successes", successes), ("trials", trials)):
+        numbers = np.asarray(values)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "buif":
+            raise ValueError(f"{name} must be a list of whole numbers, one for each row.")
+        whole = numbers.astype(np.int64, copy=False) if np.isfinite(numbers).all() else None
+        if whole is None or (whole != numbers).any() or (whole < 0).any():
+            raise ValueError(
+                f"{name} must be whole numbers, 0 or more: drop rows without them, and multiply "
+                "shares by the trials."
+            )
+        counts.append(whole)
+    won, n = counts
+    check_consistent_length(won, n)
+    if (won > n).any():
+        raise ValueError("Some rows have more successes than trials: are the two exchanged?")
+    rows = np.repeat(np.arange(len(n)), n)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
+    return rows, (place < won[rows]).astype(np.int64)

@@ -1,5 +1,6 @@
 """Formulas, what they refuse under a budget, and the results of `mixed`."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +175,41 @@ def test_two_classes_are_predicted_by_probabilities():
     assert np.isnan(fit.summary().effects["std_error"]).all()
     with pytest.raises(ValueError, match="list of classes"):
         skpmtl.mixed("win ~ x + (1 | g)", data, family="binomial", public={"g": range(M)})
+
+
+def test_trials_are_rows_written_out():
+    rng, g = np.random.default_rng(1), np.repeat(np.arange(M), 3)
+    n, x = rng.integers(0, 9, size=len(g)), rng.normal(size=len(g))
+    data = pd.DataFrame({"x": x, "g": g, "n": n, "k": rng.binomial(n, 1 / (1 + np.exp(-x)))})
+    rows, won = skpmtl.expand_trials(data["k"], data["n"])
+    long = data.iloc[rows].assign(win=won)
+    for epsilon, noise in ((None, {}), (8.0, {"random_state": 3})):
+        settings = {"family": "binomial", "epsilon": epsilon, **noise}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", skpmtl.PrivacyLeakWarning)
+            short = skpmtl.mixed(
+                "prop(k, n) ~ x + (1 | g)", data, public={"g": range(M)}, **settings
+            )
+            full = skpmtl.mixed("win ~ x + (1 | g)", long, public=PUBLIC, **settings)
+        assert_array_equal(short.params, full.params)
+        assert_array_equal(short.predict(data), full.predict(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "family", "message"),
+    [
+        ({"n": -1}, "binomial", "0 or more"),
+        ({"n": 0.5}, "binomial", "whole numbers"),
+        ({"n": 0}, "binomial", "more successes than trials"),
+        ({}, "gaussian", 'needs family="binomial"'),
+    ],
+)
+def test_trials_that_cannot_be_say_why(change, family, message):
+    data = table().assign(k=1, n=3).assign(**change)
+    with pytest.raises(ValueError, match=message):
+        skpmtl.mixed("prop(k, n) ~ x + (1 | g)", data, family=family, epsilon=None)
+    with pytest.raises(ValueError, match="no column .'trials'"):
+        skpmtl.mixed("prop(k, trials) ~ x + (1 | g)", data, family="binomial", epsilon=None)
 
 
 @pytest.mark.parametrize(
