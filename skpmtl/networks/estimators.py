@@ -19,14 +19,12 @@ from .._runtime.hints import Adjacency, ClassWeight, RandomState, Self
 from .._runtime.stack import users_line
 from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.journal import Journal, fingerprint
-from ..local.centred import Problem
-from ..mean_regularized.billboard import cluster_rows
-from ..mean_regularized.estimators import MeanFamily
 from ..privacy.report import PUBLIC_MODULE
 from ..tables.ids import listed
 from ..tables.table import by_code
 from .billboard import NetworkBillboard
 from .module import FlatModule
+from .rounds import RunsRounds, cluster_rows
 from .steps import LocalSteps
 from .tasks import NetworkTaskSide, personal_networks
 
@@ -311,13 +309,9 @@ def check_arguments(cls, arguments):
             raise TypeError(f"{cls.__name__} got an unexpected keyword argument {name!r}")
 
 
-class _TorchMeanReg(OfModule, MeanFamily):
+class _TorchMeanReg(OfModule, RunsRounds):
     _parameter_constraints = {
-        **{
-            name: rule
-            for name, rule in MeanFamily._parameter_constraints.items()
-            if name not in ("lam", "clip_norm", "n_rounds")
-        },
+        **RunsRounds._parameter_constraints,
         "module": [callable, None],
         "lam": [Interval(Real, 0, None, closed="neither")],
         "clip_norm": [Interval(Real, 0, None, closed="neither")],
@@ -427,12 +421,12 @@ class _TorchMeanReg(OfModule, MeanFamily):
         relation = self._relation(population, quiet=True)
         return NetworkTaskSide(self, self._network_of(population), table, which, relation)
 
-    def _billboard(self, population, problem, centres, cluster_of, relation):
+    def _billboard(self, population, centres, cluster_of, relation):
         network = self._network_of(population)
-        billboard = super()._billboard(population, problem, centres, cluster_of, relation)
-        given = {**vars(billboard), "shape": (network.n_shared,), "sparse": False}
         return NetworkBillboard(
-            **given,
+            centres=centres,
+            lam=float(self.lam),
+            n_classes=population.n_classes,
             start=network.start.double().cpu().numpy(),
             layout=network.layout,
             width=population.n_features,
@@ -443,15 +437,14 @@ class _TorchMeanReg(OfModule, MeanFamily):
             momentum=float(self.momentum),
             batch_size=self.batch_size,
             local=(self.local,) if isinstance(self.local, str) else tuple(self.local),
+            cluster_of=cluster_of,
+            relation=relation,
         )
-
-    def _problem(self, population):
-        return Problem(population.loss, population.n_outputs, False, "equal", float(self.lam), 0.0)
 
     def _stated(self, report, population):
         report = super()._stated(report, population)
-        plan = self._plan(population, self._relation(population, quiet=True))
-        if report.guarantee == "none" or not plan.n_rounds:
+        plan = self._plan(population)
+        if report.guarantee == "none":
             return report
         public = {
             **report.public_inputs,
@@ -478,8 +471,6 @@ class _TorchMeanReg(OfModule, MeanFamily):
             stacklevel=users_line(),
         )
 
-    ridge, task_weight = 0.0, "equal"  # parameters of linear models
-
     def _planned_report(self, population):
         return self._stated(super()._planned_report(population), population)
 
@@ -490,10 +481,10 @@ class _TorchMeanReg(OfModule, MeanFamily):
 
 _DOC = """{summary}
 
-    The private rounds of `PrivateMeanRegMTL{twin}` with a torch module in the place of a linear
-    model: tasks receive the shared parameters w~, train on their own rows, and send a clipped
-    update of which only the noisy mean is published (joint differential privacy at task level).
-    Afterwards every task turns the last w~ into its own network, at no further cost.
+    Rounds [1]_ with a torch module in the place of a linear model: tasks receive the shared
+    parameters w~, train on their own rows, and send a clipped update of which only the noisy mean
+    is published (joint differential privacy at task level). Afterwards every task turns the last w~
+    into its own network, at no further cost.
 
     Noise grows with the number of parameters: start from a module that was trained on public rows,
     or take `TorchFeatures` and a linear model. From a random start few networks get anywhere at
@@ -582,7 +573,7 @@ _DOC = """{summary}
     See Also
     --------
     TorchFeatures : Public features for the linear estimators, mostly the better choice.
-    skpmtl.PrivateMeanRegMTL{twin} : The same rounds with linear models.
+    skpmtl.PrivateMeanRegMTL{twin} : Linear models around a private mean.
 
     Notes
     -----

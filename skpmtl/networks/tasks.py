@@ -141,7 +141,7 @@ def personal_networks(billboard, network, local, kept=None):
     coef, variant = np.empty(starts.shape), billboard.personalization
     if variant == "none":
         return starts.double().cpu().numpy(), np.zeros(len(coef))
-    strength = 0.0 if variant == "finetune" else billboard.problem.lam
+    strength = 0.0 if variant == "finetune" else billboard.lam
     steps = Pace(
         billboard.personal_steps, billboard.learning_rate, billboard.momentum, billboard.batch_size
     )

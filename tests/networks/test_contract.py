@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,12 +128,11 @@ def test_new_tasks_go_on_from_a_file_and_the_module(case, tmp_path):
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0])
-def test_a_crafted_weight_of_going_alone_is_refused(value):
-    text, arrays = pack(fitted(CASES[0])[0].billboard_)
-    unpack(text, arrays)
-    arrays["board.alone_weight"] = np.full_like(arrays["board.alone_weight"], value)
-    with pytest.raises(ValueError, match="alone_weight must be positive"):
-        unpack(text, arrays)
+def test_a_crafted_strength_is_refused(value):
+    board = fitted(CASES[0])[0].billboard_
+    unpack(*pack(board))
+    with pytest.raises(ValueError, match="lam"):
+        unpack(*pack(replace(board, lam=value)))
 
 
 @every([CASES[0], CASES[4]])
