@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from matplotlib.axes import Axes
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import load_billboard
@@ -56,6 +57,29 @@ def run(command):
 def no_picture(monkeypatch):
     """Pictures take most of the time of a small fit."""
     monkeypatch.setattr("skpmtl.cli.table.picture", lambda *given: False)
+
+
+def test_effects_that_tasks_share_are_drawn_from_releases(folder, monkeypatch, no_picture, capsys):
+    drawn, errorbar = [], Axes.errorbar
+
+    def seen(axes, *args, **kwargs):
+        drawn.append((args[0], kwargs["xerr"]))
+        return errorbar(axes, *args, **kwargs)
+
+    monkeypatch.setattr(Axes, "errorbar", seen)
+    fit = "fit data.csv --task clinic --target pressure --regress --tasks tasks.csv "
+    fit += "--public public.json --drop level --plot --output "
+    run(f"{fit} out --epsilon 30 --method mean")
+    effects = load_billboard(folder / "out/public/billboard.npz").summary().effects_frame()[:-1]
+    ((effect, reach),) = drawn
+    assert_allclose(effect[::-1], effects["effect"])
+    assert_allclose(reach[::-1], effects["upper"] - effects["effect"])
+    assert {"sex_male", "age"} < set(effect.index) and "intercept" not in effect.index
+    assert (folder / "out/public/effects.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    run(f"{fit} none --epsilon .001")
+    assert not (folder / "none/public/effects.png").exists()
+    assert "No picture of effects: " in capsys.readouterr().out
 
 
 def at_home(folder, file="late.csv"):

@@ -114,6 +114,12 @@ def parse(arguments):
     )
     one.add_argument("--held-out", type=float, default=0.25, help="share of every task's rows")
     one.add_argument("--output", type=Path, required=True, help="new folder")
+    one.add_argument(
+        "--plot",
+        action="store_true",
+        help="draw effects that tasks share, public/effects.png; a mean model, and standard errors "
+        "where the method has them, then take a share of the budget",
+    )
     two = commands.add_parser("personalize", help="models of further tasks, at no cost")
     two.add_argument("public", type=Path, help="folder public of a fit")
     two.add_argument("data", type=Path, help="rows of these tasks, with the target")
@@ -206,6 +212,9 @@ def fit(options):
         target_range = options.target_range or public_values["target_range"]
         params["target_range"] = tuple(target_range)
     model = columns.pipeline(estimator(**params))
+    if options.plot:
+        wanted = {"unseen_task": "mean", "standard_errors": True}
+        model[-1].set_params(**{k: v for k, v in wanted.items() if k in model[-1].get_params()})
     train, test = split(table[options.task], options.held_out)
     model.fit(table.iloc[train], y.iloc[train])
     judged = judge(model, columns, table, y, train, test, classify)
@@ -221,6 +230,9 @@ def fit(options):
         judged["tasks"].to_csv(private / "errors.csv", index=False)
         drawn = ", a picture" if picture(judged, private / "errors.png") else ""
         publish(folder / "public", model[-1], columns)
+        effects = ""
+        if options.plot:
+            effects = effects_picture(model[-1], columns, folder / "public" / "effects.png")
     n_tasks = len(model[-1].tasks_)
     print(f"{len(table)} rows of {n_tasks} task{'s' if n_tasks > 1 else ''}; {columns}")
     kind = f"the classes {listed(columns.classes, 20)}" if classify else "numbers"
@@ -241,6 +253,8 @@ def fit(options):
     for name, total in list(judged["totals"].items())[1:]:
         print(f"{name + ':':>{len(title)}} {total:.4g}")
     print(verdict(judged["totals"]))
+    if effects:
+        print(f"No picture of effects: {effects}")
     print(
         f"\n{output / 'public'}: what was released, for everybody: billboard, settings, privacy "
         f"report\n{output / 'private'}: errors by task{drawn}; models, each for its task only"
@@ -376,6 +390,35 @@ def picture(judged, path):
     axes.set_title("Below the line: better together")
     figure.savefig(path, dpi=150)
     return True
+
+
+def effects_picture(estimator, columns, path):
+    """Draw the pooled model, of releases alone. -> why there is no picture, or "" """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return "matplotlib is not installed (pip install matplotlib)."
+    try:
+        summary = estimator.summary()
+    except ValueError as error:
+        return str(error)
+    found = summary.effects_frame()
+    found = found[found.index.str.rpartition(", ").get_level_values(2) != "intercept"][::-1]
+    reach = (found["upper"] - found["effect"]).fillna(0.0)
+    figure = Figure(figsize=(6.4, 1.6 + 0.28 * len(found)), layout="constrained")
+    axes = figure.subplots()
+    axes.axvline(0.0, color="grey", linewidth=1)
+    axes.errorbar(found["effect"], range(len(found)), xerr=reach, fmt="o", capsize=3)
+    axes.set_yticks(range(len(found)), found.index)
+    unit = repr(columns.target)
+    if columns.classes is not None:
+        two = len(columns.classes) == 2
+        unit = f"the score of {columns.classes[1]!r}" if two else "scores"
+    axes.set(xlabel=f"effect on {unit}, for one scale of the column (1 for categories)")
+    known = found["std_error"].notna().any()
+    axes.set_title("Effects that tasks share" + (", 95 % intervals" if known else ""))
+    figure.savefig(path, dpi=150)
+    return ""
 
 
 def page(report):
