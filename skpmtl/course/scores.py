@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
+from ..task.mixture import flatter
 from ..task.posterior import log_sum
 from ..task.scales import Summaries, own_scales
 from .personal import bounded, dense_rows, row_reach, same
@@ -175,7 +176,7 @@ class ScoreModels:
             square += share[..., None, None] * one
         mean = np.concatenate([level[..., None], slopes], axis=2)
         square -= mean[..., None] * mean[:, :, None, :]
-        square *= _flatter(typical)[..., None, None]
+        square *= flatter(typical)[..., None, None]
         if C > 1:  # of the log-odds of a class, where all others are alike
             square *= C / (C - 1.0)
         coef = slopes / self.scale[:, None]
@@ -213,16 +214,6 @@ class ScoreModels:
             if model.target_range is not None and model.init is None:
                 low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
-
-
-def _flatter(typical):
-    """What covariances over all scales are multiplied by, (m, C).
-
-    A normal score of this variance has, at a typical row, the mean probability of the mixture of
-    scales, whose widest ones have much of the variance, and little of the weight.
-    """
-    variance, flat = typical[..., 0], typical[..., 1]
-    return (flat**-2.0 - 1.0) / (0.125 * np.pi * np.maximum(variance, 1e-300))
 
 
 def _dots(coef, place):

@@ -11,9 +11,8 @@ from scipy.special import ndtr
 
 from ..local.posterior import Posterior
 from ..task import priors
+from ..task.mixture import noise_of
 from ..task.posterior import averages, covariances, log_evidence_by, log_sum
-
-LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
 
 
 def posterior(tasks, model):
@@ -62,35 +61,6 @@ def _of_models(tasks, covariance):
     to[:, d, 1:] = tasks.unit[:, None] * tasks.near_mean - tasks.summaries.x_mean * slopes
     found = to @ covariance @ to.transpose(0, 2, 1)
     return 0.5 * (found + found.transpose(0, 2, 1))
-
-
-def noise_of(by_sigma, sigma):
-    """Variance and degrees of freedom of a row's noise, from log evidence by cells of sigma.
-
-    With an inverse gamma distribution of sigma^2 the log density on the grid of log sigma is
-    A - nu log sigma - q / sigma^2. Three neighbours about the largest settle nu, the degrees of
-    freedom, and q, whatever the steps of the grid; a t distribution of scale 2 q / nu follows.
-
-    Parameters
-    ----------
-    by_sigma : ndarray (m, n)
-        With the weights of the prior.
-    sigma : ndarray (n,)
-        Grid of octaves.
-
-    Returns
-    -------
-    variance, dof : ndarray (m,)
-    """
-    top = np.clip(by_sigma.argmax(axis=1), 1, len(sigma) - 2)
-    every = np.arange(len(top))
-    here = by_sigma[every, top]
-    finer, wider = by_sigma[every, top - 1] - here, by_sigma[every, top + 1] - here
-    q = np.maximum(-(finer + wider), 1e-9) / 2.25  # over sigma^2 of the cell in the middle
-    nu = np.maximum((0.75 * q - wider) / math.log(2.0), 1e-9)
-    scale = sigma[top] ** 2 * 2.0 * q / nu
-    dof = np.maximum(nu, LEAST_DOF)
-    return scale * dof / (dof - 2.0), dof
 
 
 class Distances:

@@ -8,15 +8,18 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import Billboard, Personal
 from ..exchange.wire import MOST_STEPS
-from ..local.laplace import class_posterior
-from ..local.posterior import own_noise, posterior
+from ..local.posterior import Posterior
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..tables.table import row_products
-from .finetune import FineTuner, posterior_moments, tuned
+from .finetune import KnownModel, fine_tuned
 from .rules import LEFT
+from .steps import gradient_steps
 
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
+# Prior weight of models about a place that no release says, against 1 for an initialisation, and
+# the error that an initialisation there would have.
+_NOWHERE, _NO_INIT = 0.15, 1.0
 
 
 @dataclass
@@ -181,15 +184,10 @@ class MetaBillboard(Billboard):
 
     def _inits(self, tasks):
         """Yield initialisations (n, n_outputs, size) of tasks, for scaled features, and their
-        expected errors, (n,): by covariates of the tasks, and by the constant alone, the mean."""
+        expected error: by covariates of the tasks, and by the constant alone, the mean."""
         V, G, r = self.relation.rows(tasks), scaled(self.init, self.scaling), self.relation.rank
         for columns in (r, 1) if r > 1 else (1,):
-            some, G, noise = V[:, :columns], G[:columns], self.row_noise[:columns]
-            starts = row_products(some, G)
-            way = starts - self.places[0]
-            square = np.maximum(np.einsum("kcj,kcj->k", way, way), 1e-300)
-            noisy = np.minimum(row_products(some**2, noise) / square, 1.0)
-            yield starts, np.maximum(self.init_error * columns / r, noisy)
+            yield row_products(V[:, :columns], G[:columns]), self.init_error * columns / r
 
     def without_rows(self, tasks):
         if self.relation is not None and not self.lost:
@@ -203,16 +201,18 @@ class MetaBillboard(Billboard):
         return models
 
     def _around(self, tasks):
-        """What `tuned` takes after the table: loss, initialisation, and public settings."""
-        places, init_error, plain = self.places, max(self.init_error, self.noisy), []
+        """Priors of the models of tasks, for scaled features: around the initialisation, and around
+        models that were known before any release. -> list of `KnownModel`"""
+        places = [KnownModel(place, _NO_INIT, np.log(_NOWHERE)) for place in self.places]
         if self.lost:
-            init = places[0]
-        elif self.relation is not None:
-            (init, init_error), *plain = self._inits(tasks)
+            return [replace(places[0], log_weight=0.0), *places[1:]]
+        if self.relation is not None:
+            starts = list(self._inits(tasks))
         else:
-            init = scaled(self.init, self.scaling)
-            init = init - self.noisy * (init - places[0])
-        return self.loss, init, self.fit_intercept, places, init_error, self.lost, *plain
+            init, start = scaled(self.init, self.scaling), self.places[0]
+            starts = [(init - self.noisy * (init - start), max(self.init_error, self.noisy))]
+        share = -np.log(len(starts))
+        return [*(KnownModel(init, error, share) for init, error in starts), *places]
 
     def personalize(self, table, *, classes_posterior=False):
         """Models of the tasks of `table`, from their rows and this billboard alone.
@@ -220,48 +220,40 @@ class MetaBillboard(Billboard):
         `classes_posterior`: whether models of classes come with their posterior.
         """
         around, table = self._around(table.tasks), scaled_table(table, self.scaling)
-        priors = []
-        if self.refine == "prox":
-            W = tuned(table, *around, priors=priors)
-        else:
-            W = FineTuner(table, *around[:3]).sgd(self.refine_steps, self.refine_learning_rate)
+        if self.refine == "sgd":
+            W = gradient_steps(
+                table,
+                self.loss,
+                around[0].models,
+                self.fit_intercept,
+                self.refine_steps,
+                self.refine_learning_rate,
+            )
+            return Personal(*split_models(unscaled(W, self.scaling), self.fit_intercept))
+        W, covariance, _ = fine_tuned(table, around, self.fit_intercept, spread=classes_posterior)
         models = split_models(unscaled(W, self.scaling), self.fit_intercept)
         if not classes_posterior:
             return Personal(*models)
-        return Personal(*models, self._class_posterior(table, W, priors))
-
-    def _class_posterior(self, table, W, priors):
-        """`class_posterior` of models (n, n_outputs, size) of the original features."""
-        if self.fit_intercept:  # is one of the numbers that the priors are of
-            table = replace(table, X=np.column_stack([table.X, np.ones(len(table.X))]))
-        W = W if W.shape[1] > 1 else W[:, 0]
-        found = class_posterior(table, W, np.zeros(W.shape[:-1]), priors, None)
-        shift, covariance = found["posterior_shift_"], found["covariance_"]
-        if self.fit_intercept:
-            shift, covariance = shift[..., :-1], covariance[..., :-1, :-1]
-        back = self._back()
-        with np.errstate(invalid="ignore"):  # what is not finite stays so
-            shift = (back @ shift[..., None])[..., 0]
-            covariance = back @ covariance @ back.T
-        return {"posterior_shift_": shift, "covariance_": covariance}
-
-    def _back(self):
-        """Models (w, b) of scaled features as models of the original features."""
-        d, back = self.n_features, np.eye(self.n_features + 1)
-        if self.scaling is not None:
-            back[:d, :d] /= self.scaling[1][:, None]
-            back[d, :d] = -self.scaling[0] / self.scaling[1]
-        return back
+        covariance = self._unscaled_covariance(covariance)
+        if W.shape[1] == 1:
+            covariance = covariance[:, 0]
+        extras = {"covariance_": covariance, "posterior_shift_": np.zeros(covariance.shape[:-1])}
+        return Personal(*models, extras)
 
     def posterior(self, table, *, fit_intercept=None, width=None):
         around, table = self._around(table.tasks), scaled_table(table, self.scaling)
-        found, sums = posterior_moments(table, *around[1:])
-        if self.scaling is not None:  # of features as they are
-            back = self._back()
-            spread = [back @ part @ back.T for part in (found.unit, found.between)]
-            mean = row_products(found.mean, back.T)
-            found = found._replace(mean=mean, unit=spread[0], between=spread[1])
-        return posterior(found, *own_noise(found, sums, width, 0.0))
+        _, covariance, noise = fine_tuned(table, around, self.fit_intercept, spread=True)
+        return Posterior(self._unscaled_covariance(covariance)[:, 0], *noise)
+
+    def _unscaled_covariance(self, covariance):
+        """Covariances of models (w, b) of features as they are."""
+        if self.scaling is None:
+            return covariance
+        d, back = self.n_features, np.eye(self.n_features + 1)
+        back[:d, :d] /= self.scaling[1][:, None]
+        back[d, :d] = -self.scaling[0] / self.scaling[1]
+        with np.errstate(invalid="ignore"):  # what is not finite stays so
+            return back @ covariance @ back.T
 
 
 def scaled_table(table, scaling):

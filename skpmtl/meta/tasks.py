@@ -6,7 +6,7 @@ from .._runtime.threads import cost_blocks
 from ..exchange.protocol import TaskSide
 from ..privacy.mechanisms import clip_rows
 from ..privacy.rng import SeededSource, add_on_grid, replied
-from .finetune import even_weights, own_rates, row_norms, run_inner
+from .steps import even_weights, own_rates, row_norms, run_inner
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
 

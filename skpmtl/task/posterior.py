@@ -165,7 +165,7 @@ class Decomposition:
         rows = self.rows
         levels = np.array(np.broadcast_to(level, len(rows.n)), dtype=float)
         r, r0 = np.zeros(len(self.y)), np.zeros(len(rows.n))
-        slopes = np.array(slopes, dtype=float)
+        slopes = np.array(np.broadcast_to(slopes, self.x_mean.shape), dtype=float)
         _residuals(rows.starts, self.X, self.y, self.x_mean, rows.y_mean, levels, slopes, r, r0)
         return rows.starts, self.values, r, self.h, self.b2, r0, rows.n, rows.rest
 
@@ -188,8 +188,8 @@ def log_evidence(dec, level, slopes, scales):
     dec : Decomposition
     level : float or ndarray (m,)
         c, of the level at x = 0; where `x_mean` are zeros, of the mean target.
-    slopes : ndarray (d,)
-        a
+    slopes : ndarray (d,) or (m, d)
+        a, of all tasks or of every one.
     scales : priors.Scales
         Grids of kappa (variance), sigma and tau (standard deviations), and log weights on them.
     """
@@ -314,16 +314,16 @@ def _join(starts, X, S, x_mean, h, b2):
 
 @njit
 def _residuals(starts, X, y, x_mean, y_mean, level, a, r, r0):
-    d = len(a)
+    d = a.shape[1]
     for t in range(len(r0)):
         s = 0.0
         for j in range(d):
-            s += x_mean[t, j] * a[j]
+            s += x_mean[t, j] * a[t, j]
         r0[t] = y_mean[t] - level[t] - s
         for i in range(starts[t], starts[t + 1]):
             s = 0.0
             for j in range(d):
-                s += X[i, j] * a[j]
+                s += X[i, j] * a[t, j]
             r[i] = y[i] - s
 
 

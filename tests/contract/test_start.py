@@ -190,7 +190,7 @@ HELPS = [  # with the classes, and the largest error over that without a start o
     (MPMTLLowRankClassifier(epsilon=1.0), 2, 0.97),
     *((PrivateMTLClassifier(epsilon=3.0), n_classes, 0.97) for n_classes in (2, 3)),
     (PrivateMTL(epsilon=1.0), 0, 0.92),
-    *((DPMetaInit(epsilon=epsilon), 0, 0.9 if epsilon < 1.0 else 1.0) for epsilon in (0.1, 3.0)),
+    *((DPMetaInit(epsilon=epsilon), 0, 0.95) for epsilon in (0.1, 3.0)),
     *((DPMetaInitClassifier(epsilon=epsilon), 2, 0.97) for epsilon in (0.1, 3.0)),
 ]
 

@@ -17,7 +17,6 @@ from skpmtl.engine import billboard as engine
 from skpmtl.exchange.wire import pack
 from skpmtl.federated.site import Site
 from skpmtl.mean_regularized import personal
-from skpmtl.meta import billboard as meta
 from skpmtl.model_protected import billboard as model_protected
 from skpmtl.shards import fit_shards
 from tests.helpers import posteriors
@@ -64,7 +63,7 @@ def certain(case):
 def means(monkeypatch):
     """Means of all posteriors that are made, by what makes them."""
     found = []
-    for module in (engine, personal, meta, model_protected):
+    for module in (engine, personal, model_protected):
         made = module.posterior
 
         def recorded(moments, *noise, made=made):

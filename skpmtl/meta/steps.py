@@ -1,0 +1,128 @@
+"""Gradient steps of tasks from an initialisation on their own rows."""
+
+import numpy as np
+
+from .._kernels.losses import NUMBER
+from .._kernels.records import inner_steps, record_norms
+from .._runtime.threads import cost_blocks, run_blocks
+from ..local.grams import largest_eigenvalues
+from .rules import BOUND
+
+_BLOCK = 1 << 18  # numbers of X that a thread works on at a time
+_NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
+_NO_NOISE = np.empty((0, 0, 0, 0))
+
+
+def gradient_steps(table, loss, init, fit_intercept, n_steps, rate):
+    """`n_steps` gradient steps of every task on its mean loss. -> models (n_tasks, C, size)
+
+    Parameters
+    ----------
+    table : TaskTable
+    loss : {"squared", "logistic", "multinomial"}
+    init : ndarray (n_outputs, size) or (n_tasks, n_outputs, size)
+    rate : float or "auto"
+        Length of a step; "auto": 1 / smoothness of the task's own loss.
+    """
+    m = table.n_tasks
+    out = np.empty((m, *init.shape[-2:]))
+    if isinstance(rate, str):
+        rate = own_rates(table, loss, fit_intercept)
+    run_inner(
+        table,
+        loss,
+        fit_intercept,
+        np.arange(m),
+        init,
+        out,
+        n_steps=n_steps,
+        rate=np.broadcast_to(np.float64(rate), m),
+        weights=even_weights(table),
+    )
+    return out + init
+
+
+def run_inner(
+    table,
+    loss,
+    fit_intercept,
+    pick,
+    start,
+    update,
+    *,
+    n_steps,
+    rate,
+    weights,
+    begun=0,
+    clip_norm=np.inf,
+    norms=None,
+    batch_size=1.0,
+    n_batches=None,
+    mask=_NO_MARKS,
+    mask_ends=None,
+    noise=None,
+    noise_step=None,
+    shrink=None,
+    gradients=_NO_NOISE,
+):
+    """`inner_steps` of the rows of a table, plain gradient descent by default."""
+    m, start = table.n_tasks, start[None] if start.ndim == 2 else start
+    if norms is None:
+        norms = np.ones(len(table.X))  # read for clipping only
+    n_batches = np.ones(m, dtype=np.int64) if n_batches is None else n_batches
+    noise_step = np.ones(m) if noise_step is None else noise_step
+    shrink, rate = np.ones(m) if shrink is None else shrink, np.array(rate)
+
+    def block(first, last):
+        part = slice(first, last)
+        mine = start[part] if len(start) > 1 else start
+        inner_steps(
+            table.X,
+            _NO_INDEX if table.rows is None else table.rows,
+            table.rows is not None,
+            table.offsets,
+            table.y,
+            norms,
+            NUMBER[loss],
+            fit_intercept,
+            pick[part],
+            mine,
+            float(clip_norm),
+            n_steps,
+            begun,
+            rate,
+            float(batch_size),
+            n_batches,
+            mask,
+            _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
+            _NO_NOISE if noise is None else noise[part],
+            noise_step,
+            shrink,
+            update[part],
+            gradients[part],
+            weights,
+        )
+
+    run_blocks(block, cost_blocks(table.sizes[pick] * table.n_features, _BLOCK))
+
+
+def even_weights(table):
+    """Weights of the rows of a table so that they are 1 in the mean of every task."""
+    return table.counts * np.repeat(table.sizes / np.maximum(table.support, 1e-300), table.sizes)
+
+
+def row_norms(X, fit_intercept):
+    """|(x, 1)| of every row, or |x| without intercept."""
+    norms, step = np.empty(len(X)), max(_BLOCK // X.shape[1], 1)
+    run_blocks(
+        lambda part: record_norms(X[part], fit_intercept, norms[part]),
+        [(slice(first, first + step),) for first in range(0, len(X), step)],
+    )
+    return norms
+
+
+def own_rates(table, loss, fit_intercept):
+    """1 / smoothness of every task's mean loss, from its own rows."""
+    largest = largest_eigenvalues(table, False)
+    smoothness = BOUND[loss] * (1.05 * largest / table.support + fit_intercept)
+    return 1.0 / np.maximum(smoothness, 1e-12)

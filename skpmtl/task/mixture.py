@@ -1,0 +1,76 @@
+"""Mean and covariance of a mixture of posteriors, and the noise of a row that it implies."""
+
+import math
+
+import numpy as np
+
+from ..tables.table import weighted_sum
+from .posterior import log_sum
+
+__all__ = ["LEAST_DOF", "covariance_of", "flatter", "noise_of", "shares_of"]
+
+LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
+
+
+def shares_of(logs):
+    """Posterior probabilities of components. -> (n, m)
+
+    Parameters
+    ----------
+    logs : list of ndarray (m,)
+        Of every component, the log of prior weight times evidence.
+    """
+    logs = np.stack(logs, axis=1)
+    return np.exp(logs - log_sum(logs)[:, None]).T
+
+
+def covariance_of(shares, means, seconds):
+    """Covariance (m, ..., q, q) of a mixture.
+
+    Parameters
+    ----------
+    shares : ndarray (n, m)
+    means, seconds : list of ndarray (m, ..., q), (m, ..., q, q)
+        Of every component, the mean and second moments about one origin.
+    """
+    mean = weighted_sum(shares, means)
+    return weighted_sum(shares, seconds) - mean[..., None] * mean[..., None, :]
+
+
+def noise_of(by_sigma, sigma):
+    """Variance and degrees of freedom of a row's noise, from log evidence by cells of sigma.
+
+    With an inverse gamma distribution of sigma^2 the log density on the grid of log sigma is
+    A - nu log sigma - q / sigma^2. Three neighbours about the largest settle nu, the degrees of
+    freedom, and q, whatever the steps of the grid; a t distribution of scale 2 q / nu follows.
+
+    Parameters
+    ----------
+    by_sigma : ndarray (m, n)
+        With the weights of the prior.
+    sigma : ndarray (n,)
+        Grid of octaves.
+
+    Returns
+    -------
+    variance, dof : ndarray (m,)
+    """
+    top = np.clip(by_sigma.argmax(axis=1), 1, len(sigma) - 2)
+    every = np.arange(len(top))
+    here = by_sigma[every, top]
+    finer, wider = by_sigma[every, top - 1] - here, by_sigma[every, top + 1] - here
+    q = np.maximum(-(finer + wider), 1e-9) / 2.25  # over sigma^2 of the cell in the middle
+    nu = np.maximum((0.75 * q - wider) / math.log(2.0), 1e-9)
+    scale = sigma[top] ** 2 * 2.0 * q / nu
+    dof = np.maximum(nu, LEAST_DOF)
+    return scale * dof / (dof - 2.0), dof
+
+
+def flatter(typical):
+    """What covariances over all scales are multiplied by, (m, C).
+
+    A normal score of this variance has, at a typical row, the mean probability of the mixture of
+    scales, whose widest ones have much of the variance, and little of the weight.
+    """
+    variance, flat = typical[..., 0], typical[..., 1]
+    return (flat**-2.0 - 1.0) / (0.125 * np.pi * np.maximum(variance, 1e-300))
