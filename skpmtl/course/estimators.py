@@ -40,6 +40,12 @@ class Hierarchical(BaseMTL):
     def _check_parameters(self):
         super()._check_parameters()
         self._structures()
+        self._limits()
+        if self.standard_errors and self._log_loss:
+            raise ValueError(
+                f'standard_errors=True with loss={self.loss!r}: they are of loss="squared" and '
+                '"huber". Pass standard_errors=False.'
+            )
         if self.levels == "free" and self.unseen_task == "mean" and self.fit_intercept:
             raise ValueError(
                 'unseen_task="mean" needs the level of the tasks, which levels="free" does not '
@@ -74,7 +80,12 @@ class Hierarchical(BaseMTL):
 
     def _limits(self):
         """Public range of scores, or None."""
-        return None
+        return None if getattr(self, "target_range", None) is None else self._score_range()
+
+    def _middle(self):
+        """Intercept of a public initial model that has none: the middle of the public range."""
+        limits = self._limits()
+        return 0.0 if limits is None else 0.5 * sum(limits)
 
     def _task_side(self, table, population):
         return HierarchicalTaskSide(table, self._public_init(population))
@@ -89,8 +100,16 @@ class Hierarchical(BaseMTL):
         specs = query_specs(d, self.loss, population.n_classes)
         return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
 
+    def _personalize_table(self, table):
+        if not self._classification:
+            return super()._personalize_table(table)
+        kept = self._keeps_class_posterior(table)
+        return self.billboard_.personalize(table, posterior=kept)
+
     def _row_scores(self, rows):
         """Scores of rows that are bounded about a task's own, within its range of predictions."""
+        if not hasattr(self, "row_reach_"):  # an exact fit
+            return super()._row_scores(rows)
         if rows.codes is None:
             X, columns = _dense(rows.features()), self._wide_columns()
             scores = np.stack([self._scores_of_task(t, X) for t in columns], axis=1)
@@ -250,23 +269,6 @@ class HierarchicalMTL(MTLRegressorMixin, Hierarchical):
         self.verbose = verbose
         self.dtype = dtype
 
-    def _check_parameters(self):
-        super()._check_parameters()
-        if self.standard_errors and self.loss == "poisson":
-            raise ValueError(
-                f'standard_errors=True with loss={self.loss!r}: they are of loss="squared" and '
-                '"huber". Pass standard_errors=False.'
-            )
-        if self.target_range is not None:
-            self._score_range()
-
-    def _middle(self):
-        """Intercept of a public initial model that has none: the middle of the public range."""
-        return 0.0 if self.target_range is None else 0.5 * sum(self._score_range())
-
-    def _limits(self):
-        return None if self.target_range is None else self._score_range()
-
 
 class HierarchicalMTLClassifier(MTLClassifierMixin, Hierarchical):
     """Private multi-task classification by one hierarchical model of scores.
@@ -360,10 +362,6 @@ class HierarchicalMTLClassifier(MTLClassifierMixin, Hierarchical):
         self.secure = secure
         self.verbose = verbose
         self.dtype = dtype
-
-    def _personalize_table(self, table):
-        kept = self._keeps_class_posterior(table)
-        return self.billboard_.personalize(table, posterior=kept)
 
 
 def _dense(X):
