@@ -25,11 +25,11 @@ from .billboard import HierarchicalBillboard, centre_shape
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
 from .plan import ERRORS, PLACE_ALL, UNIT
 from .shapes import (
-    diagonal_roots,
     falling,
     path_of_shapes,
     read_centres,
     read_scales,
+    softened,
 )
 
 N_STEPS = 30  # of the centre; each is shorter than the one before, so that the last is fine
@@ -313,7 +313,7 @@ class Loop:
         """The noise of a row, whether tasks follow the centre or are alone."""
         priors = candidates(self.law.sigma, WIDTHS["sigma"])
         parts = [
-            self.part(axis=2, path=priors, log_kappa=self.model.log_kappa),
+            self.part(axis=2, path=priors),
             self.part(self.zero, self.model.flat, axis=2, path=priors),
         ]
         log_weights, *_ = yield from self.vote("sigma", parts, share, log_prior=self.law.log_sigma)
@@ -326,7 +326,7 @@ class Loop:
             return
         grid = self.model.tau
         priors = candidates(grid, WIDTHS["tau"])
-        parts = [self.part(axis=3, path=priors, log_kappa=self.model.log_kappa)]
+        parts = [self.part(axis=3, path=priors)]
         log_weights, *_ = yield from self.vote("tau", parts, share)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_tau=after(mixed, before_tau(grid)))
@@ -362,38 +362,16 @@ class Loop:
         return slopes if self.pooled else slopes * np.append(1.0, np.zeros(self.d))
 
     def moment(self, share):
-        diagonal = "low-rank" not in self.plan.structures
-        question = queries.Moment(self.about, self.model.flat, diagonal)
-        found, _ = yield from self.ask(question, share)
-        self.moments.append((found, share, question.sensitivity(self.plan.adjacency)))
-        shares = sum(s for _, s, _ in self.moments)
-        mean = sum(found * s for found, s, _ in self.moments) / shares
-        noise = self.moments[-1][2] / (self.plan.mu * math.sqrt(shares))
-        sparse = "sparse" in self.plan.structures
-        self.path = path_of_shapes(mean, noise, self.model.n_present, self.model.flat, sparse)
-
-    def columns_again(self, share):
-        """The diagonal once more, under a soft version of the shape, in units of which few columns
-        stand out more than they do under a flat shape; less what it would show of any column."""
-        d, flat = self.d, self.model.flat
-        shape = self.model.root @ self.model.root.T
-        if not np.array_equal(shape, np.diag(np.diag(shape))) or np.array_equal(
-            self.model.root, flat
-        ):
-            yield from self.moment(share)
-            return
-        sharp = math.sqrt(d * np.sum(np.diag(shape) ** 2))
-        soft = (sharp * np.diag(shape) + 1.0 / d) / (1.0 + sharp)
-        root = np.diag(np.sqrt(soft))
-        question = queries.Moment(self.about, root, diagonal=True)
-        found, noise = yield from self.ask(question, share)
-        low = soft <= np.median(soft)
-        drawn = 1.0 + 2.0 / math.sqrt(self.model.n_present)
-        background = max(found[low].sum() / soft[low].sum(), 0.0) * soft * drawn
-        diagonal = np.maximum(found - background - 1.5 * noise, 0.0)
-        if diagonal.sum() > 0:
-            roots = diagonal_roots(diagonal)[::-1]
-            self.path = [self.model.root, *roots, flat]
+        """Shapes that the second moment of deviations shows, with those before about this root."""
+        soft = softened(self.model.root)
+        found, noise = yield from self.ask(queries.Moment(self.about, soft), share)
+        before = [one for one in self.moments if np.array_equal(one[0], soft)]
+        self.moments = [*before, (soft, found, share, noise)]
+        shares = sum(share for *_, share, _ in self.moments)
+        mean = sum(found * (share / shares) for _, found, share, _ in self.moments)
+        noise = math.hypot(*(noise * share / shares for *_, share, noise in self.moments))
+        known = self.model.n_present, self.model.root, self.plan.structures
+        self.path = path_of_shapes(mean, noise, *known)
 
     def vote_shape(self, share):
         if len(self.path) < 2:
@@ -419,7 +397,6 @@ class Loop:
             "step": self.step,
             "level": self.level,
             "moment": self.moment,
-            "columns again": self.columns_again,
             **{
                 f"vote {name}": getattr(self, f"vote_{name}")
                 for name in ("centre", "sigma", "tau", "kappa", "shape")

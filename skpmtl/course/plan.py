@@ -24,14 +24,14 @@ ERRORS = 0.2  # with standard errors, taken off before the rest where as much is
 # The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
 # noise; below 11, moments would; below 40, one moment is as good as two.
 SMALL = "step", "vote centre", "vote sigma", "vote tau", "vote kappa"
-MIDDLE = "step", "vote centre", "vote sigma", "vote kappa", "step or moment", "vote tau", "moment"
-FINER = "vote shape", "columns again"
-LAST = "vote shape", "vote sigma", "vote kappa"
+MIDDLE = "step", "vote centre", "vote sigma", "step or moment", "moment"
+ROUND = "vote shape", "moment"  # under a soft version of the shape that was found
+LAST = "vote shape", "vote sigma", "vote tau", "vote kappa"
 COURSES = {
     "tiny": (),
     "small": SMALL,
     "middle": (*MIDDLE, *LAST),
-    "large": (*MIDDLE, *FINER, *LAST),
+    "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
 WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0, "level": 1.0}
@@ -62,9 +62,7 @@ def course_of(row, structures=STRUCTURES, levels="auto"):
     }
     course = [known.get(name, name) for name in COURSES[row]]
     if not shapes:
-        course = [n for n in course if n not in ("moment", "columns again", "vote shape")]
-    elif not {"low-rank", "sparse"}.issubset(structures):
-        course = [n for n in course if n != "columns again"]
+        course = [n for n in course if n not in ("moment", "vote shape")]
     return tuple(name for name in course if name is not None)
 
 

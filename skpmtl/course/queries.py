@@ -372,15 +372,11 @@ class ExactStep(Question):
 # ----------------------------------------------------------------------------------- moment
 @dataclass
 class Moment(Question):
-    """Second moment of unit deviations from the centre `slopes`, under the shape `root`.
-
-    `diagonal`: of the squares alone, as deviations in units of the shape.
-    """
+    """Second moment of unit deviations from `centre`, in units of the shape `root`."""
 
     kind, length = "moment", 1.0
     centre: np.ndarray
     root: np.ndarray
-    diagonal: bool = False
 
     @property
     def size(self):
@@ -391,13 +387,11 @@ class Moment(Question):
         return math.sqrt(2.0) if len(self.root) > 1 else 1.0
 
     def mechanism(self, adjacency, mu):
-        kind = VectorGaussian if self.diagonal else SymmetricGaussian
-        return kind(self.size, self.sensitivity(adjacency), mu)
+        return SymmetricGaussian(self.size, self.sensitivity(adjacency), mu)
 
     def answer(self, tasks, model):
         slopes = tasks.deviations(model, self.centre, self.root, model.scales())[1]
-        if self.diagonal:
-            slopes = slopes / np.diag(self.root)
+        slopes = np.matmul(slopes[..., None, :], np.linalg.inv(self.root).T)
         slopes = slopes.reshape(len(slopes), -1)  # of all classes, as one vector
         sizes = np.sqrt(sum(slopes[:, j] ** 2 for j in range(slopes.shape[1])))
         return slopes / np.maximum(sizes, 1e-300)[:, None]
@@ -407,13 +401,12 @@ class Moment(Question):
 
     def total(self, sent):
         sent = sent.reshape(-1, len(self.root))
-        return (sent**2).sum(axis=0) if self.diagonal else sent.T @ sent
+        return sent.T @ sent
 
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
         shape = centre_shape(d, n_classes)
-        sent = (math.prod(shape[:-1]) * d,)
-        return sent, {"centre": [shape], "root": [(d, d)], "diagonal": bool}
+        return (math.prod(shape[:-1]) * d,), {"centre": [shape], "root": [(d, d)]}
 
 
 # ------------------------------------------------------------------------------------- vote

@@ -4,68 +4,69 @@ import math
 
 import numpy as np
 
-FLOORS = (0.1, 0.01)  # parts of the trace that stay flat, each a prior
-_DOUBT = 1.5  # standard deviations of noise taken off a diagonal, so that noise opens no column
-_SPIKES = 3  # passes that separate spikes from the bulk
+POWERS = (1, 2, 4, 8)  # of what a moment shows, each a prior: from soft to one direction
+FLOOR = 0.01  # part of the trace that stays flat, so that no direction is closed
+_EDGE = 0.5  # of the edge of noise is taken off: powers and the vote decline what is left of it
+_PASSES = 3  # that separate what stands out from the bulk
 _SIGNALS = (0.01, 1.0, 64.0)  # variances of a released log2 scale: none, twice, 8 octaves
 _CENTRES = (1e-4, 0.01, 1.0)  # of a released mean in spreads
 _NO_SIGNAL = 0.8  # prior weight of the least of them
 
 
-def with_floor(eigenvalues, floor):
-    """Spectrum of trace one, of which the part `floor` is flat."""
-    return (1.0 - floor) * eigenvalues / eigenvalues.sum() + floor / len(eigenvalues)
+def root_of(vectors, values):
+    """Symmetric root of the shape of trace one with these eigenvectors and eigenvalues."""
+    return (vectors * np.sqrt(values / values.sum())) @ vectors.T
 
 
-def diagonal_roots(diagonal):
-    """Roots of diagonal shapes, from the flattest to the sharpest."""
-    return [np.diag(np.sqrt(with_floor(diagonal, floor))) for floor in FLOORS]
+def softened(root):
+    """Symmetric root of a softer version of a shape, mixed with the flat one.
 
-
-def shrunk_diagonal(found, noise, n_present):
-    """Diagonal of a moment less its background and what noise can do; may be zeros."""
-    d = len(found)
-    background = np.sort(found)[max(d // 4, 1) - 1] if d > 3 else found.min()
-    drawn = 2.0 * background / math.sqrt(max(n_present, 1.0))
-    return np.maximum(found - max(background, 0.0) - _DOUBT * noise - max(drawn, 0.0), 0.0)
-
-
-def spiked(found, noise, n_present):
-    """Eigenvectors and the spikes beyond the edge of noise. -> vectors, spikes (zeros: none)
-
-    The bulk is that of d eigenvalues of a Wigner matrix of this noise plus a Wishart one of so many
-    tasks (Benaych-Georges and Nadakuditi, Adv. Math. 227, 2011); a spike x over the edge e is
-    shrunk to root(x^2 - e^2).
+    Deviations in its units show what stands out more than they do under a flat shape, while a sharp
+    one would confirm itself. The flatter the shape, the more of it is flat.
     """
-    d = len(found)
-    values, vectors = np.linalg.eigh(found)
-    entry = noise / math.sqrt(2.0)
-    aspect = d / max(n_present, 1.0)
-    k = 0
-    for _ in range(_SPIKES):
-        bulk = max(values[: d - k].mean(), 0.0)
-        edge = math.hypot(2.0 * math.sqrt(d) * entry, bulk * (2.0 * math.sqrt(aspect) + aspect))
-        k = min(int((values - bulk > edge).sum()), d - 1)
-    over = values - bulk
-    return vectors, np.sqrt(np.maximum(over**2 - edge**2, 0.0)) * (over > edge)
+    values, vectors = np.linalg.eigh(root @ root.T)
+    d = len(values)
+    sharp = math.sqrt(d * np.sum(values**2))
+    return root_of(vectors, (sharp * np.maximum(values, 0.0) + 1.0 / d) / (1.0 + sharp))
 
 
-def path_of_shapes(found, noise, n_present, flat, sparse=True):
-    """Public path of roots: sparse ones from sharp to flat, the flat one, subspaces to sharp.
+def standing_out(found, noise, n_present, columns=False):
+    """Eigenvalues of a moment above its bulk, less half of the edge of noise. -> vectors, values
 
-    `found`: a moment (d, d), or the diagonal (d,) of one, which knows of no subspaces.
+    The edge of a spectrum is that of a Wigner matrix of this noise plus that of a Wishart one of so
+    many tasks (Benaych-Georges and Nadakuditi, Adv. Math. 227, 2011). With `columns`, directions
+    are the columns, and the edge is the expected largest of d normal numbers.
     """
-    d, roots = len(found), []
-    diagonal = shrunk_diagonal(found if found.ndim == 1 else np.diag(found), noise, n_present)
-    if diagonal.sum() > 0 and d > 2 and sparse:
-        roots += diagonal_roots(diagonal)[::-1]
-    roots.append(flat)
-    if found.ndim == 1:
-        return roots
-    vectors, spikes = spiked(found, noise, n_present)
-    if spikes.sum() > 0:
-        roots += [vectors * np.sqrt(with_floor(spikes, floor)) for floor in FLOORS]
-    return roots
+    d, drawn = len(found), 1.0 / max(n_present, 1.0)
+    values, vectors = (np.diag(found), np.eye(d)) if columns else np.linalg.eigh(found)
+    clear = np.zeros(d, dtype=bool)
+    for _ in range(_PASSES):
+        bulk = max(values[~clear].mean(), 0.0)
+        if columns:
+            edge = math.sqrt(2.0 * math.log(d)) * math.hypot(noise, bulk * math.sqrt(2.0 * drawn))
+        else:
+            tasks = bulk * (2.0 * math.sqrt(d * drawn) + d * drawn)
+            edge = math.hypot(math.sqrt(2.0 * d) * noise, tasks)
+        clear = values - bulk > edge
+        if clear.all():
+            break
+    return vectors, np.maximum(values - bulk - _EDGE * edge, 0.0)
+
+
+def path_of_shapes(found, noise, n_present, root, structures):
+    """Public path of roots: sparse ones from sharp to soft, the last and the flat one, subspaces
+    from soft to sharp. Powers of what stands out sharpen it and drop directions of noise."""
+    d = len(found)
+    flat = np.eye(d) / math.sqrt(d)
+    roots = {"known": [root] if np.array_equal(root, flat) else [root, flat]}
+    for structure in {"sparse", "low-rank"}.intersection(structures):
+        vectors, values = standing_out(found, noise, n_present, structure == "sparse")
+        roots[structure] = [
+            root_of(vectors, (1.0 - FLOOR) * values**p / np.sum(values**p) + FLOOR / d)
+            for p in POWERS
+            if values.any()
+        ]
+    return [*roots.get("sparse", [])[::-1], *roots["known"], *roots.get("low-rank", [])]
 
 
 def shrunk(values, noise, variances):

@@ -10,8 +10,8 @@ from sklearn.base import clone
 from skpmtl.course import queries
 from skpmtl.course.curator import Loop
 from skpmtl.course.estimators import HierarchicalMTL
-from skpmtl.course.plan import SHARES, HierarchicalPlan
-from skpmtl.course.shapes import falling, shrunk, spiked
+from skpmtl.course.plan import SHARES, STRUCTURES, HierarchicalPlan
+from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, shrunk, softened, standing_out
 from skpmtl.course.tasks import HierarchicalTaskSide
 from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
@@ -51,7 +51,6 @@ def questions(d=3):
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 2.5)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 0.0)
     yield queries.Moment(np.zeros(d + 1), np.eye(d))
-    yield queries.Moment(np.zeros(d + 1), np.eye(d), diagonal=True)
     part = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, d)).part()
     yield queries.Vote(queries.separate([part] * 8))
     yield queries.Vote(queries.separate([part] * 2))
@@ -188,17 +187,61 @@ def test_noise_alone_is_shrunk_to_nothing():
     rng = np.random.default_rng(0)
     values, _ = shrunk(0.5 * rng.normal(size=40), 0.5, (0.01, 1.0, 64.0))
     assert np.abs(values).max() < 0.2
-    N = rng.normal(size=(20, 20))
-    assert not spiked((N + N.T) / 2, 1.0, 1e4)[1].any()
 
 
-def test_a_spike_over_the_noise_is_found():
-    rng = np.random.default_rng(1)
-    u = rng.normal(size=20)
+def noisy_moment(signal, seed):
+    N = np.random.default_rng(seed).normal(size=(20, 20))
+    return signal + 5.0 * np.eye(20) + (N + N.T) / 2
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_flat_moment_has_little_that_stands_out(columns):
+    for seed in range(5):
+        _, values = standing_out(noisy_moment(0.0, seed), 1.0, 1e4, columns)
+        assert values.max() < 4.0
+
+
+def test_a_direction_over_the_noise_is_found():
+    u = np.random.default_rng(1).normal(size=20)
     u /= np.linalg.norm(u)
-    N = rng.normal(size=(20, 20))
-    vectors, spikes = spiked(100.0 * np.outer(u, u) + (N + N.T) / 2, 1.0, 1e4)
-    assert (spikes > 0).sum() == 1 and abs(vectors[:, -1] @ u) > 0.98
+    vectors, values = standing_out(noisy_moment(100.0 * np.outer(u, u), 1), 1.0, 1e4)
+    assert values.argmax() == 19 and abs(vectors[:, -1] @ u) > 0.98
+    assert 95.0 < values[-1] < 102.0 and values[:-1].max() < 4.0
+
+
+def test_columns_over_the_noise_are_found():
+    use = [3, 11]
+    signal = np.diag(np.isin(np.arange(20), use) * 30.0)
+    _, values = standing_out(noisy_moment(signal, 2), 1.0, 1e4, columns=True)
+    assert sorted(np.argsort(values)[-2:]) == use and np.sort(values)[-3] < 4.0
+
+
+def test_shapes_have_trace_one_and_a_floor():
+    root = np.diag(np.sqrt([0.6, 0.2, 0.1, 0.1]))
+    for L in path_of_shapes(np.diag([9.0, 5.0, 1.0, 1.0]), 0.1, 100.0, root, STRUCTURES)[:4]:
+        values = np.linalg.eigvalsh(L @ L.T)
+        np.testing.assert_allclose(values.sum(), 1.0)
+        assert values[0] >= FLOOR / 4 - 1e-12
+
+
+def test_a_softened_shape_is_flat_for_a_flat_one():
+    flat = np.eye(9) / 3.0
+    np.testing.assert_allclose(softened(flat), flat, atol=1e-12)
+    u = np.ones(9) / 3.0
+    soft = softened(np.outer(u, u) + 1e-6 * np.eye(9))
+    np.testing.assert_allclose(np.linalg.eigvalsh(soft @ soft)[-1], (3 + 1 / 9) / 4, rtol=1e-4)
+
+
+def test_moments_are_of_deviations_in_units_of_the_shape():
+    tasks = HierarchicalTaskSide(read_training(HierarchicalMTL(), *table(40))[0]).models
+    model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3)).model
+    centre, root = np.array([0.0, 1.0, -1.0, 0.5]), np.linalg.cholesky(0.2 * np.eye(3) + 0.1)
+    sent = queries.Moment(centre, root).answer(tasks, model)
+    slopes = tasks.deviations(model, centre, root, model.scales())[1]
+    np.testing.assert_allclose(np.linalg.norm(sent, axis=1), 1.0)
+    back = sent @ root.T
+    back *= (np.linalg.norm(slopes, axis=1) / np.linalg.norm(back, axis=1))[:, None]
+    np.testing.assert_allclose(back, slopes, atol=1e-10)
 
 
 def test_no_signal_has_no_queries_after_the_place():

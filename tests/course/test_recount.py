@@ -18,7 +18,7 @@ DISTANCES = {"columns": (2.0, 1.0), "moment": (math.sqrt(2.0), 1.0)}
 DISTANCES["place"] = math.sqrt(2.0 * 2.5), math.sqrt(2.5)  # two bins, and one of weight root(1/2)
 FIRST = "place", "zoom", "columns", "vote unit"  # of the whole budget; the table is of the rest
 MAY_BE_LEFT_OUT = ("vote tau", "vote shape")  # without a place, and without a moment that clears
-KINDS = {"step or moment": ("step", "moment"), "columns again": ("moment",)}
+KINDS = {"step or moment": ("step", "moment")}
 
 
 def budget(epsilon, delta):

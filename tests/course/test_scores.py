@@ -46,7 +46,6 @@ def questions(which):
     yield queries.Base(C) if C else queries.Rates()
     yield queries.CentreStep(model.centre, 0.7, 1.0)
     yield queries.Moment(model.centre, np.eye(D))
-    yield queries.Moment(model.centre, np.eye(D), diagonal=True)
 
 
 @pytest.mark.parametrize("which", LOSSES)
