@@ -165,7 +165,7 @@ class Decomposition:
         rows = self.rows
         levels = np.array(np.broadcast_to(level, len(rows.n)), dtype=float)
         r, r0 = np.zeros(len(self.y)), np.zeros(len(rows.n))
-        slopes = np.array(np.broadcast_to(slopes, self.x_mean.shape), dtype=float)
+        slopes = np.array(np.broadcast_to(slopes, self.x_mean.shape), dtype=float, order="C")
         _residuals(rows.starts, self.X, self.y, self.x_mean, rows.y_mean, levels, slopes, r, r0)
         return rows.starts, self.values, r, self.h, self.b2, r0, rows.n, rows.rest
 
