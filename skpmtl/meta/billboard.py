@@ -161,7 +161,7 @@ class MetaBillboard(Billboard):
     def noisy(self):
         """Part of the squared length of the initialisation that is noise; not read by "sgd"."""
         if self.relation is not None:
-            return 0.0  # `_inits` has the errors for each task
+            return 0.0  # rows of G are shrunk by it
         way = scaled(self.init, self.scaling) - self.places[0]
         square = float(np.vdot(way, way))
         return min(self.noise / square, 1.0) if self.refine == "prox" and square else 0.0
@@ -182,13 +182,6 @@ class MetaBillboard(Billboard):
             return [zero]
         return [scaled(self.public_init.joined(self.fit_intercept), self.scaling), zero]
 
-    def _inits(self, tasks):
-        """Yield initialisations (n, n_outputs, size) of tasks, for scaled features, and their
-        expected error: by covariates of the tasks, and by the constant alone, the mean."""
-        V, G, r = self.relation.rows(tasks), scaled(self.init, self.scaling), self.relation.rank
-        for columns in (r, 1) if r > 1 else (1,):
-            yield row_products(V[:, :columns], G[:columns]), self.init_error * columns / r
-
     def without_rows(self, tasks):
         if self.relation is not None and not self.lost:
             found = self.relation.centres(tasks, self.init)
@@ -200,37 +193,34 @@ class MetaBillboard(Billboard):
             models = tuple(0.0 * b + a for a, b in zip(starts, models, strict=True))
         return models
 
-    def _around(self, tasks):
-        """Priors of the models of tasks, for scaled features: around the initialisation, and around
-        models that were known before any release. -> list of `KnownModel`"""
+    def _known(self, tasks):
+        """Models of tasks that priors are around, for scaled features: the initialisation, and what
+        was known before any release. -> list of `KnownModel`"""
+        init, error = scaled(self.init, self.scaling), max(self.init_error, self.noisy)
         places = [KnownModel(place, _NO_INIT, np.log(_NOWHERE)) for place in self.places]
         if self.lost:
             return [replace(places[0], log_weight=0.0), *places[1:]]
         if self.relation is not None:
-            starts = list(self._inits(tasks))
-        else:
-            init, start = scaled(self.init, self.scaling), self.places[0]
-            starts = [(init - self.noisy * (init - start), max(self.init_error, self.noisy))]
-        share = -np.log(len(starts))
-        return [*(KnownModel(init, error, share) for init, error in starts), *places]
+            init = row_products(self.relation.rows(tasks), init)
+        return [KnownModel(init - self.noisy * (init - self.places[0]), error, 0.0), *places]
 
     def personalize(self, table, *, classes_posterior=False):
         """Models of the tasks of `table`, from their rows and this billboard alone.
 
         `classes_posterior`: whether models of classes come with their posterior.
         """
-        around, table = self._around(table.tasks), scaled_table(table, self.scaling)
+        known, table = self._known(table.tasks), scaled_table(table, self.scaling)
         if self.refine == "sgd":
             W = gradient_steps(
                 table,
                 self.loss,
-                around[0].models,
+                known[0].models,
                 self.fit_intercept,
                 self.refine_steps,
                 self.refine_learning_rate,
             )
             return Personal(*split_models(unscaled(W, self.scaling), self.fit_intercept))
-        W, covariance, _ = fine_tuned(table, around, self.fit_intercept, spread=classes_posterior)
+        W, covariance, _ = fine_tuned(table, known, self.fit_intercept, spread=classes_posterior)
         models = split_models(unscaled(W, self.scaling), self.fit_intercept)
         if not classes_posterior:
             return Personal(*models)
@@ -241,8 +231,8 @@ class MetaBillboard(Billboard):
         return Personal(*models, extras)
 
     def posterior(self, table, *, fit_intercept=None, width=None):
-        around, table = self._around(table.tasks), scaled_table(table, self.scaling)
-        _, covariance, noise = fine_tuned(table, around, self.fit_intercept, spread=True)
+        known, table = self._known(table.tasks), scaled_table(table, self.scaling)
+        _, covariance, noise = fine_tuned(table, known, self.fit_intercept, spread=True)
         return Posterior(self._unscaled_covariance(covariance)[:, 0], *noise)
 
     def _unscaled_covariance(self, covariance):

@@ -521,10 +521,8 @@ _DOC = """{summary}
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     refine : {{"prox", "sgd"}}, default="prox"
-        Fine-tuning. "prox": minima of the sum of the task's losses plus ``1 / (2 kappa)
-        ||(w, b) - phi||^2``, and the model of the task alone, averaged by public prior weights and
-        the evidence of the task's own rows; see Notes. "sgd": `refine_steps` gradient steps from
-        phi.
+        Fine-tuning. "prox": the posterior mean of a task's model, which is drawn towards phi as far
+        as its rows are likely under it; see Notes. "sgd": `refine_steps` gradient steps from phi.
     refine_steps : int, default=10
     refine_learning_rate : "auto" or float, default="auto"
         Length of a step of "sgd" on the mean loss. "auto": 1 / smoothness of the task's own loss.
@@ -597,14 +595,11 @@ _DOC = """{summary}
     exceeds 80 % of the error without an initialisation, tasks fine-tune from 0.
 
     With ``refine="prox"`` a bad initialisation does little harm. The part of its squared length
-    that is known to be noise is subtracted, and tasks regularise less towards the rest. For squared
-    loss a task averages over three kinds of Gaussian priors: around phi, `init` or 0; around their
-    coefficients with a free intercept, both at all scales kappa; and the ridge of `LocalOnly`. The
-    noise variance is profiled out, and a free intercept has a flat prior three std of the noise
-    wide. Where scores under phi vary about as much as the targets, all that does without phi has
-    down to a tenth of its weight, and in tasks of few rows less. For classes there are three kinds,
-    around phi, `init` or 0, and the frequencies of the classes in the task, each at its likeliest
-    kappa, weighted by Laplace's approximation.
+    that is known to be noise is subtracted, and tasks regularise less towards the rest. A task's
+    model is the mean of its posterior under Gaussian priors around phi, around `init` if there is
+    one, and around 0, each with its prior weight and the evidence of the task's rows, averaged over
+    scales: how far coefficients are from there, how far the level at the mean row is, and, for
+    regression, the noise. Classes take Laplace's approximation of every scale.
 
     References
     ----------

@@ -58,16 +58,16 @@ class KnownModel:
     log_weight: float
 
 
-def fine_tuned(table, around, fit_intercept, *, spread=False):
+def fine_tuned(table, known, fit_intercept, *, spread=False):
     """Posterior of the models of the tasks of a table.
 
-    A task whose rows overflow stays at the first of `around`, in silence.
+    A task whose rows overflow stays at the first of `known`, in silence.
 
     Parameters
     ----------
     table : TaskTable
         Of dense rows.
-    around : list of KnownModel
+    known : list of KnownModel
     fit_intercept : bool
     spread : bool, default=False
         Whether covariances are asked for.
@@ -81,7 +81,7 @@ def fine_tuned(table, around, fit_intercept, *, spread=False):
         Of real targets: variance of the noise of a row, and its degrees of freedom.
     """
     kind, m, d = ClassTasks if table.n_classes else TargetTasks, table.n_tasks, table.n_features
-    models = np.broadcast_to(around[0].models, (m, *around[0].models.shape[-2:])).copy()
+    models = np.broadcast_to(known[0].models, (m, *known[0].models.shape[-2:])).copy()
     covariance = np.full((m, models.shape[1], d + 1, d + 1), np.inf) if spread else None
     noise = np.full((2, m), np.inf) if spread else None
 
@@ -90,7 +90,7 @@ def fine_tuned(table, around, fit_intercept, *, spread=False):
             found = kind(table_of(table, tasks), fit_intercept, reduced=not spread)
             parts = [
                 (np.broadcast_to(one.models, models.shape)[tasks], one.error, one.log_weight)
-                for one in around
+                for one in known
             ]
             mean, *wide = found.posterior(parts, spread)
             good = found.good & np.isfinite(mean).all(axis=(1, 2))

@@ -164,7 +164,7 @@ class MetaPlan(Plan):
     def _settle(self, est, rank):
         """Numbers and lengths of the steps for shared models that follow from `rank` covariates."""
         noise = self._step_noise()
-        found = course(est, self.mode, self.loss, self.size, self.sizes, noise, rank)
+        found = course(est, self.mode, self.loss, self.size, len(self.sizes), noise, rank)
         vars(self).update(found._asdict())
 
     def _columns(self, est):

@@ -39,16 +39,16 @@ class Course(NamedTuple):
     least: float  # what `init_error` would be with "auto" steps
 
 
-def course(est, mode, loss, size, rows, noise, rank=1):
+def course(est, mode, loss, size, n_tasks, noise, rank=1):
     """Settle what is "auto". -> Course
 
-    `size` is how many numbers one output of a model has, intercept included, and `rows` (n_tasks,)
-    those of every task. `noise`, over clip_norm: root mean square of the noise, over all tasks,
-    that one inner step would have if it were the only one; "local": length of the noise of an
+    `size` is how many numbers one output of a model has, intercept included. `noise`, over
+    clip_norm: root mean square of the noise, over all tasks, that one inner step would have if it
+    were the only one; "local": length of the noise of an
     update. Of the `rank` columns of a relation one has, on average, the rows, and the noise, of one
     in so many tasks.
     """
-    per_round, visits, n_tasks = est.tasks_per_round, est.visits, len(rows)
+    per_round, visits = est.tasks_per_round, est.visits
     if per_round == "auto" and mode is None:  # visits cost nothing
         per_round, visits = n_tasks, visits * _FREE_ROUNDS
     elif isinstance(per_round, str):
@@ -87,8 +87,6 @@ def course(est, mode, loss, size, rows, noise, rank=1):
         meta_rate = 1.0 if mode is None else min(1.0, folds / reach)
     gained = min(meta_rate * reach, _MAX_FOLDS)
     init_error = float(_error(gained, noise)) if mode is not None else 0.0
-    if mode != "local":  # as many rows as numbers determine nothing, at any budget
-        init_error = max(init_error, float(min(rank * size / rows.sum(), 1.0)))
     return Course(
         per_round, n_rounds, visits, steps, inner_rate, meta_rate, init_error, gained, least
     )
