@@ -9,9 +9,8 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from ..local.posterior import Posterior
 from ..task import priors
-from ..task.mixture import noise_of
+from ..task.mixture import Posterior, noise_of
 from ..task.posterior import averages, covariances, log_evidence_by, log_sum
 
 

@@ -31,6 +31,7 @@ import numpy as np
 
 from .._runtime.threads import single_blas_thread
 from ..tables.table import row_products
+from ..task.mixture import Posterior
 from .grams import row_blocks
 from .prior import SNR
 
@@ -131,21 +132,6 @@ class Moments(NamedTuple):
     energies: np.ndarray  # (m,), average of Q, the squared errors of the modes plus their penalties
     # (m,), average of the effective number of coefficients, sum_i l_i / (l_i + rho_s)
     used: np.ndarray
-
-
-class Posterior(NamedTuple):
-    """What a task keeps of its posterior, as the attributes that end in an underscore."""
-
-    # (m, D, D), of the coefficients and, last, the intercept; infinite where the rows do not
-    # determine them
-    covariance: np.ndarray
-    # `noise_variance`, `dof`: (m,); variance of the noise of a row, and its degrees of
-    # freedom
-    noise_variance: np.ndarray
-    dof: np.ndarray
-
-    def attributes(self):
-        return {f"{name}_": value for name, value in self._asdict().items()}
 
 
 def moments(sums, priors):

@@ -8,10 +8,10 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import Billboard, Personal
 from ..exchange.wire import MOST_STEPS
-from ..local.posterior import Posterior
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..tables.table import row_products
+from ..task.mixture import Posterior
 from .finetune import KnownModel, fine_tuned
 from .rules import LEFT
 from .steps import gradient_steps

@@ -17,13 +17,13 @@ from .._runtime.stack import users_line
 from ..base import BaseMTL, HasCovariates, MTLClassifierMixin, MTLRegressorMixin
 from ..exchange.billboard import Personal
 from ..exchange.protocol import QuerySpec
-from ..local.posterior import Posterior
 from ..privacy.report import PrivacyLeakWarning
 from ..tables.ids import encode_ids, listed, locate
 from ..tables.relation import read_relation
 from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
+from ..task.mixture import Posterior
 from .billboard import MetaBillboard, scaled_table, split_models, unscaled
 from .curator import release_init
 from .plan import MetaPlan

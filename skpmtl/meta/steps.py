@@ -4,11 +4,17 @@ import numpy as np
 
 from .._kernels.losses import NUMBER
 from .._kernels.records import inner_steps, record_norms
+from .._kernels.rows import curvatures
+from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks
-from ..local.grams import largest_eigenvalues
+from ..tables.table import padded
 from .rules import BOUND
 
 _BLOCK = 1 << 18  # numbers of X that a thread works on at a time
+_POWER_STEPS, _NEAR = (
+    15,
+    64,
+)  # steps to a largest eigenvalue, rows of a task that are near at a time
 _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
 _NO_NOISE = np.empty((0, 0, 0, 0))
 
@@ -123,6 +129,24 @@ def row_norms(X, fit_intercept):
 
 def own_rates(table, loss, fit_intercept):
     """1 / smoothness of every task's mean loss, from its own rows."""
-    largest = largest_eigenvalues(table, False)
+    largest, width = np.empty(table.n_tasks), padded(table.n_features, LANES)
+
+    def block(first, last):
+        curvatures(
+            table.X,
+            *(None, None, None),
+            table.places,
+            table.offsets[first : last + 1],
+            False,
+            _POWER_STEPS,
+            *(None, None),
+            _NEAR,
+            np.zeros((3, width)),
+            np.zeros((_NEAR + 1, width)),
+            largest[first:last],
+            table.counts,
+        )
+
+    run_blocks(block, cost_blocks(table.sizes * table.n_features, _BLOCK))
     smoothness = BOUND[loss] * (1.05 * largest / table.support + fit_intercept)
     return 1.0 / np.maximum(smoothness, 1e-12)

@@ -1,15 +1,31 @@
 """Mean and covariance of a mixture of posteriors, and the noise of a row that it implies."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from ..tables.table import weighted_sum
 from .posterior import log_sum
 
-__all__ = ["LEAST_DOF", "covariance_of", "flatter", "noise_of", "shares_of"]
+__all__ = ["LEAST_DOF", "Posterior", "covariance_of", "flatter", "noise_of", "shares_of"]
 
 LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
+
+
+class Posterior(NamedTuple):
+    """What a task keeps of its posterior, as the attributes that end in an underscore."""
+
+    # (m, D, D), of the coefficients and, last, the intercept; infinite where the rows do not
+    # determine them
+    covariance: np.ndarray
+    # `noise_variance`, `dof`: (m,); variance of the noise of a row, and its degrees of
+    # freedom
+    noise_variance: np.ndarray
+    dof: np.ndarray
+
+    def attributes(self):
+        return {f"{name}_": value for name, value in self._asdict().items()}
 
 
 def shares_of(logs):
