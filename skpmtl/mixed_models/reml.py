@@ -92,12 +92,16 @@ class MixedFit:
     effects_covariance : ndarray (m, q, q)
         Their posterior covariances given beta: sigma^2 G_t.
     deviance : float
-        -2 times the restricted log likelihood, with all constants.
+        -2 times the restricted log likelihood (of classes and counts: the log likelihood), with all
+        constants.
     converged : bool
     other_effects : tuple of ndarray
         Posterior means of the intercepts of further groupings.
     other_std : ndarray
         Their standard deviations, sigma tau_k.
+    influences : ndarray (m, p) or None
+        Of classes and counts: scores of the tasks, times the inverse information; they sum to zero,
+        and their squares are the sandwich.
     """
 
     coef: np.ndarray
@@ -110,6 +114,7 @@ class MixedFit:
     converged: bool
     other_effects: tuple = ()
     other_std: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    influences: np.ndarray | None = None
 
     @property
     def random_covariance(self):
@@ -177,6 +182,30 @@ class MixedFit:
         second = second + np.einsum("kij,kij->k", inner, inner)
         return covariance, first**2 / np.maximum(second, 1e-300)
 
+    def sandwich(self, kind):
+        """`cluster_robust` of classes and counts, by the influences of tasks.
+
+        Parameters
+        ----------
+        kind : {"CR0", "CR1"}
+            "CR1": times m / (m - 1).
+
+        Returns
+        -------
+        covariance : ndarray (p, p)
+        dof : float
+
+        Raises
+        ------
+        ValueError
+            For "CR2" and "CR3".
+        """
+        if kind not in ("CR0", "CR1"):
+            raise ValueError(f'kind={kind!r} is of means: classes and counts have "CR0", "CR1".')
+        m = len(self.influences)
+        factor = m / (m - 1.0) if kind == "CR1" else 1.0
+        return factor * self.influences.T @ self.influences, m - 1.0
+
     def _scores(self, rows, half):
         """Scores of tasks (m, p) and their parts of R (m, p, p), in the basis `half`."""
         residuals = replace(rows, y=rows.y - rows.X @ self.coef)
@@ -210,10 +239,10 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
         return _fit_with_others(rows, correlated, max_iter)
     X, y = rows.X, rows.y
     (N, p), q = X.shape, rows.Z.shape[1]
-    size_x, size_z = _sizes(X), _sizes(rows.Z)
+    size_x, size_z = column_sizes(X), column_sizes(rows.Z)
     # Columns of one size keep products as accurate as rows are; results are in units of the user.
     scaled = GroupedRows(X / size_x, rows.Z / size_z, y, rows.offsets)
-    _check_rank(scaled.X)
+    check_rank(scaled.X)
     ZZ, ZX, Zy = scaled.products()
     totals = scaled.X.T @ scaled.X, scaled.X.T @ y, float(y @ y)
     lower = np.tril_indices(q) if correlated else np.diag_indices(q)
@@ -269,7 +298,7 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
     constant = (N - p) * (1.0 + np.log(2.0 * np.pi)) + 2.0 * np.log(size_x).sum()
     return MixedFit(
         coef=beta / size_x,
-        factor=_signed(L) / size_z[:, None],
+        factor=signed_factor(L) / size_z[:, None],
         sigma2=sigma2,
         covariance=sigma2 * inverse / np.outer(size_x, size_x),
         effects=effects / size_z,
@@ -281,9 +310,9 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
 
 def _fit_with_others(rows, correlated, max_iter):
     (N, p), q, m = rows.X.shape, rows.Z.shape[1], len(rows.offsets) - 1
-    size_x, size_z = _sizes(rows.X), _sizes(rows.Z)
+    size_x, size_z = column_sizes(rows.X), column_sizes(rows.Z)
     scaled = GroupedRows(rows.X / size_x, rows.Z / size_z, rows.y, rows.offsets)
-    _check_rank(scaled.X)
+    check_rank(scaled.X)
     ZZ, ZX, Zy = scaled.products()
     counts = [W.shape[1] for W in rows.others]
     W = sparse.hstack(rows.others, format="csr")
@@ -329,7 +358,7 @@ def _fit_with_others(rows, correlated, max_iter):
     constant = (N - p) * (1.0 + np.log(2.0 * np.pi)) + 2.0 * np.log(size_x).sum()
     return MixedFit(
         coef=beta[:p] / size_x,
-        factor=_signed(L) / size_z[:, None],
+        factor=signed_factor(L) / size_z[:, None],
         sigma2=sigma2,
         covariance=sigma2 * inverse / np.outer(size_x, size_x),
         effects=effects / size_z,
@@ -341,12 +370,12 @@ def _fit_with_others(rows, correlated, max_iter):
     )
 
 
-def _sizes(columns):
+def column_sizes(columns):
     size = np.sqrt((columns * columns).mean(axis=0))
     return np.where(size > 0, size, 1.0)
 
 
-def _check_rank(X):
+def check_rank(X):
     N, p = X.shape
     if N <= p:
         raise ValueError(f"{N} rows cannot determine {p} fixed effects and their errors.")
@@ -483,6 +512,6 @@ def _slopes(ZZ, ZX, Zy, L, beta, inverse, scale, out):
             out[i, j] -= 2.0 * s
 
 
-def _signed(L):
+def signed_factor(L):
     """The same L L' with a diagonal that is not negative."""
     return L * np.where(np.diag(L) < 0, -1.0, 1.0)

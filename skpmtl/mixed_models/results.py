@@ -14,9 +14,10 @@ from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..mean_regularized.estimators import PrivateMeanRegMTL
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
-from ..tables.convert import expand_trials
+from ..tables.convert import check_trials, expand_trials
 from ..tables.ids import listed, locate
 from .formula import Design, grouping, read_formula
+from .laplace import FAMILIES, fit_laplace
 from .reml import GroupedRows, fit_mixed
 
 __all__ = ["MixedResult", "mixed"]
@@ -60,8 +61,9 @@ def mixed(
         Of the target: a number; two classes; or a count, for which the offset is the logarithm of
         an exposure.
     epsilon : float or None, default=1.0
-        Privacy budget of the whole fit, for all rows of a task. None: no privacy; with
-        ``family="gaussian"`` the fit is then restricted maximum likelihood, as in lme4.
+        Privacy budget of the whole fit, for all rows of a task. None: no privacy; the fit is then
+        maximum likelihood as in lme4, restricted with ``family="gaussian"`` and with Laplace's
+        approximation for classes and counts.
     delta : float or None, default=None
         None: ``min(1e-5, 1 / n_tasks**2)``.
     public : mapping, default=None
@@ -70,9 +72,9 @@ def mixed(
         formula. With a budget, lists of levels are required, since a list that is read from the
         rows discloses which levels exist.
     weights : str or array-like of shape (n_rows,), default=None
-        Weights of rows, or the column that has them. Without a budget the residual variance of a
-        row is sigma^2 over its weight, as in lme4; with one, those of a task are divided by the
-        largest one if that is above 1.
+        Weights of rows, or the column that has them. Without a budget, as in lme4, the residual
+        variance of a row is sigma^2 over its weight, and the weight of a class or count is its
+        number of rows; with one, those of a task are divided by the largest one if that is above 1.
     random_state : int, RandomState, Generator or None, default=None
         Of the noise, for tests. None: the operating system's.
 
@@ -133,8 +135,7 @@ def mixed(
         weights = np.asarray(weights, dtype=float)
         if weights.shape != (len(data),) or not (weights >= 0).all():
             raise ValueError("weights must be non-negative numbers, one for each row.")
-    exact = family == "gaussian" and not private
-    make = _Exact if exact else _Estimated
+    make = _Estimated if private else _Exact
     groups = [grouping(data, name) for name in (parts["group"], *parts["others"])]
     target = data[parts["response"]]
     settings = {
@@ -172,8 +173,7 @@ class MixedResult:
     formula : str
     family : str
     estimator : BaseMTL or None
-        The estimator of a fit with a budget, or of classes or counts; None where the fit is
-        restricted maximum likelihood.
+        The estimator of a fit with a budget; None without one.
     params : Series
         Fixed effects by name.
     groups : ndarray
@@ -182,7 +182,7 @@ class MixedResult:
         Deviations of the tasks from the fixed effects, a row for each; with further groupings, by
         name. They are not private: a row is for its task alone.
     deviance : float or None
-        -2 times the restricted log likelihood, without a budget.
+        -2 times the log likelihood, restricted with ``family="gaussian"``, without a budget.
     privacy : PrivacyReport or None
         None without a budget.
     """
@@ -227,14 +227,15 @@ class MixedResult:
             frames[name] = pd.DataFrame({"Intercept": effects}, index=pd.Index(levels, name=name))
         return frames
 
-    def cov_params(self, kind: CovarianceKind = "CR2"):
+    def cov_params(self, kind: CovarianceKind | None = None):
         """Covariance of the fixed effects.
 
         Parameters
         ----------
-        kind : {"model", "CR0", "CR1", "CR2", "CR3"}, default="CR2"
+        kind : {"model", "CR0", "CR1", "CR2", "CR3"} or None, default=None
             Only without a budget; with one, the covariance is the squares of the released standard
-            errors, and zero elsewhere.
+            errors, and zero elsewhere. None: "CR2" of a mean, "CR1" of classes and counts, which
+            have no "CR2" and "CR3", and "model" with further groupings.
 
         Returns
         -------
@@ -290,14 +291,13 @@ class MixedResult:
             found = found + np.append(effects, 0.0)[_codes(data, name, levels)]
         return found
 
-    def summary(self, kind: CovarianceKind = "CR2", coverage: float = 0.95) -> Summary:
+    def summary(self, kind: CovarianceKind | None = None, coverage: float = 0.95) -> Summary:
         """Fixed effects with errors, variance components, and what was released.
 
         Parameters
         ----------
-        kind : {"model", "CR0", "CR1", "CR2", "CR3"}, default="CR2"
-            Of standard errors without a budget; see `cov_params`. With further groupings they are
-            those of the model.
+        kind : {"model", "CR0", "CR1", "CR2", "CR3"} or None, default=None
+            Of standard errors without a budget; see `cov_params`.
         coverage : float, default=0.95
             Of the intervals, in (0, 1).
 
@@ -308,13 +308,12 @@ class MixedResult:
         check_coverage(coverage)
         fit = self._fit
         components, variances = fit.components()
-        kind = "model" if self._parts["others"] else kind
         notes = list(fit.notes())
         try:
             covariance, dof, words = fit.covariance(kind)
             error = np.sqrt(np.diag(covariance))
         except ValueError as reason:
-            if kind not in _ERRORS:
+            if kind is not None:
                 raise
             error, dof, words = np.full(len(fit.names), np.nan), math.inf, str(reason)
         columns = effect_columns(fit.effects(), error, coverage, dof)
@@ -334,42 +333,39 @@ class MixedResult:
 
 
 class _Exact:
-    """Restricted maximum likelihood, without a budget."""
+    """Maximum likelihood, without a budget: restricted, or by Laplace's approximation."""
 
     estimator = None
 
     def __init__(self, design, family, target, groups, weights, settings):
-        y = _numbers(target)
-        X, offset, Z = design.fitted()
         if any(group.isna().any() for group in groups):
             raise ValueError("Some rows have no group: drop them.")
+        y, weights = _responses(family, target, weights, settings["range"])
+        kept = np.flatnonzero(weights > 0)
         levels, numbers = zip(
-            *(np.unique(group.to_numpy(), return_inverse=True) for group in groups), strict=True
+            *(np.unique(group.to_numpy()[kept], return_inverse=True) for group in groups),
+            strict=True,
         )
-        self.groups, codes = levels[0], numbers[0]
-        root, kept = np.ones(len(y)), slice(None)
-        if weights is not None:
-            kept = weights > 0
-            X, offset, Z, y, codes = X[kept], offset[kept], Z[kept], y[kept], codes[kept]
-            root = np.sqrt(weights[kept])
-        order = np.argsort(codes, kind="stable")
-        offsets = np.searchsorted(codes[order], np.arange(len(self.groups) + 1))
-        root = root[order]
-        others, places = [], np.arange(len(order))
-        for number, known in zip(numbers[1:], levels[1:], strict=True):
-            shape = len(order), len(known)
-            others.append(sparse.csr_array((root, (places, number[kept][order])), shape=shape))
-        self.rows = GroupedRows(
-            X[order] * root[:, None],
-            Z[order] * root[:, None],
-            (y - offset)[order] * root,
-            offsets,
-            tuple(others),
-        )
-        self.design = design
+        order = np.argsort(numbers[0], kind="stable")
+        X, offset, Z, y, weights = (part[kept[order]] for part in (*design.fitted(), y, weights))
+        offsets = np.searchsorted(numbers[0][order], np.arange(len(levels[0]) + 1))
+        self.design, self.family, self.groups = design, family, levels[0]
         self.names, self.random_names = design.names, design.random_names
         self.correlated = design.parts["correlated"]
-        self.fit = fit_mixed(self.rows, correlated=self.correlated)
+        if family == "gaussian":
+            self.default_kind = "model" if design.parts["others"] else "CR2"
+            root, others = np.sqrt(weights), []
+            for number, known in zip(numbers[1:], levels[1:], strict=True):
+                places = np.arange(len(order)), number[order]
+                others.append(sparse.csr_array((root, places), shape=(len(order), len(known))))
+            columns = X * root[:, None], Z * root[:, None], (y - offset) * root
+            self.rows = GroupedRows(*columns, offsets, tuple(others))
+            self.fit = fit_mixed(self.rows, correlated=self.correlated)
+        else:
+            self.default_kind = "CR1"
+            self.rows = GroupedRows(X, Z, y, offsets)
+            more = {"weight": weights, "offset": offset, "correlated": self.correlated}
+            self.fit = fit_laplace(self.rows, family, **more)
         further = zip(levels[1:], self.fit.other_effects, strict=True)
         self.others = dict(zip(design.parts["others"], further, strict=True))
         self.deviance = self.fit.deviance
@@ -390,18 +386,23 @@ class _Exact:
         return self.fit.effects
 
     def covariance(self, kind):
+        kind = self.default_kind if kind is None else kind
         if kind not in _ERRORS:
             raise ValueError(f"kind={kind!r} must be one of {', '.join(map(repr, _ERRORS))}.")
         if kind == "model":
             return self.fit.covariance, math.inf, _ERRORS[kind]
-        covariance, dof = self.fit.cluster_robust(self.rows, kind)
+        if self.family == "gaussian":
+            covariance, dof = self.fit.cluster_robust(self.rows, kind)
+        else:
+            covariance, dof = self.fit.sandwich(kind)
         return covariance, dof, _ERRORS[kind]
 
     def components(self):
         """Random effects, at the origin of the columns as in lme4, and residuals."""
         covariance, q = self.fit.random_covariance, len(self.random_names)
         others = self.fit.other_std**2
-        variance = np.concatenate([np.diag(covariance), others, [self.fit.sigma2]])
+        residual = [self.fit.sigma2] if self.family == "gaussian" else []
+        variance = np.concatenate([np.diag(covariance), others, residual])
         std = np.sqrt(np.maximum(variance, 0.0))
         columns = {"variance": variance, "std": std}
         for j in range(q - 1 if self.correlated else 0):
@@ -414,15 +415,17 @@ class _Exact:
             group = self.design.parts["group"]
             names = [f"{name} | {group}" for name in names]
             names += [f"Intercept | {name}" for name in self.others]
-        return [*names, "residual"], columns
+        return [*names, *["residual"][: len(residual)]], columns
 
     def facts(self):
+        restricted = self.family == "gaussian"
+        method = "restricted maximum likelihood" if restricted else "maximum likelihood (Laplace)"
         return {
-            "method": "restricted maximum likelihood (no privacy)",
+            "method": f"{method} (no privacy)",
             "tasks": f"{len(self.groups):,}",
             **{name: f"{len(levels):,}" for name, (levels, _) in self.others.items()},
             "rows": f"{len(self.rows.y):,}",
-            "deviance": f"{self.deviance:.6g} (restricted)",
+            "deviance": f"{self.deviance:.6g}" + " (restricted)" * restricted,
         }
 
     def notes(self):
@@ -430,7 +433,8 @@ class _Exact:
 
     def predict(self, X, offset, Z, codes):
         own = np.where((codes >= 0)[:, None], self.fit.effects[codes], 0.0)
-        return X @ self.fit.coef + offset + (Z * own).sum(axis=1)
+        eta = X @ self.fit.coef + offset + (Z * own).sum(axis=1)
+        return eta if self.family == "gaussian" else FAMILIES[self.family].moments(eta)[0]
 
 
 class _Estimated:
@@ -457,8 +461,6 @@ class _Estimated:
             if design.offsets:
                 raise ValueError('offset() with family="binomial": leave it out.')
             levels = settings["range"]
-            if levels is None and settings["epsilon"] is None:
-                levels = "auto"
             if levels is None:
                 name = design.parts["response"]
                 raise ValueError(
@@ -582,6 +584,26 @@ def _codes(data, name, levels):
     if known.any():
         codes[known] = locate(ids[known].to_numpy(), levels)
     return codes
+
+
+def _responses(family, target, weights, classes):
+    """-> targets of a likelihood, weights; of trials the shares of successes, and their numbers"""
+    if target.ndim == 2:
+        won, n = check_trials(*target.to_numpy().T)
+        return won / np.maximum(n, 1), n * (1.0 if weights is None else weights)
+    weights = np.ones(len(target)) if weights is None else weights
+    if family != "binomial":
+        y = _numbers(target)
+        if family == "poisson" and (y < 0).any():
+            raise ValueError("Some counts are negative.")
+        return y, weights
+    known = np.unique(target.dropna()) if isinstance(classes, str) or classes is None else classes
+    if len(known) != 2 or not target.isin(list(known)).all():
+        raise ValueError(
+            'family="binomial" needs a target of two classes without gaps; successes out of trials '
+            "are prop(k, n)."
+        )
+    return (target == known[1]).to_numpy(dtype=float), weights
 
 
 def _numbers(target):

@@ -183,6 +183,14 @@ def expand_trials(successes: ArrayLike, trials: ArrayLike) -> tuple:
     >>> outcome
     array([1, 0, 0, 0, 1, 1])
     """
+    won, n = check_trials(successes, trials)
+    rows = np.repeat(np.arange(len(n)), n)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
+    return rows, (place < won[rows]).astype(np.int64)
+
+
+def check_trials(successes, trials):
+    """ValueError for what are no numbers of successes and trials. -> integers of both"""
     counts = []
     for name, values in (("successes", successes), ("trials", trials)):
         numbers = np.asarray(values)
@@ -199,6 +207,4 @@ def expand_trials(successes: ArrayLike, trials: ArrayLike) -> tuple:
     check_consistent_length(won, n)
     if (won > n).any():
         raise ValueError("Some rows have more successes than trials: are the two exchanged?")
-    rows = np.repeat(np.arange(len(n)), n)
-    place = np.arange(len(rows)) - np.repeat(np.cumsum(n) - n, n)
-    return rows, (place < won[rows]).astype(np.int64)
+    return won, n
