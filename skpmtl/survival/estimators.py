@@ -332,10 +332,11 @@ class SurvivalMTL(ShowsPrivacy, BaseEstimator):
             order; ties of risk count half. NaN without such a pair.
         """
         event, time = read_survival(y)
-        return _concordance(event, time, self.predict(X, task))
+        return concordance(event, time, self.predict(X, task))
 
 
-def _concordance(event, time, risk):
+def concordance(event, time, risk):
+    """Harrell's index, as `SurvivalMTL.score` has it. -> float"""
     pairs = right = 0.0
     for i in np.flatnonzero(event):
         later = (time > time[i]) | ((time == time[i]) & ~event)

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 
 from skpmtl import PrivacyLeakWarning
 from skpmtl.survival import SurvivalMTL
+from skpmtl.survival.estimators import concordance
 from skpmtl.survival.frailty import fit_frailty
 from skpmtl.survival.periods import Periods
 
@@ -49,6 +50,35 @@ def test_without_frailties_it_is_the_regression_of_cox():
     other = phreg(y["time"], X, status=y["event"], ties="breslow").fit()
     assert_allclose(found.coef, other.params, rtol=1e-6)
     assert_allclose(np.sqrt(np.diag(found.covariance)), other.bse, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("risk", "expected"),
+    [
+        (lambda age, sex: age, 0.5025380710659898),
+        (lambda age, sex: -sex, 0.6357868020304569),  # most pairs have ties of risk
+        (lambda age, sex: np.round(age / 10.0), 0.500761421319797),
+    ],
+)
+def test_concordance_is_that_of_r_and_of_scikit_survival(risk, expected):
+    """concordance(Surv(time, status) ~ risk, reverse = TRUE); concordance_index_censored"""
+    X, y, _ = kidney()
+    found = concordance(y["event"], y["time"], risk(*X.T))
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_metrics_of_scikit_survival_take_what_is_predicted():
+    metrics = pytest.importorskip("sksurv.metrics")
+    cox = pytest.importorskip("sksurv.linear_model").CoxPHSurvivalAnalysis(ties="breslow")
+    X, y, task = generated()
+    model, times = SurvivalMTL(epsilon=None).fit(X, y, task=task), [0.1, 0.3, 0.6, 1.0, 1.5]
+    risk = model.predict(X, task=task)
+    found = metrics.concordance_index_censored(y["event"], y["time"], risk)[0]
+    assert found == pytest.approx(model.score(X, y, task=task), rel=1e-12)
+    survival = model.predict_survival_function(X, task=task, times=times)
+    without = [f(times) for f in cox.fit(X, y).predict_survival_function(X)]
+    brier = [metrics.integrated_brier_score(y, y, s, times) for s in (survival, without)]
+    assert brier[0] < brier[1]  # frailties explain something
 
 
 def test_with_cuts_it_is_a_poisson_regression():
