@@ -19,7 +19,6 @@ from skpmtl.tables.table import read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import random_tasks
 
-LOSSES = {"real": "squared", "binary": "logistic", "multi": "multinomial"}
 KINDS = {"real": plain.SQUARED, "binary": plain.LOGISTIC, "multi": plain.MULTINOMIAL}
 SEEDED = "ignore:The noise of this fit is reproducible:skpmtl.privacy.PrivacyLeakWarning"
 
