@@ -26,7 +26,8 @@ __all__ = ["fit_laplace"]
 _NEWTON, _HALVINGS = 50, 30
 _MODE = 1e-11  # of a step of a mode
 _TOL = 1e-13  # relative change of the deviance between two iterations
-_SLOPE = 1e-5  # of the gradient, by row
+_DONE, _LEFT = 1e-14, 1e-4  # of the deviance that a further step of Newton's method would gain
+_FLAT = 1e-4  # least information on a column of unit size: errors of 100 in eta mean separation
 _STEP = 1e-4  # of differences of gradients
 
 
@@ -104,15 +105,19 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "ftol": _TOL, "gtol": 0.0}
     start = problem.start()
     found = minimize(problem.total, start, jac=True, method="L-BFGS-B", options=options)
-    params, inverse = found.x, None
-    for _ in range(2):  # and by Newton's method, whose matrix the errors need anyway
+    params, hessian, inverse = found.x, None, None
+    for _ in range(_NEWTON):  # the matrix of the errors ends what a line search cannot
         hessian = problem.hessian(params)
         inverse = np.linalg.pinv(0.5 * hessian, rcond=1e-10, hermitian=True)
         value, slope = problem.total(params)
-        moved = params - 0.5 * inverse @ slope
-        new, least = problem.total(moved)
-        params = moved if new <= value and np.isfinite(least).all() else params
+        step = -0.5 * inverse @ slope
+        rounding = 1e-12 * abs(value)
+        if not -slope @ step > _DONE or not problem.total(params + step)[0] < value + rounding:
+            break
+        params = params + step
     values, slopes = problem.by_task(params)
+    total = slopes.sum(axis=0)
+    information = np.linalg.eigvalsh(0.5 * hessian[problem.k :, problem.k :])
     L, beta = problem.parts(params)
     size_x, size_z, k = problem.size_x, problem.size_z, problem.k
     p = len(beta)
@@ -125,7 +130,7 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
         effects=u @ L.T / size_z,
         effects_covariance=L @ np.linalg.inv(M) @ L.T / np.outer(size_z, size_z),
         deviance=float(values.sum() - 2.0 * problem.constant),
-        converged=bool(np.abs(slopes.sum(axis=0)).max() < _SLOPE * len(rows.y)),
+        converged=bool(0.25 * total @ inverse @ total < _LEFT and information[0] > _FLAT),
         influences=(-0.5 * slopes @ inverse)[:, k : k + p] / size_x,
     )
 

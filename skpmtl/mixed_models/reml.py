@@ -198,11 +198,13 @@ class MixedFit:
         Raises
         ------
         ValueError
-            For "CR2" and "CR3".
+            For "CR2" and "CR3", and with one task.
         """
         if kind not in ("CR0", "CR1"):
             raise ValueError(f'kind={kind!r} is of means: classes and counts have "CR0", "CR1".')
         m = len(self.influences)
+        if m < 2:
+            raise ValueError('Robust errors need two tasks or more: take kind="model".')
         factor = m / (m - 1.0) if kind == "CR1" else 1.0
         return factor * self.influences.T @ self.influences, m - 1.0
 

@@ -372,7 +372,7 @@ class _Exact:
         if not self.fit.converged:
             warnings.warn(
                 "The likelihood was not maximised: rescale columns to order one, or leave out a "
-                "random effect.",
+                "random effect, or columns that separate classes or counts of zero.",
                 stacklevel=users_line(),
             )
 

@@ -209,3 +209,32 @@ def test_robust_errors_are_those_of_clubsandwich():
     # Theirs has another root of I - S_t, which is not unique.
     assert_allclose(std["CR2"], [0.1555557, 0.0896488, 0.2047898], rtol=4e-3)
     assert_allclose(errors["CR2"][1], [8.18, 9.43, 7.29], atol=0.01)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_robust_errors_under_correlated_columns(mixed):
+    """clubSandwich of lm and of lme(random = ~1 | g), y ~ x + v + h with correlations of .95."""
+    y, x, _, g = UNBALANCED.T
+    places, ones = np.arange(1, len(y) + 1), np.ones(len(y))
+    X = np.c_[ones, x, x + 0.45 * np.sin(places), x - 0.45 * np.cos(2.0 * places)]
+    starts = np.searchsorted(g, [*np.unique(g), np.inf])
+    rows = GroupedRows(X, ones[:, None][:, : int(mixed)], y, starts)
+    fit = fit_mixed(rows)
+    found = {kind: fit.cluster_robust(rows, kind) for kind in ("CR0", "CR2", "CR3")}
+    std = {kind: np.sqrt(np.diag(covariance)) for kind, (covariance, _) in found.items()}
+    if mixed:
+        assert_allclose(fit.coef, [0.424799177, 0.987037715, 0.200102613, -0.182671115], rtol=1e-5)
+        cr0 = [0.179881263, 0.483828362, 0.366492059, 0.494647211]
+        cr2 = [0.188293815, 0.507318378, 0.386803153, 0.520061408]
+        cr3 = [0.196598407, 0.533510734, 0.408880456, 0.548053258]
+        dof = [13.48838934, 9.15570247, 10.42579970, 11.13086820]
+    else:
+        cr0 = [0.178481034, 0.478043602, 0.412958413, 0.480820836]
+        cr2 = [0.189873618, 0.503004733, 0.438561218, 0.503940301]
+        cr3 = [0.202335305, 0.529750504, 0.466181489, 0.528570447]
+        dof = [12.1003018, 10.0984235, 11.6401482, 11.5572603]
+    assert_allclose(std["CR0"], cr0, rtol=1e-5)
+    assert_allclose(std["CR3"], cr3, rtol=1e-5)
+    # Of a mixed model they take another root of I - S_t, which is not unique.
+    assert_allclose(std["CR2"], cr2, rtol=4e-3 if mixed else 1e-7)
+    assert_allclose(found["CR2"][1], dof, rtol=5e-3 if mixed else 1e-7)
