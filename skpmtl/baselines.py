@@ -17,7 +17,8 @@ from ._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
 from ._runtime.compat import safe_indexing
 from ._runtime.hints import ClassWeight, Self
 from .base import MTLClassifierMixin, MTLRegressorMixin, Scored, TaskIndexed
-from .mean_regularized.estimators import MeanRegularized
+from .course.estimators import Hierarchical
+from .privacy.report import exact_report
 from .tables.datafits import real_target
 from .tables.forms import (
     Rows,
@@ -343,43 +344,39 @@ class PerTask(Scored, TaskIndexed):
         return tags
 
 
-class _Alone(MeanRegularized):
-    """No round, no budget: the personalisation around 0 of every task."""
+class _Alone(Hierarchical):
+    """The hierarchical model before any release: every task has its public prior alone."""
 
     _billboards: ClassVar[tuple[type, ...]] = ()  # there is nothing to publish
     _federates = False
-    epsilon = delta = clusters = relation = relation_rank = None
+    epsilon = delta = None
     adjacency, curator, secure, random_state = "replace-one", "trusted", False, None
-    clip_norm: str = "auto"
-    n_rounds: int = 0
-    ridge, l1, task_weight, unseen_task = 0.0, 0.0, "equal", "error"
-    max_iter, tol, verbose = 100, 1e-10, 0
-    update = "none"
+    unseen_task, verbose = "error", 0
 
-    def _n_rounds(self, epsilon):
-        return 0
+    def _curator(self, population, source):
+        def curator():
+            yield from ()
+            return replace(self._loop(population).model, report=exact_report(_ALONE))
 
-    def _problem(self, population):
-        problem = super()._problem(population)
-        return replace(problem, lam="alone") if problem.lam == "auto" else problem
+        return curator()
 
-    def _fit_exact(self, table):
-        return self._fit_table(table)
+    def _planned_report(self, population):
+        return exact_report(_ALONE)
 
 
+_ALONE = "nothing leaves a task"
 _DOC = """{summary}
 
-    Nothing leaves a task, so that there is no budget; as long as every task keeps its own model to
-    itself. All models together are not private.
+    Level and slopes have the prior of `PrivateMTL{twin}` before anything is released: normal, with
+    scales that the task averages over by the evidence of its own rows. Nothing leaves a task, so
+    that there is no budget; as long as every task keeps its own model to itself. All models
+    together are not private. For a penalty of your own take ``PerTask(Ridge(alpha))``.
 
     Parameters
-    ----------
-    lam : float or "auto", default="auto"
-        Strength of ``lam / 2 ||w_k||^2``, in addition to the mean loss of a task. "auto": 0.5 / n_k
-        times the smoothness of that loss.{of_rows}
-    {init} The ridge applies to the difference from it.
+    ----------{of_rows}
+    {init}
     fit_intercept : bool, default=True
-        Whether every task has an intercept, which is not penalised.
+        Whether every task has an intercept.
     {task_feature}
     {tasks}{class_list}{target_range}
     {dtype}
@@ -401,13 +398,13 @@ _DOC = """{summary}
 class LocalOnly(MTLRegressorMixin, _Alone):
     __doc__ = fill_docstring(
         _DOC,
-        summary="Ridge regression of every task alone, or its like for counts and outlying rows.",
+        summary="Regression of every task alone, for real targets, counts and outlying rows.",
+        twin="",
         target_range=TARGET_RANGE + UNCERTAINTY,
     )
 
     def __init__(
         self,
-        lam: float | Literal["auto"] = "auto",
         *,
         loss: Literal["huber", "poisson", "squared"] = "squared",
         init=None,
@@ -418,7 +415,6 @@ class LocalOnly(MTLRegressorMixin, _Alone):
         uncertainty: bool = False,
         dtype: type | str = np.float64,
     ) -> None:
-        self.lam = lam
         self.loss = loss
         self.init = init
         self.fit_intercept = fit_intercept
@@ -428,24 +424,21 @@ class LocalOnly(MTLRegressorMixin, _Alone):
         self.uncertainty = uncertainty
         self.dtype = dtype
 
-    _weighs_rows = False  # the objective is Huber's
-
 
 class LocalOnlyClassifier(MTLClassifierMixin, _Alone):
     __doc__ = fill_docstring(
         _DOC,
         summary="Logistic regression of every task alone, binary or multinomial.",
+        twin="Classifier",
         classes="several",
         target_range="",
         posterior="",
     )
-    _multiclass = True
-    _spreads_labels = False  # intercepts of tasks that miss a class are held
-    target_range, uncertainty = None, False
+    _multiclass, _spreads_labels = True, False
+    uncertainty = False
 
     def __init__(
         self,
-        lam: float | Literal["auto"] = "auto",
         *,
         init=None,
         fit_intercept: bool = True,
@@ -455,7 +448,6 @@ class LocalOnlyClassifier(MTLClassifierMixin, _Alone):
         class_weight: ClassWeight = None,
         dtype: type | str = np.float64,
     ) -> None:
-        self.lam = lam
         self.init = init
         self.fit_intercept = fit_intercept
         self.task_feature = task_feature

@@ -770,15 +770,15 @@ class EffectsDisplay(_Display):
     Parameters
     ----------
     effects : DataFrame
-        ``summary_frame()`` of an estimator, or some of its rows.
+        ``summary().effects_frame()`` of an estimator, or some of its rows.
 
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes
         One for every panel, from left to right.
     figure_ : matplotlib Figure
-    errorbars_, noise_bars_ : list of matplotlib ErrorbarContainer
-        Points with their intervals, and the part of the noise, in the order of `axes_`.
+    errorbars_ : list of matplotlib ErrorbarContainer
+        Points with their intervals, in the order of `axes_`.
 
     See Also
     --------
@@ -789,8 +789,7 @@ class EffectsDisplay(_Display):
     >>> import pandas as pd
     >>> from skpmtl.inspection import EffectsDisplay
     >>> effects = pd.DataFrame(
-    ...     {"effect": [0.5, 0.1], "lower": [0.3, -0.1], "upper": [0.7, 0.3],
-    ...      "noise_share": [0.2, 0.6]},
+    ...     {"effect": [0.5, 0.1], "lower": [0.3, -0.1], "upper": [0.7, 0.3]},
     ...     index=["age", "size"],
     ... )
     >>> display = EffectsDisplay(effects=effects).plot()
@@ -803,9 +802,7 @@ class EffectsDisplay(_Display):
 
     def _draw(self, ax, kwargs):
         if not np.isfinite(self.effects.to_numpy(dtype=np.float64)).all():
-            raise ValueError(
-                "Some effects have no standard error: the warning of summary_frame() says why."
-            )
+            raise ValueError("Some effects have no standard error: leave their rows out.")
         outer = list(range(self.effects.index.nlevels - 1))
         groups = [("shared model", self.effects)]
         if outer:  # pandas 2 warns about a list of one level
@@ -814,23 +811,11 @@ class EffectsDisplay(_Display):
         titles = [", ".join(map(str, np.atleast_1d(np.array(name, object)))) for name, _ in groups]
         features = [str(name) for name in groups[0][1].index.get_level_values(-1)]
         axes = _panels(ax, titles, features, "panels")
-        self.errorbars_, self.noise_bars_, at = [], [], np.arange(len(features))
+        self.errorbars_, at = [], np.arange(len(features))
         for axis, (_, part) in zip(axes, groups, strict=True):
             effect, reach = part["effect"], part["upper"] - part["effect"]
             bars = axis.errorbar(effect, at, xerr=reach, label="interval", **{**_POINTS, **kwargs})
-            color = bars.lines[0].get_color()
-            noise = axis.errorbar(
-                effect,
-                at,
-                xerr=np.sqrt(part["noise_share"]) * reach,
-                fmt="none",
-                ecolor=color,
-                elinewidth=4,
-                alpha=0.5,
-                label="of privacy noise",
-            )
             self.errorbars_.append(bars)
-            self.noise_bars_.append(noise)
         if ax is None:
             names = axes[-1].get_legend_handles_labels()
             axes[-1].figure.legend(*names, loc="outside lower center", ncols=2)
@@ -844,7 +829,7 @@ class EffectsDisplay(_Display):
 
         Parameters
         ----------
-        estimator : PrivateMeanRegMTL or PrivateMeanRegMTLClassifier
+        estimator : PrivateMTL or PrivateMeanRegMTL
             Fitted with ``standard_errors=True``.
         coverage : float, default=0.9
             Of the intervals, in (0, 1).
@@ -863,12 +848,18 @@ class EffectsDisplay(_Display):
             For a fit without ``standard_errors=True``, or where none could be released.
         """
         check_is_fitted(estimator)
-        if not hasattr(estimator, "summary_frame"):
+        if not hasattr(estimator, "standard_errors"):
             raise TypeError(
-                f"{type(estimator).__name__} has no standard errors: pass a PrivateMeanRegMTL "
-                "with standard_errors=True (of a Pipeline take its last step)."
+                f"{type(estimator).__name__} has no standard errors: pass a PrivateMTL with "
+                "standard_errors=True (of a Pipeline take its last step)."
             )
-        return cls(effects=estimator.summary_frame(coverage=coverage)).plot(ax=ax, **kwargs)
+        if not hasattr(estimator, "effect_std_"):
+            raise ValueError(
+                "This fit has no standard errors: refit with standard_errors=True, or with a "
+                "larger budget."
+            )
+        effects = estimator.summary(coverage).effects_frame().iloc[:-1]  # the intercept has none
+        return cls(effects=effects).plot(ax=ax, **kwargs)
 
 
 class TaskIntervalDisplay(_Display):

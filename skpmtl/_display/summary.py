@@ -173,36 +173,30 @@ class Summarised:
 
     def _pooled_effects(self):
         """-> names, effects, standard errors, their degrees of freedom, a sentence about them"""
-        found = getattr(self.billboard_, "errors", None)
-        if found is not None:
-            known = found.reason is None
-            frame = self._errors_frame(0.5)
-            names = [
-                row if isinstance(row, str) else ", ".join(map(str, row)) for row in frame.index
-            ]
-            words = "Standard errors include differences between tasks, and noise of the budget."
-            if not known:
-                words = f"There are no standard errors: {found.reason}."
-            dof = math.inf if found.dof is None else found.dof
-            effect = frame["effect"].to_numpy()
-            if known or not hasattr(self, "mean_coef_"):
-                return names, effect, frame["std_error"].to_numpy(), dof, words
-        elif not hasattr(self, "mean_coef_"):
+        if not hasattr(self, "mean_coef_"):
             if getattr(self, "unseen_task", None) == "mean":
                 raise ValueError(
                     "Nothing was found about what tasks share, so that there is no pooled model: a "
                     "larger budget, more tasks, or target_range= finds it."
                 )
             raise ValueError('This fit has no pooled model: refit with unseen_task="mean".')
-        else:
-            words = "This fit has no standard errors."
-        coef, intercept = np.atleast_2d(self.mean_coef_), np.ravel(self.mean_intercept_)
+        std = getattr(self, "effect_std_", None)
+        words = "This fit has no standard errors."
+        if std is not None:
+            words = "Standard errors include differences between tasks, and noise of the budget."
+        elif getattr(self, "standard_errors", False):
+            words = "There are no standard errors: too few tasks, or too small a budget."
+        coef = np.atleast_2d(self.mean_coef_ if std is None else self.effect_coef_)
+        intercept = np.ravel(self.mean_intercept_)
         features = [*map(str, getattr(self, "coef_names_", range(coef.shape[1]))), "intercept"]
         names = features
         if len(coef) > 1:
             names = [f"{label}, {name}" for label in self.classes_ for name in features]
         effect = np.ravel(np.c_[coef, intercept])
-        return names, effect, np.full(len(effect), np.nan), math.inf, words
+        error = np.full(len(effect), np.nan)
+        if std is not None:
+            error[: len(std)] = std
+        return names, effect, error, math.inf, words
 
 
 def compare_summaries(summaries: Mapping[str, Summary]):

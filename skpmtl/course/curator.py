@@ -427,9 +427,9 @@ class Loop:
             self.update(effect_coef=found[0], effect_std=found[1])
 
 
-def release_model(plan, source, target_range=None):
+def release_model(loop, source):
     """The curator of a fit. -> `HierarchicalBillboard`, see `skpmtl.exchange.run`"""
-    loop = Loop(plan, target_range)
+    plan = loop.plan
     yield from loop.run()
     report = plan.report(source, loop.entries) if plan.is_private else exact_report(PLAIN)
     return replace(loop.model, report=report)

@@ -1,18 +1,16 @@
-"""`HierarchicalMTL` and its classifier: the hierarchical model, which is learnt in one loop."""
+"""Base class of estimators that learn the hierarchical model in one loop."""
 
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._docstrings import fill_docstring
 from .._runtime.compat import StrOptions
-from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin
+from ..base import BaseMTL
 from ..privacy.report import exact_report
+from ..tables.relation import read_relation
 from .billboard import HierarchicalBillboard
-from .curator import PLAIN, release_model
+from .curator import PLAIN, Loop, release_model
 from .errors import Errors
 from .plan import STRUCTURES, HierarchicalPlan
 from .queries import query_specs
@@ -34,7 +32,9 @@ class Hierarchical(BaseMTL):
         "levels": [StrOptions({"auto", "free"})],
     }
     standard_errors, levels = False, "auto"
-    _billboards, _federates = (HierarchicalBillboard,), True
+    relation = relation_rank = None
+    _billboards: ClassVar[tuple[type, ...]] = (HierarchicalBillboard,)
+    _federates = True
     _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
 
     def _check_parameters(self):
@@ -62,6 +62,19 @@ class Hierarchical(BaseMTL):
             raise ValueError(f'structure={self.structure!r} must be "auto" or some of {names}.')
         return tuple(name for name in STRUCTURES if name in wanted)
 
+    def _relation(self, population, quiet=False, most=None):
+        """The `Relation` of the parameters, over all tasks; None without one."""
+        if self.relation is None:
+            return None
+        return read_relation(
+            self.relation,
+            population.tasks,
+            order=None if isinstance(self.tasks, str) else self.tasks,
+            rank=self.relation_rank,
+            quiet=quiet,
+            most=most,
+        )
+
     def _plan(self, population):
         epsilon = self.epsilon if self._is_private() else None
         d = population.n_features
@@ -73,10 +86,14 @@ class Hierarchical(BaseMTL):
         plan.has_errors = bool(self.standard_errors)
         return plan
 
-    def _curator(self, population, source):
+    def _loop(self, population):
+        """`Loop` of a fit, before its first query."""
         limits = self._limits()
         limits = None if limits is None else np.array(limits, dtype=float)
-        return release_model(self._plan(population), source, limits)
+        return Loop(self._plan(population), limits)
+
+    def _curator(self, population, source):
+        return release_model(self._loop(population), source)
 
     def _limits(self):
         """Public range of scores, or None."""
@@ -139,229 +156,6 @@ class Hierarchical(BaseMTL):
             of_init = board.add_init(np.zeros_like(coef), np.zeros_like(intercept))
             scores += X @ of_init[0].T + of_init[1]
         return scores
-
-
-class HierarchicalMTL(MTLRegressorMixin, Hierarchical):
-    __doc__ = fill_docstring(
-        """Private multi-task regression by one hierarchical model.
-
-    The level and the slopes of a task are normal about a centre, with proper priors on all scales
-    (`skpmtl.task.posterior`). One loop of queries learns the centre, the shape of slopes and the
-    priors of the scales (`skpmtl.course.curator`); every task then averages over its posterior.
-
-    Parameters
-    ----------
-    structure : {{"auto", "low-rank", "sparse", "mean"}} or list, default="auto"
-        What slopes of tasks may share: a subspace ("low-rank"), the same few columns ("sparse"), a
-        mean, or a list of these. "auto": any of these; a task may always be on its own. Where
-        public knowledge rules out some of them, naming the others saves budget.
-    levels : {{"auto", "free"}}, default="auto"
-        The level of a task is its score at its mean row. "auto": normal about a released one, where
-        it can be found. "free": every task has its own, whatever the other tasks' are.
-    epsilon : float or None, default=1.0
-        Privacy budget of the whole fit. None or infinity: the same loop without noise.
-    delta : float or None, default=None
-        Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
-    {adjacency}
-    {curator}
-    loss : {{"squared", "poisson", "huber"}}, default="squared"
-        "poisson": counts, or rates with exposures as `sample_weight`, whose logarithms are linear;
-        their variance may be a multiple of their mean. "huber": every task weighs its rows once,
-        by how far they are from a model of its own.
-    {init} The centre, and all that is released, are those of differences from it.
-    fit_intercept : bool, default=True
-        Whether every task has an intercept.
-    {task_feature}
-    {tasks}
-    unseen_task : {{"error", "mean"}}, default="error"
-        What `predict` does with a task that was not fitted: raise an error, or use the released
-        centre.
-    target_range : (float, float) or None, default=None
-        Public lowest and highest value of the target, never computed from private rows.
-        Predictions stay within it.
-    uncertainty : bool, default=False
-        Whether to keep the posterior covariance of each task's model, for
-        ``predict(X, return_std=True)`` and `predict_interval`. It follows from the rows of the task
-        and the releases, costs no privacy, and is for the task alone; it takes (n_features + 1)^2
-        numbers per task.
-    standard_errors : bool, default=False
-        Whether to release standard errors of the slopes that tasks have in common, which takes 20 %
-        of the squared budget (mu^2).
-    {random_state}
-    {secure}
-    {verbose}
-    {dtype}
-
-    Attributes
-    ----------
-    coef_, intercept_ : ndarray of shape (n_tasks, n_features), (n_tasks,)
-        Personal models, in units of the input. All of them together are not private: give each
-        task its own with `export_task`.
-    tasks_ : ndarray of shape (n_tasks,)
-        Task ids in the order of `coef_`.
-    mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
-        The released centre; missing where no place of levels was found and none is public.
-    effect_coef_, effect_std_ : ndarray of shape (n_features,)
-        With `standard_errors`: common slopes before they are shrunk, and their standard errors,
-        which hold where rows of a task depend on each other or tasks differ in their noise
-        (cluster-robust, CR1). Missing where the budget is too small for them, or levels are not
-        pooled.
-    level_, level_spread_ : float
-        Level of the tasks where the centre of the columns is, in units of the target, and standard
-        deviation of levels about it; only where levels are pooled.
-    row_centre_, row_reach_ : ndarray of shape (n_tasks, n_features)
-        Mean row of a task, and how far from it a row counts in a prediction.
-    prediction_range_ : ndarray of shape (n_tasks, 2)
-        What predictions of a task are clipped to, less those of `init`.
-    covariance_, noise_variance_, dof_ : ndarray, of shape (n_tasks, n_features + 1, n_features + 1)
-        for the first
-        With `uncertainty`: posterior covariance of coefficients and, last, the intercept; variance
-        of the noise of a row, and its degrees of freedom.
-    billboard_ : HierarchicalBillboard
-        The releases and what follows from them; the only part that may be published.
-    {privacy_}
-    n_iter_ : int
-        Number of releases; 1 if there are none.
-    {features_in_}
-    """
-    )
-
-    def __init__(
-        self,
-        structure: Literal["auto", "low-rank", "mean", "sparse"] | list | tuple = "auto",
-        *,
-        levels: Literal["auto", "free"] = "auto",
-        epsilon: float | None = 1.0,
-        delta: float | None = None,
-        adjacency: Adjacency = "replace-one",
-        curator: Curator = "trusted",
-        loss: Literal["huber", "poisson", "squared"] = "squared",
-        init=None,
-        fit_intercept: bool = True,
-        task_feature: str | int | list | None = None,
-        tasks: ArrayLike = "auto",
-        unseen_task: Literal["error", "mean"] = "error",
-        target_range: ArrayLike | None = None,
-        uncertainty: bool = False,
-        standard_errors: bool = False,
-        random_state: RandomState = None,
-        secure: bool = False,
-        verbose: int = 0,
-        dtype: type | str = np.float64,
-    ) -> None:
-        self.structure = structure
-        self.levels = levels
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.curator = curator
-        self.loss = loss
-        self.init = init
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.unseen_task = unseen_task
-        self.target_range = target_range
-        self.uncertainty = uncertainty
-        self.standard_errors = standard_errors
-        self.random_state = random_state
-        self.secure = secure
-        self.verbose = verbose
-        self.dtype = dtype
-
-
-class HierarchicalMTLClassifier(MTLClassifierMixin, Hierarchical):
-    """Private multi-task classification by one hierarchical model of scores.
-
-    As `HierarchicalMTL`; levels and slopes are those of log-odds, and of three classes or more of a
-    score for each class. Probabilities are averaged over the posterior of a task.
-
-    Parameters
-    ----------
-    structure, levels
-        As of `HierarchicalMTL`.
-    epsilon : float or None, default=1.0
-        Privacy budget of the whole fit. None or infinity: the same loop without noise.
-    delta : float or None, default=None
-        None: ``min(1e-5, 1 / n_tasks**2)``.
-    adjacency : {"replace-one", "zero-out"}, default="replace-one"
-        What neighbouring data sets are.
-    curator : "trusted", "servers" or ("servers", P), default="trusted"
-        As of `HierarchicalMTL`.
-    init, fit_intercept, dtype
-        As of `HierarchicalMTL`.
-    task_feature : str, int, list or None, default=None
-        Column of X that holds the tasks.
-    tasks : "auto" or array-like, default="auto"
-        Public list of all tasks.
-    classes : "auto" or array-like, default="auto"
-        Public list of all classes.
-    class_weight : dict, "balanced" or None, default=None
-        What rows of a class count, or that the classes of a task count the same.
-    unseen_task : {"error", "mean"}, default="error"
-        What `predict` does with a task that was not fitted.
-    uncertainty : bool or "auto", default="auto"
-        Whether a task keeps the covariance of its model, with which `predict_proba` averages.
-        "auto": up to three classes, where that takes no more than 2^24 numbers.
-    random_state : int, RandomState, Generator or None, default=None
-        Of the noise.
-    secure : bool, default=False
-        Whether the noise comes from the operating system.
-    verbose : int, default=0
-
-    Attributes
-    ----------
-    coef_, intercept_ : ndarray (n_tasks, [n_classes,] n_features), (n_tasks, [n_classes])
-        Personal models, in units of the input: posterior means.
-    classes_ : ndarray (n_classes,)
-    covariance_ : ndarray (n_tasks, [n_classes,] n_features + 1, n_features + 1)
-        Of the model of each task, the intercept last; with `uncertainty`.
-    billboard_ : HierarchicalBillboard
-    privacy_ : PrivacyReport
-    """
-
-    _multiclass, _spreads_labels = True, False
-
-    def __init__(
-        self,
-        structure: Literal["auto", "low-rank", "mean", "sparse"] | list | tuple = "auto",
-        *,
-        levels: Literal["auto", "free"] = "auto",
-        epsilon: float | None = 1.0,
-        delta: float | None = None,
-        adjacency: Adjacency = "replace-one",
-        curator: Curator = "trusted",
-        init=None,
-        fit_intercept: bool = True,
-        task_feature: str | int | list | None = None,
-        tasks: ArrayLike = "auto",
-        classes: ArrayLike = "auto",
-        class_weight: ClassWeight = None,
-        unseen_task: Literal["error", "mean"] = "error",
-        uncertainty: bool | Literal["auto"] = "auto",
-        random_state: RandomState = None,
-        secure: bool = False,
-        verbose: int = 0,
-        dtype: type | str = np.float64,
-    ) -> None:
-        self.structure = structure
-        self.levels = levels
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.curator = curator
-        self.init = init
-        self.fit_intercept = fit_intercept
-        self.task_feature = task_feature
-        self.tasks = tasks
-        self.classes = classes
-        self.class_weight = class_weight
-        self.unseen_task = unseen_task
-        self.uncertainty = uncertainty
-        self.random_state = random_state
-        self.secure = secure
-        self.verbose = verbose
-        self.dtype = dtype
 
 
 def _dense(X):

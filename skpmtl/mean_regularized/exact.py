@@ -1,33 +1,25 @@
 """Fits without a budget: minima around shared models, or with the penalty of a graph."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from ..exchange.protocol import Population
 from ..local.centred import CentredTasks, dense_copy
-from ..local.updates import ProximalUpdates, lengths
 from ..privacy.report import exact_report
-from ..rounds.plan import bins, common_length
 from ..solvers.graph import LossOnGraph, minimize_on_graph, without
 from ..solvers.losses import make_loss
-from ..solvers.mean import fixed_point, held_targets, minimize_exactly, minimize_related
+from ..solvers.mean import fixed_point, minimize_exactly, minimize_related
 from ..solvers.minimize import minimize
 from ..solvers.penalties import EntryNorm
 from ..tables.relation import laplacian
 from ..tables.table import differences, distinct_ids
-from .billboard import cluster_rows
-from .errors import StandardErrors, exact_errors
-from .personal import PersonalModels
-from .plan import alone_weight
+from .billboard import MeanBillboard
 
 _DENSE_LIMIT = 1 << 24  # numbers of sparse rows up to which an exact fit has them dense
 _NEWTON = "iteration %d: objective %.8g, gradient norm %.3g"
 _GAP = "iteration %d: objective %.8g, duality gap %.3g"
 _STEPS = 100  # proximal gradient steps that count as an iteration
-_EXACT_STEPS, _EXACT_TOL = 3000, 1e-8  # of updates for standard errors
-_HELD = 5  # minima one after the other of held targets
 
 
 def fit(est, table):
@@ -37,121 +29,72 @@ def fit(est, table):
     return _fit_around_means(est, table)
 
 
-# ------------------------------------------------------------------ around shared models
-def _fit_around_means(est, given):
-    population = Population.of(given)
-    cluster_of, relation = est._cluster_rows(given.tasks), est._relation(population)
-    problem, public_init = est._problem(population), est._public_init(population)
-    if relation is not None:
-        table, which = dense_copy(given), np.arange(given.n_tasks)
-    else:
-        table = dense_copy(given, _DENSE_LIMIT) or given
-        which = cluster_rows(given.tasks, cluster_of)
-    centred = CentredTasks(differences(table, public_init), problem, which)
-    lam, auto = float(np.median(centred.own_strength)), problem.lam == "auto"
-    own = lengths(centred) if auto else None
-    centred.set_strengths(replace(problem, lam=lam))
-    unit = None
-    if auto and problem.loss == "squared":
-        if common_length(bins(own).sum(axis=0), 0.0, len(own)) is None:
-            unit = own
-        centres, n_iter = _held_minimum(est, centred, given, relation, unit)
-    else:
-        centres, n_iter, objective, W, b = _minimum(est, centred, given, relation)
-    billboard = est._billboard(given, problem, centres, cluster_of, relation)
-    billboard.init, billboard.lam = public_init, lam
-    billboard.own_units = unit is not None
-    billboard.report = exact_report()
-    if est.standard_errors:
-        billboard.errors = _errors(est, centred, billboard, given.tasks, auto)
-    centred.set_strengths(problem)
-    if auto:
-        billboard.alone_weight[:] = alone_weight(math.inf, centres.size / table.n_tasks)
-    if auto or W is None:
-        models = PersonalModels(table, billboard, centred)
-        fitted, b = est._fitted(billboard, models, n_iter), models.intercept
-    else:
-        W = W.reshape(table.n_tasks, *billboard.shape)
-        if public_init is not None:
-            W, b = W + public_init.coef.reshape(billboard.shape), b + public_init.intercept
-        fitted = {
-            "coef_": W,
-            "intercept_": b if len(billboard.shape) == 2 else b[:, 0],
-            "n_iter_": n_iter,
-            "objective_": objective,
-            "billboard_": billboard,
-        }
-    fitted.update(privacy_=billboard.report, lam_=lam)
-    if not billboard.has_one_mean:
-        fitted.update(billboard.attributes())
-    elif "coef_" in fitted:
-        fitted |= {"mean_coef_": billboard.mean.copy(), **billboard.stds()}
-    est._open_intercept(billboard, table.tasks, b)
-    return est._with_mean_intercept(fitted, billboard)
-
-
-def _errors(est, centred, billboard, tasks, auto):
-    """Standard errors of the shared models."""
-    if billboard.own_units or est.ridge:
-        units = "every task has units of its own"
-        reason = "a ridge draws the shared model to zero" if est.ridge else units
-        return StandardErrors(reason=reason)
-    centres, relation = billboard.centres, billboard.relation
-    if relation is not None:
-        rows, weights, transform = relation.rows(tasks), relation.weights(tasks), relation.transform
-    else:
-        rows = np.eye(len(centres))[cluster_rows(tasks, billboard.cluster_of)]
-        weights, transform = rows / rows.sum(axis=0), np.eye(len(centres))
-    if centred.table.is_sparse != billboard.sparse:
-        billboard = billboard.for_rows(centred.table.is_sparse)
-    updates = ProximalUpdates(centred, n_steps=_EXACT_STEPS, tol=_EXACT_TOL)
-    return exact_errors(
-        updates,
-        billboard.centres,
-        rows,
-        weights,
-        billboard.presented(billboard.centres),
-        transform,
-        auto and centred.problem.loss == "squared",
+def _billboard(est, population, centres, relation=None, lam=None):
+    """Of centres (n, n_outputs, d), whose intercepts follow."""
+    return MeanBillboard(
+        centres=centres,
+        intercepts=np.zeros(centres.shape[:2]),
+        lam=float(est.lam if lam is None else lam),
+        ridge=float(est.ridge),
+        task_weight=est.task_weight,
+        fit_intercept=bool(est.fit_intercept),
+        relation=relation,
+        init=est._public_init(population),
+        loss=est.loss,
+        of_classes=population.n_classes > 0,
+        report=exact_report(),
     )
 
 
-def _minimum(est, centred, given, relation):
-    """-> centres, n_iter, objective, W, b: of the objective; None where W is not at hand"""
-    table, which, lam = centred.table, centred.which, centred.problem.lam
-    size = centred.problem.n_outputs * table.n_features
-    centres = np.zeros((which.max() + 1 if relation is None else relation.rank, size))
-    objective = W = b = None
+def _fitted(billboard, tasks, coef, intercept, n_iter, **found):
+    """Fitted attributes, from models in the form that users see."""
+    b = intercept.reshape(len(tasks), -1)
+    if billboard.init is not None:
+        b = b - billboard.init.intercept
+    rows = (
+        np.ones((len(tasks), 1)) if billboard.relation is None else billboard.relation.rows(tasks)
+    )
+    billboard.intercepts[:] = np.linalg.lstsq(rows, b, rcond=None)[0]
+    return {
+        "coef_": coef,
+        "intercept_": intercept,
+        "n_iter_": max(n_iter, 1),
+        "billboard_": billboard,
+        "privacy_": billboard.report,
+        **found,
+        **billboard.attributes(),
+    }
+
+
+# ------------------------------------------------------------------ around shared models
+def _fit_around_means(est, given):
+    population = Population.of(given)
+    relation, d = est._relation(population), given.n_features
+    table = dense_copy(given) if relation is not None else dense_copy(given, _DENSE_LIMIT) or given
+    r, C = 1 if relation is None else relation.rank, population.n_outputs
+    billboard = _billboard(est, population, np.zeros((r, C, d)), relation)
+    rows = np.ones((table.n_tasks, 1)) if relation is None else relation.rows(table.tasks)
+    which = None if relation is None else np.arange(table.n_tasks)
+    if est.clusters is not None:  # each of which is a problem of its own
+        which = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+    centred = CentredTasks(differences(table, billboard.init), billboard.problem, which)
     stop = {"tol": est.tol, "max_iter": est.max_iter}
-    if relation is not None:
-        rows = relation.rows(table.tasks)
-        W, b, objective, n_iter = minimize_related(centred, centres, rows, **stop)
-    elif table.is_sparse:
-        n_iter = fixed_point(centred, centres, **stop)
+    if table.is_sparse:
+        flat = np.zeros((1, d * C))  # column by column
+        n_iter = fixed_point(centred, flat, **stop)
+        billboard.centres[0] = flat.reshape(d, C).T
+        return _fitted(billboard, table.tasks, *billboard.personalize(table), n_iter)
+    if relation is not None and est.clusters is None:
+        flat = np.zeros((r, C * d))
+        W, b, objective, n_iter = minimize_related(centred, flat, rows, **stop)
     else:
         log = est._progress(_NEWTON)
-        W, b, objective, n_iter = minimize_exactly(centred, lam, log=log, **stop)
-        flat = W.transpose(0, 2, 1) if given.is_sparse else W
-        np.add.at(centres, which, flat.reshape(len(W), size))
-        centres /= np.bincount(which)[:, None]
-    return centres, n_iter, objective, W, b
-
-
-def _held_minimum(est, centred, given, relation, unit):
-    """Shared models that no task moves farther than most do. -> centres, n_iter
-
-    `unit` (n_tasks,): in units of the tasks; None: in those of the target.
-    """
-    table = centred.table
-    if unit is not None:
-        inverse = np.where(unit > 0, 1.0 / np.where(unit > 0, unit, 1.0), 0.0)
-        centred = centred.with_targets(table.y * np.repeat(inverse, table.sizes))
-    around = np.zeros((centred.which.max() + 1, table.n_features))
-    for _ in range(_HELD):
-        held = centred.with_targets(held_targets(centred, around, unit))
-        centres, n_iter, *_ = _minimum(est, held, given, relation)
-        around = centres if relation is None else relation.rows(table.tasks) @ centres
-    return centres, n_iter
+        W, b, objective, n_iter = minimize_exactly(centred, float(est.lam), log=log, **stop)
+        flat = np.linalg.lstsq(rows, W.reshape(len(W), C * d), rcond=None)[0]
+    billboard.centres[:] = flat.reshape(r, C, d)
+    W, b = billboard._whole(W.reshape(len(W), C, d), b.reshape(len(W), C))
+    models = W.reshape(len(W), *billboard.model_shape), b if C > 1 else b[:, 0]
+    return _fitted(billboard, table.tasks, *models, n_iter, objective_=objective)
 
 
 # ------------------------------------------------------------------------------ on a graph
@@ -161,10 +104,6 @@ def _fit_on_graph(est, table):
         raise ValueError(
             'relation_rank="all" is of a relation= that is a graph or Omega, without clusters=.'
         )
-    if isinstance(est.lam, str):
-        raise ValueError(
-            'relation_rank="all" needs a number as lam: no rule knows the units of Omega.'
-        )
     Omega = _omega(est, population.tasks)
     if len(table.absent) and est.l1:
         raise ValueError(
@@ -173,26 +112,25 @@ def _fit_on_graph(est, table):
     if len(table.absent):
         here = np.isin(population.tasks, table.tasks)
         Omega = without(Omega, here, est.ridge / est.lam)[0]
-    problem, public_init = est._problem(population), est._public_init(population)
-    dense = differences(dense_copy(table), public_init)
+    C, d = population.n_outputs, table.n_features
+    # Others are no vertices: they lie around the mean, as far as a task does on average.
+    strength = float(est.lam * np.asarray(Omega.diagonal()).mean()) or float(est.lam)
+    billboard = _billboard(est, population, np.zeros((1, C, d)), lam=strength)
+    dense = differences(dense_copy(table), billboard.init)
     if est.l1:
-        loss = make_loss(
-            dense,
-            task_weight=est.task_weight,
-            fit_intercept=est.fit_intercept,
-        )
+        loss = make_loss(dense, task_weight=est.task_weight, fit_intercept=est.fit_intercept)
         solution = minimize(
             LossOnGraph(loss, Omega, float(est.lam), float(est.ridge)),
-            EntryNorm(population.n_outputs),
+            EntryNorm(C),
             est.l1,
             tol=est.tol,
             max_iter=_STEPS * est.max_iter,
             log=est._progress(_GAP),
         )
-        W, b = solution.W, loss.intercepts(solution.W).reshape(table.n_tasks, -1)
-        W = W.reshape(*b.shape, -1)
-        objective, gap, n_iter = solution.objective, solution.gap, max(solution.n_iter, 1)
+        W, b = solution.W, loss.intercepts(solution.W)
+        objective, gap, n_iter = solution.objective, solution.gap, solution.n_iter
     else:
+        problem = replace(billboard.problem, lam=float(est.lam))
         W, b, objective, gap, n_iter = minimize_on_graph(
             CentredTasks(dense, problem),
             Omega,
@@ -201,35 +139,12 @@ def _fit_on_graph(est, table):
             max_iter=est.max_iter,
             log=est._progress(_NEWTON),
         )
-    if public_init is not None:
-        b = b + public_init.intercept
-    mean = W.transpose(0, 2, 1) if table.is_sparse else W
-    mean = mean.reshape(len(W), -1).mean(axis=0)[None]
-    # Others are no vertices: they lie around the mean, as far as a task does on average.
-    strength = float(est.lam * np.asarray(Omega.diagonal()).mean()) or float(est.lam)
-    billboard = est._billboard(table, replace(problem, lam=strength), mean, None, None)
-    billboard.init = public_init
-    W = W.reshape(len(W), *billboard.shape)
-    if public_init is not None:
-        W = W + public_init.coef.reshape(billboard.shape)
-    billboard.lam = float(est.lam)
-    billboard.report = exact_report()
-    if est.standard_errors:
-        billboard.errors = StandardErrors(reason="a penalty on a graph has no shared model")
-    fitted = {
-        "coef_": W,
-        "intercept_": b if len(billboard.shape) == 2 else b[:, 0],
-        "n_iter_": n_iter,
-        "objective_": objective,
-        "dual_gap_": gap,
-        "lam_": float(est.lam),
-        "billboard_": billboard,
-        "privacy_": billboard.report,
-        "mean_coef_": billboard.mean.copy(),
-        **billboard.stds(),
-    }
-    est._open_intercept(billboard, table.tasks, b)
-    return est._with_mean_intercept(fitted, billboard)
+    W, b = W.reshape(table.n_tasks, C, d), b.reshape(table.n_tasks, C)
+    billboard.centres[0] = W.mean(axis=0)
+    W, b = billboard._whole(W, b)
+    models = W.reshape(len(W), *billboard.model_shape), b if C > 1 else b[:, 0]
+    found = _fitted(billboard, table.tasks, *models, n_iter, objective_=objective, dual_gap_=gap)
+    return {**found, "lam_": float(est.lam)}
 
 
 def vertices_without_rows(est, fitted, tasks, positions):

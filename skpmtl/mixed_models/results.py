@@ -12,7 +12,6 @@ from scipy import sparse
 from .._display.summary import Summary, check_coverage, effect_columns
 from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
-from ..mean_regularized.estimators import PrivateMeanRegMTL
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
 from ..tables.convert import check_trials, expand_trials
 from ..tables.ids import listed, locate
@@ -94,7 +93,7 @@ def mixed(
     -----
     With a budget, which slopes differ between tasks is found by the evidence of the tasks' own
     rows, so that ``(1 | g)`` and ``(1 + x | g)`` are the same fit; the fixed effects and their
-    errors are those of `PrivateMeanRegMTL` with ``standard_errors=True``.
+    errors are those of `PrivateMTL` with ``standard_errors=True``.
 
     Examples
     --------
@@ -481,7 +480,7 @@ class _Estimated:
                 y = y / weights
             est.set_params(target_range=settings["range"])
         else:
-            est = PrivateMeanRegMTL(**common, standard_errors=True)
+            est = PrivateMTL(**common, standard_errors=True)
             est.set_params(target_range=settings["range"])
             y = _numbers(target) - offset
         columns = np.ascontiguousarray(X[:, self.kept])
@@ -501,10 +500,8 @@ class _Estimated:
         est = self.estimator
         if not hasattr(est, "mean_coef_"):
             return np.full(len(self.names), np.nan)
-        errors = getattr(est.billboard_, "errors", None)
-        if errors is not None and errors.estimate is not None:
-            return np.ravel(errors.estimate)[: len(self.names)]
-        found = np.append(np.ravel(est.mean_coef_), np.ravel(est.mean_intercept_))
+        slopes = getattr(est, "effect_coef_", est.mean_coef_)
+        found = np.append(np.ravel(slopes), np.ravel(est.mean_intercept_))
         return found[: len(self.names)]
 
     def random(self):
@@ -513,15 +510,15 @@ class _Estimated:
         return own[:, : len(self.names)] - self.effects()
 
     def covariance(self, kind):
-        errors = getattr(self.estimator.billboard_, "errors", None)
-        if errors is None:
-            raise ValueError(f"There are no standard errors with family={self.family!r}.")
-        if errors.reason is not None:
-            raise ValueError(f"There are no standard errors: {errors.reason}.")
-        std = np.ravel(errors.std)[: len(self.names)]
-        dof = math.inf if errors.dof is None else errors.dof
+        std = getattr(self.estimator, "effect_std_", None)
+        if std is None:
+            raise ValueError(
+                f"There are no standard errors with family={self.family!r}, or the budget is too "
+                "small for them."
+            )
+        std = np.append(std, np.nan)[: len(self.names)]  # the level has none
         words = "Standard errors include differences between tasks and the noise of the guarantee."
-        return np.diag(std**2), dof, words
+        return np.diag(std**2), math.inf, words
 
     def components(self):
         est = self.estimator

@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 
-from ..engine.residuals import Residuals, shares_of
 from ..exchange.protocol import Population
 from ..privacy.report import exact_report
 from ..solvers.decomposed import OUTLIERS, minimize_sum
@@ -94,20 +93,6 @@ def fit(est, table, alpha):
 def several(table):
     """Shape of what a task has for each class, where there are more than two."""
     return (table.n_classes,) if table.n_classes > 2 else ()
-
-
-def with_mean(est, table, fitted):
-    """Attributes of the releases without noise, with a mean model that nothing was spent on."""
-    billboard, W, B = fitted["billboard_"], fitted["coef_"], fitted["intercept_"]
-    b = B if billboard.has_one_mean else billboard.subtract_init(W, B)[1]
-    mean = _shared(billboard, W, B, b, table.tasks)
-    if est.uncertainty == "unseen":
-        if billboard.has_one_mean:
-            billboard.mean = np.append(mean["mean_coef_"], mean["mean_intercept_"])
-        counts = shares_of(table, *billboard.without_rows(table.tasks)).sum(axis=0)
-        low, high = est.target_range
-        billboard.residuals = Residuals(counts, 0.0, table.n_tasks, float(high - low))
-    return {**fitted, **mean}
 
 
 def _shared(billboard, W, B, b, tasks):

@@ -224,9 +224,8 @@ def _exact_only(init):
         if "epsilon" in named or "delta" in named:
             raise TypeError(
                 f"{type(self).__name__} chooses alpha by errors on rows, without noise, so that it "
-                "has no budget. A private choice is PrivateSearch(MPMTLLowRank("
-                "algorithm='proximal'), {'alpha': [...]}, n_trials=..., epsilon=...), or that of "
-                "MPMTLGroupSparse; and their default algorithm has no alpha to choose."
+                "has no budget. With one, MPMTLLowRank and MPMTLGroupSparse have no alpha to "
+                "choose."
             )
         # Python's errors of wrong arguments show it.
         init.__qualname__ = f"{type(self).__qualname__}.__init__"
@@ -239,7 +238,8 @@ class _Validated:
     """Mixin, before an estimator, that chooses its strength by cross-validation."""
 
     # What the estimator of one strength has as parameters.
-    epsilon, algorithm, outliers, warm_start = None, "proximal", None, False
+    epsilon, outliers, warm_start, _is_exact = None, None, False, True
+    alpha: float | str = "auto"
     relation, relation_rank, init = None, None, None
     _billboards: ClassVar[
         tuple[type, ...]

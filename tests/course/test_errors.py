@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from skpmtl import PrivateMTL
 from skpmtl.course.errors import Errors
-from skpmtl.course.estimators import HierarchicalMTL
 from skpmtl.privacy.mechanisms import ADJACENCIES
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -49,9 +49,7 @@ def test_errors_hold_for_rows_that_depend_on_each_other(m, epsilon, times):
     inside, made = [], 0
     for seed in range(times):
         data, a = table(m, seed)
-        est = HierarchicalMTL(
-            epsilon=epsilon, tasks=range(m), random_state=seed, standard_errors=True
-        )
+        est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=seed, standard_errors=True)
         est.fit(*data)
         if hasattr(est, "effect_std_"):
             made += 1
@@ -62,7 +60,5 @@ def test_errors_hold_for_rows_that_depend_on_each_other(m, epsilon, times):
 
 def test_below_the_noise_there_are_none():
     data, _ = table(100, 0)
-    est = HierarchicalMTL(epsilon=1.0, tasks=range(100), random_state=0, standard_errors=True).fit(
-        *data
-    )
+    est = PrivateMTL(epsilon=1.0, tasks=range(100), random_state=0, standard_errors=True).fit(*data)
     assert not hasattr(est, "effect_std_")

@@ -7,9 +7,9 @@ import pytest
 from scipy.optimize import isotonic_regression
 from sklearn.base import clone
 
+from skpmtl import PrivateMTL
 from skpmtl.course import queries
 from skpmtl.course.curator import Loop
-from skpmtl.course.estimators import HierarchicalMTL
 from skpmtl.course.plan import SHARES, STRUCTURES, HierarchicalPlan
 from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, shrunk, softened, standing_out
 from skpmtl.course.tasks import HierarchicalTaskSide
@@ -25,7 +25,7 @@ def table(m=60, seed=0):
 
 def fitted(m=60, **parameters):
     X, y, task = table(m)
-    return HierarchicalMTL(tasks=range(m), random_state=0, **parameters).fit(X, y, task=task)
+    return PrivateMTL(tasks=range(m), random_state=0, **parameters).fit(X, y, task=task)
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.report.PrivacyLeakWarning")
@@ -85,7 +85,7 @@ def test_a_question_travels_as_public_numbers(question):
     spec = queries.query_specs(d)[query.statistic]
     again = type(question).of(spec.check(public)).query(model, None)
     assert pack(again.public)[0] == pack(query.public)[0]
-    side = HierarchicalTaskSide(read_training(HierarchicalMTL(), *table(4))[0])
+    side = HierarchicalTaskSide(read_training(PrivateMTL(), *table(4))[0])
     query = replace(query, public=spec.check(public))
     side.check(query)
     (sent,) = side.contributions(query).values()
@@ -104,7 +104,7 @@ def test_one_task_does_not_change_the_model_of_another():
     est = fitted(epsilon=3.0)
     again = est.billboard_
     some = np.isin(task, [3, 17, 40])
-    alone = HierarchicalMTL.from_billboard(again).personalize(X[some], y[some], task=task[some])
+    alone = PrivateMTL.from_billboard(again).personalize(X[some], y[some], task=task[some])
     for k, label in enumerate([3, 17, 40]):
         assert np.array_equal(alone.coef_[k], est.coef_[label])
         assert alone.intercept_[k] == est.intercept_[label]
@@ -115,7 +115,7 @@ def test_whole_weights_are_repeated_rows(epsilon):
     X, y, task = table(20)
     times = np.random.default_rng(0).integers(1, 4, len(y))
     again = np.repeat(np.arange(len(y)), times)
-    est = HierarchicalMTL(epsilon=epsilon, tasks=range(20), random_state=0)
+    est = PrivateMTL(epsilon=epsilon, tasks=range(20), random_state=0)
     one = clone(est).fit(X[again], y[again], task=task[again])
     weights = times / times.max() if epsilon else times  # private fits know no row of weight 3
     est.fit(X, y, task=task, sample_weight=times)
@@ -129,9 +129,9 @@ def test_whole_weights_are_repeated_rows(epsilon):
 @pytest.mark.parametrize("epsilon", [3.0, None])
 def test_columns_may_have_any_unit_and_origin(epsilon):
     X, y, task = table(50)
-    one = HierarchicalMTL(epsilon=epsilon, tasks=range(50), random_state=1).fit(X, y, task=task)
+    one = PrivateMTL(epsilon=epsilon, tasks=range(50), random_state=1).fit(X, y, task=task)
     moved = X * [1e4, 1.0, 1e-3] + [3e5, 0.0, 2.0]
-    two = HierarchicalMTL(epsilon=epsilon, tasks=range(50), random_state=1).fit(moved, y, task=task)
+    two = PrivateMTL(epsilon=epsilon, tasks=range(50), random_state=1).fit(moved, y, task=task)
     p, q = one.predict(X, task=task), two.predict(moved, task=task)
     scale = y.std()
     assert np.sqrt(np.mean((p - y) ** 2)) < scale and np.sqrt(np.mean((q - y) ** 2)) < scale
@@ -148,7 +148,7 @@ def test_tasks_of_one_row_and_without_rows_are_predicted():
     X, y, task = table(80)
     keep = np.r_[[task.searchsorted(0)], np.flatnonzero(task > 20)]
     for epsilon in (3.0, None):
-        est = HierarchicalMTL(epsilon=epsilon, tasks=range(80), random_state=0)
+        est = PrivateMTL(epsilon=epsilon, tasks=range(80), random_state=0)
         est.fit(X[keep], y[keep], task=task[keep])
         p = est.predict(X, task=task)
         assert np.isfinite(p).all() and np.abs(p).max() < 10 * np.abs(y).max()
@@ -161,9 +161,7 @@ def test_tasks_without_rows_are_predicted_near_the_level():
     X, task = rng.normal(size=(m * n, d)) * 10.0 ** rng.uniform(-3, 4, d), np.repeat(range(m), n)
     y = 0.4 + 0.1 * rng.normal(size=m * n)
     keep = task < 60
-    est = HierarchicalMTL(epsilon=3.0, tasks=range(m), random_state=0).fit(
-        X[keep], y[keep], task[keep]
-    )
+    est = PrivateMTL(epsilon=3.0, tasks=range(m), random_state=0).fit(X[keep], y[keep], task[keep])
     assert est.billboard_.has_place
     p = est.predict(100.0 * X[~keep], task=task[~keep])
     assert np.abs(p - 0.4).max() < 3.0
@@ -172,7 +170,7 @@ def test_tasks_without_rows_are_predicted_near_the_level():
 def test_without_a_place_the_public_range_has_one():
     X, y, task = table(12)
     keep = task < 6
-    est = HierarchicalMTL(epsilon=0.1, tasks=range(12), random_state=0, target_range=(2.0, 4.0))
+    est = PrivateMTL(epsilon=0.1, tasks=range(12), random_state=0, target_range=(2.0, 4.0))
     est.fit(X[keep], y[keep], task=task[keep])
     assert (est.predict(X[~keep], task=task[~keep]) == 3.0).all()
 
@@ -233,7 +231,7 @@ def test_a_softened_shape_is_flat_for_a_flat_one():
 
 
 def test_moments_are_of_deviations_in_units_of_the_shape():
-    tasks = HierarchicalTaskSide(read_training(HierarchicalMTL(), *table(40))[0]).models
+    tasks = HierarchicalTaskSide(read_training(PrivateMTL(), *table(40))[0]).models
     model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3)).model
     centre, root = np.array([0.0, 1.0, -1.0, 0.5]), np.linalg.cholesky(0.2 * np.eye(3) + 0.1)
     sent = queries.Moment(centre, root).answer(tasks, model)
@@ -259,7 +257,7 @@ def test_without_an_intercept_mean_rows_know_slopes(n, worst):
     W = np.arange(3.0) + 0.3 * rng.normal(size=(m, 3))
     y = np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=len(task))
     test = np.arange(len(y)) % 2 == 0
-    est = HierarchicalMTL(epsilon=6.0, tasks=range(m), fit_intercept=False, random_state=0)
+    est = PrivateMTL(epsilon=6.0, tasks=range(m), fit_intercept=False, random_state=0)
     est.fit(X[~test], y[~test], task=task[~test])
     assert not est.intercept_.any()
     assert np.mean((est.predict(X[test], task=task[test]) - y[test]) ** 2) < worst
@@ -277,7 +275,7 @@ def test_a_named_structure_releases_nothing_of_the_others(structure):
 def test_free_levels_follow_the_task_alone(epsilon):
     """Far outliers among levels move nothing of what other tasks learn."""
     X, y, task = table(80)
-    est = HierarchicalMTL(levels="free", epsilon=epsilon, tasks=range(80), random_state=0)
+    est = PrivateMTL(levels="free", epsilon=epsilon, tasks=range(80), random_state=0)
     one = clone(est).fit(X, y, task=task)
     two = clone(est).fit(X, y + 1e3 * (task % 2), task=task)
     np.testing.assert_allclose(one.coef_, two.coef_, rtol=1e-6, atol=1e-8)

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from skpmtl.course.curator import release_model
+from skpmtl.course.curator import Loop, release_model
 from skpmtl.course.plan import ERRORS, SHARES, HierarchicalPlan
 from skpmtl.privacy.rng import noise_source
 from tests.helpers.sites import drive
@@ -91,7 +91,7 @@ def course(seed):
             found = found + size * np.diag(rng.random(d)) if found.ndim == 2 else found
         return found
 
-    return drive(release_model(plan, noise_source(None)), release)[0].report
+    return drive(release_model(Loop(plan), noise_source(None)), release)[0].report
 
 
 def test_shares_add_up_on_every_path():

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries
 from skpmtl.course.curator import Loop
-from skpmtl.course.estimators import HierarchicalMTL, HierarchicalMTLClassifier
 from skpmtl.course.levels import read_base, read_rates
 from skpmtl.course.plan import HierarchicalPlan
 from skpmtl.exchange.wire import pack, unpack
@@ -35,8 +35,8 @@ def table(which, m=60, n=8, seed=0):
 def estimator(which, epsilon, m=60, **more):
     C, more = LOSSES[which][1], {"tasks": range(m), "random_state": 0, **more}
     if C:
-        return HierarchicalMTLClassifier(epsilon=epsilon, classes=range(C), **more)
-    return HierarchicalMTL(epsilon=epsilon, loss="poisson", **more)
+        return PrivateMTLClassifier(epsilon=epsilon, classes=range(C), **more)
+    return PrivateMTL(epsilon=epsilon, loss="poisson", **more)
 
 
 # ------------------------------------------------------------------------------------ bounds

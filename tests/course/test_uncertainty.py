@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import invgamma
 
-from skpmtl.course.estimators import HierarchicalMTL
+from skpmtl import PrivateMTL
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.uncertainty import noise_of
 from skpmtl.tables.forms import read_training
@@ -61,11 +61,11 @@ def by_every_cell(tasks, board, X, y):
 
 def test_the_covariance_is_that_of_all_cells():
     X, y, task = tables(60, 6)
-    est = HierarchicalMTL(epsilon=8.0, tasks=range(60), random_state=0, uncertainty=True)
+    est = PrivateMTL(epsilon=8.0, tasks=range(60), random_state=0, uncertainty=True)
     est.fit(X, y, task=task)
     board, mine = est.billboard_, task == 7
     assert board.has_place and len(board.components()) == 3
-    one, _ = read_training(HierarchicalMTL(tasks=[7]), X[mine], y[mine], task[mine])
+    one, _ = read_training(PrivateMTL(tasks=[7]), X[mine], y[mine], task[mine])
     tasks = TaskModels(one)
     tasks.personal(board)
     mean, covariance = by_every_cell(tasks, board, X[mine], y[mine])
@@ -89,7 +89,7 @@ def test_intervals_hold_nine_in_ten_targets(epsilon):
     X, y, task = tables(400, 16)
     new, test = task >= 250, np.arange(len(y)) % 2 == 0
     settings = {"tasks": range(250), "uncertainty": True, "unseen_task": "mean"}
-    est = HierarchicalMTL(epsilon=epsilon, random_state=0, **settings)
+    est = PrivateMTL(epsilon=epsilon, random_state=0, **settings)
     est.fit(X[~test & ~new], y[~test & ~new], task=task[~test & ~new])
     # Of a new task all rows have one level, and how far levels are apart is known to an octave.
     for some, slack in ((test & ~new, 0.02), (new, 0.09)):

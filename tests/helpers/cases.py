@@ -25,7 +25,6 @@ from skpmtl import (
     PrivateMTL,
     PrivateMTLClassifier,
 )
-from skpmtl.course.estimators import HierarchicalMTL, HierarchicalMTLClassifier
 from tests.helpers.dummy_method import PrivateRidge
 
 N_TASKS, N_ROWS, CHANGED = 6, 14, 3
@@ -211,21 +210,21 @@ def _structures():
 
 def _hierarchical():
     known = {"target_range": (-3.0, 3.0), "unseen_task": "mean"}
-    yield _case(HierarchicalMTL, epsilon=1e3, unseen_task="mean")
-    yield _case(HierarchicalMTL)  # nothing is released
-    yield _case(HierarchicalMTL, epsilon=60.0, adjacency="zero-out", **known)
-    yield _case(HierarchicalMTL, epsilon=30.0, form="wide", tasks=False)
-    yield _case(HierarchicalMTL, epsilon=100.0, form="csr", init=START, **known)
-    yield _case(HierarchicalMTL, epsilon=1e3, fit_intercept=False, unseen_task="mean")
-    yield _case(HierarchicalMTL, epsilon=1e3, adjacency="zero-out", standard_errors=True)
-    yield _case(HierarchicalMTL, COUNTS, loss="poisson", epsilon=1e3, unseen_task="mean")
-    yield _case(HierarchicalMTLClassifier, 2, epsilon=1e3, unseen_task="mean")
-    yield _case(HierarchicalMTLClassifier, 3, epsilon=1e3, form="csr", unseen_task="mean")
+    yield _case(PrivateMTL, epsilon=1e3, unseen_task="mean")
+    yield _case(PrivateMTL)  # nothing is released
+    yield _case(PrivateMTL, epsilon=60.0, adjacency="zero-out", **known)
+    yield _case(PrivateMTL, epsilon=30.0, form="wide", tasks=False)
+    yield _case(PrivateMTL, epsilon=100.0, form="csr", init=START, **known)
+    yield _case(PrivateMTL, epsilon=1e3, fit_intercept=False, unseen_task="mean")
+    yield _case(PrivateMTL, epsilon=1e3, adjacency="zero-out", standard_errors=True)
+    yield _case(PrivateMTL, COUNTS, loss="poisson", epsilon=1e3, unseen_task="mean")
+    yield _case(PrivateMTLClassifier, 2, epsilon=1e3, unseen_task="mean")
+    yield _case(PrivateMTLClassifier, 3, epsilon=1e3, form="csr", unseen_task="mean")
     slow = {"marks": (pytest.mark.slow,)}
-    yield _case(HierarchicalMTL, epsilon=1e3, **SECURE, **slow)
-    yield _case(HierarchicalMTL, loss="huber", epsilon=1e3, unseen_task="mean", **slow)
-    yield _case(HierarchicalMTLClassifier, 2, epsilon=60.0, init=START, **slow)
-    yield _case(HierarchicalMTLClassifier, 3, epsilon=1e4, fit_intercept=False, **slow)
+    yield _case(PrivateMTL, epsilon=1e3, **SECURE, **slow)
+    yield _case(PrivateMTL, loss="huber", epsilon=1e3, unseen_task="mean", **slow)
+    yield _case(PrivateMTLClassifier, 2, epsilon=60.0, init=START, **slow)
+    yield _case(PrivateMTLClassifier, 3, epsilon=1e4, fit_intercept=False, **slow)
 
 
 def _rounds():
@@ -366,7 +365,7 @@ def _servers():
     three = ("servers", 3)
     yield _case(PrivateMTL, curator="servers", epsilon=60.0)
     yield _case(PrivateMTL, curator=three, epsilon=1e3, marks=(pytest.mark.slow,))
-    yield _case(HierarchicalMTL, curator="servers", epsilon=1e3)
+    yield _case(PrivateMTL, curator="servers", epsilon=1e3)
     yield _case(PrivateMeanRegMTL, curator="servers", n_rounds=3, clip_norm=1.0)
     yield _case(MPMTLGroupSparse, curator="servers", unseen_task="mean", adjacency="zero-out")
     yield _case(MPMTLLowRank, curator=three, **SECURE)
@@ -418,7 +417,7 @@ def _exact():
     yield _case(ClusteredMTL, COUNTS, alpha=1.0, tol=1e-9, **counts)
     yield _case(PrivateMeanRegMTL, COUNTS, lam=0.3, ridge=0.1, unseen_task="mean", **counts)
     yield _case(PrivateMTL, COUNTS, loss="poisson", epsilon=None)
-    yield _case(HierarchicalMTL, epsilon=None, unseen_task="mean")
+    yield _case(PrivateMTL, epsilon=None, unseen_task="mean")
     yield _case(PrivateMeanRegMTL, epsilon=math.inf)
     yield _case(DPMetaInit, epsilon=None, fit_intercept=False)
     yield _case(DPMetaInitClassifier, 3, privacy=None)

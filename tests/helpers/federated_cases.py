@@ -21,7 +21,7 @@ CASES = {
             "target_range": [-5.0, 5.0],
         },
     ),
-    "hierarchical": ("HierarchicalMTL", {"epsilon": 100.0}),
+    "hierarchical": ("PrivateMTL", {"epsilon": 100.0}),
     "prior": ("MPMTLLowRank", {"n_releases": 2}),
     "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
     "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),

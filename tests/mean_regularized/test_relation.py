@@ -8,11 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from skpmtl import LocalOnly, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
-from skpmtl.privacy import audit
-from skpmtl.tables.relation import Relation
+from skpmtl import PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from tests.helpers import data
-from tests.helpers.data import covariates
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit:skpmtl.PrivacyLeakWarning")
 M, N, D = 30, 8, 4
@@ -93,66 +90,7 @@ def private(epsilon=1.0, cls=FREE, **options):
     return cls(**{**known, **options})
 
 
-@pytest.mark.parametrize("options", [{"clip_norm": 1.0, "n_rounds": 4}, {}])
-def test_a_constant_is_the_mean(options):
-    X, y, task, _ = related(np.random.default_rng(3))
-    est = private(20.0, **options)
-    mean = est.fit(X, y, task=task)
-    W, b, shared = mean.coef_, mean.intercept_, mean.mean_coef_
-    est = private(20.0, relation=np.zeros((M, 0)), **options).fit(X, y, task=task)
-    assert_allclose(est.coef_, W, rtol=1e-5, atol=1e-7)
-    assert_allclose(est.intercept_, b, rtol=1e-5, atol=1e-7)
-    if not est.billboard_.own_units:
-        assert_allclose(est.relation_coef_[0], shared, rtol=1e-5, atol=1e-7)
-
-
 def neighbours(Z):
     X, y, task, _ = related(np.random.default_rng(5))
     other = np.where(task == 3, 4.0 - y, y)  # the model of task 3 with the other sign
     return (X, y, task), (X, other, task)
-
-
-def test_audit_catches_a_leverage_that_is_too_small(monkeypatch):
-    Z = related(np.random.default_rng(5))[3]
-    est = private(relation=Z, clip_norm=0.1, n_rounds=2)
-    result = audit(est, *neighbours(Z), replay=True)
-    assert result.passed, result
-    weights = Relation.weights
-    monkeypatch.setattr(Relation, "weights", lambda self, tasks: 1.05 * weights(self, tasks))
-    result = audit(est, *neighbours(Z), replay=True)
-    assert not result.passed and "Sensitivity: release 1" in str(result)
-
-
-# ------------------------------------------------------------------------------ use
-def test_covariates_help_where_models_follow_from_them():
-    rng = np.random.default_rng(10)
-    X, y, task, Z = related(rng, m=300, n=12, d=8, noise=2.0)
-    new = np.arange(len(y)) % 12 >= 6
-    error = {}
-    for name, est in {
-        "alone": LocalOnly(),
-        "mean": PrivateMeanRegMTL(epsilon=1.0),
-        "covariates": PrivateMeanRegMTL(epsilon=1.0, relation=covariates(Z)),
-        "names": PrivateMeanRegMTL(epsilon=1.0, relation=rng.normal(size=(300, 2))),
-    }.items():
-        known = {"tasks": range(300), "random_state": 0}
-        est.set_params(**{k: v for k, v in known.items() if k in est.get_params()})
-        est.fit(X[~new], y[~new], task=task[~new])
-        error[name] = np.mean((y[new] - est.predict(X[new], task=task[new])) ** 2)
-    assert error["covariates"] < 0.8 * min(error["alone"], error["mean"])
-    assert error["names"] < 1.05 * error["alone"]  # covariates that mean nothing do little harm
-
-
-def test_columns_that_the_budget_does_not_carry_are_left_out():
-    X, y, task, _ = related(np.random.default_rng(12), m=120)
-    Z = np.random.default_rng(13).normal(size=(120, 6))
-    ranks = []
-    for epsilon in (0.1, 1.0, 30.0):
-        est = PrivateMeanRegMTL(epsilon=epsilon, relation=Z, tasks=range(120), random_state=0)
-        est.fit(X, y, task=task)
-        ranks.append(est.relation_coef_.shape[0])
-        left = "left out" in est.privacy_.public_inputs.get("relation", "left out")
-        assert left == (ranks[-1] < 7)
-    assert ranks[0] == 1 < ranks[1] < ranks[2] == 7
-    own = PrivateMeanRegMTL(clip_norm=1.0, relation=Z, tasks=range(120), random_state=0)
-    assert own.fit(X, y, task=task).relation_coef_.shape[0] == 7

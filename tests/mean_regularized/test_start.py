@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
-from scipy.optimize import minimize
-from scipy.special import logsumexp
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from skpmtl import LocalOnlyClassifier, MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
+from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMeanRegMTLClassifier
 from skpmtl.tables.public_init import read_public_init
 
 M, N, D = 30, 12, 4
@@ -27,40 +24,6 @@ def rows(seed=0, spread=0.3):
     W = w + spread * rng.normal(size=(M, D))
     y = 2.0 + np.einsum("ij,ij->i", X, W[task]) + 0.3 * rng.normal(size=M * N)
     return X, y, task, w
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
-def test_classes_are_regularised_to_the_start(n_classes, form):
-    """Against a general minimiser of every task's loss plus its squared distance to the start."""
-    X, y, task, _ = rows()
-    labels = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
-    rng = np.random.default_rng(1)
-    C = 1 if n_classes == 2 else 3
-    coef, b = rng.normal(size=(C, D)), rng.normal(size=C)
-    est = LocalOnlyClassifier(
-        lam=0.2, init={"coef": coef, "intercept": b}, tasks=TASKS, classes=range(n_classes)
-    ).fit(form(X), labels, task=task)
-
-    def objective(v, A, label):
-        W = v.reshape(C, D + 1)
-        s = A @ W[:, :D].T + W[:, D]
-        s = np.column_stack([np.zeros(len(s)), s]) if C == 1 else s
-        loss = (logsumexp(s, axis=1) - s[np.arange(len(s)), label]).mean()
-        return loss + 0.1 * ((W[:, :D] - coef) ** 2).sum()
-
-    for k in (0, 7, 19):
-        A, label = X[task == k], labels[task == k]
-        if len(set(label)) < n_classes:
-            continue
-        best = minimize(
-            objective, np.zeros(C * (D + 1)), (A, label), method="BFGS", options={"gtol": 1e-8}
-        ).x.reshape(C, D + 1)
-        assert_allclose(est.coef_[k], best[:, :D].reshape(est.coef_[k].shape), atol=1e-2)
-        p = est.predict_proba(A, task=np.full(len(A), k))
-        s = A @ best[:, :D].T + best[:, D]
-        s = np.column_stack([np.zeros(len(s)), s]) if C == 1 else s
-        assert_allclose(p, np.exp(s - logsumexp(s, axis=1)[:, None]), atol=1e-2)
 
 
 def test_forms_of_one_start():
@@ -99,7 +62,7 @@ def test_names_and_columns_of_a_start():
     frame = pd.DataFrame(X, columns=list("abcd"))
     model = Ridge().fit(frame, y)
     given = {"tasks": TASKS, "random_state": 0, "task_feature": "task", "init": model}
-    est = PrivateMeanRegMTL(**given).fit(frame.assign(task=task), y)
+    est = PrivateMeanRegMTL(**given, epsilon=8.0).fit(frame.assign(task=task), y)
     again = PrivateMeanRegMTL(**{**given, "init": est}).fit(frame.assign(task=task), y)
     assert_array_equal(read_public_init(est, D).coef[0], est.mean_coef_)
     assert again.coef_.shape == (M, D)
