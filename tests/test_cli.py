@@ -73,7 +73,7 @@ def test_effects_that_tasks_share_are_drawn_from_releases(folder, monkeypatch, n
     effects = load_billboard(folder / "out/public/billboard.npz").summary().effects_frame()[:-1]
     ((effect, reach),) = drawn
     assert_allclose(effect[::-1], effects["effect"])
-    assert_allclose(reach[::-1], effects["upper"] - effects["effect"])
+    assert_allclose(reach[::-1], (effects["upper"] - effects["effect"]).fillna(0.0))
     assert {"sex_male", "age"} < set(effect.index) and "intercept" not in effect.index
     assert (folder / "out/public/effects.png").read_bytes().startswith(b"\x89PNG")
     capsys.readouterr()

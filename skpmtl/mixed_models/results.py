@@ -546,29 +546,22 @@ class _Estimated:
 
     def predict(self, X, offset, Z, codes):
         est, rows = self.estimator, np.ascontiguousarray(X[:, self.kept])
-        coef, intercept = self.effects_of_models()
-        out = np.empty(len(rows))
-        unknown = codes < 0
+        out, unknown = np.empty(len(rows)), codes < 0
         if unknown.any():
-            if not np.isfinite(coef).all():
+            if not hasattr(est, "mean_coef_"):
                 raise ValueError(
                     "This fit has no fixed effects, so that rows without a fitted task cannot be "
                     "predicted. A larger budget, or the range of the target in public=, finds them."
                 )
-            out[unknown] = rows[unknown] @ coef + intercept
+            out[unknown] = self._expected(rows[unknown], level="population")
         if (~unknown).any():
-            own = est.coef_.reshape(len(self.groups), -1)[codes[~unknown]]
-            level = est.intercept_.reshape(-1)[codes[~unknown]]
-            out[~unknown] = (rows[~unknown] * own).sum(axis=1) + level
-        if self.family == "binomial":
-            return 1.0 / (1.0 + np.exp(-out))
-        return np.exp(out + offset) if self.family == "poisson" else out + offset
+            out[~unknown] = self._expected(rows[~unknown], task=self.groups[codes[~unknown]])
+        return {"gaussian": out + offset, "poisson": out * np.exp(offset)}.get(self.family, out)
 
-    def effects_of_models(self):
-        est = self.estimator
-        if not hasattr(est, "mean_coef_"):
-            return np.full(len(self.kept), np.nan), np.nan
-        return np.ravel(est.mean_coef_), float(np.ravel(est.mean_intercept_)[0])
+    def _expected(self, rows, **of):
+        if self.family == "binomial":
+            return self.estimator.predict_proba(rows, **of)[:, 1]
+        return self.estimator.predict(rows, **of)
 
 
 def _codes(data, name, levels):
