@@ -882,7 +882,10 @@ class HasCovariates:
         return np.arange(n), coef.reshape(n, -1, coef.shape[-1]), b.reshape(n, -1)
 
     def _row_scores(self, rows):
-        scores = super()._row_scores(rows)
+        return self._by_covariates(super()._row_scores(rows), rows)
+
+    def _by_covariates(self, scores, rows):
+        """The scores of rows, with those of tasks that were not fitted by their covariates."""
         if self.billboard_.has_one_mean or rows.unseen is None or not len(rows.unseen):
             return scores
         number, models, shift = self._mean_models(rows.unseen)

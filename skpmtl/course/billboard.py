@@ -1,7 +1,7 @@
 """What the loop publishes: the hierarchical model, and how a task goes on with it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal
 from ..tables.public_init import PublicInit
+from ..tables.relation import Relation
 from ..task import priors
 from ..task.scales import MOST_VARIANCE
 from . import uncertainty
@@ -58,6 +59,10 @@ class HierarchicalBillboard(OfModels):
         Of real targets; "huber" is squared loss of rows that a task has weighed.
     n_classes : int
         0 for real targets. Of three classes or more the centre is (n_classes, d + 1).
+    relation : Relation or None
+        Public covariates of tasks: task k lies about the centre and v_k `related`, for its public
+        row v_k.
+    related : ndarray (rank, d + 1) or None
     effect_coef, effect_std : ndarray (d,) or None
         Common slopes before they are shrunk, and their standard errors, in units of the input.
     releases : list of ndarray
@@ -83,6 +88,8 @@ class HierarchicalBillboard(OfModels):
     fit_intercept: bool = True
     loss: str = "squared"
     n_classes: int = 0
+    relation: Relation | None = None
+    related: np.ndarray | None = None
     effect_coef: np.ndarray | None = None
     effect_std: np.ndarray | None = None
     releases: list = field(default_factory=list)
@@ -171,6 +178,11 @@ class HierarchicalBillboard(OfModels):
         yield "log_tau", self.log_tau, [(len(self.tau),)]
         yield "log_components", self.log_components, [(3,)]
         yield from self._declared_init()
+        if (self.relation is None) != (self.related is None):
+            raise ValueError("its relation has no models, or models no relation")
+        if self.relation is not None:
+            yield from self.relation.declared()
+            yield "models of its relation", self.related, [(self.relation.rank, d + 1)]
         for name in ("effect_coef", "effect_std"):
             if getattr(self, name) is not None:
                 yield name, getattr(self, name), [(d,)]
@@ -190,19 +202,41 @@ class HierarchicalBillboard(OfModels):
             if self.target_range is None or self.init is not None:
                 return None
             return np.append(np.zeros(self.n_features), self.target_range.mean())
-        slopes = np.exp(self.log_components[2]) * self.centre[..., 1:]
-        slopes = slopes * self.unit / self._safe_scale()
-        level = np.zeros(slopes.shape[:-1])
-        if self.has_place:
-            # At the mean row of the tasks, where the pooled level is known best.
-            level = self.middle + self.unit * self.centre[..., 0] - slopes @ self.column_centre
-        models = self.add_init(slopes, level)
+        models = self.add_init(*self._in_units(self.centre, self.middle if self.has_place else 0.0))
         return np.concatenate([np.ravel(part) for part in models])
+
+    def _in_units(self, centre, middle=0.0):
+        """Slopes and levels at x = 0 of models (..., d + 1), in units of the input."""
+        slopes = np.exp(self.log_components[2]) * centre[..., 1:]
+        slopes = slopes * self.unit / self._safe_scale()
+        if not self.has_place:
+            return slopes, np.zeros(slopes.shape[:-1])
+        # At the mean row of the tasks, where the pooled level is known best.
+        return slopes, middle + self.unit * centre[..., 0] - slopes @ self.column_centre
+
+    def with_covariates(self, given):
+        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
+        return replace(self, relation=self.relation.with_tasks(given))
+
+    def without_rows(self, tasks):
+        """The mean model, or that of the covariates of each task."""
+        coef, intercept = super().without_rows(tasks)
+        if self.relation is None or self.mean is None:
+            return coef, intercept
+        coef, intercept = np.split(np.tile(self.mean, (len(tasks), 1)), [-1], axis=1)
+        of_covariates = self.relation.centres(tasks, self.related)
+        slopes, level = self._in_units(of_covariates)
+        return coef + slopes, intercept[:, 0] + level
 
     def attributes(self):
         """The mean model, and the level and its spread in units of y: the part of a vote that
         stays flat, for tasks unlike the others, is left out."""
         found = super().attributes()
+        if self.relation is not None and self.mean is not None:
+            slopes, level = self._in_units(self.relation.transform @ self.related)
+            slopes[0] += found.pop("mean_coef_")
+            level[0] += found.pop("mean_intercept_")
+            found |= {"relation_coef_": slopes, "relation_intercept_": level}
         if self.effect_std is not None:
             found |= {"effect_coef_": self.effect_coef, "effect_std_": self.effect_std}
         if self.has_place:

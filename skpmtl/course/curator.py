@@ -23,6 +23,7 @@ from ..task.priors import (
 from . import errors, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
+from .personal import ALL, LEVELS
 from .plan import ERRORS, PLACE_ALL, UNIT
 from .shapes import (
     falling,
@@ -60,6 +61,9 @@ class Loop:
         self.shape = centre_shape(d, plan.n_classes)
         self.model = HierarchicalBillboard(m, float(m), np.zeros(self.shape), **public)
         self.law = self.model.law
+        if plan.relation is not None:
+            rank = plan.relation.rank
+            self.update(relation=plan.relation, related=np.zeros((rank, d + 1)))
         if self.law.of_scores:
             self.update(unit=1.0)
             if plan.levels == "free":
@@ -267,6 +271,30 @@ class Loop:
             self.update(centre=self.model.centre + moved)
         self.steps += len(bounds)
 
+    def relation(self, share):
+        """Steps of the models that follow from covariates, from zero; shrunk by their noise."""
+        model, rank = self.model, self.plan.relation.rank
+        signal = model.n_present * self.plan.signal * math.sqrt(share / (rank * (self.d + 1)))
+        n, drift = N_STEPS // 2, 0.0
+        bounds = 1.0 - np.arange(n) / n
+        bounds *= min(LONGEST, PER_SIGNAL * signal) / bounds.sum()
+        for bound in bounds if self.plan.is_private else np.full(n, math.inf):
+            question = queries.RelationStep(model.centre, bound, self.level_unit, True, rank)
+            found, noise = yield from self.ask(question, share / n)
+            moved = found.reshape(rank, -1)
+            moved[:, 0] *= self.level_unit
+            drift = drift * (1.0 - min(bound, 1.0)) ** 2 + noise**2
+            self.update(related=self.model.related + moved)
+        sizes = np.maximum(np.sum(self.model.related[:, 1:] ** 2, axis=1), 1e-300)
+        kept = np.maximum(0.0, 1.0 - self.d * drift / sizes)
+        self.update(related=self.model.related * kept[:, None])
+
+    def vote_relation(self, share):
+        """How far to follow the covariates."""
+        path = [replace(self.part(), related=queries.NOTHING), self.part()]
+        log_weights, *_ = yield from self.vote("relation", queries.separate(path), share)
+        self.update(related=self.model.related * math.exp(log_weights[1]))
+
     def level(self, share):
         """Steps of the level alone, where slopes have no mean."""
         yield from self.step(share, with_slopes=False)
@@ -302,7 +330,8 @@ class Loop:
         centre = model.centre if centre is None else centre
         root = model.root if root is None else root
         path = np.zeros((2, 1)) if path is None else path
-        return queries.Part(centre, root, *scales, axis, path)
+        related = ALL if centre[..., 1:].any() or centre is model.centre else LEVELS
+        return queries.Part(centre, root, *scales, axis, path, related)
 
     @property
     def zero(self):
@@ -364,7 +393,8 @@ class Loop:
     def moment(self, share):
         """Shapes that the second moment of deviations shows, with those before about this root."""
         soft = softened(self.model.root)
-        found, noise = yield from self.ask(queries.Moment(self.about, soft), share)
+        related = ALL if self.pooled or self.plan.relation is not None else LEVELS
+        found, noise = yield from self.ask(queries.Moment(self.about, soft, related), share)
         before = [one for one in self.moments if np.array_equal(one[0], soft)]
         self.moments = [*before, (soft, found, share, noise)]
         shares = sum(share for *_, share, _ in self.moments)
@@ -396,10 +426,11 @@ class Loop:
         answers = {
             "step": self.step,
             "level": self.level,
+            "relation": self.relation,
             "moment": self.moment,
             **{
                 f"vote {name}": getattr(self, f"vote_{name}")
-                for name in ("centre", "sigma", "tau", "kappa", "shape")
+                for name in ("centre", "relation", "sigma", "tau", "kappa", "shape")
             },
         }
         for name, share in self.plan.shares(self.model.n_present):

@@ -1,12 +1,13 @@
 """Base class of estimators that learn the hierarchical model in one loop."""
 
+from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
 
-from .._runtime.compat import StrOptions
-from ..base import BaseMTL
+from .._runtime.compat import Interval, StrOptions
+from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report
 from ..tables.relation import read_relation
 from .billboard import HierarchicalBillboard
@@ -17,7 +18,7 @@ from .queries import query_specs
 from .tasks import HierarchicalTaskSide
 
 
-class Hierarchical(BaseMTL):
+class Hierarchical(HasCovariates, BaseMTL):
     """Curator, task side and bounded scores, for all losses.
 
     A subclass has the parameters `levels` and `standard_errors`, or the defaults of this class, and
@@ -30,9 +31,12 @@ class Hierarchical(BaseMTL):
         "standard_errors": ["boolean"],
         "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
         "levels": [StrOptions({"auto", "free"})],
+        "relation": "no_validation",  # by `read_relation`
+        "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
     }
     standard_errors, levels = False, "auto"
     relation = relation_rank = None
+    _is_exact = False  # whether the fit is the minimum of an objective, without the loop
     _billboards: ClassVar[tuple[type, ...]] = (HierarchicalBillboard,)
     _federates = True
     _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
@@ -45,6 +49,13 @@ class Hierarchical(BaseMTL):
             raise ValueError(
                 f'standard_errors=True with loss={self.loss!r}: they are of loss="squared" and '
                 '"huber". Pass standard_errors=False.'
+            )
+        related = self.relation is not None or getattr(self, "clusters", None) is not None
+        if related and self._log_loss and not self._is_exact:
+            raise ValueError(
+                "relation= and clusters= of classes and counts belong to exact fits. Pass "
+                "epsilon=None and a number as strength of the penalty; or leave them out, and give "
+                "X products of its columns and the covariates."
             )
         if self.levels == "free" and self.unseen_task == "mean" and self.fit_intercept:
             raise ValueError(
@@ -83,6 +94,7 @@ class Hierarchical(BaseMTL):
         plan.public_init = self._public_init(population)
         plan.fit_intercept = bool(self.fit_intercept)
         plan.structures, plan.levels = self._structures(), self.levels
+        plan.relation = self._relation(population, quiet=True)
         plan.has_errors = bool(self.standard_errors)
         return plan
 
@@ -93,6 +105,7 @@ class Hierarchical(BaseMTL):
         return Loop(self._plan(population), limits)
 
     def _curator(self, population, source):
+        self._relation(population)  # for its warnings
         return release_model(self._loop(population), source)
 
     def _limits(self):
@@ -114,7 +127,9 @@ class Hierarchical(BaseMTL):
 
     def _query_specs(self, population):
         d = population.n_features
-        specs = query_specs(d, self.loss, population.n_classes)
+        relation = self._relation(population, quiet=True)
+        rank = 0 if relation is None else relation.rank
+        specs = query_specs(d, self.loss, population.n_classes, rank)
         return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
 
     def _personalize_table(self, table):
@@ -135,6 +150,7 @@ class Hierarchical(BaseMTL):
             for t in np.unique(rows.codes):
                 own = np.flatnonzero(rows.codes == t)
                 scores[own] = self._scores_of_task(t, _dense(rows.features(own)))
+        scores = self._by_covariates(scores, rows)
         limits = self._limits()
         return scores if limits is None else np.clip(scores, *limits)
 
@@ -146,7 +162,7 @@ class Hierarchical(BaseMTL):
             bounds = self.row_centre_[t], self.row_reach_[t], *self.prediction_range_[t]
             coef, intercept = board.subtract_init(*model)
             scores = _bounded(X, coef, intercept, *bounds)
-        elif self._has_mean():
+        elif hasattr(self, "mean_coef_"):
             coef, intercept = board.subtract_init(self.mean_coef_, self.mean_intercept_)
             near, limits = board.near_rows(X)
             scores = np.clip(intercept + near @ coef.T, *limits)

@@ -16,6 +16,7 @@ from ..task.posterior import (
 )
 from ..task.scales import Summaries, own_scales, own_units
 
+NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
 FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows are always believed
 _WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
 HULL = 2.0  # units about its level that a task's predictions may always take
@@ -37,7 +38,7 @@ class TaskModels:
     def __init__(self, table):
         self.X = dense_rows(table)
         self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
-        self.table, self.counts = table, table.weights
+        self.table, self.counts, self.tasks = table, table.weights, table.tasks
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near = (), [], ()
 
@@ -74,20 +75,33 @@ class TaskModels:
         self._shapes = [(root, joined, found), *self._shapes][:4]
         return found
 
-    def evidence(self, model, centre, root, scales, by=None):
+    def around(self, model, centre, related=ALL):
+        """Level and slopes that tasks are about: those of `centre`, and of covariates.
+
+        -> float, (d,); with a relation (m,), (m, d)
+        """
+        if model.relation is None or related == NOTHING:
+            return centre[0], centre[1:]
+        own = model.relation.centres(self.tasks, model.related)
+        return centre[0] + own[:, 0], centre[1:] + own[:, 1:] * (related == ALL)
+
+    def around_part(self, model, part):
+        """`around` the centre of a component; slopes of covariates are those of "mean" alone."""
+        centre = np.append(model.centre[0], part.slopes)
+        return self.around(model, centre, ALL if part.name == "mean" else LEVELS)
+
+    def evidence(self, model, centre, root, scales, by=None, related=ALL):
         """Log evidence under N(a, kappa root root') with (c, a) = `centre`.
 
         -> (m,); with `by` = "kappa", "sigma" or "tau" of every cell of its grid, (m, n)
         """
-        dec = self.decomposition(model, root)
-        if by is None:
-            return log_evidence(dec, centre[0], centre[1:], scales)
-        return log_evidence_by(by, dec, centre[0], centre[1:], scales)
+        given = self.decomposition(model, root), *self.around(model, centre, related), scales
+        return log_evidence(*given) if by is None else log_evidence_by(by, *given)
 
-    def deviations(self, model, centre, root, scales):
+    def deviations(self, model, centre, root, scales, related=ALL):
         """Posterior mean less the centre, of level (m,) and slopes (m, d), under a prior."""
         dec = self.decomposition(model, root)
-        return averages(dec, centre[0], centre[1:], scales)[1:]
+        return averages(dec, *self.around(model, centre, related), scales)[1:]
 
     def pull(self, model, centre, near):
         """As `deviations` under the prior of the model, with the mean row seen as the level alone.
@@ -99,19 +113,21 @@ class TaskModels:
             return self.deviations(model, centre, model.root, model.scales())
         dec = self.decomposition(model, model.root, joined=False)
 
-        def level(centre):
-            return centre[0] + _dot(self.near_mean, centre[1:])
+        def seen(centre):
+            level, slopes = self.around(model, centre)
+            of_mean = _dot(self.near_mean, slopes) if slopes.ndim == 1 else None
+            return level + (_dots(self.near_mean, slopes) if of_mean is None else of_mean), slopes
 
-        key = *self._placed, model.log_sigma, model.log_tau, model.root, near
+        key = *self._placed, model.log_sigma, model.log_tau, model.root, near, model.related
         if not same(key, self._near):
             self._near = key
-            self._gains = gains(dec, level(near), near[1:], model.scales())
-        return moved(dec, self._gains, level(centre), centre[1:])
+            self._gains = gains(dec, *seen(near), model.scales())
+        return moved(dec, self._gains, *seen(centre))
 
     def information(self, model, scales):
         """Score and information of the centre of the model, of every task: see `information`."""
         dec = self.decomposition(model, model.root)
-        return information(dec, model.centre[0], model.centre[1:], scales)
+        return information(dec, *self.around(model, model.centre), scales)
 
     def personal(self, model):
         """Models of the tasks. -> coef (m, d), intercept (m,), extras
@@ -121,17 +137,17 @@ class TaskModels:
         """
         found = []
         for part in model.components():
-            dec = self.decomposition(model, part.root)
-            logs, *means = averages(dec, model.centre[0], part.slopes, part.scales)
-            found.append((part, *means, part.log_weight + logs))
+            dec, about = self.decomposition(model, part.root), self.around_part(model, part)
+            logs, *means = averages(dec, *about, part.scales)
+            found.append((*about, *means, part.log_weight + logs))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         coef = np.zeros_like(self.near_mean)
         level = np.zeros(len(coef))
-        for part, of_level, of_slopes, logs in found:
+        for c, a, of_level, of_slopes, logs in found:
             share = np.exp(logs - total)
-            slopes = share[:, None] * (part.slopes + of_slopes)
+            slopes = share[:, None] * (a + of_slopes)
             coef += slopes
-            level += share * (model.centre[0] + of_level) + _dots(self.near_mean, slopes)
+            level += share * (c + of_level) + _dots(self.near_mean, slopes)
         middle = model.middle if model.has_place else 0.0
         at_mean = middle + self.unit * level
         coef = coef * self.unit[:, None] / self.scale

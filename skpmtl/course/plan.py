@@ -34,7 +34,7 @@ COURSES = {
     "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
-WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0, "level": 1.0}
+WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0, "level": 1.0, "relation": 6.0}
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
 
 
@@ -47,10 +47,11 @@ def shares_of(course):
 SHARES = {row: shares_of(course) for row, course in COURSES.items()}
 
 
-def course_of(row, structures=STRUCTURES, levels="auto"):
+def course_of(row, structures=STRUCTURES, levels="auto", related=False):
     """Queries of a row of `COURSES` that these structures and levels have use for.
 
-    Without "mean" steps are of the level alone; without both shapes there is no moment.
+    Without "mean" steps are of the level alone; without both shapes there is no moment. With
+    covariates of tasks what follows from them is learnt after the centre.
     """
     mean, level = "mean" in structures, levels == "auto"
     shapes = len({"low-rank", "sparse"}.intersection(structures)) > 0
@@ -61,6 +62,9 @@ def course_of(row, structures=STRUCTURES, levels="auto"):
         "vote tau": "vote tau" if level else None,
     }
     course = [known.get(name, name) for name in COURSES[row]]
+    if related and course:
+        after = course.index("vote centre" if mean else "vote sigma") + mean
+        course[after:after] = ["relation", "vote relation"]
     if not shapes:
         course = [n for n in course if n not in ("moment", "vote shape")]
     return tuple(name for name in course if name is not None)
@@ -89,7 +93,7 @@ class HierarchicalPlan(Plan):
     """
 
     fit_intercept, has_errors = True, False
-    structures, levels = STRUCTURES, "auto"
+    structures, levels, relation = STRUCTURES, "auto", None
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(
@@ -153,7 +157,8 @@ class HierarchicalPlan(Plan):
 
     def shares(self, n_present):
         """Of the rest of the budget, name by name; without votes on what classes do not have."""
-        course = course_of(self.row(n_present), self.structures, self.levels)
+        related = self.relation is not None
+        course = course_of(self.row(n_present), self.structures, self.levels, related)
         if self.n_classes:
             course = [name for name in course if name != "vote sigma"]
         return shares_of(course)
@@ -179,4 +184,6 @@ class HierarchicalPlan(Plan):
 
     def public_inputs(self):
         known = {"n_tasks": self.n_tasks, "n_features": self.n_features}
+        if self.relation is not None:
+            known["relation"] = self.relation.describe()
         return {**known, "n_classes": self.n_classes} if self.n_classes else known

@@ -8,6 +8,7 @@ place    weighted one-hot bins; `zoom` and `rates` too     root of 2 times the s
 base     parts of the rows of a task in the classes        root of 2
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
+relation the same times a public row of length 1 at most   2 C
 moment   u u' or u * u of a unit deviation u               root of 2
 vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of their
          a ball of c                                       number)
@@ -32,6 +33,7 @@ from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..task.posterior import log_sum
 from ..task.priors import LAWS, Scales
 from .billboard import HierarchicalBillboard, centre_shape
+from .personal import ALL, NOTHING
 
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
@@ -105,9 +107,9 @@ class Question:
         return cls(**{item.name: public[item.name] for item in fields(cls)})
 
     @classmethod
-    def spec(cls, d, loss="squared", n_classes=0):
+    def spec(cls, d, loss="squared", n_classes=0, **more):
         """What sites answer by this name, for d columns and these targets. -> QuerySpec"""
-        sent, public = cls.wire(d, loss, n_classes)
+        sent, public = cls.wire(d, loss, n_classes, **more)
         if cls.reads_model:
             public["model"] = HierarchicalBillboard
         return QuerySpec({cls.kind: sent}, public)
@@ -352,6 +354,40 @@ class CentreStep(Question):
 
 
 @dataclass
+class RelationStep(CentreStep):
+    """As `CentreStep`, for the models that follow from covariates: see `skpmtl.tables.relation`.
+
+    A task multiplies its deviation by its public row b, of length 1 at most, so that the bound is
+    the same.
+    """
+
+    kind = "relation"
+    rank: int = 1
+
+    @property
+    def size(self):
+        return self.rank * self.near.size
+
+    def answer(self, tasks, model):
+        deviation = super().answer(tasks, model)
+        rows = model.relation.weights(tasks.tasks)
+        return (rows[:, :, None] * deviation[:, None]).reshape(len(deviation), -1)
+
+    def bounded(self, sent):
+        part, n = LEVEL_PART * (self.level_unit > 0), len(sent)
+        every = np.asarray(sent).reshape(n, self.rank, -1)
+        level = _balls(every[..., 0], part * self.clip_norm)
+        radius = math.sqrt(1.0 - part * part) * self.clip_norm
+        slopes = _balls(every[..., 1:].reshape(n, -1), radius).reshape(every[..., 1:].shape)
+        return np.concatenate([level[..., None], slopes], axis=2).reshape(n, -1)
+
+    @classmethod
+    def wire(cls, d, loss="squared", n_classes=0, rank=0):
+        (_,), public = super().wire(d, loss, n_classes)
+        return (rank * (d + 1),), {**public, "rank": rank}
+
+
+@dataclass
 class ExactStep(Question):
     """Score and information of the centre, without a budget only. They have no bound.
 
@@ -377,6 +413,7 @@ class Moment(Question):
     kind, length = "moment", 1.0
     centre: np.ndarray
     root: np.ndarray
+    related: int = ALL  # of the models that follow from covariates
 
     @property
     def size(self):
@@ -390,7 +427,8 @@ class Moment(Question):
         return SymmetricGaussian(self.size, self.sensitivity(adjacency), mu)
 
     def answer(self, tasks, model):
-        slopes = tasks.deviations(model, self.centre, self.root, model.scales())[1]
+        known = model.scales(), self.related
+        slopes = tasks.deviations(model, self.centre, self.root, *known)[1]
         slopes = np.matmul(slopes[..., None, :], np.linalg.inv(self.root).T)
         slopes = slopes.reshape(len(slopes), -1)  # of all classes, as one vector
         sizes = np.sqrt(sum(slopes[:, j] ** 2 for j in range(slopes.shape[1])))
@@ -406,7 +444,11 @@ class Moment(Question):
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
         shape = centre_shape(d, n_classes)
-        return (math.prod(shape[:-1]) * d,), {"centre": [shape], "root": [(d, d)]}
+        return (math.prod(shape[:-1]) * d,), {
+            "centre": [shape],
+            "root": [(d, d)],
+            "related": Integral,
+        }
 
 
 # ------------------------------------------------------------------------------------- vote
@@ -424,6 +466,8 @@ class Part(Public):
         0: one cell, the whole grid; cells of kappa (1), sigma (2) or tau (3).
     path : ndarray (J, n_cells)
         Log weights of the cells in every prior of the path; `NEVER` where they are no part of it.
+    related : int
+        What of the models that follow from covariates counts: `NOTHING`, `LEVELS` or `ALL`.
     """
 
     centre: np.ndarray
@@ -433,8 +477,12 @@ class Part(Public):
     log_tau: np.ndarray
     axis: int
     path: np.ndarray
+    related: int = ALL
 
-    constraints = {"axis": [Interval(Integral, 0, 3, closed="both")]}
+    constraints = {
+        "axis": [Interval(Integral, 0, 3, closed="both")],
+        "related": [Interval(Integral, NOTHING, ALL, closed="both")],
+    }
 
     def declared(self, d, loss="squared", n_classes=0):
         law = LAWS["classes" if n_classes else loss]
@@ -452,7 +500,7 @@ class Part(Public):
         grids = model.tau, model.law.kappa, model.law.sigma
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids)
         by = (None, "kappa", "sigma", "tau")[self.axis]
-        found = tasks.evidence(model, self.centre, self.root, scales, by)
+        found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)
         return found if self.axis else found[:, None]
 
 
@@ -517,11 +565,14 @@ PLACES: dict[str, tuple[type[Question], ...]] = {
     "classes": (Base,),
 }
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
-_EVERY: list[type[Question]] = [*BOUNDED, ExactStep, Place, Zoom, Rates, Base]
+_EVERY: list[type[Question]] = [*BOUNDED, RelationStep, ExactStep, Place, Zoom, Rates, Base]
 KINDS = {kind.kind: kind for kind in _EVERY}
 
 
-def query_specs(d, loss="squared", n_classes=0):
-    """What sites answer, whoever asks. -> {statistic: QuerySpec}"""
+def query_specs(d, loss="squared", n_classes=0, rank=0):
+    """What sites answer, whoever asks; `rank` of a relation. -> {statistic: QuerySpec}"""
     kinds = *PLACES["classes" if n_classes else loss], *BOUNDED
-    return {kind.kind: kind.spec(d, loss, n_classes) for kind in kinds}
+    found = {kind.kind: kind.spec(d, loss, n_classes) for kind in kinds}
+    if rank:
+        found[RelationStep.kind] = RelationStep.spec(d, loss, n_classes, rank=rank)
+    return found

@@ -98,7 +98,7 @@ class ScoreModels:
         found = posterior(self._rows[joined], root, level, slopes, grids, logs, **options)
         return (*found, logs)
 
-    def evidence(self, model, centre, root, scales, by=None):
+    def evidence(self, model, centre, root, scales, by=None, related=None):
         if by == "tau":  # every spread of levels has modes of its own
             cells = [
                 self._posterior(model, centre, root, scales.only(j), tol=_FINE)
@@ -113,7 +113,7 @@ class ScoreModels:
         m, n = E.shape[:2]
         return log_sum(E.reshape(m * n, -1)).reshape(m, n)
 
-    def deviations(self, model, centre, root, scales):
+    def deviations(self, model, centre, root, scales, related=None):
         _, level, slopes, *_ = self._posterior(model, centre, root, scales, means=True)
         return self._of_outputs(level, slopes)
 

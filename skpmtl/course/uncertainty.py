@@ -30,7 +30,7 @@ def posterior(tasks, model):
     """
     found = []
     for part in model.components():
-        of = tasks.decomposition(model, part.root), model.centre[0], part.slopes, part.scales
+        of = tasks.decomposition(model, part.root), *tasks.around_part(model, part), part.scales
         log_evidence, *mean = averages(*of)
         by_sigma = part.log_weight + log_evidence_by("sigma", *of)
         found.append((part, part.log_weight + log_evidence, np.c_[tuple(mean)], of, by_sigma))
@@ -39,10 +39,11 @@ def posterior(tasks, model):
     mean, square = np.zeros((m, d + 1)), np.zeros((m, d + 1, d + 1))
     for part, logs, moved, of, _ in found:
         share = np.exp(logs - total)[:, None]
-        centre = np.append(0.0, part.slopes)
+        centre = np.zeros((m, d + 1))
+        centre[:, 1:] = of[2]
         here = centre + moved
         mean += share * here
-        between = centre[:, None] * here[:, None, :] + moved[:, :, None] * centre
+        between = centre[:, :, None] * here[:, None, :] + moved[:, :, None] * centre[:, None]
         square += share[..., None] * (covariances(*of) + between)
     covariance = _of_models(tasks, square - mean[:, :, None] * mean[:, None, :])
     by_sigma = np.stack([by_sigma for *_, by_sigma in found], axis=2)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import HasCovariates, MTLClassifierMixin, MTLRegressorMixin
+from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..course.billboard import HierarchicalBillboard
 from ..course.estimators import Hierarchical
 from ..tables.ids import listed
@@ -24,7 +24,7 @@ __all__ = ["PrivateMeanRegMTL", "PrivateMeanRegMTLClassifier"]
 _OF_OBJECTIVE = {"ridge": 0.0, "l1": 0.0, "task_weight": "equal"}
 
 
-class MeanRegularized(HasCovariates, Hierarchical):
+class MeanRegularized(Hierarchical):
     """The loop about a mean, or the minimum of an objective around one."""
 
     _parameter_constraints: ClassVar[dict] = {

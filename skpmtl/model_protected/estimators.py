@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import HasCovariates, MTLClassifierMixin, MTLRegressorMixin, check_alpha
+from ..base import MTLClassifierMixin, MTLRegressorMixin, check_alpha
 from ..course.billboard import HierarchicalBillboard
 from ..course.estimators import Hierarchical
 from ..exchange.billboard import Personal
@@ -21,7 +21,7 @@ from . import exact
 from .billboard import RelatedPenaltyBillboard
 
 
-class _ModelProtected(HasCovariates, Hierarchical):
+class _ModelProtected(Hierarchical):
     """The loop about a subspace or a few columns, or the minimum of an objective."""
 
     _parameter_constraints: ClassVar[dict] = {

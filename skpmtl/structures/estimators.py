@@ -41,6 +41,11 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         their variance may be a multiple of their mean. "huber": every task weighs its rows once,
         by how far they are from a model of its own.
     {init} The centre, and all that is released, are those of differences from it.
+    relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
+        Public covariates of the tasks, which move their centres; as of `PrivateMeanRegMTL`. Of real
+        targets.
+    relation_rank : int or None, default=None
+        Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     fit_intercept : bool, default=True
         Whether every task has an intercept.
     {task_feature}
@@ -78,6 +83,9 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         which hold where rows of a task depend on each other or tasks differ in their noise
         (cluster-robust, CR1). Missing where the budget is too small for them, or levels are not
         pooled.
+    relation_coef_, relation_intercept_ : ndarray (n_covariates, n_features), (n_covariates,)
+        With `relation`, in place of the mean model: what one more of every covariate adds to slopes
+        and level, the constant first; names are ``billboard_.relation.names``.
     level_, level_spread_ : float
         Level of the tasks where the centre of the columns is, in units of the target, and standard
         deviation of levels about it; only where levels are pooled.
@@ -109,6 +117,8 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
         init=None,
+        relation=None,
+        relation_rank: int | None = None,
         fit_intercept: bool = True,
         task_feature: str | int | list | None = None,
         tasks: ArrayLike = "auto",
@@ -129,6 +139,8 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         self.curator = curator
         self.loss = loss
         self.init = init
+        self.relation = relation
+        self.relation_rank = relation_rank
         self.fit_intercept = fit_intercept
         self.task_feature = task_feature
         self.tasks = tasks
