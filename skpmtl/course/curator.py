@@ -74,7 +74,7 @@ class Loop:
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.spent, self.repeats = [], 0.0, 1.0
-        self.steps = self.drift = 0
+        self.steps = self.drift = self.doubt = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
 
     # ------------------------------------------------------------------------------ release
@@ -235,8 +235,10 @@ class Loop:
             moved[0] *= self.model.has_place
             moved[1:] *= with_slopes
             self.update(centre=moved)
-            unsure = np.trace(solved[1:, 2:])
-            spread = max((moved[1:] @ moved[1:] + unsure) / self.d, LEAST_LEVEL)
+            slopes, unsure = moved[1:], solved[1:, 2:]
+            known = 1e-12 + self.d - np.trace(unsure) / spread  # slopes that rows determine
+            self.doubt = 0.5 * (slopes @ slopes / spread - np.linalg.slogdet(unsure / spread)[1])
+            spread = max(slopes @ slopes / known, LEAST_LEVEL)
 
     @property
     def level_unit(self):
@@ -307,7 +309,8 @@ class Loop:
         self.drift *= kept**2
         self.follow(kept)
         path = queries.separate([self.part(self.zero), self.part()])
-        log_weights, *_ = yield from self.vote("centre", path, share)
+        doubt = np.array([0.0, -self.doubt])
+        log_weights, *_ = yield from self.vote("centre", path, share, log_prior=doubt)
         self.follow(math.exp(log_weights[1]))
         self.pooled = log_weights[1] > log_weights[0]
 

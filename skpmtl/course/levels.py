@@ -10,6 +10,7 @@ import numpy as np
 from .queries import BINS, OCTAVE, SIGN, Zoom
 
 _CLEAR = 3.5  # standard deviations of noise that the largest of 80 bins of noise is rarely above
+_CLEAR_PLACE = 4.0  # the same of some 300 windows: a place that is none is worse than none
 _ALL = 1.5  # standard deviations of noise below the public number of tasks
 _HALF = 0.5  # part of the tasks that a place must hold, so that there are no two of them
 _NEAR = (
@@ -62,17 +63,20 @@ def read_place(found, noise, m):
         below.append((0.0, 1.5 * high, means[last - octaves + 1 : last + 1].sum(), octaves))
     for some in windows, below:
         good = [
-            (middle, half, count - noise * math.sqrt(k))
+            (middle, half, count - noise * math.sqrt(k), count / math.sqrt(k))
             for middle, half, count, k in some
-            if count >= max(_CLEAR * noise * math.sqrt(k), _HALF * n_present)
+            if count >= max(_CLEAR_PLACE * noise * math.sqrt(k), _HALF * n_present)
             and (unit is None or half >= 0.5 * unit)
         ]
         if good:
             break
     if not good:
         return n_present, repeats, unit, None
-    most = max(count for *_, count in good) - _SPARE * n_present
-    middle, half, _ = min((w for w in good if w[2] >= most), key=lambda w: w[1])
+    # Windows about the one that is clearest above its noise; among them the narrowest of the full.
+    middle, half, *_ = max(good, key=lambda w: w[3])
+    good = [w for w in good if abs(w[0] - middle) < w[1] + half]
+    most = max(count for _, _, count, _ in good) - _SPARE * n_present
+    middle, half, *_ = min((w for w in good if w[2] >= most), key=lambda w: w[1])
     return n_present, repeats, unit, (middle, half)
 
 

@@ -76,12 +76,13 @@ def before_sigma(halvings=0):
 
 @public
 def grid_of_tau(width, unit):
-    """Spreads of levels, in units, for a window of this half-width: up to twice its own, and one
+    """Spreads of levels, in units, for a window of this half-width: up to twice its own, and fewer
     for levels that are outliers."""
     if width is None:
         return np.array([FREE])
     last = min(max(4, math.ceil(math.log2(width / unit)) + 2), ODD_LEVEL)
-    return np.append(2.0 ** np.arange(TAU_FLOOR, last), 2.0**ODD_LEVEL)
+    near, odd = np.arange(TAU_FLOOR, last), np.arange(ODD_LEVEL, last, -2)[::-1]
+    return 2.0 ** np.append(near, odd)
 
 
 def before_tau(grid):
