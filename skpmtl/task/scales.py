@@ -11,7 +11,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 
-_KURTOSIS = 4.0  # variance of a log spread over that of normal rows: skewed and one-hot columns
+_KURTOSIS = 2.0  # variance of a log spread over that of normal rows: skewed and one-hot columns
 _HETERO = np.array([0.01, 0.3, 8.0])  # variances of a task's log2 scale about the released one:
 _HETERO_WEIGHTS = np.log([0.6, 0.3, 0.1])  # the same, within a factor of 2, of its own
 _OWN = 0.05  # variance of log2 in which the scales of all columns of a task move together

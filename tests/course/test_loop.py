@@ -10,6 +10,7 @@ from sklearn.base import clone
 from skpmtl import PrivateMTL
 from skpmtl.course import queries
 from skpmtl.course.curator import Loop
+from skpmtl.course.levels import read_place
 from skpmtl.course.plan import SHARES, STRUCTURES, HierarchicalPlan
 from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, shrunk, softened, standing_out
 from skpmtl.course.tasks import HierarchicalTaskSide
@@ -240,6 +241,38 @@ def test_moments_are_of_deviations_in_units_of_the_shape():
     back = sent @ root.T
     back *= (np.linalg.norm(slopes, axis=1) / np.linalg.norm(back, axis=1))[:, None]
     np.testing.assert_allclose(back, slopes, atol=1e-10)
+
+
+@pytest.mark.parametrize("epsilon", [3.0, None])
+def test_levels_of_outlying_tasks_of_one_row_are_believed(epsilon):
+    rng = np.random.default_rng(0)
+    m = 400
+    level = np.where(np.arange(m) % 40 == 0, 50.0, 1.0) * rng.normal(size=m)
+    X, y = rng.normal(size=(m, 2)), level + 0.3 * rng.normal(size=m)
+    est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=0)
+    est.fit(X, y, task=range(m))
+    far = np.abs(level) > 20.0
+    p = est.predict(X[far], task=np.flatnonzero(far))
+    assert far.any() and (np.abs(p - level[far]) < 0.2 * np.abs(level[far])).all()
+
+
+def test_without_a_budget_few_tasks_share_no_chance_slopes():
+    """More columns than tasks, and targets without slopes: the mean of all is as good as any."""
+    rng = np.random.default_rng(0)
+    task, test = np.repeat(np.arange(16), 5), np.repeat(np.arange(16), 30)
+    X, y = rng.normal(size=(80, 40)), rng.normal(size=80)
+    est = PrivateMTL(epsilon=None, tasks=range(16)).fit(X, y, task=task)
+    p = est.predict(rng.normal(size=(len(test), 40)), task=test)
+    assert np.sqrt(np.mean(p**2)) < 0.5
+
+
+def test_a_place_is_where_most_tasks_are_clear_of_noise():
+    """Three bins of noise hold more than one full bin, whose window is wider."""
+    found = np.zeros(162)
+    found[2:5], found[50] = 30.0, 100.0
+    found[160:] = 100.0 / np.sqrt(2.0)  # as many signs of each
+    *_, (middle, half) = read_place(found, 8.0, 200)
+    assert middle == 0.0 and half > 2.0**10
 
 
 def test_no_signal_has_no_queries_after_the_place():
