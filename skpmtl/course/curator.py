@@ -26,6 +26,7 @@ from .levels import FINER, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
 from .plan import ERRORS, PLACE_ALL, UNIT
 from .shapes import (
+    by_chance,
     falling,
     path_of_shapes,
     read_centres,
@@ -192,9 +193,10 @@ class Loop:
     def find_columns(self, share):
         """Scales of columns, by half of the share, and in their units the centres."""
         nothing = np.zeros(self.d)
-        scales = queries.ColumnUnits(nothing, self.plan.is_private)
+        sizes = self.repeats < 0.5  # most tasks have one row, and no spread
+        scales = queries.ColumnUnits(nothing, self.plan.is_private, sizes)
         found, noise = yield from self.ask(scales, share / 2.0)
-        each = scales.per_task / (self.model.n_present * self.repeats)
+        each = scales.per_task / (self.model.n_present * (1.0 if sizes else self.repeats))
         scale, variance = read_scales(found * each, noise * each)
         centres = queries.ColumnUnits(scale, self.plan.is_private)
         found, noise = yield from self.ask(centres, share / 2.0)
@@ -411,6 +413,7 @@ class Loop:
             return
         path = [self.part(self.about, root) for root in self.path]
         _, gain, _ = yield from self.vote("shape", queries.separate(path), share, falls_from=None)
+        gain = gain - [by_chance(root) for root in self.path]
         self.update(root=self.path[int(np.argmax(gain))])
 
     # ----------------------------------------------------------------------------------- loop

@@ -63,14 +63,18 @@ class TaskModels:
         self.rows = TaskRows.of(Z, y, self.offsets, self.counts)
         x_mean = self.rows.x_mean
         self.near_mean = bounded(x_mean) if model.fit_intercept else x_mean
+        self.single = (np.diff(self.offsets) == 1)[:, None]
 
     def decomposition(self, model, root, *, joined=True):
-        """Of a shape; `joined`: whether the mean row is seen as a row, or as the level alone."""
+        """Of a shape; `joined`: whether mean rows are seen as rows, or as the level alone.
+
+        That of a task of one row is always a row: it is all that the task knows of slopes.
+        """
         self._place(model)
         for known, how, found in self._shapes:
             if how == joined and np.array_equal(known, root):
                 return found
-        x_mean = self.near_mean if joined else np.zeros_like(self.near_mean)
+        x_mean = self.near_mean if joined else self.near_mean * self.single
         found = Decomposition(self.rows, root, x_mean)
         self._shapes = [(root, joined, found), *self._shapes][:4]
         return found
@@ -104,7 +108,7 @@ class TaskModels:
         return averages(dec, *self.around(model, centre, related), scales)[1:]
 
     def pull(self, model, centre, near):
-        """As `deviations` under the prior of the model, with the mean row seen as the level alone.
+        """As `deviations` under the prior of the model, with mean rows seen as the level alone.
 
         Weights of scales are those about the centre `near`, so that the sum over many centres near
         to it costs no more than that of one. Without levels the mean row is a row as all others.
@@ -115,8 +119,8 @@ class TaskModels:
 
         def seen(centre):
             level, slopes = self.around(model, centre)
-            of_mean = _dot(self.near_mean, slopes) if slopes.ndim == 1 else None
-            return level + (_dots(self.near_mean, slopes) if of_mean is None else of_mean), slopes
+            apart = self.near_mean - dec.x_mean
+            return level + (_dot if slopes.ndim == 1 else _dots)(apart, slopes), slopes
 
         key = *self._placed, model.log_sigma, model.log_tau, model.root, near, model.related
         if not same(key, self._near):
@@ -165,7 +169,10 @@ class TaskModels:
             high = np.maximum(np.abs(low), np.abs(high))
             low = -high
         wider = (high - low) * np.maximum(_WIDER[0], _WIDER[1] * s.n)
-        hull = HULL * self.unit * model.has_place
+        # Rows of a task may be few; what all of them share is known from all tasks.
+        slopes = self.around(model, model.centre)[1]
+        shared = np.exp(model.log_components[2]) * np.linalg.norm(slopes, axis=-1)
+        hull = (HULL + FAR * shared) * self.unit * model.has_place
         low = np.minimum(low - wider, at_mean - hull)
         high = np.maximum(high + wider, at_mean + hull)
         if model.target_range is not None and model.init is None:

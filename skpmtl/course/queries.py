@@ -268,12 +268,14 @@ class ColumnUnits(Question):
     """log2 of the spreads of columns; or, in units of a released `scale`, their means.
 
     In units of `CLIP_OCTAVES` root(d), and of `CLIP_CENTRES` root(d). `scale` of zeros: none yet.
+    With `sizes` the size of the mean row stands for a spread that a task of one row does not have.
     """
 
     kind, reads_model = "columns", False
     length, spread = 1.0, 2.0
     scale: np.ndarray
     clipped: bool = True
+    sizes: bool = False
 
     @property
     def size(self):
@@ -286,7 +288,7 @@ class ColumnUnits(Question):
 
     def answer(self, tasks, model):
         s = tasks.summaries
-        found = s.x_mean / self.scale if self.scale.any() else s.log_spread()
+        found = s.x_mean / self.scale if self.scale.any() else s.log_spread(self.sizes)
         return found / self.per_task
 
     def bounded(self, sent):
@@ -294,7 +296,7 @@ class ColumnUnits(Question):
 
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
-        return (d,), {"scale": [(d,)], "clipped": True}
+        return (d,), {"scale": [(d,)], "clipped": True, "sizes": bool}
 
 
 # ------------------------------------------------------------------------------------- step

@@ -53,6 +53,17 @@ def standing_out(found, noise, n_present, columns=False):
     return vectors, np.maximum(values - bulk - _EDGE * edge, 0.0)
 
 
+def by_chance(root):
+    """Log evidence that a shape gains where there is none: half of its free numbers, or the
+    logarithm of the number of ways to choose its columns (Akaike, IEEE Trans. Autom. Control 19,
+    1974), for as many directions as are worth its eigenvalues."""
+    shape, d = root @ root.T, len(root)
+    k = 1.0 / np.sum(shape**2)
+    if np.array_equal(root, np.diag(np.diag(root))):
+        return k * math.log(d / k)
+    return 0.5 * k * (d - k)
+
+
 def path_of_shapes(found, noise, n_present, root, structures):
     """Public path of roots: sparse ones from sharp to soft, the last and the flat one, subspaces
     from soft to sharp. Powers of what stands out sharpen it and drop directions of noise."""

@@ -225,21 +225,22 @@ def averages(dec, level, slopes, scales):
 def gains(dec, level, slopes, scales):
     """What multiplies residuals in posterior means, if the weights of cells stay as they are.
 
-    For `moved`; of a decomposition without mean rows. -> of the level (m,), of rows (sum k,)
+    For `moved`; of tasks of which rows know slopes, or the mean row does, but not both.
+    -> of the level (m,), of rows (sum k,), of mean rows (m,)
     """
     m = len(dec.rows.n)
     total, of_level, near, c = np.zeros(m), np.zeros(m), np.zeros(m), np.zeros(len(dec.y))
     arrays = dec._centred(level, slopes)
     _averages(*arrays, *_cells_of(scales), len(scales.sigma), True, total, of_level, near, c)
-    return of_level, c
+    return of_level, c, near
 
 
 def moved(dec, known, level, slopes):
     """Posterior means about another centre, by the `gains` of one. -> of l - c, of w - a"""
     _, _, r, _, _, r0, *_ = dec._centred(level, slopes)
-    of_level, c = known
+    of_level, c, near = known
     out = np.zeros_like(dec.x_mean)
-    _slopes(dec.rows.starts, dec.X, dec.shape, dec.x_mean, c * r, np.zeros(len(r0)), out)
+    _slopes(dec.rows.starts, dec.X, dec.shape, dec.x_mean, c * r, near * r0, out)
     return of_level * r0, out
 
 

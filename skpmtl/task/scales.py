@@ -61,12 +61,19 @@ class Summaries:
         series = 1.0 / x + 0.5 / x**2 + 1.0 / (6.0 * x**3)
         return _KURTOSIS * (0.5 / math.log(2.0)) ** 2 * series
 
-    def log_spread(self):
-        """log2 of the spreads of columns less their sampling bias, (m, d); 0 where unknown."""
+    def log_spread(self, sizes=False):
+        """log2 of the spreads of columns less their sampling bias, (m, d); 0 where unknown.
+
+        With `sizes`, that of the mean row where there is no spread.
+        """
         x = np.maximum(self.n - 1.0, 1.0) / 2.0
         bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
         seen = self.x_std > 0
-        return np.where(seen, np.log2(np.where(seen, self.x_std, 1.0)) - bias[:, None], 0.0)
+        std = self.x_std
+        if sizes:
+            std = np.where(seen, std, np.abs(self.x_mean))
+            seen = std > 0
+        return np.where(seen, np.log2(np.where(seen, std, 1.0)) - bias[:, None], 0.0)
 
 
 def own_scales(summaries, released, common, single):
