@@ -264,7 +264,7 @@ def test_large_shared_slopes_reach_beyond_own_ranges(n, epsilon):
     X = rng.normal(size=(len(task), 4))
     y = X @ [3.0, -4.0, 5.0, 1.0] + rng.normal(size=m)[task] + rng.normal(size=len(task))
     fit = np.tile(np.arange(n + 5) < n, m)
-    est = HierarchicalMTL(epsilon=epsilon, tasks=range(m), random_state=0)
+    est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=0)
     est.fit(X[fit], y[fit], task=task[fit])
     assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.15 * y.var()
 
