@@ -35,7 +35,8 @@ class Hierarchical(HasCovariates, BaseMTL):
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
     }
     standard_errors, levels = False, "auto"
-    relation = relation_rank = None
+    relation: object = None
+    relation_rank: int | None = None
     _is_exact = False  # whether the fit is the minimum of an objective, without the loop
     _billboards: ClassVar[tuple[type, ...]] = (HierarchicalBillboard,)
     _federates = True

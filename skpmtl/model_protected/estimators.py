@@ -27,6 +27,7 @@ class _ModelProtected(Hierarchical):
     _parameter_constraints: ClassVar[dict] = {
         **Hierarchical._parameter_constraints,
         "alpha": [StrOptions({"auto"}), Interval(Real, 0, None, closed="left")],
+        "algorithm": [StrOptions({"auto", "proximal"})],
         "ridge": [Interval(Real, 0, None, closed="left")],
         "task_weight": [StrOptions({"equal", "samples"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -49,6 +50,7 @@ class _ModelProtected(Hierarchical):
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
+        algorithm: Literal["auto", "proximal"] = "auto",
         levels: Literal["auto", "free"] = "auto",
         init=None,
         ridge: float = 0.0,
@@ -77,6 +79,7 @@ class _ModelProtected(Hierarchical):
         self.delta = delta
         self.adjacency = adjacency
         self.curator = curator
+        self.algorithm = algorithm
         self.levels = levels
         self.init = init
         self.ridge = ridge
@@ -103,7 +106,7 @@ class _ModelProtected(Hierarchical):
     def _is_exact(self):
         """Whether the fit is the minimum of the objective."""
         open_ = isinstance(self.alpha, str) and self.outliers is None
-        return not self._is_private() and not open_
+        return not self._is_private() and not (open_ and self.algorithm == "auto")
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -111,6 +114,11 @@ class _ModelProtected(Hierarchical):
         if self.relation is None and self.relation_rank is not None:
             raise ValueError(
                 f"relation_rank={self.relation_rank!r} has no effect without relation=."
+            )
+        if self.algorithm == "proximal" and self._is_private():
+            raise ValueError(
+                'algorithm="proximal" with a budget is the one of the paper: take '
+                'skpmtl.reproduction.PublishedMPMTL, or leave it at "auto".'
             )
         if self.outliers is not None and self._is_private():
             raise ValueError(
@@ -218,6 +226,10 @@ _DOC = """{summary}
         Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
     {curator}
+    algorithm : {{"auto", "proximal"}}, default="auto"
+        "proximal", without a budget: the minimum of the objective below also with ``alpha="auto"``,
+        whose strength is then a quarter of the dual norm that noise alone gives to the gradient, in
+        closed form (`skpmtl.solvers.strength`), whatever the units.
     levels : {{"auto", "free"}}, default="auto"
         Of the loop. The level of a task is its score at its mean row. "auto": normal about a
         released one, where it can be found. "free": every task has its own.
@@ -360,6 +372,7 @@ class _OfClasses(MTLClassifierMixin):
         delta: float | None = None,
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
+        algorithm: Literal["auto", "proximal"] = "auto",
         levels: Literal["auto", "free"] = "auto",
         init=None,
         ridge: float = 0.0,
@@ -389,6 +402,7 @@ class _OfClasses(MTLClassifierMixin):
             delta=delta,
             adjacency=adjacency,
             curator=curator,
+            algorithm=algorithm,
             levels=levels,
             init=init,
             ridge=ridge,
