@@ -502,6 +502,8 @@ class Part(Public):
         grids = model.tau, model.law.kappa, model.law.sigma
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids)
         by = (None, "kappa", "sigma", "tau")[self.axis]
+        if not self.axis:  # outlying scales of few tasks move no vote
+            scales = scales.likely()
         found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)
         return found if self.axis else found[:, None]
 

@@ -158,6 +158,16 @@ class Scales:
     kappa: np.ndarray = field(default_factory=lambda: KAPPA)
     sigma: np.ndarray = field(default_factory=lambda: SIGMA)
 
+    def likely(self):
+        """Without cells that have less than a thousandth of the weight of the heaviest."""
+        logs = self.log_tau, self.log_kappa, self.log_sigma
+        kept = [log > log.max() + math.log(1e-3) for log in logs]
+        pairs = zip((self.tau, self.kappa, self.sigma), logs, kept, strict=True)
+        (tau, log_tau), (kappa, log_kappa), (sigma, log_sigma) = (
+            (grid[some], log[some]) for grid, log, some in pairs
+        )
+        return Scales(log_kappa, log_sigma, log_tau, tau, kappa, sigma)
+
     def only(self, j):
         """With one cell of tau."""
         return replace(self, tau=self.tau[j : j + 1], log_tau=self.log_tau[j : j + 1])
