@@ -10,7 +10,7 @@ import numpy as np
 from .queries import BINS, OCTAVE, SIGN, Zoom
 
 _CLEAR = 3.5  # standard deviations of noise that the largest of 80 bins of noise is rarely above
-_CLEAR_PLACE = 4.0  # the same of some 300 windows: a place that is none is worse than none
+_CLEAR_PLACE = 3.8  # the same of some 300 windows: a place that is none is worse than none
 _ALL = 1.5  # standard deviations of noise below the public number of tasks
 _HALF = 0.5  # part of the tasks that a place must hold, so that there are no two of them
 _NEAR = (

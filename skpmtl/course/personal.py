@@ -172,7 +172,7 @@ class TaskModels:
         # Rows of a task may be few; what all of them share is known from all tasks.
         slopes = self.around(model, model.centre)[1]
         shared = np.exp(model.log_components[2]) * np.linalg.norm(slopes, axis=-1)
-        hull = (HULL + FAR * shared) * self.unit * model.has_place
+        hull = HULL * np.hypot(1.0, shared) * self.unit * model.has_place
         low = np.minimum(low - wider, at_mean - hull)
         high = np.maximum(high + wider, at_mean + hull)
         if model.target_range is not None and model.init is None:

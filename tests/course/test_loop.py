@@ -266,7 +266,7 @@ def test_large_shared_slopes_reach_beyond_own_ranges(n, epsilon):
     fit = np.tile(np.arange(n + 5) < n, m)
     est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=0)
     est.fit(X[fit], y[fit], task=task[fit])
-    assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.15 * y.var()
+    assert np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2) < 0.25 * y.var()
 
 
 def test_without_a_budget_few_tasks_share_no_chance_slopes():
