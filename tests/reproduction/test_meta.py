@@ -254,6 +254,21 @@ def test_noise_for_batches_with_replacement_keeps_delta():
     assert 0.999e-3 < delta <= 1e-3
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 9.2])
+@pytest.mark.parametrize("size", [1, 10, 10_000])
+def test_settings_of_noisy_sgd_imply_the_bound_of_lemma_b2(size, epsilon):
+    M, L, log = 2.0, 3.0, np.log(1e3)
+    for n in np.unique(np.geomspace(50, 1e6, 400).astype(int)):
+        least = min(n / 8, (epsilon * n) ** 2 / (32 * size * log))
+        if least < 1:
+            continue  # one step is taken in place of none
+        T, eta, batch, z = noisy_sgd_settings(n, size, epsilon, 1e-3, M, L)
+        noise = size * (z * L / batch) ** 2
+        risk = M**2 / (2 * eta * T) + eta * (L**2 + noise) / 2 + eta * L**2 * T / n
+        rate = max(np.sqrt(size * log) / (epsilon * n), n**-0.5)
+        assert risk <= 9.4 * M * L * rate
+
+
 def test_the_descent_of_bassily_states_what_it_certainly_keeps():
     X, y = tasks(2, 200)
     est = PublishedMetaInit(
