@@ -22,7 +22,7 @@ UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six tim
 COLUMNS, Z_COLUMNS = 0.05, 3.0
 ERRORS = 0.2  # with standard errors, taken off before the rest where as much is left besides
 # The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
-# noise; below 11, moments would; below 40, one moment is as good as two.
+# noise; below 11, moments would; below 40, further rounds would be.
 SMALL = "step", "vote centre", "vote sigma", "vote tau", "vote kappa"
 MIDDLE = "step", "vote centre", "vote sigma", "step or moment", "moment"
 ROUND = "vote shape", "moment"  # under a soft version of the shape that was found

@@ -9,7 +9,7 @@ base     parts of the rows of a task in the classes        root of 2
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
 relation the same times a public row of length 1 at most   2 C
-moment   u u' or u * u of a unit deviation u               root of 2
+moment   u u' of a unit deviation u                         root of 2
 vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of their
          a ball of c                                       number)
 ======== ================================================= ==========================
