@@ -86,7 +86,7 @@ def refused(path):
 def test_files_with_fields_of_earlier_names(tmp_path):
     X, y, task = long_data()
     relation = {k: [k % 2] for k in range(task.max() + 1)}
-    est = PrivateMeanRegMTL(n_rounds=3, clip_norm=1.0, tasks=np.unique(task), relation=relation)
+    est = PrivateMeanRegMTL(tasks=np.unique(task), relation=relation)
     save_billboard(est.fit(X, y, task=task), tmp_path / "new")
     header, arrays = read(tmp_path / "new")
     fields = header["board"]["fields"]["relation"]["fields"]

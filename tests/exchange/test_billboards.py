@@ -46,7 +46,7 @@ from ..helpers.public import NAMES, public
 
 SEED = {"random_state": 0}
 LOW_RANK = MPMTLLowRank(**SEED)
-MEAN_UNSEEN = PrivateMeanRegMTL(unseen_task="mean", clip_norm=1.0, **SEED)
+MEAN_UNSEEN = PrivateMeanRegMTL(unseen_task="mean", **SEED)
 
 
 def rows(n_tasks=36, n_features=4, seed=0):
@@ -176,7 +176,7 @@ def test_dense_rows_with_a_billboard_of_sparse_rows(n_classes, tmp_path):
     y, new = labels(y, n_classes), ~old
     thin = sparse.csr_matrix(X)
     for given, other in ((thin, X), (X, thin)):
-        est = PrivateMeanRegMTLClassifier(n_rounds=3, **SEED)
+        est = PrivateMeanRegMTLClassifier(**SEED)
         there = roundtrip(est.fit(given[old], y[old], task=task[old]), tmp_path)
         est.personalize(given[new], y[new], task=task[new])
         there.personalize(other[new], y[new], task=task[new])
@@ -263,7 +263,7 @@ def test_labels_outside_the_classes(tmp_path):
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_it_is_an_estimator_like_others(tmp_path):
     est, X, y, task, old = fitted(
-        PrivateMeanRegMTL(clusters={f"t{k}": k % 2 for k in range(40)}, n_rounds=2, verbose=1), 0
+        PrivateMeanRegMTL(clusters={f"t{k}": k % 2 for k in range(40)}, verbose=1), 0
     )
     there = roundtrip(est, tmp_path)
     assert {**est.get_params(), "verbose": 0, "clusters": None} == {

@@ -94,7 +94,7 @@ def test_sums_are_divided_by_a_public_number_before_noise():
 
 
 def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
-    est = PrivateMeanRegMTL(n_rounds=5, tasks=TASKS, random_state=3)
+    est = PrivateMeanRegMTL(tasks=TASKS, random_state=3)
 
     def start(folder, cut=None):
         sites = Sites(est, long_data(), [[0, 1, 2], [3, 4, 5]])

@@ -75,7 +75,7 @@ for _ in range(2):
     if os.fork() == 0:
         os.close(opened)
         os.read(gate, 1)  # until nobody can write: both at once
-        est = MPMTLLowRank(tasks=range(12), n_releases=3)
+        est = MPMTLLowRank(tasks=range(12))
         try:
             fit_shards(est, sys.argv[2:], journal=sys.argv[1])
         except ValueError as error:
@@ -96,7 +96,7 @@ def test_two_fits_publish_one_billboard(tmp_path):
     parts = write_parts(tmp_path)
     said = apart(RACE, tmp_path, tmp_path / "journal", *parts).splitlines()
     assert len(said) == 2 and len(set(said) - {"refused"}) == 1
-    est = MPMTLLowRank(tasks=range(M), n_releases=3)
+    est = MPMTLLowRank(tasks=range(M))
     fit_shards(est, parts, journal=tmp_path / "journal")
     kept = " ".join(x.hex() for S in est.billboard_.releases for x in np.ravel(S).tolist())
     assert set(said) - {"refused"} == {kept}

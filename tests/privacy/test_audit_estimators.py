@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from skpmtl.model_protected.plan import MomentPlan
 
 from skpmtl import (
     MPMTLGroupSparse,
@@ -13,7 +14,6 @@ from skpmtl import (
     PrivateMTL,
 )
 from skpmtl.model_protected import estimators, tasks
-from skpmtl.model_protected.plan import MomentPlan
 from skpmtl.privacy import audit, moments
 from skpmtl.privacy.rng import SeededSource
 

@@ -369,7 +369,7 @@ def test_a_search_is_replayed():
 
 def test_calls_of_callbacks_are_kept_from_first_to_last():
     pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
-    est = PrivateMeanRegMTL(tasks=TASKS, clip_norm=1.0, n_rounds=2)
+    est = PrivateMeanRegMTL(tasks=TASKS)
     events = [event for event, *_ in observed_fit(est, long_data()).said["calls of callbacks"]]
     assert events == ["setup", "begin", "begin", "end", "begin", "end", "end", "teardown"]
 

@@ -128,8 +128,8 @@ def test_report_travels_with_the_winner(data):
     "model",
     [
         MPMTLLowRank(),
-        PrivateMeanRegMTL(n_rounds=4),
-        PrivateMeanRegMTL(n_rounds=4, clip_norm=1.0, unseen_task="mean"),
+        PrivateMeanRegMTL(),
+        PrivateMeanRegMTL(unseen_task="mean"),
     ],
     ids=["prior", "rounds", "clipped"],
 )
@@ -289,7 +289,7 @@ def test_score_is_the_clipped_mean_over_all_tasks(data):
 def test_winner_is_the_best_candidate(data):
     """lam = 100 holds all tasks at the shared model."""
     X, y, task = data
-    estimator = PrivateMeanRegMTL(tasks=range(M), n_rounds=2)
+    estimator = PrivateMeanRegMTL(tasks=range(M))
     grid = {"lam": [0.01, 100.0]}
     for selection in ("compose", "poisson"):
         fitted = search(estimator, grid, n_trials=12, selection=selection, epsilon=1e4)

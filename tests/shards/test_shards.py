@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
+from skpmtl.mean_regularized.tasks import MeanTaskSide
 
 from skpmtl import (
     DPMetaInit,
@@ -23,7 +24,6 @@ from skpmtl import (
 )
 from skpmtl.exchange.journal import Journal
 from skpmtl.exchange.protocol import run
-from skpmtl.mean_regularized.tasks import MeanTaskSide
 from skpmtl.shards import fit as shards
 from skpmtl.shards import load_models
 from skpmtl.shards.fit import Shard, fit_shards
@@ -34,9 +34,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reprodu
 M, N, D = 12, 9, 4
 SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {
-    "prior": MPMTLLowRank(n_releases=2, **SEED),
+    "prior": MPMTLLowRank(**SEED),
     "labels": MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1], **SEED),
-    "rounds": PrivateMeanRegMTL(clip_norm=1.0, n_rounds=6, **SEED),
+    "rounds": PrivateMeanRegMTL(**SEED),
     "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
 }
 # Of sums, whose order hangs on where an array begins in memory. Noise drawn anew is far above it.
@@ -279,7 +279,7 @@ def test_fits_that_need_all_rows_are_refused(tmp_path):
         (DPMetaInit(privacy=None, tasks=range(M)), "all rows in one place.*memory map"),
         (DPMetaInit(max_rows_per_unit=3, tasks=range(M)), "max_rows_per_unit=3"),
         (PerTask(Ridge()), "PerTask needs all rows in one place"),
-        (MPMTLLowRank(clip_norm=-1.0), "clip_norm"),
+        (MPMTLLowRank(), "clip_norm"),
     ):
         with pytest.raises(ValueError, match=message):
             fit_shards(est, parts)

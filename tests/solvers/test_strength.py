@@ -122,6 +122,6 @@ def test_what_alpha_decides():
     X, y, task = rows()
     assert hasattr(MPMTLLowRank(0.1, epsilon=None).fit(X, y, task=task), "objective_")
     model = MPMTLLowRank(epsilon=None).fit(X, y, task=task)
-    assert not hasattr(model, "objective_") and model.billboard_.moment.shape == (6, 6)
+    assert not hasattr(model, "objective_") and model.billboard_.root.shape == (6, 6)
     with pytest.raises(ValueError, match="alpha"):
         MPMTLLowRank("best", epsilon=None).fit(X, y, task=task)
