@@ -193,7 +193,7 @@ class Loop:
     def find_columns(self, share):
         """Scales of columns, by half of the share, and in their units the centres."""
         nothing = np.zeros(self.d)
-        sizes = self.repeats < 0.5  # most tasks have one row, and no spread
+        sizes = bool(self.repeats < 0.5)  # most tasks have one row, and no spread
         scales = queries.ColumnUnits(nothing, self.plan.is_private, sizes)
         found, noise = yield from self.ask(scales, share / 2.0)
         each = scales.per_task / (self.model.n_present * (1.0 if sizes else self.repeats))

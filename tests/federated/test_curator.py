@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
     pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
 ]
-FEW = ("structures, labels", "hierarchical", "rounds", "meta")
+FEW = ("structures, labels", "structures", "rounds", "meta")
 
 
 def rest_of_fit(study, lost=PARTS[1]):
@@ -113,7 +113,7 @@ def test_contributions_are_clipped_again(tmp_path):
 
 
 @pytest.mark.parametrize("place", [0, 2])
-@pytest.mark.parametrize("case", ["rounds", "lengths"])
+@pytest.mark.parametrize("case", ["rounds", "mean"])
 def test_run_that_was_cut_off_spends_nothing_again(tmp_path, monkeypatch, case, place):
     """Between the answers and the journal, with new processes on both sides; models at the sites
     take no step twice."""
@@ -214,7 +214,7 @@ def test_too_few_sites_release_nothing(tmp_path, least):
 
 def test_site_that_was_away_takes_part_again(tmp_path):
     """It is sent what was released meanwhile."""
-    study, asked = study_of("lengths"), []
+    study, asked = study_of("mean"), []
     channel = InProcessSites(study, tmp_path)
 
     def broken(site, kind, content, reply):

@@ -154,7 +154,7 @@ def federation(tmp_path):
     """Three sites and a server that run a study, which needs all three."""
     rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
     settings = {"timeout": 10.0, "enrolment": 15.0, "seed": 5, "min_sites": 3}
-    parameters = {"n_rounds": 6, "clip_norm": 1.0}
+    parameters = {"epsilon": 60.0}
     study = Study("exam", "PrivateMeanRegMTL", list(range(9)), 4, parameters, **settings)
     with Federation(tmp_path, study, rows) as federation:
         federation.wait(1, federation.end)
@@ -169,7 +169,6 @@ def releases(federation):
 def finish(federation, kept):
     """The result is that of one process with the same seed, so that no noise was drawn again."""
     assert federation.processes["run"].wait(federation.end - time.monotonic()) == 0
-    assert len(kept) < 6
     assert {path: path.read_bytes() for path in kept} == kept
     X, y, task = federation.rows
     study = federation.study

@@ -37,7 +37,7 @@ def served(folder, case="rounds", n_rounds=2, **settings):
     return study_of(case, servers=keys, **settings)
 
 
-FEW = ("rounds", "lengths", "meta")
+FEW = ("rounds", "mean", "meta")
 MORE = (
     "structures",
     "prior",
@@ -412,7 +412,6 @@ def test_without_a_server_nothing_is_released(tmp_path):
         ("rounds", {"servers": {"a": "0" * 64, "b": "0" * 64}}, "its own|key of its"),
         ("rounds", {"servers": {"a": "0" * 64, "b": "x"}}, "FILE"),
         ("rounds", {"servers": {"a": "0" * 64, "../b": "1" * 64}}, "letters"),
-        ("diagonal", {"servers": {"a": "0" * 64, "b": "1" * 64}}, "Gaussian"),
     ],
 )
 def test_studies_without_servers(case, settings, message):

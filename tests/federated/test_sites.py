@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl.engine.levels import Level
 from skpmtl.exchange.protocol import QuerySpec, run
 from skpmtl.federated import load_models
 from skpmtl.federated.__main__ import main as command
@@ -26,7 +25,7 @@ def test_study_files_agree(tmp_path):
     study = study_of("rounds")
     text = {
         "name": "test",
-        "estimator": "PrivateMeanRegMTL",
+        "estimator": "LinearRounds",
         "tasks": list(range(M)),
         "features": D,
         "parameters": {"clip_norm": 1.0, "n_rounds": 4},
@@ -200,7 +199,7 @@ def test_site_answers_every_question_once(tmp_path):
 @pytest.mark.parametrize("change", ["X", "y", "order"])
 def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
     study = study_of("rounds")
-    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0, "own_units": False}
+    public = {"centre": np.zeros((1, D)), "clip_norm": 1.0}
     positions = np.array(PARTS[0])
     first = site_of(study, tmp_path)
     first.answer(0, "update", public, positions)
@@ -257,10 +256,6 @@ def test_public_numbers_of_another_kind_are_refused(tmp_path, change, message):
         (([(2,)],), [np.zeros(2), np.zeros(2)], None),
         (([(2,)],), [np.zeros(2), np.zeros(3)], "of another shape"),
         (([(2,)],), np.zeros((1, 2)), "is no list of arrays"),
-        ((Level, 2), [Level(0.0, np.zeros(2), 1.0)], None),
-        ((Level, 2), [Level(0.0, np.zeros(3), 1.0)], "slopes of its level"),
-        ((Level, 2), [Level(0.0, np.full(2, np.nan), 1.0)], "slopes of its level"),
-        ((Level, 2), [1.0], "is no Level"),
         (Real, 3, None),
         (Real, np.float64("inf"), "is not finite"),
         (Real, 10**400, "is not finite"),
@@ -305,7 +300,7 @@ def test_one_name_is_one_budget(tmp_path):
 def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
     site = site_of(study_of("rounds"), tmp_path)
     given = {"statistic": "update", "positions": PARTS[0], "centre": np.zeros((1, D)), **change}
-    public = {"centre": given["centre"], "clip_norm": 1.0, "own_units": False}
+    public = {"centre": given["centre"], "clip_norm": 1.0}
     if given["centre"] is None:
         del public["centre"]
     positions = np.array(given["positions"], dtype=np.int64)
@@ -321,7 +316,6 @@ def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
         ("rounds", 0, "length", 1.0, "is 'length', and the study has 'update' there"),
         ("rounds", 0, "update", 100.0, "clip_norm=100.0, and the study plans 1.0"),
         ("rounds", 1, "update", np.nan, "clip_norm=nan, and the study plans"),
-        ("own units", 1, "update", 1.9, "clip_norm=1.9, and the study plans"),
         ("meta", 0, "update", 1.0, "query 0 is none, but a draw"),
         ("meta", 9, "update", 1.0, "which has 8: the curator asks for more"),
     ],
@@ -341,9 +335,9 @@ def test_sites_answer_planned_queries_only(tmp_path, case, number, statistic, bo
 
 
 def test_large_releases_are_not_sent(monkeypatch):
-    assert study_of("lengths").is_replayed
+    assert study_of("structures").is_replayed
     monkeypatch.setattr("skpmtl.federated.study._MOST", D)
-    assert not study_of("lengths").is_replayed  # a histogram is longer
+    assert not study_of("structures").is_replayed  # a moment is longer
 
 
 class Replayed:
@@ -390,9 +384,7 @@ def replayed_course(study, sites, **kwargs):
     return tasks
 
 
-@pytest.mark.parametrize(
-    "case", ["structures", "structures, labels", "pooled", "lengths", "hierarchical"]
-)
+@pytest.mark.parametrize("case", ["structures", "structures, labels", "mean"])
 def test_courses_that_releases_decide_are_answered(case, tmp_path):
     """Whatever an honest curator asks on its way is the only thing that a site answers, also where
     it was away in between; nothing is answered after the last query."""
@@ -431,16 +423,6 @@ def test_other_releases_than_before_are_refused(tmp_path):
         site_of(study, tmp_path, range(M)).follow("run", 1, [])
     with pytest.raises(Refusal, match="of other sums"):
         site.follow("run", 0, [{"rows": np.zeros(3)}])
-
-
-def test_sites_can_be_asked_about_groups(tmp_path):
-    rng = np.random.default_rng(0)
-    task, X = np.repeat(np.arange(60), 12), rng.normal(size=(720, D))
-    y = X @ [3.0, 0.0, 0.0] * np.where(task % 2, 1.0, -1.0) + 0.1 * rng.normal(size=720)
-    parameters = {"epsilon": 100.0, "structure": "groups"}
-    study = study_of("structures", tasks=list(range(60)), parameters=parameters)
-    tasks = replayed_course(study, [Site(study, (X, y, task), tmp_path)])
-    assert {"reach", "cells", "mixtures"} <= set(tasks.names) and "groups" in study.questions
 
 
 def test_site_refuses_rows_of_other_tasks(tmp_path):

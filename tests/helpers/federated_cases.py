@@ -2,6 +2,7 @@
 
 import pytest
 
+import tests.helpers.linear_rounds  # noqa: F401  (which a study names)
 from skpmtl.federated.study import Study
 from tests.helpers.plain_reference import even_tasks
 
@@ -28,7 +29,8 @@ CASES = {
         "MPMTLLowRank",
         {"epsilon": 60.0, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
     ),
-    "rounds": ("PrivateMeanRegMTL", {"epsilon": 60.0}),
+    "rounds": ("LinearRounds", {"clip_norm": 1.0, "n_rounds": 4}),
+    "mean": ("PrivateMeanRegMTL", {"epsilon": 60.0}),
     "intercept": ("PrivateMeanRegMTL", {"epsilon": 60.0, "unseen_task": "mean"}),
     "clusters": (
         "PrivateMeanRegMTL",
