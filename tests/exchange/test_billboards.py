@@ -29,6 +29,7 @@ from skpmtl import (
     networks,
     save_billboard,
 )
+from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.exchange.files import estimators
 from skpmtl.exchange.wire import (
     LARGEST,
@@ -37,7 +38,6 @@ from skpmtl.exchange.wire import (
     pack,
     unpack,
 )
-from skpmtl.model_protected.billboard import PriorBillboard
 from tests.helpers.cases import EXACT, FIRST
 from tests.helpers.data import about_one_model
 from tests.helpers.tiny_ridge import TinyRidge
@@ -135,38 +135,6 @@ def test_several_outcomes(tmp_path):
     # columns are those of the first y here, and a task that comes later is the last one
     there.personalize(X, Y[["a"]])
     assert_array_equal(there.predict(X), est.predict(X)[:, [6, 5, 4]])
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-@pytest.mark.parametrize(("clusters", "n_classes"), [(True, 0), (False, 3)])
-def test_wide_sparse_rows(clusters, n_classes, tmp_path):
-    """More than 2^20 coefficients: models are kept as differences on the tasks' own columns."""
-    rng = np.random.default_rng(0)
-    d = 40_000 if not n_classes else 14_000
-    X = sparse.random(300, d, density=3e-4, format="csr", random_state=rng)
-    y = np.asarray(X.sum(axis=1)).ravel() + 0.1 * rng.normal(size=300)
-    y = labels(y, n_classes) if n_classes else y
-    task, old = np.arange(300) // 5, np.arange(300) < 150
-    mapping = {k: "even" if k % 2 == 0 else "odd" for k in range(60)} if clusters else None
-    est = PrivateMeanRegMTLClassifier if n_classes else PrivateMeanRegMTL
-    est = est(n_rounds=2, clip_norm=1.0, clusters=mapping, unseen_task="mean", **SEED)
-    est.fit(X[old], y[old], task=task[old])
-    there, new = roundtrip(est, tmp_path), ~old
-    assert there.clusters == est.billboard_.cluster_of
-    check = assert_array_equal if n_classes else assert_same
-    check(there.predict(X[new], task=task[new]), est.predict(X[new], task=task[new]))
-    there.personalize(X[new], y[new], task=task[new])
-    est.personalize(X[new], y[new], task=task[new])
-    assert "models_" in vars(there) and "coef_" not in vars(there)
-    assert_same(there.coef_, est.coef_[30:])
-    assert_same(there.intercept_, est.intercept_[30:])
-    check(there.predict(X[new], task=task[new]), est.predict(X[new], task=task[new]))
-    assert_same(there.export_task(40)["coef"], est.export_task(40)["coef"])
-    first = old & (task == 3)
-    there.personalize(X[first], y[first], task=task[first])
-    assert_same(there.export_task(3)["coef"], est.export_task(3)["coef"])
-    again = pickle.loads(pickle.dumps(there))
-    assert_same(again.export_task(40)["coef"], est.export_task(40)["coef"])
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
@@ -277,7 +245,7 @@ def test_it_is_an_estimator_like_others(tmp_path):
     there.set_params(clusters=None, random_state=1, epsilon=None)
     there.fit(X[old], y[old], task=task[old])
     assert_array_equal(there.tasks_, est.tasks_)
-    assert not hasattr(there, "_billboard_names_") and there.billboard_.cluster_of is None
+    assert not hasattr(there, "_billboard_names_") and there.billboard_.relation is None
     meta = roundtrip(fitted(DPMetaInit(epsilon=3.0, **SEED), 0)[0], tmp_path)
     meta.personalize(X[old], y[old], task=task[old])
     spent = meta.task_privacy("t3")
@@ -311,9 +279,6 @@ def test_from_billboard():
         r"'c', 3\] must be 4 strings": lambda: make(
             billboard, classes=[0, 1], feature_names=[*"abc", 3]
         ),
-        "fit_intercept=False, but the billboard was made with True": lambda: make(
-            billboard, classes=[0, 1], fit_intercept=False
-        ),
         "'tol' parameter": lambda: make(billboard, classes=[0, 1], tol=-1),
         "is for real targets, the billboard for classes": lambda: PrivateMeanRegMTL.from_billboard(
             billboard
@@ -321,16 +286,16 @@ def test_from_billboard():
         "PrivateMeanRegMTL has none": lambda: PrivateMeanRegMTL.from_billboard(
             billboard, classes=[0, 1]
         ),
-        "DPMetaInit does not go on with this MeanBillboard": lambda: DPMetaInit.from_billboard(
-            billboard
+        "DPMetaInit does not go on with this HierarchicalBillboard": lambda: (
+            DPMetaInit.from_billboard(billboard)
         ),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
     with pytest.raises(TypeError, match="board must be a billboard, not dict"):
         make({}, classes=[0, 1])
-    prior = fitted(MPMTLLowRank(**SEED), 0)[0].billboard_
-    with pytest.raises(ValueError, match="not go on with this PriorBillboard; .*'MPMTLLowRank'"):
+    prior = fitted(MPMTLLowRank(0.1, epsilon=None), 0)[0].billboard_
+    with pytest.raises(ValueError, match="not go on with this PenaltyBillboard; .*'MPMTLLowRank'"):
         MPMTLGroupSparse.from_billboard(prior)
     billboard = est.export_billboard()
     billboard.centres = billboard.centres[:, :2]
@@ -342,7 +307,6 @@ def test_every_estimator_with_a_billboard_is_covered():
     found = {name for name in NAMES if getattr(public(name), "_billboards", ())}
     homes = {name: cls.__module__ for name, cls in estimators().items()}
     known = {name for name, home in homes.items() if home.startswith("skpmtl.")}
-    known -= {name for name in known if ".course." in homes[name]}  # tests/course has those
     assert found == known - set(networks.__all__)  # tests/networks has those
     covered = {*FIRST, *(type(case.estimator) for case in EXACT)}
     assert found == {cls.__name__ for cls in covered if cls.__name__ in found}
@@ -360,14 +324,14 @@ def test_a_variant_from_elsewhere_is_written_only_if_it_says_so():
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 def test_no_class_of_the_same_name_takes_the_place_of_another(tmp_path):
-    for cls in (MPMTLLowRank, PriorBillboard):
+    for cls in (MPMTLLowRank, HierarchicalBillboard):
         type(cls.__name__, (cls,), {"__module__": "elsewhere"})
     est = fitted(MPMTLLowRank(**SEED), 0)[0]
     assert type(roundtrip(est, tmp_path)) is MPMTLLowRank
-    other = type("PriorBillboard", (PriorBillboard,), {"__module__": "elsewhere"})
+    other = type("HierarchicalBillboard", (HierarchicalBillboard,), {"__module__": "elsewhere"})
     with pytest.raises(ValueError, match="which is not part of any billboard"):
         pack(other(**vars(est.billboard_)))
-    with pytest.raises(TypeError, match="board must be a billboard, not PriorBillboard"):
+    with pytest.raises(TypeError, match="board must be a billboard, not HierarchicalBillboard"):
         MPMTLLowRank.from_billboard(other(**vars(est.billboard_)))
 
 
@@ -475,7 +439,7 @@ BOARD = ("board", "fields")
         (("n_features",), 7, "for 4 features"),
         (("feature_names",), ["a"], "must be 4 strings"),
         (("board", "object"), "Path", "type 'Path' is not known"),
-        (("board", "object"), "PriorBillboard", "unknown, or missing"),
+        (("board", "object"), "HierarchicalBillboard", "unknown, or missing"),
         ((*BOARD, "weights"), 1, r"fields \['weights'\] of MeanBillboard"),
         ((*BOARD, "shape"), None, r"fields \['shape'\] of MeanBillboard"),
         ((*BOARD, "shape"), {"tuple": [4, 4]}, "shape does not suit the loss"),

@@ -75,7 +75,7 @@ for _ in range(2):
     if os.fork() == 0:
         os.close(opened)
         os.read(gate, 1)  # until nobody can write: both at once
-        est = MPMTLLowRank(tasks=range(12))
+        est = MPMTLLowRank(tasks=range(12), epsilon=60.0)
         try:
             fit_shards(est, sys.argv[2:], journal=sys.argv[1])
         except ValueError as error:
@@ -96,14 +96,14 @@ def test_two_fits_publish_one_billboard(tmp_path):
     parts = write_parts(tmp_path)
     said = apart(RACE, tmp_path, tmp_path / "journal", *parts).splitlines()
     assert len(said) == 2 and len(set(said) - {"refused"}) == 1
-    est = MPMTLLowRank(tasks=range(M))
+    est = MPMTLLowRank(tasks=range(M), epsilon=60.0)
     fit_shards(est, parts, journal=tmp_path / "journal")
     kept = " ".join(x.hex() for S in est.billboard_.releases for x in np.ravel(S).tolist())
     assert set(said) - {"refused"} == {kept}
 
 
 def test_a_fit_gives_the_journal_back(tmp_path):
-    parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), random_state=0)
+    parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), epsilon=60.0, random_state=0)
     with Journal(tmp_path / "journal", {}):
         with pytest.raises(ValueError, match="Another process uses this journal"):
             fit_shards(est, parts, journal=tmp_path / "journal")
@@ -131,7 +131,7 @@ def cut_off(est, parts, journal, monkeypatch):
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_other_rows_are_refused(tmp_path, monkeypatch, finished):
-    est, journal = MPMTLLowRank(tasks=range(M), random_state=0), tmp_path / "journal"
+    est, journal = MPMTLLowRank(tasks=range(M), epsilon=60.0, random_state=0), tmp_path / "journal"
     parts = write_parts(tmp_path)
     if finished:
         whole = fit_shards(est, parts, journal=journal).billboard_
@@ -148,7 +148,7 @@ def test_other_rows_are_refused(tmp_path, monkeypatch, finished):
     write_parts(tmp_path)
     again = fit_shards(est, parts, journal=journal).billboard_
     if finished:
-        assert_array_equal(again.moment, whole.moment)
+        assert_array_equal(again.centre, whole.centre)
 
 
 def test_other_rows_are_refused_before_the_first_reply(tmp_path):
@@ -161,7 +161,7 @@ def test_other_rows_are_refused_before_the_first_reply(tmp_path):
 
 
 def test_lost_secrets_are_damage(tmp_path):
-    parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), random_state=0)
+    parts, est = write_parts(tmp_path), MPMTLLowRank(tasks=range(M), epsilon=60.0, random_state=0)
     journal = tmp_path / "journal"
     fit_shards(est, parts, journal=journal)
     for name, message in (

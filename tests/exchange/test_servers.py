@@ -180,7 +180,6 @@ def test_exact_noise():
         (DPMetaInit(curator=["sites", 3, 2]), "divided among sites is not supported"),
         (PrivateMTL(curator=3), "'curator' parameter"),
         (MPMTLLowRank(curator="servers", epsilon=None), "pass a finite epsilon"),
-        (MPMTLLowRank(curator="servers", mechanism="wishart"), "needs Gaussian noise"),
         (DPMetaInit(curator="servers", privacy=None), "of a private fit"),
         (
             PrivateSearch(PrivateMTL(curator="servers"), {"structure": ["mean", "sparse"]}),

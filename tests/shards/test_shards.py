@@ -11,7 +11,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
-from skpmtl.mean_regularized.tasks import MeanTaskSide
 
 from skpmtl import (
     DPMetaInit,
@@ -19,7 +18,6 @@ from skpmtl import (
     MPMTLLowRankClassifier,
     PerTask,
     PrivacyLeakWarning,
-    PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
 )
 from skpmtl.exchange.journal import Journal
@@ -27,6 +25,7 @@ from skpmtl.exchange.protocol import run
 from skpmtl.shards import fit as shards
 from skpmtl.shards import load_models
 from skpmtl.shards.fit import Shard, fit_shards
+from tests.helpers.linear_rounds import LinearRounds, LinearTaskSide
 from tests.helpers.plain_reference import even_tasks
 from tests.helpers.sites import assert_same_fit, write_part, write_parts
 
@@ -34,9 +33,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reprodu
 M, N, D = 12, 9, 4
 SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {
-    "prior": MPMTLLowRank(**SEED),
-    "labels": MPMTLLowRankClassifier(epsilon=3.0, classes=[0, 1], **SEED),
-    "rounds": PrivateMeanRegMTL(**SEED),
+    "prior": MPMTLLowRank(epsilon=60.0, **SEED),
+    "labels": MPMTLLowRankClassifier(epsilon=60.0, classes=[0, 1], **SEED),
+    "rounds": LinearRounds(n_rounds=6, **SEED),
     "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
 }
 # Of sums, whose order hangs on where an array begins in memory. Noise drawn anew is far above it.
@@ -197,15 +196,15 @@ def test_models_that_cannot_be_stored_are_no_reason_to_release(tmp_path, monkeyp
 
 
 def test_what_tasks_keep_next_to_their_models(tmp_path):
-    est = MPMTLLowRank(tasks=range(M + 1), outliers="tasks", random_state=3)  # one without rows
+    est = MPMTLLowRank(epsilon=60.0, tasks=range(M + 1), random_state=3)  # one without rows
     X, y, task = rows(est)
     whole = clone(est).fit(X, y, task=task)
     parts = write_parts(tmp_path, X, y, task, SPLIT)
-    assert_allclose(fit_shards(clone(est), parts).outlier_, whole.outlier_, atol=1e-9)
+    assert_allclose(fit_shards(clone(est), parts).row_reach_, whole.row_reach_, atol=1e-9)
     fit_shards(clone(est), parts, models=tmp_path / "kept")
     few = load_models(tmp_path / "kept", tasks=[7, 2, M])
-    assert_allclose(few.outlier_, whole.outlier_[[2, 7, M]], atol=1e-9)
-    assert whole.outlier_[M] == 0.0 < whole.outlier_.max()
+    assert_allclose(few.row_reach_, whole.row_reach_[[2, 7, M]], atol=1e-9)
+    assert_allclose(few.prediction_range_, whole.prediction_range_[[2, 7, M]], atol=1e-9)
 
 
 def test_row_groups_of_one_file_are_parts(tmp_path):
@@ -279,7 +278,7 @@ def test_fits_that_need_all_rows_are_refused(tmp_path):
         (DPMetaInit(privacy=None, tasks=range(M)), "all rows in one place.*memory map"),
         (DPMetaInit(max_rows_per_unit=3, tasks=range(M)), "max_rows_per_unit=3"),
         (PerTask(Ridge()), "PerTask needs all rows in one place"),
-        (MPMTLLowRank(), "clip_norm"),
+        (MPMTLLowRank(tol=-1.0), "tol"),
     ):
         with pytest.raises(ValueError, match=message):
             fit_shards(est, parts)
@@ -396,10 +395,11 @@ def test_a_worker_that_kept_its_models_is_no_new_one(tmp_path):
     assert (tmp_path / "models-0.npz").exists()
 
 
-class Remembers(PrivateMeanRegMTL):
+class Remembers(LinearRounds):
     """Its answers count as depending on earlier queries."""
 
-    _task_sides = type("RemembersQueries", (MeanTaskSide,), {"remembers": True})
+    def _task_side(self, table, population):
+        return type("RemembersQueries", (LinearTaskSide,), {"remembers": True})(table)
 
 
 def test_new_worker_asks_for_what_it_missed_and_repeats_nothing(tmp_path):
