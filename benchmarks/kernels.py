@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 
 from skpmtl._runtime.jit import njit
-from skpmtl.local.prior import SNR, LocalModels
+from skpmtl.solvers.local import SNR, LocalModels
 from skpmtl.solvers.losses import SquaredLoss
 from skpmtl.tables.table import TaskTable
 

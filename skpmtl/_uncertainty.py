@@ -1,7 +1,7 @@
 """How sure models and predictions are: what follows from the parameter `uncertainty`.
 
-The posterior of each task's model comes from `skpmtl.local.posterior`, for real targets, and from
-`skpmtl.local.laplace`, for classes. Fits without `uncertainty` do not come here.
+The posterior of each task's model comes from `skpmtl.course.uncertainty` for real targets, and from
+`skpmtl.course.scores` for classes. Fits without `uncertainty` do not come here.
 """
 
 import warnings
@@ -13,11 +13,11 @@ from scipy.stats import t as student_t
 
 from ._runtime.compat import InvalidParameterError
 from ._runtime.stack import users_line
-from .local.laplace import averaged_scores
 from .tables.scores import row_quadratics, row_variances
 from .tables.targets import public_range
+from .task.mixture import averaged_scores
 
-# Per-task attributes: of real targets, as `skpmtl.local.posterior.Posterior` has them; of classes
+# Per-task attributes: of real targets, as `skpmtl.task.mixture.Posterior` has them; of classes
 # "covariance_" and the shift from a model to the mean of its posterior.
 POSTERIOR, CLASS_SHIFT = ("covariance_", "noise_variance_", "dof_"), "posterior_shift_"
 EXTRAS = (*POSTERIOR, CLASS_SHIFT)

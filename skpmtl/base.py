@@ -47,9 +47,9 @@ from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import n_servers_of
 from .exchange.protocol import Population, allow_for_rounding, run, task_side_of
-from .local.robust import weighted
 from .privacy.report import LittleFoundWarning, PrivacyLeakWarning, PrivacyReport
 from .privacy.rng import SeededSource, noise_source
+from .solvers.robust import weighted
 from .tables.datafits import DATAFITS
 from .tables.forms import is_mapping_of_tasks, read_rows, read_training
 from .tables.ids import listed, locate

@@ -21,7 +21,7 @@ import skpmtl
 
 from ._kernels.linalg import spd_inverse
 from .base import BaseMTL
-from .local import grams
+from .solvers import grams
 
 # More tasks than are inverted side by side, more rows than features, of which there are enough for
 # the processor's registers, and no row norm above 1.

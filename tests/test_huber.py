@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import HuberRegressor
 
 from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
-from skpmtl.local.robust import huber_models, weighted
+from skpmtl.solvers.robust import huber_models, weighted
 from skpmtl.tables.table import TaskTable
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")

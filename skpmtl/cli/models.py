@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import softmax
 
-from ..local.laplace import averaged_scores
 from ..tables.ids import encode_ids, listed, locate
+from ..task.mixture import averaged_scores
 from .columns import Columns
 
 _KEYS = {

@@ -1,4 +1,4 @@
-"""Billboards of clustered multi-task learning: the fitted penalty, or released groups."""
+"""Billboard of exact fits of clustered multi-task learning: the fitted penalty."""
 
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -6,7 +6,6 @@ from numbers import Integral, Real
 import numpy as np
 
 from .._runtime.compat import Interval
-from ..engine.billboard import StructureBillboard
 from ..solvers.fitted import PenaltyBillboard
 
 
@@ -50,13 +49,3 @@ class ClusterBillboard(PenaltyBillboard):
         s, U = np.linalg.eigh(self.shape)
         inside = self.ridge + self.alpha * np.clip(s, 0.0, 1.0)
         return U * np.sqrt(inside / (self.ridge * (self.alpha + self.ridge)))
-
-
-@dataclass
-class GroupBillboard(StructureBillboard):
-    """Released centres of groups, with all else that a fit with a budget finds.
-
-    Its fields are those of `StructureBillboard`.
-    """
-
-    settings = ("loss",)

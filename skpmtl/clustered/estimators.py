@@ -10,25 +10,25 @@ from sklearn.utils.validation import check_is_fitted
 from .._docstrings import LOSS, TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import BaseMTL, MTLClassifierMixin, MTLRegressorMixin, check_alpha
-from ..engine.estimators import RunsCourse
-from ..engine.groups import MOST_GROUPS
-from ..engine.plan import GROUPS, LOGITS, STRUCTURES
+from ..base import MTLClassifierMixin, MTLRegressorMixin, check_alpha
+from ..course.billboard import HierarchicalBillboard
+from ..course.estimators import Hierarchical
+from ..course.groups import MOST_GROUPS
+from ..course.plan import STRUCTURES
 from ..privacy.report import exact_report
 from ..solvers.clusters import ClusterPenalty
 from ..solvers.losses import make_loss
 from ..solvers.minimize import minimize
-from .billboard import ClusterBillboard, GroupBillboard
-from .curator import grouped
+from .billboard import ClusterBillboard
 
 __all__ = ["ClusteredMTL", "ClusteredMTLClassifier"]
 
 
-class _Clustered(RunsCourse, BaseMTL):
+class _Clustered(Hierarchical):
     """Exact fit and course, and what new tasks do with them."""
 
     _parameter_constraints = {
-        name: BaseMTL._parameter_constraints[name]
+        name: Hierarchical._parameter_constraints[name]
         for name in (
             "loss",
             "epsilon",
@@ -53,9 +53,7 @@ class _Clustered(RunsCourse, BaseMTL):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
-    _billboards = (ClusterBillboard, GroupBillboard)
-    _extras = ("membership_",)
-    levels = "auto"
+    _billboards = (HierarchicalBillboard, ClusterBillboard)
 
     def __init__(
         self,
@@ -99,7 +97,6 @@ class _Clustered(RunsCourse, BaseMTL):
         self.dtype = dtype
 
     def _check_parameters(self):
-        self._check_course()
         super()._check_parameters()
         check_alpha(self)
         K = self.n_clusters
@@ -161,20 +158,20 @@ class _Clustered(RunsCourse, BaseMTL):
             "privacy_": billboard.report,
         }
 
+    @property
+    def _is_exact(self):
+        return not self._has_course()
+
     def _structures(self):
-        return (*STRUCTURES, GROUPS)
+        return STRUCTURES
 
-    def _plan(self, population):
-        plan = super()._plan(population)
-        if self.n_clusters != "auto":
-            plan.numbers = (self.n_clusters,)
-        return plan
+    def _n_groups(self):
+        return self.n_clusters
 
-    def _curator(self, population, source):
-        return grouped(super()._curator(population, source))
-
-    def _planned_report(self, population):
-        return super()._planned_report(population) if self._has_course() else exact_report()
+    def _personalize_table(self, table):
+        if isinstance(self.billboard_, HierarchicalBillboard):
+            return super()._personalize_table(table)
+        return self.billboard_.personalize(table, fit_intercept=self.fit_intercept)
 
     @property
     def cluster_matrix_(self):
@@ -204,7 +201,7 @@ _DOC = """{summary}
     Parameters
     ----------
     n_clusters : int or "auto", default=2
-        Number k of groups. With a budget or ``alpha="auto"`` at most 12, or "auto": tasks vote.
+        Number k of groups. With a budget or ``alpha="auto"`` at most 12, or "auto": up to 8.
         Otherwise, from the number of features or of tasks on, `alpha` has no effect.
     alpha : "auto" or float, default="auto"
         Strength of the penalty towards the group of a task. "auto": each task weighs groups by the
@@ -246,7 +243,7 @@ _DOC = """{summary}
         ``SpectralClustering(affinity="precomputed")`` names groups.
     tasks_ : ndarray of shape (n_tasks,)
         Task ids in the order of `coef_`.{classes}
-    billboard_ : GroupBillboard or ClusterBillboard
+    billboard_ : HierarchicalBillboard or ClusterBillboard
         The billboard that new tasks use.
     {privacy_}
     n_iter_ : int
@@ -255,14 +252,14 @@ _DOC = """{summary}
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
         Mean model.
     groups_ : dict of str to ndarray
-        With a budget or ``alpha="auto"``: released "counts" of tasks, (n_groups,), noise and all,
-        "centres" of their coefficients, (n_groups, n_features), and "intercepts". Of no groups
-        where none were found, see ``privacy_.notes["groups"]``.
+        With a budget or ``alpha="auto"``, where groups were found: released "counts" of tasks,
+        (n_groups,), noise and all, "centres" of their coefficients, (n_groups, n_features), and
+        "intercepts".
     membership_ : ndarray of shape (n_tasks, n_groups + 1)
         As `groups_`: posterior probabilities of each task's membership, the last one of no
         group. For the task alone, and no part of `billboard_`.
-    shares_, level_, level_spread_
-        As of `{engine}`, with `groups_`.
+    level_, level_spread_
+        As of `{engine}`.
     {features_in_}
 
     See Also
@@ -360,10 +357,6 @@ class ClusteredMTL(MTLRegressorMixin, _Clustered):
         self.loss = loss
         self.target_range = target_range
 
-    def _check_parameters(self):
-        super()._check_parameters()
-        self._check_target_range()
-
 
 class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
     __doc__ = fill_docstring(
@@ -424,6 +417,3 @@ class ClusteredMTLClassifier(MTLClassifierMixin, _Clustered):
         )
         self.classes = classes
         self.class_weight = class_weight
-
-    def _intercept_range(self):
-        return LOGITS if self.fit_intercept else None

@@ -63,6 +63,12 @@ class HierarchicalBillboard(OfModels):
         Public covariates of tasks: task k lies about the centre and v_k `related`, for its public
         row v_k.
     related : ndarray (rank, d + 1) or None
+    groups : ndarray (G, d) or None
+        Slopes that groups of tasks are about, in units and scaled columns.
+    log_groups, group_counts : ndarray (G,) or None
+        Log weights of the groups in the list of priors, and released numbers of their tasks.
+    group_kappa : ndarray or None
+        Log weights of the grid of kappa, for slopes about the centre of their group.
     effect_coef, effect_std : ndarray (d,) or None
         Common slopes before they are shrunk, and their standard errors, in units of the input.
     releases : list of ndarray
@@ -90,6 +96,10 @@ class HierarchicalBillboard(OfModels):
     n_classes: int = 0
     relation: Relation | None = None
     related: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    log_groups: np.ndarray | None = None
+    group_counts: np.ndarray | None = None
+    group_kappa: np.ndarray | None = None
     effect_coef: np.ndarray | None = None
     effect_std: np.ndarray | None = None
     releases: list = field(default_factory=list)
@@ -160,10 +170,20 @@ class HierarchicalBillboard(OfModels):
         zero, own = np.zeros(self.model_shape), self.scales()
         alone, shape, mean = (float(log) for log in self.log_components)
         common = self.scales(self.log_kappa)
-        return [
+        found = [
             priors.Component("alone", zero, self.flat, alone, own),
             priors.Component("shape", zero, self.root, shape, own),
             priors.Component("mean", self.centre[..., 1:], self.root, mean, common),
+        ]
+        if self.groups is None:
+            return found
+        near = self.scales(self.group_kappa)
+        rest = math.log1p(-math.exp(priors.log_sum_of(self.log_groups)))
+        for part in found:
+            part.log_weight += rest
+        return found + [
+            priors.Component("group", slopes, self.flat, float(log), near)
+            for slopes, log in zip(self.groups, self.log_groups, strict=True)
         ]
 
     def declared(self):
@@ -183,6 +203,14 @@ class HierarchicalBillboard(OfModels):
         if self.relation is not None:
             yield from self.relation.declared()
             yield "models of its relation", self.related, [(self.relation.rank, d + 1)]
+        if self.groups is not None:
+            G = len(self.groups)
+            yield "groups", self.groups, [(G, d)]
+            yield "log_groups", self.log_groups, [(G,)]
+            yield "group_counts", self.group_counts, [(G,)]
+            yield "group_kappa", self.group_kappa, [(len(self.law.kappa),)]
+            if priors.log_sum_of(self.log_groups) >= 0.0:
+                raise ValueError("its groups have all of the weight")
         for name in ("effect_coef", "effect_std"):
             if getattr(self, name) is not None:
                 yield name, getattr(self, name), [(d,)]
@@ -237,6 +265,15 @@ class HierarchicalBillboard(OfModels):
             slopes[0] += found.pop("mean_coef_")
             level[0] += found.pop("mean_intercept_")
             found |= {"relation_coef_": slopes, "relation_intercept_": level}
+        if self.groups is not None:
+            slopes = self.groups * self.unit / self._safe_scale()
+            level = self.middle + self.unit * self.centre[0] if self.has_place else 0.0
+            slopes, level = self.add_init(slopes, level - slopes @ self.column_centre)
+            found["groups_"] = {
+                "counts": self.group_counts,
+                "centres": slopes,
+                "intercepts": level,
+            }
         if self.effect_std is not None:
             found |= {"effect_coef_": self.effect_coef, "effect_std_": self.effect_std}
         if self.has_place:

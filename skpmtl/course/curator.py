@@ -20,7 +20,7 @@ from ..task.priors import (
     candidates,
     normalised,
 )
-from . import errors, queries
+from . import errors, groups, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
@@ -416,6 +416,15 @@ class Loop:
         gain = gain - [by_chance(root) for root in self.path]
         self.update(root=self.path[int(np.argmax(gain))])
 
+    # --------------------------------------------------------------------------------- groups
+    def find_groups(self, share):
+        self.found_groups = yield from groups.find(self, share)
+
+    def vote_groups(self, share):
+        centres, counts, _ = self.found_groups
+        if len(centres) > 1:
+            yield from groups.vote(self, centres, counts, share)
+
     # ----------------------------------------------------------------------------------- loop
     def run(self):
         place = self.plan.share_of_place()
@@ -433,10 +442,11 @@ class Loop:
             "step": self.step,
             "level": self.level,
             "relation": self.relation,
+            "groups": self.find_groups,
             "moment": self.moment,
             **{
                 f"vote {name}": getattr(self, f"vote_{name}")
-                for name in ("centre", "relation", "sigma", "tau", "kappa", "shape")
+                for name in ("centre", "relation", "sigma", "tau", "kappa", "shape", "groups")
             },
         }
         for name, share in self.plan.shares(self.model.n_present):

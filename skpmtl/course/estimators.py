@@ -13,7 +13,8 @@ from ..tables.relation import read_relation
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, Loop, release_model
 from .errors import Errors
-from .plan import STRUCTURES, HierarchicalPlan
+from .groups import MOST_GROUPS, GroupStep
+from .plan import GROUPS, STRUCTURES, HierarchicalPlan
 from .queries import query_specs
 from .tasks import HierarchicalTaskSide
 
@@ -29,7 +30,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         **BaseMTL._parameter_constraints,
         "init": "no_validation",
         "standard_errors": ["boolean"],
-        "structure": [StrOptions({"auto", *STRUCTURES}), list, tuple],
+        "structure": [StrOptions({"auto", *STRUCTURES, GROUPS}), list, tuple],
         "levels": [StrOptions({"auto", "free"})],
         "relation": "no_validation",  # by `read_relation`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
@@ -40,7 +41,7 @@ class Hierarchical(HasCovariates, BaseMTL):
     _is_exact = False  # whether the fit is the minimum of an objective, without the loop
     _billboards: ClassVar[tuple[type, ...]] = (HierarchicalBillboard,)
     _federates = True
-    _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_")
+    _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_", "membership_")
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -66,13 +67,24 @@ class Hierarchical(HasCovariates, BaseMTL):
 
     def _structures(self):
         """What slopes may share, as a tuple in the order of `STRUCTURES`."""
+        wanted = self._wanted()
+        known = *STRUCTURES, GROUPS
+        if not len(wanted) or any(name not in known for name in wanted):
+            names = ", ".join(map(repr, known))
+            raise ValueError(f'structure={self.structure!r} must be "auto" or some of {names}.')
+        if set(wanted) == {GROUPS}:
+            return STRUCTURES
+        return tuple(name for name in STRUCTURES if name in wanted)
+
+    def _wanted(self):
         wanted = getattr(self, "structure", "auto")
         if isinstance(wanted, str):
             wanted = STRUCTURES if wanted == "auto" else (wanted,)
-        if not len(wanted) or any(name not in STRUCTURES for name in wanted):
-            names = ", ".join(map(repr, STRUCTURES))
-            raise ValueError(f'structure={self.structure!r} must be "auto" or some of {names}.')
-        return tuple(name for name in STRUCTURES if name in wanted)
+        return wanted
+
+    def _n_groups(self):
+        """Number of unknown groups to look for, or "auto"; 0: none."""
+        return "auto" if GROUPS in self._wanted() else 0
 
     def _relation(self, population, quiet=False, most=None):
         """The `Relation` of the parameters, over all tasks; None without one."""
@@ -96,6 +108,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         plan.fit_intercept = bool(self.fit_intercept)
         plan.structures, plan.levels = self._structures(), self.levels
         plan.relation = self._relation(population, quiet=True)
+        plan.n_groups = self._n_groups()
         plan.has_errors = bool(self.standard_errors)
         return plan
 
@@ -131,6 +144,8 @@ class Hierarchical(HasCovariates, BaseMTL):
         relation = self._relation(population, quiet=True)
         rank = 0 if relation is None else relation.rank
         specs = query_specs(d, self.loss, population.n_classes, rank)
+        if self._n_groups():
+            specs[GroupStep.kind] = GroupStep.spec_of(d, MOST_GROUPS)
         return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
 
     def _personalize_table(self, table):

@@ -158,7 +158,11 @@ class TaskModels:
         centre = self.summaries.x_mean
         bounds = self._bounds(model, at_mean)
         models = model.add_init(coef, (at_mean - _dots(centre, coef)) * model.fit_intercept)
-        return *models, {"row_centre_": centre, **bounds}
+        extras = {"row_centre_": centre, **bounds}
+        if model.groups is not None:
+            logs = np.stack([logs for *_, logs in found], axis=1)
+            extras["membership_"] = membership(logs - total[:, None], len(model.groups))
+        return *models, extras
 
     def _bounds(self, model, at_mean):
         """How far rows and predictions of a task may be from its own."""
@@ -178,6 +182,13 @@ class TaskModels:
         if model.target_range is not None and model.init is None:
             low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def membership(log_shares, n_groups):
+    """Posterior weights of the groups, and last of none of them, (m, n_groups + 1)."""
+    shares = np.exp(log_shares)
+    own = shares[:, -n_groups:]
+    return np.concatenate([own, 1.0 - own.sum(axis=1, keepdims=True)], axis=1)
 
 
 def row_reach(tasks):

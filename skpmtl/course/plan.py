@@ -34,8 +34,17 @@ COURSES = {
     "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
-WEIGHTS = {"step": 6.0, "moment": 5.0, "columns": 5.0, "vote": 1.0, "level": 1.0, "relation": 6.0}
+WEIGHTS = {
+    "step": 6.0,
+    "moment": 5.0,
+    "columns": 5.0,
+    "vote": 1.0,
+    "level": 1.0,
+    "relation": 6.0,
+    "groups": 12.0,
+}
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
+GROUPS = "groups"  # and unknown groups of tasks with similar slopes
 
 
 def shares_of(course):
@@ -47,7 +56,7 @@ def shares_of(course):
 SHARES = {row: shares_of(course) for row, course in COURSES.items()}
 
 
-def course_of(row, structures=STRUCTURES, levels="auto", related=False):
+def course_of(row, structures=STRUCTURES, levels="auto", related=False, grouped=False):
     """Queries of a row of `COURSES` that these structures and levels have use for.
 
     Without "mean" steps are of the level alone; without both shapes there is no moment. With
@@ -67,6 +76,8 @@ def course_of(row, structures=STRUCTURES, levels="auto", related=False):
         course[after:after] = ["relation", "vote relation"]
     if not shapes:
         course = [n for n in course if n not in ("moment", "vote shape")]
+    if grouped and "moment" in course:
+        course += ["groups", "vote groups"]
     return tuple(name for name in course if name is not None)
 
 
@@ -93,7 +104,7 @@ class HierarchicalPlan(Plan):
     """
 
     fit_intercept, has_errors = True, False
-    structures, levels, relation = STRUCTURES, "auto", None
+    structures, levels, relation, n_groups = STRUCTURES, "auto", None, 0
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(
@@ -158,7 +169,8 @@ class HierarchicalPlan(Plan):
     def shares(self, n_present):
         """Of the rest of the budget, name by name; without votes on what classes do not have."""
         related = self.relation is not None
-        course = course_of(self.row(n_present), self.structures, self.levels, related)
+        known = self.structures, self.levels, related, self.n_groups != 0
+        course = course_of(self.row(n_present), *known)
         if self.n_classes:
             course = [name for name in course if name != "vote sigma"]
         return shares_of(course)

@@ -6,7 +6,7 @@ from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
 from ..task.posterior import log_sum
 from ..task.scales import Summaries, own_scales
-from .personal import bounded, dense_rows, row_reach, same
+from .personal import bounded, dense_rows, membership, row_reach, same
 
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
@@ -184,6 +184,9 @@ class ScoreModels:
         place = model.column_centre + self.shift * self.scale
         intercept = self.middle[:, None] + first + level - _dots(coef, place)
         extras = {"row_centre_": self.summaries.x_mean, **self._bounds(model)}
+        if model.groups is not None:
+            logs = np.stack([logs for *_, logs in found], axis=1)
+            extras["membership_"] = membership(logs - total[:, None], len(model.groups))
         if not self.n_classes:
             near = np.concatenate([np.ones((m, 1)), self.near_mean], axis=1)[:, None]
             variance = np.matmul(np.matmul(near[:, None], square), near[..., None])[:, 0, 0, 0]

@@ -2,8 +2,11 @@
 
 from ..exchange.protocol import TaskSide
 from .errors import Errors
+from .groups import GroupStep
 from .models import models_of
 from .queries import KINDS
+
+_KINDS = {**KINDS, Errors.kind: Errors, GroupStep.kind: GroupStep}
 
 
 class HierarchicalTaskSide(TaskSide):
@@ -18,7 +21,7 @@ class HierarchicalTaskSide(TaskSide):
         self.models = models_of(table, public_init)
 
     def contributions(self, query):
-        kind = Errors if query.statistic == Errors.kind else KINDS[query.statistic]
+        kind = _KINDS[query.statistic]
         question = kind.of(query.public)
         sent = question.answer(self.models, query.public.get("model"))
         return {query.statistic: sent if query.pick is None else sent[query.pick]}

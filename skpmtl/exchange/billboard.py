@@ -108,7 +108,7 @@ class Billboard(Public):
 
         Returns
         -------
-        posterior : skpmtl.local.posterior.Posterior
+        posterior : skpmtl.task.mixture.Posterior
             For the task alone, like its model.
         """
         raise ValueError(f"{type(self).__name__} has no posterior of the models of tasks.")

@@ -8,9 +8,9 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import Billboard
-from ..local.centred import CentredTasks, Problem, share_of_centre
-from ..local.updates import ProximalUpdates
 from ..privacy.report import PrivacyReport
+from ..solvers.centred import CentredTasks, Problem, share_of_centre
+from ..solvers.updates import ProximalUpdates
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..exchange.protocol import Population
-from ..local.centred import CentredTasks, dense_copy
 from ..privacy.report import exact_report
+from ..solvers.centred import CentredTasks, dense_copy
 from ..solvers.graph import LossOnGraph, minimize_on_graph, without
 from ..solvers.losses import make_loss
 from ..solvers.mean import fixed_point, minimize_exactly, minimize_related

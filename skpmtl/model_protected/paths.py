@@ -238,7 +238,7 @@ class _Validated:
     """Mixin, before an estimator, that chooses its strength by cross-validation."""
 
     # What the estimator of one strength has as parameters.
-    epsilon, outliers, warm_start, _is_exact = None, None, False, True
+    epsilon, outliers, warm_start, algorithm = None, None, False, "proximal"
     alpha: float | str = "auto"
     relation, relation_rank, init = None, None, None
     _billboards: ClassVar[

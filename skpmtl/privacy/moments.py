@@ -33,31 +33,6 @@ def directions(W):
     return U * ((1.0 - 1e-12) / np.where(usable, norm, 1.0))[:, None]
 
 
-def squared_directions(U, mechanism):
-    """u * u of the unit directions: of unit length where the noise is Gaussian, else of sum 1."""
-    squares = U * U
-    if U.ndim > 2:
-        squares = squares.sum(axis=1)
-    if mechanism is not None and mechanism.norm == "l2":
-        length = np.sqrt(np.einsum("kj,kj->k", squares, squares))
-        squares *= ((1.0 - 1e-12) / np.where(length > 0, length, 1.0))[:, None]
-    return squares
-
-
-def sum_of_directions(W, diagonal, mechanism):
-    """Sum over the tasks of u u', or of the diagonal; (d, d) or (d,)."""
-    d = W.shape[-1]
-    total, step = 0.0, max(_BLOCK * len(W) // max(W.size, 1), 1)
-    for first in range(0, len(W), step):
-        U = directions(W[first : first + step])
-        if diagonal:
-            total += squared_directions(U, mechanism).sum(axis=0)
-        else:
-            U = U.reshape(-1, d)
-            total += U.T @ U
-    return total
-
-
 # ---------------------------------------------------------------------------- releases
 def root_of(moment):
     """R with R R' = moment; a diagonal moment is given by its diagonal, and so is its root."""
@@ -67,47 +42,9 @@ def root_of(moment):
     return U * np.sqrt(np.maximum(values, 0.0))
 
 
-class DriftingAverage:
-    """Average of noisy releases of a slowly moving statistic.
-
-    The excess of the squared distance between releases over the known noise energy is the
-    squared drift, and old releases are trusted accordingly.
-    """
-
-    def __init__(self, value=None, variance=0.0):
-        self.value, self.variance = value, variance
-
-    def add(self, release, variance, dimension):
-        """`variance`: noise variance per isotropic coordinate, of which there are `dimension`."""
-        if self.value is None:
-            self.value, self.variance = release, variance
-            return self.value, self.variance
-        noise = variance + self.variance
-        drift = max(0.0, np.sum((release - self.value) ** 2) / dimension - noise)
-        trust = variance / (noise + drift) if noise + drift > 0 else 0.0
-        self.value = trust * self.value + (1 - trust) * release
-        self.variance = trust**2 * self.variance + (1 - trust) ** 2 * variance
-        return self.value, self.variance
-
-
-# Noise below a fifth of the contribution of one task is taken for that much: the directions of so
-# few tasks are chance. Chosen of six rules on one draw of the regressions of
-# ``benchmarks/accuracy``, fresh ones among them, and on three draws of the low-rank generator.
-LEAST_NOISE = 0.2
 # A trace is that of fewer tasks than are listed where the noise on it would be this many times its
 # std; of so small a part of them at least.
 _SURE, _FEWEST = 2.0, 0.01
-
-
-def sampling_variance(n_tasks, d):
-    """Variance of a diagonal number of the sum of directions, because tasks are a sample.
-
-    A direction drawn from the sphere has u_j^2 with variance about 2 / d^2. It counts twice, as
-    directions of few rows are estimates. Without it a release with little noise, or none, is
-    believed in more directions than there are tasks to show them: error would rise with epsilon.
-    The factor was chosen on the tables of the role "tuning" in ``benchmarks/accuracy``.
-    """
-    return 4.0 * n_tasks / d**2
 
 
 def _found(total, noise, whole):
@@ -178,67 +115,3 @@ def shrunk_spectrum(S, std, trace, tilt=0.5, sampling=0.0):
     shape = 1.0 + tilt * np.clip(x / edge, -1.0, 1.0)
     back = whole / trace
     return U, spikes * back, (trace - spikes.sum()) * shape / shape.sum() * back
-
-
-_SHARES = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.97, 0.995])
-# Prior odds of the most uneven share: without them an unknown trace, whose noise is that of a
-# whole sum, would leave a floor under features that nobody uses.
-_SPARSE = 50.0
-_TRACES = np.linspace(-2.0, 2.0, 9)  # of an unknown trace, in std of the noise on its sum
-
-
-def shrink_diagonal(r, std, trace, sampling=0.0):
-    """Estimate the shape (d,), of sum 1, of non-negative s from r = s + N(0, std^2 I).
-
-    Each s_j is one of two levels; the posterior mean averages over a grid of the number of high
-    ones and of how much of the trace they hold beyond an even share. `trace` is the sum of s, or
-    public bounds on it: then it is averaged over too, as it is where the sum of r says that tasks
-    have no direction (`shrink_matrix`). `sampling` is the standard deviation of numbers that are
-    even but for chance, because they are those of a sample; that of fewer tasks where the sum is
-    lower.
-    """
-    d = len(r)
-    if d == 1:
-        return np.ones(1)
-    if std == sampling == 0:
-        s = np.maximum(r, 1e-4 * trace / d)
-    else:
-        least, most = trace if isinstance(trace, tuple) else (trace, trace)
-        found = _found(r.sum(), std * np.sqrt(d), least)
-        std = np.hypot(std, sampling * np.sqrt(found / least))
-        least = least if found == least else _FEWEST * least
-        traces = np.unique(np.clip(r.sum() + std * np.sqrt(d) * _TRACES, least, most))
-        evidences, shapes = zip(*(_two_levels(r, std, total) for total in traces), strict=True)
-        weight = np.exp(np.array(evidences) - max(evidences))
-        s = np.maximum(weight @ np.array(shapes) / weight.sum(), 1e-4 / d)
-    return s / s.sum()
-
-
-def _two_levels(r, std, trace):
-    """-> log evidence of the trace, posterior mean of s / trace.
-
-    A hypothesis is a number c of features that are high, and the share of the trace which they hold
-    beyond an even one; both levels follow from these, and every feature is high with probability
-    c / d. Hypotheses are weighed by how likely they make the whole release, and a feature then has
-    the average over them of what its own number says.
-    """
-    d = len(r)
-    mean = trace / d
-    half = max(1, d // 2)
-    counts = np.unique(np.round(np.geomspace(1, half, min(half, 20))).astype(int))
-    high = mean * (1.0 + _SHARES[None, :] * (d / counts[:, None] - 1.0))
-    low = (trace - counts[:, None] * high) / (d - counts[:, None])
-    prior = (counts / d)[:, None, None]
-    # (counts, shares, features): log likelihood of being high, or low.
-    a = np.log(prior) - 0.5 * ((r - high[..., None]) / std) ** 2
-    b = np.log1p(-prior) - 0.5 * ((r - low[..., None]) / std) ** 2
-    z = np.logaddexp(a, b)
-    share = np.exp(a - z)
-    posterior = share * high[..., None] + (1.0 - share) * low[..., None]
-    evidence = z.sum(axis=-1)
-    evidence[:, -1] += np.log(_SPARSE)
-    top = evidence.max()
-    weight = np.exp(evidence - top)
-    return top + np.log(weight.sum()), np.einsum("cs,csj->j", weight, posterior) / (
-        weight.sum() * trace
-    )

@@ -8,10 +8,10 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import N_OUTPUTS, OfModels
-from ..local.prior import LocalModels
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from .decomposed import OUTLIERS, minimize_sum
+from .local import LocalModels
 from .losses import make_loss
 from .minimize import minimize
 from .penalties import FittedShape, TraceNorm

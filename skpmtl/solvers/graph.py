@@ -37,7 +37,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
-from ..local.centred import CentredTasks
+from .centred import CentredTasks
 from .losses import make_loss
 from .mean import Arrow, State, conjugate_gradient, in_unit, newton, unchanged, unit_of
 

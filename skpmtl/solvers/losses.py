@@ -14,13 +14,13 @@ from scipy.special import entr
 
 from .._kernels import passes
 from .._runtime.threads import run_blocks, task_blocks
-from ..local.grams import NARROW, SMALL, RowGrams, grams, invert, products, squares
-from ..local.prior import LocalModels
 from ..tables.datafits import events, sides, with_events
 from ..tables.table import table_of
 from ..tables.targets import class_shares
 from . import resolvents
 from .descent import MatrixSet, RowSet
+from .grams import NARROW, SMALL, RowGrams, grams, invert, products, squares
+from .local import LocalModels
 
 _NONE = np.empty(0, dtype=np.int64)
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time

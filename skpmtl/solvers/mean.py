@@ -22,12 +22,12 @@ from .._kernels.newton import (
 )
 from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
-from ..local.centred import CentredTasks, share_of_centre
-from ..local.grams import SMALL, RowGrams, grams, row_blocks, squares, task_grams
-from ..local.updates import ProximalModels, ProximalUpdates, is_exact, lengths
 from ..tables.datafits import levels_of, with_events
-from ..tables.table import common_scores, read_only
+from ..tables.table import read_only
+from .centred import CentredTasks, share_of_centre
+from .grams import SMALL, RowGrams, grams, row_blocks, squares, task_grams
 from .losses import SquaredLoss
+from .updates import ProximalModels, ProximalUpdates, is_exact
 
 _FAR = 1e3  # unit of the features from which on they are scaled, for which rows are copied
 _DIRECT = 600  # features up to which tasks are factorised
@@ -72,24 +72,6 @@ def in_unit(centred, lam, unit):
     problem = replace(centred.problem, lam=lam, ridge=centred.problem.ridge / unit**2)
     table = replace(centred.table, X=centred.table.X / unit)
     return CentredTasks(table, problem, centred.which)
-
-
-def held_targets(centred, centres, unit=None):
-    """Targets (n_rows,) that bound the influence of a task by that of half of the tasks.
-
-    A proximal model of squared loss is linear in the targets: for c y_k + (1 - c) X_k v it is c
-    times as far from v as for y_k. With c = min(1, C / distance), and C the median of the
-    distances, minima for these targets, one after the other, go to where clipped updates of the
-    tasks cancel: each is that of a quadratic above the Huber function of the distances. `unit`
-    (n_tasks,) is what targets of a task were divided by; tasks of 0 have no influence.
-    """
-    table, which = centred.table, centred.which
-    distance = lengths(centred, centres=centres)
-    c = np.minimum(1.0, np.median(distance) / np.maximum(distance, 1e-300))
-    if unit is not None:
-        c[unit == 0] = 0.0
-    at = common_scores(table, centres[which, None])[:, 0]
-    return at + np.repeat(c, table.sizes) * (table.y - at)
 
 
 def _intercepts(table, coef):

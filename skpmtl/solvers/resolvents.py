@@ -10,7 +10,7 @@ where the steps vanish does not depend on it.
 import numpy as np
 
 from .._runtime.threads import run_blocks
-from ..local.grams import SMALL, RowGrams, grams, invert, products
+from .grams import SMALL, RowGrams, grams, invert, products
 
 _SHORT = 128  # rows or columns up to which the matrices of many tasks are inverted
 

@@ -13,8 +13,8 @@ Both have the unit of y and that of X, as `alpha` has: other units give the same
 
 import numpy as np
 
-from ..local.prior import SNR, LocalModels, even_root
 from ..tables.datafits import events
+from .local import SNR, LocalModels, even_root
 from .losses import power_iteration
 
 SHARE = 0.25  # of the dual norm of the noise

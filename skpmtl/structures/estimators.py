@@ -23,10 +23,12 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
 
     Parameters
     ----------
-    structure : {{"auto", "low-rank", "sparse", "mean"}} or list, default="auto"
+    structure : {{"auto", "low-rank", "sparse", "mean", "groups"}} or list, default="auto"
         What slopes of tasks may share: a subspace ("low-rank"), the same few columns ("sparse"), a
         mean, or a list of these. "auto": any of these; a task may always be on its own. Where
-        public knowledge rules out some of them, naming the others saves budget.
+        public knowledge rules out some of them, naming the others saves budget. "groups": all of
+        these, and unknown groups of tasks with similar slopes (`skpmtl.course.groups`), which take
+        a third of the budget.
     levels : {{"auto", "free"}}, default="auto"
         The level of a task is its score at its mean row. "auto": normal about a released one, where
         it can be found. "free": every task has its own, whatever the other tasks' are.
@@ -86,6 +88,12 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
     relation_coef_, relation_intercept_ : ndarray (n_covariates, n_features), (n_covariates,)
         With `relation`, in place of the mean model: what one more of every covariate adds to slopes
         and level, the constant first; names are ``billboard_.relation.names``.
+    groups_ : dict of str to ndarray
+        With "groups", where some were found: released numbers of tasks, with noise, "counts"
+        (n_groups,); "centres" of their slopes (n_groups, n_features); and "intercepts".
+    membership_ : ndarray of shape (n_tasks, n_groups + 1)
+        With `groups_`: posterior probabilities of each task's group; the last column is that of no
+        group. For the task alone, like its model.
     level_, level_spread_ : float
         Level of the tasks where the centre of the columns is, in units of the target, and standard
         deviation of levels about it; only where levels are pooled.
@@ -108,7 +116,7 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
 
     def __init__(
         self,
-        structure: Literal["auto", "low-rank", "mean", "sparse"] | list | tuple = "auto",
+        structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list | tuple = "auto",
         *,
         loss: Literal["huber", "poisson", "squared"] = "squared",
         levels: Literal["auto", "free"] = "auto",
@@ -208,7 +216,7 @@ class PrivateMTLClassifier(MTLClassifierMixin, Hierarchical):
 
     def __init__(
         self,
-        structure: Literal["auto", "low-rank", "mean", "sparse"] | list | tuple = "auto",
+        structure: Literal["auto", "groups", "low-rank", "mean", "sparse"] | list | tuple = "auto",
         *,
         levels: Literal["auto", "free"] = "auto",
         epsilon: float | None = 1.0,

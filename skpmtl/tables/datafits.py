@@ -195,7 +195,7 @@ def sides(label):
 
 
 class Huber(Squared):
-    """Squared error of rows that weigh less the farther they are, see `skpmtl.local.robust`."""
+    """Squared error of rows that weigh less the farther they are, see `skpmtl.solvers.robust`."""
 
 
 LOGISTIC, POISSON = Logistic(), Poisson()

@@ -110,11 +110,6 @@ class TaskTable:
         """`base` for compiled loops, which know no element as none: (N, n_outputs) or (0, 0)."""
         return np.empty((0, 0)) if self.base is None else self.base
 
-    @property
-    def base_of_one(self):
-        """`base` of one output, (N,), or 0."""
-        return 0.0 if self.base is None else self.base[:, 0]
-
     @cached_property
     def places(self):
         """`rows` for compiled loops, (N,), which know no None."""

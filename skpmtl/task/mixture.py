@@ -8,8 +8,17 @@ import numpy as np
 from ..tables.table import weighted_sum
 from .posterior import log_sum
 
-__all__ = ["LEAST_DOF", "Posterior", "covariance_of", "flatter", "noise_of", "shares_of"]
+__all__ = [
+    "LEAST_DOF",
+    "Posterior",
+    "averaged_scores",
+    "covariance_of",
+    "flatter",
+    "noise_of",
+    "shares_of",
+]
 
+_TIE = 1e-9  # between two scores
 LEAST_DOF = 3.0  # degrees of freedom of the noise, of which the variance of a t number is finite
 
 
@@ -90,3 +99,24 @@ def flatter(typical):
     """
     variance, flat = typical[..., 0], typical[..., 1]
     return (flat**-2.0 - 1.0) / (0.125 * np.pi * np.maximum(variance, 1e-300))
+
+
+def averaged_scores(mean, variance, score, n_classes):
+    """Scores of which probabilities are those averaged over normal scores.
+
+    These have `mean` and `variance`. All are (...), or (..., n_classes) of more than two. The class
+    of `score`, that of the model, stays the likeliest, by as little as there is.
+    """
+    several = n_classes > 2
+    if several:
+        mean = mean - mean.mean(axis=-1, keepdims=True)
+    found = mean / np.sqrt(1.0 + np.pi / 8.0 * np.maximum(variance, 0.0))
+    if not several:
+        return np.where((found > 0) == (score > 0), found, np.where(score > 0, _TIE, 0.0))
+    first = score.argmax(axis=-1)[..., None]
+    top = found.max(axis=-1, keepdims=True)
+    wrong = found.argmax(axis=-1)[..., None] != first
+    np.put_along_axis(
+        found, first, np.where(wrong, top + _TIE, np.take_along_axis(found, first, -1)), -1
+    )
+    return found

@@ -48,6 +48,12 @@ def normalised(log_weights):
     return log_weights - top - math.log(np.exp(log_weights - top).sum())
 
 
+def log_sum_of(log_weights):
+    """log of the sum of weights."""
+    top = log_weights.max()
+    return float(top + math.log(np.exp(log_weights - top).sum()))
+
+
 def bump(grid, centre, width):
     """Log weights of a log-normal prior on a grid; centre and width in log2."""
     return normalised(-0.5 * ((np.log2(grid) - centre) / width) ** 2)

@@ -18,8 +18,6 @@ from sklearn.base import clone
 import skpmtl
 from skpmtl import load_billboard, save_billboard
 from skpmtl.exchange.wire import pack, unpack
-from skpmtl.local import centred
-from skpmtl.local import prior as local
 from skpmtl.meta import finetune
 from skpmtl.privacy import PrivacyReport, compose
 from skpmtl.privacy.replay import replay
@@ -31,7 +29,8 @@ from skpmtl.privacy.rng import (
     SystemSource,
 )
 from skpmtl.shards import fit_shards
-from skpmtl.solvers import losses
+from skpmtl.solvers import centred, losses
+from skpmtl.solvers import local as local
 from skpmtl.tables import scores
 from tests.helpers.cases import (
     CASES,

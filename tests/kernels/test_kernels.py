@@ -9,17 +9,17 @@ import pytest
 from numba import TypingError
 from scipy import sparse
 from scipy.stats import multivariate_normal
+from skpmtl.local.posterior import Priors, TaskSums, moments
 
 import skpmtl
 from skpmtl._kernels import grams, linalg, local, losses, passes
 from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
-from skpmtl.local import centred
-from skpmtl.local import prior as local_models
-from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.posterior import Priors, TaskSums, moments
-from skpmtl.local.prior import SNR, LocalModels
+from skpmtl.solvers import centred
+from skpmtl.solvers import local as local_models
+from skpmtl.solvers.centred import CentredTasks, Problem
+from skpmtl.solvers.local import SNR, LocalModels
 from skpmtl.tables.table import read_only
 from tests.helpers import plain_reference as plain
 

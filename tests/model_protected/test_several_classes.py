@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 
 from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl._kernels.passes import multinomial_residuals
-from skpmtl.local.prior import LocalModels
+from skpmtl.solvers.local import LocalModels
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
 

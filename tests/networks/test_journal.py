@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skpmtl.networks import TorchMeanRegRegressor, TorchMetaInitRegressor
-from skpmtl.rounds.plan import BlockGaussian
+from skpmtl.networks.rounds import PiecewiseGaussian as BlockGaussian
 from tests.networks import nets
 
 pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")

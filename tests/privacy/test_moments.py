@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from skpmtl.local.prior import even_root
 from skpmtl.privacy import moments
 from skpmtl.privacy.mechanisms import DiagonalGaussian, DiagonalLaplace
+from skpmtl.solvers.local import even_root
 
 
 def test_directions_have_length_one_or_none():

@@ -6,13 +6,13 @@ import sys
 
 import numpy as np
 import pytest
+from skpmtl.engine.plan import StructurePlan
 
 from skpmtl import DPMetaInit, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
-from skpmtl.engine.plan import StructurePlan
 from skpmtl.meta.tasks import MetaTaskSide
+from skpmtl.networks.rounds import PiecewiseGaussian as BlockGaussian
 from skpmtl.privacy import audit, mechanisms
 from skpmtl.privacy.rng import SeededSource, SystemSource
-from skpmtl.rounds.plan import BlockGaussian
 from tests.helpers.cases import CHANGED, N_ROWS, TASKS, long_data, replaced
 
 ROUNDS = {"tasks": TASKS, "clip_norm": 1.0, "n_rounds": 6}

@@ -9,11 +9,11 @@ from numpy.testing import assert_allclose
 from scipy import sparse
 from scipy.special import softmax
 
-import skpmtl.local.grams
-from skpmtl.local.grams import NARROW, grams, invert, products
+import skpmtl.solvers.grams
 from skpmtl.solvers import losses, resolvents
 from skpmtl.solvers.certificate import dual_gap
 from skpmtl.solvers.factored import FullBasis
+from skpmtl.solvers.grams import NARROW, grams, invert, products
 from skpmtl.solvers.losses import (
     GramLoss,
     LogisticLoss,
@@ -61,11 +61,11 @@ def test_gram_matrices(d, centre, weighted):
     assert_allclose(square, total)
 
 
-@pytest.mark.parametrize("few", [skpmtl.local.grams.FEW, 0])
+@pytest.mark.parametrize("few", [skpmtl.solvers.grams.FEW, 0])
 @pytest.mark.parametrize("n_tasks", [3, 11])
 def test_products_and_inverses(monkeypatch, n_tasks, few):
     """Of few numbers and of many, task by task and several tasks at a time."""
-    monkeypatch.setattr(skpmtl.local.grams, "FEW", few)
+    monkeypatch.setattr(skpmtl.solvers.grams, "FEW", few)
     rng, d = np.random.default_rng(0), 7
     Z, W = rng.standard_normal((n_tasks, 20, d)), rng.standard_normal((n_tasks, d))
     G = np.einsum("kij,kil->kjl", Z, Z)
@@ -266,7 +266,7 @@ def test_wide_gram_matrices_use_blas(monkeypatch):
     table = plain.long_table(X, y, task)
     for centre in (True, False):
         loops = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
-        monkeypatch.setattr(skpmtl.local.grams, "NARROW", 3)
+        monkeypatch.setattr(skpmtl.solvers.grams, "NARROW", 3)
         blas = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
         monkeypatch.undo()
         for a, b in zip(loops, blas, strict=True):

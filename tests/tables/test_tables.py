@@ -20,9 +20,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skpmtl import PrivateMeanRegMTL
-from skpmtl.local.centred import CentredTasks, Problem
-from skpmtl.local.grams import are_few
 from skpmtl.preprocessing import TaskImputer
+from skpmtl.solvers.centred import CentredTasks, Problem
+from skpmtl.solvers.grams import are_few
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
 from skpmtl.tables.ids import encode_ids

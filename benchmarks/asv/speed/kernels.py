@@ -131,7 +131,7 @@ def _calls(fit):
             if (other := _recorded(value, calls)) is not value:
                 changed.append((module, key, value))
                 setattr(module, key, other)
-    matrices = sys.modules["skpmtl.local.grams"]
+    matrices = sys.modules["skpmtl.solvers.grams"]
     if hasattr(matrices, "FEW"):  # the loops for many tasks
         changed.append((matrices, "FEW", matrices.FEW))
         matrices.FEW = 0

@@ -6,7 +6,6 @@ Models are flat: (n_outputs, n_features) for dense rows, (n_features, n_outputs)
 where differences to the centre live on the task's own columns; see `skpmtl._kernels.steps`.
 """
 
-import copy
 import math
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -23,7 +22,7 @@ from .._runtime.threads import cost_blocks, task_blocks
 from ..tables.datafits import events
 from ..tables.table import kernel_rows, table_of
 from .grams import NARROW, largest_eigenvalues, long_tasks
-from .prior import LocalModels
+from .local import LocalModels
 
 KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
@@ -130,14 +129,6 @@ class CentredTasks:
             given = np.full(len(sizes), float(problem.lam))
             self.strength = self.prox_strength = self.own_strength = given
         self.single_strength = alone if isinstance(problem.lam, str) else self.strength
-
-    def with_targets(self, y):
-        """The same tasks with other targets, of squared loss."""
-        other = copy.copy(self)
-        other.table = replace(self.table, y=y)
-        if hasattr(self, "long"):
-            other.long = long_tasks(other.table, self.least)
-        return other
 
     @property
     def _has_row_steps(self):

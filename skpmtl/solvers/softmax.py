@@ -89,12 +89,3 @@ def softmax_modes(block, label, score, precision, tol, shift=0.0, counts=None):
         if not len(active):
             break
     return W, b, score
-
-
-def softmax_excess(label, score, shift=0.0):
-    """Deviance of every row less the squared errors of its classes' working responses, (n,)."""
-    C = score.shape[1]
-    P, T, whole = softmax(score + shift), class_shares(label, C), score + shift
-    error = np.logaddexp.reduce(whole, axis=1) - np.einsum("ic,ic->i", T, whole)
-    weight = C / (C - 1.0) * np.maximum(P * (1.0 - P), _LEAST)
-    return 2.0 * error - ((T - P) ** 2 / weight).sum(axis=1)

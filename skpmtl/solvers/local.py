@@ -6,35 +6,24 @@ intercept are the task's own. All tasks are treated alike, in blocks that bound 
 
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
 
 from .._kernels.average import NO_CENTRES, averages
-from .._kernels.centres import about_centres
 from .._kernels.grams import centred_rows, grams, rotate, tridiagonal
 from .._kernels.local import left_out, posterior_modes, sums_of_rows, triangular_products
 from .._kernels.passes import scores
-from .._kernels.spiked import spiked_evidences
 from .._runtime.registers import LANES
 from .._runtime.threads import even_blocks, run_blocks, single_blas_thread
-from ..tables.datafits import LOGISTIC, POISSON, events, levels_of, with_events
-from ..tables.table import common_scores, padded, read_only, row_products, rows_of, weighted_sum
-from .grams import largest_eigenvalues
-from .softmax import softmax_criteria, softmax_excess, softmax_modes
+from ..tables.datafits import LOGISTIC, POISSON, levels_of, with_events
+from ..tables.table import common_scores, padded, read_only, rows_of
+from .softmax import softmax_criteria, softmax_modes
 
 # Grid of the prior variance of a score in units of the noise variance: a multiple of `LANES`, which
 # kernels process at a time.
 SNR = np.logspace(-2.5, 5, 16)
-# Public range of votes on log10(snr), for squared and logistic loss, and the spread of the tasks
-# around their released centre.
-VOTE_RANGE = {False: (-1.5, 3.0), True: (-3.0, 1.5)}
-VOTE_SPREAD = 0.3
-# Spread of a released centre of the scales from which it is no more than a hint, so that the weak
-# prior stays: noise of one spread of the tasks.
-_HINT = 0.67
 # Public weak prior on log10(snr): (centre, spread), for squared and logistic loss.
 _WEAK = {False: (1.5, 1.0), True: (0.0, 1.0)}
 # Gamma prior of the variance of the scores of a task of counts: shape and scale. Chosen on six
@@ -43,7 +32,6 @@ _SHAPE, _SCALE = 0.125, 0.5
 _FOLDS, _FOLD_ROWS = 5, 16
 _BLOCK = 1 << 18  # numbers that a thread holds at once: of transformed rows, of what it makes
 _NEWTON_STEPS = 30
-_POISSON_ROWS = 4.0  # that count for a variance of counts like the mean, besides a task's own
 _LOOSE = 1e-3  # Newton steps of models from which dispersions are taken
 _SEARCHED_STEPS, _HALVINGS = 100, 30
 _SINGLE_STRENGTH, _MARGIN = 0.5, 1.05  # of `LocalOnly`; eigenvalues are found from below
@@ -221,16 +209,6 @@ class LocalModels:
         """
         return self._recalled(root) or self._criteria_and_modes(root)
 
-    def fit(self, root, choose, tol=1e-8):
-        """`criteria`, and `solve` at the scales that are chosen by them, at less than their cost.
-
-        ``choose(criterion, level) -> kappa`` is of some tasks. -> criterion, level, W, b
-        """
-        known = self._recalled(root)
-        if known:
-            return *known, *self.solve(root, choose(*known), tol)
-        return self._criteria_and_modes(root, choose, tol)
-
     def _recalled(self, root):
         for known, out, level in self._known:
             if np.array_equal(known, root):
@@ -300,41 +278,6 @@ class LocalModels:
         self._run(block_modes, root, in_folds=False)
         return self._back(W, root), b
 
-    def average(self, root, kappa, prior, width=None, trust=1.0):
-        """Models averaged over priors N(a, kappa M) of many scales, by how likely each is.
-
-        For squared loss; -log evidence is that of `skpmtl._kernels.average`.
-
-        Parameters
-        ----------
-        root : ndarray (d, d) or (d,)
-        kappa : ndarray (n_tasks,) or None
-            A scale in addition to those of `SNR`, before them.
-        prior : ndarray (n_tasks, 1 + len(SNR)), or (n_tasks, len(SNR)) without `kappa`
-            Logarithms of the prior weights of the scales.
-        width : float, default=None
-            Of the flat prior of the intercept, in std of the noise, with which the evidence is
-            comparable with that of models whose intercept has a prior of its own.
-        trust : float, default=1.0
-            Power of the evidence; 0 where `prior` has all that is known.
-
-        Returns
-        -------
-        evidence : ndarray (n_tasks,)
-            Logarithm of the weighted sum of the evidence, up to a constant of the task that is the
-            same for every root.
-        W : ndarray (n_tasks, d)
-        b : ndarray (n_tasks,)
-        energies : ndarray (n_tasks,)
-            Average of Q, the squared errors of the modes plus their penalties.
-        """
-        W, b, evidence, energies = self._averages(
-            root, None if kappa is None else _inverse(kappa), prior, width is not None, trust
-        )
-        if width is not None and self.fit_intercept:
-            evidence += 0.5 * np.log(2.0 * np.pi / np.maximum(self._support, 1)) - np.log(width)
-        return evidence, W, b, energies
-
     def _averages(self, root, precision, prior=None, proper=False, trust=1.0):
         """-> W, b, evidence, energies; `prior` None: of the one scale of each task alone,
         `precision` None: of those of `SNR` alone"""
@@ -350,53 +293,6 @@ class LocalModels:
         triangular = self._run_squares(averages_of_squares, root)
         return self._back(W, triangular), b, evidence, energies
 
-    def spiked(self, basis, mix, ends, floors, snr, prior):
-        """Log evidence of squared loss under priors N(0, kappa (f_j I + V_j V_j')).
-
-        -> (n_tasks, n_priors), as of `average`. V_j = basis @ mix[:, ends[j] : ends[j + 1]], f_j =
-        floors[j]; `snr` are scales, and `prior` logarithms of their weights.
-        """
-        out = np.empty((self.table.n_tasks, len(floors)))
-
-        def evidences_of_squares(block, y):
-            out[block.tasks] = block.spiked(y, basis, mix, ends, floors, snr, prior)
-
-        self._run_squares(evidences_of_squares, even_root(self.table.n_features))
-        return out
-
-    def about(self, root, centres, priors, take=None):
-        """Log evidence (n_tasks, N, P), as of `average`, under priors N(c_j, kappa M) of N centres.
-
-        Of squared loss. `priors` (P, len(SNR)) are logarithms of the prior weights of the scales of
-        `SNR`, once or more. ``take(tasks, evidence, W, b, energies)`` receives, for some tasks at a
-        time, their positions, what is returned for them, and their modes (n, N, d), intercepts (n,
-        N) and energies (n, N), averaged as in `average` over the scales, by the first prior.
-        Threads call it at the same time, of different tasks.
-        """
-        table, d = self.table, self.table.n_features
-        root, out = _triangular(root), np.empty((table.n_tasks, len(centres), len(priors)))
-
-        def block_about(block, tasks, rows, label, weights):
-            places = rows if table.rows is None else table.rows[rows]
-            X = table.X[places]
-            scores = X @ centres.T if table.is_sparse else row_products(X, centres.T)
-            V = label[:, None] - np.asarray(scores)
-            weight = np.ones(len(label)) if weights is None else weights
-            modes = take is not None
-            known = self.precision[np.asarray(tasks)]
-            for k, evidence, C, level, mean, energies in block.about(
-                weight, V, priors, modes, known
-            ):
-                some = np.asarray(tasks)[k]
-                out[some] = evidence
-                if modes:
-                    b = level - np.einsum("kcj,kj->kc", C, mean)
-                    W = _back(C.reshape(-1, C.shape[-1]), root).reshape(len(C), -1, d)
-                    take(some, evidence, W + centres, b, energies)
-
-        self._run(block_about, root, in_folds=False)
-        return out
-
     def _empty(self, m, root):
         """Arrays for models of the transformed features and intercepts of m tasks."""
         return np.empty((m, *self._several, root.shape[-1])), np.empty((m, *self._several))
@@ -408,24 +304,6 @@ class LocalModels:
 
     def _shift_of(self, rows):
         return 0.0 if self._shift is None else self._shift[rows]
-
-    def excess(self):
-        """Deviance at the scores so far less the squared error of the working response, (n_tasks,).
-
-        The criterion of the logistic loss is about that response. It is comparable between priors
-        with half of this more: it is then the deviance to second order around these scores.
-        """
-        table, score = self.table, self._scores
-        shift = self._shift_of(slice(None))
-        if self._several:
-            found = softmax_excess(table.y, score, shift)
-        else:
-            weight, response = self._working(table.y, score, None, shift)
-            error = self._datafit.value(table.y, score + shift)
-            found = 2.0 * error - weight * (response - score) ** 2
-        if table.weights is not None:
-            found *= table.weights
-        return np.add.reduceat(found, table.offsets[:-1])
 
     def _working(self, label, score, counts, shift=0.0):
         """Weights and response of the working least squares at the current scores, less the shift.
@@ -742,50 +620,6 @@ class _Block:
             size = trace + self.mass[k] * np.einsum("kj,kj->k", self.mean[k], self.mean[k])
             yield k, ends, F, K, T, trace, trace <= 1e-24 * size
 
-    def about(self, weight, V, priors, modes, precision):
-        """Yield tasks, and of these what `LocalModels.about` takes, for the transformed features.
-
-        V (n_rows, N): residuals about the centres. precision (n,): as of `LocalModels`.
-        """
-        d, N, S = self.A.shape[1], V.shape[1], len(SNR)
-        level, roots = np.zeros((len(self.support), N)), np.sqrt(weight)[:, None]
-        if self.centre:
-            mass = np.add.reduceat(weight, self.offsets[:-1])[:, None]
-            level = np.add.reduceat(weight[:, None] * V, self.offsets[:-1]) / mass
-        V = roots * (V - np.repeat(level, np.diff(self.offsets), axis=0))
-        for k, ends, F, K, T, trace, flat in self._spectra(weight, np.zeros(len(V)), True):
-            own, count, R = self.support[k], len(F), K.shape[2]
-            dof = np.where(flat, 0.0, own - float(self.centre))
-            rho = np.maximum(trace / own, 1e-300)[:, None] / SNR
-            np.maximum(rho, 1e-12 * trace[:, None], out=rho)
-            evidence, C = np.empty((count, N, len(priors))), np.empty((count * modes, N, d))
-            energies = np.empty((count * modes, N))
-            about_centres(
-                F,
-                K,
-                ends,
-                d,
-                T,
-                V,
-                dof,
-                precision[k],
-                rho,
-                priors,
-                *np.empty((2, R, N)),
-                np.empty((S * modes, R, N)),
-                np.empty((2, R)),
-                np.empty((2, S, N)),
-                np.empty((3, N)),
-                evidence,
-                C,
-                energies,
-                modes,
-            )
-            if modes:  # as of `average`: what is left of rounding errors says nothing
-                squares = np.add.reduceat(V[ends[0] : ends[-1]] ** 2, ends[:-1] - ends[0])
-                energies = np.where(dof[:, None] > 0.0, energies, squares)
-            yield k, evidence, C, level[k], self.mean[k], energies
-
     def modes(self, weight, response, precision):
         """Weights and intercepts of the transformed features at one scale."""
         C = np.zeros((len(precision), self.A.shape[1]))
@@ -975,120 +809,6 @@ class _Squares(_Block):
         self.level = self.middle
         return *self._weights(C), evidence, energies
 
-    def spiked(self, response, basis, mix, ends, floors, snr, prior):
-        """`LocalModels.spiked` for the tasks of the block."""
-        d, counts = len(self.factor), np.diff(ends)
-        wide = padded(counts + 1, LANES)  # columns of each prior
-        starts = np.cumsum(wide) - wide
-        B, C = padded(basis.shape[1] + 1, LANES), wide.max()
-        columns = np.zeros((B, wide.sum()))
-        columns[: len(mix), np.arange(mix.shape[1]) + np.repeat(starts - ends[:-1], counts)] = mix
-        basis = np.hstack([basis, np.zeros((d, B - basis.shape[1]))])
-        more = padded(len(snr), LANES) - len(snr)
-        snr = np.pad(snr, (0, more), "edge")
-        prior = np.pad(prior, (0, more), constant_values=-np.inf)
-        P = np.empty((0, B))
-        if self.sizes.min() <= d:
-            raw = self._raw()
-            panels = map(np.ascontiguousarray, np.split(basis, B // LANES, axis=1))
-            P = np.hstack([_products(*raw, panel, panel[None]) for panel in panels])
-            if self.centre:
-                sums = np.add.reduceat(self.weight[:, None] * P, self.offsets[:-1], axis=0)
-                P -= np.repeat(sums / self.sums[:, None], self.sizes, axis=0)
-            P *= self.half[:, None]
-        R = padded(min(self.sizes.max(), d) + 1, LANES)
-        out = np.empty((len(self.support), len(floors)))
-        rooms = (
-            np.zeros((R, B)),
-            *np.zeros((2, R, C)),
-            np.zeros((R, C, LANES)),
-            np.zeros((C, LANES * C)),
-            *np.empty((3, R, LANES)),
-            np.empty(len(snr)),
-        )
-        for k, ends, _, K, T, _, flat in self._spectra(self.weight, response, False):
-            own = self.support[k].astype(float)
-            right, squares = self._right(k, ends, R)
-            right[self.sizes[k] > d] *= d**0.5  # of an even root, which the rows have in them
-            spiked_evidences(
-                P[ends[0] : ends[-1]],
-                K,
-                ends - ends[0],
-                d,
-                d * T,
-                right[:, 0],
-                squares,
-                np.where(flat, 0.0, own - float(self.centre)),
-                1e-9 * squares + 1e-300,
-                own,
-                basis,
-                columns,
-                starts,
-                counts,
-                floors,
-                snr,
-                prior,
-                *rooms,
-                out[k],
-            )
-        return out
-
-
-def alone_scale(table, fit_intercept):
-    """kappa with which the even prior, M = I / d, gives the models of `LocalOnly`.
-
-    Its strength is half the smoothness of a task's mean loss, over the number of its rows; of
-    counts over that of its events where these are fewer.
-    """
-    support = np.maximum(table.support, 1)
-    smoothness = _MARGIN * largest_eigenvalues(table, fit_intercept) / support
-    if table.loss == "poisson":
-        smoothness *= np.maximum(events(table) / table.sizes, 1.0)
-    return table.n_features / np.maximum(_SINGLE_STRENGTH * smoothness, 1e-300)
-
-
-def mixed(found):
-    """Average by evidence of what `LocalModels.average` gives for several priors. -> W, b, ...
-
-    Models that overflow do not count; where all do, the first stays.
-    """
-    evidence, *parts = (np.stack(part) for part in zip(*found, strict=True))
-    S, m = evidence.shape
-    flat = [part.reshape(S, m, -1) for part in parts]
-    good = np.isfinite(evidence)
-    for part in flat[:2]:
-        good &= np.isfinite(part).all(axis=2)
-    good[0] |= ~good.any(axis=0)
-    evidence = np.where(good, np.nan_to_num(evidence), -np.inf)
-    share = np.exp(evidence - evidence.max(axis=0))
-    share /= sum(share)  # not in the order of `share.sum`, which one task alone changes
-    return tuple(
-        weighted_sum(share, np.where(good[..., None], part, 0.0)).reshape(whole.shape[1:])
-        for part, whole in zip(flat, parts, strict=True)
-    )
-
-
-def alone_weight(n_tasks, sizes):
-    """Public prior weight of going alone, against 1 for all that was released together.
-
-    More where few tasks shaped the release, and in tasks of few rows, which determine scales
-    poorly.
-    """
-    return _ALONE_WEIGHT + _FEW_TASKS / n_tasks + 1.0 / np.maximum(sizes, 1)
-
-
-def best_scale(criterion, level):
-    """kappa of every task: minimum of the parabola through the best grid point's neighbours."""
-    best = criterion.argmin(axis=1)
-    middle = np.clip(best, 1, len(SNR) - 2)
-    rows = np.arange(len(best))
-    left, centre, right = (criterion[rows, middle + step] for step in (-1, 0, 1))
-    bend = left - 2.0 * centre + right
-    inside = (best == middle) & (bend > 0)
-    shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, 1.0), best - middle)
-    snr = SNR[middle] * (SNR[1] / SNR[0]) ** shift
-    return snr / np.maximum(level, 1e-300)
-
 
 def weak_penalty(log_loss):
     """What the weak public prior on the scale adds to the criterion of every task."""
@@ -1106,54 +826,4 @@ def _penalty_of_counts(per_snr):
     return 2.0 * (variance - _SHAPE * np.log(np.where(variance > 0, variance, 1.0)))
 
 
-class VotedScale(NamedTuple):
-    """Released centre and spread of log10(snr), by the votes of the tasks; None before any."""
-
-    centre: float | None
-    spread: float | None
-
-    @property
-    def is_hint(self):
-        """Whether little is known of the scales, so that the weak prior stays."""
-        return self.centre is None or self.spread > _HINT
-
-    @property
-    def penalty(self):
-        """What it adds to the criterion of every task."""
-        if self.centre is None:
-            return 0.0
-        return ((np.log10(SNR) - self.centre) / self.spread) ** 2
-
-
 # ------------------------------------------------------------------ dispersion of counts
-def tempered(table, fit_intercept):
-    """A table of counts whose rows weigh 1 / phi, phi >= 1 the dispersion of their task.
-
-    Evidence then is that of a quasi-likelihood: counts that vary more than Poisson's weigh less.
-    phi is Pearson's statistic with its penalty, Q, of the working least squares at the task's own
-    model, averaged over scales of an even prior and less its standard deviation, over degrees of
-    freedom; and `_POISSON_ROWS` rows of dispersion 1 more. Other tables are returned as they are.
-    """
-    if table.loss != "poisson" or table.n_classes or table.weights is not None:
-        return table
-    root, kappa = even_root(table.n_features), alone_scale(table, fit_intercept)
-    with np.errstate(all="ignore"):
-        local = LocalModels(table, fit_intercept=fit_intercept)
-        local.solve(root, kappa, _LOOSE)
-        score = local.scores()
-        weight, step = POISSON.working(local.table.y, score)
-        mean = np.add.reduceat(weight, table.offsets[:-1]) / table.sizes
-        weight /= np.repeat(mean, table.sizes)
-        inner = replace(
-            table, y=score + step, weights=weight, base=None, masses=None, loss="squared"
-        )
-        # One row or two do not tell slopes from dispersion: slopes are moderate there.
-        dof = np.maximum(table.sizes - float(fit_intercept), 0.0)
-        strength = 2.0 / (_SCALE * mean * np.maximum(dof, 1.0) ** 2)
-        penalty = weak_penalty(True) + strength[:, None] * SNR
-        squares = LocalModels(inner, fit_intercept=fit_intercept)
-        Q = mean * squares.average(root, None, -0.5 * penalty)[3]
-        phi = (_POISSON_ROWS + Q - np.sqrt(2.0 * dof)) / (_POISSON_ROWS + dof)
-    phi = np.where(np.isfinite(phi), np.maximum(phi, 1.0), 1.0)
-    masses = table.sizes.astype(float) if table.masses is None else table.masses
-    return replace(table, weights=np.repeat(1.0 / phi, table.sizes), masses=masses)

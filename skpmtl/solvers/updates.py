@@ -257,7 +257,7 @@ class ProximalUpdates:
 
         `centres` are those of `CentredTasks.which`. `unit` (n_tasks,): in units of the tasks, which
         take the centre to be in theirs; 0: such a task sends zeros. `to` (n_tasks, ...): as for
-        `skpmtl.rounds.curator.release_centre`; None: to the centres of the tasks.
+        `CentredTasks`; None: to the centres of the tasks.
         """
         centred, ridge = self.centred, self.centred.problem.ridge
         share, which = share_of_centre(centred.prox_strength, ridge), centred.which

@@ -19,7 +19,7 @@ import numpy as np
 from .._kernels.levels import medians
 from ..tables.table import common_scores, table_of
 from .grams import largest_eigenvalues
-from .prior import LocalModels
+from .local import LocalModels
 
 EPSILON = 1.35
 # Of `weighted`: rows are far from so many standard deviations on, which costs next to nothing where

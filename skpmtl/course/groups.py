@@ -1,0 +1,168 @@
+"""Unknown groups of tasks with similar slopes: centres that tasks move by their own labels.
+
+Starts are on both sides of the released slopes, along the directions of the released shape in
+which tasks differ most. In every round a task names the group that makes its rows most probable,
+and sends its clipped deviation from that centre: k-means by evidence. Groups that are not clear of
+the noise are dropped, and tasks vote on the list with groups against the list without.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..exchange.protocol import QuerySpec
+from ..task.priors import after, candidates, log_sum_of
+from .queries import NEVER, Part, Question
+
+MOST_GROUPS = 12
+ROUNDS, EXACT_ROUNDS = 15, 40
+_AUTO = 8  # starts where their number is not given; those that nobody takes are dropped
+_STANDS_OUT = 1.5  # times what a direction of a flat shape has
+_CLEAR = 3.0  # standard deviations of noise that a group has to clear
+_WIDTH = 1.0  # log2, of the priors of the spread within a group
+_MOST = 0.95  # weight of the list with groups: other tasks are unlike all of them
+
+
+@dataclass
+class GroupStep(Question):
+    """A task's group, and its deviation from the centre of the group, in a ball of 1.
+
+    Attributes
+    ----------
+    level : float
+        c, of the level at x = 0.
+    centres : ndarray (G, d)
+        Slopes of the groups.
+    root : ndarray (d, d)
+        Root of the shape of slopes about them.
+    clip_norm : float
+        Unit of deviations.
+    """
+
+    kind = "groups"
+    length, spread = math.sqrt(2.0), 2.0
+    level: float
+    centres: np.ndarray
+    root: np.ndarray
+    clip_norm: float
+
+    @property
+    def size(self):
+        return len(self.centres) * (self.centres.shape[1] + 1)
+
+    def answer(self, tasks, model):
+        scales = model.scales()
+        about = [np.append(self.level, slopes) for slopes in self.centres]
+        evidence = np.stack(
+            [tasks.evidence(model, centre, self.root, scales) for centre in about], axis=1
+        )
+        label = np.argmax(evidence, axis=1)
+        sent = np.zeros((len(label), len(about), self.centres.shape[1] + 1))
+        for g, centre in enumerate(about):
+            mine = label == g
+            deviation = tasks.deviations(model, centre, self.root, scales)[1]
+            sent[mine, g, 0] = 1.0
+            sent[mine, g, 1:] = deviation[mine] / self.clip_norm
+        return sent.reshape(len(label), -1)
+
+    def bounded(self, sent):
+        """One group of every task, whoever sent it."""
+        sent = np.nan_to_num(np.array(sent, dtype=float))
+        every = sent.reshape(len(sent), len(self.centres), -1)
+        label = np.argmax(every[..., 0], axis=1)
+        own = every[np.arange(len(every)), label]
+        there = own[:, 0] > 0.0
+        with np.errstate(over="ignore"):
+            size = np.sqrt(np.sum(own[:, 1:] ** 2, axis=1))
+        own[:, 1:] /= np.maximum(size, 1.0)[:, None]
+        own[:, 0] = 1.0
+        kept = np.zeros_like(every)
+        kept[np.arange(len(every)), label] = np.where(there[:, None], own, 0.0)
+        return kept.reshape(len(sent), -1)
+
+    @classmethod
+    def spec_of(cls, d, n_groups):
+        """What sites answer. -> QuerySpec"""
+        shapes = [(n, d) for n in range(1, n_groups + 1)]
+        public = {"level": float, "centres": shapes, "root": [(d, d)], "clip_norm": float}
+        return QuerySpec({cls.kind: (n_groups * (d + 1),)}, public)
+
+
+def starts(about, root, kappa, number):
+    """Centres (G, d) on both sides of `about`; none where no direction stands out.
+
+    Parameters
+    ----------
+    about : ndarray (d,)
+    root : ndarray (d, d)
+    kappa : float
+        Variance of slopes over the shape.
+    number : int or "auto"
+    """
+    values, vectors = np.linalg.eigh(root @ root.T)
+    number = _AUTO if number == "auto" else number
+    clear = int(np.sum(values > _STANDS_OUT / len(values)))
+    found = []
+    for j in range(1, min(clear, math.ceil(number / 2)) + 1):
+        reach = math.sqrt(kappa * values[-j]) * vectors[:, -j]
+        found += [about + reach, about - reach]
+    return np.array(found[:number]).reshape(-1, len(about))
+
+
+def find(loop, share):
+    """Rounds of k-means by evidence. -> centres (G, d), counts (G,), noise of a count"""
+    model = loop.model
+    kappa = float(np.exp(model.log_kappa) @ model.law.kappa)
+    centres = starts(loop.about[1:], model.root, kappa, loop.plan.n_groups)
+    counts, noise = np.zeros(len(centres)), 0.0
+    radius = math.sqrt(kappa)
+    rounds = ROUNDS if loop.plan.is_private else EXACT_ROUNDS
+    for r in range(rounds if len(centres) else 0):
+        clip_norm = radius * (1.0 - r / (rounds + 1.0)) if loop.plan.is_private else radius
+        question = GroupStep(float(model.centre[0]), centres, model.flat, clip_norm)
+        found, noise = yield from loop.ask(question, share / rounds)
+        found = found.reshape(len(centres), -1)
+        counts = found[:, 0]
+        # Shrunk by the noise of what is divided, and of what it is divided by.
+        size = np.maximum(counts, 0.0)
+        weight = size / (size**2 + noise**2 + 1e-300)
+        centres = centres + clip_norm * found[:, 1:] * weight[:, None]
+    kept = counts > max(_CLEAR * noise, 1.0)
+    return centres[kept], counts[kept], noise
+
+
+def vote(loop, centres, counts, share):
+    """The list without groups against those with, from near to the centres to far from them."""
+    model, zero, grid = loop.model, loop.zero, loop.law.kappa
+    logs = np.log(counts / counts.sum())
+    scales = candidates(grid, _WIDTH)
+    # From near to far without groups, and back with them: neighbours are alike.
+    none = np.full_like(scales, NEVER)
+    parts: list[Part] = []
+    for centre, root, log in (
+        (zero, model.flat, model.log_components[0]),
+        (zero, model.root, model.log_components[1]),
+        (model.centre, model.root, model.log_components[2]),
+    ):
+        path = np.concatenate([scales + log, none])
+        parts.append(loop.part(centre, root, axis=1, path=path))
+    for slopes, log in zip(centres, logs, strict=True):
+        path = np.concatenate([none, scales[::-1] + log])
+        centre = np.append(model.centre[0], slopes)
+        parts.append(loop.part(centre, model.flat, axis=1, path=path))
+    before = loop.law.log_kappa
+    log_weights, *_ = yield from loop.vote(
+        "groups", parts, share, falls_from=None, log_prior=np.append(before, before[::-1])
+    )
+    log_weights = log_weights[len(grid) :][::-1]
+    of_groups = log_sum_of(log_weights)
+    weight = min(math.exp(of_groups), _MOST)
+    if weight > 0.5:
+        mixed = np.logaddexp.reduce(log_weights[:, None] + scales, axis=0)
+        loop.update(
+            groups=centres,
+            log_groups=math.log(weight) + logs,
+            group_counts=counts,
+            group_kappa=after(mixed, loop.law.log_kappa),
+        )

@@ -1,1 +1,0 @@
-"""Parts of private fits that methods share: levels, pooled rounds, votes on evidence, spectra."""

@@ -1,1 +1,0 @@
-"""Models that every task fits alone: under a prior, around a centre."""
