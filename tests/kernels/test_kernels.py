@@ -9,10 +9,9 @@ import pytest
 from numba import TypingError
 from scipy import sparse
 from scipy.stats import multivariate_normal
-from skpmtl.local.posterior import Priors, TaskSums, moments
 
 import skpmtl
-from skpmtl._kernels import grams, linalg, local, losses, passes
+from skpmtl._kernels import grams, linalg, losses, passes
 from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
@@ -330,42 +329,6 @@ def test_criteria_are_evidence_and_refits(sizes, d, intercept):
         np.testing.assert_allclose(criterion[k] - prior, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("logistic", [False, True])
-@pytest.mark.parametrize("d", [3, 9], ids=["more rows", "fewer rows"])
-def test_local_kernels_uncompiled(monkeypatch, d, logistic):
-    """The Python functions of the task's kernels give what the compiled ones give."""
-    X, y, task = plain.make_rows([7, 5], d, 8, labels=True)
-    names = (
-        "centred_rows",
-        "grams",
-        "tridiagonal",
-        "rotate",
-        "left_out",
-        "posterior_modes",
-        "averages",
-        "sums_of_rows",
-    )
-    if not hasattr(local.left_out, "py_func"):
-        pytest.skip("numba does not compile here")
-    results = []
-    for _ in range(2):
-        model = LocalModels(plain.long_table(X, y, task), fit_intercept=True)
-        model._scores += 0.5
-        fitted = model.fit(np.eye(d), lambda criterion, level: 0.3 / level)
-        results.append((*fitted, *model.solve(np.eye(d), np.array([0.3, 2.0]))))
-        if not logistic:
-            prior = np.zeros((2, 1 + len(SNR)))
-            results[-1] += model.average(np.eye(d), np.array([0.3, 2.0]), prior)
-        for name in names:
-            kernel = getattr(local_models, name)
-            monkeypatch.setattr(local_models, name, getattr(kernel, "py_func", kernel))
-    # The largest scales multiply the rounding of A A' by 1e5 in the criteria.
-    rtols = (1e-6, *[1e-9] * (len(results[0]) - 1))
-    for compiled, python, rtol in zip(*results, rtols, strict=True):
-        assert np.isfinite(compiled).all()
-        np.testing.assert_allclose(python, compiled, rtol=rtol, atol=1e-11)
-
-
 @pytest.mark.parametrize("shape", [(3, 3), (9, 9), (9, 2), (40, 17)])
 def test_products_with_a_root(shape):
     """To the last bit no row depends on the others."""
@@ -383,109 +346,6 @@ def test_products_with_a_root(shape):
     for i in range(11):
         np.testing.assert_array_equal(found[i], products(pick[i : i + 1])[0])
         np.testing.assert_array_equal(back[i], local_models._back(W[i : i + 1].copy(), root)[0])
-
-
-@pytest.mark.parametrize("width", [None, 3.0])
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("sizes, d", [([12, 5, 30], 4), ([4, 1, 9], 12)])
-def test_averages_over_scales_are_those_by_evidence(sizes, d, intercept, width):
-    """From covariances of the rows, less what a free intercept takes; two roots by a shared one."""
-    X, y, task = plain.make_rows(sizes, d, 6)
-    rng = np.random.default_rng(7)
-    root, centre = rng.standard_normal((d, d)) / d, rng.standard_normal(d)
-    kappa, prior = rng.uniform(0.1, 2, len(sizes)), rng.standard_normal((len(sizes), 1 + len(SNR)))
-    model = LocalModels(plain.long_table(X, y, task), fit_intercept=intercept, centre=centre)
-    evidence, W, b, energies = model.average(root, kappa, prior, width)
-    other = model.average(2 * root, kappa / 4, prior, width)
-    np.testing.assert_allclose(other[0], evidence, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(other[3], energies, rtol=1e-9)
-    for k, n in enumerate(sizes):
-        A, t = X[task == k] @ root, y[task == k] - X[task == k] @ centre
-        # An orthonormal basis of what is left of the rows beside the constant one.
-        basis = np.linalg.svd(np.ones((1, n)))[2][1:].T if intercept else np.eye(n)
-        B, r = basis.T @ A, basis.T @ t
-        if not np.sum(B**2) > 1e-20:
-            np.testing.assert_allclose(W[k], centre)
-            continue
-        scales = np.append(kappa[k], SNR * n / np.sum(B**2))
-        dof = n if width else len(r)
-        values, models, errors = [], [], []
-        for scale, weight in zip(scales, prior[k], strict=True):
-            V = np.eye(len(r)) + scale * B @ B.T
-            found = np.linalg.solve(V, r)
-            models.append(centre + scale * root @ B.T @ found)
-            errors.append(r @ found)
-            values.append(weight - dof / 2 * np.log(r @ found) - np.linalg.slogdet(V)[1] / 2)
-        share = np.exp(np.array(values) - max(values))
-        assert energies[k] == pytest.approx(share @ errors / share.sum(), rel=1e-6)
-        expected = max(values) + np.log(share.sum())
-        if width and intercept:
-            expected += np.log(np.sqrt(2 * np.pi / n) / width)
-        w = share @ np.array(models) / share.sum()
-        assert evidence[k] == pytest.approx(expected, rel=1e-6, abs=1e-6)
-        np.testing.assert_allclose(W[k], w, rtol=0, atol=1e-6)
-        free = np.mean(y[task == k] - X[task == k] @ w) if intercept else 0.0
-        assert b[k] == pytest.approx(free, abs=1e-6)
-
-
-def test_models_of_several_priors_are_mixed_by_evidence():
-    """exp(evidence) in proportion; what is not finite does not count, the first stays at last."""
-    W, b = np.arange(24.0).reshape(3, 4, 2), np.arange(12.0).reshape(3, 4)
-    evidence = np.log([[1.0, 1, 1, 1], [2, 1, 3, 1], [1, 2, 1, 1]]) - 800.0
-    evidence[0, 1], W[1, 2], b[:, 3] = -np.inf, np.nan, np.nan
-    got, free = local_models.mixed(zip(evidence, W, b, strict=True))
-    share = np.array([[1, 2, 1], [0, 1, 2], [1, 0, 1]]).T / [4, 3, 2]
-    expected = np.einsum("sk,skj->kj", share, np.nan_to_num(W[:, :3]))
-    np.testing.assert_allclose(got[:3], expected)
-    np.testing.assert_allclose(free[:3], np.einsum("sk,sk->k", share, b[:, :3]))
-    np.testing.assert_array_equal(got[3], W[0, 3])
-
-
-@pytest.mark.parametrize("classification", [False, True])
-def test_a_task_gets_the_same_model_in_any_company(classification):
-    """Alone, or beside larger and smaller tasks in the same padded arrays."""
-    sizes, d = [9, 14, 1, 12, 3, 16], 13
-    X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
-    kind = {"fit_intercept": True}
-    kappa, root = np.geomspace(0.1, 10, len(sizes)), np.linspace(0.5, 2, d)
-    together = LocalModels(plain.long_table(X, y, task), **kind)
-    expected = *together.criteria(root), *together.solve(root, kappa)
-    prior = np.zeros((len(sizes), 1 + len(SNR)))
-    if not classification:
-        expected += together.average(root, kappa, prior)
-    for k in range(len(sizes)):
-        table = plain.long_table(X[task == k], y[task == k], np.zeros(sizes[k], int))
-        table = replace(table, n_classes=2 * classification)
-        alone = LocalModels(table, **kind)
-        got = *alone.criteria(root), *alone.solve(root, kappa[k : k + 1])
-        if not classification:
-            got += alone.average(root, kappa[k : k + 1], prior[k : k + 1])
-        for a, b, rtol in zip(got, expected, (1e-6, *[1e-10] * (len(got) - 1)), strict=True):
-            np.testing.assert_allclose(a[0], b[k], rtol=rtol, atol=1e-12)
-
-
-@pytest.mark.parametrize("d, r", [(5, 5), (13, 13), (13, 4)])
-def test_a_task_alone_gets_its_model_under_any_prior(d, r):
-    """To the last bit: no product with the root takes rows of several tasks together."""
-    sizes = [9, 14, 4, 12, 3, 40] * 3
-    X, y, task = plain.make_rows(sizes, d, 6)
-    root = np.random.default_rng(1).standard_normal((d, r))
-    kappa, prior = np.geomspace(0.1, 10, len(sizes)), np.zeros((len(sizes), 1 + len(SNR)))
-
-    def results(rows, some):
-        table = plain.long_table(X[rows], y[rows], task[rows])
-        local = LocalModels(table, fit_intercept=True)
-        found = moments(TaskSums(table, True), Priors(root, prior[some], kappa[some]))
-        return (
-            *local.solve(root, kappa[some]),
-            *local.average(root, kappa[some], prior[some]),
-            *found,
-        )
-
-    together = results(slice(None), slice(None))
-    for k in range(len(sizes)):
-        for got, expected in zip(results(task == k, slice(k, k + 1)), together, strict=True):
-            np.testing.assert_array_equal(got[0], expected[k])
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -508,31 +368,6 @@ def test_posterior_modes_are_ridge_models(sizes, d, intercept):
             assert b[k] == pytest.approx(level - mean @ c, abs=1e-10)
 
 
-@pytest.mark.parametrize("intercept", [False, True])
-@pytest.mark.parametrize("classification", [False, True])
-def test_fit_is_criteria_and_solve(classification, intercept):
-    """Tasks with fewer and with more rows than features, a constant one, and a scale of nothing."""
-    sizes, d = [9, 14, 1, 12, 3, 16, 40, 8, 5], 7
-    X, y, task = plain.make_rows(sizes, d, 5, labels=classification)
-    X[task == 7] = X[task == 7][0]
-    table = plain.long_table(X, y, task)
-    kind = {"fit_intercept": intercept}
-    root = np.random.default_rng(3).standard_normal((d, d))
-
-    apart = LocalModels(table, **kind)
-    criterion, levels = apart.criteria(root)
-
-    def choose(criterion, level):
-        kappa = SNR[criterion.argmin(axis=1)] / level
-        return np.where(level == levels[3], 1e300, kappa)
-
-    expected = criterion, levels, *apart.solve(root, choose(criterion, levels))
-    together = LocalModels(table, **kind)
-    found = together.fit(root, choose)
-    for got, wanted, rtol in zip(found, expected, (0, 0, 1e-7, 1e-7), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-8)
-
-
 @pytest.mark.parametrize("classification", [False, True])
 @pytest.mark.parametrize("diagonal", [True, False])
 @pytest.mark.parametrize(
@@ -551,7 +386,7 @@ def test_numbers_of_a_task_stay_with_it(classification, sizes, d, diagonal):
             found = *local.criteria(root), *local.solve(root, 0.1 + everybody)
             if not diagonal:
                 found += local.solve(np.ascontiguousarray(root[:, :3]), 0.1 + everybody)
-            return *found, *local.fit(root, lambda criterion, level: 0.7 / level)
+            return found
 
     expected = results(X)
     for changed, count in ((0, 60), (2, 17), (2, 1)):  # of other size, too
