@@ -27,8 +27,8 @@ from tests.helpers.cases import CASES, EXACT, FIRST, fitted, long_data
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {case.name: case for case in CASES + EXACT if not case.marks and not case.needs}
-PRIOR = "MPMTLLowRank-unseen_task=mean-n_releases=2"
-MEAN = "PrivateMeanRegMTL-task_weight=samples-n_rounds=3-clip_norm=1.0"
+PRIOR = "PrivateMTL-epsilon=1000.0-unseen_task=mean"
+MEAN = "PrivateMeanRegMTL-epsilon=60.0-unseen_task=mean"
 META = "DPMetaInitClassifier-3 classes-inner_steps=3"
 # One of every billboard, loss and statistic.
 QUICK = (
@@ -36,11 +36,8 @@ QUICK = (
     MEAN,
     META,
     EXACT[0].name,
-    "MPMTLGroupSparse-mechanism=laplace-n_releases=2",
-    "PrivateMeanRegMTL-clusters-unseen_task=mean-n_rounds=3-clip_norm=1.0",
-    "PrivateMeanRegMTLClassifier-csr-unseen_task=mean-n_rounds=3-clip_norm=1.0",
+    "MPMTLLowRankClassifier-epsilon=1000.0-unseen_task=mean",
     "DPMetaInit-group_size=3-inner_steps=2-refine=sgd",
-    "PrivateMTL-epsilon=1000.0-unseen_task=mean",
     FIRST[DPMetaInitClassifier].name,
 )
 
@@ -485,7 +482,7 @@ def test_what_cannot_be_read_again_is_not_written(tmp_path):
 
 @pytest.mark.parametrize("kind", ["i1", "u2", "i4", "f4", "f2", ">i4", ">f8", "U3", ">U3", "?"])
 def test_labels_of_every_type_come_back(kind, tmp_path):
-    est = fitted(BY_NAME["MPMTLLowRankClassifier-unseen_task=mean"])[0]
+    est = fitted(BY_NAME["MPMTLLowRankClassifier-epsilon=1000.0-unseen_task=mean"])[0]
     est.classes_ = np.array([0, 1]).astype(kind)
     save_billboard(est, tmp_path / "board")
     there = load_billboard(tmp_path / "board").classes_
@@ -493,7 +490,9 @@ def test_labels_of_every_type_come_back(kind, tmp_path):
     assert there.dtype == est.classes_.dtype.newbyteorder("=")
 
 
-@pytest.mark.parametrize("name", [name for name in BY_NAME if "MPMTL" in name and "-init" in name])
+@pytest.mark.parametrize(
+    "name", [name for name in BY_NAME if "PrivateM" in name and "-init" in name]
+)
 def test_a_public_start_is_added_to_models_and_taken_from_them(name):
     billboard = fitted(BY_NAME[name])[0].billboard_
     start, shape = billboard.init, (2, *billboard.model_shape)

@@ -26,8 +26,8 @@ from skpmtl.exchange.protocol import (
 from skpmtl.exchange.sums import clipped_sum, sum_of_clipped
 from skpmtl.meta.curator import sum_of_updates as sum_of_meta
 from skpmtl.meta.plan import MetaPlan
+from skpmtl.networks import rounds as curator
 from skpmtl.privacy.mechanisms import VectorGaussian, rounding_factor
-from skpmtl.rounds import curator, plan
 from skpmtl.tables.table import TaskTable
 
 SENT = np.array([[3.0] * 4, [-0.1] * 4, [np.nan, 0, 0, 0], [0.0, np.inf, 0, 0], [0, -9.0, 0, 0]])
@@ -72,13 +72,6 @@ def test_updates_of_rounds_are_clipped_and_dealt_to_centres():
     assert curator.gains(np.ones((6, 3))).tolist() == [6.0] * 3
 
 
-def test_a_task_adds_as_much_to_the_bins_of_lengths_as_is_stated():
-    """As the sensitivity of the histogram has it, whatever the task sends."""
-    for sent in (np.full((1, 81), 7.0), -np.eye(81)[:1], np.full((1, 81), np.nan)):
-        added = plan.sum_of_bins({"bins": sent}, np.array([1]))["bins"]
-        assert np.linalg.norm(added) <= plan.histogram("zero-out", 1.0).sensitivity * (1 + 1e-12)
-
-
 def test_updates_of_meta_learning_are_held_to_their_longest():
     est = DPMetaInit(epsilon=1.0, delta=1e-5, privacy="local", fit_intercept=False, inner_steps=1)
     meta = MetaPlan(est, Population(np.arange(3), 4, 0, np.array([5, 6, 7])))
@@ -108,40 +101,6 @@ def test_updates_with_a_relation_are_multiplied_by_their_rows():
     found = sum_of_meta(meta, {"update": sent}, positions)["update"]
     expected = sum(np.multiply.outer(to[k], one) for k, one in zip(positions, sent, strict=True))
     np.testing.assert_allclose(found, expected)
-
-
-def test_lengths_of_models_in_bins():
-    """A task fills one of 81 bins, that of the rounded binary logarithm; silence is nothing."""
-    filled = plan.bins(np.array([1.0, 2**0.49, 2**0.51, 2.0**-60, 2.0**90, np.inf, 0.0]))
-    assert filled.sum(axis=1).tolist() == [1.0] * 7
-    assert plan.BINS[filled.argmax(axis=1)].tolist() == [0, 0, 1, -40, 40, 40, -40]
-    sent = np.zeros((4, 81))
-    sent[0, 3], sent[1], sent[2, 5], sent[3, 7] = 1.0, 1.0, np.nan, -4.0
-    found = plan.sum_of_bins({"bins": sent}, np.arange(4))["bins"]
-    expected = np.full(81, 1.0 / 9.0)  # of the task that filled all of them
-    expected[3] += 1.0
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    sent = np.zeros((1, 81))
-    sent[0, :2] = 1.0, 5.0  # a bin is filled or not
-    found = plan.sum_of_bins({"bins": sent}, np.arange(1))["bins"]
-    np.testing.assert_allclose(found[:2], math.sqrt(0.5), rtol=1e-9)
-
-
-def test_the_common_length_needs_two_thirds_of_the_tasks():
-    counts = np.zeros(81)
-    counts[[39, 40, 41]] = 10.0, 40.0, 20.0  # lengths of 1/2, 1 and 2
-    mean = 2.0 ** ((20.0 - 10.0) / 70.0)
-    assert plan.common_length(counts, 1.0, 104) == pytest.approx(mean)
-    assert plan.common_length(counts, 1.0, 106) is None
-    edge = 70.0 / (4.0 * math.sqrt(3.0))
-    assert plan.common_length(counts, 0.999 * edge, 70) == pytest.approx(mean)
-    assert plan.common_length(counts, 1.001 * edge, 70) is None
-    counts[39] = -5.0  # noise below nothing has no weight
-    assert plan.common_length(counts, 1.0, 60) == pytest.approx(2.0 ** (20.0 / 60.0))
-    ends = np.zeros(81)
-    ends[0] = 50.0
-    assert plan.common_length(ends, 1.0, 60) == 2.0**-40
-    assert plan.common_length(ends[::-1], 1.0, 60) == 2.0**40
 
 
 class Counting(TaskSide):
