@@ -77,6 +77,7 @@ class Loop:
         self.entries, self.spent, self.repeats = [], 0.0, 1.0
         self.steps = self.drift = self.doubt = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
+        self.is_related = False
 
     # ------------------------------------------------------------------------------ release
     def ask(self, question, share, name=None):
@@ -219,28 +220,51 @@ class Loop:
         n = N_STEPS - self.steps if last else max(round(N_STEPS * share / (every * self.rest)), 1)
         return bounds[self.steps : self.steps + n]
 
-    def exact_steps(self, with_slopes=True):
-        """Without a budget: the centre of largest evidence, under a prior N(0, A I) of its slopes.
+    def exact_steps(self, with_slopes=True, *, related=False):
+        """Without a budget: the centre of largest evidence; `related`: and models of covariates.
 
-        A is where the evidence is largest, too (MacKay, Neural Computation 4, 1992).
+        Slopes of the centre, and slopes and levels of every covariate, have priors N(0, A) of their
+        own, with A where the evidence is largest, too (MacKay, Neural Computation 4, 1992).
+        `doubt` is the logarithm of the Occam factor of slopes, or of all that covariates add.
         """
-        spread = 1.0
+        D, relation = self.d + 1, self.plan.relation if related else None
+        A, units = np.ones((relation.rank if related else 1, D)), np.ones(1)
+        if related:  # numbers of a covariate with mean square one over the tasks
+            rows = relation.rows(np.array(relation.tasks))
+            units = np.append(1.0, np.sqrt(np.mean(rows[:, 1:] ** 2, axis=0)))
+        units = np.repeat(units, D)
+        A[0, 0] = 1.0 / LEAST_LEVEL
+        A[0, 1:] = with_slopes
+        A[:, 0] *= self.model.has_place
+        learnt = [(j, part) for j in range(len(A)) for part in (slice(1, None), slice(0, 1))]
+        learnt = [one for one in learnt if one != (0, slice(0, 1)) and A[one].all()]
         for _ in range(EXACT_STEPS):
-            question = queries.ExactStep(self.model.log_kappa)
+            question = queries.ExactStep(self.model.log_kappa, len(A))
             found, _ = yield from self.ask(question, 0.0)
-            prior = np.append(LEAST_LEVEL, np.full(self.d, 1.0 / spread if with_slopes else 1e12))
-            solved = np.linalg.solve(
-                found[1:] + np.diag(prior),
-                np.c_[found[0] - prior * self.model.centre, np.eye(self.d + 1)],
-            )
-            moved = self.model.centre + solved[:, 0]
-            moved[0] *= self.model.has_place
-            moved[1:] *= with_slopes
-            self.update(centre=moved)
-            slopes, unsure = moved[1:], solved[1:, 2:]
-            known = 1e-12 + self.d - np.trace(unsure) / spread  # slopes that rows determine
-            self.doubt = 0.5 * (slopes @ slopes / spread - np.linalg.slogdet(unsure / spread)[1])
-            spread = max(slopes @ slopes / known, LEAST_LEVEL)
+            now = self.model.centre
+            if related:
+                now = np.append(now, self.model.related[1:])
+            # In numbers of prior variance one, with what is held at zero left out.
+            root = np.sqrt(A.ravel()) / units
+            free = np.flatnonzero(root)
+            prior = np.zeros_like(now)
+            prior[free] = now[free] / root[free]
+            inside = np.eye(len(now)) + root[:, None] * found[1:] * root
+            unsure = np.linalg.inv(inside)
+            moved = prior + unsure @ (root * found[0] - prior)
+            models = (root * moved).reshape(A.shape)
+            self.update(centre=models[0])
+            if related:
+                self.update(related=np.concatenate([np.zeros((1, D)), models[1:]]))
+            numbers = np.arange(A.size).reshape(A.shape)
+            self.doubt = 0.0
+            for one in learnt:
+                at = numbers[one]
+                size, own = moved[at] @ moved[at], unsure[np.ix_(at, at)]
+                known = 1e-12 + len(at) - np.trace(own)  # numbers that rows determine
+                if one[0] or not related:
+                    self.doubt += 0.5 * (size - np.linalg.slogdet(own)[1])
+                A[one] = max(A[one][0] * size / known, LEAST_LEVEL)
 
     @property
     def level_unit(self):
@@ -253,7 +277,7 @@ class Loop:
 
     def step(self, share, with_slopes=True):
         if not self.plan.is_private and not self.law.of_scores:
-            yield from self.exact_steps(with_slopes)
+            yield from self.exact_steps(with_slopes, related=self.is_related)
             return
         if not with_slopes and not self.model.has_place:
             return
@@ -277,12 +301,16 @@ class Loop:
 
     def relation(self, share):
         """Steps of the models that follow from covariates, from zero; shrunk by their noise."""
+        self.without = self.model.centre
+        if not self.plan.is_private:
+            yield from self.exact_steps(self.pooled, related=True)
+            return
         model, rank = self.model, self.plan.relation.rank
         signal = model.n_present * self.plan.signal * math.sqrt(share / (rank * (self.d + 1)))
         n, drift = N_STEPS // 2, 0.0
         bounds = 1.0 - np.arange(n) / n
         bounds *= min(LONGEST, PER_SIGNAL * signal) / bounds.sum()
-        for bound in bounds if self.plan.is_private else np.full(n, math.inf):
+        for bound in bounds:
             question = queries.RelationStep(model.centre, bound, self.level_unit, True, rank)
             found, noise = yield from self.ask(question, share / n)
             moved = found.reshape(rank, -1)
@@ -295,9 +323,15 @@ class Loop:
 
     def vote_relation(self, share):
         """How far to follow the covariates."""
-        path = [replace(self.part(), related=queries.NOTHING), self.part()]
-        log_weights, *_ = yield from self.vote("relation", queries.separate(path), share)
-        self.update(related=self.model.related * math.exp(log_weights[1]))
+        model, doubt = self.model, 0.0 if self.plan.is_private else self.doubt
+        path = [replace(self.part(self.without), related=queries.NOTHING), self.part()]
+        log_weights, *_ = yield from self.vote(
+            "relation", queries.separate(path), share, log_prior=np.array([0.0, -doubt])
+        )
+        follow = math.exp(log_weights[1])
+        centre = self.without + follow * (model.centre - self.without)
+        self.update(related=model.related * follow, centre=centre)
+        self.is_related = log_weights[1] > log_weights[0]
 
     def level(self, share):
         """Steps of the level alone, where slopes have no mean."""

@@ -393,18 +393,37 @@ class RelationStep(CentreStep):
 class ExactStep(Question):
     """Score and information of the centre, without a budget only. They have no bound.
 
-    `log_kappa`: log weights of the scale of slopes.
+    Attributes
+    ----------
+    log_kappa : ndarray
+        Log weights of the scale of slopes.
+    rank : int
+        Of a relation, for those of the models that follow from covariates, too. The centre of a
+        task is its row (1, v) times all of them, where the constant is left out of v, so that its
+        score and information are Kronecker products of this row and those of its own centre.
     """
 
     kind = "exact step"
     log_kappa: np.ndarray
+    rank: int = 1
 
     def answer(self, tasks, model):
         score, info = tasks.information(model, model.scales(self.log_kappa))
-        return np.concatenate([score[:, None], info], axis=1)
+        rows = np.ones((len(score), 1))
+        if self.rank > 1:
+            rows = np.concatenate([rows, model.relation.rows(tasks.tasks)[:, 1:]], axis=1)
+        return np.concatenate([score, info.reshape(len(score), -1), rows], axis=1)
 
     def bounded(self, sent):
         return sent
+
+    def total(self, sent):
+        n = sent.shape[1] - self.rank
+        D = math.isqrt(n)
+        score, info, rows = sent[:, :D], sent[:, D:n], sent[:, n:]
+        pairs = (rows[:, :, None] * rows[:, None]).reshape(len(rows), -1)
+        info = (pairs.T @ info).reshape(self.rank, self.rank, D, D).transpose(0, 2, 1, 3)
+        return np.concatenate([(rows.T @ score).reshape(1, -1), info.reshape(self.rank * D, -1)])
 
 
 # ----------------------------------------------------------------------------------- moment

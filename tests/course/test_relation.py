@@ -7,6 +7,7 @@ from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.course.queries import RelationStep
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.tables.relation import read_relation
+from tests.helpers.sites import Sites, drive
 
 M, N, D = 300, 12, 4
 pytestmark = [
@@ -38,6 +39,44 @@ def test_coefficients_of_covariates_are_found(epsilon, near):
     new = X[:5] @ est.relation_coef_[0] + 3.0 * X[:5] @ est.relation_coef_[1]
     new += est.relation_intercept_ @ [1.0, 3.0]
     np.testing.assert_allclose(est.predict(X[:5], task=np.full(5, 1000)), new)
+
+
+def one_cell(grid, value):
+    """Log weights of a grid with this value alone. -> the nearest value, log weights"""
+    nearest = int(np.argmin(np.abs(np.log(grid / value))))
+    return grid[nearest], np.where(np.arange(len(grid)) == nearest, 0.0, -1e3)
+
+
+def test_without_a_budget_coefficients_are_those_of_gls():
+    """Of a mixed model of the same variance components and scaled columns."""
+    m, rng = 60, np.random.default_rng(5)
+    z, task = rng.normal(size=m), np.repeat(np.arange(m), 6)
+    X = rng.normal(size=(len(task), 2))
+    W = np.array([1.0, -0.5]) + z[:, None] * [0.7, 0.4] + 0.02 * rng.normal(size=(m, 2))
+    y = np.einsum("ij,ij->i", X, W[task]) + (1.5 * z + 0.05 * rng.normal(size=m))[task]
+    y += 0.05 * rng.normal(size=len(y))
+    est = PrivateMTL(epsilon=None, relation={t: z[t] for t in range(m)}, tasks=range(m))
+    sites = Sites(est, (X, y, task), [range(m)])
+    loop = est._loop(sites.population)
+    loop.update(middle=0.0, width=2.0, unit=1.0, scale_variance=np.zeros(2), log_tau=None)
+    model = loop.model
+    tau, log_tau = one_cell(model.tau, 0.05)
+    kappa, log_kappa = one_cell(model.law.kappa, 2 * 0.02**2)
+    sigma, log_sigma = one_cell(model.law.sigma, 0.05)
+    loop.update(log_tau=log_tau, log_kappa=log_kappa, log_sigma=log_sigma)
+    drive(loop.relation(0.0), lambda query, name, _: sites.answer(query)[name])
+    rows, scale = np.column_stack([np.ones(m), z]), sites.sites[0][1].models.scale
+    info, score = np.zeros((6, 6)), np.zeros(6)
+    for t in range(m):
+        D = np.column_stack([np.ones(6), X[task == t] / scale[t]])
+        V = D @ np.diag([tau**2, kappa / 2, kappa / 2]) @ D.T + sigma**2 * np.eye(6)
+        F = np.kron(rows[t], D)
+        info += F.T @ np.linalg.solve(V, F)
+        score += F.T @ np.linalg.solve(V, y[task == t])
+    gls, stds = np.linalg.solve(info, score), np.sqrt(np.diag(np.linalg.inv(info)))
+    found = loop.model.relation.transform @ loop.model.related
+    found[0] += loop.model.centre
+    np.testing.assert_allclose((found.ravel() - gls) / stds, 0.0, atol=0.05)
 
 
 @pytest.mark.parametrize("cls", [PrivateMTL, PrivateMeanRegMTL, MPMTLLowRank])
