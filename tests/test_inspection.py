@@ -12,6 +12,7 @@ from sklearn.dummy import DummyRegressor
 from sklearn.metrics import mean_squared_error
 
 from skpmtl import (
+    DPMetaInit,
     LocalOnly,
     MPMTLGroupSparseClassifierCV,
     MPMTLLowRank,
@@ -227,12 +228,12 @@ def test_path_of_strengths():
     assert [ax.get_ylabel() for ax in PathDisplay.from_path(path).axes_] == names[:2]
 
 
-def with_covariates(**options):
+def with_covariates(cls=PrivateMeanRegMTL, epsilon=20.0, **options):
     X, y, task = make_low_rank_tasks(n_tasks=40, n_features=4, random_state=0)
     urban = np.arange(40) % 2
     y = y + X[:, 0] * (1.0 + 2.0 * urban[task])
-    est = PrivateMeanRegMTL(
-        epsilon=20.0,
+    est = cls(
+        epsilon=epsilon,
         relation={k: {"urban": bool(urban[k])} for k in range(40)},
         tasks=range(40),
         **options,
@@ -241,7 +242,7 @@ def with_covariates(**options):
 
 
 def test_relation_shows_what_covariates_add_with_the_noise():
-    est = with_covariates()
+    est = with_covariates(DPMetaInit)
     display = RelationDisplay.from_estimator(est, color="C1")
     assert [ax.get_title() for ax in display.axes_] == ["constant", "urban"]
     for j, bars in enumerate(display.errorbars_):
@@ -250,9 +251,7 @@ def test_relation_shows_what_covariates_add_with_the_noise():
         ends = np.array([segment[:, 0] for segment in lines.get_segments()])
         assert np.allclose(np.diff(ends, axis=1), 4.0 * est.relation_noise_std_[j])
     assert display.figure_.get_supxlabel() == "what one more adds to the coefficient"
-    exact = with_covariates().set_params(epsilon=None)
-    X, y, task = make_low_rank_tasks(n_tasks=40, n_features=4, random_state=0)
-    display = RelationDisplay.from_estimator(exact.fit(X, y, task=task))
+    display = RelationDisplay.from_estimator(with_covariates())  # which does not state it
     assert display.noise_std is None and len(display.errorbars_) == 2
 
 

@@ -84,9 +84,8 @@ errors = np.asarray(mixed.bse_fe).reshape(3, 4)[:, 1:]
 # %%
 # What does an urban school add?
 # ------------------------------
-# Points are the released coefficients; bars are two standard deviations of the noise that privacy
-# costs. Crosses are the fixed effects of ``MixedLM``, with two standard errors. These include the
-# variation between 300 schools, which the bars do not.
+# Points are the released coefficients. Crosses are the fixed effects of ``MixedLM``, with two
+# standard errors.
 from skpmtl.inspection import RelationDisplay
 
 display = RelationDisplay.from_estimator(est)
@@ -97,9 +96,7 @@ for j, ax in enumerate(display.axes_):
     ax.plot(effects[j], np.arange(3) - 0.2, "k|", markersize=12, label="truth")
     ax.set_xlabel("coefficient")
 display.axes_[0].legend()
-table = pd.DataFrame(est.relation_coef_, index=names, columns=features)
-table["noise std"] = est.relation_noise_std_
-table.round(3)
+pd.DataFrame(est.relation_coef_, index=names, columns=features).round(3)
 
 # %%
 # Error on other pupils

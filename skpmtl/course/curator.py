@@ -225,7 +225,7 @@ class Loop:
 
         Slopes of the centre, and slopes and levels of every covariate, have priors N(0, A) of their
         own, with A where the evidence is largest, too (MacKay, Neural Computation 4, 1992).
-        `doubt` is the logarithm of the Occam factor of slopes, or of all that covariates add.
+        `doubt` is minus the logarithm of the Occam factor of slopes, or of what covariates add.
         """
         D, relation = self.d + 1, self.plan.relation if related else None
         A, units = np.ones((relation.rank if related else 1, D)), np.ones(1)
@@ -262,7 +262,7 @@ class Loop:
                 at = numbers[one]
                 size, own = moved[at] @ moved[at], unsure[np.ix_(at, at)]
                 known = 1e-12 + len(at) - np.trace(own)  # numbers that rows determine
-                if one[0] or not related:
+                if one[0] or not (related and self.pooled):
                     self.doubt += 0.5 * (size - np.linalg.slogdet(own)[1])
                 A[one] = max(A[one][0] * size / known, LEAST_LEVEL)
 
@@ -303,7 +303,7 @@ class Loop:
         """Steps of the models that follow from covariates, from zero; shrunk by their noise."""
         self.without = self.model.centre
         if not self.plan.is_private:
-            yield from self.exact_steps(self.pooled, related=True)
+            yield from self.exact_steps(related=True)
             return
         model, rank = self.model, self.plan.relation.rank
         signal = model.n_present * self.plan.signal * math.sqrt(share / (rank * (self.d + 1)))
@@ -332,6 +332,8 @@ class Loop:
         centre = self.without + follow * (model.centre - self.without)
         self.update(related=model.related * follow, centre=centre)
         self.is_related = log_weights[1] > log_weights[0]
+        if self.is_related and not self.plan.is_private:  # with slopes of the constant
+            self.pooled = True
 
     def level(self, share):
         """Steps of the level alone, where slopes have no mean."""
