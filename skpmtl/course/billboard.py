@@ -262,8 +262,9 @@ class HierarchicalBillboard(OfModels):
         found = super().attributes()
         if self.relation is not None and self.mean is not None:
             slopes, level = self._in_units(self.relation.transform @ self.related)
-            slopes[0] += found.pop("mean_coef_")
-            level[0] += found.pop("mean_intercept_")
+            mean = found.pop("mean_coef_"), found.pop("mean_intercept_")
+            for part, own in zip((slopes, level), self.subtract_init(*mean), strict=True):
+                part[0] += own
             found |= {"relation_coef_": slopes, "relation_intercept_": level}
         if self.groups is not None:
             slopes = self.groups * self.unit / self._safe_scale()

@@ -87,7 +87,8 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         pooled.
     relation_coef_, relation_intercept_ : ndarray (n_covariates, n_features), (n_covariates,)
         With `relation`, in place of the mean model: what one more of every covariate adds to slopes
-        and level, the constant first; names are ``billboard_.relation.names``.
+        and level, the constant first, as a difference to `init`; names are
+        ``billboard_.relation.names``.
     groups_ : dict of str to ndarray
         With "groups", where some were found: released numbers of tasks, with noise, "counts"
         (n_groups,); "centres" of their slopes (n_groups, n_features); and "intercepts".
