@@ -38,16 +38,6 @@ def check_uncertainty(est):
             reason = f'the posterior is that of loss="squared": take it, or not {est.loss!r}.'
     if reason is not None:
         raise ValueError(f"uncertainty={uncertainty!r}, but {reason}")
-    if uncertainty == "unseen" and not est._releases_residuals:
-        raise ValueError(
-            f"{type(est).__name__} releases no distances from its mean model, from which "
-            'uncertainty="unseen" takes the errors of tasks without rows: pass True.'
-        )
-    if uncertainty == "unseen" and est.unseen_task != "mean":
-        raise ValueError(
-            'uncertainty="unseen" is about tasks without rows, which have no model: pass '
-            'unseen_task="mean", too, or uncertainty=True.'
-        )
 
 
 def real_posterior(est, table, billboard):

@@ -71,7 +71,6 @@ __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 logger = logging.getLogger("skpmtl")
 
 _SHOWN = 8  # ids in a repr
-_FREE = ("free: no window", "free: too few tasks")  # notes on levels that were looked for
 
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
@@ -311,7 +310,7 @@ class TaskIndexed(Documented, BaseEstimator):
 
 def warn_of_little(est, fitted):
     """`LittleFoundWarning` where a private fit found no structure, no level, or no mean model."""
-    report = fitted.get("privacy_")
+    report, board = fitted.get("privacy_"), fitted.get("billboard_")
     if report is None or report.guarantee == "none":
         return
     range_helps = "target_range" in est.get_params(deep=False) and est.target_range is None
@@ -320,11 +319,18 @@ def warn_of_little(est, fitted):
         text = f"nothing was released, and every task is alone. Remedies: {remedy}."
     elif getattr(est, "unseen_task", None) == "mean" and "mean_coef_" not in fitted:
         text = f'no mean model, although unseen_task="mean". Remedies: {remedy}.'
-    elif str(report.notes.get("levels", "")).startswith(_FREE):
+    elif _looks_for_place(est) and not getattr(board, "has_place", True):
         text = f"no place of the levels of tasks, which are not pooled. Remedies: {remedy}."
     else:
         return
     warnings.warn(f"Little was found: {text}", LittleFoundWarning, stacklevel=users_line())
+
+
+def _looks_for_place(est):
+    """Whether the fit looks for a place of the levels of tasks."""
+    return est.get_params(deep=False).get("fit_intercept", True) and (
+        getattr(est, "levels", "auto") == "auto"
+    )
 
 
 class _Listed:
@@ -426,9 +432,8 @@ class BaseMTL(
     _federates = False
     _reads_sizes = False
     _extras: ClassVar[tuple[str, ...]] = EXTRAS
-    _releases_residuals = False  # whether distances from the mean model may be released
     _parameter_constraints: ClassVar[dict] = {
-        "uncertainty": ["boolean", StrOptions({"auto", "unseen"})],
+        "uncertainty": ["boolean", StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
         "loss": [StrOptions(set(DATAFITS))],
         "task_feature": [str, Integral, list, None],
@@ -447,6 +452,11 @@ class BaseMTL(
     }
 
     def _check_parameters(self):
+        if getattr(self, "uncertainty", None) == "unseen":
+            raise InvalidParameterError(
+                "uncertainty='unseen' is gone: uncertainty=True gives intervals of tasks without "
+                "rows, too, which follow from what is released."
+            )
         check_parameters(self)
         epsilon = getattr(self, "epsilon", None)
         if epsilon is not None and not epsilon > 0:

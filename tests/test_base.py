@@ -499,3 +499,16 @@ def test_a_fit_that_finds_little_says_so_with_the_remedy():
     with warnings.catch_warnings():
         warnings.simplefilter("error", LittleFoundWarning)
         PrivateMTL(epsilon=None).fit(X, X[:, 0], task=task)
+
+
+@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+def test_levels_without_a_place_are_a_warning_where_sought():
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(240, 2)), np.repeat(np.arange(80), 3)
+    y = X[:, 0] + 1e4 * (rng.standard_cauchy(80) ** 3)[task]  # levels of all orders of magnitude
+    with pytest.warns(LittleFoundWarning, match="no place of the levels"):
+        PrivateMTL(tasks=range(80), random_state=0).fit(X, y, task=task)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LittleFoundWarning)
+        PrivateMTL(tasks=range(80), random_state=0, levels="free").fit(X, y, task=task)
+        PrivateMTL(tasks=range(80), random_state=0, fit_intercept=False).fit(X, y, task=task)

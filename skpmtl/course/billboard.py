@@ -105,7 +105,7 @@ class HierarchicalBillboard(OfModels):
     releases: list = field(default_factory=list)
     report: object = None
 
-    settings = ("loss",)
+    settings = ("loss", "fit_intercept")
     constraints = {
         "n_present": [Interval(Real, 0, None, closed="left")],
         "width": [Interval(Real, 0, None, closed="neither"), None],
@@ -185,6 +185,12 @@ class HierarchicalBillboard(OfModels):
             priors.Component("group", slopes, self.flat, float(log), near)
             for slopes, log in zip(self.groups, self.log_groups, strict=True)
         ]
+
+    def parameters(self):
+        """Parameters of the estimator; those that some have not only where they were given."""
+        own = {"init": self.init, "relation": self.relation}
+        given = {name: value for name, value in own.items() if value is not None}
+        return {**super().parameters(), **given}
 
     def declared(self):
         d = self.n_features

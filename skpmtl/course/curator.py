@@ -74,7 +74,7 @@ class Loop:
         self.unit_is_known = self.law.of_scores
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
-        self.entries, self.spent, self.repeats = [], 0.0, 1.0
+        self.entries, self.spent, self.repeats, self.log = [], 0.0, 1.0, None
         self.steps = self.drift = self.doubt = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related = False
@@ -95,6 +95,8 @@ class Loop:
             self.entries.append({"name": name or question.kind, **entry})
         found = (yield question.query(self.model, mechanism))[question.kind]
         self.model = replace(self.model, releases=[*self.model.releases, found])
+        if self.log is not None:
+            self.log(len(self.model.releases), std_of(mechanism))
         return found, std_of(mechanism)
 
     def spend(self, share):

@@ -18,6 +18,8 @@ from .plan import GROUPS, STRUCTURES, HierarchicalPlan
 from .queries import query_specs
 from .tasks import HierarchicalTaskSide
 
+MOST_COLUMNS = 2000
+
 
 class Hierarchical(HasCovariates, BaseMTL):
     """Curator, task side and bounded scores, for all losses.
@@ -99,7 +101,22 @@ class Hierarchical(HasCovariates, BaseMTL):
             most=most,
         )
 
+    def _check_columns(self, population):
+        if population.n_features > MOST_COLUMNS:
+            raise ValueError(
+                f"X has {population.n_features} columns, and the model of this fit takes "
+                f"{MOST_COLUMNS} at most, by matrices of all pairs of columns. Take fewer, such as "
+                "a projection that was fitted on public rows; or an exact fit, with epsilon=None "
+                "and a number as strength of the penalty."
+            )
+
     def _plan(self, population):
+        self._check_columns(population)
+        if self._n_groups() and population.n_classes > 2:
+            raise ValueError(
+                "Groups are of real targets, counts and two classes: leave them out, or pass known "
+                "ones as a column of X."
+            )
         epsilon = self.epsilon if self._is_private() else None
         d = population.n_features
         numbers = population.n_tasks, d, self._n_servers, self.loss, population.n_classes
@@ -120,7 +137,9 @@ class Hierarchical(HasCovariates, BaseMTL):
 
     def _curator(self, population, source):
         self._relation(population)  # for its warnings
-        return release_model(self._loop(population), source)
+        loop = self._loop(population)
+        loop.log = self._progress("release %d: noise std %.3g")
+        return release_model(loop, source)
 
     def _limits(self):
         """Public range of scores, or None."""
@@ -132,6 +151,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         return 0.0 if limits is None else 0.5 * sum(limits)
 
     def _task_side(self, table, population):
+        self._check_columns(population)
         return HierarchicalTaskSide(table, self._public_init(population))
 
     def _planned_report(self, population):

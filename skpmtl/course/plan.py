@@ -85,6 +85,7 @@ def course_of(row, structures=STRUCTURES, levels="auto", related=False, grouped=
 # found: (20 / (m mu))^2, from a fiftieth to a seventh; with so few tasks that there is nothing else
 # to learn of classes, all of it.
 BASE_ROOT, BASE_LEAST, BASE_MOST = 20.0, 0.02, 0.15
+Z_BASE = 1.0  # below it shares of classes would be less than their noise
 Z_STEPS, RATIO_STEPS, RATIO_MOMENTS, RATIO_LARGE = 14.0, 2.0, 11.0, 40.0
 
 
@@ -143,7 +144,7 @@ class HierarchicalPlan(Plan):
         z = (n_present or self.n_tasks) * self.signal
         if self.first != "place":
             if self.row(self.n_tasks) == "tiny":
-                return 1.0 if self.n_classes else 0.0
+                return 1.0 if self.n_classes and z >= Z_BASE else 0.0
             return min(max((BASE_ROOT / z) ** 2, BASE_LEAST), BASE_MOST)
         if z < Z_PLACE and n_present is None:
             return 0.0

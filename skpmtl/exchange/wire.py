@@ -31,6 +31,8 @@ from .billboard import Billboard, Public
 __all__ = ["pack", "unpack"]
 FORMAT = 2
 LARGEST = 1e100  # number that means anything; squares and products of such are finite
+# Billboards of models that this version has no longer.
+_GONE = ("GroupBillboard", "PooledBillboard", "PriorBillboard", "StructureBillboard")
 MOST_STEPS = 1_000_000  # that a billboard may ask of a task
 # Types of arrays, as a file has them.
 _DTYPES = ("<f8", "<i8", "|b1")
@@ -271,6 +273,11 @@ def _key(key):
 
 def _decode_object(name, content, arrays):
     kind = written_type(name)
+    if kind is None and name in _GONE:
+        raise ValueError(
+            f"{name} is of a model that skpmtl {__version__} has no longer: the estimator must be "
+            "fitted again"
+        )
     if kind is None:
         raise ValueError(f"the type {name!r} is not known to skpmtl {__version__}")
     content = {

@@ -40,6 +40,7 @@ class MeanRegularized(Hierarchical):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
     _billboards = (HierarchicalBillboard, MeanBillboard)
+    _stays = ("clusters",)  # billboards have their relation
 
     def _structures(self):
         return ("mean",)

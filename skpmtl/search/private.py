@@ -183,11 +183,11 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
 
     Examples
     --------
-    >>> from skpmtl import MPMTLLowRank, PrivateSearch
+    >>> from skpmtl import PrivateMTL, PrivateSearch
     >>> from skpmtl.datasets import make_low_rank_tasks
     >>> X, y, task = make_low_rank_tasks(n_tasks=60, n_features=4, random_state=0)
     >>> search = PrivateSearch(
-    ...     MPMTLLowRank(tasks=range(60)), {"n_releases": [1, 2, 3]}, n_trials=3, epsilon=2.0
+    ...     PrivateMTL(tasks=range(60)), {"structure": ["auto", "mean"]}, n_trials=3, epsilon=2.0
     ... ).fit(X, y, task=task)
     >>> search.privacy_.epsilon, len(search.cv_results_["params"])
     (2.0, 1)
@@ -410,13 +410,6 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     def _fit_candidate(self, params, mu, delta, rows, source, selection):
         candidate = clone(self.estimator).set_params(**params)
         candidate._is_hidden = selection != "compose"
-        mechanism = getattr(candidate, "mechanism", "gaussian")
-        if mechanism not in ("auto", "gaussian"):
-            raise ValueError(
-                f"mechanism={mechanism!r} is not accounted by Gaussian differential privacy, which "
-                'PrivateSearch needs: set mechanism="gaussian". Fits with other mechanisms can be '
-                "compared by hand and their reports added up with skpmtl.privacy.compose."
-            )
         if self.random_state is not None:
             candidate.set_params(random_state=int(source.uniform(1)[0] * 2.0**31))
         else:
@@ -427,13 +420,14 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         candidate.set_params(epsilon=float(gdp_epsilon(mu, delta)), delta=delta)
         candidate.fit(*rows.training, **rows.weights(rows.kept))
         report = candidate.privacy_
-        if report.guarantee != "joint DP per task" or report.mu is None:
+        silent = not report.releases  # it spent nothing
+        if report.guarantee != "joint DP per task" or (report.mu is None and not silent):
             raise ValueError(
                 f"the fit with {params} is not accounted by Gaussian differential privacy for "
                 f"tasks (guarantee {report.guarantee!r}, {report.accountant}), which PrivateSearch "
                 "needs: use a Gaussian mechanism with all tasks in every release."
             )
-        if report.mu > mu * (1.0 + _ROUNDING):
+        if not silent and report.mu > mu * (1.0 + _ROUNDING):
             raise RuntimeError(
                 f"the fit with {params} reports mu = {report.mu!r} instead of {mu!r}: it does not "
                 "keep to the epsilon and delta that it was given."

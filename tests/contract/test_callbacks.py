@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank, PrivateMeanRegMTL
+from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank
 from tests.helpers.data import about_one_model
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
@@ -61,8 +61,6 @@ COMMON = {"task_feature": 0, "tasks": range(6)}
 PRIVATE = {"epsilon": 1.0, "random_state": 0, **COMMON}
 BOUNDS = {"max_row_norm": 5.0, "max_target": 20.0, "max_task_rows": 20}
 FITS = [
-    (PrivateMeanRegMTL(n_rounds=4, **PRIVATE), "round", 4),
-    (MPMTLLowRank(n_releases=3, **PRIVATE), "release", 3),
     (DPMetaInit(tasks_per_round=2, **PRIVATE), "round", 3),
     (FedMTLRegressor(client_feature=0, n_rounds=4, random_state=0), "round", 4),
 ]

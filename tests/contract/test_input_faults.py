@@ -101,7 +101,7 @@ def uses(bad):
     column = PerTask(Ridge(), task_feature=0)
     pairs = {"a": bad, "b": good}, {"a": Y, "b": Y}
     fold = TaskStratifiedKFold(2, task_feature=0)
-    search = PrivateSearch(MPMTLLowRank(tasks=TASKS), {"n_releases": [1]})
+    search = PrivateSearch(MPMTLLowRank(tasks=TASKS), {"tol": [1e-6]})
     return {
         "fit": lambda: MPMTLLowRank(epsilon=None).fit(bad, Y, task=TASK),
         "fit in place": lambda: PrivateMeanRegMTL(epsilon=None).fit(bad, Y, task=TASK),
@@ -306,10 +306,10 @@ def test_listed_classes_need_not_be_in_the_rows(cls, epsilon):
 
 def test_a_search_passes_the_list_on_and_does_not_search_it():
     listed = PrivateSearch(
-        MPMTLLowRankClassifier(tasks=TASKS, classes=[1, 0]), {"n_releases": [1]}, n_trials=1
+        MPMTLLowRankClassifier(tasks=TASKS, classes=[1, 0]), {"tol": [1e-6]}, n_trials=1
     )
     assert listed.fit(X, LABELS, task=TASK).classes_.tolist() == [0, 1]  # no warning
-    inferred = PrivateSearch(MPMTLLowRankClassifier(tasks=TASKS), {"n_releases": [1]}, n_trials=1)
+    inferred = PrivateSearch(MPMTLLowRankClassifier(tasks=TASKS), {"tol": [1e-6]}, n_trials=1)
     with pytest.warns(PrivacyLeakWarning, match="which labels exist"):
         inferred.fit(X, LABELS, task=TASK)
     with pytest.raises(ValueError, match="param_distributions has 'classes'"):

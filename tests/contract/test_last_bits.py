@@ -128,7 +128,7 @@ def test_a_count_of_tasks_with_rows_is_found(monkeypatch):
 @pytest.mark.parametrize(
     "est",
     [
-        PrivateMeanRegMTL(n_rounds=2, clip_norm=1.0),
+        PrivateMeanRegMTL(),
         MPMTLLowRank(loss="huber"),
         PrivateMTL(epsilon=30.0),
     ],

@@ -170,7 +170,7 @@ TRAINING = {
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_fits_to_a_part_of_the_rows_keep_their_sensitivity(name):
-    est = MPMTLLowRank(epsilon=1.0, n_releases=1, tasks=range(M))
+    est = MPMTLLowRank(epsilon=1.0, tasks=range(M))
 
     def fit(X, y, task):
         rows = TRAINING[name](X, y, task)

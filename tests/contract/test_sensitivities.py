@@ -9,18 +9,14 @@ import pytest
 from sklearn.base import clone
 
 from skpmtl import (
-    MPMTLGroupSparse,
     MPMTLGroupSparseClassifier,
     MPMTLLowRank,
-    MPMTLLowRankClassifier,
     PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
     PrivateMTL,
     PrivateMTLClassifier,
 )
 from skpmtl.exchange.protocol import Population
 from skpmtl.privacy.rng import SeededSource
-from tests.helpers.courses import released
 from tests.helpers.data import about_one_model, covariates
 from tests.helpers.sites import Sites
 
@@ -30,25 +26,30 @@ SEEN = {"epsilon": 60.0, "delta": 1e-5, "unseen_task": "mean"}
 RANGE = {"target_range": (-9.0, 9.0)}
 FACTS = {"relation": covariates(np.random.default_rng(0).normal(size=(M, 2)))}
 ESTIMATORS = {
-    "structures": (PrivateMTL(uncertainty="unseen", **SEEN), 0),
+    "any": (PrivateMTL(standard_errors=True, **SEEN), 0),
     "groups": (PrivateMTL("groups", **SEEN), 0),
-    "structures of classes": (PrivateMTLClassifier(**SEEN), 2),
-    "structures of three classes": (PrivateMTLClassifier(**SEEN), 3),
-    "low rank": (MPMTLLowRank(uncertainty="unseen", **RANGE, **SEEN), 0),
-    "low rank, pure": (MPMTLLowRank(mechanism="wishart", **RANGE, **SEEN), 0),
+    "counts": (PrivateMTL(loss="poisson", **SEEN), 0),
+    "classes": (PrivateMTLClassifier(**SEEN), 2),
+    "three classes": (PrivateMTLClassifier(**SEEN), 3),
     "low rank, related": (MPMTLLowRank(**FACTS, **RANGE, **SEEN), 0),
-    "low rank of three classes": (MPMTLLowRankClassifier(**SEEN), 3),
-    "sparse": (MPMTLGroupSparse(**RANGE, **SEEN), 0),
-    "sparse, pure": (MPMTLGroupSparse(mechanism="laplace", **RANGE, **SEEN), 0),
     "sparse of classes": (MPMTLGroupSparseClassifier(**SEEN), 2),
-    "mean": (PrivateMeanRegMTL(standard_errors=True, **SEEN), 0),
-    "mean, free levels": (
-        PrivateMeanRegMTL(levels="free", standard_errors=True, **RANGE, **SEEN),
-        0,
-    ),
-    "mean, related": (PrivateMeanRegMTL(**FACTS, **RANGE, **SEEN), 0),
-    "mean of three classes": (PrivateMeanRegMTLClassifier(**SEEN), 3),
+    "mean": (PrivateMeanRegMTL(**SEEN), 0),
 }
+
+
+def released(query, mechanism, rng, m):
+    """A release of chance, of a kind that the loop makes something of."""
+    found = rng.normal(size=mechanism.shape) * 10.0 ** rng.uniform(-2, 1)
+    if query.statistic in ("place", "zoom", "rates", "base") and rng.uniform() < 0.7:
+        first = rng.integers(max(found.size - 3, 1))
+        found[first : first + 2] += m / 2.0
+    if query.statistic == "place":
+        found[-2:] += m / 2.0
+    if query.statistic == "moment":
+        found = found + found.T + m / len(found) * np.diag(rng.exponential(size=len(found)) ** 2)
+    if query.statistic == "vote":
+        found *= m
+    return found
 
 
 def length(mechanism, value):
@@ -95,6 +96,7 @@ def attacks(shapes, rng):
     ones += [lambda n, s=s: np.full(n, s) for s in (9e20, -7e20, 3.0, 50.0)]
     ones += [lambda n: 10.0 ** rng.uniform(-3, 4) * rng.normal(size=n) for _ in range(12)]
     ones += [lambda n, s=s: np.full(n, s) for s in (np.nan, np.inf, -np.inf, 1e308, 5e-324)]
+    ones += [lambda n, j=j: np.full(n, float(j)) for j in (0, 1, 7)]  # bins
     for one in ones:
         yield {k: one(math.prod(shape)).reshape(1, *shape) for k, shape in shapes.items()}
 
@@ -119,4 +121,4 @@ def test_sensitivity_is_reached_and_not_passed(name, adjacency):
     assert len(found) >= 3 and max(found.values()) <= 1.0 + 1e-12
     short = {statistic: part for statistic, part in found.items() if part < 1.0 - 1e-9}
     # Of these no pair above is the farthest: shares, and counts next to signs and directions.
-    assert short.keys() <= {"vote", "deviation"} and min(short.values(), default=1.0) > 0.6
+    assert short.keys() <= {"vote", "errors"} and min(short.values(), default=1.0) > 0.6

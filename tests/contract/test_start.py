@@ -46,8 +46,6 @@ EXACT = {"epsilon": None, "alpha": 0.1, "tol": 1e-11}
 STEPS = {"epsilon": 3.0, "inner_steps": 4, "inner_learning_rate": 0.2, "refine": "sgd"}
 RANGES = {"target_range": (-3.0, 7.0), "feature_range": (-1.0, 2.0)}  # the middle is the level
 DIFFERENCES = [
-    PrivateMeanRegMTL(lam=0.3, ridge=0.2, **ROUNDS),
-    PrivateMeanRegMTL(lam=0.3, unseen_task="mean", **ROUNDS),
     PrivateMeanRegMTL(epsilon=None, lam=0.3, ridge=0.2),
     *(
         cls(**options)
@@ -149,8 +147,6 @@ def test_what_falls_back_falls_back_to_the_start(est, tmp_path):
         assert est.privacy_.epsilon == 0.0
     assert_array_equal(est.coef_[-2:], [COEF] * 2)
     assert_array_equal(est.intercept_[-2:], [LEVEL] * 2)
-    if isinstance(est, PrivateMeanRegMTL):
-        assert_array_equal(est.mean_coef_, COEF)
     inputs = est.privacy_.public_inputs
     assert inputs["init"] == "public model of 4 coefficients and intercepts"
     assert "init=" in est.privacy_.assumptions[-1]
@@ -163,17 +159,6 @@ def test_what_falls_back_falls_back_to_the_start(est, tmp_path):
         assert np.linalg.norm(one - COEF) < 0.2 * np.linalg.norm(COEF)
     est.set_params(init=None).fit(X, y, task=task)
     assert "init" not in est.privacy_.public_inputs
-
-
-def test_noise_that_hides_a_mean_leaves_the_start():
-    X, y, task = rows()
-    noise = {"clip_norm": 1.0, "n_rounds": 5, "unseen_task": "mean", "target_range": (-9, 9)}
-    est = PrivateMeanRegMTL(epsilon=0.01, init=START, **SEEDED, **noise)
-    with pytest.warns(UserWarning, match="longest path|of one round is") as caught:
-        est.fit(X, y, task=task)
-    assert {one.filename for one in caught} == {__file__}
-    if est.billboard_.shrinkage[0] == 0.0:
-        assert_array_equal(est.billboard_.without_rows(np.array([M]))[0][0], COEF)
 
 
 def test_an_initialisation_in_a_range_falls_back_to_its_middle():

@@ -13,11 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import load_billboard, save_billboard
 from skpmtl._uncertainty import POSTERIOR
-from skpmtl.engine import billboard as engine
-from skpmtl.exchange.wire import pack
 from skpmtl.federated.site import Site
-from skpmtl.mean_regularized import personal
-from skpmtl.model_protected import billboard as model_protected
 from skpmtl.shards import fit_shards
 from tests.helpers import posteriors
 from tests.helpers.cases import (
@@ -26,7 +22,6 @@ from tests.helpers.cases import (
     arguments,
     every,
     fit,
-    fitted,
     long_data,
     seeded,
 )
@@ -57,42 +52,6 @@ PLAIN = {
 
 def certain(case):
     return seeded(case).set_params(uncertainty=case.estimator.uncertainty or True)
-
-
-@pytest.fixture
-def means(monkeypatch):
-    """Means of all posteriors that are made, by what makes them."""
-    found = []
-    for module in (engine, personal, model_protected):
-        made = module.posterior
-
-        def recorded(moments, *noise, made=made):
-            found.append(moments.mean)
-            return made(moments, *noise)
-
-        monkeypatch.setattr(module, "posterior", recorded)
-    return found
-
-
-@every(HAVE)
-@pytest.mark.spread(9)
-def test_the_model_is_the_mean_of_its_posterior(case, means):
-    plain, data = fitted(case)
-    est = certain(case)
-    fit(est, *arguments(case, data))
-    models = np.column_stack([plain.coef_, plain.intercept_])
-    if not getattr(est, "secure", False) and not case.sampled:
-        assert_allclose(est.coef_, plain.coef_, rtol=1e-9, atol=1e-9)
-        assert pack(est.billboard_)[0] == pack(plain.billboard_)[0]  # with the report
-    else:
-        models = np.column_stack([est.coef_, est.intercept_])
-    # Exact fits, and steps on sparse rows, end at a tolerance.
-    close = 1e-5 if case.close else 1e-4 if case.form == "csr" else 1e-9
-    if means:  # others have one posterior for the mean and the covariance
-        assert_allclose(means[-1], models, rtol=0, atol=close * np.abs(models).max())
-    assert np.isfinite(est.covariance_).all() and (est.noise_variance_ > 0).all()
-    values = np.linalg.eigvalsh(est.covariance_)
-    assert values.min() >= -1e-12 * values.max()
 
 
 @every(PLAIN)

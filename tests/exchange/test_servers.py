@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 
-from skpmtl import DPMetaInit, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import DPMetaInit, MPMTLLowRank, PrivateMTL
 from skpmtl.exchange import servers
 from skpmtl.exchange.plan import n_servers_of, stated
 from skpmtl.exchange.protocol import Query, release
@@ -17,6 +17,7 @@ from skpmtl.privacy.report import TRUSTED_CURATOR
 from skpmtl.privacy.rng import SeededSource, noise_source
 from skpmtl.search import PrivateSearch
 from tests.helpers.cases import long_data
+from tests.helpers.linear_rounds import LinearRounds
 
 
 def query_for(mechanism, divide=1.0, bound=None):
@@ -84,10 +85,10 @@ def test_what_all_servers_but_one_are_sent_is_uniform(left_out):
 def test_noise_of_one_server_suffices():
     X, y, task = long_data()
     settings = {"epsilon": 2.0, "clip_norm": 1.0, "n_rounds": 4, "tasks": range(6)}
-    est = PrivateMeanRegMTL(curator=("servers", 3), random_state=0, **settings)
+    est = LinearRounds(curator=("servers", 3), random_state=0, **settings)
     with pytest.warns(Warning, match="reproducible"):
-        plan = est._plan(est.fit(X, y, task=task)._population_, None)
-    mechanism = plan.update_mechanism(1.0)
+        plan = est._plan(est.fit(X, y, task=task)._population_)
+    mechanism = plan.update_mechanism()
     report, source = est.privacy_, SeededSource(np.random.default_rng(0))
     assert report.noise_std[0] == mechanism.noise_std
     one = np.concatenate([mechanism.noise_of_one(source, 3) for _ in range(3000)]) * mechanism.step

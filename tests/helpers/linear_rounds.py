@@ -64,7 +64,7 @@ class LinearTaskSide(TaskSide):
 
 class LinearRounds(MTLRegressorMixin, RunsRounds):
     _billboards = (LinearBillboard,)
-    fit_intercept, secure, target_range = False, False, None
+    fit_intercept, target_range = False, None
     clusters = relation = relation_rank = None
 
     def __init__(
@@ -80,8 +80,10 @@ class LinearRounds(MTLRegressorMixin, RunsRounds):
         tasks="auto",
         unseen_task="error",
         random_state=None,
+        secure=False,
         verbose=0,
     ):
+        self.secure = secure
         self.clip_norm, self.n_rounds, self.curator = clip_norm, n_rounds, curator
         self.epsilon, self.delta, self.adjacency = epsilon, delta, adjacency
         self.task_feature, self.tasks, self.unseen_task = task_feature, tasks, unseen_task

@@ -206,7 +206,7 @@ def test_tasks_without_rows_to_train_on(unseen):
 
 def test_a_budget_is_refused_with_a_way_out():
     for name in ("epsilon", "delta"):
-        with pytest.raises(TypeError, match="A private choice is PrivateSearch"):
+        with pytest.raises(TypeError, match="have no alpha to choose"):
             MPMTLLowRankCV(**{name: 1.0})
     with pytest.raises(ValueError, match="Invalid parameter 'epsilon'"):
         MPMTLGroupSparseCV().set_params(epsilon=1.0)

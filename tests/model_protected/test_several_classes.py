@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 from scipy.special import logsumexp
 
-from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
+from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl._kernels.passes import multinomial_residuals
 from skpmtl.solvers.local import LocalModels
 from skpmtl.tables.table import TaskTable
@@ -128,48 +128,6 @@ def test_modes_are_posterior_modes(kappa, diagonal, centred):
         assert energy(start) <= best + 1e-9 * abs(best)
 
 
-@pytest.mark.parametrize("centred", [True, False])
-def test_two_of_several_classes_are_two_classes(centred):
-    """The softmax of C = 2 scores: half the model, of half the prior variance, for each class."""
-    table, codes, _ = problem((9, 14, 30), n_classes=2, spread=False)
-    codes[::4] = 1 - codes[::4]  # both in every task
-    y = class_targets(codes, table.offsets, 2, spread=False)
-    binary = TaskTable(table.X, y, table.offsets, table.tasks, n_classes=2)
-    both = TaskTable(table.X, codes.astype(float), table.offsets, table.tasks, n_classes=3)
-    a = np.array([0.5, -1.0, 0.3])
-    settings = {"fit_intercept": True}
-    one = LocalModels(binary, centre=a if centred else None, **settings)
-    two = LocalModels(both, **settings)
-    two._several, two._scores = (2,), np.zeros((len(codes), 2))
-    if centred:
-        two.centre = np.stack([-a, a]) / 2
-        two._shift = table.X @ two.centre.T
-    root = np.random.default_rng(0).normal(size=(3, 3))
-    if not centred:  # with a centre the scales of two classes have another level
-        (criterion, level), (other, twice) = one.criteria(root), two.criteria(root)
-        assert_allclose(criterion, other, rtol=1e-9)
-        assert_allclose(2.0 * level, twice)
-    kappa = np.array([0.1, 1.0, 10.0])
-    (w, b), (v, c) = one.solve(root, kappa, 1e-11), two.solve(root, kappa / 2, 1e-11)
-    assert_allclose(v[:, 1] - v[:, 0], w, rtol=1e-6, atol=1e-8)
-    assert_allclose(c[:, 1] - c[:, 0], b, rtol=1e-6, atol=1e-8)
-    assert_allclose(two.excess(), one.excess(), rtol=1e-6)
-
-
-@pytest.mark.parametrize("way", [{"epsilon": None}, {"epsilon": 2.0}])
-@pytest.mark.parametrize("cls", CLASSIFIERS)
-def test_a_task_of_one_class(cls, way):
-    table, codes, _ = problem()
-    codes[table.codes == 2] = 1
-    given = {"tasks": range(4), "classes": range(3), "uncertainty": False, **way}
-    est = cls(**given).fit(table.X, codes, task=table.codes)
-    assert_allclose(est.coef_[2], 0.0, atol=1e-6)
-    n = table.sizes[2]
-    shares = np.array([1 / 3, n + 1 / 3, 1 / 3]) / (n + 1)
-    expected = np.tile(shares, (n, 1))
-    assert_allclose(est.predict_proba(table.X[:n], task=[2] * n), expected, rtol=1e-5)
-
-
 # ----------------------------------------------------------------------------- contributions
 
 
@@ -182,24 +140,6 @@ def low_rank_classes(seed, m=120, n=25, d=12, C=3, rank=2):
     y, task = (score + rng.gumbel(size=score.shape)).argmax(axis=2), np.arange(m)
     for part, count in (slice(n), n), (slice(n, None), 40):
         yield X[:, part].reshape(-1, d), y[:, part].ravel(), np.repeat(task, count)
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-def test_shared_structure_helps():
-    errors = []
-    for seed in range(2):
-        (X, y, task), (X_test, y_test, task_test) = low_rank_classes(seed)
-        known = {"tasks": range(120), "classes": range(3)}
-        models = [LocalOnlyClassifier(**known)]
-        models += [
-            MPMTLLowRankClassifier(epsilon=e, random_state=seed, **known) for e in (1.0, 10.0)
-        ]
-        errors.append([])
-        for est in models:
-            p = est.fit(X, y, task=task).predict_proba(X_test, task=task_test)
-            errors[-1].append(-np.mean(np.log(p[np.arange(len(p)), y_test])))
-    alone, small, large = np.mean(errors, axis=0)
-    assert large < small < alone and large < 0.8 * alone
 
 
 def test_labels_of_any_type_come_back():

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from skpmtl.privacy import moments
-from skpmtl.privacy.mechanisms import DiagonalGaussian, DiagonalLaplace
 from skpmtl.solvers.local import even_root
 
 
@@ -21,63 +20,6 @@ def test_directions_have_length_one_or_none():
     np.testing.assert_allclose(U[:4], scaled / np.linalg.norm(scaled, axis=1)[:, None], rtol=1e-11)
     several = rng.normal(size=(4, 3, 2))  # of three classes: of length 1 together
     np.testing.assert_allclose(np.square(moments.directions(several)).sum(axis=(1, 2)), 1.0)
-
-
-@pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("block", [1, 10**6])
-def test_sums_are_those_of_the_definition(classes, block, monkeypatch):
-    monkeypatch.setattr(moments, "_BLOCK", block)
-    rng, d = np.random.default_rng(1), 4
-    W = rng.normal(size=(7, classes, d))
-    U = W / np.linalg.norm(W, axis=(1, 2), keepdims=True)
-    given = W[:, 0] if classes == 1 else W
-    np.testing.assert_allclose(
-        moments.sum_of_directions(given, False, None), np.einsum("kcj,kcl->jl", U, U), rtol=1e-10
-    )
-    squares = np.square(U).sum(axis=1)
-    for mechanism in (None, DiagonalLaplace(d, 2.0, 1.0)):
-        found = moments.sum_of_directions(given, True, mechanism)
-        np.testing.assert_allclose(found, squares.sum(axis=0), rtol=1e-10)
-    found = moments.sum_of_directions(given, True, DiagonalGaussian(d, 2.0, 1.0))
-    unit = squares / np.linalg.norm(squares, axis=1)[:, None]
-    np.testing.assert_allclose(found, unit.sum(axis=0), rtol=1e-10)
-    one = moments.squared_directions(moments.directions(given), DiagonalGaussian(d, 2.0, 1.0))
-    assert (np.linalg.norm(one, axis=1) <= 1.0).all()
-
-
-def test_sampling_variance_is_twice_that_of_directions_of_chance():
-    rng, m, d = np.random.default_rng(2), 50, 8
-    U = moments.directions(rng.normal(size=(4000 * m, d)))
-    sums = np.square(U).reshape(4000, m, d).sum(axis=1)
-    # Exactly 2 (d - 1) / (d^2 (d + 2)) for one task.
-    exact = m * 2 * (d - 1) / (d**2 * (d + 2))
-    assert sums.var() == pytest.approx(exact, rel=0.03)
-    assert moments.sampling_variance(m, d) == pytest.approx(2 * exact * (d + 2) / (d - 1))
-
-
-def test_an_average_of_releases_that_stay_has_the_least_variance():
-    average = moments.DriftingAverage()
-    value, variance = average.add(np.array([1.0, 3.0]), 0.5, 2)
-    assert variance == 0.5 and value.tolist() == [1.0, 3.0]
-    for release, noise in (([1.1, 2.9], 0.25), ([1.0, 3.1], 2.0)):
-        before, spread = value, variance
-        value, variance = average.add(np.array(release), noise, 2)
-        weights = np.array([1 / spread, 1 / noise])
-        assert variance == pytest.approx(1 / weights.sum())
-        np.testing.assert_allclose(value, weights @ [before, release] / weights.sum())
-
-
-def test_an_average_follows_a_statistic_that_moves():
-    average = moments.DriftingAverage()
-    average.add(np.zeros(2), 0.5, 2)
-    value, variance = average.add(np.array([3.0, 4.0]), 0.25, 2)
-    drift = 25.0 / 2 - 0.75
-    trust = 0.25 / (0.75 + drift)
-    np.testing.assert_allclose(value, (1 - trust) * np.array([3.0, 4.0]))
-    assert variance == pytest.approx(trust**2 * 0.5 + (1 - trust) ** 2 * 0.25)
-    exact = moments.DriftingAverage()
-    exact.add(np.zeros(2), 0.0, 2)
-    assert exact.add(np.zeros(2), 0.0, 2)[1] == 0.0
 
 
 def test_a_matrix_without_noise_is_kept_and_one_of_noise_is_even():
@@ -125,25 +67,6 @@ def test_directions_that_nobody_has_share_a_thousandth():
     trace = np.trace(S)
     level = np.linalg.eigvalsh(moments.shrink_matrix(S, 0.0, trace, tilt, 1e3))
     np.testing.assert_allclose(level[:3], 1e-3 * trace / (3 + 3 * (1 + tilt)), rtol=0.01)
-
-
-def test_diagonals_have_sum_one_and_follow_what_noise_allows():
-    d, trace = 10, 100.0
-    s = np.full(d, 2.0)
-    s[:2] = 42.0
-    np.testing.assert_allclose(moments.shrink_diagonal(s, 0.0, trace), s / trace)
-    sure = moments.shrink_diagonal(s, 0.3, trace)
-    np.testing.assert_allclose(sure, s / trace, atol=0.01)
-    unsure = moments.shrink_diagonal(s, 1e4, trace)
-    np.testing.assert_allclose(unsure, 1.0 / d, atol=0.01)
-    for found in (sure, unsure):
-        assert found.sum() == pytest.approx(1.0) and (found > 0).all()
-    wide = moments.shrink_diagonal(s, 0.3, (trace, 3 * trace))
-    np.testing.assert_allclose(wide, s / trace, atol=0.02)
-    assert moments.shrink_diagonal(np.array([-3.0]), 1.0, 5.0).tolist() == [1.0]
-    # Traces whose likelihoods are apart by e^1000: three levels are no two.
-    far = moments.shrink_diagonal(np.array([0.0, 1.0, 3.0]), 1e-4, (3.9, 5.0))
-    assert far.sum() == pytest.approx(1.0) and far[2] > far[0] > 0
 
 
 @pytest.mark.parametrize(("std", "sampling"), [(2.0, 0.0), (1.2, 1.6), (0.0, 2.0)])
@@ -205,34 +128,6 @@ def plain_levels(r, std, trace):
             total += weight
             means += weight * np.array(mean)
     return total, means / (total * trace)
-
-
-@pytest.mark.parametrize("d", [2, 5, 30])
-@pytest.mark.parametrize("trace", [40.0, (30.0, 60.0), 200.0])
-@pytest.mark.parametrize("sampling", [0.0, 3.0])
-def test_diagonals_are_the_posterior_mean_of_two_levels(d, trace, sampling):
-    """Also over the trace: between bounds, or where the sum is far below it."""
-    rng, std = np.random.default_rng(d), 4.0
-    r = np.where(np.arange(d) < max(1, d // 4), 20.0, 1.0) + rng.normal(size=d)
-    r *= 40.0 / r.sum()
-    least, most = trace if isinstance(trace, tuple) else (trace, trace)
-    told = min(40.0 + 2.0 * std * math.sqrt(d), least)  # as much as the release allows
-    spread = math.hypot(std, sampling * math.sqrt(told / least))
-    if told < least:
-        least *= 0.01
-    totals = np.unique(np.clip(40.0 + spread * math.sqrt(d) * np.arange(-2, 2.1, 0.5), least, most))
-    weights, shapes = zip(*(plain_levels(r, spread, total) for total in totals), strict=True)
-    mean = np.array(weights) @ np.array(shapes) / sum(weights)
-    np.testing.assert_allclose(
-        moments.shrink_diagonal(r, std, trace, sampling), mean / mean.sum(), rtol=1e-8
-    )
-
-
-def test_diagonals_are_positive_where_nothing_is_released():
-    s = moments.shrink_diagonal(np.array([-1.0, 0.0, 3.0, 1.0]), 0.0, 4.0)
-    np.testing.assert_allclose(s, np.array([1e-4, 1e-4, 3.0, 1.0]) / 4.0002, rtol=1e-12)
-    sure = moments.shrink_diagonal(np.array([-50.0, 104.0]), 0.1, 54.0)
-    assert sure[0] >= 1e-4 / 2 / 1.001
 
 
 def test_roots_of_moments():

@@ -14,20 +14,20 @@ from skpmtl import (
     DPMetaInit,
     MPMTLGroupSparse,
     MPMTLLowRank,
-    PrivateMeanRegMTL,
     PrivateMeanRegMTLClassifier,
     PrivateMTL,
 )
 from skpmtl.exchange.protocol import PublicDraw
+from skpmtl.networks import rounds as rounds_plan
 from skpmtl.privacy import DiagonalLaplace, VectorGaussian, audit, mechanisms
 from skpmtl.privacy.replay import changed_tasks
 from skpmtl.privacy.rng import SystemSource, noise_source
 from skpmtl.privacy.uses import new_tasks, outcomes
-from skpmtl.rounds import plan as rounds_plan
 from tests.helpers.cases import CHANGED, FIRST, N_ROWS, TASKS, fitted, long_data, replaced
+from tests.helpers.linear_rounds import LinearRounds
 
 ROUNDS = {"tasks": TASKS, "clip_norm": 1.0, "n_rounds": 6}
-SMALL = {"tasks": TASKS, "n_releases": 2}
+SMALL = {"tasks": TASKS, "epsilon": 60.0}
 DRAWN = {"tasks": TASKS, "tasks_per_round": 2, "inner_steps": 2, "visits": 6}
 
 
@@ -59,7 +59,7 @@ class KeepsRows:
             del self._rows
 
 
-class Reads(KeepsRows, PrivateMeanRegMTL):
+class Reads(KeepsRows, LinearRounds):
     """The rounds, with the rows at hand."""
 
 
@@ -121,7 +121,7 @@ LAST_DIGITS = {
 @pytest.mark.parametrize("digits", LAST_DIGITS)
 def test_noise_that_leaves_the_last_digits(digits, monkeypatch):
     monkeypatch.setattr(rounds_plan, "add_on_grid", LAST_DIGITS[digits])
-    found = failures(PrivateMeanRegMTL(**ROUNDS), 20)
+    found = failures(LinearRounds(**ROUNDS), 20)
     assert found and all("own last digits are released" in text for text in found), found
 
 
@@ -129,10 +129,9 @@ def test_noise_that_leaves_the_last_digits(digits, monkeypatch):
     "estimator",
     [
         MPMTLLowRank(**SMALL),
-        MPMTLGroupSparse(**SMALL, mechanism="laplace"),
-        MPMTLLowRank(**SMALL, mechanism="wishart"),
+        MPMTLGroupSparse(**SMALL),
     ],
-    ids=["Gaussian", "Laplace", "Wishart"],
+    ids=["low-rank", "sparse"],
 )
 def test_even_noise_of_every_law(estimator, monkeypatch):
     monkeypatch.setattr(mechanisms, "add_on_grid", _rounded_to(2))
@@ -157,7 +156,7 @@ def test_even_noise_of_a_mechanism(mechanism):
 
 def test_even_noise_in_the_statistical_audit(monkeypatch):
     monkeypatch.setattr(rounds_plan, "add_on_grid", _rounded_to(2))
-    result = audit(PrivateMeanRegMTL(**ROUNDS), *pair(), n_draws=60)
+    result = audit(LinearRounds(**ROUNDS), *pair(), n_draws=60)
     assert "bit 0 is no fair coin" in str(result)
 
 
@@ -270,28 +269,28 @@ def test_noise_of_the_random_state_of_the_process():
 
 
 # ---------------------------------------------------------------- memory and form of releases
-def _view(mechanism, value, source, plain=rounds_plan.BlockGaussian._noisy):
+def _view(mechanism, value, source, plain=rounds_plan.PiecewiseGaussian._noisy):
     block = np.stack([value, value])
     plain(mechanism, block[1], source)
     return block[1]
 
 
-def _view_of_zeros(mechanism, value, source, plain=rounds_plan.BlockGaussian._noisy):
+def _view_of_zeros(mechanism, value, source, plain=rounds_plan.PiecewiseGaussian._noisy):
     block = np.stack([np.zeros_like(value), value])
     plain(mechanism, block[1], source)
     return block[1]
 
 
 def test_a_release_that_is_a_view_of_the_exact_sum(monkeypatch):
-    monkeypatch.setattr(rounds_plan.BlockGaussian, "_noisy", _view)
-    found = failures(PrivateMeanRegMTL(**ROUNDS))
+    monkeypatch.setattr(rounds_plan.PiecewiseGaussian, "_noisy", _view)
+    found = failures(LinearRounds(**ROUNDS))
     assert kinds(found) <= {"Release", "Attribute"}
     assert any("is a view of memory with" in text for text in found)
 
 
 def test_a_view_of_public_memory_is_no_fault(monkeypatch):
-    monkeypatch.setattr(rounds_plan.BlockGaussian, "_noisy", _view_of_zeros)
-    assert failures(PrivateMeanRegMTL(**ROUNDS)) == ()
+    monkeypatch.setattr(rounds_plan.PiecewiseGaussian, "_noisy", _view_of_zeros)
+    assert failures(LinearRounds(**ROUNDS)) == ()
 
 
 class KeepsSum(Reads):
@@ -315,7 +314,7 @@ class Typed(Reads):
     """The type of the released numbers follows the rows."""
 
     def _curator(self, population, source):
-        release = rounds_plan.BlockGaussian._noisy
+        release = rounds_plan.PiecewiseGaussian._noisy
         large = np.abs(self._rows.X).max() > 10
 
         def noisy(mechanism, value, source):
@@ -323,7 +322,7 @@ class Typed(Reads):
             return out.astype(np.longdouble) if large else out
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rounds_plan.BlockGaussian, "_noisy", noisy)
+            patch.setattr(rounds_plan.PiecewiseGaussian, "_noisy", noisy)
             return (yield from super()._curator(population, source))
 
 
@@ -332,7 +331,7 @@ def test_types_of_releases_that_follow_rows():
 
 
 # ---------------------------------------------------------------- what is called after the fit
-class Predicts(PrivateMeanRegMTL):
+class Predicts(LinearRounds):
     """Unseen tasks are predicted by the mean of the models of all tasks."""
 
     def predict(self, X, task=None, return_std=False):
@@ -341,7 +340,7 @@ class Predicts(PrivateMeanRegMTL):
         return X @ self.coef_.mean(axis=0)
 
 
-class Welcomes(PrivateMeanRegMTL):
+class Welcomes(LinearRounds):
     """Newcomers begin at the mean of the models of all tasks."""
 
     def _personalize_table(self, table):
@@ -351,7 +350,7 @@ class Welcomes(PrivateMeanRegMTL):
         return coef, intercept
 
 
-class WelcomesWithoutRows(PrivateMeanRegMTL):
+class WelcomesWithoutRows(LinearRounds):
     """Newcomers without rows get the mean of the models of all tasks."""
 
     def personalize(self, X, y, task=None, sample_weight=None):
@@ -363,7 +362,7 @@ class WelcomesWithoutRows(PrivateMeanRegMTL):
         return self
 
 
-class Complains(PrivateMeanRegMTL):
+class Complains(LinearRounds):
     """An error shows a private number."""
 
     def predict(self, X, task=None, return_std=False):
@@ -373,24 +372,24 @@ class Complains(PrivateMeanRegMTL):
             raise ValueError(f"{error} Models lie around {self.coef_.mean()}.") from None
 
 
-class Compares(PrivateMeanRegMTL):
+class Compares(LinearRounds):
     """A method of its own compares a task with the others."""
 
     def distance(self, task):
         return np.linalg.norm(self.coef_ - self.export_task(task)["coef"], axis=1).mean()
 
 
-class Summarises(PrivateMeanRegMTL):
+class Summarises(LinearRounds):
     def spread(self):
         return float(self.coef_.std())
 
 
-class Shows(PrivateMeanRegMTL):
+class Shows(LinearRounds):
     def __repr__(self, *given):
         return f"{super().__repr__(*given)} {getattr(self, 'coef_', np.zeros(1)).mean()}"
 
 
-class Prints(PrivateMeanRegMTL):
+class Prints(LinearRounds):
     def decision(self, X, task):
         print(self.coef_.mean())
 
@@ -428,7 +427,7 @@ def test_other_and_new_tasks_are_really_predicted(cls):
     assert len(new) == 2 and np.isfinite(new).all() and len(est.tasks_) == len(TASKS)
 
 
-class Absent(PrivateMeanRegMTL):
+class Absent(LinearRounds):
     """Listed tasks without rows get the mean of the models of all others."""
 
     def _models_without_rows(self, fitted, tasks, positions):
@@ -457,7 +456,7 @@ def test_uses_of_a_fit_of_a_frame_with_names_of_tasks(cls):
     assert bool(found) == (cls is Welcomes), found
 
 
-@pytest.mark.parametrize("est", [PrivateMeanRegMTL(**ROUNDS), DPMetaInit(**DRAWN)], ids=repr)
+@pytest.mark.parametrize("est", [LinearRounds(**ROUNDS), DPMetaInit(**DRAWN)], ids=repr)
 def test_sound_fits_with_noise_of_their_own_raise_no_alarm(est):
     assert failures(est, 12) == ()
 
