@@ -13,7 +13,7 @@ from ..tables.relation import read_relation
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, Loop, release_model
 from .errors import Errors
-from .groups import MOST_GROUPS, GroupStep
+from .groups import GroupStep
 from .plan import GROUPS, STRUCTURES, HierarchicalPlan
 from .queries import query_specs
 from .tasks import HierarchicalTaskSide
@@ -165,7 +165,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         rank = 0 if relation is None else relation.rank
         specs = query_specs(d, self.loss, population.n_classes, rank)
         if self._n_groups():
-            specs[GroupStep.kind] = GroupStep.spec_of(d, MOST_GROUPS)
+            specs[GroupStep.kind] = GroupStep.spec(d)
         return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
 
     def _personalize_table(self, table):

@@ -8,17 +8,19 @@ the noise are dropped, and tasks vote on the list with groups against the list w
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
-from ..exchange.protocol import QuerySpec
 from ..task.priors import after, candidates, log_sum_of
 from .queries import NEVER, Part, Question
 
 MOST_GROUPS = 12
 ROUNDS, EXACT_ROUNDS = 15, 40
 _AUTO = 8  # starts where their number is not given; those that nobody takes are dropped
-_STANDS_OUT = 1.5  # times what a direction of a flat shape has
+# Times what a direction of a flat shape has; or times the middle one, as one large direction leaves
+# little of the trace to others.
+_STANDS_OUT, _ABOVE_MIDDLE = 1.5, 5.0
 _CLEAR = 3.0  # standard deviations of noise that a group has to clear
 _WIDTH = 1.0  # log2, of the priors of the spread within a group
 _MOST = 0.95  # weight of the list with groups: other tasks are unlike all of them
@@ -64,11 +66,13 @@ class GroupStep(Question):
             deviation = tasks.deviations(model, centre, self.root, scales)[1]
             sent[mine, g, 0] = 1.0
             sent[mine, g, 1:] = deviation[mine] / self.clip_norm
-        return sent.reshape(len(label), -1)
+        wide = np.zeros((len(label), MOST_GROUPS * sent.shape[2]))  # which travels, for any number
+        wide[:, : self.size] = sent.reshape(len(label), -1)
+        return wide
 
     def bounded(self, sent):
         """One group of every task, whoever sent it."""
-        sent = np.nan_to_num(np.array(sent, dtype=float))
+        sent = np.nan_to_num(np.array(sent[:, : self.size], dtype=float))
         every = sent.reshape(len(sent), len(self.centres), -1)
         label = np.argmax(every[..., 0], axis=1)
         own = every[np.arange(len(every)), label]
@@ -82,11 +86,14 @@ class GroupStep(Question):
         return kept.reshape(len(sent), -1)
 
     @classmethod
-    def spec_of(cls, d, n_groups):
-        """What sites answer. -> QuerySpec"""
-        shapes = [(n, d) for n in range(1, n_groups + 1)]
-        public = {"level": float, "centres": shapes, "root": [(d, d)], "clip_norm": float}
-        return QuerySpec({cls.kind: (n_groups * (d + 1),)}, public)
+    def wire(cls, d, loss="squared", n_classes=0):
+        groups = range(1, MOST_GROUPS + 1)
+        return (MOST_GROUPS * (d + 1),), {
+            "level": Real,
+            "centres": [(n, d) for n in groups],
+            "root": [(d, d)],
+            "clip_norm": Real,
+        }
 
 
 def starts(about, root, kappa, number):
@@ -102,7 +109,8 @@ def starts(about, root, kappa, number):
     """
     values, vectors = np.linalg.eigh(root @ root.T)
     number = _AUTO if number == "auto" else number
-    clear = int(np.sum(values > _STANDS_OUT / len(values)))
+    least = min(_STANDS_OUT / len(values), _ABOVE_MIDDLE * float(np.median(values)))
+    clear = int(np.sum(values > least))
     found = []
     for j in range(1, min(clear, math.ceil(number / 2)) + 1):
         reach = math.sqrt(kappa * values[-j]) * vectors[:, -j]

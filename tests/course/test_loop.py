@@ -10,6 +10,7 @@ from sklearn.base import clone
 from skpmtl import PrivateMTL
 from skpmtl.course import queries
 from skpmtl.course.curator import Loop
+from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place
 from skpmtl.course.plan import SHARES, STRUCTURES, HierarchicalPlan
 from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, shrunk, softened, standing_out
@@ -55,6 +56,7 @@ def questions(d=3):
     part = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, d)).part()
     yield queries.Vote(queries.separate([part] * 8))
     yield queries.Vote(queries.separate([part] * 2))
+    yield GroupStep(0.5, np.arange(3.0 * d).reshape(3, d), np.eye(d), 0.7)
 
 
 @pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
@@ -65,7 +67,7 @@ def test_bounds_hold_for_any_contribution(question):
     sent = rng.standard_t(1, size=(400, size)) * 10.0 ** rng.uniform(-3, 6, (400, 1))
     sent[:100] = rng.integers(0, 4, (100, size))
     sent[:size] = np.eye(size)[: len(sent)] * 9
-    sent[-1], sent[-2] = np.nan, np.inf
+    sent[-1], sent[-2], sent[-3] = np.nan, np.inf, 1e308
     totals = np.array([question.total(question.bounded(row[None])) for row in sent])
     assert np.isfinite(totals).all()
     flat = totals.reshape(len(sent), -1)
@@ -83,7 +85,7 @@ def test_a_question_travels_as_public_numbers(question):
     model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, d)).model
     query = question.query(model, question.mechanism("replace-one", 1.0))
     public = unpack(*pack(query.public))
-    spec = queries.query_specs(d)[query.statistic]
+    spec = type(question).spec(d)
     again = type(question).of(spec.check(public)).query(model, None)
     assert pack(again.public)[0] == pack(query.public)[0]
     side = HierarchicalTaskSide(read_training(PrivateMTL(), *table(4))[0])
