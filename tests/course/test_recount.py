@@ -8,16 +8,21 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from skpmtl.course.curator import Loop, release_model
-from skpmtl.course.plan import ERRORS, SHARES, HierarchicalPlan
+from skpmtl.course.plan import COURSES, ERRORS, STRUCTURES, HierarchicalPlan, course_of
+from skpmtl.course.plan import shares_of as shares_of_course
 from skpmtl.privacy.rng import noise_source
+from skpmtl.tables.relation import read_relation
 from tests.helpers.sites import drive
 
 # Largest distance of the contributions of two tasks, and largest length of one, by kind. A step of
 # length C has 2 C and C; the noise of a release follows from this and its share alone.
 DISTANCES = {"columns": (2.0, 1.0), "moment": (math.sqrt(2.0), 1.0)}
+DISTANCES["groups"] = 2.0, math.sqrt(2.0)  # one cell, and a deviation of length 1
 DISTANCES["place"] = math.sqrt(2.0 * 2.5), math.sqrt(2.5)  # two bins, and one of weight root(1/2)
 FIRST = "place", "zoom", "columns", "vote unit"  # of the whole budget; the table is of the rest
-MAY_BE_LEFT_OUT = ("vote tau", "vote shape")  # without a place, and without a moment that clears
+# Without a place, without a moment that clears, and without directions to look for groups.
+MAY_BE_LEFT_OUT = "vote tau", "vote shape", "groups", "vote groups"
+REPEATED = "step", "relation", "groups"  # in many releases
 KINDS = {"step or moment": ("step", "moment")}
 
 
@@ -48,7 +53,7 @@ def explained(found, row, rest):
     for name, share in row:
         spent, kind = 0.0, None
         while left and left[0][0] in KINDS.get(name, (name,)) and kind in (None, left[0][0]):
-            if kind == "step" or spent == 0.0:
+            if kind in REPEATED or spent == 0.0:
                 kind, part = left.pop(0)
                 spent += part
             else:
@@ -60,7 +65,7 @@ def explained(found, row, rest):
     return not left
 
 
-def recount(report):
+def recount(report, related, grouped):
     """Raises AssertionError unless the releases are those of the table. -> name of the row"""
     found = list(shares_of(report))
     assert sum(share for _, share in found) <= 1.0 + 1e-6
@@ -68,17 +73,25 @@ def recount(report):
     last = [share for name, share in found if name == "errors"]
     assert not last or sum(last) == pytest.approx(ERRORS)
     rest, found = 1.0 - sum(first) - sum(last), found[: len(found) - len(last)]
-    rows = [name for name, row in SHARES.items() if explained(found[len(first) :], row, rest)]
+    table = {
+        row: shares_of_course(course_of(row, STRUCTURES, "auto", related, grouped))
+        for row in COURSES
+    }
+    rows = [name for name, row in table.items() if explained(found[len(first) :], row, rest)]
     assert rows, [name for name, _ in found]
     return rows[0]
 
 
-def course(seed):
+def course(seed, related=False, grouped=False):
     """A fit of nothing but releases at random, of which some look as if there were tasks."""
     rng = np.random.default_rng(seed)
     m, d = int(10 ** rng.uniform(1, 3.5)), int(rng.integers(1, 7))
     adjacency = ("replace-one", "zero-out")[seed % 2]
     plan = HierarchicalPlan(10 ** rng.uniform(-1, 2), None, adjacency, m, d, 1 + seed % 3)
+    if related:
+        covariates = rng.normal(size=(m, 1 + seed % 3))
+        plan.relation = read_relation(covariates, np.arange(m), quiet=True)
+    plan.n_groups = "auto" if grouped else 0
     plan.has_errors, size = seed % 5 < 2, m * rng.choice([1.0, 0.3, 0.01])
 
     def release(query, name, mechanism):
@@ -86,7 +99,10 @@ def course(seed):
         if query.statistic in ("place", "zoom") and rng.random() < 0.7:
             found[rng.integers(len(found))] += size
             found[[-1, min(120, len(found) - 1)]] += size
-        elif query.statistic in ("step", "moment", "vote") and rng.random() < 0.5:
+        elif (
+            query.statistic in ("step", "moment", "vote", "relation", "groups")
+            and rng.random() < 0.5
+        ):
             found = found + size * rng.normal(size=found.shape) * (found.ndim == 1)
             found = found + size * np.diag(rng.random(d)) if found.ndim == 2 else found
         return found
@@ -94,7 +110,13 @@ def course(seed):
     return drive(release_model(Loop(plan), noise_source(None)), release)[0].report
 
 
-def test_shares_add_up_on_every_path():
+@pytest.mark.parametrize("related", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_shares_add_up_on_every_path(related, grouped):
     """Which shares there are follows from releases: fully adaptive composition by mu^2."""
-    rows = {recount(report) for report in map(course, range(120)) if report.releases}
-    assert rows == set(SHARES)
+    fits = 60 if related or grouped else 120
+    reports = [course(seed, related, grouped) for seed in range(fits)]
+    rows = {recount(report, related, grouped) for report in reports if report.releases}
+    assert rows == set(COURSES)
+    names = {entry["name"] for report in reports for entry in report.releases}
+    assert {"relation", "groups"} & names == set(["relation"] * related + ["groups"] * grouped)
