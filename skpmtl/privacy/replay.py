@@ -3,9 +3,7 @@
 import copyreg
 import inspect
 import io
-import math
 import types
-import warnings
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +11,7 @@ from sklearn.base import BaseEstimator, clone
 
 from ..tables.forms import read_training
 from . import noise_checks
-from .costs import epsilon_of_tape, gaussian_cost, n_servers
+from .costs import epsilon_of_tape
 from .observation import closure, global_chance, lasting, observing
 from .tape import Tape, TapeError, alike, distance, memory
 from .uses import OWN, new_tasks, outcomes
@@ -210,27 +208,6 @@ def _costs(first):
             f"Cost: sensitivities and noise of the releases cost epsilon = {spent:.6g} at delta = "
             f"{report.delta:.6g}, but {report.epsilon:.6g} is stated."
         )
-    model = getattr(fitted, "best_estimator_", fitted)
-    if "budget shares" in report.public_inputs and model is fitted:
-        yield from _budget_shares(report, model, math.sqrt(n_servers(report)))
-
-
-def _budget_shares(report, model, root):
-    """Budgets that were fixed before the fit, of which releases may leave some unused."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the fit has warned
-        planned = model._planned_report(model._population_).releases
-    total = float(np.linalg.norm([entry["mu"] for entry in planned]))
-    if total > report.mu * (1.0 + _COST):
-        yield f"Cost: the budget shares have mu = {total:.6g} together, of {report.mu:.6g}."
-    shares = {entry["name"]: entry["mu"] for entry in planned}
-    for name in dict.fromkeys(entry["name"] for entry in report.releases):
-        spent = root * gaussian_cost([e for e in report.releases if e["name"] == name])
-        if spent > shares.get(name, 0.0) * (1.0 + _COST):
-            yield (
-                f"Cost: releases of the budget share {name!r} cost mu = {spent:.6g}, of "
-                f"{shares.get(name, 0.0):.6g} that were planned."
-            )
 
 
 def changed_tasks(estimator, data, neighbour, silent_without_rows=False):

@@ -10,15 +10,10 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from skpmtl import (
-    DPMetaInit,
-    MPMTLGroupSparse,
-    MPMTLLowRank,
-    PrivateMeanRegMTLClassifier,
-    PrivateMTL,
-)
+from skpmtl import DPMetaInit, PrivateMTL, PrivateMTLClassifier
 from skpmtl.exchange.protocol import PublicDraw
-from skpmtl.networks import rounds as rounds_plan
+from skpmtl.networks import rounds as rounds_module
+from skpmtl.networks.rounds import PiecewiseGaussian
 from skpmtl.privacy import DiagonalLaplace, VectorGaussian, audit, mechanisms
 from skpmtl.privacy.replay import changed_tasks
 from skpmtl.privacy.rng import SystemSource, noise_source
@@ -26,8 +21,8 @@ from skpmtl.privacy.uses import new_tasks, outcomes
 from tests.helpers.cases import CHANGED, FIRST, N_ROWS, TASKS, fitted, long_data, replaced
 from tests.helpers.linear_rounds import LinearRounds
 
-ROUNDS = {"tasks": TASKS, "clip_norm": 1.0, "n_rounds": 6}
-SMALL = {"tasks": TASKS, "epsilon": 60.0}
+ROUNDS = {"tasks": TASKS, "n_rounds": 6}
+LOOP = {"tasks": TASKS, "epsilon": 1e3, "structure": "low-rank", "levels": "free"}
 DRAWN = {"tasks": TASKS, "tasks_per_round": 2, "inner_steps": 2, "visits": 6}
 
 
@@ -120,22 +115,14 @@ LAST_DIGITS = {
 
 @pytest.mark.parametrize("digits", LAST_DIGITS)
 def test_noise_that_leaves_the_last_digits(digits, monkeypatch):
-    monkeypatch.setattr(rounds_plan, "add_on_grid", LAST_DIGITS[digits])
+    monkeypatch.setattr(rounds_module, "add_on_grid", LAST_DIGITS[digits])
     found = failures(LinearRounds(**ROUNDS), 20)
     assert found and all("own last digits are released" in text for text in found), found
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        MPMTLLowRank(**SMALL),
-        MPMTLGroupSparse(**SMALL),
-    ],
-    ids=["low-rank", "sparse"],
-)
-def test_even_noise_of_every_law(estimator, monkeypatch):
+def test_even_noise_of_the_loop(monkeypatch):
     monkeypatch.setattr(mechanisms, "add_on_grid", _rounded_to(2))
-    assert any("bit 0 is no fair coin" in text for text in failures(estimator, 14))
+    assert any("bit 0 is no fair coin" in text for text in failures(PrivateMTL(**LOOP), 1))
 
 
 class Even(VectorGaussian):
@@ -155,7 +142,7 @@ def test_even_noise_of_a_mechanism(mechanism):
 
 
 def test_even_noise_in_the_statistical_audit(monkeypatch):
-    monkeypatch.setattr(rounds_plan, "add_on_grid", _rounded_to(2))
+    monkeypatch.setattr(rounds_module, "add_on_grid", _rounded_to(2))
     result = audit(LinearRounds(**ROUNDS), *pair(), n_draws=60)
     assert "bit 0 is no fair coin" in str(result)
 
@@ -269,27 +256,27 @@ def test_noise_of_the_random_state_of_the_process():
 
 
 # ---------------------------------------------------------------- memory and form of releases
-def _view(mechanism, value, source, plain=rounds_plan.PiecewiseGaussian._noisy):
+def _view(mechanism, value, source, plain=PiecewiseGaussian._noisy):
     block = np.stack([value, value])
     plain(mechanism, block[1], source)
     return block[1]
 
 
-def _view_of_zeros(mechanism, value, source, plain=rounds_plan.PiecewiseGaussian._noisy):
+def _view_of_zeros(mechanism, value, source, plain=PiecewiseGaussian._noisy):
     block = np.stack([np.zeros_like(value), value])
     plain(mechanism, block[1], source)
     return block[1]
 
 
 def test_a_release_that_is_a_view_of_the_exact_sum(monkeypatch):
-    monkeypatch.setattr(rounds_plan.PiecewiseGaussian, "_noisy", _view)
+    monkeypatch.setattr(PiecewiseGaussian, "_noisy", _view)
     found = failures(LinearRounds(**ROUNDS))
     assert kinds(found) <= {"Release", "Attribute"}
     assert any("is a view of memory with" in text for text in found)
 
 
 def test_a_view_of_public_memory_is_no_fault(monkeypatch):
-    monkeypatch.setattr(rounds_plan.PiecewiseGaussian, "_noisy", _view_of_zeros)
+    monkeypatch.setattr(PiecewiseGaussian, "_noisy", _view_of_zeros)
     assert failures(LinearRounds(**ROUNDS)) == ()
 
 
@@ -314,7 +301,7 @@ class Typed(Reads):
     """The type of the released numbers follows the rows."""
 
     def _curator(self, population, source):
-        release = rounds_plan.PiecewiseGaussian._noisy
+        release = PiecewiseGaussian._noisy
         large = np.abs(self._rows.X).max() > 10
 
         def noisy(mechanism, value, source):
@@ -322,7 +309,7 @@ class Typed(Reads):
             return out.astype(np.longdouble) if large else out
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rounds_plan.PiecewiseGaussian, "_noisy", noisy)
+            patch.setattr(PiecewiseGaussian, "_noisy", noisy)
             return (yield from super()._curator(population, source))
 
 
@@ -413,7 +400,7 @@ def test_what_is_called_after_a_fit(cls, text):
     assert kinds(found) == {text.partition(":")[0]}
 
 
-@pytest.mark.parametrize("cls", [MPMTLLowRank, PrivateMeanRegMTLClassifier, DPMetaInit])
+@pytest.mark.parametrize("cls", [PrivateMTL, PrivateMTLClassifier, DPMetaInit])
 def test_other_and_new_tasks_are_really_predicted(cls):
     """What every fit refuses would be the same in all of them."""
     est, data = fitted(FIRST[cls])
@@ -450,7 +437,7 @@ def frame(data):
 @pytest.mark.parametrize("cls", [PrivateMTL, Welcomes], ids=lambda cls: cls.__name__)
 def test_uses_of_a_fit_of_a_frame_with_names_of_tasks(cls):
     names = [f"school {k}" for k in TASKS]
-    options = {} if cls is PrivateMTL else {"clip_norm": 1.0, "n_rounds": 2}
+    options = {"epsilon": 1e3} if cls is PrivateMTL else {"n_rounds": 2}
     given = cls(task_feature="school", tasks=names, unseen_task="mean", **options)
     found = failures(given, 0, [frame(data) for data in pair()])
     assert bool(found) == (cls is Welcomes), found
@@ -461,7 +448,7 @@ def test_sound_fits_with_noise_of_their_own_raise_no_alarm(est):
     assert failures(est, 12) == ()
 
 
-class CompilesAtFirst(MPMTLLowRank):
+class CompilesAtFirst(PrivateMTL):
     """The first fit makes a name of a file, as numba does where a draw compiles a loop."""
 
     made: ClassVar = []
@@ -478,5 +465,5 @@ class CompilesAtFirst(MPMTLLowRank):
 
 def test_names_of_files_are_no_chance_of_a_release():
     CompilesAtFirst.made.clear()
-    assert failures(CompilesAtFirst(**SMALL)) == ()
+    assert failures(CompilesAtFirst(**LOOP)) == ()
     assert len(CompilesAtFirst.made) == 1
