@@ -187,7 +187,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
     >>> from skpmtl.datasets import make_low_rank_tasks
     >>> X, y, task = make_low_rank_tasks(n_tasks=60, n_features=4, random_state=0)
     >>> search = PrivateSearch(
-    ...     PrivateMTL(tasks=range(60)), {"structure": ["auto", "mean"]}, n_trials=3, epsilon=2.0
+    ...     PrivateMTL(tasks=range(60)), {"levels": ["auto", "free"]}, n_trials=3, epsilon=2.0
     ... ).fit(X, y, task=task)
     >>> search.privacy_.epsilon, len(search.cv_results_["params"])
     (2.0, 1)
@@ -299,6 +299,7 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
             if public and not str(warning.message).startswith(_SAID_BEFORE):
                 warnings.warn(warning.message, warning.category, stacklevel=users_line())
         report = self._report(fitted.privacy_, score, selection, n_trials, epsilon, delta, mu)
+        report = replace(report, rng=source.description, arithmetic=source.arithmetic)
         fitted.__dict__.pop("_is_hidden", None)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -420,14 +421,14 @@ class PrivateSearch(ShowsBest, MetaEstimatorMixin, BaseEstimator):
         candidate.set_params(epsilon=float(gdp_epsilon(mu, delta)), delta=delta)
         candidate.fit(*rows.training, **rows.weights(rows.kept))
         report = candidate.privacy_
-        silent = not report.releases  # it spent nothing
-        if report.guarantee != "joint DP per task" or (report.mu is None and not silent):
+        spent = report.mu if report.releases else 0.0  # some fits release nothing
+        if report.guarantee != "joint DP per task" or spent is None:
             raise ValueError(
                 f"the fit with {params} is not accounted by Gaussian differential privacy for "
                 f"tasks (guarantee {report.guarantee!r}, {report.accountant}), which PrivateSearch "
                 "needs: use a Gaussian mechanism with all tasks in every release."
             )
-        if not silent and report.mu > mu * (1.0 + _ROUNDING):
+        if spent > mu * (1.0 + _ROUNDING):
             raise RuntimeError(
                 f"the fit with {params} reports mu = {report.mu!r} instead of {mu!r}: it does not "
                 "keep to the epsilon and delta that it was given."
