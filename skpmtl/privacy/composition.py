@@ -238,7 +238,7 @@ def _planned(candidate, population):
         candidate._check_parameters()
         plan = candidate._planned_report(population)
     assumptions = plan.assumptions
-    if plan.guarantee != "none" and (candidate.delta is None or _is_pure(plan)):
+    if plan.guarantee != "none" and candidate.delta is None:
         assumptions += (_ALL_TASKS,)
     releases = [
         {name: entry[name] for name in ("name", "mechanism", "epsilon", "mu") if name in entry}

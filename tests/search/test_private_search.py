@@ -9,19 +9,16 @@ from copy import deepcopy
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import loguniform
+from scipy.stats import randint
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skpmtl import (
-    MPMTLGroupSparseClassifier,
-    MPMTLLowRank,
-    MPMTLLowRankClassifier,
     PerTask,
     PrivacyLeakWarning,
-    PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
+    PrivateMTL,
+    PrivateMTLClassifier,
     PrivateSearch,
     TaskStratifiedKFold,
     load_billboard,
@@ -38,7 +35,6 @@ from skpmtl.privacy import (
     selection_mu,
 )
 from skpmtl.search.rows import SplitRows
-from tests.helpers.linear_rounds import LinearRounds
 
 M = 40
 
@@ -49,26 +45,26 @@ def data():
 
 
 def search(estimator=None, grid=None, **settings):
-    estimator = LinearRounds(tasks=range(M)) if estimator is None else estimator
-    grid = {"n_rounds": [1, 2]} if grid is None else grid
-    return PrivateSearch(estimator, grid, **{"n_trials": 3, **settings})
+    estimator = PrivateMTL(tasks=range(M)) if estimator is None else estimator
+    grid = {"levels": ["auto", "free"]} if grid is None else grid
+    return PrivateSearch(estimator, grid, **{"n_trials": 3, "epsilon": 50.0, **settings})
 
 
-class Spy(LinearRounds):
+class Spy(PrivateMTL):
     """Remembers every fit of the class."""
 
     seen = []
 
     def fit(self, X, y, task=None):
         super().fit(X, y, task)
-        self.seen.append((self, np.copy(self.billboard_.releases[1]), self.coef_.copy(), X, y))
+        self.seen.append((self, np.copy(self.billboard_.releases[0]), self.coef_.copy(), X, y))
         return self
 
 
 @pytest.fixture
 def spied():
     Spy.seen.clear()
-    yield Spy(tasks=range(M))
+    yield Spy(tasks=range(M), structure="mean")
     Spy.seen.clear()
 
 
@@ -78,28 +74,96 @@ def spied():
 @pytest.mark.spread(4)
 def test_budget_of_a_trial(data, selection, share):
     X, y, task = data
-    fitted = search(n_trials=2, selection=selection, epsilon=2.0, score_share=share)
+    fitted = search(n_trials=2, selection=selection, score_share=share)
     report = fitted.fit(X, y, task=task).privacy_
-    mu = selection_mu(2.0, 1e-5, 2, selection)
+    mu = selection_mu(50.0, 1e-5, 2, selection)
     *train, score = report.releases
     assert score["name"] == "score" and score["sensitivity"] == 1 / M
-    mus = [entry["mu"] for entry in train]
-    assert compose_gdp([*mus, score["mu"]]) == pytest.approx(mu, rel=1e-12)
-    assert compose_gdp([*mus, score["mu"]]) <= mu
+    whole = report.notes["mu_train"]
+    assert 0 < compose_gdp([entry["mu"] for entry in train]) <= whole * (1.0 + 1e-12)
+    assert compose_gdp([whole, score["mu"]]) == pytest.approx(mu, rel=1e-12)
+    assert compose_gdp([whole, score["mu"]]) <= mu
     if share != "auto":
         assert score["mu"] ** 2 / mu**2 == pytest.approx(share)
     else:
         wanted = (1 / (0.02 * M * mu)) ** 2
         assert score["mu"] ** 2 / mu**2 == pytest.approx(min(0.5, wanted))
-    assert (report.epsilon, report.delta) == (2.0, 1e-5)
+    assert (report.epsilon, report.delta) == (50.0, 1e-5)
     if selection == "compose":
-        assert report.mu == pytest.approx(gdp_mu(2.0, 1e-5))
+        assert report.mu == pytest.approx(gdp_mu(50.0, 1e-5))
     else:
         assert report.mu is None and "only the winning trial is ever seen" in report.text(None)
     assert len(report.releases) == len(report.noise_std) == len(report.sensitivity)
 
 
+def test_report_travels_with_the_winner(data):
+    X, y, task = data
+    fitted = search().fit(X, y, task=task)
+    assert fitted.best_estimator_.privacy_ is fitted.privacy_
+    assert fitted.best_estimator_.billboard_.report is fitted.privacy_
+    assert PrivacyReport.from_json(fitted.privacy_.to_json()) == fitted.privacy_
+    text = fitted.privacy_.text(None)
+    for words in (
+        "best of a random number of, on average 3 trials",
+        "levels in ['auto', 'free']",
+        "score_range = 0, 1",
+        "epsilon = 50",
+        "Poisson number of trials",
+    ):
+        assert words in text, words
+    assert fitted.privacy_.public_inputs["n_tasks"] == M
+    assert "Releases (those of the winning trial): " in text
+    total = compose([fitted.privacy_, fitted.privacy_])
+    assert 50.0 < total.epsilon <= 100.0 + 1e-9
+
+
+@pytest.mark.parametrize("n_trials", [1, 3])
+@pytest.mark.parametrize("epsilon", [2.0, 0.1])
+def test_the_budget_is_the_same_everywhere(data, epsilon, n_trials, tmp_path):
+    """In the report, the parameters, the saved file, and a loaded estimator.
+
+    Also where fits have nothing to release.
+    """
+    X, y, task = data
+    fitted = search(epsilon=epsilon, delta=1e-6, n_trials=n_trials).fit(X, y, task=task)
+    assert (len(fitted.privacy_.releases) > 1) == (epsilon > 1.0)
+    save_billboard(fitted.best_estimator_, tmp_path / "billboard")
+    for est in (fitted.best_estimator_, load_billboard(tmp_path / "billboard")):
+        assert (est.epsilon, est.delta) == (epsilon, 1e-6)
+        assert est.privacy_ == est.billboard_.report == fitted.privacy_
+
+
+def test_every_fit_gets_its_share_and_its_own_noise(data, spied):
+    X, y, task = data
+    fitted = search(spied, {"levels": ["auto"]}, n_trials=6, selection="logarithmic")
+    with pytest.warns(PrivacyLeakWarning, match="The noise of this fit"):
+        fitted.set_params(random_state=1).fit(X, y, task=task)
+    mu = {model.privacy_.mu for model, *_ in Spy.seen if model is not fitted.best_estimator_}
+    assert len(Spy.seen) > 1 and len(mu) == 1
+    assert fitted.privacy_.notes["mu_train"] == mu.pop()
+    seeds = {model.random_state for model, *_ in Spy.seen}
+    assert len(seeds) == len(Spy.seen)
+    # unseeded: the estimator's own seed must not give all trials the same noise
+    Spy.seen.clear()
+    fitted.set_params(random_state=None, estimator__random_state=0).fit(X, y, task=task)
+    assert {model.random_state for model, *_ in Spy.seen} == {None}
+
+
 # ---------------------------------------------------------------- what is shown
+@pytest.mark.filterwarnings("ignore:The noise of this fit")
+def test_losing_trials_leave_no_trace(data, spied):
+    X, y, task = data
+    settings = dict(n_trials=12, selection="poisson", random_state=0)
+    fitted = search(spied, **settings).fit(X, y, task=task)
+    assert len(Spy.seen) > 2
+    assert len(fitted.cv_results_["params"]) == 1 and fitted.best_index_ == 0
+    assert fitted.cv_results_["mean_test_score"].tolist() == [fitted.best_score_]
+    assert fitted.cv_results_["params"] == [fitted.best_params_]
+    assert fitted.cv_results_["param_levels"].tolist() == [fitted.best_params_["levels"]]
+    frozen = pickle.dumps(fitted)
+    for model, release, _, _, _ in Spy.seen:
+        shown = release.tobytes() in frozen
+        assert shown == (model is fitted.best_estimator_)
 
 
 @pytest.mark.filterwarnings("ignore:The noise of this fit")
@@ -109,7 +173,7 @@ def test_nothing_depends_on_how_many_trials_there_were(data, spied):
     counts, reports, shapes = [], [], []
     for seed in (0, 1):
         Spy.seen.clear()
-        model = search(spied, {"n_rounds": [2]}, n_trials=12, selection="poisson")
+        model = search(spied, {"levels": ["free"]}, n_trials=12, selection="poisson")
         model.set_params(random_state=seed).fit(X, y, task=task)
         counts.append(len(Spy.seen))
         reports.append((model.privacy_.to_json(), model.privacy_.text(None)))
@@ -141,12 +205,41 @@ class Listener(logging.Handler):
         self.heard.append("end")
 
 
+@pytest.mark.parametrize("verbose", [0, 1])
+@pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
+@pytest.mark.spread(4)
+def test_hidden_trials_are_not_heard(data, caplog, capsys, selection, verbose):
+    """In logs of any level, by callbacks, and on the terminal."""
+    X, y, task = data
+    listener = Listener()
+    estimator = PrivateMTL(tasks=range(M), verbose=verbose)
+    if hasattr(estimator, "set_callbacks"):
+        estimator.set_callbacks(listener)
+    logger = logging.getLogger("skpmtl")
+    logger.addHandler(listener)
+    try:
+        with caplog.at_level(logging.DEBUG, "skpmtl"):
+            fitted = search(estimator, {"levels": ["auto"]}, n_trials=2)
+            if selection == "compose":
+                fitted.set_params(param_distributions={"levels": ["auto", "free"]})
+            fitted.set_params(selection=selection).fit(X, y, task=task)
+            heard = list(listener.heard)
+            fitted.best_estimator_.fit(X, y, task=task)  # the winner is an estimator like others
+    finally:
+        logger.removeHandler(listener)
+    if selection == "compose":
+        assert len(heard) >= 2
+    else:
+        assert not heard and capsys.readouterr() == ("", "")
+    assert len(listener.heard) > len(heard)
+
+
 def test_compose_pays_for_the_candidates_that_there_are(data):
     X, y, task = data
     with pytest.warns(UserWarning, match="total space of parameters 2 is smaller"):
         fitted = search(n_trials=12, selection="compose").fit(X, y, task=task)
     assert len(fitted.cv_results_["params"]) == fitted.privacy_.public_inputs["n_trials"] == 2
-    assert fitted.privacy_.notes["mu_trial"] == pytest.approx(gdp_mu(1.0, 1e-5) / math.sqrt(2))
+    assert fitted.privacy_.notes["mu_trial"] == pytest.approx(gdp_mu(50.0, 1e-5) / math.sqrt(2))
 
 
 # ---------------------------------------------------------------- scores
@@ -156,9 +249,9 @@ def test_score_is_the_clipped_mean_over_all_tasks(data):
     lone = np.flatnonzero(task == 3)[1:]  # task 3 keeps one row: no score, counts as lo
     keep = np.delete(np.arange(len(y)), lone)
     X, y, task = X[keep], y[keep], task[keep]
-    estimator = LinearRounds(tasks=range(M))
+    estimator = PrivateMTL(tasks=range(M))
     settings = dict(n_trials=1, epsilon=1e6, score_range=(0.5, 0.9), score_share=0.5)
-    fitted = search(estimator, {"n_rounds": [1]}, **settings).fit(X, y, task=task)
+    fitted = search(estimator, {"levels": ["auto"]}, **settings).fit(X, y, task=task)
     rows = SplitRows(estimator, X, y, task, 0.25)
     held_X, held_y, held_task = rows.held_out
     # the models of the trial: the winning billboard, the training rows
@@ -172,12 +265,26 @@ def test_score_is_the_clipped_mean_over_all_tasks(data):
     assert expected < 0.9 - 0.4 / M + 1e-12
 
 
+def test_winner_is_the_best_candidate(data):
+    """Without intercepts tasks with levels far away have no score."""
+    X, y, task = data
+    estimator, grid = PrivateMTL(tasks=range(M)), {"fit_intercept": [False, True]}
+    for selection in ("compose", "poisson"):
+        fitted = search(estimator, grid, n_trials=12, selection=selection, epsilon=1e4)
+        with warnings.catch_warnings():
+            for text in ("The total space of parameters", "The noise of this fit"):
+                warnings.filterwarnings("ignore", text)
+            # One in 400 searches draws no trial with the better one: hence the seed.
+            fitted.set_params(random_state=0).fit(X, y + 100.0, task=task)
+        assert fitted.best_params_ == {"fit_intercept": True}
+
+
 def test_split_of_a_task_depends_on_its_own_rows_alone():
     rng = np.random.default_rng(0)
     task = rng.permutation(np.repeat(np.arange(6), [1, 2, 3, 8, 20, 40]))
     label = rng.integers(2, size=len(task))
     X = np.arange(len(task), dtype=float)[:, None]
-    for estimator in (LinearRounds(), MPMTLLowRankClassifier()):
+    for estimator in (PrivateMTL(), PrivateMTLClassifier()):
         rows = SplitRows(estimator, X, label, task, 0.25)
         held = rows.held_out[0].ravel()
         assert set(held) | set(rows.training[0].ravel()) == set(range(len(task)))
@@ -194,18 +301,42 @@ def test_split_of_a_task_depends_on_its_own_rows_alone():
         assert set(held) - set(mine) == set(again) - set(mine)
     # every class of a task with two rows of it is still in the training rows
     pairs = set(zip(task[label == 1], label[label == 1], strict=True))
-    kept = SplitRows(MPMTLLowRankClassifier(), X, label, task, 0.5).training
+    kept = SplitRows(PrivateMTLClassifier(), X, label, task, 0.5).training
     assert pairs <= set(zip(kept[2], kept[1], strict=True))
 
 
-class Local(LinearRounds):
-    """Publishes a constant, so that only the score can depend on the rows."""
+class Local(PrivateMTL):
+    """Publishes nothing, so that only the score can depend on the rows."""
 
-    def _curator(self, population, source):
-        billboard = yield from super()._curator(population, source)
-        billboard.moment = np.eye(population.n_features) / population.n_features
-        billboard.snr_centre = None
-        return billboard
+    def _plan(self, population):
+        plan = super()._plan(population)
+        plan.share_of_place = plan.share_of_columns = lambda *n_present: 0.0
+        plan.shares = lambda n_present: ()
+        return plan
+
+
+@pytest.mark.parametrize(
+    "scoring, score_range", [(None, "auto"), ("neg_mean_squared_error", (-3, 5))]
+)
+def test_one_task_moves_the_score_by_its_sensitivity(data, scoring, score_range):
+    """Replayed noise, one task replaced by anything."""
+    X, y, task = data
+    settings = dict(n_trials=1, random_state=0, scoring=scoring, score_range=score_range)
+    bound = (8 if scoring else 1) / M
+    rng = np.random.default_rng(0)
+    found = []
+    for fill in (0.0, 1e12, rng.standard_normal(20) * 1e-9, 1e3 * rng.standard_normal(20)):
+        other = y.copy()
+        other[task == 5] = fill
+        with pytest.warns(PrivacyLeakWarning):
+            scores = [
+                search(Local(tasks=range(M)), {"levels": ["auto"]}, **settings)
+                .fit(X, target, task=task)
+                .best_score_
+                for target in (y, other)
+            ]
+        found.append(abs(scores[1] - scores[0]))
+    assert 0.5 * bound < max(found) <= bound * (1 + 1e-5) if not scoring else max(found) <= bound
 
 
 def with_extremes(X, y, task, k=5):
@@ -231,11 +362,11 @@ def with_extremes(X, y, task, k=5):
 @pytest.mark.parametrize(
     "model, scoring",
     [
-        (LinearRounds, None),
-        (PrivateMeanRegMTL, "neg_mean_squared_error"),
-        (MPMTLGroupSparseClassifier, None),
-        (MPMTLGroupSparseClassifier, "roc_auc"),
-        (PrivateMeanRegMTLClassifier, "neg_log_loss"),
+        (PrivateMTL, None),
+        (PrivateMTL, "neg_mean_squared_error"),
+        (PrivateMTLClassifier, None),
+        (PrivateMTLClassifier, "roc_auc"),
+        (PrivateMTLClassifier, "neg_log_loss"),
     ],
 )
 @pytest.mark.spread(2)
@@ -264,7 +395,7 @@ def test_a_task_without_a_score_counts_as_the_lower_bound(data):
     X, y, task = data
     model = search(score_range=(-1.0, 1.0))
     rows = SplitRows(model.estimator, X, y, task, 0.25)
-    fitted = LinearRounds(tasks=range(M)).fit(*rows.training)
+    fitted = PrivateMTL(tasks=range(M)).fit(*rows.training)
     whole = model._gain(fitted, rows, -1.0, 1.0)
     found = []
     for coef in (-1e3, 1e200, math.inf, math.nan):
@@ -274,7 +405,44 @@ def test_a_task_without_a_score_counts_as_the_lower_bound(data):
     assert len(set(found)) == 1 and 0 < whole - found[0] <= 2.0 / M
 
 
+@pytest.mark.parametrize(
+    "scoring", ["f1", "neg_log_loss", lambda est, X, y: 1 / 0], ids=["f1", "proba", "own"]
+)
+def test_a_scorer_that_never_works_is_an_error(data, scoring):
+    """By made-up targets: whether all scores of the tasks fail is a secret."""
+    X, y, task = data
+    model, label = PrivateMTL, y
+    if scoring == "f1":
+        model, label = PrivateMTLClassifier, np.where(y > 0, "high", "low")
+        label[np.arange(len(y)) % 20 < 4] = ["high", "high", "low", "low"] * M
+    estimator = model(tasks=range(M))
+    with pytest.raises(ValueError, match="cannot score right predictions of made-up targets"):
+        search(estimator, scoring=scoring, score_range=(-1, 1)).fit(X, label, task=task)
+
+
 # ---------------------------------------------------------------- conventions
+
+
+def test_task_column_frames_and_nesting(school_like):
+    X, y = school_like(n_tasks=12)
+    schools = sorted(X["school"].unique())
+    estimator = PrivateMTL(task_feature="school", tasks=schools)
+    grid = {"relation_rank": randint(1, 9), "levels": ["auto"]}
+    model = search(estimator, grid, epsilon=50.0)
+    model.fit(X, y)
+    assert 1 <= model.best_params_["relation_rank"] < 9
+    assert "relation_rank in rv_discrete_frozen" in model.privacy_.text(None)
+    assert model.predict(X).shape == (len(y),)
+    assert model.feature_names_in_.tolist() == list(X.columns)
+    assert model.n_features_in_ == 5
+    assert model.score(X, y) == model.best_estimator_.score(X, y) > 0.9
+    assert pickle.loads(pickle.dumps(model)).predict(X)[0] == model.predict(X)[0]
+    # inside scikit-learn
+    cv = TaskStratifiedKFold(2, task_feature="school")
+    assert cross_val_score(model, X, y, cv=cv).min() > 0.9
+    outer = GridSearchCV(model, {"n_trials": [1, 2]}, cv=cv).fit(X, y)
+    cost = grid_search_cost(outer)
+    assert cost.notes["fits"] == 5 and cost.epsilon > 50.0
 
 
 def test_seed_reproduces_and_warns(data):
@@ -300,9 +468,9 @@ def found():
 @pytest.mark.parametrize(
     "settings, words",
     [
-        (dict(estimator=LinearRounds(epsilon=None)), "leave the estimator's epsilon"),
+        (dict(estimator=PrivateMTL(epsilon=None)), "leave the estimator's epsilon"),
         (dict(grid={"epsilon": [1.0, 2.0]}), "param_distributions has 'epsilon'"),
-        (dict(grid=[{"alpha": [1]}, {"adjacency": ["zero-out"]}]), "has 'adjacency'"),
+        (dict(grid=[{"levels": ["auto"]}, {"adjacency": ["zero-out"]}]), "has 'adjacency'"),
         (dict(scoring="neg_mean_squared_error"), r"pass score_range=\(lo, hi\)"),
         (dict(score_range=(1.0, 0.0)), "two numbers lo < hi"),
         (dict(score_range=(0.0, math.inf)), "two numbers lo < hi"),
@@ -328,20 +496,20 @@ def test_refused_settings(data, found, settings, words):
 
 def test_refused_estimators(data):
     X, y, task = data
-    pipe = make_pipeline(FunctionTransformer(), LinearRounds())
+    pipe = make_pipeline(FunctionTransformer(), PrivateMTL())
     with pytest.raises(TypeError, match="not a pipeline"):
         search(pipe).fit(X, y, task=task)
     with pytest.raises(TypeError, match="PerTask is not a private estimator"):
-        search(PerTask(LinearRounds())).fit(X, y, task=task)
+        search(PerTask(PrivateMTL())).fit(X, y, task=task)
 
 
-class Overspending(LinearRounds):
+class Overspending(PrivateMTL):
     def _fit_table(self, table):
         self.epsilon = 2 * self.epsilon
         return super()._fit_table(table)
 
 
-class Sampling(LinearRounds):
+class Sampling(PrivateMTL):
     """Accounted by something else than Gaussian DP."""
 
     def _fit_table(self, table):
@@ -370,212 +538,10 @@ def test_refused_input(data):
         search().fit(X, y, task=task[1:])
     column = np.column_stack([task, X])
     with pytest.raises(ValueError, match="not both"):
-        search(LinearRounds(task_feature=0, tasks=range(M))).fit(column, y, task=task)
+        search(PrivateMTL(task_feature=0, tasks=range(M))).fit(column, y, task=task)
 
 
 def test_secure_reaches_the_score():
-    model = search(LinearRounds(secure=True), random_state=0)
+    model = search(PrivateMTL(secure=True), random_state=0)
     with pytest.raises(ValueError, match="secure=True draws from the operating system"):
         model.fit(np.zeros((4, 2)), np.zeros(4))
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-def test_report_travels_with_the_winner(data):
-    X, y, task = data
-    fitted = search(epsilon=2.0).fit(X, y, task=task)
-    assert fitted.best_estimator_.privacy_ is fitted.privacy_
-    assert fitted.best_estimator_.billboard_.report is fitted.privacy_
-    assert PrivacyReport.from_json(fitted.privacy_.to_json()) == fitted.privacy_
-    text = fitted.privacy_.text(None)
-    for words in (
-        "best of a random number of, on average 3 trials",
-        "tol in [1e-06, 1e-05]",
-        "score_range = 0, 1",
-        "epsilon = 2",
-        "Poisson number of trials",
-    ):
-        assert words in text, words
-    # What the search has chosen is no public input.
-    assert not {"n_moment_releases", "vote_range"} & set(fitted.privacy_.public_inputs)
-    assert fitted.privacy_.public_inputs["n_tasks"] == M
-    assert "settings of the winning trial: n_moment_releases" in text
-    assert "Releases (those of the winning trial): " in text
-    total = compose([fitted.privacy_, fitted.privacy_])
-    assert 2.0 < total.epsilon <= 4.0 + 1e-9
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-@pytest.mark.parametrize("n_trials", [1, 3])
-@pytest.mark.parametrize(
-    "model",
-    [
-        MPMTLLowRank(),
-        PrivateMeanRegMTL(),
-        PrivateMeanRegMTL(unseen_task="mean"),
-    ],
-    ids=["prior", "rounds", "clipped"],
-)
-def test_the_budget_is_the_same_everywhere(data, model, n_trials, tmp_path):
-    """In the report, the parameters, the history, the saved file, and a loaded estimator."""
-    X, y, task = data
-    fitted = search(model.set_params(tasks=range(M)), {"tol": [1e-6]}, epsilon=2.0, delta=1e-6)
-    if isinstance(model, PrivateMeanRegMTL):
-        fitted.set_params(param_distributions={"lam": [0.1, 1.0]})
-    best = fitted.set_params(n_trials=n_trials).fit(X, y, task=task).best_estimator_
-    save_billboard(best, tmp_path / "billboard")
-    for est in (best, load_billboard(tmp_path / "billboard")):
-        assert (est.epsilon, est.delta) == (2.0, 1e-6)
-        assert est.privacy_ == est.billboard_.report == fitted.privacy_
-        if isinstance(model, PrivateMeanRegMTL):
-            billboard = est.billboard_
-            assert billboard.round_delta is None  # the rounds have no price of their own
-            # There is no smaller price for fewer rounds: all is published at the end.
-            assert [h["epsilon"] for h in billboard.history()] == [2.0] * 4
-            stds = [e["noise_std"] for e in billboard.report.releases if e["name"][:5] == "round"]
-            assert [h["noise_std"] for h in billboard.history()] == stds
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-def test_every_fit_gets_its_share_and_its_own_noise(data, spied):
-    X, y, task = data
-    fitted = search(spied, {"tol": [1e-6]}, n_trials=6, selection="logarithmic")
-    with pytest.warns(PrivacyLeakWarning, match="The noise of this fit"):
-        fitted.set_params(random_state=1).fit(X, y, task=task)
-    mu = {model.privacy_.mu for model, *_ in Spy.seen if model is not fitted.best_estimator_}
-    assert len(Spy.seen) > 1 and len(mu) == 1
-    assert fitted.privacy_.notes["mu_train"] == mu.pop()
-    seeds = {model.random_state for model, *_ in Spy.seen}
-    assert len(seeds) == len(Spy.seen)
-    # unseeded: the estimator's own seed must not give all trials the same noise
-    Spy.seen.clear()
-    fitted.set_params(random_state=None, estimator__random_state=0).fit(X, y, task=task)
-    assert {model.random_state for model, *_ in Spy.seen} == {None}
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-@pytest.mark.filterwarnings("ignore:The noise of this fit")
-def test_losing_trials_leave_no_trace(data, spied):
-    X, y, task = data
-    settings = dict(n_trials=12, selection="poisson", random_state=0)
-    fitted = search(spied, {"tol": [1e-6, 1e-5, 1e-4]}, **settings).fit(X, y, task=task)
-    assert len(Spy.seen) > 2
-    assert len(fitted.cv_results_["params"]) == 1 and fitted.best_index_ == 0
-    assert fitted.cv_results_["mean_test_score"].tolist() == [fitted.best_score_]
-    assert fitted.cv_results_["params"] == [fitted.best_params_]
-    assert fitted.cv_results_["param_tol"].tolist() == [fitted.best_params_["tol"]]
-    frozen = pickle.dumps(fitted)
-    for model, release, _, _, _ in Spy.seen:
-        shown = release.tobytes() in frozen
-        assert shown == (model is fitted.best_estimator_)
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-@pytest.mark.parametrize("verbose", [0, 1])
-@pytest.mark.parametrize("model", [MPMTLLowRank, PrivateMeanRegMTL])
-@pytest.mark.parametrize("selection", ["poisson", "logarithmic", "compose"])
-@pytest.mark.spread(7)
-def test_hidden_trials_are_not_heard(data, caplog, capsys, selection, model, verbose):
-    """In logs of any level, by callbacks, and on the terminal."""
-    X, y, task = data
-    listener = Listener()
-    estimator = model(tasks=range(M), verbose=verbose, epsilon=1.0)
-    if hasattr(estimator, "set_callbacks"):
-        estimator.set_callbacks(listener)
-    logger = logging.getLogger("skpmtl")
-    logger.addHandler(listener)
-    try:
-        with caplog.at_level(logging.DEBUG, "skpmtl"):
-            fitted = search(estimator, {"ridge": [0.0]}, n_trials=2)
-            if selection == "compose":
-                fitted.set_params(param_distributions={"ridge": [0.0, 1e-9]})
-            fitted.set_params(selection=selection).fit(X, y, task=task)
-            heard = list(listener.heard)
-            fitted.best_estimator_.fit(X, y, task=task)  # the winner is an estimator like others
-    finally:
-        logger.removeHandler(listener)
-    if selection == "compose":
-        assert len(heard) >= 2
-    else:
-        assert not heard and capsys.readouterr() == ("", "")
-    assert len(listener.heard) > len(heard)
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-def test_winner_is_the_best_candidate(data):
-    """lam = 100 holds all tasks at the shared model."""
-    X, y, task = data
-    estimator = PrivateMeanRegMTL(tasks=range(M))
-    grid = {"lam": [0.01, 100.0]}
-    for selection in ("compose", "poisson"):
-        fitted = search(estimator, grid, n_trials=12, selection=selection, epsilon=1e4)
-        with warnings.catch_warnings():
-            for text in ("The total space of parameters", "The noise of this fit"):
-                warnings.filterwarnings("ignore", text)
-            # One in 400 searches draws no trial with the better one: hence the seed.
-            fitted.set_params(random_state=0).fit(X, y, task=task)
-        assert fitted.best_params_ == {"lam": 0.01}
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-@pytest.mark.parametrize(
-    "scoring, score_range", [(None, "auto"), ("neg_mean_squared_error", (-3, 5))]
-)
-def test_one_task_moves_the_score_by_its_sensitivity(data, scoring, score_range):
-    """Replayed noise, one task replaced by anything."""
-    X, y, task = data
-    settings = dict(n_trials=1, random_state=0, scoring=scoring, score_range=score_range)
-    bound = (8 if scoring else 1) / M
-    rng = np.random.default_rng(0)
-    found = []
-    for fill in (0.0, 1e12, rng.standard_normal(20) * 1e-9, 1e3 * rng.standard_normal(20)):
-        other = y.copy()
-        other[task == 5] = fill
-        with pytest.warns(PrivacyLeakWarning):
-            scores = [
-                search(Local(tasks=range(M)), {"tol": [1e-6]}, **settings)
-                .fit(X, target, task=task)
-                .best_score_
-                for target in (y, other)
-            ]
-        found.append(abs(scores[1] - scores[0]))
-    assert 0.5 * bound < max(found) <= bound * (1 + 1e-5) if not scoring else max(found) <= bound
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-@pytest.mark.parametrize(
-    "scoring", ["f1", "neg_log_loss", lambda est, X, y: 1 / 0], ids=["f1", "proba", "own"]
-)
-def test_a_scorer_that_never_works_is_an_error(data, scoring):
-    """By made-up targets: whether all scores of the tasks fail is a secret."""
-    X, y, task = data
-    model, label = MPMTLLowRank, y
-    if scoring == "f1":
-        model, label = MPMTLLowRankClassifier, np.where(y > 0, "high", "low")
-        label[np.arange(len(y)) % 20 < 4] = ["high", "high", "low", "low"] * M
-    estimator = model(tasks=range(M))
-    with pytest.raises(ValueError, match="cannot score right predictions of made-up targets"):
-        search(estimator, scoring=scoring, score_range=(-1, 1)).fit(X, label, task=task)
-
-
-@pytest.mark.xfail(reason="of the engine before: to be rewritten for the loop", strict=False)
-def test_task_column_frames_and_nesting(school_like):
-    X, y = school_like(n_tasks=12)
-    schools = sorted(X["school"].unique())
-    estimator = MPMTLLowRank(task_feature="school", tasks=schools)
-    model = search(
-        estimator, {"outlier_alpha": loguniform(0.01, 1), "tol": [1e-6, 1e-5]}, epsilon=50.0
-    )
-    model.fit(X, y)
-    assert 0.01 <= model.best_params_["outlier_alpha"] <= 1
-    assert "outlier_alpha in rv_continuous_frozen" in model.privacy_.text(None)
-    assert model.predict(X).shape == (len(y),)
-    assert model.feature_names_in_.tolist() == list(X.columns)
-    assert model.n_features_in_ == 5
-    assert model.score(X, y) == model.best_estimator_.score(X, y) > 0.9
-    assert pickle.loads(pickle.dumps(model)).predict(X)[0] == model.predict(X)[0]
-    # inside scikit-learn
-    cv = TaskStratifiedKFold(2, task_feature="school")
-    assert cross_val_score(model, X, y, cv=cv).min() > 0.9
-    outer = GridSearchCV(model, {"n_trials": [1, 2]}, cv=cv).fit(X, y)
-    cost = grid_search_cost(outer)
-    assert cost.notes["fits"] == 5 and cost.epsilon > 50.0
