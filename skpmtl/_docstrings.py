@@ -47,7 +47,7 @@ init : array, mapping, fitted linear model, billboard or None, default=None
         are ignored. If it was fitted on private rows, account for that separately. None: 0.""",
     "secure": """\
 secure : bool, default=False
-        Draw Gaussian and Laplace noise with the exact discrete samplers of OpenDP (extra
+        Draw Gaussian noise with the exact discrete sampler of OpenDP (extra
         ``skpmtl[secure]``), which rules out floating-point attacks and takes about 30 microseconds
         per number. Needs ``random_state=None``.""",
     "random_state": """\

@@ -20,15 +20,11 @@ from .allocation import allocation_weights, release_mus
 from .audit import AuditResult, audit
 from .composition import compose, grid_search_cost
 from .mechanisms import (
-    DiagonalGaussian,
-    DiagonalLaplace,
     PublishedWishart,
     SymmetricGaussian,
     SymmetrizedWishart,
     VectorGamma,
     VectorGaussian,
-    diagonal_sensitivity,
-    l4_diagonal_sensitivity,
     mean_sensitivity,
     second_moment_sensitivity,
 )
@@ -38,8 +34,6 @@ from .selection import selection_epsilon, selection_mu
 
 __all__ = [
     "AuditResult",
-    "DiagonalGaussian",
-    "DiagonalLaplace",
     "LittleFoundWarning",
     "PrivacyLeakWarning",
     "PrivacyReport",
@@ -54,13 +48,11 @@ __all__ = [
     "check_budget",
     "compose",
     "compose_gdp",
-    "diagonal_sensitivity",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
     "grid_search_cost",
     "group_privacy",
-    "l4_diagonal_sensitivity",
     "mean_sensitivity",
     "noise_source",
     "optimal_pure_delta",

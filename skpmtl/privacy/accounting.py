@@ -86,8 +86,8 @@ def check_budget(
         raise ValueError(f"delta={delta!r} must lie in (0, 1), or be 0 for a pure mechanism.")
     if delta == 0 and not pure:
         raise ValueError(
-            "delta=0 (pure differential privacy) cannot be given by Gaussian noise: choose "
-            'mechanism="wishart" or "laplace", or a positive delta.'
+            "delta=0 (pure differential privacy) cannot be given by Gaussian noise: choose a "
+            "positive delta."
         )
     if delta * n_tasks >= 1:
         warn_once(

@@ -13,7 +13,6 @@ from .sampling import poisson_epsilon
 from .selection import selection_epsilon
 
 _SCALES = {
-    "diagonal Laplace": lambda d: math.sqrt(2.0),
     "L2-gamma": lambda d: math.sqrt(d + 1.0),
     "symmetrised Wishart": lambda d: 2.0 * math.sqrt(d + 1.0),
 }
@@ -31,7 +30,7 @@ def noise_scale(entry, shape):
     """
     if is_gaussian(entry):
         return entry["noise_std"]
-    factor = _SCALES.get(entry["mechanism"].removeprefix("diagonal of the "))
+    factor = _SCALES.get(entry["mechanism"])
     if factor is None:
         return None
     return entry["noise_std"] / factor(shape[-1] // entry.get("n_vectors", 1))

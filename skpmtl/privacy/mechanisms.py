@@ -73,31 +73,6 @@ def second_moment_sensitivity(clip_norm, adjacency, *, dimension=2, norm="froben
     return _replaced(adjacency, square, factor * square)
 
 
-def diagonal_sensitivity(clip_norm, adjacency, *, dimension=2, norm="l2"):
-    """Sensitivity of diag(W W') = sum w*w, ||w||_2 <= clip_norm.
-
-    "l2" (Gaussian noise): K^2 zero-out, sqrt(2) K^2 replace-one (the diameter of the solid
-    simplex); "l1" (Laplace noise): K^2 and 2 K^2 (disjoint supports). dimension=1 as above.
-    """
-    factors = {"l2": math.sqrt(2.0), "l1": 2.0}
-    if norm not in factors:
-        raise ValueError(f'norm={norm!r} must be "l1" or "l2".')
-    factor = factors[norm] if dimension > 1 else 1.0
-    square = _square(clip_norm, dimension)
-    return _replaced(adjacency, square, factor * square)
-
-
-def l4_diagonal_sensitivity(clip_norm, adjacency, *, dimension=2):
-    """L2 sensitivity of sum w*w when ||w||_4 <= clip_norm: S = clip_norm^2, sqrt(2) S.
-
-    The contribution w*w is non-negative with L2 norm at most S. A dense w with
-    ||w||_2 = K has ||w||_4^2 near sqrt(3/d) K^2, so this clip needs less noise than
-    `diagonal_sensitivity` unless w is nearly a coordinate vector.
-    """
-    S = _square(clip_norm, dimension)
-    return _replaced(adjacency, S, (math.sqrt(2.0) if dimension > 1 else 1.0) * S)
-
-
 def mean_sensitivity(clip_norm, denominator, adjacency):
     """L2 sensitivity of sum g_k / denominator, ||g_k||_2 <= clip_norm: C/q, 2 C/q.
 
@@ -280,43 +255,6 @@ class VectorGaussian(_Mechanism):
         return np.rint(source.normal(self.dimension) * scale)
 
 
-class DiagonalGaussian(VectorGaussian):
-    """`VectorGaussian` for diag(W W').
-
-    `sensitivity`: L2, see `diagonal_sensitivity` and `l4_diagonal_sensitivity`.
-    """
-
-    name = "diagonal Gaussian"
-
-
-class DiagonalLaplace(_Mechanism):
-    """Laplace noise of scale b = sensitivity / epsilon on diag(W W'); (epsilon, 0)-DP.
-
-    Parameters
-    ----------
-    dimension : int
-    sensitivity : float
-        L1; see `diagonal_sensitivity`.
-    epsilon : float
-    """
-
-    name = "diagonal Laplace"
-    norm = "l1"
-
-    def __init__(self, dimension: int, sensitivity: float, epsilon: float) -> None:
-        check_count(dimension=dimension)
-        self.dimension, self.shape = dimension, (dimension,)
-        self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
-        self.scale, self.step, self._shrink = _calibrate(self.sensitivity, self.epsilon, dimension)
-        self.noise_std = math.sqrt(2.0) * self.scale
-
-    def _noise_steps(self, source):
-        scale = self.scale / self.step
-        if source.exact:
-            return source.discrete_laplace(scale, self.dimension)
-        return np.rint(source.laplace(self.dimension) * scale)
-
-
 class VectorGamma(_Mechanism):
     """Noise of density exp(-epsilon ||x||_2 / sensitivity) on vectors; (epsilon, 0)-DP.
 
@@ -372,8 +310,7 @@ class _Wishart(_Mechanism):
         d = self.dimension
         if source.exact:
             raise ValueError(
-                "secure=True has no exact sampler for Wishart noise: use a Gaussian or "
-                "Laplace mechanism."
+                "secure=True has no exact sampler for Wishart noise: use a Gaussian mechanism."
             )
         out = np.empty(self.shape)
         bartlett(source.normal(d * (d - 1) // 2), source.chisquare(d + 1.0 - np.arange(d)), out)

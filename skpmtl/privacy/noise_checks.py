@@ -157,11 +157,6 @@ def _gaussian(noise, entry):
     return noise[:, i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
 
 
-def _laplace(noise, entry):
-    x = np.abs(noise)
-    return np.sign(noise) * -ndtri_exp(-x - np.log(2.0))
-
-
 def _gamma(noise, entry):
     """The same directions, with the lengths that standard normals have."""
     x = noise.reshape(entry.get("n_vectors", 1), -1)
@@ -184,7 +179,7 @@ def _wishart(noise, entry):
     return np.sign(x) * -ndtri_exp(log_sf)
 
 
-_LAWS = {"diagonal Laplace": _laplace, "L2-gamma": _gamma, "symmetrised Wishart": _wishart}
+_LAWS = {"L2-gamma": _gamma, "symmetrised Wishart": _wishart}
 
 
 # ---------------------------------------------------------------- tests

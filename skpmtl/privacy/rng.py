@@ -24,7 +24,7 @@ _GRID = (
 SYSTEM_ARITHMETIC = (
     f"{_GRID}; noise is computed in double precision from as many random bits as a float has room "
     "for: every point of the grid can be reached, and its probability is the exact one up to a "
-    "factor of 1 +- 2^-18 for each normal, Laplace or chi-square number, but for tails of a "
+    "factor of 1 +- 2^-18 for each normal or chi-square number, but for tails of a "
     "probability below 2^-180"
 )
 SEEDED_ARITHMETIC = (
@@ -58,11 +58,11 @@ def noise_source(random_state: RandomState = None, *, secure: bool = False):
         None: the operating system's generator. Otherwise one stream spawned for this fit,
         with a `PrivacyLeakWarning`: whoever knows the seed can subtract the noise.
     secure : bool, default=False
-        Exact discrete samplers of OpenDP (extra ``skpmtl[secure]``); needs None.
+        Exact discrete sampler of OpenDP (extra ``skpmtl[secure]``); needs None.
 
     Returns
     -------
-    source with methods ``uniform``, ``normal``, ``laplace``, ``chisquare``, ``permutation``,
+    source with methods ``uniform``, ``normal``, ``chisquare``, ``permutation``,
     ``stream`` and, for the report, the attributes ``description`` and ``arithmetic``.
     """
     if secure:
@@ -99,7 +99,7 @@ class SystemSource:
     Uniforms u have the relative precision of a float, 2^-53, however small they are: a word has 64
     bits, and the one in a thousand below 2^53 takes what stands behind its point from another
     word, and so on. A step of the grid is at least 2^-25 of the noise scale. Where a tail u is
-    left, a step takes the part 2^-25 (Laplace) or z 2^-25 (normal, beyond z = 1) of u, which is
+    left, a step takes the part 2^-25 (chi-square) or z 2^-25 (normal, beyond z = 1) of u, which is
     2^28 floats or more: no point of the grid is missed, as far out as floats go.
 
     What remains is that z = quantile(u) times the scale is rounded twice by 2^-53 of itself, which
@@ -143,12 +143,6 @@ class SystemSource:
         z = ndtri(u)
         return np.where(upper, -z, z)
 
-    def laplace(self, size):
-        """Standard Laplace, density exp(-|x|)/2."""
-        upper, u = self._halves(size)
-        x = np.log(2.0 * u)
-        return np.where(upper, -x, x)
-
     def chisquare(self, degrees):
         """Chi-squares, one for every entry of `degrees`."""
         shape = np.asarray(degrees, dtype=float) / 2
@@ -180,9 +174,6 @@ class SeededSource:
     def normal(self, size):
         return self._generator.standard_normal(size)
 
-    def laplace(self, size):
-        return self._generator.laplace(size=size)
-
     def chisquare(self, degrees):
         return self._generator.chisquare(degrees)
 
@@ -205,9 +196,9 @@ class SeededSource:
 
 
 class ExactSource(SystemSource):
-    """OpenDP's exact discrete Gaussian and Laplace on an integer grid."""
+    """OpenDP's exact discrete Gaussian on an integer grid."""
 
-    description = "operating system, exact discrete samplers of OpenDP"
+    description = "operating system, exact discrete sampler of OpenDP"
     arithmetic = EXACT_ARITHMETIC
     exact = True
 
@@ -221,22 +212,15 @@ class ExactSource(SystemSource):
         dp.enable_features("contrib")
         self._dp = dp
 
-    def _draw(self, make, distance, distance_type, scale, size):
+    def discrete_normal(self, scale, size):
+        """Integers with probability proportional to exp(-k^2 / (2 scale^2))."""
         if (tape := TAPE.get()) is not None:
             tape.repeats = False
         # Of 64 bits: OpenDP takes int for 32, which saturate at 64 to 128 scales of the grid.
         dp, count = self._dp, int(np.prod(size))
         domain = dp.vector_domain(dp.atom_domain(T=dp.i64), size=count)
-        sampler = make(domain, distance(T=distance_type), scale)
+        sampler = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale)
         return np.array(sampler([0] * count), dtype=float).reshape(size)
-
-    def discrete_normal(self, scale, size):
-        """Integers with probability proportional to exp(-k^2 / (2 scale^2))."""
-        return self._draw(self._dp.m.make_gaussian, self._dp.l2_distance, float, scale, size)
-
-    def discrete_laplace(self, scale, size):
-        """Integers with probability proportional to exp(-|k| / scale)."""
-        return self._draw(self._dp.m.make_laplace, self._dp.l1_distance, self._dp.i64, scale, size)
 
 
 def grid_step(scale):

@@ -37,9 +37,7 @@ SELECTION = {"n_trials": (3, [NAN, INF, -1, 0, 0.5]), "distribution": ("poisson"
 # Function -> name: (good value, bad values).
 FUNCTIONS = {
     privacy.VectorGaussian: MATRIX,
-    privacy.DiagonalGaussian: MATRIX,
     privacy.SymmetricGaussian: MATRIX,
-    privacy.DiagonalLaplace: PURE,
     privacy.VectorGamma: {**PURE, "n_vectors": (2, COUNT)},
     privacy.SymmetrizedWishart: PURE,
     privacy.PublishedWishart: {
@@ -48,8 +46,6 @@ FUNCTIONS = {
         "epsilon": (1.0, POSITIVE),
     },
     privacy.second_moment_sensitivity: {**CLIP, "dimension": (3, COUNT)},
-    privacy.diagonal_sensitivity: {**CLIP, "dimension": (3, COUNT)},
-    privacy.l4_diagonal_sensitivity: {**CLIP, "dimension": (3, COUNT)},
     privacy.mean_sensitivity: {
         "clip_norm": (1.0, POSITIVE),
         "denominator": (9.0, POSITIVE),

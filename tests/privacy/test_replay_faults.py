@@ -50,9 +50,6 @@ class Faulty(SystemSource):
     def normal(self, size):
         return self.fault(self, super().normal(size))
 
-    def laplace(self, size):
-        return self.fault(self, super().laplace(size))
-
     def chisquare(self, degrees):
         return self.fault(self, super().chisquare(degrees))
 

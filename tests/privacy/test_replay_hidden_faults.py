@@ -14,7 +14,7 @@ from skpmtl import DPMetaInit, PrivateMTL, PrivateMTLClassifier
 from skpmtl.exchange.protocol import PublicDraw
 from skpmtl.networks import rounds as rounds_module
 from skpmtl.networks.rounds import PiecewiseGaussian
-from skpmtl.privacy import DiagonalLaplace, VectorGaussian, audit, mechanisms
+from skpmtl.privacy import VectorGamma, VectorGaussian, audit, mechanisms
 from skpmtl.privacy.replay import changed_tasks
 from skpmtl.privacy.rng import SystemSource, noise_source
 from skpmtl.privacy.uses import new_tasks, outcomes
@@ -130,12 +130,12 @@ class Even(VectorGaussian):
         return 2.0 * np.rint(0.5 * super()._noise_steps(source))
 
 
-class EvenLaplace(DiagonalLaplace):
+class EvenGamma(VectorGamma):
     def _noise_steps(self, source):
         return 2.0 * np.rint(0.5 * super()._noise_steps(source))
 
 
-@pytest.mark.parametrize("mechanism", [Even(2, 1.0, 1.0), EvenLaplace(2, 1.0, 1.0)])
+@pytest.mark.parametrize("mechanism", [Even(2, 1.0, 1.0), EvenGamma(2, 1.0, 1.0)])
 def test_even_noise_of_a_mechanism(mechanism):
     assert "bit 0 is no fair coin" in str(audit(mechanism, n_draws=100))
     assert audit(type(mechanism).__base__(2, 1.0, 1.0), n_draws=100).passed

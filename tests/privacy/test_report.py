@@ -10,9 +10,9 @@ from scipy.stats import norm
 
 from skpmtl import MPMTLLowRankClassifier, load_billboard, save_billboard
 from skpmtl.privacy import (
-    DiagonalLaplace,
     PrivacyReport,
     SymmetricGaussian,
+    VectorGamma,
     compose,
     gdp_delta,
     gdp_epsilon,
@@ -44,10 +44,10 @@ def gaussian(epsilon=1.0, delta=1e-5, **changes):
     return PrivacyReport(**{**values, **changes})
 
 
-def laplace(epsilons, delta=0.0, **changes):
-    entries = [DiagonalLaplace(3, 1.0, e).describe("diagonal") for e in epsilons]
+def pure(epsilons, delta=0.0, **changes):
+    entries = [VectorGamma(3, 1.0, e).describe("vector") for e in epsilons]
     values = dict(epsilon=sum(epsilons), delta=delta, mu=None, releases=entries)
-    return gaussian(**{**values, "mechanism": "diagonal Laplace", **changes})
+    return gaussian(**{**values, "mechanism": "L2-gamma", **changes})
 
 
 def pair(epsilon, delta):
@@ -57,7 +57,7 @@ def pair(epsilon, delta):
 NONE = PrivacyReport("none", notes={"reason": "epsilon=None", "bound": [1.0, math.inf]})
 
 
-@pytest.mark.parametrize("report", [gaussian(), laplace([0.1, 0.7]), NONE])
+@pytest.mark.parametrize("report", [gaussian(), pure([0.1, 0.7]), NONE])
 def test_round_trips(report):
     assert PrivacyReport.from_json(report.to_json()) == report
     assert PrivacyReport.from_json(report.to_json(indent=2)) == report
@@ -165,7 +165,7 @@ class Elements(HTMLParser):
     [
         (gaussian(), "\u03b5 = 1, \u03b4 = 1e-05"),
         (NONE, "no privacy guarantee"),
-        (laplace([0.1] * 30), "\u03b5 = 3, \u03b4 = 0"),
+        (pure([0.1] * 30), "\u03b5 = 3, \u03b4 = 0"),
     ],
 )
 def test_html_says_what_the_text_says(report, badge):
@@ -216,7 +216,7 @@ def test_gaussian_fits_compose_exactly():
 
 
 def test_pure_fits_compose_by_the_optimal_rule():
-    reports = [laplace([0.1] * 10), laplace([0.1] * 20)]
+    reports = [pure([0.1] * 10), pure([0.1] * 20)]
     assert compose(reports).epsilon == pytest.approx(3.0)
     total = compose(reports, delta=1e-6)
     assert total.epsilon == pytest.approx(optimal_pure_epsilon([0.1] * 30, 1e-6))
@@ -224,7 +224,7 @@ def test_pure_fits_compose_by_the_optimal_rule():
 
 
 def test_mixed_fits_compose_jointly():
-    total = compose([gaussian(1.0), laplace([0.5])])
+    total = compose([gaussian(1.0), pure([0.5])])
     mu, p = gdp_mu(1.0, 1e-5), 1 / (1 + math.exp(-0.5))
     e = total.epsilon
     spent = p * gdp_delta(mu, e - 0.5) + (1 - p) * gdp_delta(mu, e + 0.5)
@@ -274,7 +274,7 @@ def test_fits_that_release_nothing_cost_nothing():
         assert (total.epsilon, total.delta, total.mu) == (0.0, 0.0, None)
     assert compose([nothing] * 2, delta=1e-6).epsilon == 0.0
     few = pair(0.4, 1e-6)
-    for others in ([gaussian()], [laplace([0.5])], [few], [gaussian(), few]):
+    for others in ([gaussian()], [pure([0.5])], [few], [gaussian(), few]):
         alone, total = compose([*others]), compose([nothing, *others, nothing])
         assert total.epsilon == pytest.approx(alone.epsilon, rel=1e-12)
         assert (total.delta, total.mu) == (pytest.approx(alone.delta, rel=1e-9), alone.mu)
