@@ -16,7 +16,6 @@ from itertools import product
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import lower_builtin, models, register_model
 
@@ -56,11 +55,6 @@ def total(x):
     return float(x[0])
 
 
-def load4(a, *index):
-    """a[..., i : i + 4, j : j + 8] of an array in C order."""
-    return a[(*index[:-2], *_four_by_eight(*index[-2:]))].astype(np.float64)
-
-
 def store4(a, *rest):
     """a[..., i : i + 4, j : j + 8] = x, where x is the last argument."""
     a[(*rest[:-3], *_four_by_eight(*rest[-3:-1]))] = rest[-1]
@@ -75,35 +69,9 @@ def along(a, *index):
     return np.repeat(a[(*index[:-1], slice(index[-1], index[-1] + ROWS))], LANES).reshape(ROWS, -1)
 
 
-def down(a, *index):
-    """Eight times each of the four numbers a[..., i : i + 4, j] of a column."""
-    *first, i, j = index
-    return np.repeat(a[(*first, slice(i, i + ROWS), j)], LANES).reshape(ROWS, -1)
-
-
 def splat4(x):
     """Four by eight times the number x."""
     return np.full((ROWS, LANES), float(x))
-
-
-def sum4(x):
-    """The eight sums of four by eight numbers."""
-    return x[0] + x[1] + x[2] + x[3]
-
-
-def root(x):
-    """Square roots."""
-    return np.sqrt(x)
-
-
-def logarithm(x):
-    """Natural logarithms."""
-    return np.log(x)
-
-
-def greater(x, y):
-    """The greater of each pair; y where x is NaN."""
-    return np.where(x > y, x, y)
 
 
 # ------------------------------------------------------------------------------- compiled
@@ -178,16 +146,10 @@ _typed(load, _reads(_vector))
 _typed(same, _reads(_vector))
 _typed(store, _writes(_vector))
 _typed(splat, lambda args: signature(_vector, types.float64))
-_typed(load4, _reads(_vectors))
 _typed(along, _reads(_vectors))
-_typed(down, _reads(_vectors))
 _typed(store4, _writes(_vectors))
 _typed(splat4, lambda args: signature(_vectors, types.float64))
-_typed(sum4, lambda args: signature(_vector, _vectors))
 _typed(total, lambda args: signature(types.float64, _vector))
-_typed(root, lambda args: signature(_vector, _vector))
-_typed(logarithm, lambda args: signature(_vector, _vector))
-_typed(greater, lambda args: signature(_vector, _vector, _vector))
 
 
 # Newer pointers of llvmlite do not know what they point to, and older functions do not ask for it.
@@ -289,18 +251,6 @@ def _places(context, builder, sig, args):
         yield _address(context, builder, sig.args[0], args[0], args[1:], below=t)
 
 
-@lower_builtin(load4, types.Array, types.VarArg(types.Any))
-def _load4(context, builder, sig, args):
-    number, places = _number(context, sig.args[0]), _places(context, builder, sig, args)
-    return _stacked(builder, (_read(builder, place, number) for place in places))
-
-
-@lower_builtin(down, types.Array, types.VarArg(types.Any))
-def _down(context, builder, sig, args):
-    number, places = _number(context, sig.args[0]), _places(context, builder, sig, args)
-    return _stacked(builder, (_read_repeated(builder, place, number) for place in places))
-
-
 @lower_builtin(along, types.Array, types.VarArg(types.Any))
 def _along(context, builder, sig, args):
     number = _number(context, sig.args[0])
@@ -327,38 +277,12 @@ def _splat4(context, builder, sig, args):
     return _stacked(builder, [_repeated(builder, args[0])] * ROWS)
 
 
-@lower_builtin(sum4, _Vectors)
-def _sum4(context, builder, sig, args):
-    out, *rest = _unstacked(builder, args[0], _vectors)
-    for x in rest:
-        out = builder.fadd(out, x, flags=("contract",))
-    return out
-
-
 @lower_builtin(total, _Vector)
 def _total(context, builder, sig, args):
     x = args[0]
     for half in (4, 2, 1):
         x = builder.fadd(x, _shuffled(builder, x, [(i - half) % LANES for i in range(LANES)]))
     return builder.extract_element(x, _PLACE(0))
-
-
-def _intrinsic(function, name):
-    def lowered(context, builder, sig, args):
-        kind = ir.FunctionType(_REGISTER, [_REGISTER])
-        known = cgutils.get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64")
-        return builder.call(known, args)
-
-    lower_builtin(function, _Vector)(lowered)
-
-
-_intrinsic(root, "sqrt")
-_intrinsic(logarithm, "log")
-
-
-@lower_builtin(greater, _Vector, _Vector)
-def _greater(context, builder, sig, args):
-    return builder.select(builder.fcmp_ordered(">", *args), *args)
 
 
 def _operation(operation, instruction):

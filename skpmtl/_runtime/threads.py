@@ -10,7 +10,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
 from numbers import Integral
 
 import joblib
@@ -200,16 +199,3 @@ def cost_blocks(cost, limit):
 def task_blocks(offsets, width, limit):
     """Pairs (first, last) of tasks; rows times `width` of a block are `limit` or one task."""
     return cost_blocks(np.diff(offsets) * max(width, 1), limit)
-
-
-def even_blocks(sizes, width, limit):
-    """Yield positions of tasks of about the same size whose matrices together stay small.
-
-    A matrix has `width` columns and a multiple of eight rows; a block takes `limit` numbers at
-    most, or is one task.
-    """
-    order = np.argsort(sizes, kind="stable")
-    ends = np.searchsorted(sizes[order], 2 ** np.arange(1, 64, dtype=float), side="right")
-    for lo, hi in pairwise(np.unique([0, *ends])):
-        for first, last in cost_blocks(-(-sizes[order[lo:hi]] // 8) * 8 * width, limit):
-            yield order[lo + first : lo + last]

@@ -22,7 +22,7 @@ from .._runtime.threads import cost_blocks, task_blocks
 from ..tables.datafits import events
 from ..tables.table import kernel_rows, table_of
 from .grams import NARROW, largest_eigenvalues, long_tasks
-from .local import LocalModels
+from .ridge import RidgeModels
 
 KEPT = 1 << 20  # numbers of matrices that are kept in memory however few rows there are
 _BLOCK = 1 << 20  # numbers of rows and Gram matrices held at once
@@ -299,13 +299,13 @@ class CentredTasks:
         share = share_of_centre(strength, hold)
         share = (share if unit is None else share * unit)[pick, None]
         around = share * centres[self.which[pick]]
-        local = LocalModels(
+        local = RidgeModels(
             self.table if everybody else table_of(self.table, pick),
+            ((strength + hold) / self.scale)[pick],
             fit_intercept=self.problem.fit_intercept,
-            centre=around,
         )
-        kappa = (self.scale / np.maximum(strength + hold, 1e-300))[pick]
-        W, b = local.solve(np.ones(self.table.n_features), kappa)
+        W, b = local.around(around[:, None])
+        W, b = W[:, 0], b[:, 0]
         d = self.table.n_features
         columns = np.tile(np.arange(d), len(pick)) if self.table.is_sparse else _NO_INDEX
         ends = np.arange(len(pick) + 1) * d

@@ -1,6 +1,6 @@
 """Billboards of exact fits: the fitted penalty, for new tasks."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import ClassVar
 
@@ -11,12 +11,10 @@ from ..exchange.billboard import N_OUTPUTS, OfModels
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from .decomposed import OUTLIERS, minimize_sum
-from .local import LocalModels
 from .losses import make_loss
 from .minimize import minimize
 from .penalties import FittedShape, TraceNorm
-
-_BLOCK = 1 << 20  # numbers of X that are projected at a time
+from .ridge import RidgeModels, in_basis
 
 
 @dataclass
@@ -127,19 +125,15 @@ class PenaltyBillboard(OfModels):
         if self.outliers:
             W = self._of_two_parts(table, fit_intercept)
         elif B.shape[1]:
-            step = max(_BLOCK // len(B), 1)
-            Z = np.empty((table.X.shape[0], B.shape[1]))
-            for first in range(0, len(Z), step):
-                Z[first : first + step] = table.X[first : first + step] @ B
-            inner = replace(table, X=Z)
+            inner = in_basis(table, B)
             loss = make_loss(
                 inner,
                 task_weight=self.task_weight,
                 fit_intercept=fit_intercept,
                 ridge=1.0,
             )
-            models = LocalModels(inner, fit_intercept=fit_intercept)
-            W, _ = models.solve(np.ones(B.shape[1]), loss.scale[:: self.n_outputs])
+            strength = 1.0 / table.scale(self.task_weight)
+            W = RidgeModels(inner, strength, fit_intercept=fit_intercept).around()[0]
             W = W.reshape(loss.shape)
             W = minimize(loss, TraceNorm(), 0.0, W=W, tol=1e-10).W @ B.T  # certifies or mends it
         loss = make_loss(

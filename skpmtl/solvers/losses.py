@@ -20,7 +20,7 @@ from ..tables.targets import class_shares
 from . import resolvents
 from .descent import MatrixSet, RowSet
 from .grams import NARROW, SMALL, RowGrams, grams, invert, products, squares
-from .local import LocalModels
+from .ridge import RidgeModels, in_basis
 
 _NONE = np.empty(0, dtype=np.int64)
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
@@ -351,8 +351,9 @@ class Loss:
         to about a percent."""
         form = self.ridge * basis.gram() + alpha * np.eye(basis.width)
         root = basis.lift(np.linalg.cholesky(np.linalg.inv(form)).T).T
-        models = LocalModels(self.table, fit_intercept=self.fit_intercept)
-        return models.solve(root, self.scale, tol=0.01)[0]
+        inner = in_basis(self.table, root)
+        models = RidgeModels(inner, 1.0 / self.scale, fit_intercept=self.fit_intercept)
+        return models.around(tol=0.01)[0].reshape(len(self.scale), -1) @ root.T
 
     def curvature_bound(self, D):
         """Hessian bound of every task times the rows of D."""

@@ -29,8 +29,7 @@ from skpmtl.privacy.rng import (
     SystemSource,
 )
 from skpmtl.shards import fit_shards
-from skpmtl.solvers import centred, losses
-from skpmtl.solvers import local as local
+from skpmtl.solvers import centred, losses, ridge
 from skpmtl.tables import scores
 from tests.helpers.cases import (
     CASES,
@@ -656,7 +655,7 @@ def with_many_tasks(case):
 @pytest.fixture
 def n_threads(monkeypatch):
     """`set_num_threads`, undone afterwards, with blocks so small that there are many."""
-    for module in (local, losses, scores, finetune):
+    for module in (ridge, losses, scores, finetune):
         monkeypatch.setattr(module, "_BLOCK", 64)
     monkeypatch.setattr(centred, "_MODELS", 16)
     yield skpmtl.set_num_threads

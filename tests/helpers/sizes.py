@@ -34,7 +34,6 @@ NO_SIZES = {
     "_LARGEST_COVARIANCE": "of the public list, above it is an error",
     "_MAX_INNER_STEPS": "steps",
     "_MOST_COLUMNS": "of a relation, public",
-    "_MOST_STEPS": "steps",
     "_NEWTON": "passes, of a fit without privacy",
     "_STEPS": "steps",
     "_TURN": "steps, of a fit without privacy",

@@ -8,7 +8,6 @@ from scipy.special import logsumexp
 
 from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl._kernels.passes import multinomial_residuals
-from skpmtl.solvers.local import LocalModels
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
 
@@ -100,32 +99,6 @@ def test_intercepts_are_at_their_optimum(size):
         assert_allclose(r[part].reshape(C, n).sum(axis=1), 0.0, atol=1e-9)
         total += loss_of(score, T[slice(*offsets[k : k + 2])], np.eye(C), np.zeros(C))
     assert value == pytest.approx(total, rel=1e-9)
-
-
-# ------------------------------------------------------------------------------ local models
-@pytest.mark.parametrize("kappa", [0.01, 1.0, 100.0])
-@pytest.mark.parametrize("diagonal", [True, False])
-@pytest.mark.parametrize("centred", [True, False])
-@pytest.mark.spread(2)
-def test_modes_are_posterior_modes(kappa, diagonal, centred):
-    table, _, T = problem((3, 20, 12), d=4)
-    root = np.array([1.0, 0.5, 2.0, 0.1])
-    root = root if diagonal else np.random.default_rng(1).normal(size=(4, 4))
-    precision = np.linalg.inv(np.diag(root**2) if diagonal else root @ root.T) / kappa
-    centre = np.random.default_rng(2).normal(size=(3, 4)) if centred else np.zeros((3, 4))
-    local = LocalModels(table, fit_intercept=True, centre=centre if centred else None)
-    W, b = local.solve(root, np.full(3, kappa), 1e-10)
-    for k in range(3):
-        rows = slice(*table.offsets[k : k + 2])
-
-        def energy(x, rows=rows):
-            w, shift = x[:12].reshape(3, 4), x[12:]
-            prior = np.einsum("cd,de,ce", w - centre, precision, w - centre)
-            return loss_of(table.X[rows], T[rows], w, shift) + 0.5 * prior
-
-        start = np.concatenate([W[k].ravel(), b[k]])
-        best = optimize.minimize(energy, start, tol=1e-12).fun
-        assert energy(start) <= best + 1e-9 * abs(best)
 
 
 # ----------------------------------------------------------------------------- contributions

@@ -40,7 +40,7 @@ def test_the_dual_norm_of_noise(name, weight):
         V = loss.evaluate(np.zeros(loss.shape))[1]
         found.append(PENALTIES[name].dual_levels(V).max())
         formula.append(auto_alpha(loss, PENALTIES[name]) / SHARE)
-    assert 0.75 < np.mean(formula) / np.mean(found) < 1.35
+    assert 0.95 < np.mean(formula) / np.mean(found) < 1.5  # the trace norm has a bound
 
 
 def test_variance_of_the_noise():

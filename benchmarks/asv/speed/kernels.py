@@ -14,28 +14,14 @@ from .tables import cpu_seconds, generated
 ROOM = "skpmtl._kernels."
 TASKS, ROWS, FEATURES = 200, 20, 20
 FITS = {
-    "MPMTLLowRank": {"epsilon": 1.0},
-    "MPMTLLowRankClassifier": {"epsilon": 1.0},
     "MPMTLGroupSparseClassifier": {"epsilon": None, "alpha": 0.01},
-    "PrivateMeanRegMTL": {"epsilon": 1.0},
-    "PrivateMeanRegMTLClassifier": {"epsilon": None, "levels": "free"},
+    "PrivateMeanRegMTLClassifier": {"epsilon": None, "lam": 0.1},
     "DPMetaInitClassifier": {"epsilon": 1.0},
 }
 # The fit whose largest call of a loop is repeated.
 LOOPS = {
     loop: fit
     for fit, loops in {
-        "MPMTLLowRank": (
-            "grams.centred_rows",
-            "local.left_out",
-            "local.triangular_products",
-            "grams.grams",
-            "grams.tridiagonal",
-            "grams.rotate",
-            "average.averages",
-            "rows.curvatures",
-        ),
-        "MPMTLLowRankClassifier": ("local.posterior_modes",),
         "MPMTLGroupSparseClassifier": (
             "passes.scores",
             "passes.combine",
@@ -43,21 +29,12 @@ LOOPS = {
             "grams.gram_product",
             "linalg.spd_inverse_narrow",
         ),
-        "PrivateMeanRegMTL": ("clip.clip", "local.sums_of_rows"),
         "PrivateMeanRegMTLClassifier": (
-            "steps.local_steps",
             "newton.loss_gradient",
             "newton.hessian_product",
-            "average.class_averages",
             "predict.row_scores",
         ),
-        "DPMetaInitClassifier": (
-            "records.inner_steps",
-            "finetune.weighted_rows",
-            "finetune.evidence",
-            "finetune.descend",
-            "losses.losses",
-        ),
+        "DPMetaInitClassifier": ("records.inner_steps",),
     }.items()
     for loop in loops
 }
