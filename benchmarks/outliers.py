@@ -33,9 +33,7 @@ METHODS = {
         for beta in STRENGTHS
     ],
     "private, epsilon 1": [MPMTLLowRank(epsilon=1.0)],
-    "private with outliers, epsilon 1": [MPMTLLowRank(epsilon=1.0, outliers="tasks")],
     "private, epsilon 10": [MPMTLLowRank(epsilon=10.0)],
-    "private with outliers, epsilon 10": [MPMTLLowRank(epsilon=10.0, outliers="tasks")],
 }
 
 

@@ -85,9 +85,8 @@ class ConvergenceDisplay(_Display):
         Budget spent after every round; a fit without privacy has infinities, which are not
         drawn.
     noise_std : array-like of shape (n_rounds,)
-        Standard deviation of the noise that the curator adds to each coefficient of the released
-        mean update of a round: in the unit of a coefficient, target over feature, or, where tasks
-        standardise their updates, over the length of a task's own model.
+        Standard deviation of the noise that the curator adds to each number of the released mean
+        update of a round.
     scores : array-like of shape (n_rounds,), default=None
         Score of the shared model after every round.
     score_name : str, default=None
@@ -152,7 +151,7 @@ class ConvergenceDisplay(_Display):
 
         Parameters
         ----------
-        estimator : PrivateMeanRegMTL, or another estimator that learns a mean in rounds
+        estimator : TorchMeanRegRegressor or TorchMeanRegClassifier
             Fitted.
         X, y, task : as in the estimator's `fit`, default=None
             Rows to score the shared model of every round on (a task's intercept is fitted to
@@ -168,7 +167,9 @@ class ConvergenceDisplay(_Display):
         Raises
         ------
         ValueError
-            When the fit had no rounds, or its releases were too large to be kept.
+            When the releases of the fit were too large to be kept.
+        TypeError
+            For estimators that learn no mean in rounds.
 
         Warns
         -----
@@ -179,16 +180,13 @@ class ConvergenceDisplay(_Display):
         if not hasattr(getattr(estimator, "billboard_", None), "history"):
             raise TypeError(
                 f"{type(estimator).__name__} has no noisy mean of rounds to draw: pass a fitted "
-                'PrivateMeanRegMTL(levels="free") or federated baseline (of a Pipeline its last '
-                "step)."
+                "TorchMeanRegRegressor or TorchMeanRegClassifier (of a Pipeline its last step)."
             )
         billboard = estimator.billboard_
         scores: list | None = None
         name: str | None = None
         models = billboard.replay() if X is not None else ()
         history = billboard.history()
-        if not history:
-            billboard.replay()  # says why there is nothing to draw
         if X is not None:
             if estimator.privacy_.guarantee != "none":
                 warnings.warn(
@@ -760,11 +758,9 @@ class RelationDisplay(_Display):
 
 
 class EffectsDisplay(_Display):
-    """Effects that all tasks share, with both parts of their standard errors.
+    """Effects that all tasks share, with intervals by their standard errors.
 
-    One panel per covariate, cluster or class, one point per coefficient. The thin bar is the
-    interval; of its half-length the thick bar is the part of privacy noise alone, and the rest
-    comes from differences between tasks, where ``std_error^2 = noise^2 + differences^2``.
+    One point per coefficient. Errors hold differences between tasks and the noise of the budget.
     Everything drawn was released and may be published. Create it with :meth:`from_estimator`.
 
     Parameters

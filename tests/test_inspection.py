@@ -19,7 +19,6 @@ from skpmtl import (
     MPMTLLowRankCV,
     PrivacyLeakWarning,
     PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
     PrivateMTLClassifier,
     mtl_path,
 )
@@ -33,6 +32,8 @@ from skpmtl.inspection import (
     TaskIntervalDisplay,
     TaskRelatednessDisplay,
 )
+from skpmtl.networks import TorchMeanRegClassifier, TorchMeanRegRegressor
+from tests.networks import nets
 
 EPSILONS = [10.0, 0.1, 1.0]
 SCORES = np.array([[0.60, 0.62], [0.75, 0.79], [0.66, 0.70]])
@@ -149,8 +150,19 @@ def test_bad_relatedness_is_named(arguments, error, message):
             TaskRelatednessDisplay.from_estimator(arguments["estimator"].fit([[0]], [0]))
 
 
+def linear_rounds(n_classes=0, **options):
+    """Rounds of a linear module, and its rows."""
+    pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
+    X, y, task = make_low_rank_tasks(n_tasks=6, n_features=3, random_state=0)
+    cls = TorchMeanRegClassifier if n_classes else TorchMeanRegRegressor
+    options |= {"classes": [False, True]} if n_classes else {}
+    est = cls(nets.linear, tasks=range(6), personal_steps=2, **options)
+    y = y > 0 if n_classes else y
+    return est.fit(X, y, task=task), X, y, task
+
+
 def test_convergence_shows_what_is_public_without_reading_rows():
-    est = fitted(PrivateMeanRegMTL(epsilon=2.0, n_rounds=4))
+    est, *_ = linear_rounds(epsilon=2.0, n_rounds=4)
     display = ConvergenceDisplay.from_estimator(est)
     history = est.billboard_.history()
     spent, noise = display.lines_
@@ -165,35 +177,28 @@ def test_convergence_shows_what_is_public_without_reading_rows():
     assert display.figure_ is display.axes_[1].figure
 
 
-@pytest.mark.parametrize("labels", [False, True])
-def test_convergence_scores_the_mean_of_every_round(labels):
-    X, y, task = make_low_rank_tasks(n_tasks=6, n_features=4, random_state=0)
-    y = y > 0 if labels else y
-    cls = PrivateMeanRegMTLClassifier if labels else PrivateMeanRegMTL
-    listed = {"classes": [False, True]} if labels else {}
-    est = cls(
-        epsilon=50.0,
-        n_rounds=3,
-        clip_norm=1.0,
-        fit_intercept=False,
-        unseen_task="mean",
-        tasks=range(6),
-        **listed,
-    ).fit(X, y, task=task)
-    coef, billboard = est.coef_.copy(), est.billboard_
+@pytest.mark.parametrize("n_classes", [0, 2])
+def test_convergence_scores_the_mean_of_every_round(n_classes):
+    est, X, y, task = linear_rounds(n_classes, epsilon=50.0, n_rounds=3, unseen_task="mean")
+    models, billboard = est.coef_.copy(), est.billboard_
     with pytest.warns(PrivacyLeakWarning, match="score of every round"):
         display = ConvergenceDisplay.from_estimator(est, X, y, task=task)
-    expected, mean = [], np.zeros(4)
+    expected, mean = [], np.zeros(3)
     for update in billboard.releases[:3]:
-        mean = mean + update
+        mean = mean + np.ravel(update) * billboard.step.item()
         z = X @ mean
-        error = np.mean((z > 0) == y) if labels else 1 - np.mean((z - y) ** 2) / np.var(y)
+        error = np.mean((z > 0) == y) if n_classes else 1 - np.mean((z - y) ** 2) / np.var(y)
         expected.append(error)
     np.testing.assert_allclose(display.scores, expected, rtol=1e-9)
     np.testing.assert_array_equal(display.lines_[0].get_ydata(), display.scores)
-    assert display.axes_[0].get_ylabel() == ("accuracy" if labels else "R2")
-    np.testing.assert_array_equal(est.coef_, coef)  # the estimator is as it was
+    assert display.axes_[0].get_ylabel() == ("accuracy" if n_classes else "R2")
+    np.testing.assert_array_equal(est.coef_, models)  # the estimator is as it was
     assert est.billboard_ is billboard
+
+
+def test_convergence_of_a_fit_without_rounds_is_refused():
+    with pytest.raises(TypeError, match="TorchMeanRegRegressor"):
+        ConvergenceDisplay.from_estimator(fitted(PrivateMeanRegMTL(epsilon=None)))
 
 
 def test_path_of_strengths():
@@ -255,31 +260,23 @@ def test_relation_shows_what_covariates_add_with_the_noise():
     assert display.noise_std is None and len(display.errorbars_) == 2
 
 
-@pytest.mark.parametrize("relation", [False, True])
-def test_effects_show_both_parts_of_their_errors(relation):
+def test_effects_show_their_intervals():
     X, y, task = make_low_rank_tasks(n_tasks=200, n_features=3, random_state=0)
     X = pd.DataFrame(X, columns=["age", "dose", "size"])
-    given = {"relation": np.arange(200)[:, None] % 2 == 0} if relation else {}
-    # Exact errors hold no noise, and those of a small budget are NaN too often.
-    est = PrivateMeanRegMTL(epsilon=100.0, tasks=range(200), standard_errors=True, **given)
+    est = PrivateMeanRegMTL(epsilon=100.0, tasks=range(200), standard_errors=True)
     est.fit(X, y, task=task)
     display = EffectsDisplay.from_estimator(est, coverage=0.8)
-    frame = est.summary_frame(0.8)
-    titles = [ax.get_title() for ax in display.axes_]
-    names = frame.index.get_level_values(0).unique() if relation else ["shared model"]
-    assert titles == list(map(str, names))
+    assert [ax.get_title() for ax in display.axes_] == ["shared model"]
     labels = [label.get_text() for label in display.axes_[0].get_yticklabels()]
-    assert labels == (["age", "dose", "size"] if relation else ["age", "dose", "size", "intercept"])
-
-    def ends(bars):
-        return np.concatenate(
-            [[segment[:, 0] for segment in each[2][0].get_segments()] for each in bars]
-        )
-
-    np.testing.assert_allclose(ends(display.errorbars_), frame[["lower", "upper"]])
-    # Squares of both parts sum to that of the whole.
-    whole, noise = (np.diff(ends(bars))[:, 0] for bars in (display.errorbars_, display.noise_bars_))
-    np.testing.assert_allclose(noise**2, frame["noise_share"] * whole**2)
+    assert labels == ["age", "dose", "size"]
+    points, _, (lines,) = display.errorbars_[0]
+    np.testing.assert_array_equal(points.get_xdata(), est.effect_coef_)
+    ends = np.array([segment[:, 0] for segment in lines.get_segments()])
+    reach = norm.ppf(0.9) * est.effect_std_
+    np.testing.assert_allclose(ends, np.c_[est.effect_coef_ - reach, est.effect_coef_ + reach])
+    plain = PrivateMeanRegMTL(epsilon=100.0, tasks=range(200)).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="standard_errors=True"):
+        EffectsDisplay.from_estimator(plain)
 
 
 @pytest.mark.filterwarnings("ignore:The picture compares")

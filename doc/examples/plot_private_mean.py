@@ -3,8 +3,8 @@ Personal models around a private mean
 =====================================
 
 If all coefficients of tasks are similar, a mean is enough to share. ``PrivateMeanRegMTL`` learns it
-in rounds: each task sends a clipped update, and the curator adds noise to the sum. Every task then
-fits its own model, regularised towards the noisy mean as strongly as its rows suggest.
+from sums of clipped contributions, to which the curator adds noise. Every task then fits its own
+model, and follows the noisy mean as far as its rows suggest.
 """
 
 # %%
@@ -32,22 +32,10 @@ X, y, task = draw(15)
 X_test, y_test, task_test = draw(60)
 
 # %%
-# One fit, and what a round spent
-# -------------------------------
-# Budget and noise of every round are public. Scores of the mean are not, so the display draws them
-# only if rows are passed; these rows are generated, and the warning about private rows is silenced.
-# By default the fit first learns pooled slopes and levels; ``levels="free"`` gives all rounds to
-# the mean, which the display draws.
-import warnings
-
-from skpmtl import PrivacyLeakWarning
-from skpmtl.inspection import ConvergenceDisplay
-
-est = PrivateMeanRegMTL(levels="free", epsilon=1.0, tasks=range(n_tasks)).fit(X, y, task=task)
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", PrivacyLeakWarning)
-    ConvergenceDisplay.from_estimator(est, X_test, y_test, task_test)
-print(f"{est.n_iter_} rounds, epsilon = {est.privacy_.epsilon}")
+# One fit
+# -------
+est = PrivateMeanRegMTL(epsilon=1.0, tasks=range(n_tasks)).fit(X, y, task=task)
+print(f"{est.n_iter_} releases, epsilon = {est.privacy_.epsilon}")
 
 # %%
 # Accuracy against epsilon

@@ -55,6 +55,11 @@ class Hierarchical(HasCovariates, BaseMTL):
                 '"huber". Pass standard_errors=False.'
             )
         related = self.relation is not None or getattr(self, "clusters", None) is not None
+        if related and self.standard_errors:
+            raise ValueError(
+                "standard_errors=True with relation= or clusters=: they are of slopes that all "
+                "tasks share. Pass standard_errors=False, or leave out the covariates."
+            )
         if related and self._log_loss and not self._is_exact:
             raise ValueError(
                 "relation= and clusters= of classes and counts belong to exact fits. Pass "

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 from scipy.special import logsumexp
 
-from skpmtl import MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
+from skpmtl import LocalOnlyClassifier, MPMTLGroupSparseClassifier, MPMTLLowRankClassifier
 from skpmtl._kernels.passes import multinomial_residuals
 from skpmtl.tables.table import TaskTable
 from skpmtl.tables.targets import class_shares, class_targets
@@ -101,10 +101,19 @@ def test_intercepts_are_at_their_optimum(size):
     assert value == pytest.approx(total, rel=1e-9)
 
 
-# ----------------------------------------------------------------------------- contributions
+# ---------------------------------------------------------------------------------- the loop
+@pytest.mark.parametrize("epsilon", [None, 50.0])
+@pytest.mark.parametrize("cls", CLASSIFIERS)
+def test_a_task_of_one_class_is_predicted_to_go_on_with_it(cls, epsilon):
+    table, codes, _ = problem((9, 14, 20, 11))
+    codes[table.codes == 2] = 1
+    est = cls(epsilon=epsilon, tasks=range(4), classes=range(3)).fit(
+        table.X, codes, task=table.codes
+    )
+    p = est.predict_proba(table.X[table.codes == 2], task=[2] * 20)
+    assert p[:, 1].min() > 0.8 and p.min() > 1e-3
 
 
-# ------------------------------------------------------------------------------------ quality
 def low_rank_classes(seed, m=120, n=25, d=12, C=3, rank=2):
     rng = np.random.default_rng(seed)
     W = 3.0 * rng.normal(size=(m, C, rank)) @ rng.normal(size=(rank, d)) / np.sqrt(rank)
@@ -113,6 +122,17 @@ def low_rank_classes(seed, m=120, n=25, d=12, C=3, rank=2):
     y, task = (score + rng.gumbel(size=score.shape)).argmax(axis=2), np.arange(m)
     for part, count in (slice(n), n), (slice(n, None), 40):
         yield X[:, part].reshape(-1, d), y[:, part].ravel(), np.repeat(task, count)
+
+
+@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+def test_shared_structure_helps():
+    (X, y, task), (X_test, y_test, task_test) = low_rank_classes(0)
+    known, losses = {"tasks": range(120), "classes": range(3)}, []
+    for est in (LocalOnlyClassifier(), MPMTLLowRankClassifier(epsilon=3.0, random_state=0)):
+        est.set_params(**known).fit(X, y, task=task)
+        p = est.predict_proba(X_test, task=task_test)
+        losses.append(-np.mean(np.log(p[np.arange(len(p)), y_test])))
+    assert losses[1] < 0.75 * losses[0]
 
 
 def test_labels_of_any_type_come_back():
