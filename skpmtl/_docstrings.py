@@ -10,7 +10,6 @@ __all__ = [
     "PARAGRAPHS",
     "TARGET_RANGE",
     "UNCERTAINTY",
-    "UNSEEN",
     "fill_docstring",
 ]
 
@@ -117,19 +116,15 @@ LOSS = """
 # Of regressors only; follows `unseen_task`.
 TARGET_RANGE = """
     target_range : (float, float) or None, default=None
-        Public lowest and highest value of the target, never computed from private rows. Means of
-        the tasks' intercepts are clipped to it. If it is shifted with the target, models do not
-        change."""
+        Public lowest and highest value of the target, never computed from private rows.
+        Predictions stay within it."""
 # Of regressors with a posterior: a parameter, which follows `target_range`, and attributes.
 UNCERTAINTY = """
-    uncertainty : {False, True, "unseen"}, default=False
+    uncertainty : bool, default=False
         Whether to store the posterior covariance of each task's model, for
         ``predict(X, return_std=True)`` and `predict_interval`. It follows from the rows of the task
         and the releases, costs no privacy, and is for the task alone; it takes (n_features + 1)^2
         numbers per task."""
-UNSEEN = """ "unseen", with
-        ``unseen_task="mean"``: also for tasks without rows, from a histogram of distances from the
-        mean model that takes 5 % of the squared budget (mu^2)."""
 _POSTERIOR = """
     covariance_ : ndarray of shape (n_tasks, n_features + 1, n_features + 1)
         With `uncertainty`: posterior covariance of coefficients and, last, the intercept. It shows

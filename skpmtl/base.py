@@ -313,8 +313,7 @@ def warn_of_little(est, fitted):
     report, board = fitted.get("privacy_"), fitted.get("billboard_")
     if report is None or report.guarantee == "none":
         return
-    range_helps = "target_range" in est.get_params(deep=False) and est.target_range is None
-    remedy = "a larger epsilon, more tasks" + (", or target_range=(low, high)" * range_helps)
+    remedy = "a larger epsilon, or more tasks"
     if not report.releases:
         text = f"nothing was released, and every task is alone. Remedies: {remedy}."
     elif getattr(est, "unseen_task", None) == "mean" and "mean_coef_" not in fitted:

@@ -493,7 +493,7 @@ def test_a_fit_that_finds_little_says_so_with_the_remedy():
     rng = np.random.default_rng(0)
     X, task = rng.normal(size=(24, 2)), np.repeat(np.arange(8), 3)
     settings = {"tasks": range(8), "epsilon": 0.1}
-    with pytest.warns(LittleFoundWarning, match="nothing was released.*target_range") as said:
+    with pytest.warns(LittleFoundWarning, match="nothing was released.*epsilon") as said:
         PrivateMTL(**settings).fit(X, X[:, 0], task=task)
     assert said[-1].filename == __file__
     with warnings.catch_warnings():

@@ -104,13 +104,13 @@ _ = results["published Wishart"].plot()
 from skpmtl import MPMTLLowRank
 
 rng = np.random.default_rng(0)
-X, task = rng.normal(size=(96, 3)), np.repeat(np.arange(8), 12)
-coef = rng.normal(size=(8, 3))
+X, task = rng.normal(size=(480, 3)), np.repeat(np.arange(40), 12)
+coef = rng.normal(size=(40, 3))
 neighbours = []
 for axis in range(2):  # the model of task 3 is long, along one axis or another
     coef[3] = 50.0 * np.eye(3)[axis]
     neighbours.append((X, np.einsum("ij,ij->i", X, coef[task]), task))
-print(audit(MPMTLLowRank(tasks=range(8)), *neighbours, n_draws=60))
+print(audit(MPMTLLowRank(epsilon=3.0, tasks=range(40)), *neighbours, n_draws=60))
 
 # %%
 # What the sound noise costs

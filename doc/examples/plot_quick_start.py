@@ -63,9 +63,7 @@ predictions = {
     epsilon: [private.set_params(epsilon=epsilon).fit(table, y).predict(test) for _ in range(8)]
     for epsilon in epsilons
 }
-exact = MPMTLLowRank(
-    epsilon=None, algorithm="empirical-bayes", task_feature="clinic", tasks=range(300)
-).fit(table, y)
+exact = MPMTLLowRank(epsilon=None, task_feature="clinic", tasks=range(300)).fit(table, y)
 display = PrivacyUtilityDisplay.from_predictions(
     [y_test] * 8,
     predictions,

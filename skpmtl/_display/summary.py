@@ -176,8 +176,8 @@ class Summarised:
         if not hasattr(self, "mean_coef_"):
             if getattr(self, "unseen_task", None) == "mean":
                 raise ValueError(
-                    "Nothing was found about what tasks share, so that there is no pooled model: a "
-                    "larger budget, more tasks, or target_range= finds it."
+                    "Nothing was found about what tasks share, so that there is no pooled model. "
+                    "Pass a larger epsilon, or list more tasks."
                 )
             raise ValueError('This fit has no pooled model: refit with unseen_task="mean".')
         std = getattr(self, "effect_std_", None)
