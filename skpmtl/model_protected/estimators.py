@@ -109,6 +109,11 @@ class _ModelProtected(Hierarchical):
         return not self._is_private() and not (open_ and self.algorithm == "auto")
 
     def _check_parameters(self):
+        if getattr(self, "delta", None) == 0:  # paths have no budget
+            raise ValueError(
+                f"delta={self.delta!r}: the loop has no pure guarantee. Pass a delta above 0, or "
+                'take skpmtl.reproduction.PublishedMPMTL with mechanism="wishart" and delta=0.'
+            )
         super()._check_parameters()
         check_alpha(self)
         if self.relation is None and self.relation_rank is not None:
@@ -235,7 +240,8 @@ _DOC = """{summary}
         released one, where it can be found. "free": every task has its own.
     {init} Structures and penalties are those of differences from it.
     ridge : float, default=0.0
-        Weight of ``ridge / 2 * ||W||_F^2`` in the objective.
+        Of the exact solver, as `task_weight`, `max_iter`, `tol` and `warm_start`: the loop does not
+        use them. Weight of ``ridge / 2 * ||W||_F^2`` in the objective.
     {task_weight}
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public task covariates, as of `PrivateMeanRegMTL`. What tasks share is that of the
@@ -288,7 +294,7 @@ _DOC = """{summary}
     objective_, dual_gap_, alpha_ : float
         Value of the objective, its duality gap and `alpha`; exact solution only.
     outlier_coef_ : ndarray of shape (n_tasks, n_features){shapes}
-        With `outliers`: Q of the objective, the part that a task shares with nobody; nan for tasks
+        With `outliers`: Q of the objective, the part that a task does not share; nan for tasks
         that `personalize` added.
     outlier_ : ndarray of shape (n_tasks,)
         With `outliers`: length of that part, a measure of how far the task lies from the others;
@@ -352,8 +358,7 @@ _LOGISTIC = "sum_k 1 / n_k sum_i log(1 + exp(-y_i (x_i' w_k + b_k)))"
 _SOFTMAX = """
 
     or, with C > 2 classes, the softmax loss -log p_i(y_i) with p_i(c) proportional to
-    exp(x_i' w_kc + b_kc), and W of C columns for every task (n_features x n_tasks C). What a task
-    contributes is then the sum over its classes, of the same bound,"""
+    exp(x_i' w_kc + b_kc), and W of C columns for every task (n_features x n_tasks C),"""
 _RIDGE = " + ridge / 2 ||W||_F^2"
 _EXAMPLE = """>>> from skpmtl import {name}
     >>> from skpmtl.datasets import {generator}
@@ -435,7 +440,7 @@ class MPMTLLowRank(MTLRegressorMixin, _LowRank):
         model="linear regression",
         twin="",
         target_range=TARGET_RANGE + UNCERTAINTY,
-        also="MPMTLLowRankClassifier : The same for binary targets.\n"
+        also="MPMTLLowRankClassifier : The same for classes.\n"
         "    MPMTLGroupSparse : A shared selection of features instead of a shared subspace.",
         objective=f"    {_SQUARED} + alpha ||W||_*\n       {_RIDGE},",
         example=_EXAMPLE.format(name="MPMTLLowRank", generator="make_low_rank_tasks", target="y"),
@@ -450,7 +455,7 @@ class MPMTLGroupSparse(MTLRegressorMixin, _GroupSparse):
         model="linear regression",
         twin="",
         target_range=TARGET_RANGE + UNCERTAINTY,
-        also="MPMTLGroupSparseClassifier : The same for binary targets.\n"
+        also="MPMTLGroupSparseClassifier : The same for classes.\n"
         "    MPMTLLowRank : A shared subspace instead of a shared selection of features.",
         objective=f"    {_SQUARED} + alpha sum_j ||W_j.||_2\n       {_RIDGE},",
         example=_EXAMPLE.format(
