@@ -124,7 +124,8 @@ def measured(draws, epsilons, only):
                     options = {"epsilon": epsilon, "tasks": range(m), "random_state": seed}
                     est = fitted(loss, structure, X, y, task, **options)
                     row[structure] = f"{error(loss, est, *new):.4f}"
-                yield {**row, "found": len(est.groups_["counts"])}
+                found = getattr(est, "groups_", {"counts": ()})  # missing where none were found
+                yield {**row, "found": len(found["counts"])}
 
 
 def main(arguments=None):
