@@ -329,6 +329,9 @@ def check_billboard(billboard):
         raise ValueError("its privacy report is not one")
     if billboard.n_features < 1:
         raise ValueError("it has no features")
+    for release in getattr(billboard, "releases", ()):
+        shape = np.shape(release) if isinstance(release, np.ndarray) else ()
+        check_arrays([("a release", release, [shape])])
     check_arrays(billboard.declared())
 
 
