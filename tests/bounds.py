@@ -30,10 +30,8 @@ FOLDERS = [
 WIDTHS = {
     "_load": 8,
     "_store": 8,
-    "_load4": 8,
     "_store4": 8,
     "_same": 1,
-    "_down": 1,
     "_along": 4,
 }
 
