@@ -41,27 +41,6 @@ def gram_product(G, W, out):
 
 
 @njit
-def packed_inverses(G, g, K, h):
-    """K[k] = lower triangle of the inverse of G[k], row by row, and h[k] = its product with g[k].
-
-    NaN where it has none: one task of absurd size must not end the fits of all. G is overwritten.
-    """
-    d = G.shape[1]
-    for k in range(G.shape[0]):
-        if not spd_inverse(G[k : k + 1]):
-            G[k] = np.nan
-        pack(G[k], d, K[k], 0)
-        packed_product(K[k], 0, d, g[k], h[k])
-
-
-@njit
-def packed_products(K, W, out):
-    """out[k] = product of W[k] and the symmetric matrix whose lower triangle is K[k]."""
-    for k in range(W.shape[0]):
-        packed_product(K[k], 0, W.shape[1], W[k], out[k])
-
-
-@njit
 def build_grams(X, y, offsets, scale, centre, G, g, Z, K, weights):
     """G[k] = scale_k X_k' C X_k, g[k] = scale_k X_k' C y_k with C the centring (or identity).
 

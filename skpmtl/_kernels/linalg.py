@@ -170,16 +170,6 @@ def pack(A, n, K, at):
 
 
 @njit
-def unpack(K, at, n, A):
-    """A[:n, :n] = the symmetric matrix that is packed in K[at:]."""
-    for p in range(n):
-        for q in range(p + 1):
-            A[p, q] = K[at + q]
-            A[q, p] = K[at + q]
-        at += p + 1
-
-
-@njit
 def packed_product(K, at, n, z, u):
     """u[:n] = product of the symmetric matrix that is packed in K[at:] and z[:n]."""
     for p in range(n):

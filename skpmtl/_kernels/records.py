@@ -10,7 +10,7 @@ import numpy as np
 
 from .._runtime.jit import njit
 from .clip import MARGIN
-from .rows import residuals
+from .losses import residuals
 
 
 @njit

@@ -9,14 +9,11 @@ import numpy as np
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import Billboard
 from ..privacy.report import PrivacyReport
-from ..solvers.centred import CentredTasks, Problem, share_of_centre
-from ..solvers.updates import ProximalUpdates
+from ..solvers.centred import CentredTasks, Problem
 from ..tables.datafits import DATAFITS
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..tables.table import differences
-
-_STEPS, _TOL = 3000, 1e-8  # of the model of a task around its centre, where it is not exact
 
 
 @dataclass
@@ -159,12 +156,5 @@ class MeanBillboard(Billboard):
         """Models of the tasks of `table` around their centres. -> coef, intercept"""
         which, centres, _ = self.around(table.tasks)
         centred = CentredTasks(differences(table, self.init), self.problem, which)
-        if table.is_sparse:  # whose models lie column by column
-            centres = centres.transpose(0, 2, 1)
-        flat = np.ascontiguousarray(centres).reshape(len(centres), -1)
-        D, b = ProximalUpdates(centred, n_steps=_STEPS, tol=_TOL).with_intercepts(flat)
-        W = D + share_of_centre(centred.prox_strength, self.ridge)[:, None] * flat[which]
-        if table.is_sparse:
-            W = W.reshape(len(W), -1, self.n_outputs).transpose(0, 2, 1)
-        W, b = self._whole(W.reshape(len(W), self.n_outputs, -1), b)
+        W, b = self._whole(*centred.around(centres))
         return W.reshape(len(W), *self.model_shape), b if self.n_outputs > 1 else b[:, 0]

@@ -9,7 +9,7 @@ from ..privacy.report import exact_report
 from ..solvers.centred import CentredTasks, dense_copy
 from ..solvers.graph import LossOnGraph, minimize_on_graph, without
 from ..solvers.losses import make_loss
-from ..solvers.mean import fixed_point, minimize_exactly, minimize_related
+from ..solvers.mean import State, minimize_around, minimize_exactly
 from ..solvers.minimize import minimize
 from ..solvers.penalties import EntryNorm
 from ..tables.relation import laplacian
@@ -78,23 +78,29 @@ def _fit_around_means(est, given):
     if est.clusters is not None:  # each of which is a problem of its own
         which = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
     centred = CentredTasks(differences(table, billboard.init), billboard.problem, which)
-    stop = {"tol": est.tol, "max_iter": est.max_iter}
-    if table.is_sparse:
-        flat = np.zeros((1, d * C))  # column by column
-        n_iter = fixed_point(centred, flat, **stop)
-        billboard.centres[0] = flat.reshape(d, C).T
-        return _fitted(billboard, table.tasks, *billboard.personalize(table), n_iter)
-    if relation is not None and est.clusters is None:
-        flat = np.zeros((r, C * d))
-        W, b, objective, n_iter = minimize_related(centred, flat, rows, **stop)
+    stop, found = {"tol": est.tol, "max_iter": est.max_iter}, {}
+    if table.is_sparse or (relation is not None and est.clusters is None):
+        centres = billboard.centres
+        W, b, n_iter = minimize_around(centred, centres, rows, **stop)
+        if not table.is_sparse:
+            found["objective_"] = _objective(centred, W, b, np.tensordot(rows, centres, 1))
     else:
         log = est._progress(_NEWTON)
-        W, b, objective, n_iter = minimize_exactly(centred, float(est.lam), log=log, **stop)
+        W, b, value, n_iter = minimize_exactly(centred, float(est.lam), log=log, **stop)
+        found["objective_"] = value
         flat = np.linalg.lstsq(rows, W.reshape(len(W), C * d), rcond=None)[0]
-    billboard.centres[:] = flat.reshape(r, C, d)
+        billboard.centres[:] = flat.reshape(r, C, d)
     W, b = billboard._whole(W.reshape(len(W), C, d), b.reshape(len(W), C))
     models = W.reshape(len(W), *billboard.model_shape), b if C > 1 else b[:, 0]
-    return _fitted(billboard, table.tasks, *models, n_iter, objective_=objective)
+    return _fitted(billboard, table.tasks, *models, n_iter, **found)
+
+
+def _objective(centred, W, b, centres):
+    """Of models around centres of their own."""
+    lam, distance = centred.problem.lam, W - centres
+    # Of centres of their own, tasks have no distance there.
+    value = State(centred, lam).value(np.concatenate([W, b[:, :, None]], axis=2))
+    return value + 0.5 * lam * float(np.vdot(distance, distance))
 
 
 # ------------------------------------------------------------------------------ on a graph

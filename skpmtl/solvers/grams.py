@@ -1,7 +1,5 @@
 """Gram matrices of the tasks: d x d of features, or n_k x n_k of rows where that is less."""
 
-from dataclasses import replace
-
 import numpy as np
 from scipy import sparse
 
@@ -10,14 +8,13 @@ from .._kernels.grams import (
     build_row_grams,
     gram_product,
     invert_row_grams,
-    packed_inverses,
     weigh_rows,
 )
 from .._kernels.linalg import spd_inverse, spd_inverse_narrow
 from .._kernels.rows import curvatures
 from .._runtime.registers import LANES
-from .._runtime.threads import cost_blocks, run_blocks, single_blas_thread, task_blocks
-from ..tables.table import kernel_rows, padded, read_only, rows_of
+from .._runtime.threads import cost_blocks, run_blocks, task_blocks
+from ..tables.table import kernel_rows, padded, read_only
 
 _BLOCK = 1 << 20  # numbers of X or of Gram matrices that a thread passes over at a time
 SMALL = 1 << 22  # numbers up to which memory does not matter
@@ -200,23 +197,6 @@ def squares(table, centre):
     return np.maximum(out, 0.0)
 
 
-def long_tasks(table, least):
-    """Tasks of at least so many rows, and the table of them; dense rows.
-
-    The others are solved by matrices of their rows (`skpmtl._kernels.short`). Which of the two
-    depends on a task's own rows alone, so that no task changes what the others send.
-    """
-    tasks = np.flatnonzero(table.sizes >= least)
-    if len(tasks) == table.n_tasks:
-        return tasks, table
-    inside, offsets = rows_of(table.offsets, tasks)
-    rows = inside if table.rows is None else table.rows[inside]
-    y, labels = table.y[inside], table.tasks[tasks]
-    weights = None if table.weights is None else table.weights[inside]
-    own = {"weights": weights, "masses": None if weights is None else table.masses[tasks]}
-    return tasks, replace(table, y=y, offsets=offsets, tasks=labels, rows=rows, order=None, **own)
-
-
 def task_grams(table, problem, scale):
     """Blocks (first, last, G, g) of scale_k X_k' C X_k and scale_k X_k' C y_k; dense rows."""
     for first, last, rows, X in row_blocks(table):
@@ -224,22 +204,6 @@ def task_grams(table, problem, scale):
         weights = None if table.weights is None else table.weights[rows]
         G, g, _ = grams(X, table.y[rows], ends, scale[first:last], problem.fit_intercept, weights)
         yield first, last, G, g
-
-
-def task_inverses(table, problem, scale, rho):
-    """Blocks (first, last, P, h) of P_k = (G_k + rho_k I)^-1 and its product with g_k."""
-    for first, last, G, g in _regular_grams(table, problem, scale, rho):
-        with single_blas_thread():
-            inverse = np.linalg.inv(G)
-        yield first, last, inverse, np.einsum("kij,kj->ki", inverse, g)
-
-
-def are_few(table, width):
-    """Whether a matrix of this width for each task are few numbers.
-
-    All listed tasks count: whether one of them has rows must not move the last bits of the others.
-    """
-    return table.n_listed * width**2 <= FEW
 
 
 def largest_eigenvalues(table, centre):
@@ -290,22 +254,3 @@ def _scratch(table, longest):
     if table.is_sparse:
         return np.full(d, -1), np.empty(d, dtype=np.int64), near, lines, np.empty((0, R))
     return None, None, near, lines, np.zeros((min(longest, near) + 1, R))
-
-
-def packed_task_inverses(table, problem, scale, rho):
-    """`task_inverses` whose P_k are lower triangles, row by row, (n, d (d + 1) / 2)."""
-    d = table.n_features
-    for first, last, G, g in _regular_grams(table, problem, scale, rho):
-        K, h = np.empty((last - first, d * (d + 1) // 2)), np.empty_like(g)
-        packed_inverses(G, g, K, h)
-        yield first, last, K, h
-
-
-def _regular_grams(table, problem, scale, rho):
-    """`task_grams` with rho_k added to the diagonal of G_k."""
-    diagonal = np.arange(table.n_features)
-    for first, last, G, g in task_grams(table, problem, scale):
-        # Columns of absurd size must not make a matrix singular, which would end all fits.
-        trace = np.einsum("kjj->k", G)
-        G[:, diagonal, diagonal] += np.maximum(rho[first:last], 1e-12 * trace)[:, None]
-        yield first, last, G, g

@@ -60,7 +60,7 @@ def minimize_on_graph(centred, Omega, lam, *, tol, max_iter, log=None):
         unit = unit_of(centred.table, centred.problem.fit_intercept)
         centred, lam = in_unit(centred, lam, unit), lam / unit**2
         table, problem, means = centred.table, centred.problem, np.zeros(centred.table.n_features)
-        if problem.fit_intercept and not centred._single.any():
+        if problem.fit_intercept and not centred.held.any():
             means = table.X.mean(axis=0)
             centred = CentredTasks(replace(table, X=table.X - means), problem)
         state = GraphState(centred, Omega, lam)

@@ -24,16 +24,16 @@ from .._runtime.stack import users_line
 from .._runtime.threads import cost_blocks, in_order, run_blocks, single_blas_thread
 from ..tables.datafits import levels_of, with_events
 from ..tables.table import read_only
-from .centred import CentredTasks, share_of_centre
+from .centred import CentredTasks
 from .grams import SMALL, RowGrams, grams, row_blocks, squares, task_grams
 from .losses import SquaredLoss
-from .updates import ProximalModels, ProximalUpdates, is_exact
 
 _FAR = 1e3  # unit of the features from which on they are scaled, for which rows are copied
 _DIRECT = 600  # features up to which tasks are factorised
 _BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time
 _JOINT = 1 << 25  # numbers of matrices from which on all classes share one per task
-_INNER, _INNER_TOL = 5000, 1e-2  # steps of every model, and their part of the tolerance
+_INNER_TOL = 1e-2  # part of the tolerance that models have
+_MEMORY = 8  # steps of Anderson's method
 _WORSE = 2.0  # times the last step, from which an extrapolated one is taken back
 _NO_INDEX = np.empty(0, dtype=np.int64)
 
@@ -173,8 +173,7 @@ class State:
         self.rows = (table.X, table.rows if shared else _NO_INDEX, shared)
         y = with_events(table).y if problem.loss == "poisson" else table.y
         self._y, self.counts, self._kind = y, table.counts, NUMBER[problem.loss]
-        held = np.where(centred._single, problem.lam, 0.0)  # whatever the unit of the rows is
-        self.held = held if problem.fit_intercept else None
+        self.held = centred.held if problem.fit_intercept else None
         self.P = np.empty((table.n_rows, problem.n_outputs))
         self.gradient = None
         width = table.n_features + 1
@@ -528,83 +527,51 @@ def unchanged(R, out):
     return out
 
 
-def minimize_related(centred, centres, V, *, tol, max_iter):
-    """Exact models around V @ centres, over which is minimised too.
+def minimize_around(centred, centres, V, *, tol, max_iter):
+    """Models around V @ centres and the centres, which are their least-squares fits by V.
 
-    Moves `centres` (r, size) from zero.
+    By Anderson's method; for sparse tasks, and for centres that differ by task.
 
-    `centred` has dense rows, and a centre for every task. -> W (n_tasks, n_outputs, d), b (n_tasks,
-    n_outputs), objective, n_iter
+    Parameters
+    ----------
+    centred : CentredTasks
+        With a centre for every task, or with one where V has one column.
+    centres : ndarray (r, n_outputs, d)
+        Where it starts, and then what was found.
+    V : ndarray (n_tasks, r)
+
+    Returns
+    -------
+    W : ndarray (n_tasks, n_outputs, d)
+    b : ndarray (n_tasks, n_outputs)
+    n_iter : int
     """
-    n_iter = fixed_point(centred, centres, tol=tol, max_iter=max_iter, V=V)
-    problem, table, lam = centred.problem, centred.table, float(centred.prox_strength[0])
-    around, share = V @ centres, share_of_centre(centred.prox_strength, problem.ridge)
-    W, b = share[:, None] * around, np.zeros((len(V), problem.n_outputs))
-
-    def solve(block):
-        return centred.steps(
-            block,
-            around,
-            centred.prox_strength,
-            hold=problem.ridge,
-            n_steps=_INNER,
-            tol=_INNER_TOL * tol,
-        )
-
-    if is_exact(centred):
-        W += ProximalModels(centred).differences(around)
-        if problem.fit_intercept:
-            b[:, 0] = _intercepts(table, W)
-    else:
-        for local in in_order(solve, centred.blocks(np.arange(len(V)))):
-            W[local.pick] += local.D.reshape(len(local.pick), -1)
-            b[local.pick] = local.b
-    distance = float(np.vdot(W - around, W - around))
-    W = W.reshape(len(V), problem.n_outputs, -1)
-    # Of centres of their own, tasks have no distance there.
-    loss = State(centred, lam).value(np.concatenate([W, b[:, :, None]], axis=2))
-    return W, b, loss + 0.5 * lam * distance, n_iter
-
-
-def fixed_point(centred, centre, *, tol, max_iter, memory=8, V=None):
-    """v = mean of prox_k(v) by Anderson's method, for sparse tasks; moves `centre`. -> n_iter
-
-    With V (n_tasks, r) tasks lie around V @ centre, and means are least-squares fits by V.
-    """
-    to, count = centred.which, np.bincount(centred.which)
-    if V is not None:
-        to, count = np.linalg.pinv(V).T, np.ones(V.shape[1])
-    everybody = np.arange(centred.table.n_tasks)
-    updates = ProximalUpdates(centred, n_steps=_INNER, tol=_INNER_TOL * tol)
-    points, residuals = [], []
+    project, one, points, residuals = np.linalg.pinv(V), len(centres) == 1, [], []
     for n_iter in range(1, max_iter + 1):
-        total = np.zeros_like(centre)
-        around = centre if V is None else V @ centre
-        updates.sum_of_updates(everybody, around, np.inf, total, to=to)
-        F = total / count[:, None]
-        if np.abs(F).max() <= tol * max(np.abs(centre).max(), 1e-300):
-            return n_iter
+        around = centres if one else np.tensordot(V, centres, 1)
+        W, b = centred.around(around, min(_INNER_TOL * tol, 1e-8))
+        F = np.tensordot(project, W, 1) - centres
+        if np.abs(F).max() <= tol * max(np.abs(centres).max(), 1e-300):
+            return W, b, n_iter
         size = float(np.linalg.norm(F))
         if residuals and not size <= _WORSE * np.linalg.norm(residuals[-1]):
             # An extrapolation too far, where losses are not quadratic; a plain step never is.
-            centre[:] = points[-1] + residuals[-1]
+            centres[:] = points[-1] + residuals[-1]
             points, residuals = [], []
             continue
-        points.append(centre.copy())
+        points.append(centres.copy())
         residuals.append(F)
-        del points[:-memory], residuals[:-memory]
+        del points[:-_MEMORY], residuals[:-_MEMORY]
+        centres += F
         if len(points) > 1:
-            dF = np.stack([(a - residuals[-1]).ravel() for a in residuals[:-1]], axis=1)
-            weights = np.linalg.lstsq(dF, -residuals[-1].ravel(), rcond=1e-12)[0]
-            centre += F
+            dF = np.stack([(f - F).ravel() for f in residuals[:-1]], axis=1)
+            weights = np.linalg.lstsq(dF, -F.ravel(), rcond=1e-12)[0]
             for w, x, f in zip(weights, points[:-1], residuals[:-1], strict=True):
-                centre += w * (x + f - points[-1] - residuals[-1])
-        else:
-            centre += F
+                centres += w * (x + f - points[-1] - F)
     warnings.warn(
         f"The mean still moves by {np.abs(F).max():.3g} after {max_iter} iterations. Raise "
         "max_iter or tol, or add a ridge.",
         ConvergenceWarning,
         stacklevel=users_line(),
     )
-    return max_iter
+    return W, b, max_iter

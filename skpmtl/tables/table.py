@@ -4,7 +4,6 @@ import math
 import sys
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from tempfile import TemporaryFile
 
 import numpy as np
 from scipy import sparse
@@ -198,11 +197,6 @@ class TaskTable:
         """Values, columns and row ends of CSR rows, not to be written."""
         return tuple(read_only(part) for part in (self.X.data, self.X.indices, self.X.indptr))
 
-    @property
-    def on_disk(self):
-        """Whether X is a memory map, which may be larger than the memory left besides it."""
-        return is_mapped(self.X)
-
     def task(self, k):
         """Features and targets of the task at position k; views where possible."""
         part = slice(self.offsets[k], self.offsets[k + 1])
@@ -374,12 +368,6 @@ def is_mapped(X):
     while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
         X = X.base
     return isinstance(X, np.memmap)
-
-
-def array_in_file(shape, dtype=np.float64):
-    """A new array in a temporary file, for what memory may not hold; it ends with the array."""
-    with TemporaryFile() as file:
-        return np.memmap(file, dtype=dtype, shape=shape, mode="w+").view(np.ndarray)
 
 
 def kernel_rows(table):

@@ -29,7 +29,7 @@ from skpmtl.privacy.rng import (
     SystemSource,
 )
 from skpmtl.shards import fit_shards
-from skpmtl.solvers import centred, losses, ridge
+from skpmtl.solvers import losses, ridge
 from skpmtl.tables import scores
 from tests.helpers.cases import (
     CASES,
@@ -657,7 +657,6 @@ def n_threads(monkeypatch):
     """`set_num_threads`, undone afterwards, with blocks so small that there are many."""
     for module in (ridge, losses, scores, finetune):
         monkeypatch.setattr(module, "_BLOCK", 64)
-    monkeypatch.setattr(centred, "_MODELS", 16)
     yield skpmtl.set_num_threads
     skpmtl.set_num_threads(None)
 

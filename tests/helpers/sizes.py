@@ -25,7 +25,6 @@ ELSEWHERE = (
 )
 # Names that are no sizes of data, and why.
 NO_SIZES = {
-    "APART": "padding, compiled in",
     "LARGE": "of the rows of one task, compiled in",
     "MOST_COLUMNS": "public, above it is an error",
     "MOST_STEPS": "bound on what a file may ask for",

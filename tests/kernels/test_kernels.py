@@ -1,7 +1,6 @@
 """Compiled loops against plain numpy, both compiled and as Python functions."""
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +13,7 @@ from skpmtl._kernels import grams, linalg, losses, passes
 from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
-from skpmtl.solvers import centred
-from skpmtl.solvers.centred import CentredTasks, Problem
 from skpmtl.tables.table import read_only
-from tests.helpers import plain_reference as plain
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -151,21 +147,6 @@ def test_build_grams_and_product(run, rows, centre):
     W, out = np.random.default_rng(4).standard_normal((3, 3)), np.empty((3, 3))
     run(grams.gram_product)(G, W, out)
     np.testing.assert_allclose(out, np.einsum("kij,kj->ki", G, W), atol=1e-13)
-
-
-def test_packed_inverses(run):
-    """A matrix without an inverse is NaN, and the others have theirs."""
-    rng = np.random.default_rng(4)
-    Z, g = rng.standard_normal((3, 9, 5)), rng.standard_normal((3, 5))
-    G, K, h, out = np.einsum("kni,knj->kij", Z, Z), *np.empty((1, 3, 15)), *np.empty((2, 3, 5))
-    G[1] = -1.0
-    inverses = np.linalg.inv(G[::2])
-    run(grams.packed_inverses)(G, g, K, h)
-    np.testing.assert_allclose(K[::2], inverses[(slice(None), *np.tril_indices(5))], rtol=1e-10)
-    np.testing.assert_allclose(h[::2], np.einsum("kij,kj->ki", inverses, g[::2]), rtol=1e-10)
-    assert np.isnan(K[1]).all() and np.isnan(h[1]).all()
-    run(grams.packed_products)(K, g, out)
-    np.testing.assert_allclose(out[::2], h[::2], rtol=1e-13)
 
 
 def _narrow(run):
@@ -316,24 +297,5 @@ def test_losses_of_extreme_scores(run):
     top, mass = run(losses.softmax)(z, 0, p, 0)
     assert top == 1e3 and mass == pytest.approx(1.0 + np.exp(-2.0), rel=1e-14)
     np.testing.assert_allclose(p[0], np.array([1.0, np.exp(-2.0), 0.0]) / mass, rtol=1e-14)
-    run(rows_kernels.residuals)(z, np.array([0.0, 2.0]), 0, 2, 2)
+    run(losses.residuals)(z, np.array([0.0, 2.0]), 0, 2, 2)
     np.testing.assert_allclose(z, [[*(p[0, :2] - [1.0, 0.0]), 0.0], [1 / 3, 1 / 3, -2 / 3]])
-
-
-@pytest.mark.parametrize("n_steps, tol", [(3, 0.0), (12, 1e-3), (60, 0.0)])
-def test_steps_in_row_space_are_those_of_the_features(monkeypatch, run, n_steps, tol):
-    sizes, d = [3, 7, 12, 1, 30], 12
-    X, y, task = plain.make_rows(sizes, d, 6)
-    rng = np.random.default_rng(1)
-    table = replace(
-        plain.long_table(X, y, task), weights=rng.uniform(0.5, 2.0, len(y)), masses=np.array(sizes)
-    )
-    tasks, pick = CentredTasks(table, Problem("squared", 1, False)), np.array([0, 2, 1, 4, 3])
-    strength, centre = 0.05 * tasks.smoothness, rng.standard_normal((1, d))
-    monkeypatch.setattr(centred, "short_steps", run(centred.short_steps))
-    found, expected = [], []
-    for results, usable in ((found, True), (expected, False)):
-        if not usable:
-            monkeypatch.setattr(CentredTasks, "_has_row_steps", False)
-        results.append(tasks.steps(pick, centre, strength, hold=0.1, n_steps=n_steps, tol=tol).D)
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-10 * np.abs(expected[0]).max())

@@ -21,12 +21,10 @@ from sklearn.preprocessing import StandardScaler
 
 from skpmtl import PrivateMeanRegMTL
 from skpmtl.preprocessing import TaskImputer
-from skpmtl.solvers.centred import CentredTasks, Problem
-from skpmtl.solvers.grams import are_few
 from skpmtl.tables.convert import stack_tasks, wide_to_long
 from skpmtl.tables.forms import read_training
 from skpmtl.tables.ids import encode_ids
-from skpmtl.tables.table import SingleTaskWarning, TaskTable, rows_of, table_of
+from skpmtl.tables.table import SingleTaskWarning, TaskTable, kernel_rows, rows_of, table_of
 from tests.helpers.tiny_ridge import TinyRidge
 
 FRAME = pd.DataFrame({"school": ["u", "u", "v", "v"], "a": [1.0, 2.0, 3.0, 5.0]})
@@ -586,12 +584,11 @@ def test_compiled_loops_meet_one_kind_of_array(form):
     X, Y = rng.normal(size=(9, 3)), rng.normal(size=(9, 4))
     Y[0, 0] = np.nan
     wide, _ = read_training(PrivateMeanRegMTL(), form(X), Y, None)
-    local_tasks = CentredTasks(wide, Problem("squared", 1, True))
-    seen = [array for array in local_tasks._rows if array is not None]
+    seen = [array for array in (*kernel_rows(wide), wide.offsets) if array is not None]
     assert all(array.flags.c_contiguous for array in seen)
-    assert all(array.dtype == np.int32 for array in local_tasks._rows[2:4] if array is not None)
-    for other in (pickle.loads(pickle.dumps(local_tasks)), deepcopy(local_tasks)):
-        again = [array for array in other._rows if array is not None]
+    assert all(array.dtype == np.int32 for array in kernel_rows(wide)[2:4] if array is not None)
+    for other in (pickle.loads(pickle.dumps(wide)), deepcopy(wide)):
+        again = [array for array in (*kernel_rows(other), other.offsets) if array is not None]
         assert list(map(numba.typeof, again)) == list(map(numba.typeof, seen))
 
 
@@ -653,7 +650,6 @@ def test_tasks_of_a_part_are_worked_on_as_in_the_whole():
     part = table_of(table, np.array([3, 590]))
     assert part.tasks.tolist() == [3, 590]
     assert table_of(part, np.array([1])).n_listed == part.n_listed == table.n_listed == 601
-    assert are_few(part, 64) == are_few(table, 64) is False
 
 
 def test_rows_of_some_tasks_do_not_pass_over_all_others():
