@@ -4,7 +4,7 @@
 
 ========  ==================================================================================
 peers     exact solvers against others at equal accuracy, RMTL and MALSAR where they are
-          installed (see benchmarks/peers/external.py), a round against PyTorch
+          installed (see benchmarks/peers/external.py)
 path      a hundred strengths and their cross-validation, against loops of fits and lasso_path
 grid      exact fits on drawn shapes against FISTA on Gram matrices: the whole distribution
 kernels   exact local solves against loops of library calls, a gradient against reading rows
@@ -30,7 +30,7 @@ from threadpoolctl import threadpool_limits
 import skpmtl
 
 from . import kernels, memory, scale, shards
-from .peers import exact, external, grid, path, rounds
+from .peers import exact, external, grid, path
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 
@@ -105,8 +105,10 @@ def main(arguments=None):
             if options.suite == "shards":
                 measured = with_commit(shards.measure(options.quick, repeats, options.only))
                 return write_rows(measured, shards.FIELDS, options.output)
-            suites = [suite.measure(options.quick, repeats) for suite in (exact, rounds)]
-            suites.insert(1, external.measure(options.quick, repeats, options.only))
+            suites = (
+                exact.measure(options.quick, repeats),
+                external.measure(options.quick, repeats, options.only),
+            )
             return write_rows(with_commit(chain(*suites)), FIELDS, options.output)
     finally:
         skpmtl.set_num_threads(chosen)

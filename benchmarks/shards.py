@@ -60,8 +60,8 @@ FIELDS = (
 LARGE, LARGE_ACTORS = (100_000, 50, 100), 4
 SHAPE, QUICK, ACTORS = (10_000, 50, 100), (200, 50, 20), 2
 ESTIMATORS = (
-    ("PrivateMeanRegMTL", {"n_rounds": 10}),
-    ("MPMTLLowRank", {"n_releases": 3}),
+    ("PrivateMTL", {}),
+    ("MPMTLLowRank", {}),
     ("DPMetaInit", {}),
 )
 

@@ -41,10 +41,13 @@ def walk(estimator, X, y, task):
 
 
 def main(names):
-    X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)
+    X, y, task = make_low_rank_tasks(n_tasks=400, n_samples=15, n_features=10, random_state=0)
     warnings.simplefilter("ignore")
     for name in names or ESTIMATORS:
-        found = walk(getattr(skpmtl, name)(tasks=range(12)), X, y, task)
+        estimator = getattr(skpmtl, name)(epsilon=3.0, tasks=range(400))
+        found = walk(estimator, X, y, task)
+        if not estimator.privacy_.releases:
+            raise RuntimeError(f"{name} released nothing, so that this is not the walk of a fit.")
         print(f"{name}: {len(found)} files")
         for path, functions in found.items():
             print(f"    {path}: {', '.join(functions)}")

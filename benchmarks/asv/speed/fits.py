@@ -27,10 +27,6 @@ WIDE = {
     "one X, 60x200x300": (60, 200, 300),
     "one X, 100x500x500": (100, 500, 500),
 }
-ROUNDS = {
-    "PrivateMeanRegMTLClassifier": ("60x20x10", {}),
-    "PrivateMeanRegMTL": ("400x10x20", {"lam": 1.0}),
-}
 
 
 class _Fit:
@@ -92,16 +88,6 @@ class Wide(_Fit):
             self.exact("l21", *shared_rows(*WIDE[table]), None)
         else:
             self.exact("l21", *generated("groupsparse", *WIDE[table]))
-
-
-class Rounds(_Fit):
-    """Many rounds of few rows: what a round costs whatever the tasks do in it."""
-
-    params, param_names = [list(ROUNDS)], ["estimator"]
-
-    def setup(self, name):
-        size, given = ROUNDS[name]
-        self.private(name, SIZES[size], n_rounds=60, clip_norm=0.5, **given)
 
 
 class Private(_Fit):

@@ -25,7 +25,7 @@ GROUPS = {"clusters": {k: k % 4 for k in range(TASKS)}}
 RELATED = {"relation": {k: [k % 7, "abc"[k % 3]] for k in range(TASKS)}}
 RING = sparse.csr_matrix(np.roll(np.eye(TASKS), 1, axis=1))
 GRAPH = {"relation": RING + RING.T, "relation_rank": "all", "lam": 0.3}
-UNSEEN = {"unseen_task": "mean", "uncertainty": "unseen", "target_range": (-30.0, 30.0)}
+UNSEEN = {"unseen_task": "mean", "uncertainty": True, "target_range": (-30.0, 30.0)}
 EXACT = {"epsilon": None}
 WEAK = {"epsilon": None, "alpha": 0.01}  # an objective with a penalty
 # Estimator, settings in addition to epsilon=3, and the kind of table ("numbers" by default).
@@ -71,7 +71,7 @@ FITS = (
     ("PrivateMeanRegMTL", {"loss": "poisson"}, "counts"),
     ("PrivateMeanRegMTL", {"loss": "huber"}, "outlying rows"),
     ("PrivateMeanRegMTL", RELATED),
-    ("PrivateMeanRegMTL", {**GROUPS, "lam": 1.0}),
+    ("PrivateMeanRegMTL", GROUPS),
     ("PrivateMeanRegMTL", {"standard_errors": True}),
     ("PrivateMeanRegMTL", {"uncertainty": True}),
     ("PrivateMeanRegMTL", UNSEEN),
@@ -219,7 +219,7 @@ def _search():
     X, y, task = table("numbers")
     search = skpmtl.PrivateSearch(
         skpmtl.MPMTLLowRank(tasks=NAMES),
-        {"n_releases": [1, 2]},
+        {"levels": ["auto", "free"]},
         n_trials=2,
         epsilon=3.0,
         random_state=0,
