@@ -24,9 +24,9 @@ from .tables.forms import (
     Rows,
     is_mapping_of_tasks,
     read_training,
-    refuse_lazy,
     task_apart,
 )
+from .tables.frames import frame_of
 from .tables.table import by_code
 from .tables.targets import encode_labels
 
@@ -108,7 +108,7 @@ class PerTask(Scored, TaskIndexed):
         """Whether tasks get their rows of X as they are, and not as numbers that were checked."""
         if is_mapping_of_tasks(X) or sparse.issparse(X):
             return False
-        return hasattr(X, "columns") or get_tags(self.estimator).input_tags.allow_nan
+        return frame_of(X) is not None or get_tags(self.estimator).input_tags.allow_nan
 
     def _numbered(self, X, task):
         """The estimator, and its X with the numbers of rows in place of features.
@@ -133,7 +133,6 @@ class PerTask(Scored, TaskIndexed):
         return table, replace(form, position=position)
 
     def _read_training(self, X, y, task=None, sample_weight=None):
-        refuse_lazy(X)
         if y is None or not self._as_given(X):
             return super()._read_training(X, y, task, sample_weight)
         return self._read_given(X, y, task, sample_weight, tasks=self.tasks)

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 from sklearn.base import is_classifier
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import get_scorer
@@ -15,9 +14,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length
 
 from .tables.forms import is_mapping_of_tasks, take_column, task_position
+from .tables.frames import by_position, column_labels
 from .tables.ids import encode_ids, factorize
-from .tables.sparse import checked
-from .tables.table import column_labels, distinct_ids, known_labels, named_floats
+from .tables.table import distinct_ids, known_labels, named_floats
 from .tables.targets import pair_known
 
 __all__ = ["average_auc", "nmse", "task_scorer", "task_scores"]
@@ -285,7 +284,7 @@ def _split_tasks(estimator, X, y, task):
     if task is None:
         column = getattr(estimator, "task_feature", None)
     if column is not None:
-        X = checked(X) if hasattr(X, "columns") or sparse.issparse(X) else np.asarray(X)
+        X = by_position(X)
         ids = take_column(X, task_position(X, column))
         return {}, y, *encode_ids(ids)
     if task is not None:
@@ -294,8 +293,8 @@ def _split_tasks(estimator, X, y, task):
     labels = getattr(getattr(estimator, "_form_", None), "labels", None)
     if values.ndim != 2 or labels is None:
         raise ValueError("Which row belongs to which task? Give task=, ids or a column of X.")
-    if column_labels(y) is not None:
-        names = distinct_ids(column_labels(y), "The columns of y").tolist()
+    if column_labels(y, "y") is not None:
+        names = distinct_ids(column_labels(y, "y"), "The columns of y").tolist()
         values = values[:, [names.index(label) for label in labels.tolist()]]
     return {}, values, np.nonzero(known_labels(values))[1], labels
 

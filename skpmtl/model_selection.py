@@ -8,7 +8,6 @@ from numbers import Integral, Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.model_selection import BaseCrossValidator
 from sklearn.utils import indexable
 from sklearn.utils.validation import check_consistent_length
@@ -17,8 +16,8 @@ from ._runtime.compat import safe_indexing
 from ._runtime.hints import RandomState
 from .tables.assignment import deal, draw_seed, hold_out, random_words
 from .tables.forms import encode_rows, take_column, task_position
+from .tables.frames import by_position
 from .tables.ids import encode_ids, listed, locate
-from .tables.sparse import checked
 from .tables.table import distinct_ids
 
 __all__ = ["LeaveTasksOut", "TaskStratifiedKFold", "task_train_test_split"]
@@ -29,7 +28,7 @@ def __dir__():
 
 
 def _task_column(X, task_feature):
-    X = checked(X) if hasattr(X, "columns") or sparse.issparse(X) else np.asarray(X)
+    X = by_position(X)
     return take_column(X, task_position(X, task_feature))
 
 

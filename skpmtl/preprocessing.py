@@ -25,7 +25,6 @@ from .tables.forms import (
     feature_names,
     kept_columns,
     numeric,
-    numeric_columns,
     read_features,
     sort_rows,
     table_matrix,
@@ -33,8 +32,9 @@ from .tables.forms import (
     task_position,
     without_rows,
 )
+from .tables.frames import column_labels, columns_where, frame_of, is_number, table_like
 from .tables.ids import encode_ids, factorize, listed, locate
-from .tables.table import SingleTaskWarning, both, bounded, column_labels, floats
+from .tables.table import SingleTaskWarning, both, bounded, floats
 
 __all__ = ["TaskImputer", "TaskScaler"]
 
@@ -472,7 +472,7 @@ class TaskImputer(_TaskTransformer):
 
     def _read(self, X, fitted):
         """-> {feature: _Column}, ids, form"""
-        if not hasattr(X, "columns"):
+        if (frame := frame_of(X)) is None:
             matrix, ids, form = read_features(self, X, None, fitted, accept_sparse=False)
             n_rows = len(matrix)
             kept = np.delete(np.arange(self.n_features_in_), form.columns)
@@ -482,39 +482,33 @@ class TaskImputer(_TaskTransformer):
                 int(j): _Column(values, values, np.isnan(values), True)
                 for j, values in zip(kept, table.T, strict=True)
             }
-        elif not hasattr(X, "dtypes"):
-            raise TypeError(
-                f"{type(X).__name__} does not show the types of its columns: pass a DataFrame of "
-                "pandas or polars, such as X.to_pandas()."
-            )
         else:
             validate_data(self, X, skip_check_array=True, reset=fitted is None)
             ids, form, n_rows = None, InputForm("single"), X.shape[0]
             if self.task_feature is not None:
                 form = InputForm("column", task_position(X, self.task_feature))
                 ids = take_column(X, form.position)
-            numbers = numeric_columns(X)
-            if fitted is not None:
-                numbers = [name in self._numeric_ for name in X.columns]
+            known = fitted is not None
+            numbers = self._numeric_ if known else columns_where(X, is_number)
             columns = {
-                name: self._column(X, j, numbers[j])
-                for j, name in enumerate(X.columns)
+                name: self._column(X, j, name, name in numbers)
+                for j, name in enumerate(frame.columns)
                 if j != form.position
             }
         return columns, np.zeros(n_rows, np.int64) if ids is None else ids, form
 
-    def _column(self, X, j, numbers):
+    def _column(self, X, j, name, numbers):
         given = take_column(X, j)
         if numbers:
             values = numeric(self, safe_indexing(X, [j], axis=1), False)[:, 0].astype(np.float64)
             return _Column(given, values, np.isnan(values), True)
         values = np.empty(len(given), dtype=object)
-        values[:] = list(given)
+        values[:] = frame_of(X)[name].to_list()
         try:
             missing = factorize(values)[0] < 0
         except TypeError:
             raise TypeError(
-                f"The column {X.columns[j]!r} holds containers; text and numbers can be filled."
+                f"The column {name!r} holds containers; text and numbers can be filled."
             ) from None
         return _Column(given, values, missing, False)
 
@@ -645,9 +639,4 @@ def _beside_task(X, columns, ids, position):
     columns = list(columns)
     if position is not None:
         columns.insert(position, ids)
-    if not hasattr(X, "columns"):
-        return np.column_stack(columns)
-    named = dict(zip(column_labels(X), columns, strict=True))
-    if hasattr(X, "from_pydict"):  # an Arrow table
-        return type(X).from_pydict(named)
-    return type(X)(named, index=X.index) if hasattr(X, "index") else type(X)(named)
+    return table_like(X, dict(zip(column_labels(X) or range(len(columns)), columns, strict=True)))

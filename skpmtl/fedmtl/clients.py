@@ -30,8 +30,9 @@ from ..tables.forms import (
     sort_rows,
     table_matrix,
 )
+from ..tables.frames import column_labels
 from ..tables.ids import listed, locate
-from ..tables.table import SingleTaskWarning, TaskTable, column_labels, distinct_ids, known_labels
+from ..tables.table import SingleTaskWarning, TaskTable, distinct_ids, known_labels
 from ..tables.targets import encode_labels
 from ..tables.weights import balanced_shares, class_weights, row_weights
 
@@ -120,7 +121,7 @@ def read_training(estimator, X, y, client, task, sample_weight=None, *, fitted=N
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     rows = read_rows(estimator, X, client, task, fitted)
-    names = column_labels(y)
+    names = column_labels(y, "y")
     y = read_target(estimator, y)
     check_consistent_length(rows.matrix, y)
     weights = None

@@ -14,6 +14,7 @@ from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
 from ..tables.convert import check_trials, expand_trials
+from ..tables.frames import frame_of
 from ..tables.ids import listed, locate
 from .formula import Design, grouping, read_formula
 from .laplace import FAMILIES, fit_laplace
@@ -151,17 +152,10 @@ def mixed(
 
 
 def _pandas(data):
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise ImportError("Formulas need pandas: pip install skpmtl[formula]") from error
-    if not isinstance(data, pd.DataFrame):
-        if not hasattr(data, "to_pandas"):
-            raise TypeError(
-                f"data is a {type(data).__name__}: pass a DataFrame; collect() a lazy one first."
-            )
-        data = data.to_pandas()
-    return data.reset_index(drop=True)
+    frame = frame_of(data, "data")
+    if frame is None:
+        raise TypeError(f"data is a {type(data).__name__}: pass a DataFrame.")
+    return frame.to_pandas().reset_index(drop=True)
 
 
 class MixedResult:

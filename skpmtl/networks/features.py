@@ -13,7 +13,7 @@ from .._display.diagram import Documented
 from .._runtime.hints import Self
 from .._runtime.torch_modules import build, drawing, import_torch
 from ..tables.forms import InputForm, check_finite, kept_columns, read_features, table_matrix
-from ..tables.table import column_labels
+from ..tables.frames import column_labels, frame_of, table_like
 from .module import device_of, plain_numbers
 
 __all__ = ["TorchFeatures"]
@@ -145,14 +145,10 @@ class TorchFeatures(Documented, TransformerMixin, BaseEstimator):
             block = matrix[first : first + self.batch_size]
             block = table_matrix(block, None, dropped) if matrix.ndim == 2 else block
             out[first : first + len(block)] = self._values(torch, module, block, device)
-        if position is None and not hasattr(X, "columns"):
+        if position is None and frame_of(X) is None:
             return out
-        names = self.get_feature_names_out()
-        if not hasattr(X, "columns"):
-            return np.column_stack([ids, out])
         columns = [*out.T] if position is None else [ids, *out.T]
-        named = dict(zip(names, columns, strict=True))
-        return type(X)(named, index=X.index) if hasattr(X, "index") else type(X)(named)
+        return table_like(X, dict(zip(self.get_feature_names_out(), columns, strict=True)))
 
     def get_feature_names_out(self, input_features=None) -> NDArray:
         """Names of the features: "torchfeatures0" and so on, after that of the task column.

@@ -7,6 +7,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d
 from .._runtime.compat import safe_indexing
 from ..tables.assignment import shuffled
 from ..tables.forms import is_mapping_of_tasks, read_array, take_column, task_position
+from ..tables.frames import by_position, frame_of
 from ..tables.ids import encode_ids, factorize
 from ..tables.weights import row_weights
 
@@ -46,13 +47,13 @@ class SplitRows:
     def __init__(self, estimator, X, y, task, test_size, sample_weight=None):
         if y is None:
             raise ValueError("PrivateSearch requires y to be passed, but the target y is None.")
-        y = y if hasattr(y, "columns") else np.asarray(y)
+        y = by_position(y)
         if is_mapping_of_tasks(X) or (y.ndim == 2 and y.shape[1] > 1):
             raise ValueError(
                 "PrivateSearch takes one row per target: convert a mapping with stack_tasks, and "
                 "a y with one column per task with wide_to_long."
             )
-        if not hasattr(X, "columns"):
+        if frame_of(X) is None:
             X = read_array(X, accept_sparse="csr", dtype=None, estimator=estimator)
         y = column_or_1d(y, warn=True)
         if y.dtype.kind == "O" and len({type(label) for label in y.tolist()}) == 1:

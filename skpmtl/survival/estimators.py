@@ -11,7 +11,7 @@ from .._display.diagram import ShowsPrivacy
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
 from ..exchange.protocol import Population
 from ..structures.estimators import PrivateMTL
-from ..tables.forms import read_array, refuse_lazy, task_apart
+from ..tables.forms import read_array, task_apart
 from ..tables.ids import encode_ids, listed, locate
 from .frailty import fit_frailty
 from .periods import Periods, read_survival
@@ -224,7 +224,6 @@ class SurvivalMTL(ShowsPrivacy, BaseEstimator):
 
     def _read(self, X, task, *, reset):
         """-> features (n, d), ids (n,) or None"""
-        refuse_lazy(X)
         X, task, _ = task_apart(X, task, self.task_feature)
         validate_data(self, X, skip_check_array=True, reset=reset)
         X = read_array(X, dtype=np.float64, estimator=self, input_name="X")

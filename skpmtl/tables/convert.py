@@ -8,9 +8,10 @@ from scipy import sparse
 from sklearn.utils.validation import check_consistent_length
 
 from .._runtime.compat import safe_indexing
+from .frames import by_position, column_labels
 from .ids import refuse_trailing_nul
 from .sparse import checked
-from .table import column_labels, distinct_ids, known_labels
+from .table import distinct_ids, known_labels
 
 
 # -------------------------------------------------------------------------- converters
@@ -69,8 +70,7 @@ def stack_tasks(X, y: Iterable | None = None, tasks: Iterable | None = None) -> 
     y = None if y is None else list(y)
     check_consistent_length(X, y, tasks)
     labels = distinct_ids(tasks, "The tasks of stack_tasks")
-    X = [checked(x) for x in X]
-    X = [x if sparse.issparse(x) or hasattr(x, "columns") else np.asarray(x) for x in X]
+    X = [by_position(x) for x in X]
     if y is not None:
         for target in y:
             if isinstance(target, (list, tuple)):
@@ -137,7 +137,7 @@ def wide_to_long(X, Y: ArrayLike, tasks: ArrayLike | None = None) -> tuple:
     >>> y.tolist(), task.tolist(), unit.tolist()
     ([0.0, 1.0, 1.0], ['a', 'a', 'b'], [0, 1, 1])
     """
-    labels = column_labels(Y) if tasks is None else tasks
+    labels = column_labels(Y, "Y") if tasks is None else tasks
     Y = np.asarray(Y)
     if Y.ndim != 2:
         raise ValueError(f"Y has the shape {Y.shape}; it must be (n_samples, n_tasks).")

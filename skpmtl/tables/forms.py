@@ -26,9 +26,10 @@ from sklearn.utils.validation import (
 
 from .._runtime.compat import safe_indexing
 from .convert import stack_tasks
+from .frames import by_position, column_labels, columns_where, frame_of, is_number, without_decimals
 from .ids import encode_ids, listed, locate, refuse_trailing_nul
 from .sparse import checked
-from .table import TaskTable, both, column_labels, distinct_ids, floats, known_labels
+from .table import TaskTable, both, distinct_ids, floats, known_labels
 from .weights import row_weights, without_weightless
 
 _BLOCK = 1 << 18  # numbers moved at a time, which bounds temporary memory
@@ -135,16 +136,10 @@ def task_apart(X, task, task_feature):
         return X, task, None
     if task is not None:
         raise ValueError("Give either task_feature or task=, not both.")
-    X = X if hasattr(X, "columns") else np.asarray(X)
+    X = by_position(X)
     position = task_position(X, task_feature)
     rest = np.delete(np.arange(X.shape[1]), position)
     return safe_indexing(X, rest, axis=1), take_column(X, position), position
-
-
-def refuse_lazy(X):
-    """TypeError for tables that are not computed yet, such as LazyFrame of polars."""
-    if hasattr(X, "collect") and not hasattr(X, "shape"):
-        raise TypeError(f"X is a {type(X).__name__}, which has no rows yet: pass X.collect().")
 
 
 def take_column(X, position):
@@ -175,8 +170,6 @@ def read_array(values, **options):
     if kind is None:
         return found
     name = options.get("input_name") or "X"
-    if text.startswith("Expected unique column names"):
-        raise ValueError(text)
     text = text.partition("\n")[0].rstrip(": .")
     if text.startswith("Expected 2D array"):
         text += (
@@ -210,47 +203,27 @@ def numeric(
     _refuse_times(X)
     if isinstance(X, np.matrix):
         X = np.asarray(X)
-    decimals = _columns_of_type(X, ("decimal",))
-    if decimals and hasattr(X, "astype"):  # of Arrow in pandas, which it would turn into objects
-        X = X.astype(dict.fromkeys(decimals, "float64"))
+    X = without_decimals(X)
     found = problem = None
     try:
         found = read_array(X, accept_sparse=accept_sparse, estimator=estimator, input_name="X")
     except (TypeError, ValueError) as error:
         text = str(error)
-        if not hasattr(X, "columns") or not ("be converted" in text or "float() arg" in text):
+        if frame_of(X) is None or not ("be converted" in text or "float() arg" in text):
             raise
         problem = text
     if problem is None and found.dtype.kind not in "biuf":
         problem = f"X has the type {found.dtype}, which is not numeric."
     if problem is not None:
-        names = _columns_of_type(X, _NUMBERS, other=True)
+        names = columns_where(X, lambda dtype: not is_number(dtype))
         which = f": {listed(names)}" if names else ""
         raise ValueError(f"{problem} X has a column that is not numeric{which}; {hint}.")
     return found
 
 
-# How the names of types begin, in pandas, polars and Arrow.
-_TIMES = ("datetime", "timedelta", "timestamp", "period", "date", "duration", "time")
-_NUMBERS = ("int", "uint", "float", "bool", "double", "decimal", "sparse")
-
-
-def _columns_of_type(X, beginnings, other=False):
-    """Names of the columns of a DataFrame whose type is one of these, or of all others."""
-    if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
-        return []
-    types = zip(column_labels(X), X.dtypes, strict=True)
-    return [name for name, t in types if str(t).lower().startswith(beginnings) != other]
-
-
-def numeric_columns(X):
-    """Whether each column of a DataFrame has a type of numbers."""
-    return [str(t).lower().startswith(_NUMBERS) for t in X.dtypes]
-
-
 def _refuse_times(X):
     """ValueError for dates, times and spans, which would count in units of the storage."""
-    names = _columns_of_type(X, _TIMES)
+    names = columns_where(X, lambda dtype: dtype.is_temporal())
     if names or getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
         which = f" in the column(s) {listed(names)}" if names else ""
         raise ValueError(
@@ -271,7 +244,7 @@ def _read_mapping(estimator, X, y, task, reset):
     matrix, y, ids = stack_tasks(X, y)
     matrix = numeric(estimator, matrix)
     first = next(iter(X.values()))
-    named = first if hasattr(first, "columns") else matrix
+    named = matrix if frame_of(first) is None else first
     validate_data(estimator, named, skip_check_array=True, reset=reset)
     return matrix, y, ids, {name: np.shape(x)[0] for name, x in X.items()}
 
@@ -309,7 +282,7 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     Raises ValueError for ids that are given twice, for two kinds of ids in one column, and for a
     table without any other column, or with one that is not numeric.
     """
-    refuse_lazy(X)
+    framed = frame_of(X) is not None
     features = {name: getattr(estimator, f"{name}_feature") for name in given}
     columns = [name for name, feature in features.items() if feature is not None]
     for name in columns:
@@ -320,7 +293,6 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     if unset:
         names = "_feature or ".join(unset)
         hint = f"if it holds the {' or the '.join(unset)}, give its name as {names}_feature"
-    framed = hasattr(X, "columns")
     if columns and not framed:
         X = read_array(X, accept_sparse=accept_sparse, dtype=None, estimator=estimator)
     elif not framed:
@@ -448,7 +420,7 @@ def read_training(
     else:
         matrix, ids, form = read_features(estimator, X, task, fitted)
         counts = {None: matrix.shape[0]}
-    names = column_labels(y)
+    names = column_labels(y, "y")
     y = read_target(estimator, y)
     check_consistent_length(matrix, y)
     weights = None

@@ -279,12 +279,6 @@ def known_labels(Y):
     return (factorize(Y.ravel())[0] >= 0).reshape(Y.shape)
 
 
-def column_labels(Y):
-    """Names of the columns of a table, or None. In Arrow tables `columns` holds the values."""
-    names = getattr(Y, "column_names", getattr(Y, "columns", None))
-    return None if names is None else list(names)
-
-
 def distinct_ids(labels, what):
     """Ids in the order given; ValueError when one occurs twice."""
     codes, distinct = encode_ids(labels)

@@ -7,8 +7,9 @@ import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from .frames import column_labels
 from .ids import factorize, listed, refuse_trailing_nul
-from .table import column_labels, distinct_ids, known_labels
+from .table import distinct_ids, known_labels
 
 
 def public_classes(classes):
@@ -189,7 +190,7 @@ def pair_known(y, predicted, labels=None, sample_weight=None):
             raise ValueError("sample_weight does not go with a mapping; use stack_tasks first.")
         y = np.concatenate([column_or_1d(np.asarray(y[name])) for name in predicted])
         predicted = np.concatenate(list(predicted.values()))
-    names = column_labels(y)
+    names = column_labels(y, "y")
     y = np.asarray(y)
     if predicted.ndim == 1:
         y = column_or_1d(y)

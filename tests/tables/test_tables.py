@@ -678,7 +678,6 @@ def test_rows_of_some_tasks_do_not_pass_over_all_others():
         (FRAME.set_index("school"), {"task_feature": "school"}, ValueError, "reset_index"),
         (FRAME[["school"]], {"task_feature": "school"}, ValueError, "column of zeros"),
         (FRAME, {"task_feature": "school", "tasks": FRAME[["school"]]}, TypeError, "column of ids"),
-        (pl.LazyFrame({"a": [1.0]}), {"task_feature": "school"}, TypeError, "collect"),
     ],
 )
 def test_tables_that_cannot_be_read_name_the_remedy(X, options, error, remedy):

@@ -1,0 +1,86 @@
+"""Tables of several libraries are read alike."""
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.linear_model import LinearRegression
+
+from skpmtl import PerTask, PrivateMTL, TaskImputer
+from skpmtl.tables.frames import column_labels
+
+MAKERS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}
+ROWS = {
+    "school": ["b", "a", "b", "a", "b", "a"],
+    "x": [1.0, 2.0, None, 4.0, 5.0, 7.0],
+    "kind": ["u", "v", "u", None, "u", "v"],
+    "z": [3, 1, 4, 1, 5, 9],
+}
+Y = np.array([1.0, 3.0, 2.0, 5.0, 4.0, 6.0])
+
+
+@pytest.fixture(params=MAKERS)
+def make(request):
+    return MAKERS[request.param]
+
+
+def test_imputing_keeps_the_library_and_the_values(make):
+    table = make(ROWS)
+    filled = TaskImputer(task_feature="school").fit_transform(table)
+    assert type(filled) is type(table) and column_labels(filled) == list(ROWS)
+    assert np.asarray(filled["x"]).tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 7.0]
+    assert np.asarray(filled["kind"]).tolist() == ["u", "v", "u", "v", "u", "v"]
+    assert np.asarray(filled["school"]).tolist() == ROWS["school"]
+
+
+def test_imputing_keeps_the_index_of_pandas():
+    table = pd.DataFrame(ROWS, index=list("pqrstu"))
+    filled = TaskImputer(task_feature="school").fit_transform(table)
+    assert filled.index.tolist() == list("pqrstu")
+
+
+def test_models_are_those_of_arrays(make):
+    rows = {"school": ROWS["school"], "z": ROWS["z"], "w": [True, False, True, True, False, False]}
+    table, X = make(rows), np.column_stack([rows["z"], rows["w"]]).astype(float)
+    for kind in (PrivateMTL(epsilon=None), PerTask(LinearRegression())):
+        named = kind.set_params(task_feature="school").fit(table, Y)
+        found = named.predict(table)
+        assert_array_equal(named.feature_names_in_, list(rows))
+        plain = kind.set_params(task_feature=None).fit(X, Y, task=rows["school"])
+        assert_array_equal(found, plain.predict(X, task=rows["school"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("day", [datetime.date(2020, 1, day) for day in range(1, 7)], "dates or times .*'day'"),
+        ("kind", list("uvuvuv"), "not numeric: \\['kind'\\]"),
+    ],
+)
+def test_columns_that_are_no_numbers_are_named(make, name, values, message):
+    if make is pd.DataFrame and name == "day":
+        values = pd.to_datetime(values)
+    table = make({"school": ROWS["school"], "z": ROWS["z"], name: values})
+    with pytest.raises(ValueError, match=message):
+        PrivateMTL(task_feature="school", epsilon=None).fit(table, Y)
+
+
+@pytest.mark.parametrize(
+    "kind", [PrivateMTL(epsilon=None), TaskImputer(), PerTask(LinearRegression())]
+)
+def test_tables_without_rows_yet_are_refused(kind):
+    rows = pl.LazyFrame({"school": ROWS["school"], "z": ROWS["z"]})
+    with pytest.raises(TypeError, match=r"X\.collect"):
+        kind.set_params(task_feature="school").fit(rows, Y)
+    with pytest.raises(TypeError, match=r"y\.collect"):
+        PrivateMTL(task_feature="school", epsilon=None).fit(rows.collect(), pl.LazyFrame({"y": Y}))
+
+
+def test_two_columns_of_one_name_are_refused():
+    table = pd.DataFrame([["a", 1.0, 2.0]] * 6, columns=["school", "z", "z"])
+    with pytest.raises(ValueError, match="Rename"):
+        PrivateMTL(task_feature="school", epsilon=None).fit(table, Y)
