@@ -33,7 +33,6 @@ _SETTINGS = {
     "eps": 0.5,
     "cv": 2,
 }
-_VARIANTS = {"mechanism": "wishart"}
 
 
 def estimators():
@@ -48,9 +47,6 @@ def estimators():
             yield cls(epsilon=None, **settings)
         if {"ridge", "alpha", "epsilon"} <= set(known):  # the convex problem of a given alpha
             yield cls(alpha=0.1, epsilon=None, **settings)
-        for name, value in _VARIANTS.items():
-            if name in known and cls._parameter_constraints[name][0].is_satisfied_by(value):
-                yield cls(**settings, **{name: value})
 
 
 def inputs(n_classes):

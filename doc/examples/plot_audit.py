@@ -23,14 +23,8 @@ the task.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from skpmtl.privacy import (
-    PublishedWishart,
-    SymmetricGaussian,
-    SymmetrizedWishart,
-    audit,
-    gdp_mu,
-    noise_source,
-)
+from skpmtl.privacy import SymmetricGaussian, audit, gdp_mu, noise_source
+from skpmtl.reproduction.mp_mtl import PublishedWishart, SymmetrizedWishart
 
 d, epsilon = 10, 1.0
 w = np.zeros(d)
@@ -76,7 +70,7 @@ _ = axes[0].legend()
 # An event of probability 0 under one neighbour and .63 under the other excludes every finite
 # epsilon, unless delta is .63 or more. With several releases the fraction is 1 - exp(-sum of the
 # epsilons).
-from skpmtl.privacy import published_wishart_delta_bound
+from skpmtl.reproduction.mp_mtl import published_wishart_delta_bound
 
 for epsilons in ([0.1], [1.0], [1.0, 1.0, 1.0]):
     print(epsilons, f"delta >= {published_wishart_delta_bound(epsilons):.3f}")

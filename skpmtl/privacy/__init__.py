@@ -10,19 +10,15 @@ from .accounting import (
     group_privacy,
     optimal_pure_delta,
     optimal_pure_epsilon,
-    published_wishart_delta_bound,
     pure_epsilon,
     pure_epsilons,
     record_budget,
-    wishart_delta,
 )
 from .allocation import allocation_weights, release_mus
 from .audit import AuditResult, audit
 from .composition import compose, grid_search_cost
 from .mechanisms import (
-    PublishedWishart,
     SymmetricGaussian,
-    SymmetrizedWishart,
     VectorGamma,
     VectorGaussian,
     mean_sensitivity,
@@ -37,9 +33,7 @@ __all__ = [
     "LittleFoundWarning",
     "PrivacyLeakWarning",
     "PrivacyReport",
-    "PublishedWishart",
     "SymmetricGaussian",
-    "SymmetrizedWishart",
     "VectorGamma",
     "VectorGaussian",
     "allocation_weights",
@@ -57,7 +51,6 @@ __all__ = [
     "noise_source",
     "optimal_pure_delta",
     "optimal_pure_epsilon",
-    "published_wishart_delta_bound",
     "pure_epsilon",
     "pure_epsilons",
     "record_budget",
@@ -65,7 +58,6 @@ __all__ = [
     "second_moment_sensitivity",
     "selection_epsilon",
     "selection_mu",
-    "wishart_delta",
 ]
 
 

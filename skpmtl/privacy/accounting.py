@@ -1,4 +1,4 @@
-"""Closed-form privacy accounting: Gaussian DP, pure composition, Wishart curves, groups.
+"""Closed-form privacy accounting: Gaussian DP, pure composition, groups.
 
 ``mu`` is the parameter of Gaussian differential privacy (Dong, Roth, Su 2022): a Gaussian
 release with noise std sigma and L2 sensitivity Delta is exactly mu-GDP with
@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import erfcx, erfinv, gammainc, gammaincc, gammaln, log_ndtr
+from scipy.special import erfcx, erfinv, gammaln, log_ndtr
 
 from .._runtime.stack import warn_once
 from .report import PrivacyLeakWarning
@@ -355,50 +355,6 @@ def _largest_scale(basic, excess):
     while excess(root) > 0:  # stay on the private side of the root
         root *= 1 - 1e-13
     return root
-
-
-# ---------------------------------------------------------------- Wishart noise
-def wishart_delta(epsilon, dimension, degrees, scale, clip_norm):
-    """Exact delta of adding W_d(degrees, scale I) to W W' under zero-out.
-
-    With k = degrees - d + 1, a = k/2 - 1 and kappa = clip_norm^2 / scale the pair reduces to
-    c ~ chi2_k without the task and c ~ kappa + chi2_k with it; the privacy loss
-    -a log(1 - kappa/c) - kappa/2 is infinite for c <= kappa. The larger of the two orders.
-    """
-    check_count(dimension=dimension)
-    check_positive(degrees=degrees, scale=scale, clip_norm=clip_norm)
-    k = degrees - dimension + 1
-    if not k >= 2:
-        raise ValueError(f"degrees={degrees!r} must be at least dimension + 1 = {dimension + 1}.")
-    if not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon={epsilon!r} must be non-negative and finite.")
-    a, kappa = k / 2 - 1, clip_norm**2 / scale
-
-    def threshold(loss):  # kappa / (1 - exp(-loss / a)), kappa when a = 0
-        return kappa / -math.expm1(-loss / a) if a > 0 else kappa
-
-    c = threshold(epsilon + kappa / 2)
-    delta = gammainc(k / 2, c / 2) - _scaled(epsilon, gammainc(k / 2, (c - kappa) / 2))
-    if epsilon < kappa / 2:
-        c = threshold(kappa / 2 - epsilon)
-        tail = gammaincc(k / 2, (c - kappa) / 2) - _scaled(epsilon, gammaincc(k / 2, c / 2))
-        delta = max(delta, tail)
-    return float(max(0.0, delta))
-
-
-def published_wishart_delta_bound(epsilons):
-    """Lower bound 1 - exp(-sum epsilon_t) on delta of the published Wishart mechanism.
-
-    With noise W_d(d+1, K^2/(2 epsilon_t) I) the event "release - w w' is not positive
-    semi-definite" has probability 0 with the task and 1 - exp(-epsilon_t) without it, so no
-    finite epsilon holds with a smaller delta, whatever the nominal epsilons claim.
-    """
-    return -math.expm1(-float(_check_epsilons(epsilons).sum()))
-
-
-def _scaled(epsilon, probability):
-    """e^epsilon * probability without overflow of the factor."""
-    return math.exp(epsilon + math.log(probability)) if probability > 0 else 0.0
 
 
 # ---------------------------------------------------------------- group privacy

@@ -11,8 +11,7 @@ import math
 import numpy as np
 
 from .._kernels.clip import clip
-from .._kernels.wishart import bartlett
-from .accounting import check_count, check_positive, published_wishart_delta_bound
+from .accounting import check_count, check_positive
 from .rng import add_on_grid, grid_step, replied
 
 ADJACENCIES = ("replace-one", "zero-out")
@@ -101,8 +100,8 @@ def rounding_factor(n_tasks):
 
 
 # ---------------------------------------------------------------- mechanisms
-class _Mechanism:
-    """Common half: noise is added to the value over the integers of a public grid.
+class Mechanism:
+    """Common half of mechanisms: noise is added to the value over the integers of a public grid.
 
     Attributes
     ----------
@@ -170,7 +169,7 @@ class _Mechanism:
         return entry
 
 
-def _calibrate(sensitivity, budget, rounding, multiple=1.0):
+def calibrated(sensitivity, budget, rounding, multiple=1.0):
     """-> (scale, step, shrink), scale = multiple * sensitivity / budget.
 
     Values are multiplied by shrink = 1 - rounding * step / sensitivity, so that neighbours
@@ -188,7 +187,7 @@ def _calibrate(sensitivity, budget, rounding, multiple=1.0):
     return scale, step, shrink
 
 
-class SymmetricGaussian(_Mechanism):
+class SymmetricGaussian(Mechanism):
     """Gaussian noise on symmetric d x d matrices, isotropic in Frobenius norm; exact GDP.
 
     E_jj ~ N(0, s^2) and E_jk = E_kj ~ N(0, s^2/2), s = sensitivity / mu.
@@ -208,7 +207,7 @@ class SymmetricGaussian(_Mechanism):
         check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension, dimension)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
-        self.noise_std, self.step, self._shrink = _calibrate(self.sensitivity, self.mu, dimension)
+        self.noise_std, self.step, self._shrink = calibrated(self.sensitivity, self.mu, dimension)
 
     def _noise_steps(self, source):
         d, scale = self.dimension, self.noise_std / self.step
@@ -226,7 +225,7 @@ class SymmetricGaussian(_Mechanism):
         return steps
 
 
-class VectorGaussian(_Mechanism):
+class VectorGaussian(Mechanism):
     """Isotropic Gaussian noise on vectors (means of updates); exact GDP.
 
     Parameters
@@ -244,7 +243,7 @@ class VectorGaussian(_Mechanism):
         check_count(dimension=dimension)
         self.dimension, self.shape = dimension, (dimension,)
         self.sensitivity, self.mu = float(sensitivity), float(mu)
-        self.noise_std, self.step, self._shrink = _calibrate(
+        self.noise_std, self.step, self._shrink = calibrated(
             self.sensitivity, self.mu, math.sqrt(dimension)
         )
 
@@ -255,7 +254,7 @@ class VectorGaussian(_Mechanism):
         return np.rint(source.normal(self.dimension) * scale)
 
 
-class VectorGamma(_Mechanism):
+class VectorGamma(Mechanism):
     """Noise of density exp(-epsilon ||x||_2 / sensitivity) on vectors; (epsilon, 0)-DP.
 
     A uniform direction times a radius ~ Gamma(d, sensitivity / epsilon): the noise of output
@@ -283,7 +282,7 @@ class VectorGamma(_Mechanism):
         self.dimension, self.n_vectors = dimension, n_vectors
         self.shape = (n_vectors * dimension,)
         self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
-        self.scale, self.step, self._shrink = _calibrate(
+        self.scale, self.step, self._shrink = calibrated(
             self.sensitivity, self.epsilon, math.sqrt(dimension)
         )
         self.noise_std = self.scale * math.sqrt(dimension + 1.0)
@@ -300,84 +299,3 @@ class VectorGamma(_Mechanism):
         radius = 0.5 * source.chisquare(np.full(self.n_vectors, 2.0 * self.dimension))
         z *= (radius / np.linalg.norm(z, axis=1))[:, None]
         return np.rint(z.reshape(-1) * (self.scale / self.step))
-
-
-class _Wishart(_Mechanism):
-    norm = "nuclear"
-
-    def _standard_wishart(self, source):
-        """W_d(d+1, I)."""
-        d = self.dimension
-        if source.exact:
-            raise ValueError(
-                "secure=True has no exact sampler for Wishart noise: use a Gaussian mechanism."
-            )
-        out = np.empty(self.shape)
-        bartlett(source.normal(d * (d - 1) // 2), source.chisquare(d + 1.0 - np.arange(d)), out)
-        return out
-
-
-class SymmetrizedWishart(_Wishart):
-    """E1 - E2, independent W_d(d+1, V I), V = sensitivity / (2 epsilon); (epsilon, 0)-DP.
-
-    The density is const exp(-tr E / 2V) h(E) with h increasing in the Loewner order, and
-    even; so a symmetric difference D changes it by at most exp(||D||_* / 2V).
-
-    Parameters
-    ----------
-    dimension : int
-    sensitivity : float
-        Nuclear norm; see `second_moment_sensitivity`.
-    epsilon : float
-    """
-
-    name = "symmetrised Wishart"
-
-    def __init__(self, dimension: int, sensitivity: float, epsilon: float) -> None:
-        check_count(dimension=dimension)
-        self.dimension, self.shape = dimension, (dimension, dimension)
-        self.sensitivity, self.epsilon = float(sensitivity), float(epsilon)
-        # nuclear norm <= sqrt(d) Frobenius norm <= sqrt(d) d step
-        self.scale, self.step, self._shrink = _calibrate(
-            self.sensitivity, self.epsilon, dimension**1.5, 0.5
-        )
-        self.noise_std = 2.0 * self.scale * math.sqrt(dimension + 1.0)
-
-    def _noise_steps(self, source):
-        difference = self._standard_wishart(source) - self._standard_wishart(source)
-        return np.rint(difference * (self.scale / self.step))
-
-
-class PublishedWishart(_Wishart):
-    """W_d(d+1, K^2/(2 epsilon) I), the mechanism of the model-protected paper.
-
-    For reproduction only: it has no differential privacy guarantee (the event
-    "release - w w' is not positive semi-definite" gives a task away).
-
-    Parameters
-    ----------
-    dimension : int
-    clip_norm : float
-    epsilon : float
-        Nominal.
-
-    Attributes
-    ----------
-    noise_mean : float
-        Mean of a diagonal entry, (d+1) V; `noise_std` is the std about it.
-    delta_lower_bound : float
-        1 - exp(-epsilon) for one release.
-    """
-
-    name = "published Wishart (no guarantee)"
-
-    def __init__(self, dimension: int, clip_norm: float, epsilon: float) -> None:
-        self.dimension, self.shape = dimension, (dimension, dimension)
-        self.sensitivity, self.epsilon = float(_square(clip_norm, dimension)), float(epsilon)
-        self.scale, self.step, self._shrink = _calibrate(self.sensitivity, self.epsilon, 0.0, 0.5)
-        self.noise_std = self.scale * math.sqrt(2.0 * (dimension + 1))
-        self.noise_mean = self.scale * (dimension + 1)
-        self.delta_lower_bound = published_wishart_delta_bound([self.epsilon])
-
-    def _noise_steps(self, source):
-        return np.rint(self._standard_wishart(source) * (self.scale / self.step))

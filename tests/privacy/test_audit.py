@@ -13,9 +13,7 @@ from sklearn.base import BaseEstimator
 
 from skpmtl.privacy import (
     PrivacyReport,
-    PublishedWishart,
     SymmetricGaussian,
-    SymmetrizedWishart,
     VectorGamma,
     VectorGaussian,
     audit,
@@ -29,6 +27,7 @@ from skpmtl.privacy import (
 )
 from skpmtl.privacy.audit import _book_failures, _events, _log_odds
 from skpmtl.privacy.mechanisms import clip_rows
+from skpmtl.reproduction.mp_mtl import PublishedWishart, SymmetrizedWishart
 
 
 class Billboard:

@@ -8,7 +8,6 @@ import pytest
 
 from skpmtl.privacy import (
     SymmetricGaussian,
-    SymmetrizedWishart,
     VectorGaussian,
     compose_gdp,
     gdp_epsilon,
@@ -19,6 +18,7 @@ from skpmtl.privacy.mechanisms import VectorGamma
 from skpmtl.privacy.sampling import poisson_epsilon
 from skpmtl.privacy.selection import selection_epsilon
 from skpmtl.privacy.tape import Release
+from skpmtl.reproduction.mp_mtl import SymmetrizedWishart
 
 DELTA = 1e-5
 

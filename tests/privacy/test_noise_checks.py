@@ -9,7 +9,6 @@ from scipy.stats import binom, chi2, kstest, norm, poisson
 
 from skpmtl.privacy import (
     SymmetricGaussian,
-    SymmetrizedWishart,
     VectorGaussian,
     noise_checks,
 )
@@ -17,6 +16,7 @@ from skpmtl.privacy.mechanisms import VectorGamma
 from skpmtl.privacy.noise_checks import Noise
 from skpmtl.privacy.rng import SeededSource, grid_step
 from skpmtl.privacy.tape import Release
+from skpmtl.reproduction.mp_mtl import SymmetrizedWishart
 
 
 def noises(z):

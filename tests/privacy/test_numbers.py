@@ -39,12 +39,6 @@ FUNCTIONS = {
     privacy.VectorGaussian: MATRIX,
     privacy.SymmetricGaussian: MATRIX,
     privacy.VectorGamma: {**PURE, "n_vectors": (2, COUNT)},
-    privacy.SymmetrizedWishart: PURE,
-    privacy.PublishedWishart: {
-        "dimension": (3, COUNT),
-        "clip_norm": (1.0, POSITIVE),
-        "epsilon": (1.0, POSITIVE),
-    },
     privacy.second_moment_sensitivity: {**CLIP, "dimension": (3, COUNT)},
     privacy.mean_sensitivity: {
         "clip_norm": (1.0, POSITIVE),
@@ -77,14 +71,6 @@ FUNCTIONS = {
         "delta": (1e-5, HALF_OPEN),
         "weights": ([1.0, 2.0], LIST),
     },
-    privacy.wishart_delta: {
-        "epsilon": (1.0, NOT_NEGATIVE),
-        "dimension": (3, COUNT),
-        "degrees": (6, POSITIVE),
-        "scale": (1.0, POSITIVE),
-        "clip_norm": (1.0, POSITIVE),
-    },
-    privacy.published_wishart_delta_bound: {"epsilons": ([1.0], LIST)},
     privacy.group_privacy: {
         "epsilon": (1.0, NOT_NEGATIVE),
         "delta": (1e-5, HALF_OPEN),

@@ -227,7 +227,7 @@ class Unclipped(PrivateMTL):
 class Unnoised(PrivateMTL):
     def _fit_table(self, table):
         with pytest.MonkeyPatch.context() as patch:
-            name = "skpmtl.privacy.mechanisms._Mechanism.release"
+            name = "skpmtl.privacy.mechanisms.Mechanism.release"
             patch.setattr(name, lambda self, value, source: value)
             return super()._fit_table(table)
 

@@ -215,7 +215,8 @@ def test_secure_without_opendp_names_the_extra(monkeypatch):
 
 def test_secure_mechanisms():
     pytest.importorskip("opendp", reason="needs the extra skpmtl[secure]")
-    from skpmtl.privacy import SymmetricGaussian, SymmetrizedWishart
+    from skpmtl.privacy import SymmetricGaussian
+    from skpmtl.reproduction.mp_mtl import SymmetrizedWishart
 
     source = noise_source(secure=True)
     assert "OpenDP" in source.description

@@ -13,6 +13,7 @@ from .estimators import PublishedMPMTL, PublishedMPMTLClassifier
 from .output_perturbation import PublishedOutputNoise, PublishedOutputNoiseClassifier
 from .plan import MPMTLPlan
 from .survey import read_survey, survey_design
+from .wishart import PublishedWishart, SymmetrizedWishart, published_wishart_delta_bound
 
 __all__ = [
     "MPMTLPlan",
@@ -20,6 +21,9 @@ __all__ = [
     "PublishedMPMTLClassifier",
     "PublishedOutputNoise",
     "PublishedOutputNoiseClassifier",
+    "PublishedWishart",
+    "SymmetrizedWishart",
+    "published_wishart_delta_bound",
     "read_survey",
     "survey_design",
 ]

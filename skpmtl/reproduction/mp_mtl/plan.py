@@ -5,14 +5,10 @@ import math
 import numpy as np
 
 from ...exchange.plan import Plan
-from ...privacy.accounting import cb_epsilon, gdp_mu, published_wishart_delta_bound, pure_epsilons
+from ...privacy.accounting import cb_epsilon, gdp_mu, pure_epsilons
 from ...privacy.allocation import allocation_weights, release_mus
-from ...privacy.mechanisms import (
-    PublishedWishart,
-    SymmetricGaussian,
-    SymmetrizedWishart,
-    second_moment_sensitivity,
-)
+from ...privacy.mechanisms import SymmetricGaussian, second_moment_sensitivity
+from .wishart import PublishedWishart, SymmetrizedWishart, published_wishart_delta_bound
 
 __all__ = ["MPMTLPlan", "best_allocation", "bound_exponent"]
 
