@@ -371,15 +371,6 @@ def warn_of_inferred(est, *, tasks=True):
     return disclosed
 
 
-def check_alpha(est):
-    """ValueError for a strength of a penalty that a budget would leave without effect."""
-    if est._is_private() and not isinstance(est.alpha, str):
-        raise ValueError(
-            f"alpha={est.alpha!r} is of fits without a budget, and epsilon={est.epsilon!r}: pass "
-            'epsilon=None, or leave alpha at "auto", which follows from what is released.'
-        )
-
-
 class BaseMTL(
     NamedCoefficients, Summarised, RoundCallbacks, ShowsPrivacy, FromBillboard, TaskIndexed
 ):
@@ -451,11 +442,6 @@ class BaseMTL(
     }
 
     def _check_parameters(self):
-        if getattr(self, "uncertainty", None) == "unseen":
-            raise InvalidParameterError(
-                "uncertainty='unseen' is gone: uncertainty=True gives intervals of tasks without "
-                "rows, too, which follow from what is released."
-            )
         check_parameters(self)
         epsilon = getattr(self, "epsilon", None)
         if epsilon is not None and not epsilon > 0:

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from .._docstrings import LOSS, TARGET_RANGE, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import MTLClassifierMixin, MTLRegressorMixin, check_alpha
+from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..course.billboard import HierarchicalBillboard
 from ..course.estimators import Hierarchical
 from ..course.groups import MOST_GROUPS
@@ -54,6 +54,7 @@ class _Clustered(Hierarchical):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
     _billboards = (HierarchicalBillboard, ClusterBillboard)
+    _of_objective = "alpha", "ridge", "task_weight"
 
     def __init__(
         self,
@@ -98,30 +99,31 @@ class _Clustered(Hierarchical):
 
     def _check_parameters(self):
         super()._check_parameters()
-        check_alpha(self)
         K = self.n_clusters
-        if self._has_course() and K != "auto" and K > MOST_GROUPS:
+        if not self._is_exact:
+            if K != "auto" and K > MOST_GROUPS:
+                raise ValueError(
+                    f'n_clusters={K} with alpha="auto" must be at most {MOST_GROUPS}, or "auto".'
+                )
+            return
+        if K == "auto":
             raise ValueError(
-                f'n_clusters={K} with a budget, or with alpha="auto", must be at most '
-                f'{MOST_GROUPS}, or "auto".'
+                'n_clusters="auto" needs alpha="auto", with which tasks vote on it: pass that, or '
+                "the number of groups."
             )
-        if not self._has_course() and K == "auto":
-            raise ValueError(
-                'n_clusters="auto" needs alpha="auto" or a budget, with which tasks vote on it: '
-                "pass one of these, or the number of groups."
-            )
-        if not self._has_course() and self.loss == "huber":
+        if self.loss == "huber":
             raise ValueError(
                 f'alpha={self.alpha!r} with loss="huber" and no budget: the objective is of '
                 'squared loss, counts or classes. Leave alpha at "auto".'
             )
 
-    def _has_course(self):
-        """Whether groups are released, with noise or without, and not those of the objective."""
-        return self._is_private() or self.alpha == "auto"
+    @property
+    def _is_exact(self):
+        """Whether groups are those of the objective, and not released ones."""
+        return not self._is_private() and not isinstance(self.alpha, str)
 
     def _fit_exact(self, table):
-        if self.alpha == "auto":
+        if not self._is_exact:
             return self._fit_table(table)
         loss = make_loss(table, task_weight=self.task_weight, fit_intercept=self.fit_intercept)
         penalty = ClusterPenalty(self.alpha, self.ridge, self.n_clusters)
@@ -158,10 +160,6 @@ class _Clustered(Hierarchical):
             "privacy_": billboard.report,
         }
 
-    @property
-    def _is_exact(self):
-        return not self._has_course()
-
     def _structures(self):
         return STRUCTURES
 
@@ -180,8 +178,8 @@ class _Clustered(Hierarchical):
         billboard = self.billboard_
         if not isinstance(billboard, ClusterBillboard):
             raise AttributeError(
-                'A fit with a budget, or with alpha="auto", has no cluster_matrix_: membership_ '
-                "has the groups of tasks."
+                'A fit with alpha="auto" has no cluster_matrix_: membership_ has the groups of '
+                "tasks."
             )
         U, s, _ = np.linalg.svd(self.coef_, full_matrices=False)
         u = ClusterPenalty(billboard.alpha, billboard.ridge, billboard.n_clusters).weights(s)
@@ -201,18 +199,20 @@ _DOC = """{summary}
     Parameters
     ----------
     n_clusters : int or "auto", default=2
-        Number k of groups. With a budget or ``alpha="auto"`` at most 12, or "auto": up to 8.
-        Otherwise, from the number of features or of tasks on, `alpha` has no effect.
+        Number k of groups. With ``alpha="auto"`` at most 12, or "auto": up to 8. Otherwise, from
+        the number of features or of tasks on, `alpha` has no effect.
     alpha : "auto" or float, default="auto"
-        Strength of the penalty towards the group of a task. "auto": each task weighs groups by the
-        evidence of its rows, as in a fit with a budget, without noise. A number: the exact minimum
-        of the objective in the Notes.
+        "auto": each task weighs released groups by the evidence of its rows. A number, without a
+        budget: the exact minimum of the objective in the Notes, with this strength of the penalty
+        towards the group of a task; only then may `ridge` and `task_weight` be other than their
+        defaults.
     ridge : float, default=0.1
-        Weight of ``ridge / 2 * ||W||_F^2``, positive.
-    {task_weight}{of_rows}
+        Of the objective: weight of ``ridge / 2 * ||W||_F^2``, positive.
+    task_weight : {{"equal", "samples"}}, default="equal"
+        Of the objective. "equal": mean loss per task. "samples": sum of losses.{of_rows}
     epsilon : float or None, default=1.0
-        Privacy budget of the whole fit. None or infinity: no noise. With a budget, or with
-        ``alpha="auto"``, `ridge`, `task_weight`, `max_iter` and `tol` have no effect.
+        Privacy budget of the whole fit. None or infinity: no noise. With a budget `alpha` has to be
+        "auto".
     delta : float or None, default=None
         Delta of the (epsilon, delta) guarantee, in (0, 1). None: ``min(1e-5, 1 / n_tasks**2)``.
     {adjacency}
@@ -227,9 +227,9 @@ _DOC = """{summary}
     {random_state}
     {secure}
     max_iter : int, default=10000
-        Bound on the iterations of the solver.
+        Bound on the iterations of the exact solver.
     tol : float, default=1e-6
-        The solver stops when the duality gap is below `tol` times the objective.
+        The exact solver stops when the duality gap is below `tol` times the objective.
     {verbose}
     {dtype}
 
@@ -252,7 +252,7 @@ _DOC = """{summary}
     mean_coef_, mean_intercept_ : ndarray of shape (n_features,), float
         Mean model.
     groups_ : dict of str to ndarray
-        With a budget or ``alpha="auto"``, where groups were found: released "counts" of tasks,
+        With ``alpha="auto"``, where groups were found: released "counts" of tasks,
         (n_groups,), noise and all, "centres" of their coefficients, (n_groups, n_features), and
         "intercepts".
     membership_ : ndarray of shape (n_tasks, n_groups + 1)
@@ -264,7 +264,7 @@ _DOC = """{summary}
 
     See Also
     --------
-    {engine} : ``structure="groups"`` is the course with a budget, with more options.
+    {engine} : ``structure="groups"`` is the same with more options.
     PrivateMeanRegMTL : With known groups, ``clusters=``.
 
     Notes

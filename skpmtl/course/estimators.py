@@ -1,5 +1,6 @@
 """Base class of estimators that learn the hierarchical model in one loop."""
 
+import inspect
 from numbers import Integral
 from typing import ClassVar
 
@@ -25,7 +26,8 @@ class Hierarchical(HasCovariates, BaseMTL):
     """Curator, task side and bounded scores, for all losses.
 
     A subclass has the parameters `levels` and `standard_errors`, or the defaults of this class, and
-    may say in `_structures` what slopes may share.
+    may say in `_structures` what slopes may share. One with exact fits has `_is_exact`, and names
+    the parameters of their objective in `_of_objective`, its strength first.
     """
 
     _parameter_constraints = {
@@ -41,6 +43,7 @@ class Hierarchical(HasCovariates, BaseMTL):
     relation: object = None
     relation_rank: int | None = None
     _is_exact = False  # whether the fit is the minimum of an objective, without the loop
+    _of_objective: ClassVar[tuple[str, ...]] = ()
     _billboards: ClassVar[tuple[type, ...]] = (HierarchicalBillboard,)
     _federates = True
     _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_", "membership_")
@@ -49,6 +52,8 @@ class Hierarchical(HasCovariates, BaseMTL):
         super()._check_parameters()
         self._structures()
         self._limits()
+        if not self._is_exact:
+            self._check_objective()
         if self.standard_errors and self._log_loss:
             raise ValueError(
                 f'standard_errors=True with loss={self.loss!r}: they are of loss="squared" and '
@@ -71,6 +76,19 @@ class Hierarchical(HasCovariates, BaseMTL):
                 'unseen_task="mean" needs the level of the tasks, which levels="free" does not '
                 'look for: pass levels="auto".'
             )
+
+    def _check_objective(self):
+        """ValueError for a parameter of the objective that the loop would leave without effect."""
+        known = inspect.signature(type(self)).parameters
+        for name in self._of_objective:
+            value = getattr(self, name)
+            if value != known[name].default:
+                strength = self._of_objective[0]
+                raise ValueError(
+                    f"{name}={value!r} is part of the objective of exact fits, which are those "
+                    f"with epsilon=None and a number as {strength}. Pass these, or leave {name} at "
+                    f"{known[name].default!r}."
+                )
 
     def _structures(self):
         """What slopes may share, as a tuple in the order of `STRUCTURES`."""

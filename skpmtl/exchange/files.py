@@ -228,11 +228,6 @@ def _loaded(stream, name):
         cls = estimators().get(header["estimator"])
         if cls is None:
             raise ValueError(f"estimator {header['estimator']!r} is not known")
-        if params.get("clip_quantile", 0.0) is None:  # of earlier versions, and not used
-            del params["clip_quantile"]
-        for name, value in cls._removed.items():
-            if params.get(name) == value:
-                del params[name]
         return estimator_of(
             cls, billboard, classes, header["n_features"], header["feature_names"], params
         )
@@ -307,13 +302,10 @@ class FromBillboard:
         author's own affair: its billboards are written if it declares them again.
     _stays : tuple of str
         Further parameters, with all of theirs, that stay where the rows of the fit are.
-    _removed : dict
-        Parameters of earlier versions, with the value that says what the class does now.
     """
 
     _billboards: ClassVar[tuple[type, ...]] = ()
     _stays: ClassVar[tuple[str, ...]] = ()
-    _removed: ClassVar[dict] = {}
     _known: ClassVar[dict[str, type]] = {}  # by name
 
     def __init_subclass__(cls, **keywords):

@@ -20,9 +20,6 @@ from .billboard import MeanBillboard
 
 __all__ = ["PrivateMeanRegMTL", "PrivateMeanRegMTLClassifier"]
 
-# Parameters of the objective, with the values that other fits have.
-_OF_OBJECTIVE = {"ridge": 0.0, "l1": 0.0, "task_weight": "equal"}
-
 
 class MeanRegularized(Hierarchical):
     """The loop about a mean, or the minimum of an objective around one."""
@@ -40,6 +37,7 @@ class MeanRegularized(Hierarchical):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
     _billboards = (HierarchicalBillboard, MeanBillboard)
+    _of_objective = "lam", "ridge", "l1", "task_weight"
     _stays = ("clusters",)  # billboards have their relation
 
     def _structures(self):
@@ -48,25 +46,11 @@ class MeanRegularized(Hierarchical):
     @property
     def _is_exact(self):
         """Whether the fit is the minimum of the objective."""
-        return not isinstance(self.lam, str)
+        return not self._is_private() and not isinstance(self.lam, str)
 
     def _check_parameters(self):
         super()._check_parameters()
-        if not self._is_exact:
-            for name, value in _OF_OBJECTIVE.items():
-                if getattr(self, name) != value:
-                    raise ValueError(
-                        f'{name}={getattr(self, name)!r} with lam="auto": it is part of the '
-                        "objective of exact fits. Pass a number as lam and epsilon=None, or leave "
-                        f"it at {value!r}."
-                    )
-        elif self._is_private():
-            raise ValueError(
-                f"lam={self.lam!r} with a budget: a task then finds out by its own rows how far to "
-                'trust the mean. Leave lam at "auto", or take the rounds of the paper, '
-                "skpmtl.reproduction.pmtl."
-            )
-        else:
+        if self._is_exact:
             self._check_exact()
         if self.relation_rank == "all" and not self._is_exact:
             raise ValueError(
@@ -170,7 +154,8 @@ _DOC = """{summary}
     {curator}
     {init} Models of tasks, the shared model and `ridge` are of differences from it.
     ridge : float, default=0.0
-        Weight of ``ridge / 2 * ||W||_F^2`` in the objective.
+        Weight of ``ridge / 2 * ||W||_F^2`` in the objective; ``lam="auto"`` refuses it, and `l1`
+        and `task_weight`.
     l1 : float, default=0.0
         Weight of the sum of the absolute values of all coefficients, where
         ``relation_rank="all"``; `tol` then bounds the duality gap relative to the objective, and

@@ -59,7 +59,6 @@ class _MetaInit(HasCovariates, BaseMTL):
     }
     _billboards: ClassVar[tuple[type, ...]] = (MetaBillboard,)
     _federates = _reads_sizes = True
-    _removed: ClassVar[dict] = {"iterate": "last", "meta_decay": 1.0}
     # While fit runs: its `unit`, whether X is a mapping, and what was made `_once`.
     _unit: object = None
     _mapped = False

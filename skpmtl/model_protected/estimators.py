@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from .._docstrings import TARGET_RANGE, UNCERTAINTY, fill_docstring
 from .._runtime.compat import Interval, StrOptions
 from .._runtime.hints import Adjacency, ClassWeight, Curator, RandomState
-from ..base import MTLClassifierMixin, MTLRegressorMixin, check_alpha
+from ..base import MTLClassifierMixin, MTLRegressorMixin
 from ..course.billboard import HierarchicalBillboard
 from ..course.estimators import Hierarchical
 from ..exchange.billboard import Personal
@@ -40,6 +40,7 @@ class _ModelProtected(Hierarchical):
     }
     _billboards = (HierarchicalBillboard, PenaltyBillboard, RelatedPenaltyBillboard)
     _extras = (*Hierarchical._extras, "outlier_coef_", "outlier_")
+    _of_objective = "alpha", "ridge", "task_weight", "outliers", "outlier_alpha"
 
     def __init__(
         self,
@@ -115,7 +116,6 @@ class _ModelProtected(Hierarchical):
                 'take skpmtl.reproduction.PublishedMPMTL with mechanism="wishart" and delta=0.'
             )
         super()._check_parameters()
-        check_alpha(self)
         if self.relation is None and self.relation_rank is not None:
             raise ValueError(
                 f"relation_rank={self.relation_rank!r} has no effect without relation=."
@@ -124,11 +124,6 @@ class _ModelProtected(Hierarchical):
             raise ValueError(
                 'algorithm="proximal" with a budget is the one of the paper: take '
                 'skpmtl.reproduction.PublishedMPMTL, or leave it at "auto".'
-            )
-        if self.outliers is not None and self._is_private():
-            raise ValueError(
-                f"outliers={self.outliers!r} belongs to exact fits: pass epsilon=None. With a "
-                "budget every task weighs what is shared against a prior of its own anyway."
             )
         if not self._is_exact:
             return
@@ -240,9 +235,10 @@ _DOC = """{summary}
         released one, where it can be found. "free": every task has its own.
     {init} Structures and penalties are those of differences from it.
     ridge : float, default=0.0
-        Of the exact solver, as `task_weight`, `max_iter`, `tol` and `warm_start`: the loop does not
-        use them. Weight of ``ridge / 2 * ||W||_F^2`` in the objective.
-    {task_weight}
+        Weight of ``ridge / 2 * ||W||_F^2`` in the objective. The loop refuses it, and `task_weight`
+        and `outliers`.
+    task_weight : {{"equal", "samples"}}, default="equal"
+        Of the objective. "equal": mean loss per task. "samples": sum of losses.
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public task covariates, as of `PrivateMeanRegMTL`. What tasks share is that of the
         differences of their models from z_k' B, with z_k the covariates of task k and a constant,
@@ -267,7 +263,8 @@ _DOC = """{summary}
     tol : float, default=1e-6
         The exact solver stops when the duality gap is below `tol` times the objective.
     warm_start : bool, default=False
-        Start the exact solver at the previous `coef_`.
+        Start the exact solver at the previous `coef_`; the loop does not use it, nor `max_iter` and
+        `tol`.
     {random_state}
     {secure}
     {verbose}

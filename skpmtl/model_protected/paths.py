@@ -161,6 +161,7 @@ def mtl_path(
         )
     est = _ESTIMATORS[penalty, loss](
         epsilon=None,
+        algorithm="proximal",
         ridge=ridge,
         task_weight=task_weight,
         fit_intercept=fit_intercept,

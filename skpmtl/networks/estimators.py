@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -328,11 +328,6 @@ class _TorchMeanReg(OfModule, RunsRounds):
         "device": [str],
     }
     _billboards = (NetworkBillboard,)
-    _removed: ClassVar[dict] = {
-        "server_learning_rate": 1.0,
-        "sampling": "all",
-        "sampling_rate": 1.0,
-    }
     _stays = ("module", "device")
     _sparse_in_place = False
 

@@ -96,8 +96,16 @@ BAD = [
     (MEAN, {"clusters": {k: 0 for k in range(M) if k != 3}}, r"without a cluster: \[3\]"),
     (MEAN, {"standard_errors": True, "loss": "poisson"}, 'they are of loss="squared"'),
     (MEAN, {"levels": "pooled"}, "'levels'"),
-    (MEAN, {"lam": 0.3}, 'Leave lam at "auto"'),
-    (MEAN, {"ridge": 0.3}, "part of the objective"),
+    *(
+        (est, {name: value}, f"{name}=.* number as {strength}.*leave {name} at")
+        for est, strength, options in (
+            (MEAN, "lam", {"lam": 0.3, "ridge": 0.3, "l1": 0.1, "task_weight": "samples"}),
+            (LOW, "alpha", {"alpha": 0.3, "ridge": 0.3, "outliers": "tasks", "outlier_alpha": 1.0}),
+            (ClusteredMTL(), "alpha", {"alpha": 0.3, "ridge": 0.3, "task_weight": "samples"}),
+        )
+        for name, value in options.items()
+    ),
+    (LOW, {"ridge": 0.3, **EXACT}, "leave ridge at 0.0"),
     (MEAN, {"relation": FACTS, "loss": "poisson"}, "belong to exact fits"),
     (ON_GRAPH, {"epsilon": 1.0}, "Leave lam at"),
     (ON_GRAPH, {"lam": "auto"}, "number as lam"),
@@ -111,11 +119,10 @@ BAD = [
     (PrivateMTLClassifier(), {"structure": "groups", "classes": range(3)}, "two classes"),
     (ClusteredMTL(13), {"epsilon": 1.0}, "at most 12"),
     (ClusteredMTL(13), EXACT, 'alpha="auto"'),
-    (ClusteredMTL("auto"), {"alpha": 1.0, **EXACT}, 'needs alpha="auto" or a budget'),
+    (ClusteredMTL("auto"), {"alpha": 1.0, **EXACT}, 'needs alpha="auto"'),
     (ClusteredMTL(2), {"alpha": 1.0, "loss": "huber", **EXACT}, 'Leave alpha at "auto"'),
     (ClusteredMTL(2), {"epsilon": 1.0, "delta": 0.0}, "delta"),
     # Uncertainty that is not derived.
-    (MTL, {"uncertainty": "unseen"}, "uncertainty=True"),
     *(
         (est, {"uncertainty": True, **given}, f"uncertainty=True, but .*{words}")
         for est, given, words in (
