@@ -47,17 +47,10 @@ from scipy.stats import beta
 ROOT = Path(__file__).parents[1]
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 RECORD = ROOT / "build" / "mutants.json"
-METHODS = [
-    "engine",
-    "model_protected",
-    "mean_regularized",
-    "meta",
-    "rounds",
-]
 FILES = [
-    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/privacy/*.py")),
-    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("skpmtl/exchange/*.py")),
-    *(f"skpmtl/{method}/{name}.py" for method in METHODS for name in ("curator", "plan")),
+    str(path.relative_to(ROOT))
+    for place in ("privacy/*", "exchange/*", "course/*", "meta/curator", "meta/plan")
+    for path in sorted(ROOT.glob(f"skpmtl/{place}.py"))
 ]
 TESTS = [
     *(
@@ -65,6 +58,8 @@ TESTS = [
         for room in (
             "privacy",
             "exchange",
+            "course",
+            "task",
             "structures",
             "model_protected",
             "mean_regularized",

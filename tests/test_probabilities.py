@@ -17,7 +17,6 @@ from skpmtl import (
 )
 from skpmtl.exchange.wire import pack
 from skpmtl.shards import fit_shards
-from skpmtl.tables.table import TaskTable
 from skpmtl.task.mixture import averaged_scores
 from tests.helpers.cases import CASES, EXACT, arguments, every, fit, fitted, long_data, seeded
 from tests.helpers.sites import write_parts
@@ -39,14 +38,6 @@ PLAIN = {
     for case in HAVE[::-1]
     if case.form == "long" and case.private and not case.needs and not case.unit
 }.values()
-
-
-def one_task(n_classes, n=30, d=3, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, d)) + 1.0
-    y = rng.integers(n_classes, size=n).astype(float)
-    y = 2.0 * y - 1.0 if n_classes == 2 else y
-    return TaskTable(X, y, np.array([0, n]), np.arange(1), n_classes=n_classes)
 
 
 def tasks_around_a_mean(m, n, seed, spread=0.7, d=5):

@@ -43,13 +43,6 @@ def fit(est, X, y, task, **given):
     return est.set_params(tasks=np.unique(task), **seed).fit(X, y, task=task, **given)
 
 
-# ------------------------------------------------------------------------ one prior
-def one_task(n=30, d=3, noise=2.0, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d)) + 3.0
-    return X, X @ rng.normal(size=d) + 5.0 + noise * rng.normal(size=n), rng.normal(size=(7, d))
-
-
 # ------------------------------------------------------------------------ invariances
 @every_method
 def test_std_knows_no_order_of_tasks(est):
@@ -73,7 +66,7 @@ def test_std_is_in_units_of_the_target(est):
 
 # -------------------------------------------------------------------------- coverage
 @pytest.mark.parametrize(
-    "est", [METHODS[0], METHODS[1], METHODS[3], METHODS[5]], ids=["levels", "free", "mean", "meta"]
+    "est", [METHODS[0], METHODS[1], METHODS[3], METHODS[5]], ids=["levels", "free", "mean", "alone"]
 )
 def test_intervals_cover(est):
     """Of draws from a prior that the methods know: .9 within .05, and tasks of a few rows too."""
@@ -145,9 +138,6 @@ def test_forms_of_input():
     for data in (sparse.csr_matrix(X[row]), X[row].astype(np.float32)):
         est = LocalOnly(**known).fit(data, Y.T.ravel(), task=task)
         assert_allclose(est.predict_interval(data, task=task), expected, rtol=1e-5)
-
-
-# ----------------------------------------------------------------- what nobody can know
 
 
 # -------------------------------------------------------------- personalising and files

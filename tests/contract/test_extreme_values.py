@@ -277,13 +277,12 @@ def test_numbers_that_no_float_holds_are_bounded(value, place):
     assert_array_equal(*found)
 
 
-@pytest.mark.parametrize("name", ["low rank", "group sparse", "mean", "pooled"])
+@pytest.mark.parametrize("name", ["low rank", "group sparse", "mean", "any"])
 def test_negative_counts_of_one_task_are_zeros_under_a_budget(name):
     X, y, task = rows_of_tasks()
     counts = np.floor(3 * np.exp(y / np.abs(y).max()))
     options = {"loss": "poisson", "tasks": range(M), "random_state": 0}
-    kind = {"low rank": "MPMTLLowRank", "group sparse": "MPMTLGroupSparse", "pooled": "PrivateMTL"}
-    est = getattr(skpmtl, kind.get(name, "PrivateMeanRegMTL"))(epsilon=1.0, **options)
+    est = public(METHODS[name][0])(epsilon=1.0, **options)
     negative, zero = counts.copy(), counts.copy()
     negative[task == BAD], zero[task == BAD] = -2.0, 0.0
     with strict():

@@ -82,7 +82,7 @@ def test_parts_keep_it(case, tmp_path):
 
 def test_sites_write_it_next_to_their_models(tmp_path):
     """For their own tasks; the billboard that they write has none of it."""
-    study = study_of("structures", parameters={"epsilon": 60.0, "uncertainty": True})
+    study = study_of("loop", parameters={"epsilon": 60.0, "uncertainty": True})
     X, y, task = rows_of(study)
     est = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
     mine = np.isin(task, PARTS[0])

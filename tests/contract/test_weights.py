@@ -409,13 +409,13 @@ def test_divisors_of_records_do_not_follow_weights():
 
 
 # -------------------------------------------------------------------------- other places
-@pytest.mark.parametrize("name", ["prior", "meta"])
+@pytest.mark.parametrize("name", ["low rank", "meta"])
 def test_parts_have_weights(tmp_path, name):
     X, y, task = long_data()
     w = np.where(task == 4, 0.0, np.random.default_rng(0).random(len(y)))
     est = (
         skpmtl.MPMTLLowRank(tasks=TASKS, random_state=0)
-        if name == "prior"
+        if name == "low rank"
         else (skpmtl.DPMetaInit(tasks=TASKS, inner_steps=2, random_state=0))
     )
     parts = write_parts(tmp_path, X, y, task, [[1, 4], [0], [2, 3, 5]])
@@ -432,7 +432,7 @@ def test_parts_have_weights(tmp_path, name):
         fit_shards(clone(est), parts, journal=journal)
 
 
-@pytest.mark.parametrize("case", ["rounds", "prior", "meta"])
+@pytest.mark.parametrize("case", ["rounds", "low rank", "meta"])
 def test_sites_have_weights(tmp_path, case):
     """Answers and models of sites with columns of their own are those of a fit with weights."""
     study = study_of(case)

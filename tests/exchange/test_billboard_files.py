@@ -26,12 +26,12 @@ from tests.helpers.cases import CASES, EXACT, FIRST, fitted, long_data
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 ROOT = Path(__file__).resolve().parents[2]
 BY_NAME = {case.name: case for case in CASES + EXACT if not case.marks and not case.needs}
-PRIOR = "PrivateMTL-epsilon=1000.0-unseen_task=mean"
+LOOP = "PrivateMTL-epsilon=1000.0-unseen_task=mean"
 MEAN = "PrivateMeanRegMTL-epsilon=60.0-unseen_task=mean"
 META = "DPMetaInitClassifier-3 classes-inner_steps=3"
-# One of every billboard, loss and statistic.
+# One of every billboard and loss.
 QUICK = (
-    PRIOR,
+    LOOP,
     MEAN,
     META,
     EXACT[0].name,
@@ -169,8 +169,14 @@ def other_arrays(array):
 
 
 def crafted(name, header, arrays, others):
-    """Yield header, arrays of a file that says something else than the good one."""
+    """Yield header, arrays of a file that says something else than the good one.
+
+    Of releases that of the first: they are a record, which no model is made from.
+    """
+    first = "board.releases.0"
     for key, array in arrays.items():
+        if key.startswith("board.releases.") and key != first:
+            continue
         for changed in other_arrays(array):
             yield header, {**arrays, key: changed}
         yield header, {k: v for k, v in arrays.items() if k != key}
@@ -204,7 +210,7 @@ def crafted(name, header, arrays, others):
 def survivors_of(name, files, folder, most):
     """Files that are crafted from those of a case, and pass; `most` of all that there are."""
     header, arrays = read(files(name))
-    others = [read(files(other))[1] for other in (PRIOR, META)]
+    others = [read(files(other))[1] for other in (LOOP, META)]
     contents = list(crafted(name, header, arrays, others))
     pick = np.random.default_rng(len(contents)).permutation(len(contents))[:most]
     contents = [contents[k] for k in pick]
@@ -217,7 +223,7 @@ def survivors_of(name, files, folder, most):
             path.unlink()
         else:
             passed.append(path)
-    assert len(passed) < 0.7 * len(contents)
+    assert len(passed) < 0.35 * len(contents)
     return passed
 
 
@@ -252,7 +258,7 @@ def test_number_of_classes_against_the_loss(loss, n_models, files, tmp_path):
             load_billboard(tmp_path / "board")
 
 
-@pytest.mark.parametrize("name", [PRIOR, MEAN, META])
+@pytest.mark.parametrize("name", [LOOP, MEAN, META])
 def test_damaged_files_are_refused_or_the_same(name, files, tmp_path):
     content = files(name).read_bytes()
     path, rng = tmp_path / "board", np.random.default_rng(0)
@@ -287,7 +293,7 @@ def archive(path, members, compression=zipfile.ZIP_STORED):
 
 
 def test_archives_that_are_not_what_was_written(files, tmp_path):
-    with zipfile.ZipFile(files(PRIOR)) as file:
+    with zipfile.ZipFile(files(LOOP)) as file:
         good = [(name, file.read(name)) for name in file.namelist()]
     path = tmp_path / "board"
     archive(path, good)
@@ -377,7 +383,7 @@ def overlapping(path, header):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="units of ru_maxrss")
 def test_a_small_file_takes_little_memory(files, tmp_path):
     """Each of these would take 72 MB, or much more."""
-    header = read(files(PRIOR))[0]
+    header = read(files(LOOP))[0]
     header = to_npy(np.frombuffer(json.dumps(header).encode(), np.uint8)).tobytes()
     paths = []
     for make in (deflated, wide_shape, overlapping):

@@ -45,7 +45,6 @@ from tests.helpers.tiny_ridge import TinyRidge
 from ..helpers.public import NAMES, public
 
 SEED = {"random_state": 0}
-LOW_RANK = MPMTLLowRank(epsilon=60.0, **SEED)
 MEAN_UNSEEN = PrivateMeanRegMTL(epsilon=60.0, unseen_task="mean", **SEED)
 
 

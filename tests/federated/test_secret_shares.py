@@ -39,9 +39,9 @@ def served(folder, case="rounds", n_rounds=2, **settings):
 
 FEW = ("rounds", "mean", "meta")
 MORE = (
-    "structures",
-    "prior",
-    "prior about covariates",
+    "loop",
+    "low rank",
+    "low rank, covariates",
     "clusters",
     "classes",
     "meta, local",

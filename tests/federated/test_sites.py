@@ -335,9 +335,9 @@ def test_sites_answer_planned_queries_only(tmp_path, case, number, statistic, bo
 
 
 def test_large_releases_are_not_sent(monkeypatch):
-    assert study_of("structures").is_replayed
+    assert study_of("loop").is_replayed
     monkeypatch.setattr("skpmtl.federated.study._MOST", D)
-    assert not study_of("structures").is_replayed  # a moment is longer
+    assert not study_of("loop").is_replayed  # a moment is longer
 
 
 class Replayed:
@@ -384,15 +384,15 @@ def replayed_course(study, sites, **kwargs):
     return tasks
 
 
-@pytest.mark.parametrize("case", ["structures", "structures, labels", "mean"])
+@pytest.mark.parametrize("case", ["loop", "loop, labels", "mean"])
 def test_courses_that_releases_decide_are_answered(case, tmp_path):
     """Whatever an honest curator asks on its way is the only thing that a site answers, also where
     it was away in between; nothing is answered after the last query."""
     _, parameters = CASES[case]
     courses = set()
-    for seed in range(8 if case.startswith("structures") else 2):
+    for seed in range(8 if case.startswith("loop") else 2):
         given = parameters
-        if case.startswith("structures"):
+        if case.startswith("loop"):
             given = parameters | {"epsilon": (30.0, 100.0, 1e3)[seed % 3]}
         study = study_of(case, seed=seed, parameters=given)
         site, late = (site_of(study, tmp_path / f"{seed} {k}", range(M)) for k in range(2))
@@ -402,12 +402,12 @@ def test_courses_that_releases_decide_are_answered(case, tmp_path):
         courses.add(tuple(tasks.names))
         with pytest.raises(Refusal, match=f"none of the study, which has {len(tasks.names)}"):
             site.follow("run", len(tasks.replies) - 1, tasks.replies[-1:])
-    assert len(courses) > case.startswith("structures")
+    assert len(courses) > case.startswith("loop")
 
 
 def test_other_releases_than_before_are_refused(tmp_path):
     """A curator cannot lead a site on two ways, nor one that lacks releases on another."""
-    study = study_of("structures")
+    study = study_of("loop")
     site = site_of(study, tmp_path, range(M))
     tasks = replayed_course(study, [site])
     first, second = site.follow("run", 0, []), site.follow("run", 0, tasks.replies[:1])

@@ -9,10 +9,10 @@ from tests.helpers.plain_reference import even_tasks
 M, N, D = 9, 8, 3
 PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])
 CASES = {
-    "structures": ("PrivateMTL", {"epsilon": 60.0}),
+    "loop": ("PrivateMTL", {"epsilon": 60.0}),
     "groups": ("ClusteredMTL", {"epsilon": 60.0}),
-    "structures, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
-    "structures, start": (
+    "loop, labels": ("PrivateMTLClassifier", {"epsilon": 9.0, "structure": "sparse"}),
+    "loop, start": (
         "PrivateMTL",
         {
             "epsilon": 60.0,
@@ -21,11 +21,11 @@ CASES = {
             "target_range": [-5.0, 5.0],
         },
     ),
-    "prior": ("MPMTLLowRank", {"epsilon": 60.0}),
-    "mean model": ("MPMTLLowRank", {"epsilon": 60.0, "unseen_task": "mean"}),
-    "diagonal": ("MPMTLGroupSparse", {"epsilon": 60.0}),
+    "low rank": ("MPMTLLowRank", {"epsilon": 60.0}),
+    "low rank, mean": ("MPMTLLowRank", {"epsilon": 60.0, "unseen_task": "mean"}),
+    "sparse": ("MPMTLGroupSparse", {"epsilon": 60.0}),
     "labels": ("MPMTLLowRankClassifier", {"epsilon": 60.0}),
-    "prior about covariates": (
+    "low rank, covariates": (
         "MPMTLLowRank",
         {"epsilon": 60.0, "relation": {str(k): [k % 4] for k in range(M)}, "unseen_task": "mean"},
     ),

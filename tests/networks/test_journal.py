@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from skpmtl.networks import TorchMeanRegRegressor, TorchMetaInitRegressor
-from skpmtl.networks.rounds import PiecewiseGaussian as BlockGaussian
+from skpmtl.networks.rounds import PiecewiseGaussian
 from tests.networks import nets
 
 pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
@@ -62,7 +62,7 @@ def test_a_fit_that_was_cut_off_goes_on(monkeypatch, tmp_path, name):
 def test_a_journal_is_of_one_fit(monkeypatch, tmp_path):
     est = estimator("prox").fit(X, Y, task=TASK, journal=tmp_path)
     draws = []
-    monkeypatch.setattr(BlockGaussian, "release", lambda *given: draws.append(given))
+    monkeypatch.setattr(PiecewiseGaussian, "release", lambda *given: draws.append(given))
     est.fit(X, Y, task=TASK, journal=tmp_path)
     assert not draws  # nothing is spent a second time
     for settings, y in (({"lam": 0.3}, Y), ({"module__width": 5}, Y), ({}, Y + 1.0)):

@@ -11,7 +11,7 @@ from skpmtl import DPMetaInit, PrivateMTL
 from skpmtl.course.curator import Loop
 from skpmtl.course.queries import Moment
 from skpmtl.meta.tasks import MetaTaskSide
-from skpmtl.networks.rounds import PiecewiseGaussian as BlockGaussian
+from skpmtl.networks.rounds import PiecewiseGaussian
 from skpmtl.privacy import audit, mechanisms
 from skpmtl.privacy.rng import SeededSource, SystemSource
 from tests.helpers.cases import CHANGED, N_ROWS, TASKS, long_data, replaced
@@ -158,14 +158,14 @@ def test_clip_after_the_noise(monkeypatch):
 
 
 def test_noise_that_is_skipped_in_the_last_round(monkeypatch):
-    add, rounds = BlockGaussian._noisy, []
+    add, rounds = PiecewiseGaussian._noisy, []
 
     def noisy(mechanism, value, source):
         rounds.append(value)
         quiet = Faulty(lambda source, z: 0.0 * z)
         return add(mechanism, value, quiet if len(rounds) % 6 == 0 else source)
 
-    monkeypatch.setattr(BlockGaussian, "_noisy", noisy)
+    monkeypatch.setattr(PiecewiseGaussian, "_noisy", noisy)
     found(LinearRounds(**ROUNDS), "Noise: that of release 6 has 0.000 times")
 
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reprodu
 M, N, D = 12, 9, 4
 SEED = {"random_state": 3, "tasks": range(M)}
 CASES = {
-    "prior": MPMTLLowRank(epsilon=60.0, **SEED),
+    "low rank": MPMTLLowRank(epsilon=60.0, **SEED),
     "labels": MPMTLLowRankClassifier(epsilon=60.0, classes=[0, 1], **SEED),
     "rounds": LinearRounds(n_rounds=6, **SEED),
     "meta": DPMetaInit(epsilon=5.0, visits=2, **SEED),
@@ -63,7 +63,7 @@ def test_a_generator_is_drawn_from_once(tmp_path):
 @pytest.mark.exact_bits("rows stay in a memory map")
 def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
     """Rows sorted by task are used where they are; what comes back has the size of a release."""
-    est = CASES["prior"]
+    est = CASES["low rank"]
     X, y, task = rows(est)
     parts = write_parts(tmp_path, X, y, task, SPLIT)
     shard = Shard(est, str(parts[0]), None)
@@ -297,7 +297,7 @@ def test_ray_missing_is_an_error_that_names_the_extra(tmp_path, monkeypatch):
 # --------------------------------------------------------------------- cut off, lost, repeated
 def test_of_two_fits_on_a_journal_without_locks_one_goes_on(memory, tmp_path):
     """The other one ends before its curator sees a release."""
-    est = CASES["prior"]
+    est = CASES["low rank"]
     X, y, task = rows(est)
     parts = write_parts(tmp_path, X, y, task, SPLIT)
     fit_shards(clone(est), parts, journal="memory://kept")
@@ -329,7 +329,7 @@ def test_a_store_that_overwrites_is_refused(memory, tmp_path):
             super().pipe_file(path, value, **options)
 
     fsspec.register_implementation("careless", Careless, clobber=True)
-    est = CASES["prior"]
+    est = CASES["low rank"]
     X, y, task = rows(est)
     parts = write_parts(tmp_path, X, y, task, SPLIT)
     with pytest.raises(ValueError, match="cannot refuse to overwrite"):
@@ -340,7 +340,7 @@ def test_a_store_that_overwrites_is_refused(memory, tmp_path):
 @pytest.mark.parametrize(
     ("name", "remote"),
     [
-        ("prior", False),
+        ("low rank", False),
         ("labels", True),
         ("rounds", False),
         ("meta", True),
@@ -378,7 +378,7 @@ def test_journal_goes_on_after_a_cut(name, remote, tmp_path, monkeypatch):
 
 def test_a_worker_that_kept_its_models_is_no_new_one(tmp_path):
     """Which would hear the whole fit again."""
-    est = CASES["prior"]
+    est = CASES["low rank"]
     X, y, task = rows(est)
     parts = [str(part) for part in write_parts(tmp_path, X, y, task, SPLIT)]
     workers = shards._Here(est, parts, None)
@@ -454,7 +454,7 @@ def one_thread():
 
 
 TWO = [[0, 1, 4, 6, 10], [2, 3, 5, 7, 8, 9, 11]]
-ON_RAY = ["prior", "labels", "rounds", "meta"]
+ON_RAY = ["low rank", "labels", "rounds", "meta"]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -487,7 +487,7 @@ def test_ray_gives_the_same_bits_when_a_worker_dies(name, ray, one_thread, tmp_p
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_ray_with_parts_journal_and_models_at_addresses(ray, one_thread, tmp_path):
     pytest.importorskip("fsspec", reason="needs the extra skpmtl[remote]")
-    est = CASES["prior"]
+    est = CASES["low rank"]
     parts = write_parts(tmp_path, *rows(est), TWO)
     here = fit_shards(clone(est), parts)
     there, root = [f"file://{part}" for part in parts], f"file://{tmp_path}"
