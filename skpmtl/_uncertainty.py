@@ -22,7 +22,7 @@ from .task.mixture import averaged_scores
 POSTERIOR, CLASS_SHIFT = ("covariance_", "noise_variance_", "dof_"), "posterior_shift_"
 EXTRAS = (*POSTERIOR, CLASS_SHIFT)
 _ONE_STD = 0.6827  # of a normal number, within its standard deviation
-_LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
+LARGEST_COVARIANCE = 1 << 28  # numbers of all tasks together
 _AUTO_COVARIANCE = 1 << 24  # the same, up to which classifiers keep them by default
 _AUTO_CLASSES = 3  # of more, averages class by class are too flat: 10 digits, log-loss .50 -> .68
 
@@ -35,7 +35,10 @@ def check_uncertainty(est):
     if uncertainty != "auto":
         reason = est._no_posterior()
         if est.loss != "squared" and not est._classification:
-            reason = f'the posterior is that of loss="squared": take it, or not {est.loss!r}.'
+            reason = (
+                f'the posterior is that of loss="squared", and not of {est.loss!r}: pass '
+                "uncertainty=False, or that loss."
+            )
     if reason is not None:
         raise ValueError(f"uncertainty={uncertainty!r}, but {reason}")
 
@@ -68,10 +71,10 @@ def _covariance_size(table):
 
 def _check_covariances(table):
     n_tasks = len(table.everybody)
-    if _covariance_size(table) * n_tasks > _LARGEST_COVARIANCE:
+    if _covariance_size(table) * n_tasks > LARGEST_COVARIANCE:
         raise ValueError(
             f"uncertainty=True keeps a covariance of {table.n_features + 1} numbers squared "
-            f"for each of {n_tasks} tasks, which are more than {_LARGEST_COVARIANCE} "
+            f"for each of {n_tasks} tasks, which are more than {LARGEST_COVARIANCE} "
             "numbers: take fewer features, or personalise fewer tasks at a time."
         )
 

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 
 from .._runtime.compat import Interval, StrOptions
+from .._uncertainty import LARGEST_COVARIANCE
 from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report
 from ..tables.relation import read_relation
@@ -19,7 +20,11 @@ from .plan import GROUPS, STRUCTURES, HierarchicalPlan
 from .queries import query_specs
 from .tasks import HierarchicalTaskSide
 
-MOST_COLUMNS = 2000
+MOST_COLUMNS = 2000  # of matrices of all pairs of columns that are released
+FEWER = (
+    "Take fewer columns, such as a projection that was fitted on public rows; or an exact fit, "
+    "with epsilon=None and a number as strength of the penalty."
+)
 
 
 class Hierarchical(HasCovariates, BaseMTL):
@@ -128,9 +133,17 @@ class Hierarchical(HasCovariates, BaseMTL):
         if population.n_features > MOST_COLUMNS:
             raise ValueError(
                 f"X has {population.n_features} columns, and the model of this fit takes "
-                f"{MOST_COLUMNS} at most, by matrices of all pairs of columns. Take fewer, such as "
-                "a projection that was fitted on public rows; or an exact fit, with epsilon=None "
-                "and a number as strength of the penalty."
+                f"{MOST_COLUMNS} at most, by matrices of all pairs of columns. {FEWER}"
+            )
+        per_task = max(population.n_classes * (population.n_classes > 2), 1)
+        per_task *= (population.n_features + 1) ** 2
+        if (self._log_loss or self.standard_errors) and (
+            per_task * population.n_tasks > LARGEST_COVARIANCE
+        ):
+            raise ValueError(
+                f"Classes, counts and standard_errors=True take {per_task} numbers for each task, "
+                f"by matrices of all pairs of columns, and for {population.n_tasks} tasks more "
+                f"than {LARGEST_COVARIANCE}. {FEWER}"
             )
 
     def _plan(self, population):

@@ -128,10 +128,10 @@ class TaskModels:
             self._gains = gains(dec, *seen(near), model.scales())
         return moved(dec, self._gains, *seen(centre))
 
-    def information(self, model, scales):
-        """Score and information of the centre of the model, of every task: see `information`."""
+    def information(self, model, scales, some=slice(None)):
+        """Score and information of the centre of the model, of these tasks: see `information`."""
         dec = self.decomposition(model, model.root)
-        return information(dec, *self.around(model, model.centre), scales)
+        return information(dec, *self.around(model, model.centre), scales, some)
 
     def personal(self, model):
         """Models of the tasks. -> coef (m, d), intercept (m,), extras

@@ -407,11 +407,12 @@ class ExactStep(Question):
     log_kappa: np.ndarray
     rank: int = 1
 
-    def answer(self, tasks, model):
-        score, info = tasks.information(model, model.scales(self.log_kappa))
+    def answer(self, tasks, model, some=slice(None)):
+        score, info = tasks.information(model, model.scales(self.log_kappa), some)
         rows = np.ones((len(score), 1))
         if self.rank > 1:
-            rows = np.concatenate([rows, model.relation.rows(tasks.tasks)[:, 1:]], axis=1)
+            own = model.relation.rows(tasks.tasks[some])
+            rows = np.concatenate([rows, own[:, 1:]], axis=1)
         return np.concatenate([score, info.reshape(len(score), -1), rows], axis=1)
 
     def bounded(self, sent):

@@ -244,8 +244,8 @@ def moved(dec, known, level, slopes):
     return of_level * r0, out
 
 
-def information(dec, level, slopes, scales):
-    """Score and information of the centre (c, a), of every task. -> (m, 1 + d), (m, 1 + d, 1 + d)
+def information(dec, level, slopes, scales, some=slice(None)):
+    """Score and information of the centre (c, a), of these tasks. -> (m, 1 + d), (m, 1 + d, 1 + d)
 
     With q = x0 - kappa Z' (h / V) of a cell, averaged over cells by their weights:
 
@@ -256,10 +256,11 @@ def information(dec, level, slopes, scales):
     scales, which is at least as large as that of the mixture: steps by it do not overshoot.
     """
     m, d = dec.x_mean.shape
-    score, info = np.zeros((m, 1 + d)), np.zeros((m, 1 + d, 1 + d))
+    first, last, _ = some.indices(m)
+    score, info = np.zeros((last - first, 1 + d)), np.zeros((last - first, 1 + d, 1 + d))
     x = dec.x_mean, dec.X
     _information(
-        *dec._centred(level, slopes), *_cells_of(scales), len(scales.sigma), *x, score, info
+        *dec._centred(level, slopes), *_cells_of(scales), len(scales.sigma), *x, first, score, info
     )
     return score, info
 
@@ -623,13 +624,15 @@ def _information(
     n_sigma,
     x_mean,
     X,
+    first,
     score,
     info,
 ):
     P, d = len(g), x_mean.shape[1]
     E, v, e, m1, B = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
     q = np.empty(1 + d)
-    for t in range(len(n)):
+    for place in range(len(score)):
+        t = first + place
         if n[t] == 0:
             continue
         lo, k = starts[t], starts[t + 1] - starts[t]
@@ -674,18 +677,18 @@ def _information(
                     for j in range(d):
                         q[1 + j] -= f * X[lo + i, j]
             for j in range(1 + d):
-                score[t, j] += u * e[p] * q[j]
+                score[place, j] += u * e[p] * q[j]
                 for o in range(j + 1):
-                    info[t, j, o] += u * q[j] * q[o]
+                    info[place, j, o] += u * q[j] * q[o]
         for i in range(k):
             for j in range(d):
                 f = of_rows[i] * X[lo + i, j]
-                score[t, 1 + j] += f * r[lo + i]
+                score[place, 1 + j] += f * r[lo + i]
                 for o in range(j + 1):
-                    info[t, 1 + j, 1 + o] += f * X[lo + i, o]
+                    info[place, 1 + j, 1 + o] += f * X[lo + i, o]
         for j in range(1 + d):
             for o in range(j):
-                info[t, o, j] = info[t, j, o]
+                info[place, o, j] = info[place, j, o]
 
 
 @njit

@@ -85,13 +85,28 @@ def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
         )
 
 
-def test_whole_weights_without_a_guarantee_count_rows():
-    """Also where rules ask for the number of rows of a task."""
-    X, y, task, times = tables()
+@pytest.mark.parametrize(
+    "est",
+    [
+        skpmtl.LocalOnly(uncertainty=True),
+        skpmtl.PrivateMeanRegMTL(0.2, epsilon=None),
+        skpmtl.PrivateMTL(epsilon=None, uncertainty=True),
+        skpmtl.PrivateMTL("groups", epsilon=None, loss="huber", levels="free"),
+        skpmtl.PrivateMTL(epsilon=None, fit_intercept=False),
+        skpmtl.PrivateMTLClassifier(epsilon=None),
+    ],
+    ids=str,
+)
+def test_whole_weights_without_a_guarantee_count_rows(est):
+    """Also where rules ask for the number of rows of a task, and of a task of a single row."""
+    n_classes = 2 * est._classification
+    X, y, task, times = tables(n_classes)
+    times[task == 0] *= np.arange(len(y))[task == 0] == np.flatnonzero(times)[0]
     again = np.repeat(np.arange(len(y)), times)
-    est = skpmtl.PrivateMeanRegMTL(lam=0.2, epsilon=None)
     repeated = clone(est).fit(X[again], y[again], task=task[again])
     close(est.fit(X, y, task=task, sample_weight=times), repeated, 1e-6)
+    if hasattr(est, "covariance_"):
+        assert_allclose(est.covariance_, repeated.covariance_, rtol=1e-6, atol=1e-12)
 
 
 def test_private_fits_scale_weights_within_the_task():

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.optimize import isotonic_regression
 from sklearn.base import clone
 
-from skpmtl import PrivateMTL
-from skpmtl.course import queries
+from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl.course import queries, tasks
 from skpmtl.course.curator import Loop
 from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place
@@ -113,19 +114,23 @@ def test_one_task_does_not_change_the_model_of_another():
         assert alone.intercept_[k] == est.intercept_[label]
 
 
-@pytest.mark.parametrize("epsilon", [None, 30.0])
-def test_whole_weights_are_repeated_rows(epsilon):
+# ------------------------------------------------------------------------------------ memory
+def test_exact_steps_add_up_tasks_in_blocks(monkeypatch):
     X, y, task = table(20)
-    times = np.random.default_rng(0).integers(1, 4, len(y))
-    again = np.repeat(np.arange(len(y)), times)
-    est = PrivateMTL(epsilon=epsilon, tasks=range(20), random_state=0)
-    one = clone(est).fit(X[again], y[again], task=task[again])
-    weights = times / times.max() if epsilon else times  # private fits know no row of weight 3
-    est.fit(X, y, task=task, sample_weight=times)
-    if epsilon is None:
-        np.testing.assert_allclose(est.coef_, one.coef_, rtol=1e-6, atol=1e-8)
-    other = clone(est).fit(X, y, task=task, sample_weight=weights)
-    np.testing.assert_allclose(other.coef_, est.coef_, rtol=1e-6)
+    est = PrivateMTL(epsilon=None, relation={k: [k % 3] for k in range(20)})
+    whole = clone(est).fit(X, y, task=task)
+    monkeypatch.setattr(tasks, "_BLOCK", 3 * 16)
+    np.testing.assert_allclose(est.fit(X, y, task=task).coef_, whole.coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "est", [PrivateMTLClassifier(classes=range(3)), PrivateMTL(standard_errors=True)]
+)
+def test_matrices_of_all_tasks_are_refused_with_a_remedy(est):
+    """Before one of them is made: 400 tasks of 1,000 columns."""
+    X = sparse.csr_matrix((400, 1000))
+    with pytest.raises(ValueError, match="for 400 tasks more than .* fewer columns"):
+        est.set_params(tasks=range(400)).fit(X, np.arange(400) % 3, task=np.arange(400))
 
 
 # --------------------------------------------------------------------------- robust predictions

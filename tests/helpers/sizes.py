@@ -26,11 +26,11 @@ ELSEWHERE = (
 # Names that are no sizes of data, and why.
 NO_SIZES = {
     "LARGE": "of the rows of one task, compiled in",
+    "LARGEST_COVARIANCE": "of the public list, above it is an error",
     "MOST_COLUMNS": "public, above it is an error",
     "MOST_STEPS": "bound on what a file may ask for",
     "OCTAVE": "bins of a histogram",
     "_FREE_BITS": "bits of a grid",
-    "_LARGEST_COVARIANCE": "of the public list, above it is an error",
     "_MAX_INNER_STEPS": "steps",
     "_MOST_COLUMNS": "of a relation, public",
     "_NEWTON": "passes, of a fit without privacy",
