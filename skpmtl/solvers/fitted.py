@@ -13,7 +13,7 @@ from ..tables.public_init import PublicInit
 from .decomposed import OUTLIERS, minimize_sum
 from .losses import make_loss
 from .minimize import minimize
-from .penalties import FittedShape, TraceNorm
+from .penalties import FittedShape, TraceNorm, spectrum
 from .ridge import RidgeModels, in_basis
 
 
@@ -31,9 +31,10 @@ class PenaltyBillboard(OfModels):
     Attributes
     ----------
     diagonal : bool
-        Whether second moments are diagonals, (d,), or matrices, (d, d).
-    shape : ndarray (d, d) or (d,)
-        S: (W' W)^(1/2) over the tasks, or the norms of the features' weights.
+        Whether S is a diagonal.
+    shape : ndarray (d, rank) or (d,)
+        R with S = R R' = (W' W)^(1/2) over the tasks; or the diagonal of S, the norms of the
+        features' weights.
     alpha, ridge, task_weight
         Of the objective.
     n_tasks : int
@@ -101,8 +102,9 @@ class PenaltyBillboard(OfModels):
         if self.outliers and self.alpha == 0:
             raise ValueError("outliers need an alpha")
         yield from self._declared_init()
-        yield "its moment", self.shape, [(d,) if self.diagonal else (d, d)]
-        if (np.diagonal(self.shape) if self.shape.ndim == 2 else self.shape).min() < 0:
+        ranks = range(min(d, self.n_tasks * self.n_outputs) + 1)
+        yield "its shape", self.shape, [(d,)] if self.diagonal else [(d, rank) for rank in ranks]
+        if self.diagonal and self.shape.min() < 0:
             raise ValueError("its shape is not positive")
 
     @classmethod
@@ -113,8 +115,8 @@ class PenaltyBillboard(OfModels):
         if diagonal:
             shape = np.sqrt(np.einsum("kj,kj->j", whole, whole))
         else:
-            values, U = np.linalg.eigh(whole.T @ whole)
-            shape = (U * np.sqrt(np.maximum(values, 0.0))) @ U.T
+            values, U = spectrum(whole.T)
+            shape = U * np.sqrt(np.sqrt(values))
         return cls(diagonal, shape, n_tasks=len(W), n_outputs=W[0].size // len(shape), **settings)
 
     def personalize(self, table, *, fit_intercept):
@@ -160,6 +162,6 @@ class PenaltyBillboard(OfModels):
         """B with alpha S^-1 + ridge I = (B B')^-1: w = B c turns the penalty into ||c||^2 / 2."""
         if self.alpha == 0:
             return np.eye(d) / np.sqrt(self.ridge)
-        s, U = (self.shape, np.eye(d)) if self.shape.ndim == 1 else np.linalg.eigh(self.shape)
-        keep = s > 1e-12 * s.max()
+        s, U = (self.shape, np.eye(d)) if self.diagonal else spectrum(self.shape)
+        keep = s > 1e-12 * s.max(initial=0.0)
         return U[:, keep] * np.sqrt(s[keep] / (self.alpha + self.ridge * s[keep]))

@@ -186,13 +186,27 @@ class EntryNorm(Penalty):
         return 2.0 * np.sqrt(squares.max())
 
 
+def spectrum(R):
+    """Eigenvalues of R R' above 0, and their vectors, for R (d, rank). -> (k,), (d, k)"""
+    if R.shape[1] > len(R):
+        values, U = np.linalg.eigh(R @ R.T)
+    else:
+        U, roots, _ = np.linalg.svd(R, full_matrices=False)
+        values = roots**2
+    keep = values > 0
+    return values[keep], U[:, keep]
+
+
 class FittedShape(Penalty):
-    """sum_k w_k' S^-1 w_k / 2 for a given S, (d, d) or a diagonal (d,); 0 where S is not."""
+    """sum_k w_k' S^-1 w_k / 2 for S = R R' of a given R (d, rank), or of a given diagonal (d,).
+
+    Where S is 0, W is.
+    """
 
     has_factors = is_norm = False
 
     def __init__(self, shape):
-        self.s, self.U = (shape, None) if shape.ndim == 1 else np.linalg.eigh(shape)
+        self.s, self.U = (shape, None) if shape.ndim == 1 else spectrum(shape)
         self.s = np.where(self.s > 1e-12 * self.s.max(initial=0.0), self.s, 0.0)
 
     def _turned(self, W):

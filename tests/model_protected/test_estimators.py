@@ -136,3 +136,14 @@ def test_models_follow_the_unit_of_the_target(cls, way, shifted, scaled):
         np.testing.assert_allclose(other.coef_ / unit, one.coef_, atol=close * size)
         level = (other.mean_intercept_ - shift) / unit
         assert level == pytest.approx(one.mean_intercept_, abs=close * size)
+
+
+def test_wide_exact_fits_keep_no_square_of_the_columns():
+    rng = np.random.default_rng(0)
+    m, n, d = 4, 5, 3000
+    X, task = rng.standard_normal((m * n, d)), np.repeat(np.arange(m), n)
+    y = np.sum(X[:, :3], axis=1) + rng.standard_normal(m * n)
+    est = MPMTLLowRank(0.05, epsilon=None, tol=1e-10).fit(X, y, task=task)
+    assert est.billboard_.shape.size <= m * d
+    there = MPMTLLowRank.from_billboard(est.export_billboard()).personalize(X, y, task=task)
+    np.testing.assert_allclose(there.coef_, est.coef_, atol=1e-6 * np.abs(est.coef_).max())
