@@ -240,7 +240,9 @@ class HierarchicalBillboard(OfModels):
         return np.concatenate([np.ravel(part) for part in models])
 
     def _in_units(self, centre, middle=0.0):
-        """Slopes and levels at x = 0 of models (..., d + 1), in units of the input."""
+        """Slopes and levels at x = 0 of models (..., d + 1), in units of the input; 0 without."""
+        if self.unit is None:
+            return np.zeros(centre[..., 1:].shape), np.zeros(centre.shape[:-1])
         slopes = np.exp(self.log_components[2]) * centre[..., 1:]
         slopes = slopes * self.unit / self._safe_scale()
         if not self.has_place:

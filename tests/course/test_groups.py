@@ -1,9 +1,19 @@
 """Unknown groups of tasks with similar slopes."""
 
+import copy
+
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import ClusteredMTL, PrivateMTL
+from skpmtl import (
+    ClusteredMTL,
+    ClusteredMTLClassifier,
+    PrivateMTL,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.exchange.wire import pack, unpack
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
@@ -45,3 +55,88 @@ def test_looking_for_groups_costs_little_where_none_are(epsilon):
             errors.append(np.mean((found - s[~seen]) ** 2))
         ratios.append(errors[1] / errors[0])
     assert np.mean(ratios) < 1.03
+
+
+# ------------------------------------------------------------------------- under a budget
+M, D, CENTRES = 200, 4, 3.0 * np.eye(3, 4)
+
+
+def of_three(seed=2):
+    """Tasks of 8 rows whose slopes are near one of three centres."""
+    rng = np.random.default_rng(seed)
+    return *rows_of(rng, CENTRES[np.arange(M) % 3] + 0.2 * rng.normal(size=(M, D)), 8), rng
+
+
+def nearest(centres):
+    """The true centre that is nearest to each released one, and -1 for tasks of no group."""
+    return np.append(np.linalg.norm(centres[:, None] - CENTRES, axis=2).argmin(axis=1), -1)
+
+
+@pytest.fixture(scope="module")
+def three():
+    X, y, task, _ = of_three()
+    return PrivateMTL("groups", epsilon=30.0, tasks=range(M), random_state=0).fit(X, y, task=task)
+
+
+def test_groups_are_found_and_named_by_their_tasks(three):
+    found, own = three.groups_, three.membership_
+    assert own.shape == (M, len(found["counts"]) + 1)
+    assert_allclose(own.sum(axis=1), 1.0)
+    assert np.mean(nearest(found["centres"])[own.argmax(axis=1)] == np.arange(M) % 3) > 0.95
+    assert np.linalg.norm(found["centres"][:, None] - CENTRES, axis=2).min(axis=1).max() < 0.5
+    assert found["counts"].sum() == pytest.approx(M, rel=0.25)
+
+
+def test_new_tasks_find_their_groups_from_the_file_alone(three, tmp_path):
+    save_billboard(three, tmp_path / "board")
+    there, (X, y, task, _) = load_billboard(tmp_path / "board"), of_three(seed=3)
+    there.personalize(X, y, task=task)
+    named = nearest(there.groups_["centres"])[there.membership_.argmax(axis=1)]
+    assert np.mean(named == np.arange(M) % 3) > 0.95
+
+
+def test_membership_is_in_nothing_that_is_published(three):
+    text, arrays = pack(three.billboard_)
+    assert "membership" not in text + " ".join(arrays)
+    assert all(np.shape(array)[:1] != (M,) for array in arrays.values())
+
+
+def test_clustered_without_a_number_looks_for_groups(three):
+    X, y, task, _ = of_three()
+    est = ClusteredMTL("auto", epsilon=30.0, tasks=range(M), random_state=0).fit(X, y, task=task)
+    assert_array_equal(est.coef_, three.coef_)
+    assert_array_equal(est.membership_, three.membership_)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"group_counts": np.ones(2)},
+        {"groups": np.zeros((3, D + 1))},
+        {"log_groups": np.zeros(3)},  # of more than all of the weight
+        {"log_groups": None},
+        {"group_counts": None},
+        {"group_kappa": np.zeros(2)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_crafted_groups_are_refused(change, three):
+    board = copy.deepcopy(three.billboard_)
+    unpack(*pack(board))
+    vars(board).update(change)
+    with pytest.raises(ValueError):
+        unpack(*pack(board))
+
+
+@pytest.mark.parametrize("loss", ["classes", pytest.param("poisson", marks=pytest.mark.slow)])
+def test_groups_of_classes_and_counts_are_found(loss):
+    rng, z = np.random.default_rng(0), np.arange(150) % 3
+    X, s, task = rows_of(rng, (4.0 if loss == "classes" else 1.0) * np.eye(3, D)[z], 12)
+    if loss == "classes":
+        y = rng.uniform(size=len(s)) < 1.0 / (1.0 + np.exp(-s))
+        est = ClusteredMTLClassifier(3, epsilon=60.0, classes=[False, True])
+    else:
+        y, est = rng.poisson(np.exp(s)), ClusteredMTL(3, loss="poisson", epsilon=300.0)
+    est.set_params(tasks=range(150), random_state=0).fit(X, y, task=task)
+    named = nearest(est.groups_["centres"])[est.membership_.argmax(axis=1)]
+    assert np.mean(named == z) > 0.9

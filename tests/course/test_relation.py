@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
-from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import (
+    MPMTLLowRank,
+    PrivateMeanRegMTL,
+    PrivateMTL,
+    load_billboard,
+    save_billboard,
+)
 from skpmtl.course.queries import RelationStep
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.tables.relation import read_relation
@@ -116,3 +123,77 @@ def test_what_a_task_sends_of_covariates_is_bounded(adjacency):
     far = np.linalg.norm(kept - question.bounded(-sent), axis=1).max()
     assert far <= question.spread * (1 + 1e-9)
     assert question.sensitivity(adjacency) == (1.4 if adjacency == "replace-one" else 0.7)
+
+
+# ------------------------------------------------------------------------- little or no signal
+@pytest.mark.parametrize("epsilon", [0.01, 0.1])
+def test_budgets_without_steps_leave_covariates_aside(epsilon, tmp_path):
+    """The fit is the one without covariates, and tasks that come later have no other model."""
+    X, y, task, z, _ = related()
+    est = PrivateMTL(
+        epsilon=epsilon,
+        relation={t: z[t] for t in range(M)},
+        tasks=range(M),
+        random_state=0,
+        unseen_task="mean",
+        target_range=(-30.0, 40.0),
+    ).fit(X, y, task=task)
+    assert not {"step", "relation"} & {entry["name"] for entry in est.privacy_.releases}
+    assert not est.relation_coef_.any()
+    plain = clone(est).set_params(relation=None).fit(X, y, task=task)
+    np.testing.assert_array_equal(est.coef_, plain.coef_)
+    save_billboard(est, tmp_path / "board")
+    for one in (est, load_billboard(tmp_path / "board")):
+        one.relate({1000: 3.0})
+        np.testing.assert_array_equal(one.predict(X[:5], task=np.full(5, 1000)), 5.0)
+
+
+@pytest.mark.parametrize("has_meaning, least, most", [(True, 0.93, 1.0), (False, 0.0, 0.85)])
+def test_models_of_covariates_are_shrunk_by_their_noise(has_meaning, least, most):
+    X, y, task, z, B = related()
+    z = z if has_meaning else np.random.default_rng(99).normal(size=M)
+    est = PrivateMTL(epsilon=3.0, relation={t: z[t] for t in range(M)}, tasks=range(M))
+    sites, rng, moves = Sites(est, (X, y, task), [range(M)]), np.random.default_rng(0), []
+    loop = est._loop(sites.population)
+    loop.update(middle=2.0, width=4.0, unit=1.0, scale_variance=np.zeros(2), log_tau=None)
+    loop.update(centre=np.append(0.0, B[0]))
+
+    def release(query, name, mechanism):
+        noise = mechanism.noise_std * rng.normal(size=mechanism.shape)
+        moves.append(sites.answer(query)[name] + noise)
+        return moves[-1]
+
+    drive(loop.relation(0.05), release)
+    all_of_it = np.sum(moves, axis=0).reshape(2, -1)[1, 1:]
+    kept = np.linalg.norm(loop.model.related[1, 1:]) / np.linalg.norm(all_of_it)
+    assert least < kept < most
+
+
+@pytest.mark.parametrize("epsilon", [None, 3.0])
+def test_meaningless_covariates_do_little_harm(epsilon):
+    ratios, seen = [], np.tile(np.arange(N) < 6, M)
+    for seed in range(2):
+        X, y, task, _, _ = related(seed + 20)
+        errors = []
+        for relation in (None, np.random.default_rng(seed).normal(size=(M, 2))):
+            est = PrivateMTL(epsilon=epsilon, relation=relation, tasks=range(M), random_state=0)
+            est.fit(X[seen], y[seen], task=task[seen])
+            errors.append(np.mean((est.predict(X[~seen], task=task[~seen]) - y[~seen]) ** 2))
+        ratios.append(errors[1] / errors[0])
+    assert np.mean(ratios) < 1.1
+
+
+def test_a_file_with_ids_of_two_kinds_is_refused(tmp_path):
+    """Strings have no place among sorted integers, which tasks are looked up in."""
+    X, y, task, z, _ = related()
+    est = PrivateMTL(epsilon=None, relation={t: z[t] for t in range(M)}).fit(X, y, task=task)
+    save_billboard(est, tmp_path / "whole")
+    with np.load(tmp_path / "whole") as archive:
+        arrays = dict(archive)
+    text = arrays.pop("header").tobytes().decode()
+    assert text.count("[0, 1, 2,") == 1
+    header = np.frombuffer(text.replace("[0, 1, 2,", '["a", 1, 2,').encode(), np.uint8)
+    with open(tmp_path / "mixed", "wb") as stream:
+        np.savez(stream, header=header, **arrays)
+    with pytest.raises(ValueError, match="different integers, or strings"):
+        load_billboard(tmp_path / "mixed")
