@@ -3,8 +3,16 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit
 
-from skpmtl import LocalOnly, PrivateMTL, PrivateMTLClassifier
+from skpmtl import (
+    LocalOnly,
+    PrivateMTL,
+    PrivateMTLClassifier,
+    load_billboard,
+    save_billboard,
+)
+from skpmtl.datasets import load_school
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 KINDS = "low-rank", "sparse", "mean"
@@ -67,6 +75,111 @@ def test_a_mean_is_found_where_noise_hides_all_directions():
     assert error(est, test) < 0.7 * error(alone(*fit), test)
 
 
+def test_a_few_odd_tasks_do_not_move_the_centre():
+    """Without bounds, too: a fifth of the tasks has slopes a thousand times as long."""
+    rng = np.random.default_rng(3)
+    X, task = rng.normal(size=(360, 5)), np.repeat(np.arange(30), 12)
+    W = 1.0 + 0.2 * rng.normal(size=(30, 5))
+    W[:6] = [1e4, -300, 20, 20, -20]
+    y = np.einsum("ij,ij->i", X, W[task]) + 0.1 * rng.normal(size=360)
+    assert_allclose(fitted(X, y, task).mean_coef_, 1.0, atol=0.3)
+
+
+@pytest.mark.parametrize("epsilon", [None, 5.0])
+def test_slopes_are_shared_in_units_of_every_task(epsilon, tmp_path):
+    """Where spreads of targets have nothing in common, also for new tasks from a file."""
+    rng, m = np.random.default_rng(0), 200
+    X, task, unit = (
+        rng.normal(size=(8 * m, 6)),
+        np.repeat(range(m), 8),
+        10.0 ** rng.uniform(-4, 4, m),
+    )
+    y = X.sum(axis=1) + 0.5 * rng.normal(size=len(X))
+    est = fitted(X, unit[task] * y, task, epsilon=epsilon)
+    assert est.billboard_.unit is None and not est.billboard_.has_place
+    found = np.abs(est.coef_ / unit[:, None] - 1.0).mean()
+    assert found < 0.6 * np.abs(alone(X, y, task).coef_ - 1.0).mean()
+    save_billboard(est, tmp_path / "board")
+    there = load_billboard(tmp_path / "board").personalize(X, unit[task] * y, task=task)
+    assert_array_equal(there.coef_, est.coef_)
+
+
+def test_no_budget_is_not_worse_than_a_large_one():
+    """Of three rows a task, which the level and three slopes have to share."""
+    rng, m, n = np.random.default_rng(1), 300, 3
+    task = np.repeat(np.arange(m), n)
+    slopes, levels = rng.normal(size=3) + 0.3 * rng.normal(size=(m, 3)), rng.normal(size=m)
+    X, new, of = rng.normal(size=(m * n, 3)), rng.normal(size=(4 * m * n, 3)), np.tile(task, 4)
+    y = np.sum(X * slopes[task], axis=1) + levels[task] + rng.normal(size=m * n)
+    truth = np.sum(new * slopes[of], axis=1) + levels[of]
+    exact, private = (error(fitted(X, y, task, epsilon=e), (new, truth, of)) for e in (None, 1e4))
+    assert exact < 1.03 * private
+
+
+@pytest.mark.parametrize("shift, scale", [(50.0, 1.0), (0.0, 50.0)])
+def test_far_and_large_columns_leave_others_their_slopes(shift, scale):
+    """Those of the released centre, too."""
+    rng, m = np.random.default_rng(5), 150
+    a, task = np.array([1.0, -0.5, 0.25]), np.repeat(np.arange(m), 8)
+    X = rng.normal(size=(len(task), 4)) * [1, 1, 1, scale] + [0, 0, 0, shift]
+    y = X[:, :3] @ a + rng.normal(size=m)[task] + 0.5 * rng.normal(size=len(task))
+    est = fitted(X, y, task, epsilon=30.0)
+    assert_allclose(est.mean_coef_[:3], a, atol=0.2)
+
+
+def test_exact_fits_do_not_depend_on_units_of_columns(tasks_of):
+    """Powers of two, which are no rounding."""
+    X, y, task, _ = tasks_of("mean", m=60, n=8, d=4)
+    unit = 2.0 ** np.array([-3.0, 6.0, 2.0, 0.0])
+    one, other = fitted(X, y, task, uncertainty=True), fitted(X * unit, y, task, uncertainty=True)
+    assert_allclose(other.coef_ * unit, one.coef_, rtol=1e-8, atol=1e-10)
+    assert_allclose(other.mean_coef_ * unit, one.mean_coef_, rtol=1e-8)
+    by = np.append(unit, 1.0)
+    assert_allclose(other.covariance_ * by[:, None] * by, one.covariance_, rtol=1e-6, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------- levels
+def leveled(n, fact=0.0, seed=0, of=0, m=150):
+    """Levels of spread .5 about 4, moved by a fact of the task, which is the last column."""
+    rng = np.random.default_rng(seed)
+    W, z = [1.0, -0.5, 0.25] + 0.2 * rng.normal(size=(m, 3)), rng.normal(size=m)
+    levels, rng = 4.0 + 0.5 * rng.normal(size=m) + fact * z, np.random.default_rng(100 + of)
+    X, task = rng.normal(size=(m * n, 3)), np.repeat(np.arange(m), n)
+    y = levels[task] + np.einsum("ij,ij->i", X, W[task]) + 0.5 * rng.normal(size=m * n)
+    return np.column_stack([X, z[task]]) if fact else X, y, task, levels
+
+
+def test_pooled_levels_help_tasks_of_few_rows():
+    X, y, task, levels = leveled(n=4)
+    pooled, free = (fitted(X, y, task, epsilon=8.0, levels=of) for of in ("auto", "free"))
+    assert np.std(pooled.intercept_ - levels) < 0.93 * np.std(free.intercept_ - levels)
+    assert pooled.level_ == pytest.approx(4.0, abs=0.2)
+    assert 0.2 < pooled.level_spread_ < 1.0
+    assert not hasattr(free, "level_")
+
+
+def test_a_single_row_is_between_its_target_and_what_is_shared():
+    """The centre, or the level alone, as for a task of other slopes."""
+    X, y, task, _ = leveled(n=8)
+    keep, first = (task > 2) | (np.arange(len(y)) % 8 == 0), slice(0, 24, 8)
+    est = fitted(X[keep], y[keep], task[keep], epsilon=8.0)
+    score = est.predict(X[first], task=task[first])
+    ends = y[first], X[first] @ est.mean_coef_ + est.mean_intercept_, np.full(3, est.level_)
+    assert (np.min(ends, axis=0) < score).all() and (score < np.max(ends, axis=0)).all()
+
+
+def test_columns_that_are_constant_in_tasks_say_their_levels():
+    (X, y, task, _), (Z, v, of, _) = leveled(8, fact=1.5), leveled(8, fact=1.5, of=1)
+    est, without = (
+        PrivateMTL(epsilon=None, unseen_task="mean").fit(rows, y, task=task)
+        for rows in (X, X[:, :3])
+    )
+    assert est.mean_coef_[-1] == pytest.approx(1.5, abs=0.2)
+    new = of + 1000  # tasks without rows
+    assert error(est, (Z, v, new)) < 0.3 * error(without, (Z[:, :3], v, new))
+    assert error(est, (Z, v, of)) < 0.45
+
+
 # ------------------------------------------------------------------------ tasks without rows
 @pytest.mark.parametrize("structure", ["auto", "low-rank"])
 def test_a_task_without_rows_has_the_centre(structure, tasks_of):
@@ -100,6 +213,17 @@ def test_two_classes_around_a_mean(tasks_of):
     assert scores[0] < 1.01 * scores[1] < 0.8 * scores[2]
 
 
+@pytest.mark.parametrize("epsilon", [None, 8.0])
+def test_few_rows_do_not_stretch_the_centre_of_classes(epsilon):
+    """Classes of four rows are separable, with minima without end."""
+    rng, m, a = np.random.default_rng(0), 400, np.array([1.0, -0.6, 0.0, 0.4])
+    X, task = rng.normal(size=(4 * m, 4)), np.repeat(np.arange(m), 4)
+    y = rng.uniform(size=4 * m) < expit(X @ a + 0.5 * rng.normal(size=m)[task])
+    known = {"tasks": range(m), "classes": [False, True], "random_state": 0}
+    est = PrivateMTLClassifier(epsilon=epsilon, **known).fit(X, y, task=task)
+    assert np.linalg.norm(est.mean_coef_ - a) < 0.5 * np.linalg.norm(a)
+
+
 def test_several_classes_around_a_mean():
     rng = np.random.default_rng(0)
     m, n, d, C = 100, 30, 5, 3
@@ -117,3 +241,13 @@ def test_several_classes_around_a_mean():
     lone = PrivateMTLClassifier(epsilon=1e-6, **known).fit(X[few], y[few], task=task[few])
     assert not lone.privacy_.releases
     assert log_loss(est, *test) < 0.75 * log_loss(lone, *test)
+
+
+@pytest.mark.slow
+def test_exact_models_do_not_depend_on_last_bits():
+    rng, school = np.random.default_rng(0), load_school()
+    y = school.target * (1.0 + 2e-16 * rng.standard_normal(len(school.target)))
+    one, other = (
+        PrivateMTL(epsilon=None).fit(school.data, t, school.task) for t in (school.target, y)
+    )
+    assert_allclose(one.coef_, other.coef_, atol=1e-6 * np.abs(one.coef_).max())
