@@ -140,6 +140,28 @@ def test_forms_of_input():
         assert_allclose(est.predict_interval(data, task=task), expected, rtol=1e-5)
 
 
+# ----------------------------------------------------------------- without rows, or posterior
+def test_tasks_without_rows_and_without_a_range_have_no_width():
+    (X, y, task), _ = tasks_of(m=3, sizes=(1, 9))
+    known = {"uncertainty": True, "tasks": range(4)}
+    est = LocalOnly(**known).fit(X, y, task=task)
+    with pytest.warns(UserWarning, match="3 predictions have an infinite") as caught:
+        std = est.predict(X[:4], task=[0, 3, 3, 3], return_std=True)[1]
+    assert len(caught) == 1
+    assert_array_equal(np.isinf(std), [False, True, True, True])
+    with pytest.warns(UserWarning, match="infinite"):
+        assert_array_equal(est.predict_interval(X[:1], task=[3]), [[-np.inf, np.inf]])
+
+
+def test_what_to_do_where_nothing_was_kept():
+    (X, y, task), _ = tasks_of(m=3)
+    with pytest.raises(ValueError, match="pass uncertainty=True and fit again, or personalize"):
+        LocalOnly(tasks=range(3)).fit(X, y, task=task).predict(X, task=task, return_std=True)
+    exact = skpmtl.ClusteredMTL(2, alpha=1.0, epsilon=None).fit(X, y, task=task)
+    with pytest.raises(ValueError, match="ClusteredMTL keeps no posterior.*uncertainty="):
+        exact.predict_interval(X, task=task)
+
+
 # -------------------------------------------------------------- personalising and files
 def test_new_tasks_get_it_and_public_files_do_not(tmp_path):
     (X, y, task), _ = tasks_of(m=12, sizes=(2, 12))

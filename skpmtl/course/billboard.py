@@ -16,6 +16,7 @@ from . import uncertainty
 from .models import models_of
 from .personal import HULL, bounded
 
+LEAST_SCALE = 1e-100  # of a column that a model can be divided by
 OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
 
 
@@ -194,11 +195,17 @@ class HierarchicalBillboard(OfModels):
 
     def declared(self):
         d = self.n_features
+        if self.has_place and None in (self.middle, self.unit):
+            raise ValueError("its window of levels has no middle or no unit")
         yield "column_scale", self.column_scale, [(d,)]
+        if not (self.column_scale > LEAST_SCALE).all():
+            raise ValueError("a scale of its columns is not positive")
         yield "column_centre", self.column_centre, [(d,)]
         yield "scale_variance", self.scale_variance, [(2,)]
         yield "centre", self.centre, [centre_shape(d, self.n_classes)]
         yield "root", self.root, [(d, d)]
+        if abs(np.sum(self.root**2) - 1.0) > 1e-6:
+            raise ValueError("its shape of slopes does not have trace one")
         yield "log_kappa", self.log_kappa, [(len(self.law.kappa),)]
         yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]

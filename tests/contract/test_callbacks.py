@@ -6,7 +6,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
-from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank
+from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank, PrivateMTL
 from tests.helpers.data import about_one_model
 
 callback = pytest.importorskip("sklearn.callback", reason="scikit-learn has callbacks from 1.9 on")
@@ -147,10 +147,16 @@ def test_callbacks_reach_the_rounds_in_pipelines_and_searches(est, name, count):
 
 
 def test_fits_without_a_known_number_of_rounds():
+    """Rounds that data or releases decide: none, releases of the loop, iterations."""
     X, y = data()
     recorder = Recorder()
     LocalOnly(**COMMON).set_callbacks(recorder).fit(X, y)
     assert recorder.names() == rounds("round", 0)
+    recorder.events.clear()
+    est = PrivateMTL(**{**PRIVATE, "epsilon": 1e3})
+    told = clone(est).set_callbacks(recorder).fit(X, y)
+    assert recorder.names() == rounds("release", len(told.billboard_.releases))
+    np.testing.assert_array_equal(models(told), models(est.fit(X, y)))
     recorder.events.clear()
     est = MPMTLLowRank(epsilon=None, alpha=0.01, **COMMON).set_callbacks(recorder).fit(X, y)
     inner = [e for e in recorder.names() if e[1] == "iteration"]

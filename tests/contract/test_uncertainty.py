@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from skpmtl import load_billboard, save_billboard
 from skpmtl._uncertainty import POSTERIOR
+from skpmtl.exchange.wire import pack
 from skpmtl.federated.site import Site
 from skpmtl.shards import fit_shards
 from tests.helpers import posteriors
@@ -22,6 +23,7 @@ from tests.helpers.cases import (
     arguments,
     every,
     fit,
+    fitted,
     long_data,
     seeded,
 )
@@ -52,6 +54,18 @@ PLAIN = {
 
 def certain(case):
     return seeded(case).set_params(uncertainty=case.estimator.uncertainty or True)
+
+
+@every(PLAIN)
+def test_it_changes_neither_models_nor_what_is_published(case):
+    plain, data = fitted(case)
+    est = fit(certain(case), *arguments(case, data))
+    assert_array_equal(est.coef_, plain.coef_)
+    assert_array_equal(est.intercept_, plain.intercept_)
+    assert pack(est.billboard_)[0] == pack(plain.billboard_)[0]  # with the report
+    assert np.isfinite(est.covariance_).all() and (est.noise_variance_ > 0).all()
+    values = np.linalg.eigvalsh(est.covariance_)
+    assert values.min() >= -1e-12 * values.max()
 
 
 @every(PLAIN)

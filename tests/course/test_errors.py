@@ -43,7 +43,7 @@ def table(m, seed, n=10):
     return (X, level + np.einsum("ij,ij->i", X, W[task]) + e.ravel(), task), a
 
 
-@pytest.mark.parametrize("m, epsilon, times", [(60, None, 40), (800, 5.0, 8)])
+@pytest.mark.parametrize("m, epsilon, times", [(60, None, 24), (800, 5.0, 5)])
 def test_errors_hold_for_rows_that_depend_on_each_other(m, epsilon, times):
     """Nine in ten intervals, within three standard deviations of such a count."""
     inside, made = [], 0
@@ -62,3 +62,25 @@ def test_below_the_noise_there_are_none():
     data, _ = table(100, 0)
     est = PrivateMTL(epsilon=1.0, tasks=range(100), random_state=0, standard_errors=True).fit(*data)
     assert not hasattr(est, "effect_std_")
+
+
+def test_errors_have_the_unit_of_the_target():
+    (X, y, task), _ = table(80, 0)
+    one, other = (
+        PrivateMTL(epsilon=None, standard_errors=True).fit(X, unit * y, task=task)
+        for unit in (1.0, 64.0)
+    )
+    np.testing.assert_allclose(other.effect_coef_, 64.0 * one.effect_coef_, rtol=1e-8)
+    np.testing.assert_allclose(other.effect_std_, 64.0 * one.effect_std_, rtol=1e-8)
+
+
+def test_a_public_start_moves_effects_and_no_errors():
+    (X, y, task), _ = table(200, 0)
+    start = {"coef": [1.0, 2.0, 0.0], "intercept": 0.25}
+    given = {"epsilon": 30.0, "tasks": range(200), "standard_errors": True, "random_state": 0}
+    one = PrivateMTL(**given).fit(X, y, task=task)
+    moved = PrivateMTL(init=start, **given).fit(X, y + X @ start["coef"] + 0.25, task=task)
+    np.testing.assert_allclose(moved.effect_std_, one.effect_std_, rtol=1e-6)
+    np.testing.assert_allclose(moved.effect_coef_ - one.effect_coef_, start["coef"], atol=1e-6)
+    names = [entry["name"] for entry in one.privacy_.releases]
+    assert names.count("errors") == 3 and len(names) == len(one.billboard_.releases)

@@ -25,7 +25,8 @@ def tables(m, n, d=2, seed=0):
 
 
 def by_every_cell(tasks, board, X, y):
-    """Mean and covariance of (coef, intercept), a mixture over all cells of all components.
+    """Mean and covariance of (coef, intercept), a mixture over all cells of all components, and the
+    weights of these.
 
     The joint Gaussian of targets and parameters is written out in units of the input.
     """
@@ -56,21 +57,26 @@ def by_every_cell(tasks, board, X, y):
     p = np.exp(np.array(logs) - max(logs))
     p /= p.sum()
     mean = p @ np.array(means)
-    return mean, np.tensordot(p, np.array(squares), 1) - np.outer(mean, mean)
+    covariance = np.tensordot(p, np.array(squares), 1) - np.outer(mean, mean)
+    return mean, covariance, p.reshape(len(board.components()), -1).sum(axis=1)
 
 
 def test_the_covariance_is_that_of_all_cells():
     X, y, task = tables(60, 6)
-    est = PrivateMTL(epsilon=8.0, tasks=range(60), random_state=0, uncertainty=True)
-    est.fit(X, y, task=task)
+    y = y + np.where(task % 2, 8.0, -8.0) * (X[:, 1] - 3.0)
+    est = PrivateMTL("groups", epsilon=1e3, tasks=range(60), random_state=0, uncertainty=True).fit(
+        X, y, task=task
+    )
     board, mine = est.billboard_, task == 7
-    assert board.has_place and len(board.components()) == 3
+    assert board.has_place and len(board.components()) > 4
     one, _ = read_training(PrivateMTL(tasks=[7]), X[mine], y[mine], task[mine])
     tasks = TaskModels(one)
     tasks.personal(board)
-    mean, covariance = by_every_cell(tasks, board, X[mine], y[mine])
+    mean, covariance, weights = by_every_cell(tasks, board, X[mine], y[mine])
     assert_allclose(np.append(est.coef_[7], est.intercept_[7]), mean, rtol=1e-6)
     assert_allclose(est.covariance_[7], covariance, rtol=1e-4, atol=1e-6 * covariance.max())
+    members = np.append(weights[3:], weights[:3].sum())
+    assert_allclose(est.membership_[7], members, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("nu, scale", [(4.5, 0.3), (60.0, 2.7), (1000.0, 0.011)])

@@ -457,6 +457,17 @@ def test_killed_at_any_time_the_file_is_whole(tmp_path):
     assert len(sizes) == 8 and set(sizes) == {"3", "130"}
 
 
+def test_what_cannot_be_read_again_is_not_written(tmp_path):
+    est, path = fitted(BY_NAME[MEAN])[0], tmp_path / "board"
+    save_billboard(est, path)
+    content = path.read_bytes()
+    est.billboard_.centre = est.billboard_.centre[:2]
+    with pytest.raises(ValueError, match="has the shape .*Nothing was written"):
+        save_billboard(est, path)
+    assert path.read_bytes() == content
+    assert [p.name for p in tmp_path.iterdir()] == ["board"]
+
+
 @pytest.mark.parametrize("kind", ["i1", "u2", "i4", "f4", "f2", ">i4", ">f8", "U3", ">U3", "?"])
 def test_labels_of_every_type_come_back(kind, tmp_path):
     est = fitted(BY_NAME["MPMTLLowRankClassifier-epsilon=1000.0-unseen_task=mean"])[0]

@@ -457,3 +457,58 @@ def test_unknown_or_wrong_content(written, place, value, message):
     named = json.dumps(header)  # arrays that it no longer has are another error
     rewrite(path, header, {name: array for name, array in arrays.items() if f'"{name}"' in named})
     refused(path, message)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.ones((2, 5)), r"centre has the shape \(2, 5\)"),
+        (np.full(5, np.nan), "board.centre holds NaN or infinity"),
+        (np.array(["a"] * 5), "board.centre holds <U1, not <f8"),
+        (np.ones(5, dtype=complex), "board.centre holds complex128, not <f8"),
+        (np.ones(5, dtype=np.float16), "board.centre holds float16, not <f8"),
+        (np.ones(5, dtype=">f8"), "board.centre holds >f8, not <f8"),
+        (np.ones(5, dtype=np.int64), "centre holds int64, not float64"),
+        (np.ones(5, dtype=[("a", float)]), "board.centre is no array as NumPy writes it"),
+        (np.array([1, 2, 3, 4, None]), "board.centre holds object, not <f8"),
+        (None, "the array 'board.centre' is missing"),
+    ],
+)
+def test_wrong_arrays(written, array, message):
+    path, header, arrays = written
+    if array is None:
+        del arrays["board.centre"]
+    else:
+        arrays["board.centre"] = array
+    rewrite(path, header, arrays)
+    refused(path, message)
+    arrays["board.centre"] = np.ones(5)
+    rewrite(path, header, arrays)
+    assert load_billboard(path).billboard_.centre.tolist() == [1.0] * 5
+    rewrite(path, header, {**arrays, "board.more": np.ones(2)})
+    refused(path, r"arrays that nothing refers to: \['board.more'\]")
+    rewrite(path, header, {**arrays, "classes": np.array([0, 1])})
+    refused(path, "PrivateMeanRegMTL has none")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"width": 0.0}, "width"),
+        ({"unit": -1.0}, "unit"),
+        ({"n_present": -1.0}, "n_present"),
+        ({"column_scale": np.array([1.0, 0.0, 1.0, 1.0])}, "scale of its columns"),
+        ({"column_scale": np.array([1.0, 1e-320, 1.0, 1.0])}, "scale of its columns"),
+        ({"root": np.eye(4)}, "trace one"),
+        ({"middle": None}, "window of levels"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
+)
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_models_of_impossible_numbers_are_refused(change, message):
+    board = fitted(MEAN_UNSEEN, 0)[0].export_billboard()
+    assert board.has_place
+    unpack(*pack(board))
+    vars(board).update(change)
+    with pytest.raises(ValueError, match=message):
+        unpack(*pack(board))

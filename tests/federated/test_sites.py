@@ -405,6 +405,16 @@ def test_courses_that_releases_decide_are_answered(case, tmp_path):
     assert len(courses) > case.startswith("loop")
 
 
+def test_sites_answer_about_groups(tmp_path):
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(60), 12), rng.normal(size=(720, D))
+    y = X @ [3.0, 0.0, 0.0] * np.where(task % 2, 1.0, -1.0) + 0.1 * rng.normal(size=720)
+    parameters = {"epsilon": 300.0, "structure": "groups"}
+    study = study_of("loop", tasks=list(range(60)), parameters=parameters)
+    tasks = replayed_course(study, [Site(study, (X, y, task), tmp_path)])
+    assert "groups" in tasks.names
+
+
 def test_other_releases_than_before_are_refused(tmp_path):
     """A curator cannot lead a site on two ways, nor one that lacks releases on another."""
     study = study_of("loop")

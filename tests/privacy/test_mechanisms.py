@@ -8,6 +8,8 @@ import pytest
 from scipy.stats import beta, gamma, kstest, laplace
 
 from skpmtl._kernels.clip import clip
+from skpmtl.networks import rounds
+from skpmtl.networks.rounds import PiecewiseGaussian
 from skpmtl.privacy import (
     SymmetricGaussian,
     VectorGamma,
@@ -287,3 +289,23 @@ def test_describe_names_the_budget():
     assert gaussian["statistic"] == "second moment" and gaussian["norm"] == "frobenius"
     assert gaussian["noise_std"] == pytest.approx(4.0, rel=1e-5)
     assert VectorGamma(3, 2.0, 0.5).describe()["epsilon"] == 0.5
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_noise_piece_by_piece_is_that_of_the_whole(order, monkeypatch):
+    """On the same grid, with the same spread, and added to the array that is released."""
+    monkeypatch.setattr(rounds, "_BLOCK", 7)
+    mechanism = PiecewiseGaussian(2000, 0.25, 0.5)
+    value = np.full((20, 100), 3.0, order=order)
+    found = mechanism.release(value, seeded(1))
+    assert found.shape == (20, 100)
+    noise = (found - 3.0) / mechanism.noise_std
+    assert abs(noise.mean()) < 5 / math.sqrt(2000)
+    assert noise.std() == pytest.approx(1.0, abs=5 / math.sqrt(4000))
+    steps = found / mechanism.step
+    assert (steps == np.rint(steps)).all() and len(np.unique(steps)) > 1990
+    for bad in (np.nan, np.inf):
+        wrong = np.full((20, 100), 3.0)
+        wrong[3, 1] = bad  # one of many
+        with pytest.raises(ValueError, match="not finite"):
+            mechanism.release(wrong, seeded(1))
