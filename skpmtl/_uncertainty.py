@@ -14,7 +14,6 @@ from scipy.stats import t as student_t
 from ._runtime.compat import InvalidParameterError
 from ._runtime.stack import users_line
 from .tables.scores import row_quadratics, row_variances
-from .tables.targets import public_range
 from .task.mixture import averaged_scores
 
 # Per-task attributes: of real targets, as `skpmtl.task.mixture.Posterior` has them; of classes
@@ -46,12 +45,8 @@ def check_uncertainty(est):
 def real_posterior(est, table, billboard):
     """Attributes of the posterior of each task's model of real targets, by name."""
     _check_covariances(table)
-    width = None
-    if getattr(est, "target_range", None) is not None:
-        low, high = public_range(est.target_range)
-        width = high - low
     with np.errstate(all="ignore"):
-        return est._table_posterior(table, billboard, width).attributes()
+        return est._table_posterior(table, billboard).attributes()
 
 
 def keeps_class_posterior(est, table):
@@ -153,8 +148,8 @@ class Intervals:
         if unknown.any():
             warnings.warn(
                 f"{int(unknown.sum())} predictions have an infinite standard deviation: their "
-                "tasks have one row, equal targets, or no rows, or were added without "
-                "uncertainty=True. A public target_range= bounds the noise of tasks with rows.",
+                'tasks have no rows, or were added without uncertainty=True. unseen_task="mean" '
+                "gives those of tasks without rows, where levels were found.",
                 stacklevel=users_line(),
             )
         return rows, y, std, dof, unseen

@@ -542,9 +542,9 @@ class BaseMTL(
         """Whether models of classes of a table come with their posterior, by public numbers."""
         return False
 
-    def _table_posterior(self, table, billboard, width):
-        """`Posterior` of the tasks of a table; `width` is that of the range of the target."""
-        return billboard.posterior(table, fit_intercept=self.fit_intercept, width=width)
+    def _table_posterior(self, table, billboard):
+        """`Posterior` of the tasks of a table."""
+        return billboard.posterior(table)
 
     def _with_absent(self, fitted, table):
         """Fitted attributes with the tasks that have no rows; their extras are 0."""
@@ -935,8 +935,8 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
             One value per row; after a fit with 2-D y, without task ids, one column per task
             in the order of the columns of y (tasks added later come last); for a mapping X,
             ``{task: array}``. With `return_std` a pair, (y, y_std), of which y_std has the form of
-            y. It is infinite, with a warning, where rows of a task do not determine its noise:
-            tasks of one row, or of equal targets, without a public `target_range`.
+            y. It is infinite, with a warning, for tasks without rows, unless ``unseen_task="mean"``
+            and levels were found, and for tasks that were added without `uncertainty`.
 
         Raises
         ------

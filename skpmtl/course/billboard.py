@@ -326,5 +326,5 @@ class HierarchicalBillboard(OfModels):
         known = self.has_place and not self.law.of_scores
         return uncertainty.Distances(self) if known else None
 
-    def posterior(self, table, *, fit_intercept=True, width=None):
+    def posterior(self, table):
         return uncertainty.posterior(models_of(table, self.init), self)

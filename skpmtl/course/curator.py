@@ -433,11 +433,16 @@ class Loop:
         slopes = self.model.centre.copy()
         return slopes if self.pooled else slopes * np.append(1.0, np.zeros(self.d))
 
+    @property
+    def related(self):
+        """What shapes leave to covariates: see `Part`."""
+        return ALL if self.pooled or self.plan.relation is not None else LEVELS
+
     def moment(self, share):
         """Shapes that the second moment of deviations shows, with those before about this root."""
         soft = softened(self.model.root)
-        related = ALL if self.pooled or self.plan.relation is not None else LEVELS
-        found, noise = yield from self.ask(queries.Moment(self.about, soft, related), share)
+        question = queries.Moment(self.about, soft, self.related)
+        found, noise = yield from self.ask(question, share)
         before = [one for one in self.moments if np.array_equal(one[0], soft)]
         self.moments = [*before, (soft, found, share, noise)]
         shares = sum(share for *_, share, _ in self.moments)
@@ -449,7 +454,7 @@ class Loop:
     def vote_shape(self, share):
         if len(self.path) < 2:
             return
-        path = [self.part(self.about, root) for root in self.path]
+        path = [replace(self.part(self.about, root), related=self.related) for root in self.path]
         _, gain, _ = yield from self.vote("shape", queries.separate(path), share, falls_from=None)
         gain = gain - [by_chance(root) for root in self.path]
         self.update(root=self.path[int(np.argmax(gain))])

@@ -96,15 +96,12 @@ class Billboard(Public):
         intercept[:] = attributes.get("mean_intercept_", 0.0)
         return coef, intercept
 
-    def posterior(self, table, *, fit_intercept: bool, width: float | None = None):
+    def posterior(self, table):
         """How sure the tasks of `table` are of the models that they personalise.
 
         Parameters
         ----------
         table : TaskTable
-        fit_intercept : bool
-        width : float, default=None
-            Of the public range of a real target.
 
         Returns
         -------

@@ -230,7 +230,7 @@ class MetaBillboard(Billboard):
         extras = {"covariance_": covariance, "posterior_shift_": np.zeros(covariance.shape[:-1])}
         return Personal(*models, extras)
 
-    def posterior(self, table, *, fit_intercept=None, width=None):
+    def posterior(self, table):
         known, table = self._known(table.tasks), scaled_table(table, self.scaling)
         _, covariance, noise = fine_tuned(table, known, self.fit_intercept, spread=True)
         return Posterior(self._unscaled_covariance(covariance)[:, 0], *noise)

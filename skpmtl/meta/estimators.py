@@ -381,15 +381,15 @@ class _MetaInit(HasCovariates, BaseMTL):
             )
         return None
 
-    def _table_posterior(self, table, billboard, width):
+    def _table_posterior(self, table, billboard):
         if table.weights is None or table.masses is not None:
-            return super()._table_posterior(table, billboard, width)
+            return super()._table_posterior(table, billboard)
         m, D = table.n_tasks, table.n_features + 1
         whole = Posterior(np.full((m, D, D), np.inf), np.full(m, np.inf), np.zeros(m))
         if table.weights.any():
             here = in_rows(table)
             at = np.searchsorted(table.tasks, here.tasks)
-            found = super()._table_posterior(here, billboard, width)
+            found = super()._table_posterior(here, billboard)
             for every, own in zip(whole, found, strict=True):
                 every[at] = own
         return whole

@@ -197,3 +197,16 @@ def test_a_file_with_ids_of_two_kinds_is_refused(tmp_path):
         np.savez(stream, header=header, **arrays)
     with pytest.raises(ValueError, match="different integers, or strings"):
         load_billboard(tmp_path / "mixed")
+
+
+def test_shapes_are_of_what_covariates_leave():
+    """Two directions of deviations, beside three in which models follow covariates."""
+    rng, m, n, d = np.random.default_rng(3), 300, 10, 12
+    z, plane = rng.normal(size=(m, 3)), np.linalg.qr(rng.normal(size=(d, 2)))[0]
+    W = z @ rng.normal(size=(3, d)) + 3.0 * rng.normal(size=(m, 2)) @ plane.T
+    task = np.repeat(np.arange(m), n)
+    X = rng.normal(size=(m * n, d))
+    y = np.einsum("ij,ij->i", X, W[task]) + rng.normal(size=m * n)
+    est = MPMTLLowRank(epsilon=10.0, tasks=range(m), random_state=0, relation=z)
+    root = est.fit(X, y, task=task).billboard_.root
+    assert np.sum((plane.T @ root) ** 2) > 0.7  # of a trace of one
