@@ -28,7 +28,7 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         mean, or a list of these. "auto": any of these; a task may always be on its own. Where
         public knowledge rules out some of them, naming the others saves budget. "groups": all of
         these, and unknown groups of tasks with similar slopes (`skpmtl.course.groups`), which take
-        a third of the budget.
+        a quarter of the squared budget or more.
     levels : {{"auto", "free"}}, default="auto"
         The level of a task is its score at its mean row. "auto": normal about a released one, where
         it can be found. "free": every task has its own, whatever the other tasks' are.
