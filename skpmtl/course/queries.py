@@ -375,14 +375,6 @@ class RelationStep(CentreStep):
         rows = model.relation.weights(tasks.tasks)
         return (rows[:, :, None] * deviation[:, None]).reshape(len(deviation), -1)
 
-    def bounded(self, sent):
-        part, n = LEVEL_PART * (self.level_unit > 0), len(sent)
-        every = np.asarray(sent).reshape(n, self.rank, -1)
-        level = _balls(every[..., 0], part * self.clip_norm)
-        radius = math.sqrt(1.0 - part * part) * self.clip_norm
-        slopes = _balls(every[..., 1:].reshape(n, -1), radius).reshape(every[..., 1:].shape)
-        return np.concatenate([level[..., None], slopes], axis=2).reshape(n, -1)
-
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0, rank=0):
         (_,), public = super().wire(d, loss, n_classes)

@@ -177,8 +177,6 @@ class ScoreModels:
         mean = np.concatenate([level[..., None], slopes], axis=2)
         square -= mean[..., None] * mean[:, :, None, :]
         square *= flatter(typical)[..., None, None]
-        if C > 1:  # of the log-odds of a class, where all others are alike
-            square *= C / (C - 1.0)
         coef = slopes / self.scale[:, None]
         # Scores are l + (x - place)' w, in units of columns.
         place = model.column_centre + self.shift * self.scale

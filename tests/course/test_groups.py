@@ -13,7 +13,11 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
+from skpmtl.course import groups
+from skpmtl.course.curator import Loop
+from skpmtl.course.plan import HierarchicalPlan
 from skpmtl.exchange.wire import pack, unpack
+from tests.helpers.sites import drive
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
 
@@ -140,3 +144,22 @@ def test_groups_of_classes_and_counts_are_found(loss):
     est.set_params(tasks=range(150), random_state=0).fit(X, y, task=task)
     named = nearest(est.groups_["centres"])[est.membership_.argmax(axis=1)]
     assert np.mean(named == z) > 0.9
+
+
+def test_noise_moves_no_centre_far():
+    """Of groups that nobody is in, whose counts are noise around zero."""
+    rng, d = np.random.default_rng(0), 5
+    plan = HierarchicalPlan(3.0, 1e-5, "replace-one", 300, d)
+    plan.n_groups = 6
+    loop = Loop(plan)
+    loop.update(unit=1.0, root=np.diag(np.sqrt([0.5, 0.3, 0.1, 0.05, 0.05])))
+    kappa = float(np.exp(loop.model.log_kappa) @ loop.model.law.kappa)
+    centres = []
+
+    def release(query, name, mechanism):
+        centres.append(query.public["centres"])
+        return mechanism.noise_std * rng.normal(size=mechanism.shape)
+
+    drive(groups.find(loop, 0.3), release)
+    moved = np.linalg.norm(np.array(centres) - centres[0], axis=2).max()
+    assert moved < 5.0 * np.sqrt(d * kappa)  # noise of a unit a round, in every column

@@ -10,9 +10,11 @@ from sklearn.base import clone
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries, tasks
+from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.curator import Loop
 from skpmtl.course.groups import GroupStep
 from skpmtl.course.levels import read_place
+from skpmtl.course.personal import FAR, bounded
 from skpmtl.course.plan import SHARES, STRUCTURES, HierarchicalPlan
 from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, shrunk, softened, standing_out
 from skpmtl.course.tasks import HierarchicalTaskSide
@@ -20,6 +22,7 @@ from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.tables.forms import read_training
+from tests.helpers.sites import drive
 
 
 def table(m=60, seed=0):
@@ -332,3 +335,60 @@ def test_free_levels_follow_the_task_alone(epsilon):
     one = clone(est).fit(X, y, task=task)
     two = clone(est).fit(X, y + 1e3 * (task % 2), task=task)
     np.testing.assert_allclose(one.coef_, two.coef_, rtol=1e-6, atol=1e-8)
+
+
+# ----------------------------------------------------------------------- shrunk by known noise
+@pytest.mark.parametrize("variance, kept", [(0.0, 1.0), (0.02, 0.92), (0.5, 0.0)])
+def test_the_centre_is_shrunk_as_james_and_stein_do(variance, kept):
+    """By 1 - (number) (variance of a number) / (squared length), and not below 0."""
+    loop = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 4))
+    loop.update(centre=np.array([0.3, 0.5, -0.5, 0.5, 0.5]))
+    loop.drift = variance
+    drive(loop.vote_centre(0.1), lambda query, name, mechanism: np.full(mechanism.shape, 1e4))
+    assert loop.pooled  # the vote keeps all that is left
+    np.testing.assert_allclose(loop.model.centre, [0.3, *kept * np.array([0.5, -0.5, 0.5, 0.5])])
+
+
+def test_slopes_of_the_mean_model_are_in_root_mean_square_scales():
+    """Of log2 scales with a normal error, so that noise makes no bold slope."""
+    variance = np.array([0.2, 0.3])
+    scale = 4.0 * 2.0 ** (np.sqrt(0.5) * np.random.default_rng(0).normal(size=200_000))
+    model = HierarchicalBillboard(
+        50, 50.0, np.array([0.0, 1.0]), middle=0.0, width=2.0, unit=3.0, scale_variance=variance
+    )
+    model = replace(model, column_scale=np.array([4.0]), log_components=np.array([-30, -30, 0.0]))
+    assert model.mean[0] == pytest.approx(3.0 / np.sqrt(np.mean(scale**2)), rel=0.01)
+
+
+def test_mean_rows_far_from_the_centre_say_nothing_of_levels():
+    Z = np.array([-1e6, -40.0, -2.9, 0.0, 0.1, 3.0, 30.0, 1e9])
+    found = bounded(Z)
+    inside = np.abs(Z) <= FAR
+    np.testing.assert_array_equal(found[inside], Z[inside])
+    assert np.abs(found).max() <= FAR
+    assert np.abs(found[[0, -1]]).max() < 1e-4
+
+
+def test_scales_of_columns_are_those_of_tasks_with_several_rows():
+    """A task of one row has no spread, and is no reason to take columns for smaller."""
+    rng, m = np.random.default_rng(0), 200
+    task = np.concatenate([np.arange(80), np.repeat(np.arange(80, m), 12)])
+    X = rng.normal(size=(len(task), 2)) * [32.0, 0.5]
+    y = rng.normal(size=m)[task] + rng.normal(size=len(task))
+    est = PrivateMTL(epsilon=None).fit(X, y, task=task)
+    np.testing.assert_allclose(est.billboard_.column_scale, [32.0, 0.5], rtol=0.3)
+
+
+def test_a_place_of_few_of_the_listed_tasks_is_asked_for_again():
+    """With the share that is right for as many as the first release counted."""
+    X, y, task = table(40)
+    est = PrivateMTL(epsilon=3.0, tasks=range(3000), random_state=0).fit(X, y + 50.0, task=task)
+    assert [entry["name"] for entry in est.privacy_.releases[:2]] == ["place", "place"]
+    assert est.billboard_.has_place and est.billboard_.n_present < 400
+
+
+def test_more_tasks_than_are_listed_are_never_counted():
+    for noise in (0.0, 3.0, 100.0):
+        n_present = read_place(np.full(162, 7.0), noise, 10)[0]
+        assert 1.0 <= n_present <= 10.0
+        assert 1.0 <= read_place(np.full(162, -7.0), noise, 10)[0] <= 10.0

@@ -10,6 +10,7 @@ from scipy.stats import norm
 from skpmtl.course.curator import Loop, release_model
 from skpmtl.course.plan import COURSES, ERRORS, STRUCTURES, HierarchicalPlan, course_of
 from skpmtl.course.plan import shares_of as shares_of_course
+from skpmtl.course.queries import Place
 from skpmtl.privacy.rng import noise_source
 from skpmtl.tables.relation import read_relation
 from tests.helpers.sites import drive
@@ -107,7 +108,11 @@ def course(seed, related=False, grouped=False):
             found = found + size * np.diag(rng.random(d)) if found.ndim == 2 else found
         return found
 
-    return drive(release_model(Loop(plan), noise_source(None)), release)[0].report
+    loop = Loop(plan)
+    report = drive(release_model(loop, noise_source(None)), release)[0].report
+    made = sum(share for _, share in shares_of(report)) if report.releases else 0.0
+    assert loop.spent == pytest.approx(made, abs=1e-6)
+    return report
 
 
 @pytest.mark.parametrize("related", [False, True])
@@ -120,3 +125,17 @@ def test_shares_add_up_on_every_path(related, grouped):
     assert rows == set(COURSES)
     names = {entry["name"] for report in reports for entry in report.releases}
     assert {"relation", "groups"} & names == set(["relation"] * related + ["groups"] * grouped)
+
+
+def test_a_release_beyond_the_budget_is_an_error():
+    """Whatever shares follow from earlier releases, the loop ends there."""
+    loop = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3))
+
+    def release(query, name, mechanism):
+        return np.zeros(mechanism.shape)
+
+    drive(loop.ask(Place(), 0.7), release)
+    with pytest.raises(ArithmeticError, match="more than the budget"):
+        drive(loop.ask(Place(), 0.31), release)
+    drive(loop.ask(Place(), 0.3), release)
+    assert len(loop.entries) == 2

@@ -1,18 +1,22 @@
 """Classes and counts in the loop of queries: bounds, budget, and what tasks make of a model."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax, softmax
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries
+from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.curator import Loop
 from skpmtl.course.levels import read_base, read_rates
 from skpmtl.course.plan import HierarchicalPlan
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.accounting import gdp_mu
 from skpmtl.privacy.mechanisms import ADJACENCIES
+from skpmtl.task.scales import Summaries, own_scales
 
 LOSSES = {"two": ("squared", 2), "four": ("squared", 4), "counts": ("poisson", 0)}
 D = 3
@@ -124,6 +128,62 @@ def test_rates_with_exposures_are_counts_of_all_of_them():
     assert est.score(X, y / exposure, task=task, sample_weight=exposure) > 0.3
     assert np.median(est.coef_[:, 0]) == pytest.approx(0.5, abs=0.15)
     assert np.median(est.intercept_) == pytest.approx(0.0, abs=0.2)
+
+
+def test_no_rate_is_far_above_all_that_were_seen():
+    """At rows that point where rates are highest, beyond every row of the task."""
+    X, y, task = table("counts", n=6)
+    est = estimator("counts", None).fit(X, y, task=task)
+    largest = np.maximum.reduceat(y, np.arange(0, len(y), 6))
+    level = np.exp(est.level_)
+    rates = est.predict(1e3 * np.sign(est.coef_), task=np.arange(60))
+    assert (rates <= np.e * np.maximum(largest + 1.0, np.e * level) * (1.0 + 1e-9)).all()
+    assert rates.max() > y.max()
+
+
+def one_cell(grid, value):
+    """Log weights of a grid with this value alone. -> the nearest value, log weights"""
+    nearest = int(np.argmin(np.abs(np.log(grid / value))))
+    return grid[nearest], np.where(np.arange(len(grid)) == nearest, 0.0, -1e3)
+
+
+@pytest.mark.parametrize("value", [1.0, 8.0])
+def test_probabilities_are_near_the_exact_average_of_softmax(value):
+    """Over draws from a prior of one scale, weighted by the likelihood of the rows of a task."""
+    C, d, n = 3, 2, 5
+    board = HierarchicalBillboard(1, 1.0, np.zeros((C, d + 1)), n_classes=C, width=5.0, unit=1.0)
+    (kappa, log_kappa), (tau, log_tau) = one_cell(board.law.kappa, value), one_cell(board.tau, 1.0)
+    board = replace(
+        board,
+        middle=0.0,
+        scale_variance=np.zeros(2),
+        log_kappa=log_kappa,
+        log_tau=log_tau,
+        log_components=np.array([-50.0, -50.0, 0.0]),
+    )
+    ours, plain, task = [], [], np.zeros(n, dtype=int)
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X, Z = rng.normal(size=(n, d)), rng.normal(size=(80, d))
+        score = X @ rng.normal(scale=np.sqrt(kappa / d), size=(d, C)) + rng.normal(size=C)
+        y = (score + rng.gumbel(size=score.shape)).argmax(axis=1)
+        est = PrivateMTLClassifier.from_billboard(board, classes=range(C))
+        est.set_params(uncertainty=True).personalize(X, y, task=task)
+        summaries = Summaries.of(X, 1.0 * y, np.array([0, n]), np.ones(n))
+        scale = own_scales(summaries, np.ones(d), 0.0, 0.0)[0][0]
+        W = np.sqrt(kappa / d) / scale * rng.normal(size=(20_000, C, d))
+        level = tau * rng.normal(size=(20_000, 1, C))
+        s = np.einsum("kcd,nd->knc", W, X - X.mean(axis=0)) + level
+        weight = np.exp(log_softmax(s, axis=2)[:, np.arange(n), y].sum(axis=1))
+        drawn = rng.choice(len(weight), 2000, p=weight / weight.sum())
+        s = np.einsum("kcd,nd->knc", W[drawn], Z - X.mean(axis=0)) + level[drawn]
+        exact = softmax(s, axis=2).mean(axis=0)
+        for found, p in (
+            (ours, est.predict_proba(Z, task=np.zeros(80, dtype=int))),
+            (plain, softmax(Z @ est.coef_[0].T + est.intercept_[0], axis=1)),
+        ):
+            found.append(np.sum(exact * np.log(exact / p)) / 80)
+    assert np.mean(ours) < 0.45 * np.mean(plain)
 
 
 # --------------------------------------------------------------------------- how sums are read
