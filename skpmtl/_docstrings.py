@@ -104,20 +104,20 @@ _SHAPES = {
 LOSS = """
     loss : {"squared", "huber", "poisson"}, default="squared"
         "squared": half of the squared error. "huber": for outlying rows; each task first gives its
-        outlying rows smaller weights, and the fit is then one of squared loss (`LocalOnly`: the
-        objective of `HuberRegressor`). "poisson": half of the deviance of counts, with the
-        logarithm of the mean as linear score. Predictions are then means, and `score` is the
-        fraction of the deviance that they explain. For rates, pass counts divided by exposures,
-        with the exposures as `sample_weight`, as for `PoissonRegressor` of scikit-learn; these
-        weights are not rescaled in private fits. Negative counts are an error; with a budget, where
-        an error would reveal them, they are 0. A task without any event counts as one with half an
-        event."""
+        outlying rows smaller weights, and the fit is then one of squared loss. "poisson": half of
+        the deviance of counts, with the logarithm of the mean as linear score. Predictions are then
+        means, and `score` is the fraction of the deviance that they explain. For rates, pass counts
+        divided by exposures, with the exposures as `sample_weight`, as for `PoissonRegressor` of
+        scikit-learn; these weights are not rescaled in private fits. Negative counts are an error;
+        with a budget, where an error would reveal them, they are 0. A task without any event has a
+        finite model."""
 
 # Of regressors only; follows `unseen_task`.
 TARGET_RANGE = """
     target_range : (float, float) or None, default=None
         Public lowest and highest value of the target, never computed from private rows.
-        Predictions stay within it."""
+        Predictions stay within it; where no place of levels was found, its middle is the mean
+        model. It saves no budget."""
 # Of regressors with a posterior: a parameter, which follows `target_range`, and attributes.
 UNCERTAINTY = """
     uncertainty : bool, default=False

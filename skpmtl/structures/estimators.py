@@ -57,7 +57,8 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         centre.
     target_range : (float, float) or None, default=None
         Public lowest and highest value of the target, never computed from private rows.
-        Predictions stay within it.
+        Predictions stay within it; where no place of levels was found, its middle is the mean
+        model. It saves no budget.
     uncertainty : bool, default=False
         Whether to keep the posterior covariance of each task's model, for
         ``predict(X, return_std=True)`` and `predict_interval`. It follows from the rows of the task
