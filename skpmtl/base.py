@@ -757,7 +757,8 @@ class BaseMTL(
         if rows.unseen is not None and len(rows.unseen) and not self._has_mean():
             raise ValueError(
                 f"Tasks that were not fitted: {listed(rows.unseen)}. This fit released no mean "
-                'model for unseen_task="mean": refit with it, or add them with personalize().'
+                "model to predict them with: take a larger epsilon, more tasks or, for regressors, "
+                "a public target_range; or add them with personalize()."
             )
         return rows
 
