@@ -116,7 +116,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         """Number of unknown groups to look for, or "auto"; 0: none."""
         return "auto" if GROUPS in self._wanted() else 0
 
-    def _relation(self, population, quiet=False, most=None):
+    def _relation(self, population, quiet=False):
         """The `Relation` of the parameters, over all tasks; None without one."""
         if self.relation is None:
             return None
@@ -126,7 +126,6 @@ class Hierarchical(HasCovariates, BaseMTL):
             order=None if isinstance(self.tasks, str) else self.tasks,
             rank=self.relation_rank,
             quiet=quiet,
-            most=most,
         )
 
     def _check_columns(self, population):

@@ -92,7 +92,7 @@ class MeanRegularized(Hierarchical):
             )
         return None
 
-    def _relation(self, population, quiet=False, most=None):
+    def _relation(self, population, quiet=False):
         """The `Relation` of the parameters, over all tasks; None without one."""
         given = self.relation
         if self.clusters is not None:
@@ -108,9 +108,7 @@ class MeanRegularized(Hierarchical):
             return None
         order = None if isinstance(self.tasks, str) else self.tasks
         rank = None if self.relation_rank == "all" else self.relation_rank
-        return read_relation(
-            given, population.tasks, order=order, rank=rank, quiet=quiet, most=most
-        )
+        return read_relation(given, population.tasks, order=order, rank=rank, quiet=quiet)
 
     def _fit_exact(self, table):
         return exact.fit(self, table) if self._is_exact else self._fit_table(table)
