@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from skpmtl import PrivateMTL
-from skpmtl.course.errors import Errors
+from skpmtl.course.billboard import HierarchicalBillboard
+from skpmtl.course.errors import LONGEST, Errors, effects
 from skpmtl.privacy.mechanisms import ADJACENCIES
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -84,3 +85,23 @@ def test_a_public_start_moves_effects_and_no_errors():
     np.testing.assert_allclose(moved.effect_coef_ - one.effect_coef_, start["coef"], atol=1e-6)
     names = [entry["name"] for entry in one.privacy_.releases]
     assert names.count("errors") == 3 and len(names) == len(one.billboard_.releases)
+
+
+def test_noise_of_sums_is_part_of_the_errors():
+    """Of sums that are nothing but noise; and there are none where it hides the information."""
+    d, rng = 2, np.random.default_rng(0)
+    question = Errors(np.zeros(d + 1), np.ones(d + 1), 1.0, 1.0, 1.0)
+    known = {"middle": 0.0, "width": 2.0, "unit": 1.0}
+    model = HierarchicalBillboard(500, 500.0, np.zeros(d + 1), **known)
+    noise = {"score": 3.0, "square": 0.0, "information": 0.5}
+    sums = {"square": np.zeros((d + 1, d + 1)), "information": 100.0 * np.eye(d + 1)}
+    found = [
+        effects(model, question, {**sums, "score": 3.0 * rng.normal(size=d + 1)}, noise)
+        for _ in range(400)
+    ]
+    estimates, stds = np.moveaxis(np.array(found), 1, 0)
+    np.testing.assert_allclose(estimates.std(axis=0), 3.0 * LONGEST / 100.0, rtol=0.15)
+    np.testing.assert_allclose(stds.mean(axis=0), 3.0 * LONGEST / 100.0, rtol=0.05)
+    hidden = {**sums, "score": np.zeros(d + 1), "information": 3.0 * np.eye(d + 1)}
+    assert effects(model, question, hidden, noise) is None
+    assert effects(model, question, hidden, {**noise, "information": 0.1}) is not None

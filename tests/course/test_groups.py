@@ -160,6 +160,7 @@ def test_noise_moves_no_centre_far():
         centres.append(query.public["centres"])
         return mechanism.noise_std * rng.normal(size=mechanism.shape)
 
-    drive(groups.find(loop, 0.3), release)
+    found, *_ = drive(groups.find(loop, 0.3), release)[0]
+    assert len(found) == 0
     moved = np.linalg.norm(np.array(centres) - centres[0], axis=2).max()
     assert moved < 5.0 * np.sqrt(d * kappa)  # noise of a unit a round, in every column

@@ -13,7 +13,7 @@ from skpmtl.course import queries, tasks
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.curator import Loop
 from skpmtl.course.groups import GroupStep
-from skpmtl.course.levels import read_place
+from skpmtl.course.levels import read_place, read_zoom
 from skpmtl.course.personal import FAR, bounded
 from skpmtl.course.plan import SHARES, STRUCTURES, HierarchicalPlan
 from skpmtl.course.shapes import FLOOR, falling, path_of_shapes, shrunk, softened, standing_out
@@ -22,6 +22,7 @@ from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.tables.forms import read_training
+from skpmtl.task.priors import before_tau
 from tests.helpers.sites import drive
 
 
@@ -392,3 +393,90 @@ def test_more_tasks_than_are_listed_are_never_counted():
         n_present = read_place(np.full(162, 7.0), noise, 10)[0]
         assert 1.0 <= n_present <= 10.0
         assert 1.0 <= read_place(np.full(162, -7.0), noise, 10)[0] <= 10.0
+
+
+def test_noise_alone_is_rarely_a_place_to_zoom_into():
+    """Also where half of the tasks are fewer than bins of noise seem to hold."""
+    zoom, rng = queries.Zoom(0.0, 16.0, 1.0), np.random.default_rng(0)
+    found = [read_zoom(10.0 * rng.normal(size=32), 10.0, zoom, 5.0) for _ in range(200)]
+    assert sum(one is not None for one in found) < 60
+    full = np.where(np.arange(32) == 20, 300.0, 0.0)
+    assert read_zoom(full + 10.0 * rng.normal(size=32), 10.0, zoom, 300.0) == (4.5, 1)
+
+
+def test_moments_under_one_shape_are_averaged():
+    """Two of the same share have half of the variance of one."""
+    m, d, rng = 500, 6, np.random.default_rng(0)
+    loop, kept = Loop(HierarchicalPlan(3.0, 1e-5, "replace-one", m, d)), []
+    signal = np.diag([200.0, 150.0, 40.0, 40.0, 40.0, 30.0])
+
+    def release(query, name, mechanism):
+        E = rng.normal(size=(d, d))
+        kept.append((signal + mechanism.noise_std * (E + E.T) / 2.0, mechanism.noise_std))
+        return kept[-1][0]
+
+    for _ in range(2):
+        drive(loop.moment(0.1), release)
+    (one, noise), (two, _) = kept
+    expected = path_of_shapes(
+        (one + two) / 2.0, noise / np.sqrt(2.0), m, loop.model.root, STRUCTURES
+    )
+    assert len(loop.path) == len(expected) > 4
+    np.testing.assert_allclose(loop.path, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [None, 30.0])
+def test_a_part_of_every_prior_stays_for_odd_tasks(epsilon):
+    """Of components and of all scales 5 %, whatever the votes were."""
+    X, y, task = table(100)
+    board = PrivateMTL(epsilon=epsilon, tasks=range(100), random_state=0)
+    board = board.fit(X, y, task=task).billboard_
+    before = {
+        "log_components": np.full(3, -np.log(3.0)),
+        "log_kappa": board.law.log_kappa,
+        "log_sigma": board.law.log_sigma,
+        "log_tau": before_tau(board.tau),
+    }
+    for name, prior in before.items():
+        found = getattr(board, name)
+        assert np.exp(found).sum() == pytest.approx(1.0)
+        part = np.exp(prior) / np.exp(prior).sum()
+        assert (np.exp(found) >= 0.05 * part * (1.0 - 1e-9)).all(), name
+
+
+def test_far_rows_leave_predictions_near_those_of_the_task():
+    """Within twice the own range of eight rows; where rows are bounded follows their number."""
+    X, y, task = table(20)
+    est = PrivateMTL(levels="free", epsilon=None, tasks=range(20)).fit(X, y, task=task)
+    p = est.predict(1e6 * X, task=task).reshape(20, -1)
+    own = y.reshape(20, -1)
+    low, high = own.min(axis=1, keepdims=True), own.max(axis=1, keepdims=True)
+    assert (p >= low - 2.0 * (high - low)).all() and (p <= high + 2.0 * (high - low)).all()
+    rng, of = np.random.default_rng(0), np.repeat([0, 1], [4, 400])
+    Z = rng.normal(size=(404, 2))
+    reach = PrivateMTL(epsilon=None).fit(Z, Z[:, 0] + rng.normal(size=404), task=of).row_reach_
+    assert (reach[0] < reach[1]).all() and reach.max() < 1e4
+
+
+@pytest.mark.parametrize("epsilon, origin", [(None, 30.0), (30.0, 1.5)])
+def test_mean_rows_say_levels_about_any_released_centre(epsilon, origin):
+    """As much as where columns lie about zero."""
+    rng, m, a = np.random.default_rng(0), 300, np.array([3.0, -4.0, 5.0, 1.0])
+    task, of = np.repeat(np.arange(m), 4), np.repeat(np.arange(m), 5)
+    X, Z, level = rng.normal(size=(4 * m, 4)), rng.normal(size=(5 * m, 4)), rng.normal(size=m)
+    y, errors = X @ a + level[task] + rng.normal(size=4 * m), []
+    for place in (0.0, origin):
+        est = PrivateMTL(epsilon=epsilon, tasks=range(m), random_state=0)
+        est.fit(X + place, y, task=task)
+        errors.append(np.mean((est.predict(Z + place, task=of) - Z @ a - level[of]) ** 2))
+    assert errors[1] < 1.1 * errors[0]
+
+
+def test_steps_get_shorter_to_the_last():
+    """Those of one share go on where the ones before ended."""
+    loop = Loop(HierarchicalPlan(8.0, 1e-5, "replace-one", 500, 4))
+    loop.rest, every = 1.0, dict(loop.plan.shares(500.0))["step"]
+    first = loop.lengths(every / 3.0, 4)
+    loop.steps = len(first)
+    bounds = np.concatenate([first, loop.lengths(every * 2.0 / 3.0, 4)])
+    assert len(bounds) == 30 and (np.diff(bounds) < 0.0).all() and bounds[-1] > 0.0

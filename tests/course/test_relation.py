@@ -11,7 +11,7 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from skpmtl.course.queries import RelationStep
+from skpmtl.course.queries import CentreStep, RelationStep
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.tables.relation import read_relation
 from tests.helpers.sites import Sites, drive
@@ -210,3 +210,16 @@ def test_shapes_are_of_what_covariates_leave():
     est = MPMTLLowRank(epsilon=10.0, tasks=range(m), random_state=0, relation=z)
     root = est.fit(X, y, task=task).billboard_.root
     assert np.sum((plane.T @ root) ** 2) > 0.7  # of a trace of one
+
+
+def test_a_task_sends_its_deviation_times_its_public_row():
+    X, y, task, z, _ = related()
+    est = PrivateMTL(epsilon=3.0, relation={t: z[t] for t in range(M)}, tasks=range(M))
+    sites = Sites(est, (X, y, task), [range(M)])
+    loop, models = est._loop(sites.population), sites.sites[0][1].models
+    loop.update(middle=2.0, width=4.0, unit=1.0, log_tau=None)
+    given = loop.model.centre, 0.7, 1.0, True
+    deviation = CentreStep(*given).answer(models, loop.model)
+    rows = loop.model.relation.weights(np.arange(M))
+    sent = RelationStep(*given, rank=2).answer(models, loop.model)
+    np.testing.assert_allclose(sent.reshape(M, 2, -1), np.einsum("mr,mj->mrj", rows, deviation))

@@ -141,6 +141,17 @@ def test_no_rate_is_far_above_all_that_were_seen():
     assert rates.max() > y.max()
 
 
+def test_rates_of_tasks_of_few_rows_add_up_to_their_counts():
+    """The mean of a rate is above the rate of the mean score."""
+    rng, m = np.random.default_rng(0), 600
+    task, of = np.repeat(np.arange(m), 2), np.repeat(np.arange(m), 10)
+    level = 0.5 + 0.8 * rng.normal(size=m)
+    X, Z = rng.normal(size=(2 * m, 1)), rng.normal(size=(10 * m, 1))
+    y, v = (rng.poisson(np.exp(level[k] + 0.2 * A[:, 0])) for A, k in ((X, task), (Z, of)))
+    est = PrivateMTL(loss="poisson", epsilon=None, tasks=range(m)).fit(X, y, task=task)
+    assert est.predict(Z, task=of).sum() == pytest.approx(v.sum(), rel=0.07)
+
+
 def one_cell(grid, value):
     """Log weights of a grid with this value alone. -> the nearest value, log weights"""
     nearest = int(np.argmin(np.abs(np.log(grid / value))))
