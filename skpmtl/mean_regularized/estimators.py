@@ -127,9 +127,9 @@ class MeanRegularized(Hierarchical):
 
 _DOC = """{summary}
 
-    Every task has its own {model}, held near a shared model that is learned in rounds: tasks work
-    on their own rows, and send clipped steps of which only the noisy sum is published (joint, or
-    billboard, differential privacy at task level). Afterwards every task turns the last shared
+    Every task has its own {model}, held near a shared model that is learned in steps: tasks work
+    on their own rows, and send clipped deviations of which only the noisy sum is published (joint,
+    or billboard, differential privacy at task level). Afterwards every task turns the last shared
     model into its own, at no further cost. With ``lam="auto"`` that is `PrivateMTL{twin}` with
     ``structure="mean"``, whose docstring has the model and the loop; with a number as `lam`, and no
     budget, it is the minimum of the objective below.
@@ -161,11 +161,12 @@ _DOC = """{summary}
     task_weight : {{"equal", "samples"}}, default="equal"
         Of the objective. "equal": mean loss per task. "samples": sum of losses.
     clusters : mapping of task to cluster or None, default=None
-        Public. Shared models differ between clusters; as a category in `relation`. It may name
-        tasks that are added later.
+        Public. Shared models differ between clusters; as a category in `relation`, and in the same
+        fits. It may name tasks that are added later.
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public covariates of the tasks, on which the shared model depends: task k lies around
-        z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned. One of
+        z_k' B, with z_k its covariates and a constant, and B (`relation_coef_`) learned. Of classes
+        and counts, in exact fits only. One of
 
         - a DataFrame with the tasks as its index, or a mapping of task to covariates: numbers are
           columns; other values are categories, of which the first has no column;
@@ -185,9 +186,6 @@ _DOC = """{summary}
     unseen_task : {{"error", "mean"}}, default="error"
         What `predict` does with a task that was not fitted: raise an error, or use the shared model
         (with `clusters` or `relation`, that of its cluster or covariates).{target_range}
-    standard_errors : bool, default=False
-        Whether to release standard errors of the shared slopes, with ``lam="auto"``; see
-        `summary`. They take 20 % of the squared budget (mu^2).
     max_iter : int, default=100
         Bound on the iterations of the exact solver.
     tol : float, default=1e-10
@@ -210,12 +208,10 @@ _DOC = """{summary}
         first; names are ``billboard_.relation.names``.
     relation_intercept_ : ndarray of shape (n_covariates,)
         The same of the intercept.
-    effect_coef_, effect_std_ : ndarray of shape (n_features,)
-        With `standard_errors`: shared slopes before they are shrunk, and their standard errors.
     level_, level_spread_ : float
         With ``lam="auto"``, where levels are pooled: intercept of the shared model, and standard
         deviation of the levels of tasks about it.
-    tasks_ : ndarray of shape (n_tasks,){classes}{posterior}
+    tasks_ : ndarray of shape (n_tasks,){classes}{posterior}{effects}
     billboard_ : HierarchicalBillboard or MeanBillboard
         The releases and what follows from them; of an exact fit the shared model.
     {privacy_}
@@ -265,6 +261,14 @@ _DOC = """{summary}
     >>> model.coef_.shape
     (20, 5)
     """
+# Of regressors only: a parameter, which follows `uncertainty`, and attributes.
+_STANDARD_ERRORS = """
+    standard_errors : bool, default=False
+        Whether to release standard errors of the shared slopes, with ``lam="auto"``; see
+        `summary`. They take 20 % of the squared budget (mu^2)."""
+_EFFECTS = """
+    effect_coef_, effect_std_ : ndarray of shape (n_features,)
+        With `standard_errors`: shared slopes before they are shrunk, and their standard errors."""
 
 
 class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
@@ -273,7 +277,8 @@ class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):
         summary="Private mean-regularised multi-task regression.",
         model="linear regression",
         twin="",
-        target_range=TARGET_RANGE + UNCERTAINTY,
+        target_range=TARGET_RANGE + UNCERTAINTY + _STANDARD_ERRORS,
+        effects=_EFFECTS,
         also="PrivateMeanRegMTLClassifier : The same for classes.",
         loss="sum_k 1 / (2 n_k) ||y_k - X_k w_k - b_k||^2",
         name="PrivateMeanRegMTL",
@@ -347,6 +352,7 @@ class PrivateMeanRegMTLClassifier(MTLClassifierMixin, MeanRegularized):
         model="logistic regression",
         twin="Classifier",
         classes="several",
+        effects="",
         also="PrivateMeanRegMTL : The same for regression.",
         loss="sum_k 1 / n_k sum_i loss_i, the logistic or multinomial log-loss,",
         name="PrivateMeanRegMTLClassifier",

@@ -242,7 +242,7 @@ _DOC = """{summary}
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public task covariates, as of `PrivateMeanRegMTL`. What tasks share is that of the
         differences of their models from z_k' B, with z_k the covariates of task k and a constant,
-        and B (`relation_coef_`) learned.
+        and B (`relation_coef_`) learned. Of classes and counts, in exact fits only.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     outliers : {{None, "tasks", "entries"}}, default=None
