@@ -106,7 +106,9 @@ def attacks(shapes, rng):
 def test_sensitivity_is_reached_and_not_passed(name, adjacency):
     shapes, rng, found = shapes_of(name), np.random.default_rng(0), {}
     for query, _ in courses(*ESTIMATORS[name], lambda est: None, adjacency=adjacency):
-        if query.statistic in found or query.statistic not in shapes:
+        # Every form of a question, such as with and without slopes.
+        form = query.statistic, *(k for k, v in query.public.items() if v is True)
+        if form in found or query.statistic not in shapes:
             continue
         sums = [
             query.combine(sent, np.array([1])) for sent in attacks(shapes[query.statistic], rng)
@@ -117,8 +119,8 @@ def test_sensitivity_is_reached_and_not_passed(name, adjacency):
             else:
                 moved = [one[key] - other[key] for one, other in itertools.combinations(sums, 2)]
             most = max(length(mechanism, value / query.divide) for value in moved)
-            found[query.statistic] = most / mechanism.sensitivity
+            found[form] = max(most / mechanism.sensitivity, found.get(form, 0.0))
     assert len(found) >= 3 and max(found.values()) <= 1.0 + 1e-12
-    short = {statistic: part for statistic, part in found.items() if part < 1.0 - 1e-9}
+    short = {form[0]: part for form, part in found.items() if part < 1.0 - 1e-9}
     # Of these no pair above is the farthest: several full votes, and squares of roots.
     assert short.keys() <= {"vote", "errors"} and min(short.values(), default=1.0) > 0.6

@@ -106,6 +106,23 @@ def test_a_question_travels_as_public_numbers(question):
             side.check(replace(query, public={**public, "model": other}))
 
 
+@pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
+def test_what_a_task_sends_follows_from_its_rows_alone(question):
+    """To the last bit, whichever other tasks are at its place."""
+    X, y, task = table(12)
+    X[task == 3], y[task == 3] = 50.0 * X[task == 3], 1e3
+    model = Loop(HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3)).model
+    query = question.query(replace(model, unit=2.0), None)
+
+    def sent(some):
+        side = HierarchicalTaskSide(read_training(PrivateMTL(), X[some], y[some], task[some])[0])
+        return next(iter(side.contributions(query).values()))
+
+    together = sent(task >= 0)
+    for k in (0, 3, 7):
+        np.testing.assert_array_equal(sent(task == k)[0], together[k])
+
+
 def test_one_task_does_not_change_the_model_of_another():
     """With the same noise and releases, models follow from own rows alone."""
     X, y, task = table()

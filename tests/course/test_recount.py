@@ -61,7 +61,8 @@ def explained(found, row, rest):
                 break
             if math.isclose(spent, share * rest, rel_tol=1e-6):
                 break
-        if spent > share * rest * (1.0 + 1e-6) or (not spent and name not in MAY_BE_LEFT_OUT):
+        whole = math.isclose(spent, share * rest, rel_tol=1e-6)
+        if not whole and (spent or name not in MAY_BE_LEFT_OUT):
             return False
     return not left
 
