@@ -102,9 +102,8 @@ pd.DataFrame(est.relation_coef_, index=names, columns=features).round(3)
 # Error on other pupils
 # ---------------------
 # Every school ends with its own model, around the one that its covariates give. Each of the three
-# columns takes a part of the budget: at epsilon 0.3 one mean for all schools is better, from 1 on
-# covariates are. The error of ``MixedLM`` is 5 % lower: it also shrinks the levels of schools,
-# which are free here, and estimates how far schools with the same covariates differ.
+# columns takes a part of the signal: up to epsilon 1 one mean for all schools is as good, from 3 on
+# covariates are better. The error of ``MixedLM``, without noise, is 4 % below that at epsilon 10.
 epsilons, scores = [0.3, 1.0, 3.0, 10.0], {"with covariates": [], "around one mean": []}
 
 
