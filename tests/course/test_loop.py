@@ -83,6 +83,22 @@ def test_bounds_hold_for_any_contribution(question):
         assert most <= question.sensitivity(adjacency) * (1.0 + 1e-12)
 
 
+@pytest.mark.parametrize(
+    "question", [q for q in questions() if q.kind not in ("place", "zoom")], ids=lambda q: q.kind
+)
+def test_what_is_within_the_bound_stays_as_it_is(question):
+    (size,) = question.wire(3)[0]
+    sent = 0.01 * np.random.default_rng(0).normal(size=(20, size))
+    if question.kind == "groups":  # a task has one group, whose count is one
+        sent *= np.arange(size) < 4
+        sent[:, 0] = 1.0
+    if question.kind == "step" and not question.level_unit:  # levels that are not pooled
+        sent[:, 0] = 0.0
+    found = question.bounded(sent)
+    np.testing.assert_allclose(found, sent[:, : found.shape[1]], rtol=1e-12)
+    assert found.any()
+
+
 @pytest.mark.parametrize("question", questions(), ids=lambda q: q.kind)
 def test_a_question_travels_as_public_numbers(question):
     """As text and arrays, within what the study knows of it; any other model is refused."""
@@ -403,6 +419,15 @@ def test_a_place_of_few_of_the_listed_tasks_is_asked_for_again():
     est = PrivateMTL(epsilon=3.0, tasks=range(3000), random_state=0).fit(X, y + 50.0, task=task)
     assert [entry["name"] for entry in est.privacy_.releases[:2]] == ["place", "place"]
     assert est.billboard_.has_place and est.billboard_.n_present < 400
+
+
+@pytest.mark.parametrize("size", [0.003, 5.0, 3e4])
+def test_the_unit_is_within_an_octave_of_the_spread_of_rows(size):
+    rng, task = np.random.default_rng(0), np.repeat(np.arange(100), 6)
+    y = size * (rng.normal(size=600) + 3.0 * rng.normal(size=100)[task])
+    est = PrivateMTL(epsilon=8.0, tasks=range(100), random_state=0)
+    unit = est.fit(rng.normal(size=(600, 2)), y, task=task).billboard_.unit
+    assert 0.5 <= unit / size <= 2.0
 
 
 def test_more_tasks_than_are_listed_are_never_counted():
