@@ -82,13 +82,7 @@ def table_on_disk(tmp_path_factory):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs the limit of Linux")
 @pytest.mark.parametrize(
     "name, settings, n_parts",
-    [
-        ("MPMTLLowRank", {"epsilon": 1.0}, 0),
-        pytest.param("MPMTLGroupSparse", {"epsilon": None, "tol": 1e-2}, 0, marks=pytest.mark.slow),
-        pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
-        pytest.param("DPMetaInit", {"epsilon": 1.0}, 0, marks=pytest.mark.slow),
-        pytest.param("PrivateMeanRegMTL", {"epsilon": 1.0}, 2, marks=pytest.mark.slow),
-    ],
+    [("DPMetaInit", {"epsilon": 1.0}, 0), ("DPMetaInit", {"epsilon": 1.0}, 2)],
 )
 @pytest.mark.slow
 def test_memory_map_larger_than_the_memory_allowed(table_on_disk, name, settings, n_parts):
