@@ -200,7 +200,7 @@ def test_a_file_with_ids_of_two_kinds_is_refused(tmp_path):
 
 
 def test_shapes_are_of_what_covariates_leave():
-    """Two directions of deviations, beside three in which models follow covariates."""
+    """Two directions of deviations from models that follow three covariates."""
     rng, m, n, d = np.random.default_rng(3), 300, 10, 12
     z, plane = rng.normal(size=(m, 3)), np.linalg.qr(rng.normal(size=(d, 2)))[0]
     W = z @ rng.normal(size=(3, d)) + 3.0 * rng.normal(size=(m, 2)) @ plane.T
