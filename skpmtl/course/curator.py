@@ -13,6 +13,7 @@ from ..privacy.mechanisms import std_of
 from ..privacy.report import exact_report
 from ..task.priors import (
     after,
+    at_least,
     before_kappa,
     before_sigma,
     before_tau,
@@ -42,8 +43,8 @@ HALVINGS = 6  # of a unit that is the width of the window: down to a 64th of it
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
-LONGEST, PER_SIGNAL = 6.0, 0.2  # length of all steps, in units; and for every z / root(d + 1)
-OF_SCORES = 3.0  # times the length of steps: slopes of scores are larger than of units
+LONGEST, PER_SIGNAL = 6.0, 0.3  # length of all steps, in units; and for every z / root(d + 1)
+OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
 LOGITS = 5.0  # half-width of the window of the levels of classes
 WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
 
@@ -75,7 +76,7 @@ class Loop:
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.spent, self.repeats, self.log = [], 0.0, 1.0, None
-        self.steps = self.drift = self.doubt = 0
+        self.steps = self.drift = self.doubt = self.level_noise = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related = False
 
@@ -298,8 +299,19 @@ class Loop:
                 moved -= moved.mean(axis=0)
             self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
             self.drift += (noise / self.model.n_present) ** 2
+            self.level_noise += (noise / self.model.n_present * self.level_unit) ** 2
             self.update(centre=self.model.centre + moved)
         self.steps += len(bounds)
+        if self.pools_levels and self.model.has_place:
+            self.update(log_tau=self.above_noise(self.model.log_tau))
+
+    def above_noise(self, log_tau):
+        """Levels spread about a released centre by what its noise has moved it, at least.
+
+        Without this the vote on their spread, which is noise itself, may bind tasks to a level that
+        is far from all of them.
+        """
+        return at_least(log_tau, self.model.tau**2, self.level_noise)
 
     def relation(self, share):
         """Steps of the models that follow from covariates, from zero; shrunk by their noise."""
@@ -401,7 +413,7 @@ class Loop:
         parts = [self.part(axis=3, path=priors)]
         log_weights, *_ = yield from self.vote("tau", parts, share)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
-        self.update(log_tau=after(mixed, before_tau(grid)))
+        self.update(log_tau=after(self.above_noise(mixed), before_tau(grid)))
 
     def vote_kappa(self, share):
         """Components, and the scale of slopes about the centre, from wide to narrow."""

@@ -54,7 +54,7 @@ class TaskModels:
         self._placed, self._shapes = key, []
         common, single = model.scale_variance
         self.scale, self.scale_variance = own_scales(
-            self.summaries, model.column_scale, common, single
+            self.summaries, model.column_scale, common, single, model.unit is None
         )
         self.unit = own_units(self.summaries, model.unit)
         Z = (self.X - model.column_centre) / self.scale[self.codes]

@@ -21,8 +21,7 @@ UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six tim
 # Scales of columns: a share that is small beside steps, from a noise of a third of an octave on.
 COLUMNS, Z_COLUMNS = 0.05, 3.0
 ERRORS = 0.2  # with standard errors, taken off before the rest where as much is left besides
-# The rest, by (tasks with rows) mu / root(d): z / root(d) below 2 or z below 14, steps would be
-# noise; below 11, moments would; below 40, further rounds would be.
+# Rows of the table, by the thresholds below.
 SMALL = "step", "vote centre", "vote sigma", "vote tau", "vote kappa"
 MIDDLE = "step", "vote centre", "vote sigma", "step or moment", "moment"
 ROUND = "vote shape", "moment"  # under a soft version of the shape that was found
@@ -86,7 +85,10 @@ def course_of(row, structures=STRUCTURES, levels="auto", related=False, grouped=
 # to learn of classes, all of it.
 BASE_ROOT, BASE_LEAST, BASE_MOST = 20.0, 0.02, 0.15
 Z_BASE = 1.0  # below it shares of classes would be less than their noise
-Z_STEPS, RATIO_STEPS, RATIO_MOMENTS, RATIO_LARGE = 14.0, 2.0, 11.0, 40.0
+# The rest, by z = (tasks with rows) mu: z or z / root(d) below the first two of these, steps would
+# be noise; z / root(d) below the third, moments would, and below the last further rounds. A task
+# without a unit sends steps in its own, so that they need no place; scores need their base first.
+OF_UNITS, OF_SCORES = (3.0, 2.0, 20.0, 60.0), (14.0, 2.0, 11.0, 40.0)
 
 
 class HierarchicalPlan(Plan):
@@ -161,11 +163,12 @@ class HierarchicalPlan(Plan):
         """Name of the row of `SHARES`, for this released number of tasks with rows."""
         z = n_present * self.signal
         ratio = z / math.sqrt(self.n_features)
-        if ratio < RATIO_STEPS or z < Z_STEPS:
+        least, steps, moments, large = OF_UNITS if self.first == "place" else OF_SCORES
+        if ratio < steps or z < least:
             return "tiny"
-        if ratio < RATIO_MOMENTS or self.n_features == 1:
+        if ratio < moments or self.n_features == 1:
             return "small"
-        return "middle" if ratio < RATIO_LARGE else "large"
+        return "middle" if ratio < large else "large"
 
     def shares(self, n_present):
         """Of the rest of the budget, name by name; without votes on what classes do not have."""

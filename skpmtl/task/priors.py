@@ -103,6 +103,25 @@ def after(log_weights, before):
     )
 
 
+def at_least(log_weights, variances, noise):
+    """A prior of a spread about a centre that is known up to noise of this variance.
+
+    Weights of cells below the noise move to it, where it lies between two cells to both of them.
+
+    Parameters
+    ----------
+    log_weights, variances : ndarray (n,)
+    noise : float
+    """
+    cells = np.log(variances)
+    place = np.interp(np.log(np.maximum(variances, noise)), cells, np.arange(len(cells)))
+    low = np.minimum(place.astype(int), max(len(cells) - 2, 0))
+    weight, upper = np.exp(log_weights), place - low
+    moved = np.bincount(low, weight * (1.0 - upper), len(cells))
+    moved = moved + np.bincount(np.minimum(low + 1, len(cells) - 1), weight * upper, len(cells))
+    return np.log(np.maximum(moved, 1e-300))
+
+
 def typical(log_weights, before):
     """A prior after a vote, without what stayed as it was before; inverse of `after`."""
     voted = np.maximum(np.exp(log_weights) - ODD * np.exp(before), 1e-300)

@@ -76,7 +76,7 @@ class Summaries:
         return np.where(seen, np.log2(np.where(seen, std, 1.0)) - bias[:, None], 0.0)
 
 
-def own_scales(summaries, released, common, single):
+def own_scales(summaries, released, common, single, own_unit=False):
     """A task's scales of columns: posterior of their log2, given released ones and its own rows.
 
     The log2 scale of column j in task t is the released one, plus an error common to all columns of
@@ -90,6 +90,10 @@ def own_scales(summaries, released, common, single):
     released : ndarray (d,)
     common, single : float
         Variances of the release in log2: of all columns together, and of a single one.
+    own_unit : bool, default=False
+        Whether the unit of the target is the task's own, too. Slopes are in units of the ratio of
+        the two, in which the errors of spreads of the same rows cancel: the scale is then that of
+        the posterior mean of its log2.
 
     Returns
     -------
@@ -123,7 +127,9 @@ def own_scales(summaries, released, common, single):
     )
     unknown = single + sum(q * (_HETERO[i] + h[:, i : i + 1]) for i, q in enumerate(total_of))
     variance = np.where(seen, known, unknown)
-    return released * 2.0 ** (place + math.log(2.0) * np.minimum(variance, MOST_VARIANCE)), variance
+    if not own_unit:
+        place = place + math.log(2.0) * np.minimum(variance, MOST_VARIANCE)
+    return released * 2.0**place, variance
 
 
 def own_units(summaries, unit):

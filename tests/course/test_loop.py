@@ -22,7 +22,7 @@ from skpmtl.datasets import make_low_rank_tasks
 from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.tables.forms import read_training
-from skpmtl.task.priors import before_tau
+from skpmtl.task.priors import at_least, before_tau, bump
 from tests.helpers.sites import drive
 
 
@@ -333,8 +333,8 @@ def test_a_place_is_where_most_tasks_are_clear_of_noise():
 
 
 def test_no_signal_has_no_queries_after_the_place():
-    plan = HierarchicalPlan(1.0, 1e-5, "replace-one", 40, 3)
-    assert plan.row(40) == "tiny" and plan.share_of_place() == 0.0
+    plan = HierarchicalPlan(1.0, 1e-5, "replace-one", 8, 3)
+    assert plan.row(8) == "tiny" and plan.share_of_place() == 0.0
 
 
 # ------------------------------------------------------------------------------ without levels
@@ -522,3 +522,16 @@ def test_steps_get_shorter_to_the_last():
     loop.steps = len(first)
     bounds = np.concatenate([first, loop.lengths(every * 2.0 / 3.0, 4)])
     assert len(bounds) == 30 and (np.diff(bounds) < 0.0).all() and bounds[-1] > 0.0
+
+
+def test_a_noisy_centre_bounds_spreads_from_below():
+    """Cells above the noise stay, those below move to it; no weight is lost."""
+    variances = 4.0 ** np.arange(-4, 4)
+    prior = bump(np.sqrt(variances), -2.0, 1.0)
+    found = np.exp(at_least(prior, variances, 2.0))  # half-way between the cells 1 and 4
+    assert found.sum() == pytest.approx(1.0)
+    assert not found[variances < 1.0].max() > 1e-200
+    below = np.exp(prior)[variances < 2.0].sum()
+    assert found[4] == pytest.approx(0.5 * below)
+    assert found[5] == pytest.approx(0.5 * below + np.exp(prior)[5])
+    np.testing.assert_allclose(at_least(prior, variances, 0.0), prior)
