@@ -175,3 +175,28 @@ def test_the_information_is_that_of_the_dense_normal():
         V = dense(F, y[offsets[t] : offsets[t + 1]], 0.0, np.zeros(D), L, 0.1, 1.0, 0.2)[1]
         F = np.c_[np.ones(len(F)), F]
         np.testing.assert_allclose(found[t], F.T @ np.linalg.solve(V, F), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [1e-9, 1.0, 100.0])
+@pytest.mark.parametrize("n", [12, 60])
+def test_equal_columns_of_any_size_are_one_column(n, size):
+    """40 equal columns with the flat shape: one column of the same norm, as the matrix inversion
+    lemma has it. Directions that rows do not have must add nothing."""
+    rng, d = np.random.default_rng(9), 40
+    x, y, one = rng.normal(size=n), rng.normal(size=n), scales(tau=TAU[:1])
+    wide, narrow = (
+        Decomposition(TaskRows.of(size * X, y, np.array([0, n])), root)
+        for X, root in (
+            (np.repeat(x[:, None], d, axis=1), np.eye(d) / np.sqrt(d)),
+            (x[:, None], np.eye(1)),
+        )
+    )
+    for axis in ("kappa", "sigma"):
+        found = log_evidence_by(axis, wide, 0.3, np.zeros(d), one)
+        expected = log_evidence_by(axis, narrow, 0.3, np.zeros(1), one)
+        np.testing.assert_allclose(found, expected, rtol=1e-7)
+    np.testing.assert_allclose(
+        averages(wide, 0.3, np.zeros(d), one)[2].sum(),
+        averages(narrow, 0.3, np.zeros(1), one)[2].sum(),
+        rtol=1e-5,
+    )
