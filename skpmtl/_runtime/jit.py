@@ -5,6 +5,9 @@ import hashlib
 import logging
 import os
 import pickle
+import threading
+import time
+from contextlib import contextmanager
 from functools import partial
 from glob import escape, glob
 from pathlib import Path
@@ -28,6 +31,7 @@ _STAMPS = tuple(
 # an eighth of their code and of the time that they take to compile.
 _ALLOCATING = {"empty", "zeros", "full", "copy"}
 _reported: list[str] = []  # whether a missing cache directory has been reported
+_PATIENCE = 1.0  # seconds that a process compiles before it says so
 
 
 def njit(function):
@@ -111,13 +115,50 @@ def _compile(compile, *arguments):
 
     That is a fifth of the time.
     """
-    if not gc.isenabled():
-        return compile(*arguments)
-    gc.disable()
-    try:
-        return compile(*arguments)
-    finally:
-        gc.enable()
+    with _wait.during(compile.__self__):
+        if not gc.isenabled():
+            return compile(*arguments)
+        gc.disable()
+        try:
+            return compile(*arguments)
+        finally:
+            gc.enable()
+
+
+class _Wait:
+    """What a process has waited for compilation; above `_PATIENCE` it says so, once."""
+
+    def __init__(self):
+        self.seconds, self.said, self.runs = 0.0, False, False
+
+    @contextmanager
+    def during(self, dispatcher):
+        """Inside, `dispatcher` compiles, and all that it calls, or loads what the disk has."""
+        if self.said or self.runs:
+            yield
+            return
+        timer = threading.Timer(max(_PATIENCE - self.seconds, 0.0), self.say)
+        timer.daemon = True
+        begun, known = time.perf_counter(), sum(dispatcher.stats.cache_misses.values())
+        self.runs = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self.runs = False
+            if sum(dispatcher.stats.cache_misses.values()) > known:  # loading is no wait
+                self.seconds += time.perf_counter() - begun
+
+    def say(self):
+        self.said = True
+        logger.warning(
+            "Waiting for numba to compile loops, which takes seconds and is kept for later "
+            "processes. `python -m skpmtl.warm` compiles all of them ahead of the first fit."
+        )
+
+
+_wait = _Wait()
 
 
 def _attempt(call, *arguments):

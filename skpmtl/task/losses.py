@@ -135,10 +135,12 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
         rows.given,
         np.array(rows.offsets, dtype=np.int64),
         np.array(root, dtype=float, order="C"),
+        np.array(root.T @ root, dtype=float, order="C"),
         np.array(np.broadcast_to(level, (m, C)), dtype=float),
         np.array(np.broadcast_to(slopes, (C, d)), dtype=float),
         kappa,
         phi,
+        0.5 * np.log(phi) if rows.kind == POISSON else 0.0 * phi,
         tau**2,
         np.array(np.broadcast_to(log_weights, shape), dtype=float),
         float(tol),
@@ -157,17 +159,21 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
 @njit
 def _cholesky(A):
     """Lower factor of A, in its place. -> log determinant of A"""
-    n, logs = len(A), 0.0
-    for j in range(n):
-        for k in range(j):
-            f = A[j, k]
-            for i in range(j, n):
-                A[i, j] -= f * A[i, k]
-        root = np.sqrt(A[j, j])
-        logs += 2.0 * np.log(root)
-        for i in range(j, n):
-            A[i, j] /= root
-    return logs
+    n, product, logs = len(A), 1.0, 0.0
+    for i in range(n):
+        for j in range(i + 1):
+            s = 0.0
+            for q in range(j):
+                s += A[i, q] * A[j, q]
+            if j < i:
+                A[i, j] = (A[i, j] - s) / A[j, j]
+            else:
+                product *= A[i, i] - s
+                A[i, i] = np.sqrt(A[i, i] - s)
+        if product > 1e100:
+            logs += np.log(product)
+            product = 1.0
+    return logs + np.log(product)
 
 
 @njit
@@ -322,17 +328,30 @@ def _beyond(kind, weight, phi, scores, c, part, A, K, h, kappa, dual, B, e1, lev
     """
     n, r = A.shape
     k = len(B)
-    x, p, s = np.empty((n, k)), np.empty(len(scores)), np.empty(len(scores))
+    x, p, s = np.empty((k, n)), np.empty(len(scores)), np.empty(len(scores))
     third, own, total = np.empty(n), np.empty(n), 0.0
     for i in range(n):
-        for j in range(k):
-            v = kappa * np.sqrt(h[j]) * K[i, j] if dual else np.sqrt(kappa) * A[i, j]
-            for q in range(j):
-                v -= B[j, q] * x[i, q]
-            x[i, j] = v / B[j, j]
-        v = 0.0
-        for q in range(k):
-            v += x[i, q] * x[i, q]
+        own[i] = 0.0
+    for j in range(k):  # all rows at once
+        if dual:
+            f = kappa * np.sqrt(h[j])
+            for i in range(n):
+                x[j, i] = f * K[j, i]
+        else:
+            f = np.sqrt(kappa)
+            for i in range(n):
+                x[j, i] = f * A[i, j]
+        for q in range(j):
+            f = B[j, q]
+            for i in range(n):
+                x[j, i] -= f * x[q, i]
+        f = 1.0 / B[j, j]
+        for i in range(n):
+            x[j, i] *= f
+        for i in range(n):
+            own[i] += x[j, i] * x[j, i]
+    for i in range(n):
+        v = own[i]
         own[i] = ((kappa * K[i, i] - v if dual else v) + level * e1[i] * e1[i]) / part
         for q in range(len(s)):
             s[q] = scores[q, i]
@@ -344,17 +363,25 @@ def _beyond(kind, weight, phi, scores, c, part, A, K, h, kappa, dual, B, e1, lev
             third[i] = -weight[i] * w * (1.0 - 2.0 * p[c])
             fourth = -weight[i] * w * (1.0 - 6.0 * w)
         total += fourth * own[i] * own[i] / 8.0
+    v = np.empty(n)
     for i in range(n):
         total += third[i] * third[i] * own[i] ** 3 * (5.0 / 24.0)
         if n > _MANY:
             continue
         for j in range(i):
-            v = 0.0
-            for q in range(k):
-                v += x[i, q] * x[j, q]
-            v = ((kappa * K[i, j] - v if dual else v) + level * e1[i] * e1[j]) / part
-            each = v * (own[i] * own[j] / 4.0 + v * v / 6.0)
-            total += third[i] * third[j] * each
+            v[j] = 0.0
+        for q in range(k):
+            f = x[q, i]
+            for j in range(i):
+                v[j] += f * x[q, j]
+        if dual:
+            for j in range(i):
+                v[j] = kappa * K[i, j] - v[j]
+        f, z, each = level * e1[i], own[i] / 4.0, 0.0
+        for j in range(i):
+            w = (v[j] + f * e1[j]) / part
+            each += third[j] * w * (z * own[j] + w * w / 6.0)
+        total += third[i] * each
     return part * min(max(total, -_MOST_BEYOND), _MOST_BEYOND)
 
 
@@ -411,10 +438,12 @@ def _posterior(
     given,
     offsets,
     L,
+    G,
     level,
     slopes,
     kappa,
     phi,
+    of_phi,
     t2,
     log_weights,
     tol,
@@ -429,19 +458,26 @@ def _posterior(
     C, (d, r), T = given.shape[1], L.shape, len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
     moments = len(moment) > 0
-    spread_of = 0.5 * np.log(phi) if kind == 1 else 0.0 * phi
-    G = np.dot(L.T, L)
     q11, q1r, qrr, logs = np.zeros(C), np.zeros(C), np.zeros(C), np.zeros(C)
     delta, step, P = np.zeros((T, C)), np.zeros(C), np.zeros(T)
     ur, u1, cov = np.zeros((C, r)), np.zeros((C, r)), np.zeros((r, r))
     w, p, s = np.zeros((C, r)), np.zeros(C), np.zeros(C)
     for t in range(len(offsets) - 1):
         lo, n = offsets[t], offsets[t + 1] - offsets[t]
-        own = np.empty((n, d))
-        own[:] = X[lo : lo + n]
-        A = np.dot(own, L)
+        A = np.zeros((n, r))
+        for i in range(n):
+            for q in range(d):
+                v = X[lo + i, q]
+                for j in range(r):
+                    A[i, j] += v * L[q, j]
         dual = n < r
-        K = np.dot(A, A.T) if dual else np.empty((0, 0))
+        K = np.empty((n, n) if dual else (0, 0))
+        for i in range(len(K)):
+            for j in range(n):
+                v = 0.0
+                for q in range(r):
+                    v += A[i, q] * A[j, q]
+                K[i, j] = v
         k = min(n, r)
         B = np.empty((C, k, k))
         base, begin, score = np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
@@ -451,7 +487,7 @@ def _posterior(
             for i in range(n):
                 v = given[lo + i, c] + level[t, c]
                 for j in range(d):
-                    v += own[i, j] * slopes[c, j]
+                    v += X[lo + i, j] * slopes[c, j]
                 base[c, i] = v
         ys, ws, fixed = y[lo : lo + n], weight[lo : lo + n], 0.0
         if kind == 1:
@@ -461,7 +497,9 @@ def _posterior(
         _start(kind, ys, C, begin)
         top, total = -np.inf, 0.0
         for f in range(len(phi)):
-            score[:] = begin
+            for c in range(C):
+                for i in range(n):
+                    score[c, i] = begin[c, i]
             for a in range(len(kappa)):
                 for turn in range(_MOST_STEPS):
                     for i in range(n):
@@ -542,7 +580,7 @@ def _posterior(
                         v / e,
                     )
                 for j in range(T):
-                    E = beyond + P[j] - log_weights[a, f, j] + fixed / phi[f] - spread_of[f] * n
+                    E = beyond + P[j] - log_weights[a, f, j] + fixed / phi[f] - of_phi[f] * n
                     E += _gain(kind, ys, ws, phi[f], base, e0, e1, delta[j], h, res)
                     evidence[t, a, f, j] = E
                     P[j] = E + log_weights[a, f, j]

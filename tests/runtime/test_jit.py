@@ -28,6 +28,7 @@ def call(tmp_path, monkeypatch, caplog):
     def call(cache=tmp_path / "cache", said=""):
         monkeypatch.setattr(numba.config, "CACHE_DIR", str(cache))
         monkeypatch.setattr(_jit, "_reported", [])
+        monkeypatch.setattr(_jit, "_PATIENCE", 1e3)
         caplog.clear()
         double = runpy.run_path(str(source))["double"]
         assert double(2.5) == 5.0 and double(1.5) == 3.0
@@ -141,3 +142,23 @@ def test_kernels_that_make_arrays_count_references():
 
     assert given(np.zeros((2, 2))) == 2.0
     assert made.targetoptions["_nrt"] and not given.targetoptions["_nrt"]
+
+
+@pytest.mark.parametrize(("patience", "times"), [(0.01, 1), (60.0, 0)])
+def test_compiling_for_longer_is_said_once(tmp_path, monkeypatch, caplog, patience, times):
+    """Not at all where the disk has the code, which is there from the second run on."""
+    source = tmp_path / "kernel.py"
+    source.write_text(KERNEL)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(_jit, "_PATIENCE", patience)
+    wait = _jit._Wait()
+    monkeypatch.setattr(_jit, "_wait", wait)
+    for x in (2.5, 2j):
+        runpy.run_path(str(source))["double"](x)
+    assert caplog.text.count("skpmtl.warm") == times
+    assert 0.0 < wait.seconds or times
+    again = _jit._Wait()
+    monkeypatch.setattr(_jit, "_wait", again)
+    monkeypatch.setattr(_jit, "_PATIENCE", 60.0)
+    runpy.run_path(str(source))["double"](2.5)
+    assert again.seconds == 0.0
