@@ -249,11 +249,15 @@ EVIDENCE, MEANS, GAINS, INFORMATION, COVARIANCES = range(5)  # what the kernel i
 _SUMS = (0, 2, 2, 3, 6)  # of cells of one theta, for each of them
 
 
-def _ask(what, dec, level, slopes, scales, size=1, axis=0):
-    """Of `_posterior`. -> all theta, log evidence (m, size), of tasks (m, 3), by theta (m, ., R)"""
-    cells, m = _cells_of(scales), len(dec.rows.n)
+def _ask(what, dec, level, slopes, scales, size=1, axis=0, some=slice(None)):
+    """Of `_posterior`, for these tasks. -> all theta, log evidence (m, size), of tasks (m, 3), by
+    theta (m, ., R)"""
+    first, last, _ = some.indices(len(dec.rows.n))
+    cells, m = _cells_of(scales), last - first
+    starts, D, off, link, reach, r, h, *of_tasks = dec._centred(level, slopes)
+    of_rows = starts[first : last + 1], D, off, link, reach[first:last], r, h
     found = np.zeros((m, size)), np.zeros((m, 3)), np.zeros((m, _SUMS[what], len(cells[0])))
-    _posterior(*dec._centred(level, slopes), *cells, what, axis, *found)
+    _posterior(*of_rows, *(one[first:last] for one in of_tasks), *cells, what, axis, *found)
     return cells[0], *found
 
 
@@ -329,17 +333,18 @@ def information(dec, level, slopes, scales, some=slice(None)):
     """
     m, d = dec.x_mean.shape
     first, last, _ = some.indices(m)
-    theta, _, own, sums = _ask(INFORMATION, dec, level, slopes, scales)
-    score, info = np.zeros((m, 1 + d)), np.zeros((last - first, 1 + d, 1 + d))
+    theta, _, own, sums = _ask(INFORMATION, dec, level, slopes, scales, some=some)
+    score, info = np.zeros((last - first, 1 + d)), np.zeros((last - first, 1 + d, 1 + d))
     score[:, 0] = own[:, 0]
     for tasks, Z, V, r, q in _by_theta(dec, slopes, theta, first, last):
-        of_rows, of_means, of_e = (sums[tasks, i, :, None] for i in range(3))
+        at = tasks - first
+        of_rows, of_means, of_e = (sums[at, i, :, None] for i in range(3))
         f = np.sum(of_rows * V, axis=1)
-        score[tasks, 1:] = ((f * r)[:, None] @ Z)[:, 0] + (of_e.transpose(0, 2, 1) @ q)[:, 0]
+        score[at, 1:] = ((f * r)[:, None] @ Z)[:, 0] + (of_e.transpose(0, 2, 1) @ q)[:, 0]
         q = np.concatenate([np.ones((*q.shape[:2], 1)), q], axis=2)
-        info[tasks - first] = q.transpose(0, 2, 1) @ (of_means * q)
-        info[tasks - first, 1:, 1:] += Z.transpose(0, 2, 1) @ (f[..., None] * Z)
-    return score[first:last], info
+        info[at] = q.transpose(0, 2, 1) @ (of_means * q)
+        info[at, 1:, 1:] += Z.transpose(0, 2, 1) @ (f[..., None] * Z)
+    return score, info
 
 
 def covariances(dec, level, slopes, scales):
