@@ -88,7 +88,9 @@ Z_BASE = 1.0  # below it shares of classes would be less than their noise
 # The rest, by z = (tasks with rows) mu: z or z / root(d) below the first two of these, steps would
 # be noise; z / root(d) below the third, moments would, and below the last further rounds. A task
 # without a unit sends steps in its own, so that they need no place; scores need their base first.
+# Without "mean" there are no steps of slopes that moments take budget from.
 OF_UNITS, OF_SCORES = (3.0, 2.0, 20.0, 60.0), (14.0, 2.0, 11.0, 40.0)
+MOMENTS_ALONE = 11.0
 
 
 class HierarchicalPlan(Plan):
@@ -166,6 +168,8 @@ class HierarchicalPlan(Plan):
         least, steps, moments, large = OF_UNITS if self.first == "place" else OF_SCORES
         if ratio < steps or z < least:
             return "tiny"
+        if "mean" not in self.structures:
+            moments = MOMENTS_ALONE
         if ratio < moments or self.n_features == 1:
             return "small"
         return "middle" if ratio < large else "large"

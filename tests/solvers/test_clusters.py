@@ -119,5 +119,5 @@ def test_columns_of_different_size_take_no_longer():
 
 def test_a_strength_has_no_effect_under_a_budget_and_is_refused():
     for est in (ClusteredMTL(2, alpha=1.0), MPMTLLowRank(0.1), MPMTLGroupSparse(0.1)):
-        with pytest.raises(ValueError, match="pass epsilon=None"):
+        with pytest.raises(ValueError, match="epsilon=None"):
             est.fit(X, Y, task=TASK)
