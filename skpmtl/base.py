@@ -309,15 +309,25 @@ class TaskIndexed(Documented, BaseEstimator):
 
 
 def warn_of_little(est, fitted):
-    """`LittleFoundWarning` where a private fit found no structure, no level, or no mean model."""
+    """`LittleFoundWarning` where a private fit found no structure, no level, or no mean model.
+
+    It follows from the billboard and from parameters alone.
+    """
     report, board = fitted.get("privacy_"), fitted.get("billboard_")
     if report is None or report.guarantee == "none":
         return
     remedy = "a larger epsilon, or more tasks"
+    wants_mean = getattr(est, "unseen_task", None) == "mean"
     if not report.releases:
         text = f"nothing was released, and every task is alone. Remedies: {remedy}."
-    elif getattr(est, "unseen_task", None) == "mean" and "mean_coef_" not in fitted:
-        text = f'no mean model, although unseen_task="mean". Remedies: {remedy}.'
+    elif wants_mean and "mean_coef_" not in fitted:
+        known = "target_range=, " if hasattr(est, "target_range") else ""
+        text = f'no mean model, although unseen_task="mean". Remedies: {known}{remedy}.'
+    elif wants_mean and _seeks_slopes(est) and getattr(board, "mean_is_level", False):
+        text = (
+            "slopes that all tasks share are below their noise, and unseen tasks have the common "
+            f"level alone. Remedies: fewer columns, {remedy}."
+        )
     elif _looks_for_place(est) and not getattr(board, "has_place", True):
         text = f"no place of the levels of tasks, which are not pooled. Remedies: {remedy}."
     else:
@@ -330,6 +340,11 @@ def _looks_for_place(est):
     return est.get_params(deep=False).get("fit_intercept", True) and (
         getattr(est, "levels", "auto") == "auto"
     )
+
+
+def _seeks_slopes(est):
+    """Whether the fit looks for slopes that all tasks share."""
+    return "mean" in getattr(est, "_structures", tuple)()
 
 
 class _Listed:

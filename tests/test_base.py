@@ -501,14 +501,36 @@ def test_a_fit_that_finds_little_says_so_with_the_remedy():
         PrivateMTL(epsilon=None).fit(X, X[:, 0], task=task)
 
 
+def around_five(rng, m):
+    return 5.0 + rng.normal(size=m)
+
+
+def anywhere(rng, m):
+    return 1e4 * rng.standard_cauchy(m) ** 3  # levels of all orders of magnitude
+
+
 @pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-def test_levels_without_a_place_are_a_warning_where_sought():
+@pytest.mark.parametrize(
+    ("levels", "d", "options", "warning"),
+    [
+        (anywhere, 2, {}, "no place of the levels.*larger epsilon"),
+        (anywhere, 2, {"levels": "free"}, None),
+        (anywhere, 2, {"fit_intercept": False}, None),
+        (anywhere, 2, {"unseen_task": "mean"}, "no mean model.*target_range"),
+        (around_five, 2, {"unseen_task": "mean", "epsilon": 3.0}, None),
+        (around_five, 20, {"unseen_task": "mean"}, "below their noise.*fewer columns"),
+        (around_five, 20, {}, None),
+        (around_five, 20, {"unseen_task": "mean", "structure": "low-rank"}, None),
+    ],
+)
+def test_what_was_not_found_is_a_warning_where_sought(levels, d, options, warning):
     rng = np.random.default_rng(0)
-    X, task = rng.normal(size=(240, 2)), np.repeat(np.arange(80), 3)
-    y = X[:, 0] + 1e4 * (rng.standard_cauchy(80) ** 3)[task]  # levels of all orders of magnitude
-    with pytest.warns(LittleFoundWarning, match="no place of the levels"):
-        PrivateMTL(tasks=range(80), random_state=0).fit(X, y, task=task)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", LittleFoundWarning)
-        PrivateMTL(tasks=range(80), random_state=0, levels="free").fit(X, y, task=task)
-        PrivateMTL(tasks=range(80), random_state=0, fit_intercept=False).fit(X, y, task=task)
+    X, task = rng.normal(size=(400, d)), np.repeat(np.arange(80), 5)
+    y = X[:, 0] + levels(rng, 80)[task] + 0.1 * rng.normal(size=400)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", LittleFoundWarning)
+        PrivateMTL(tasks=range(80), random_state=0, **options).fit(X, y, task=task)
+    told = [str(w.message) for w in said if w.category is LittleFoundWarning]
+    assert len(told) == (warning is not None)
+    if warning is not None:
+        assert re.search(warning, told[0]) and "\n" not in told[0]

@@ -72,6 +72,9 @@ class HierarchicalBillboard(OfModels):
         Log weights of the grid of kappa, for slopes about the centre of their group.
     effect_coef, effect_std : ndarray (d,) or None
         Common slopes before they are shrunk, and their standard errors, in units of the input.
+    centre_noise : ndarray (2,)
+        Standard deviation that the noise of steps adds to the level, as if no step took back what
+        the noise of earlier ones did, and to a slope of the centre, in units.
     releases : list of ndarray
     report : PrivacyReport or None
     """
@@ -103,10 +106,11 @@ class HierarchicalBillboard(OfModels):
     group_kappa: np.ndarray | None = None
     effect_coef: np.ndarray | None = None
     effect_std: np.ndarray | None = None
+    centre_noise: np.ndarray | None = None
     releases: list = field(default_factory=list)
     report: object = None
 
-    settings = ("loss", "fit_intercept")
+    settings, added = ("loss", "fit_intercept"), ("centre_noise",)
     constraints = {
         "n_present": [Interval(Real, 0, None, closed="left")],
         "width": [Interval(Real, 0, None, closed="neither"), None],
@@ -126,6 +130,7 @@ class HierarchicalBillboard(OfModels):
             "log_sigma": lambda: self.law.log_sigma,
             "log_tau": lambda: priors.before_tau(self.tau),
             "log_components": lambda: np.log([0.5, 1e-9, 0.5]),
+            "centre_noise": lambda: np.zeros(2),
         }
         for name, value in defaults.items():
             if getattr(self, name) is None:
@@ -210,6 +215,7 @@ class HierarchicalBillboard(OfModels):
         yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]
         yield "log_components", self.log_components, [(3,)]
+        yield "centre_noise", self.centre_noise, [(2,)]
         yield from self._declared_init()
         if (self.relation is None) != (self.related is None):
             raise ValueError("its relation has no models, or models no relation")
@@ -245,6 +251,12 @@ class HierarchicalBillboard(OfModels):
             return np.append(np.zeros(self.n_features), self.target_range.mean())
         models = self.add_init(*self._in_units(self.centre, self.middle if self.has_place else 0.0))
         return np.concatenate([np.ravel(part) for part in models])
+
+    @property
+    def mean_is_level(self):
+        """Whether slopes that tasks share are below their noise, and the mean model a level."""
+        slopes = np.exp(self.log_components[2]) * self.centre[..., 1:]
+        return bool(np.sum(slopes**2) <= slopes.size * self.centre_noise[1] ** 2)
 
     def _in_units(self, centre, middle=0.0):
         """Slopes and levels at x = 0 of models (..., d + 1), in units of the input; 0 without."""

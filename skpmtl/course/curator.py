@@ -23,6 +23,7 @@ from ..task.priors import (
 )
 from . import errors, groups, queries
 from .billboard import HierarchicalBillboard, centre_shape
+from .found import findings
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
 from .plan import ERRORS, PLACE_ALL, UNIT
@@ -534,7 +535,10 @@ def release_model(loop, source):
     plan = loop.plan
     yield from loop.run()
     report = plan.report(source, loop.entries) if plan.is_private else exact_report(PLAIN)
-    return replace(loop.model, report=report)
+    drift = np.sqrt([loop.level_noise, loop.drift])
+    board = replace(loop.model, centre_noise=drift)
+    notes = {**report.notes, **findings(board, plan.n_groups != 0)}
+    return replace(board, report=replace(report, notes=notes))
 
 
 PLAIN = "the same loop without noise (epsilon=None)"

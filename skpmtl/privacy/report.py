@@ -4,6 +4,7 @@ import json
 import math
 import re
 import textwrap
+from collections import Counter
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 
@@ -244,10 +245,12 @@ class PrivacyReport:
         -------
         paragraphs : list of str
         """
-        paragraphs = [f"{self._headline()} {self.meaning()}".rstrip()]
+        paragraphs = [self.meaning() or self._headline()]
         if found := self.found():
             listed = "; ".join(f"{name}: {value}" for name, value in found.items())
-            paragraphs.append(f"Notes on this fit ({listed}).")
+            paragraphs.append(f"Notes on this fit: {listed}.")
+        if self.meaning():
+            paragraphs.append(self._headline())
         paragraphs.append(self._definition())
         accounting = f"Accounting: {self.accountant}"
         if self.mu is not None:
@@ -335,7 +338,7 @@ class PrivacyReport:
         sentences = [f"Mechanism: {self.mechanism}"]
         kinds = self.kinds()
         if kinds:
-            listed = "; ".join(_kind(*kind) for kind in kinds)
+            listed = "; ".join(_kind(*kind) for kind in kinds) + self._names()
             which = f" ({self.notes['releases']})" if "releases" in self.notes else ""
             sentences.append(f"Releases{which}: {listed}")
         elif self.noise_std:
@@ -344,6 +347,13 @@ class PrivacyReport:
         if any(self.shift):
             sentences.append(f"Public shift: {_short(self.shift)}")
         return ". ".join(sentences) + "."
+
+    def _names(self):
+        """How many releases have a name of how many, where names repeat."""
+        names = Counter(str(entry.get("name", "")).split(" ")[0] for entry in self.releases)
+        if not 1 < len(names) < len(self.releases):
+            return ""
+        return f" (by name: {', '.join(f'{count} {name}' for name, count in names.items())})"
 
     def kinds(self) -> list[tuple[str, str, tuple, tuple]]:
         """The releases by mechanism.
@@ -437,13 +447,15 @@ def _number(values):
 
 
 def _short(value):
-    """Numbers to six digits; a list of equal numbers as one number times its length."""
+    """Numbers to six digits; lists of equal numbers, and long ones, as their range and length."""
     if isinstance(value, bool) or not isinstance(value, (int, float, tuple)):
         return str(value)
     if not isinstance(value, tuple):
         return f"{value:.6g}"
     if len(value) > 1 and all(item == value[0] for item in value):
         return f"{_short(value[0])} (each of {len(value)})"
+    if len(value) > 5 and all(isinstance(item, Real) for item in value):
+        return f"{_short(min(value))} to {_short(max(value))} ({len(value)} in all)"
     shown = [_short(item) for item in value[:10]]
     return ", ".join(shown) + (f", ... ({len(value)} in all)" if len(value) > 10 else "")
 

@@ -1,0 +1,106 @@
+"""What a fit found, in words and in units of the target: a function of its billboard alone."""
+
+import math
+
+import numpy as np
+
+from ..task import priors
+
+_ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none
+
+
+def findings(board, with_groups=False):
+    """What a report says was found.
+
+    Parameters
+    ----------
+    board : HierarchicalBillboard
+    with_groups : bool, default=False
+        Whether groups of tasks were looked for.
+
+    Returns
+    -------
+    found : dict of str to str
+        Of levels, rows, slopes and groups, as far as they were released.
+    """
+    if not board.releases:
+        return {}
+    found = {}
+    if board.fit_intercept and board.n_outputs == 1:
+        found["levels"] = _levels(board)
+    if board.unit is not None and not board.law.of_scores:
+        sigma = _middle(board.log_sigma, board.law.log_sigma, board.law.sigma)
+        found["rows"] = f"about {_round(board.unit * sigma)} from the model of their task"
+    found["slopes"] = _slopes(board)
+    if board.groups is not None:
+        counts = ", ".join(f"{max(count, 0.0):.0f}" for count in board.group_counts)
+        found["groups"] = f"{len(board.groups)} of tasks with similar slopes, of about {counts}"
+    elif with_groups:
+        found["groups"] = "none was found"
+    return found
+
+
+def _levels(board):
+    """Of one score."""
+    attributes = board.attributes()
+    if "level_" not in attributes:
+        return "no common place was found: every task has its own level"
+    level, spread = attributes["level_"], attributes["level_spread_"]
+    noise = board.centre_noise[0] * board.unit
+    if board.n_classes:
+        low, middle, high = (1.0 / (1.0 + math.exp(-level - k * spread)) for k in (-1, 0, 1))
+        return (
+            f"in two tasks of three the second class has between {low:.0%} and {high:.0%} of the "
+            f"rows ({middle:.0%} in the middle)"
+        )
+    if board.loss == "poisson":
+        return (
+            f"{_round(math.exp(level))} per unit of exposure where columns have their released "
+            f"centres, and tasks differ from it by a factor of about {math.exp(spread):.2f}"
+        )
+    known = f" (noise adds {_round(noise)} at most)" if noise else ""
+    return (
+        f"{_round(level, spread)} where columns have their released centres{known}, and tasks "
+        f"differ from it by about {_round(spread)}"
+    )
+
+
+def _slopes(board):
+    weights = np.exp(board.log_components)
+    likely = int(np.argmax(weights))
+    own = math.sqrt(_middle(board.log_kappa, board.law.log_kappa, board.law.kappa))
+    unit = board.unit or 1.0
+    measure = "units of the score" if board.law.of_scores else "units of y"
+    if likely == 0 or not (board.centre[..., 1:].any() or likely == 1):
+        return "nothing was found that the slopes of tasks share"
+    told = ""
+    if likely == 2:
+        shared = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
+        told = (
+            f"what all tasks share moves predictions by about {_round(unit * shared)} {measure}, "
+            f"and what is a task's own by about {_round(unit * own)}"
+        )
+    return told + _directions(board, ", where own slopes are" if told else "those of tasks are")
+
+
+def _directions(board, whose):
+    """How many directions slopes of tasks take: (tr S)^2 / tr S^2 of their shape S."""
+    shape = board.root @ board.root.T
+    d, taken = len(shape), np.trace(shape) ** 2 / np.sum(shape**2)
+    if d == 1 or taken > _ANY_DIRECTION * d:
+        return "" if whose.startswith(",") else f"{whose} alike in size, in any direction"
+    return f"{whose} mostly in {taken:.1f} of {d} directions"
+
+
+def _middle(log_weights, before, grid):
+    """Middle of a grid under a vote, without the part that is kept for tasks unlike the others."""
+    return float(2.0 ** (np.exp(priors.typical(log_weights, before)) @ np.log2(grid)))
+
+
+def _round(value, scale=None):
+    """A number as text, to a hundredth of the scale; of itself where there is none."""
+    size = abs(value if scale is None else scale)
+    if not size or not math.isfinite(size):
+        return f"{value:.3g}"
+    digits = 1 - math.floor(math.log10(size))
+    return f"{round(value, digits):.{max(digits, 0)}f}" if abs(digits) <= 6 else f"{value:.3g}"
