@@ -869,10 +869,10 @@ class HasCovariates:
         ------
         ValueError
             Without a relation, where a column is missing, and for a category that no task of the
-            fit has.
+            fit has; a level of a factor may be new, and has the effect zero.
         """
         check_is_fitted(self)
-        if getattr(self.billboard_, "relation", None) is None:
+        if all(getattr(self.billboard_, name, None) is None for name in ("relation", "factor")):
             raise ValueError("This fit has no relation=, so that covariates of tasks mean nothing.")
         self.billboard_ = self.billboard_.with_covariates(covariates)
         return self

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal
+from ..tables.factors import Factor
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..task import priors
@@ -64,6 +65,12 @@ class HierarchicalBillboard(OfModels):
         Public covariates of tasks: task k lies about the centre and v_k `related`, for its public
         row v_k.
     related : ndarray (rank, d + 1) or None
+    factor : Factor or None
+        Public levels of a factor above the tasks.
+    factor_effects : ndarray (n_levels,) or None
+        What the levels of the tasks are moved by, in units, for every level of the factor.
+    factor_spread : float or None
+        Standard deviation of these effects, in units.
     groups : ndarray (G, d) or None
         Slopes that groups of tasks are about, in units and scaled columns.
     log_groups, group_counts : ndarray (G,) or None
@@ -100,6 +107,9 @@ class HierarchicalBillboard(OfModels):
     n_classes: int = 0
     relation: Relation | None = None
     related: np.ndarray | None = None
+    factor: Factor | None = None
+    factor_effects: np.ndarray | None = None
+    factor_spread: float | None = None
     groups: np.ndarray | None = None
     log_groups: np.ndarray | None = None
     group_counts: np.ndarray | None = None
@@ -117,7 +127,9 @@ class HierarchicalBillboard(OfModels):
         "unit": [Interval(Real, 0, None, closed="neither"), None],
         "loss": [StrOptions({"squared", "poisson", "huber"})],
         "n_classes": [Interval(Integral, 0, None, closed="left")],
+        "factor_spread": [Interval(Real, 0, None, closed="left"), None],
     }
+    added = ("factor", "factor_effects", "factor_spread")
 
     def __post_init__(self):
         d = self.n_features
@@ -164,6 +176,14 @@ class HierarchicalBillboard(OfModels):
         """Grid of spreads of levels."""
         return self.law.tau(self.width, self.unit) if self.fit_intercept else np.zeros(1)
 
+    @property
+    def has_one_mean(self):
+        return self.relation is None and self.factor is None
+
+    def effects_of(self, tasks):
+        """What the levels of tasks are moved by, in units, by the factor above them: (n,), or 0."""
+        return 0.0 if self.factor is None else self.factor.effects(tasks, self.factor_effects)
+
     def scales(self, log_kappa=None):
         """Priors of the scales; None: of kappa that before any vote."""
         law = self.law
@@ -194,7 +214,7 @@ class HierarchicalBillboard(OfModels):
 
     def parameters(self):
         """Parameters of the estimator; those that some have not only where they were given."""
-        own = {"init": self.init, "relation": self.relation}
+        own = {"init": self.init, "relation": self.relation, "factors": self.factor}
         given = {name: value for name, value in own.items() if value is not None}
         return {**super().parameters(), **given}
 
@@ -222,6 +242,11 @@ class HierarchicalBillboard(OfModels):
         if self.relation is not None:
             yield from self.relation.declared()
             yield "models of its relation", self.related, [(self.relation.rank, d + 1)]
+        if (self.factor is None) != (self.factor_effects is None):
+            raise ValueError("its factor has no effects, or effects no factor")
+        if self.factor is not None:
+            self.factor.check()
+            yield "effects of its factor", self.factor_effects, [(self.factor.n_levels,)]
         if self.groups is not None:
             G = len(self.groups)
             yield "groups", self.groups, [(G, d)]
@@ -270,18 +295,25 @@ class HierarchicalBillboard(OfModels):
         return slopes, middle + self.unit * centre[..., 0] - slopes @ self.column_centre
 
     def with_covariates(self, given):
-        """A copy that knows covariates of further tasks, see `Relation.with_tasks`."""
-        return replace(self, relation=self.relation.with_tasks(given))
+        """A copy that knows covariates of further tasks, and their levels of a factor."""
+        factor, relation = self.factor, self.relation
+        if factor is not None:
+            factor = factor.with_tasks(given)
+        if relation is not None:
+            relation = relation.with_tasks(given)
+        return replace(self, factor=factor, relation=relation)
 
     def without_rows(self, tasks):
-        """The mean model, or that of the covariates of each task."""
+        """The mean model, or that of what is public of each task."""
         coef, intercept = super().without_rows(tasks)
-        if self.relation is None or self.mean is None:
+        if self.has_one_mean or self.mean is None:
             return coef, intercept
         coef, intercept = np.split(np.tile(self.mean, (len(tasks), 1)), [-1], axis=1)
-        of_covariates = self.relation.centres(tasks, self.related)
-        slopes, level = self._in_units(of_covariates)
-        return coef + slopes, intercept[:, 0] + level
+        intercept = intercept[:, 0] + (self.unit or 0.0) * self.effects_of(tasks)
+        if self.relation is None:
+            return coef, intercept
+        slopes, level = self._in_units(self.relation.centres(tasks, self.related))
+        return coef + slopes, intercept + level
 
     def attributes(self):
         """The mean model, and the level and its spread in units of y: the part of a vote that
@@ -293,6 +325,14 @@ class HierarchicalBillboard(OfModels):
             for part, own in zip((slopes, level), self.subtract_init(*mean), strict=True):
                 part[0] += own
             found |= {"relation_coef_": slopes, "relation_intercept_": level}
+        if self.factor_spread is not None:
+            found["factors_"] = {
+                self.factor.name: {
+                    "levels": np.array(self.factor.levels),
+                    "effects": self.unit * self.factor_effects,
+                    "spread": self.unit * self.factor_spread,
+                }
+            }
         if self.groups is not None:
             slopes = self.groups * self.unit / self._safe_scale()
             level = self.middle + self.unit * self.centre[0] if self.has_place else 0.0

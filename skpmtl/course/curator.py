@@ -21,7 +21,7 @@ from ..task.priors import (
     candidates,
     normalised,
 )
-from . import errors, groups, queries
+from . import errors, factors, groups, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
@@ -67,6 +67,8 @@ class Loop:
         if plan.relation is not None:
             rank = plan.relation.rank
             self.update(relation=plan.relation, related=np.zeros((rank, d + 1)))
+        if plan.factor is not None:
+            self.update(factor=plan.factor, factor_effects=np.zeros(plan.factor.n_levels))
         if self.law.of_scores:
             self.update(unit=1.0)
             if plan.levels == "free":
@@ -472,6 +474,10 @@ class Loop:
         gain = gain - [by_chance(root) for root in self.path]
         self.update(root=self.path[int(np.argmax(gain))])
 
+    # --------------------------------------------------------------------------------- factor
+    def find_factor(self, share):
+        yield from factors.find(self, share)
+
     # --------------------------------------------------------------------------------- groups
     def find_groups(self, share):
         self.found_groups = yield from groups.find(self, share)
@@ -498,6 +504,7 @@ class Loop:
             "step": self.step,
             "level": self.level,
             "relation": self.relation,
+            "factor": self.find_factor,
             "groups": self.find_groups,
             "moment": self.moment,
             **{

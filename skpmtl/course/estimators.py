@@ -11,6 +11,7 @@ from .._runtime.compat import Interval, StrOptions
 from .._uncertainty import LARGEST_COVARIANCE
 from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report
+from ..tables.factors import read_factor, without_factors
 from ..tables.relation import read_relation
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, Loop, release_model
@@ -42,10 +43,12 @@ class Hierarchical(HasCovariates, BaseMTL):
         "structure": [StrOptions({"auto", *STRUCTURES, GROUPS}), list, tuple],
         "levels": [StrOptions({"auto", "free"})],
         "relation": "no_validation",  # by `read_relation`
+        "factors": "no_validation",  # by `read_factor`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
     }
     standard_errors, levels = False, "auto"
     relation: object = None
+    factors: object = None
     relation_rank: int | None = None
     _is_exact = False  # whether the fit is the minimum of an objective, without the loop
     _of_objective: ClassVar[tuple[str, ...]] = ()
@@ -64,7 +67,8 @@ class Hierarchical(HasCovariates, BaseMTL):
                 f'standard_errors=True with loss={self.loss!r}: they are of loss="squared" and '
                 '"huber". Pass standard_errors=False.'
             )
-        related = self.relation is not None or getattr(self, "clusters", None) is not None
+        related = without_factors(self.factors, self.relation) is not None
+        related = related or getattr(self, "clusters", None) is not None
         if related and self.standard_errors:
             raise ValueError(
                 "standard_errors=True with relation= or clusters=: they are of slopes that all "
@@ -118,15 +122,26 @@ class Hierarchical(HasCovariates, BaseMTL):
 
     def _relation(self, population, quiet=False):
         """The `Relation` of the parameters, over all tasks; None without one."""
-        if self.relation is None:
+        given = without_factors(self.factors, self.relation)
+        if given is None:
             return None
         return read_relation(
-            self.relation,
+            given,
             population.tasks,
             order=None if isinstance(self.tasks, str) else self.tasks,
             rank=self.relation_rank,
             quiet=quiet,
         )
+
+    def _factor(self, population):
+        """The `Factor` of the parameters, over all tasks; None without one."""
+        if self.factors is None:
+            return None
+        if population.n_classes > 2:
+            raise ValueError(
+                "factors= are of real targets, counts and two classes: leave them out."
+            )
+        return read_factor(self.factors, self.relation, population.tasks)
 
     def _check_columns(self, population):
         if population.n_features > MOST_COLUMNS:
@@ -160,6 +175,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         plan.fit_intercept = bool(self.fit_intercept)
         plan.structures, plan.levels = self._structures(), self.levels
         plan.relation = self._relation(population, quiet=True)
+        plan.factor = self._factor(population)
         plan.n_groups = self._n_groups()
         plan.has_errors = bool(self.standard_errors)
         return plan
@@ -198,7 +214,9 @@ class Hierarchical(HasCovariates, BaseMTL):
         d = population.n_features
         relation = self._relation(population, quiet=True)
         rank = 0 if relation is None else relation.rank
-        specs = query_specs(d, self.loss, population.n_classes, rank)
+        factor = self._factor(population)
+        n_levels = 0 if factor is None else factor.n_levels
+        specs = query_specs(d, self.loss, population.n_classes, rank, n_levels)
         if self._n_groups():
             specs[GroupStep.kind] = GroupStep.spec(d)
         return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs

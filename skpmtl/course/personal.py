@@ -86,14 +86,15 @@ class TaskModels:
         return found
 
     def around(self, model, centre, related=ALL):
-        """Level and slopes that tasks are about: those of `centre`, and of covariates.
+        """Level and slopes that tasks are about: those of `centre`, a factor and covariates.
 
-        -> float, (d,); with a relation (m,), (m, d)
+        -> float, (d,); levels (m,) with a factor above tasks, and with a relation (m,), (m, d)
         """
+        level = centre[0] + model.effects_of(self.tasks)
         if model.relation is None or related == NOTHING:
-            return centre[0], centre[1:]
+            return level, centre[1:]
         own = model.relation.centres(self.tasks, model.related)
-        return centre[0] + own[:, 0], centre[1:] + own[:, 1:] * (related == ALL)
+        return level + own[:, 0], centre[1:] + own[:, 1:] * (related == ALL)
 
     def around_part(self, model, part):
         """`around` the centre of a component; slopes of covariates are those of "mean" alone."""
@@ -128,7 +129,8 @@ class TaskModels:
             apart = self.near_mean - dec.x_mean
             return level + (_dot if slopes.ndim == 1 else _dots)(apart, slopes), slopes
 
-        key = *self._placed, model.log_sigma, model.log_tau, model.root, near, model.related
+        key = *self._placed, model.log_sigma, model.log_tau, model.root, near
+        key = *key, model.related, model.factor_effects
         if not same(key, self._near):
             self._near = key
             self._gains = gains(dec, *seen(near), model.scales())

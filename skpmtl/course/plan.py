@@ -40,6 +40,7 @@ WEIGHTS = {
     "vote": 1.0,
     "level": 1.0,
     "relation": 6.0,
+    "factor": 6.0,
     "groups": 12.0,
 }
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
@@ -55,11 +56,14 @@ def shares_of(course):
 SHARES = {row: shares_of(course) for row, course in COURSES.items()}
 
 
-def course_of(row, structures=STRUCTURES, levels="auto", related=False, grouped=False):
+def course_of(
+    row, structures=STRUCTURES, levels="auto", related=False, grouped=False, factored=False
+):
     """Queries of a row of `COURSES` that these structures and levels have use for.
 
     Without "mean" steps are of the level alone; without both shapes there is no moment. With
-    covariates of tasks what follows from them is learnt after the centre.
+    covariates of tasks what follows from them is learnt after the centre; then the effects of a
+    factor above tasks, in units of the spread of levels, about which there is one more vote.
     """
     mean, level = "mean" in structures, levels == "auto"
     shapes = len({"low-rank", "sparse"}.intersection(structures)) > 0
@@ -73,6 +77,9 @@ def course_of(row, structures=STRUCTURES, levels="auto", related=False, grouped=
     if related and course:
         after = course.index("vote centre" if mean else "vote sigma") + mean
         course[after:after] = ["relation", "vote relation"]
+    if factored and level and course:
+        after = course.index("vote sigma") + 1
+        course[after:after] = ["vote tau", "factor"]
     if not shapes:
         course = [n for n in course if n not in ("moment", "vote shape")]
     if grouped and "moment" in course:
@@ -109,7 +116,7 @@ class HierarchicalPlan(Plan):
     """
 
     fit_intercept, has_errors = True, False
-    structures, levels, relation, n_groups = STRUCTURES, "auto", None, 0
+    structures, levels, relation, n_groups, factor = STRUCTURES, "auto", None, 0, None
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(
@@ -177,7 +184,8 @@ class HierarchicalPlan(Plan):
     def shares(self, n_present):
         """Of the rest of the budget, name by name; without votes on what classes do not have."""
         related = self.relation is not None
-        known = self.structures, self.levels, related, self.n_groups != 0
+        factored = self.factor is not None and self.fit_intercept
+        known = self.structures, self.levels, related, self.n_groups != 0, factored
         course = course_of(self.row(n_present), *known)
         if self.n_classes:
             course = [name for name in course if name != "vote sigma"]
@@ -206,4 +214,6 @@ class HierarchicalPlan(Plan):
         known = {"n_tasks": self.n_tasks, "n_features": self.n_features}
         if self.relation is not None:
             known["relation"] = self.relation.describe()
+        if self.factor is not None:
+            known["factor"] = self.factor.describe()
         return {**known, "n_classes": self.n_classes} if self.n_classes else known

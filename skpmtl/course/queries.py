@@ -9,6 +9,8 @@ base     parts of the rows of a task in the classes        root of 2
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
 relation the same times a public row of length 1 at most   2 C
+factor   deviation of the level, in the block of its level  2 C
+         of a factor above tasks
 moment   u u' of a unit deviation u                         root of 2
 vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of their
          a ball of c                                       number)
@@ -382,6 +384,34 @@ class RelationStep(CentreStep):
 
 
 @dataclass
+class FactorStep(Question):
+    """Posterior deviation of the level of a task, in the place of its level of the factor.
+
+    In units of `level_unit` and clipped at one; `clipped`: False without a budget.
+    """
+
+    kind, length, spread = "factor", 1.0, 2.0
+    n_levels: int
+    level_unit: float
+    clipped: bool = True
+
+    @property
+    def size(self):
+        return self.n_levels
+
+    def answer(self, tasks, model):
+        level, _ = tasks.pull(model, model.centre, model.centre)
+        return model.factor.indicators(tasks.tasks) * (level / self.level_unit)[:, None]
+
+    def bounded(self, sent):
+        return _balls(sent, 1.0) if self.clipped else np.nan_to_num(np.array(sent, dtype=float))
+
+    @classmethod
+    def wire(cls, d, loss="squared", n_classes=0, n_levels=0):
+        return (n_levels,), {"n_levels": n_levels, "level_unit": Real, "clipped": True}
+
+
+@dataclass
 class ExactStep(Question):
     """Score and information of the centre, without a budget only. They have no bound.
 
@@ -581,14 +611,22 @@ PLACES: dict[str, tuple[type[Question], ...]] = {
     "classes": (Base,),
 }
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
-_EVERY: list[type[Question]] = [*BOUNDED, RelationStep, ExactStep, Place, Zoom, Rates, Base]
+_EVERY: list[type[Question]] = [
+    *(*BOUNDED, RelationStep, FactorStep, ExactStep),
+    *(Place, Zoom, Rates, Base),
+]
 KINDS = {kind.kind: kind for kind in _EVERY}
 
 
-def query_specs(d, loss="squared", n_classes=0, rank=0):
-    """What sites answer, whoever asks; `rank` of a relation. -> {statistic: QuerySpec}"""
+def query_specs(d, loss="squared", n_classes=0, rank=0, n_levels=0):
+    """What sites answer, whoever asks; `rank` of a relation, `n_levels` of a factor above tasks.
+
+    -> {statistic: QuerySpec}
+    """
     kinds = *PLACES["classes" if n_classes else loss], *BOUNDED
     found = {kind.kind: kind.spec(d, loss, n_classes) for kind in kinds}
     if rank:
         found[RelationStep.kind] = RelationStep.spec(d, loss, n_classes, rank=rank)
+    if n_levels:
+        found[FactorStep.kind] = FactorStep.spec(d, loss, n_classes, n_levels=n_levels)
     return found

@@ -26,7 +26,8 @@ class ScoreModels:
 
     def __init__(self, table):
         self.X = dense_rows(table)
-        self.offsets, self.codes, self.n_classes = table.offsets, table.codes, table.n_classes
+        self.offsets, self.codes, self.tasks = table.offsets, table.codes, table.tasks
+        self.n_classes = table.n_classes
         self.weights = np.array(table.counts, dtype=float)
         C = self.n_classes if self.n_classes > 2 else 1
         self.given = np.zeros((len(self.X), C)) if table.base is None else np.array(table.base)
@@ -91,6 +92,8 @@ class ScoreModels:
         self._place(model)
         centre = np.atleast_2d(centre)
         level, slopes = centre[:, 0], centre[:, 1:]
+        if model.factor is not None:
+            level = level + model.effects_of(self.tasks)[:, None]
         if not joined:
             level = level + sum(self.near_mean[:, j, None] * a for j, a in enumerate(slopes.T))
         grids = scales.kappa, scales.sigma**2, scales.tau
@@ -120,7 +123,7 @@ class ScoreModels:
     def pull(self, model, centre, near):
         if not model.fit_intercept:
             return self.deviations(model, centre, model.root, model.scales())
-        key = *self._placed, model.log_tau, model.root, near
+        key = *self._placed, model.log_tau, model.root, near, model.factor_effects
         if not same(key, self._near):
             found = self._posterior(
                 model, near, model.root, model.scales(), joined=False, moments="kept"
@@ -155,8 +158,8 @@ class ScoreModels:
             )
             found.append((part, level, slopes, second, one, part.log_weight + log_sum(E + logs)))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
-        first = np.atleast_2d(model.centre)[:, 0]
-        m, C, d = len(total), len(first), model.n_features
+        first = np.atleast_2d(model.centre)[:, 0] + np.c_[model.effects_of(self.tasks)]
+        m, C, d = len(total), first.shape[1], model.n_features
         level, slopes = np.zeros((m, C)), np.zeros((m, C, d))
         square, typical = np.zeros((m, C, d + 1, d + 1)), np.zeros((m, C, 2))
         for part, of_level, of_slopes, second, of_typical, logs in found:
@@ -209,6 +212,7 @@ class ScoreModels:
         if not self.n_classes:
             # No rate is above e times that of any row, or of the level.
             top = self.middle + np.atleast_2d(model.centre)[0, 0] + 1.0
+            top = top + model.effects_of(self.tasks)
             np.maximum.at(top, self.codes, np.log(self.y + 1.0) - self.given[:, 0])
             high = top + 1.0
             low = np.minimum(self.middle - LARGEST, high)

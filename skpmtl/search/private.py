@@ -58,6 +58,7 @@ _FACTS = (
     "target_range",
     "feature_range",
     "relation",
+    "factor",
     "clusters",
     "init",
 )

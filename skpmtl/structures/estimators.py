@@ -46,6 +46,10 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public covariates of the tasks, which move their centres; as of `PrivateMeanRegMTL`. Of real
         targets.
+    factors : mapping of str to "above", or None, default=None
+        Column of `relation` that stands above the tasks, such as ``{{"district": "above"}}``: each
+        of its levels moves the levels of its tasks by an effect N(0, omega^2), which is released
+        (`skpmtl.course.factors`).
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     fit_intercept : bool, default=True
@@ -90,6 +94,9 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         With `relation`, in place of the mean model: what one more of every covariate adds to slopes
         and level, the constant first, as a difference to `init`; names are
         ``billboard_.relation.names``.
+    factors_ : dict of str to dict
+        With `factors`, by name, in units of the target: "levels" (n_levels,), their released
+        "effects" (n_levels,) on levels of tasks, and "spread", the standard deviation omega.
     groups_ : dict of str to ndarray
         With "groups", where some were found: released numbers of tasks, with noise, "counts"
         (n_groups,); "centres" of their slopes (n_groups, n_features); and "intercepts".
@@ -128,6 +135,7 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         curator: Curator = "trusted",
         init=None,
         relation=None,
+        factors=None,
         relation_rank: int | None = None,
         fit_intercept: bool = True,
         task_feature: str | int | list | None = None,
@@ -150,6 +158,7 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         self.loss = loss
         self.init = init
         self.relation = relation
+        self.factors = factors
         self.relation_rank = relation_rank
         self.fit_intercept = fit_intercept
         self.task_feature = task_feature
@@ -182,8 +191,10 @@ class PrivateMTLClassifier(MTLClassifierMixin, Hierarchical):
         What neighbouring data sets are.
     curator : "trusted", "servers" or ("servers", P), default="trusted"
         As of `PrivateMTL`.
-    init, fit_intercept, dtype
-        As of `PrivateMTL`.
+    init, factors, fit_intercept, dtype
+        As of `PrivateMTL`; factors of two classes.
+    relation : DataFrame, mapping or None, default=None
+        Public table of the tasks with the column that `factors` names, and no other one.
     task_feature : str, int, list or None, default=None
         Column of X that holds the tasks.
     tasks : "auto" or array-like, default="auto"
@@ -208,6 +219,8 @@ class PrivateMTLClassifier(MTLClassifierMixin, Hierarchical):
     coef_, intercept_ : ndarray (n_tasks, [n_classes,] n_features), (n_tasks, [n_classes])
         Personal models, in units of the input: posterior means.
     classes_ : ndarray (n_classes,)
+    factors_ : dict of str to dict
+        As of `PrivateMTL`, in log-odds.
     covariance_ : ndarray (n_tasks, [n_classes,] n_features + 1, n_features + 1)
         Of the model of each task, the intercept last; with `uncertainty`.
     billboard_ : HierarchicalBillboard
@@ -226,6 +239,8 @@ class PrivateMTLClassifier(MTLClassifierMixin, Hierarchical):
         adjacency: Adjacency = "replace-one",
         curator: Curator = "trusted",
         init=None,
+        relation=None,
+        factors=None,
         fit_intercept: bool = True,
         task_feature: str | int | list | None = None,
         tasks: ArrayLike = "auto",
@@ -245,6 +260,8 @@ class PrivateMTLClassifier(MTLClassifierMixin, Hierarchical):
         self.adjacency = adjacency
         self.curator = curator
         self.init = init
+        self.relation = relation
+        self.factors = factors
         self.fit_intercept = fit_intercept
         self.task_feature = task_feature
         self.tasks = tasks

@@ -31,9 +31,10 @@ from .._runtime.stack import users_line
 from .ids import listed, locate
 from .table import distinct_ids, row_products
 
-__all__ = ["Relation", "laplacian", "read_relation"]
+__all__ = ["Relation", "columns_of", "laplacian", "read_relation"]
 
 CONSTANT = "constant"
+UNNAMED = "covariate"  # of a mapping of tasks to single values
 _COLLINEAR = 1e-7  # part of a column beyond the former ones below which it says nothing new
 _LEVERAGE = 0.5  # from which on a task follows from itself more than from others
 _FEW_TASKS = 5  # for every column, below which a relation is suspect
@@ -120,7 +121,7 @@ class Relation(Public):
                 "This relation is a graph or a matrix over the tasks of the fit: it has no place "
                 "for others. Fit with a graph that has them among tasks=."
             )
-        ids, columns = _columns_of(given)
+        ids, columns = columns_of(given)
         missing = [name for name, _ in self.columns if name not in columns]
         if missing:
             raise ValueError(f"relation= lacks the columns {listed(missing)} of the fit.")
@@ -226,7 +227,7 @@ def read_relation(given, tasks, *, order=None, rank=None, quiet=False, most=None
         raise ValueError(f"rank={rank!r} is for graphs and matrices over tasks; leave it at None.")
     if not hasattr(given, "to_dict") and not isinstance(given, Mapping):
         given = _array_of(given, order)
-    ids, columns = _columns_of(given)
+    ids, columns = columns_of(given)
     if not len(ids):
         raise ValueError("relation= has no tasks.")
     locate(ids, tasks)  # strings among integers are refused
@@ -362,8 +363,11 @@ def _array_of(given, order):
     return dict(zip(order.tolist(), Z.tolist(), strict=True))
 
 
-def _columns_of(given):
-    """-> ids (n,), {name: list of n values}; from a DataFrame, a Series or a mapping"""
+def columns_of(given):
+    """Columns of a table of tasks: a DataFrame, a Series or a mapping.
+
+    -> ids (n,), {name: list of n values}
+    """
     if hasattr(given, "index") and hasattr(given, "columns"):  # pandas
         if len({str(name) for name in given.columns}) < len(given.columns):
             raise ValueError("Columns of relation= must have different names.")
@@ -400,7 +404,7 @@ def _row(value):
     if isinstance(value, Mapping):
         return {str(name): item for name, item in value.items()}
     if isinstance(value, (str, Real, np.bool_)) or value is None:
-        return {"covariate": value}
+        return {UNNAMED: value}
     return {f"covariate {j}": item for j, item in enumerate(value, start=1)}
 
 

@@ -25,9 +25,11 @@ M, D = 60, 6
 SEEN = {"epsilon": 60.0, "delta": 1e-5, "unseen_task": "mean"}
 RANGE = {"target_range": (-9.0, 9.0)}
 FACTS = {"relation": covariates(np.random.default_rng(0).normal(size=(M, 2)))}
+DISTRICTS = {"relation": {k: "abc"[k % 3] for k in range(M)}, "factors": {"district": "above"}}
 ESTIMATORS = {
     "any": (PrivateMTL(standard_errors=True, **SEEN), 0),
     "groups": (PrivateMTL("groups", **SEEN), 0),
+    "districts": (PrivateMTL(**DISTRICTS, **SEEN), 0),
     "counts": (PrivateMTL(loss="poisson", **SEEN), 0),
     "classes": (PrivateMTLClassifier(**SEEN), 2),
     "three classes": (PrivateMTLClassifier(**SEEN), 3),

@@ -12,18 +12,20 @@ from skpmtl.course.plan import COURSES, ERRORS, STRUCTURES, HierarchicalPlan, co
 from skpmtl.course.plan import shares_of as shares_of_course
 from skpmtl.course.queries import Place
 from skpmtl.privacy.rng import noise_source
+from skpmtl.tables.factors import read_factor
 from skpmtl.tables.relation import read_relation
 from tests.helpers.sites import drive
 
 # Largest distance of the contributions of two tasks, and largest length of one, by kind. A step of
 # length C has 2 C and C; the noise of a release follows from this and its share alone.
 DISTANCES = {"columns": (2.0, 1.0), "moment": (math.sqrt(2.0), 1.0)}
+DISTANCES["factor"] = 2.0, 1.0
 DISTANCES["groups"] = 2.0, math.sqrt(2.0)  # one cell, and a deviation of length 1
 DISTANCES["place"] = math.sqrt(2.0 * 2.5), math.sqrt(2.5)  # two bins, and one of weight root(1/2)
 FIRST = "place", "zoom", "columns", "vote unit"  # of the whole budget; the table is of the rest
 # Without a place, without a moment that clears, and without directions to look for groups.
-MAY_BE_LEFT_OUT = "vote tau", "vote shape", "groups", "vote groups"
-REPEATED = "step", "relation", "groups"  # in many releases
+MAY_BE_LEFT_OUT = "vote tau", "factor", "vote shape", "groups", "vote groups"
+REPEATED = "step", "relation", "factor", "groups"  # in many releases
 KINDS = {"step or moment": ("step", "moment")}
 
 
@@ -67,7 +69,7 @@ def explained(found, row, rest):
     return not left
 
 
-def recount(report, related, grouped):
+def recount(report, related, grouped, factored):
     """Raises AssertionError unless the releases are those of the table. -> name of the row"""
     found = list(shares_of(report))
     assert sum(share for _, share in found) <= 1.0 + 1e-6
@@ -76,7 +78,7 @@ def recount(report, related, grouped):
     assert not last or sum(last) == pytest.approx(ERRORS)
     rest, found = 1.0 - sum(first) - sum(last), found[: len(found) - len(last)]
     table = {
-        row: shares_of_course(course_of(row, STRUCTURES, "auto", related, grouped))
+        row: shares_of_course(course_of(row, STRUCTURES, "auto", related, grouped, factored))
         for row in COURSES
     }
     rows = [name for name, row in table.items() if explained(found[len(first) :], row, rest)]
@@ -84,7 +86,7 @@ def recount(report, related, grouped):
     return rows[0]
 
 
-def course(seed, related=False, grouped=False):
+def course(seed, related=False, grouped=False, factored=False):
     """A fit of nothing but releases at random, of which some look as if there were tasks."""
     rng = np.random.default_rng(seed)
     m, d = int(10 ** rng.uniform(1, 3.5)), int(rng.integers(1, 7))
@@ -93,6 +95,9 @@ def course(seed, related=False, grouped=False):
     if related:
         covariates = rng.normal(size=(m, 1 + seed % 3))
         plan.relation = read_relation(covariates, np.arange(m), quiet=True)
+    if factored:
+        of_task = {k: str(k % 4) for k in range(m)}
+        plan.factor = read_factor({"district": "above"}, of_task, np.arange(m))
     plan.n_groups = "auto" if grouped else 0
     plan.has_errors, size = seed % 5 < 2, m * rng.choice([1.0, 0.3, 0.01])
 
@@ -102,7 +107,7 @@ def course(seed, related=False, grouped=False):
             found[rng.integers(len(found))] += size
             found[[-1, min(120, len(found) - 1)]] += size
         elif (
-            query.statistic in ("step", "moment", "vote", "relation", "groups")
+            query.statistic in ("step", "moment", "vote", "relation", "factor", "groups")
             and rng.random() < 0.5
         ):
             found = found + size * rng.normal(size=found.shape) * (found.ndim == 1)
@@ -116,16 +121,19 @@ def course(seed, related=False, grouped=False):
     return report
 
 
-@pytest.mark.parametrize("related", [False, True])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_shares_add_up_on_every_path(related, grouped):
+OPTIONS = "related", "grouped", "factored"
+
+
+@pytest.mark.parametrize("taken", [(), *((one,) for one in OPTIONS), OPTIONS], ids=str)
+def test_shares_add_up_on_every_path(taken):
     """Which shares there are follows from releases: fully adaptive composition by mu^2."""
-    fits = 60 if related or grouped else 120
-    reports = [course(seed, related, grouped) for seed in range(fits)]
-    rows = {recount(report, related, grouped) for report in reports if report.releases}
+    options = [name in taken for name in OPTIONS]
+    reports = [course(seed, *options) for seed in range(60 if taken else 120)]
+    rows = {recount(report, *options) for report in reports if report.releases}
     assert rows | {"tiny"} == set(COURSES)  # of which most release nothing
     names = {entry["name"] for report in reports for entry in report.releases}
-    assert {"relation", "groups"} & names == set(["relation"] * related + ["groups"] * grouped)
+    known = dict(zip(("relation", "groups", "factor"), options, strict=True))
+    assert {name: name in names for name in known} == known
 
 
 def test_a_release_beyond_the_budget_is_an_error():

@@ -109,7 +109,7 @@ def _case(cls, n_classes=0, *, form="long", name="", tasks=True, **options):
     return Case(name or label, cls(**settings), n_classes, form, **own)
 
 
-_LONG = ("clusters", "init", "relation")
+_LONG = ("clusters", "factors", "init", "relation")
 SECURE = {"secure": True, "needs": "opendp"}
 _OWN = ("sizes_public", "record", "unit", "close", "needs", "marks")
 
@@ -129,6 +129,7 @@ def _hierarchical():
     yield _case(PrivateMTL, epsilon=1e3, form="mapping", levels="free")
     yield _case(PrivateMTL, epsilon=1e4, structure="groups")
     yield _case(PrivateMTL, epsilon=1e4, relation=RELATION, marks=few_tasks)
+    yield _case(PrivateMTL, epsilon=1e4, relation=CLUSTERS, factors={"district": "above"})
     yield _case(PrivateMTLClassifier, 2, epsilon=1e3, unseen_task="mean")
     yield _case(PrivateMTLClassifier, 3, epsilon=1e3, form="csr", unseen_task="mean")
     yield _case(MPMTLLowRank, epsilon=1e3)

@@ -1,0 +1,92 @@
+"""Effects of the levels of a factor above tasks, such as districts of schools.
+
+The level of a task k is l_k ~ N(c + u_j, tau^2) for its public level j of the factor, with effects
+u_j ~ N(0, omega^2). A task sends the deviation of its level from c + f_j, for the effects f that
+are known so far, clipped at one spread of levels and in the block of j. It has one block, so that
+its whole contribution is a deviation of one at most.
+
+Of level j, query q then finds the mean deviation
+
+    s_qj = r (u_j - f_qj + e_j) + noise,
+
+with the known variance of the noise of the guarantee, tasks e_j that are the same in all queries,
+and a response r in (0, 1]: less than one, because deviations are clipped, and shrunk where tasks
+have few rows. With grids of r and omega, and a flat prior of c, all of this is normal, so that the
+posterior of u is a closed form (`posterior`). Half of the prior is on omega = 0, so that districts
+that do not matter are shrunk away. It is a function of releases and of public numbers of tasks, and
+costs nothing.
+"""
+
+import math
+
+import numpy as np
+
+from ..task.priors import before_tau, normalised, typical
+from . import queries
+
+STEPS = 4  # queries of equal shares
+RESPONSE = np.arange(1, 11) / 10.0
+OMEGA = np.append(0.0, 2.0 ** np.arange(-4.0, 3.0))  # in spreads of levels
+LOG_OMEGA = normalised(np.append(math.log(len(OMEGA) - 1.0), np.zeros(len(OMEGA) - 1)))
+UNEVEN = 0.01  # of the variance of a task, for responses that are not the same everywhere
+
+
+def find(loop, share):
+    """Queries about the factor of a loop, and its effects, in units."""
+    model, factor = loop.model, loop.plan.factor
+    if not (model.has_place and loop.pools_levels):
+        return
+    counts = np.array(factor.counts) * (model.n_present / sum(factor.counts))
+    spread = _spread(model)
+    question = queries.FactorStep(factor.n_levels, spread, loop.plan.is_private)
+    asked, effects = [], np.zeros(factor.n_levels)
+    for _ in range(STEPS):
+        loop.update(factor_effects=effects)
+        sums, noise = yield from loop.ask(question, share / STEPS)
+        asked.append((effects, spread * sums / counts))
+        noise = (spread * noise / counts) ** 2
+        mean, effects, omega = posterior(asked, noise, spread**2 / counts, OMEGA * spread)
+    centre = loop.model.centre.copy()
+    centre[0] += mean
+    loop.update(centre=centre, factor_effects=effects - mean, factor_spread=omega)
+
+
+def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):
+    """Posterior of the effects of a factor.
+
+    Parameters
+    ----------
+    asked : list of (ndarray, ndarray), (n_levels,)
+        Effects that queries were about, and mean deviations from them.
+    noise : ndarray (n_levels,)
+        Variance of the noise of one query.
+    own : ndarray (n_levels,)
+        Variance that the tasks of a level have in common in all queries, at most.
+    omega, log_omega : ndarray
+        Grid of standard deviations of effects, and its log weights.
+
+    -> mean of the effects, effects (n_levels,), root mean square of omega
+    """
+    about, found = (np.stack(parts) for parts in zip(*asked, strict=True))
+    noise = noise + UNEVEN * own
+    r, omega2 = RESPONSE[:, None, None], omega[:, None] ** 2
+    level = found + r * about  # (n_responses, n_queries, n_levels)
+    of_level = level.mean(axis=1, keepdims=True)
+    log_fit = -0.5 * ((level - of_level) ** 2 / noise).sum(axis=(1, 2))
+    w = 1.0 / (r**2 * omega2 + noise / len(found) + own)
+    mean = (w * of_level).sum(axis=2) / w.sum(axis=2)
+    apart = of_level - mean[:, :, None]
+    log_weights = log_fit[:, None] + log_omega - 0.5 * np.log(w.sum(axis=2))
+    log_weights += 0.5 * (np.log(w) - w * apart**2).sum(axis=2)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    mean = mean / RESPONSE[:, None]
+    effects = mean[:, :, None] + r * omega2 * w * apart
+    average = np.tensordot(weights, effects, axes=2)
+    return float((weights * mean).sum()), average, math.sqrt(weights.sum(axis=0) @ omega**2)
+
+
+def _spread(model):
+    """Spread of levels over all tasks as voted on, in units."""
+    log_tau = typical(model.log_tau, before_tau(model.tau))
+    return float(2.0 ** (np.exp(log_tau) @ np.log2(model.tau)))

@@ -1,0 +1,162 @@
+"""A factor above tasks, such as districts of schools."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.stats import multivariate_normal
+
+from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
+from skpmtl.course.factors import LOG_OMEGA, OMEGA, RESPONSE, UNEVEN, posterior
+
+M, K, NEW = 300, 10, 100
+ABOVE = {"district": "above"}
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def schools(seed, omega, tau=1.0, n=12):
+    """-> X, y, task, {task: district}, effects of districts (K,)"""
+    rng = np.random.default_rng(seed)
+    of = np.arange(M + NEW) % K
+    effects = omega * rng.normal(size=K)
+    level = 20.0 + effects[of] + tau * rng.normal(size=M + NEW)
+    task = np.repeat(np.arange(M + NEW), n)
+    X = rng.normal(size=(len(task), 2))
+    y = level[task] + X @ [1.0, -1.0] + rng.normal(size=len(task))
+    return X, y, task, {t: f"d{j}" for t, j in enumerate(of)}, effects
+
+
+def fitted(data, epsilon=3.0, seed=0, **more):
+    X, y, task, *_ = data
+    est = PrivateMTL(epsilon=epsilon, tasks=range(M), unseen_task="mean", random_state=seed, **more)
+    return est.fit(X[task < M], y[task < M], task=task[task < M])
+
+
+def error(est, data):
+    """Root mean square of the errors about tasks that were not fitted."""
+    X, y, task, *_ = data
+    new = task >= M
+    return np.sqrt(np.mean((est.predict(X[new], task=task[new]) - y[new]) ** 2))
+
+
+def districts(data):
+    return {"relation": data[3], "factors": ABOVE}
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_districts_help_where_they_matter_and_else_do_no_harm(seed):
+    for omega, low, high in ((2.0, 0.4, 0.9), (0.0, 0.98, 1.02)):
+        data = schools(seed, omega)
+        with_districts = error(fitted(data, seed=seed, **districts(data)), data)
+        assert low < with_districts / error(fitted(data, seed=seed), data) < high
+
+
+def test_new_tasks_have_the_level_of_their_district(tmp_path):
+    """Also in a file, and the mean in a new district."""
+    data = schools(3, 3.0)
+    X = data[0][:3]
+    est = fitted(data, epsilon=20.0, **districts(data))
+    found = est.factors_["district"]
+    mean = X @ est.mean_coef_ + est.mean_intercept_
+    for j in (0, 7):
+        told = est.predict(X, task=np.full(3, M + j))
+        assert_allclose(told, mean + found["effects"][j])
+    with pytest.raises(ValueError, match="without a district.*relate"):
+        est.predict(X, task=np.full(3, 9999))
+    save_billboard(est, tmp_path / "board.npz")
+    for one in (est, load_billboard(tmp_path / "board.npz").set_params(unseen_task="mean")):
+        one.relate({9999: "d7", 10000: "elsewhere"})
+        assert_allclose(one.predict(X, task=np.full(3, 9999)), mean + found["effects"][7])
+        assert_allclose(one.predict(X, task=np.full(3, 10000)), mean)
+
+
+def test_without_a_budget_effects_are_near_their_best_predictors():
+    """Of a model of the means of tasks with known variances."""
+    data = schools(4, 2.0, n=30)
+    est = fitted(data, epsilon=None, **districts(data))
+    X, y, task, *_ = data
+    means = np.array([np.mean((y - X @ [1.0, -1.0])[task == t]) for t in range(M)])
+    own = np.array([means[j::K].mean() for j in range(K)]) - means.mean()
+    variance = (1.0 + 1.0 / 30) / (M / K)
+    best = own * 4.0 / (4.0 + variance)
+    assert_allclose(est.factors_["district"]["effects"], best, atol=0.25)
+    assert 1.0 < est.factors_["district"]["spread"] < 4.0
+
+
+def test_posterior_of_effects_is_that_of_a_dense_gaussian():
+    """Conditional means of a joint normal of effects and answers, weighed by its density."""
+    rng, n, k, wide = np.random.default_rng(0), 3, 4, 300.0
+    about, found = rng.normal(size=(2, n, k))
+    noise, own = rng.uniform(0.1, 0.5, size=(2, k))
+    omega = OMEGA[[0, 3, 5]]
+    log_weights, means, effects = [], [], []
+    for r in RESPONSE:
+        for s, prior in zip(omega, LOG_OMEGA[[0, 3, 5]], strict=True):
+            # A flat prior on what shifts all answers; answer q of level j is q k + j.
+            common = (wide / r) ** 2 * np.ones((k, k)) + s**2 * np.eye(k)
+            joint = r**2 * np.kron(np.ones((n, n)), common + np.diag(own) / r**2)
+            joint += np.kron(np.eye(n), np.diag(noise + UNEVEN * own))
+            answers = (found + r * about).ravel()
+            log_weights.append(prior + multivariate_normal(cov=joint).logpdf(answers))
+            cross = r * np.kron(np.ones(n), common)
+            effects.append(cross @ np.linalg.solve(joint, answers))
+            shift = r * (wide / r) ** 2 * np.ones(n * k)
+            means.append(shift @ np.linalg.solve(joint, answers))
+    weights = np.exp(np.array(log_weights) - max(log_weights))
+    weights /= weights.sum()
+    asked = list(zip(about, found, strict=True))
+    got = posterior(asked, noise, own, omega, LOG_OMEGA[[0, 3, 5]])
+    assert_allclose(got[0], weights @ means, rtol=1e-4)
+    assert_allclose(got[1], weights @ effects, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["classes", "counts"])
+def test_districts_help_for_classes_and_counts(kind):
+    rng = np.random.default_rng(0)
+    of = np.arange(M) % 3
+    task = np.repeat(np.arange(M), 20)
+    score = np.array([-1.5, 0.0, 1.5])[of][task] + 0.3 * rng.normal(size=M)[task]
+    X = rng.normal(size=(len(task), 1))
+    given = {"relation": {t: int(of[t]) for t in range(M)}, "factors": ABOVE, "epsilon": 5.0}
+    given |= {"tasks": range(M), "random_state": 0}
+    if kind == "classes":
+        y = rng.random(len(task)) < 1.0 / (1.0 + np.exp(-score))
+        est = PrivateMTLClassifier(classes=[False, True], **given)
+    else:
+        y, est = rng.poisson(np.exp(score)), PrivateMTL(loss="poisson", **given)
+    found = est.fit(X, y, task=task).factors_["district"]["effects"]
+    assert np.all(np.diff(found) > 0.7)
+
+
+def test_a_budget_that_finds_nothing_leaves_the_public_mean():
+    data = schools(0, 2.0)
+    est = fitted(data, epsilon=1e-3, target_range=(0.0, 40.0), **districts(data))
+    assert not hasattr(est, "factors_")
+    assert_allclose(est.predict(data[0][:3], task=np.full(3, M)), 20.0)
+
+
+def test_factors_that_are_not_above_are_refused_with_a_remedy():
+    data = schools(0, 0.0)
+    for factors, relation, words in [
+        ({"class": "below"}, data[3], "below tasks.*Leave it out"),
+        ({"item": "across"}, data[3], "across tasks.*OneHotEncoder"),
+        ({"district": "over"}, data[3], 'must be "above"'),
+        (ABOVE, None, "private rows.*relation="),
+        (ABOVE, {t: {"region": "a"} for t in range(M)}, "no column 'district'"),
+        (ABOVE, {t: "a" for t in range(M - 1)}, r"without a row in relation=: \[299\]"),
+        ({"district": "above", "region": "above"}, data[3], "one factor"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            fitted(data, factors=factors, relation=relation)
+
+
+def test_covariates_stand_with_a_factor():
+    """Those of the same table of tasks, which move slopes as well."""
+    X, y, task, of, effects = schools(5, 2.0)
+    z = np.random.default_rng(0).normal(size=M + NEW)
+    y = y + 2.0 * z[task] * X[:, 0]
+    table = {t: {"district": of[t], "z": z[t]} for t in of}
+    est = fitted((X, y, task), epsilon=20.0, relation=table, factors=ABOVE)
+    assert est.billboard_.relation.names == ["constant", "z"]
+    assert abs(est.relation_coef_[1, 0] - 2.0) < 0.5
+    found = est.factors_["district"]["effects"]
+    assert np.corrcoef(found, effects)[0, 1] > 0.9
