@@ -20,15 +20,18 @@ record is replaced by nothing, as the accountant of the paper's experiments has 
     Figure 2 on linear data: what new tasks with 10 rows gain. -> meta_gain.csv,
     meta_gain_curves.csv
 ``text``
-    Figure 2 on text: the next word of speakers of eight plays, 800 words each as in the paper, 40
-    records of 20 words with a loss for every word, and an LSTM of two layers. Words outside the
-    300 of the vocabulary have no loss, and count as wrong. -> meta_text.csv, meta_curves.csv
+    Figure 2 on text: the next word of speakers of a generated language, 800 words each as in the
+    paper, 80 records of 10 words with a loss for every word, and an LSTM of two layers. Words
+    outside the public vocabulary have no loss, and count as wrong. -> meta_text.csv,
+    meta_curves.csv. With ``--plays``, of the speakers of plays. -> meta_text_plays.csv,
+    meta_curves_plays.csv
 """
 
 import argparse
 import itertools
 import re
 import warnings
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +54,7 @@ from ..run import write_rows
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
 PARTS = ("descent", "risk", "gain", "text")
 DELTA, BUDGET = 1e-3, 9.2
+TUNING = 1000  # a draw that is in no result
 PRIVATE = {"delta": DELTA, "adjacency": "zero-out"}
 
 
@@ -132,10 +136,9 @@ def risk_point(descent, point, repeats, quick):
     grid = [{}] if descent is None else list(ParameterGrid(RISK_GRID))[:: 4 if quick else 1]
     if descent == "bassily":
         grid = [{"clip_norm": c} for c in RISK_GRID["clip_norm"]]
-    tuning = 1000
-    inits = [zero if descent is None else learned(tuning, **g).init_coef_ for g in grid]
+    inits = [zero if descent is None else learned(TUNING, **g).init_coef_ for g in grid]
     pairs = itertools.product(range(len(grid)), OGD_RATES)
-    at, rate = best(pairs, lambda pair: -risk_of(inits[pair[0]], pair[1], *new(tuning))[0])
+    at, rate = best(pairs, lambda pair: -risk_of(inits[pair[0]], pair[1], *new(TUNING))[0])
     found, certain = [], ""
     for seed in range(repeats):
         regret_init = init = zero
@@ -277,7 +280,7 @@ def school(seed):
     X = np.asarray(data.data, dtype=float) / np.sqrt(data.data.shape[1])
     names = np.random.default_rng(0).permutation(np.unique(data.task))
     validation, others = names[:30], names[30:]
-    if seed >= 1000:
+    if seed == TUNING:
         learn, new = others[:79], validation
     else:
         others = np.random.default_rng([seed, 3]).permutation(others)
@@ -331,7 +334,7 @@ def gain_scores(data, method, epsilon, quick, repeats):
     """-> {round: scores of the draws (repeats,)}, with constants from the draw for tuning."""
     grid = list(ParameterGrid(GAIN_GRID))[:: 6 if quick else 1]
     grid = grid[:1] if method == "no initialisation" else grid
-    tried = [(g, gain_init(data, method, epsilon, 1000, g)) for g in grid]
+    tried = [(g, gain_init(data, method, epsilon, TUNING, g)) for g in grid]
     g, init = best(tried, lambda one: gain_score(data, *one[1], 1.0, 0))
     refine = itertools.product(REFINE_GRID["rate"], REFINE_GRID["epochs"])
     rate, epochs = best(refine, lambda r: gain_score(data, *init, *r))
@@ -375,24 +378,25 @@ def gain(quick):
 
 
 # --------------------------------------------------------------------------------- figure 2, text
-WORDS, LENGTH, TOKENS, LAYERS, UNITS = 300, 20, 800, 2, 16
+LENGTH, TOKENS, LAYERS, UNITS = 10, 800, 2, 16
+LANGUAGE = {"words": 40, "unknown": 20, "rank": 8, "spread": 0.5}
 TEXT_GRID = {
-    "inner_learning_rate": (3.0, 10.0),
-    "clip_norm": (0.3,),
+    "inner_learning_rate": (5.0, 15.0),
+    "clip_norm": (0.1, 1.0),
     "meta": ((1.0, 1.0),),
 }
-TEXT_REFINE = tuple(itertools.product((3.0, 10.0), (3,)))
+TEXT_REFINE = tuple(itertools.product((3.0, 10.0), (1, 5)))
 
 
-def next_word_module():
+def next_word_module(n_words):
     """Embedding, LSTM of two layers, and scores of all words by their products with embeddings."""
     import torch
 
     class NextWord(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.words = torch.nn.Embedding(WORDS + 1, UNITS)
-            torch.nn.init.normal_(self.words.weight, std=0.1)
+            self.words = torch.nn.Embedding(n_words + 1, UNITS)
+            torch.nn.init.normal_(self.words.weight, std=0.5)
             layers = range(LAYERS)
             self.given = torch.nn.ModuleList(torch.nn.Linear(UNITS, 4 * UNITS) for _ in layers)
             self.own = torch.nn.ModuleList(
@@ -424,34 +428,56 @@ def loss_of_words(scores, X, y):
     return each.mean(1)
 
 
-def speakers(plays):
-    """Records (40, 21) of the first 800 words of every speaker who has as many, in three parts."""
-    if plays is None:  # for quick runs
-        rng = np.random.default_rng(0)
-        chain = rng.dirichlet(np.full(WORDS, 0.05), size=WORDS).cumsum(axis=1)
-        texts = []
-        for _ in range(10):
-            words = [0]
-            for _ in range(TOKENS):
-                words.append(min(int(np.searchsorted(chain[words[-1]], rng.random())), WORDS - 1))
-            texts.append([str(w) for w in words])
-    else:
-        data = load_shakespeare(plays, length=1)
-        texts = []
-        for name in data.tasks:
-            codes = data.data[data.task == name, 0]
-            text = "".join(CHARACTERS[c] if c < len(CHARACTERS) else " " for c in codes).lower()
-            found = re.findall(r"[a-z']+|[.,;:!?]", text)
-            if len(found) > TOKENS:
-                texts.append(found[: TOKENS + 1])
+def records(codes):
+    """Tasks (n_records, LENGTH + 1) of codes (n_tasks, TOKENS + 1), 0 for unknown words."""
+    cut = np.lib.stride_tricks.sliding_window_view(codes, LENGTH + 1, axis=1)[:, ::LENGTH]
+    return [(np.array(r, dtype=float), np.zeros(len(r))) for r in cut]
+
+
+def generated_speakers(seed, quick=False):
+    """Speakers of a language: a Markov chain of words, each speaker with a chain near the common.
+
+    log P(next | word) is a_word . b_next of rank 8 and a law of Zipf; a speaker has other a, and
+    words from the 41st on are in no public vocabulary. -> tasks to learn from, new tasks
+    """
+    known, rank, away = (LANGUAGE[name] for name in ("words", "rank", "spread"))
+    n_learn, n_new = (6, 2) if quick else (60, 10)
+    n, size = n_learn + n_new, known + LANGUAGE["unknown"]
+    common, following = np.random.default_rng(0).standard_normal((2, size, rank))
+    rng = np.random.default_rng([seed, 8])
+    own = common + away * rng.standard_normal((n, size, rank))
+    log_p = 3.0 * own @ following.T / np.sqrt(rank * (1 + away**2))
+    log_p -= 0.8 * np.log(np.arange(1, size + 1))
+    p = np.exp(log_p - log_p.max(axis=-1, keepdims=True)).cumsum(axis=-1)
+    p /= p[..., -1:]
+    words = np.zeros((n, TOKENS + 1), dtype=int)
+    words[:, 0] = rng.integers(size, size=n)
+    for t in range(TOKENS):
+        below = p[np.arange(n), words[:, t]] < rng.random(n)[:, None]
+        words[:, t + 1] = np.minimum(below.sum(axis=1), size - 1)
+    tasks = records(np.where(words < known, words + 1, 0))
+    return tasks[:n_learn], tasks[n_learn:]
+
+
+def players(plays, n_words=300):
+    """The first 800 words of every speaker who has as many: to learn from, validation, test.
+
+    The vocabulary has the words that are frequent among the speakers to learn from, as the
+    paper's; it is not protected.
+    """
+    data = load_shakespeare(plays, length=1)
+    texts = []
+    for name in data.tasks:
+        codes = data.data[data.task == name, 0]
+        text = "".join(CHARACTERS[c] if c < len(CHARACTERS) else " " for c in codes).lower()
+        found = re.findall(r"[a-z']+|[.,;:!?]", text)
+        if len(found) > TOKENS:
+            texts.append(found[: TOKENS + 1])
     texts = [texts[k] for k in np.random.default_rng(0).permutation(len(texts))]
     end, half = int(0.6 * len(texts)), int(0.8 * len(texts))
-    counted = itertools.chain(*texts[:end])
-    names, counts = np.unique(list(counted), return_counts=True)
-    known = {w: i + 1 for i, w in enumerate(names[np.argsort(-counts, kind="stable")][:WORDS])}
-    codes = np.array([[known.get(w, 0) for w in text] for text in texts], dtype=float)
-    records = np.lib.stride_tricks.sliding_window_view(codes, LENGTH + 1, axis=1)[:, ::LENGTH]
-    tasks = [(np.array(r), np.zeros(len(r))) for r in records]
+    names, counts = np.unique(list(itertools.chain(*texts[:end])), return_counts=True)
+    known = {w: i + 1 for i, w in enumerate(names[np.argsort(-counts, kind="stable")][:n_words])}
+    tasks = records(np.array([[known.get(w, 0) for w in text] for text in texts]))
     return tasks[:end], tasks[end:half], tasks[half:]
 
 
@@ -475,7 +501,7 @@ def mean_loss(model, models, tasks):
 
 def refined(model, init, tasks, rate, epochs):
     parts = [(X[: 3 * len(X) // 4], y[: 3 * len(X) // 4]) for X, y in tasks]
-    return [minibatch_descent(model, init, X, y, rate, np.inf, epochs, 10) for X, y in parts]
+    return [minibatch_descent(model, init, X, y, rate, np.inf, epochs, 20) for X, y in parts]
 
 
 def text(quick, plays):
@@ -483,21 +509,29 @@ def text(quick, plays):
     import torch
 
     torch.set_num_threads(1)
-    learn, validation, test = speakers(plays)
-    repeats, dof, full = (1, 0, None) if quick else (3, 1, None)
+    repeats, dof, full = (1, 0, None) if quick else (10, 1, None)
+    n_words, parts = (LANGUAGE["words"], None) if plays is None else (300, players(plays))
+
+    @cache
+    def drawn(seed):
+        """Tasks to learn from, new tasks; those of the draw for tuning are in no result."""
+        if parts is None:
+            return generated_speakers(seed, quick)
+        return parts[0], parts[1] if seed == TUNING else parts[2]
 
     def learned(seed, method, g, visits=1):
-        g = dict(g)
+        """-> model, initialisations phi_1.. (the last one is the result)"""
+        learn, g = drawn(seed)[0], dict(g)
         g["meta_learning_rate"], g["meta_decay"] = g.pop("meta")
         privacy = method if method in ("task-global", "local") else None
         est = PublishedMetaNetwork(
-            next_word_module,
+            lambda: next_word_module(n_words),
             loss_of_words,
             start_seed=seed,
             privacy=privacy,
             epsilon=BUDGET,
-            inner_steps=5,
-            tasks_per_round=5,
+            inner_steps=10,
+            tasks_per_round=6,
             visits=visits,
             refine_epochs=0,
             random_state=seed,
@@ -505,61 +539,64 @@ def text(quick, plays):
             **g,
         )
         est = fitted(est, learn[:1] if method == "no initialisation" else learn)
-        model = est._model_
-        if method == "no initialisation":
-            return model, model.start, est.init_path_[:1]
-        return model, est.init_coef_, est.init_path_
-
-    def score(model, init, path, tasks=validation):
-        return accuracy(model, init, tasks)
+        return est._model_, est.init_path_[: 1 if method == "no initialisation" else None]
 
     for method in ("no initialisation", "not private", "task-global", "local"):
         grid = list(ParameterGrid(TEXT_GRID))[: 1 if quick else None]
         grid = grid[:1] if method == "no initialisation" else grid
-        tried = [(g, 1, learned(1000, method, g)) for g in grid]
+        if method == "not private":  # which clips nothing
+            grid = [g for g in grid if g["clip_norm"] == grid[0]["clip_norm"]]
+        validation = drawn(TUNING)[1]
+
+        def score(one, validation=validation):
+            model, path = one[2]
+            return accuracy(model, path[-1], validation)
+
+        tried = [(g, 1, learned(TUNING, method, g)) for g in grid]
         if method == "not private" and not quick:  # which may visit tasks more than once
-            g = best(tried, lambda one: score(*one[2]))[0]
-            tried.append((g, 3, learned(1000, method, g, 3)))
-        g, visits, (model, init, _) = best(tried, lambda one: score(*one[2]))
-        rate, epochs = best(
-            TEXT_REFINE[: 1 if quick else None],
-            lambda r, model=model, init=init: accuracy(
-                model, refined(model, init, validation, *r), validation
-            ),
-        )
-        before, after, losses, along = [], [], [], []
+            g = best(tried, score)[0]
+            tried.append((g, 3, learned(TUNING, method, g, 3)))
+        g, visits, (model, path) = best(tried, score)
+
+        def refined_score(r, model=model, path=path, validation=validation):
+            return accuracy(model, refined(model, path[-1], validation, *r), validation)
+
+        rate, epochs = best(TEXT_REFINE[: 1 if quick else None], refined_score)
+        after, losses, along = [], [], []
         for seed in range(repeats):
-            model, init, path = learned(seed, method, g, visits)
-            before.append(accuracy(model, init, test))
-            models = refined(model, init, test, rate, epochs)
+            test = drawn(seed)[1]
+            model, path = learned(seed, method, g, visits)
+            models = refined(model, path[-1], test, rate, epochs)
             after.append(accuracy(model, models, test))
             losses.append(mean_loss(model, models, test))
-            along.append([accuracy(model, phi, test) for phi in path[::2]])
+            rounds = sorted({*range(0, len(path), 2), len(path) - 1})
+            along.append([accuracy(model, path[t], test) for t in rounds])
+        along = np.array(along)
+        before = along[:, -1]
         full = np.mean(after) if method == "not private" else full
         row = {
             "data": "generated" if plays is None else "plays",
             "method": method,
             "epsilon": BUDGET if method in ("task-global", "local") else "",
-            "before": f"{np.mean(before):.4f}",
+            "before": f"{before.mean():.4f}",
+            "before_sd": f"{before.std(ddof=dof):.4f}",
             "after": f"{np.mean(after):.4f}",
             "sd": f"{np.std(after, ddof=dof):.4f}",
             "loss": f"{np.mean(losses):.3f}",
             "of_not_private": f"{np.mean(after) / full:.3f}" if full else "",
-            "inner_learning_rate": g["inner_learning_rate"],
+            **{name: g[name] for name in ("inner_learning_rate", "clip_norm")},
             "meta_decay": g["meta"][1],
             "visits": visits,
             "refine_learning_rate": rate,
             "refine_epochs": epochs,
-            "tasks": f"{len(learn)}+{len(validation)}+{len(test)}",
             "repeats": repeats,
         }
-        along = np.array(along)
         pairs = zip(along.mean(axis=0), along.std(axis=0, ddof=dof), strict=True)
         yield (
             row,
             [
-                {"method": method, "round": 2 * t, "accuracy": f"{m:.4f}", "sd": f"{s:.4f}"}
-                for t, (m, s) in enumerate(pairs)
+                {"method": method, "round": t, "accuracy": f"{m:.4f}", "sd": f"{s:.4f}"}
+                for t, (m, s) in zip(rounds, pairs, strict=True)
             ],
         )
 
@@ -572,7 +609,7 @@ def main(arguments=None):
     )
     parser.add_argument("--quick", action="store_true", help="few points, one draw")
     parser.add_argument("--only", choices=PARTS, help="default: all")
-    parser.add_argument("--plays", help="zip or folder of plays, see load_shakespeare")
+    parser.add_argument("--plays", help="zip or folder of plays for text, see load_shakespeare")
     parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV files")
     options = parser.parse_args(arguments)
     parts, done = [options.only] if options.only else PARTS, {}
@@ -591,14 +628,11 @@ def main(arguments=None):
         write("meta_gain", (row for row, _ in found))
         write("meta_gain_curves", (row for _, along in found for row in along))
     if "text" in parts:
-        plays = options.plays
-        if plays is None and not options.quick:
-            parser.error("the study of text needs --plays, the corpus of load_shakespeare")
-        found, curves = [], []
-        for row, along in text(options.quick, plays):  # files after each method: it takes long
+        found, curves, of = [], [], "_plays" if options.plays else ""
+        for row, along in text(options.quick, options.plays):
             found, curves = [*found, row], [*curves, *along]
-            write("meta_text", found)
-            write("meta_curves", curves)
+            write(f"meta_text{of}", found)  # after each method: it takes long
+            write(f"meta_curves{of}", curves)
     return done
 
 

@@ -17,25 +17,20 @@ theory      lemmas 1 and 2, Claim 2
 share       appendix E: the share of the rows for training
 own         models with a part that stays with its task, where some tasks are outliers
 step        step size 1 / L with L = 1, the bound for rows of length 1, beside the measured L
-edges       what lies beyond the edges of the grids of tradeoff, on generated data
 ==========  ===================================================================================
 
 Tuning is the paper's: cross-validation on training rows, for every method, data set and epsilon,
 without charge; of its five folds two, of the first draw, are used, and the other draws take the
-same parameters. `search` looks through 50 settings or more of private methods (survey: one fold,
-10 settings or so). The step size is 1 / L with the largest L_i of the tasks,
-and K a multiple of the median length of a model learned alone; both are read from the rows, which
-is not charged either. delta is 1 / (m log m). "as published": the Wishart noise of the paper, whose
-epsilon is nominal only. Data: see `skpmtl.datasets.make_low_rank_tasks`; School with 30 % of the
-pupils; all rows of length 1.
+same parameters. `search` tries 60 settings of every method, private or not: a grid of its
+parameters, then ever smaller steps around the best (survey: one fold, 10 settings or so). The step
+size is 1 / L with the largest L_i of the tasks, and K a multiple of the median length of a model
+learned alone; both are read from the rows, which is not charged either. delta is 1 / (m log m). "as
+published": the Wishart noise of the paper, whose epsilon is nominal only. Data: see
+`skpmtl.datasets.make_low_rank_tasks`; School with 30 % of the pupils; all rows of length 1.
 """
 
 import argparse
-import ast
-import csv
-import itertools
 import math
-import re
 import warnings
 from functools import cache
 from pathlib import Path
@@ -72,6 +67,7 @@ from ..run import write_rows
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
 EPSILONS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 PENALTIES = {"Algorithm 2": "low-rank", "Algorithm 3": "group-sparse"}
+SETTINGS, QUICK_SETTINGS = 60, 16  # of every search
 HALF_DECADES = tuple(float(f"{x:.2g}") for x in 10.0 ** np.arange(-2.5, 1.6, 0.5))
 
 
@@ -218,9 +214,10 @@ def estimator(method, data, epsilon, seed=0, **how):
 
 
 def stages(method, best, quick=False, long=False):
-    """Candidates of the stages of a search, given the best of the stage before.
+    """Candidates of the stages of a search, given the best of the stages before; without an end.
 
-    `long`: more rounds, for a short step.
+    First a grid of what a method has, then ever smaller steps around the best. `long`: more
+    rounds, for a short step.
     """
     lams = HALF_DECADES[1::3] if quick else HALF_DECADES
     rounds = (10, 50) if quick else (10, 30, 100)
@@ -229,11 +226,9 @@ def stages(method, best, quick=False, long=False):
         name = "ridge" if method == "STL, l2" else "l1"
         strengths = (0.0, *(s / 100 for s in HALF_DECADES), *(s / 1e4 for s in HALF_DECADES[:8]))
         yield [{name: s, "n_rounds": T} for s in strengths[:: 4 if quick else 1] for T in rounds]
-        return
-    if method in ("AGGR", "DP-AGGR"):
-        yield [{"lam": lam * 10.0**k} for k in (-2, 0, 2) for lam in lams]
-        return
-    if "MTRL" in method:
+    elif method in ("AGGR", "DP-AGGR"):
+        yield [{"lam": number(lam)} for lam in 10.0 ** np.arange(-4.5, 3.6, 2.0 if quick else 0.25)]
+    elif "MTRL" in method:
         strengths = [
             lam * 10.0**k
             for k in ((-2, 0) if method == "MTRL" else (-2, 0, 3))
@@ -242,33 +237,36 @@ def stages(method, best, quick=False, long=False):
         yield [
             {"lam": lam, "ratio": ratio, "n_rounds": T}
             for lam in strengths
-            for ratio in (0.01, 0.03, 0.1, 1.0)
+            for ratio in (0.01, 0.1, 1.0)
             for T in ((20,) if method == "MTRL" else (1,))
         ]
         if method.startswith("DP-"):
             yield [{**best[0], "n_rounds": T} for T in (1, 2, 5, 20)]
-        return
-    sound = "Gaussian" in method or "Wishart" in method
-    start = {"noise_shift": 8.0} if sound else {}  # sqrt(2 d) is the edge of Gaussian noise
-    yield [{"lam": lam, "n_rounds": T, **start} for lam in lams for T in rounds]
-    if method.endswith("not private"):
-        yield [{**best[0], "lam": number(best[0]["lam"] * f)} for f in (0.5, 0.7, 1.4, 2.0)]
-        return
-    # Acceleration, strong convexity, and how the budget is divided.
-    yield [
-        {**best[0], "accelerated": a, "ridge": mu, "allocation": how}
-        for a in (True, False)
-        for mu in (0.0, 1e-3)
-        for how in (
-            (0.0, 0.4, 1.0, 2.0) if not mu else (("geometric", 0.95), ("geometric", 1.0), "best")
-        )
-    ]
-    yield [{**best[0], "clip": K} for K in ((1.0, 3.0) if quick else (0.7, 1.0, 2.0, 3.0))]
-    if sound:
-        yield [{**best[0], "noise_shift": s} for s in (0.0, 2.0, 4.0, 16.0)]
-    yield [{**best[0], "lam": number(best[0]["lam"] * f)} for f in (0.5, 0.7, 1.4, 2.0)]
-    T = best[0]["n_rounds"]
-    yield [{**best[0], "n_rounds": max(1, int(T * f))} for f in (0.3, 0.6, 1.6)]
+    else:
+        sound = "Gaussian" in method or "Wishart" in method
+        start = {"noise_shift": 8.0} if sound else {}  # sqrt(2 d) is the edge of Gaussian noise
+        yield [{"lam": lam, "n_rounds": T, **start} for lam in lams for T in rounds]
+        if not method.endswith("not private"):
+            # Acceleration, strong convexity, and how the budget is divided.
+            yield [
+                {**best[0], "accelerated": a, "ridge": mu, "allocation": how}
+                for a in (True, False)
+                for mu in (0.0, 1e-3)
+                for how in (
+                    (0.4, 1.0, 2.0, 4.0) if not mu else (("geometric", 0.95), ("geometric", 1.0))
+                )
+            ]
+            yield [{**best[0], "clip": K} for K in ((1.0, 3.0) if quick else (0.7, 1.0, 2.0, 3.0))]
+        if sound:
+            yield [{**best[0], "noise_shift": s} for s in (0.0, 2.0, 4.0, 16.0)]
+    for step in 2.0**0.75 ** np.arange(20):
+        for name in tuple(best[0]):
+            for factor in (1 / step, step):
+                value = best[0][name]
+                if name == "n_rounds":
+                    yield [{**best[0], name: min(max(1, round(value * factor)), 3 * rounds[-1])}]
+                elif isinstance(value, float) and value:
+                    yield [{**best[0], name: number(value * factor)}]
 
 
 def fitted(est, data):
@@ -280,13 +278,12 @@ def fitted(est, data):
 
 
 def search(method, data, epsilon, quick=False, n_folds=2, **fixed):
-    """Parameters with the least error by cross-validation, stage by stage. -> dict, tried"""
-    folds, tried = list(data.folds(1 if quick else n_folds)), {}
-    best = [{}, np.inf]
+    """Parameters with the least error by cross-validation, of as many for every method. -> dict"""
+    folds, tried, best = list(data.folds(1 if quick else n_folds)), {}, [{}, np.inf]
     for grid in stages(method, best, quick, "learning_rate" in fixed):
         for how in grid:
             key = repr(sorted(how.items()))
-            if key in tried:
+            if key in tried or len(tried) == (QUICK_SETTINGS if quick else SETTINGS):
                 continue
             try:
                 errors = [
@@ -298,7 +295,7 @@ def search(method, data, epsilon, quick=False, n_folds=2, **fixed):
             tried[key] = float(np.mean(errors))
             if tried[key] < best[1]:
                 best[:] = how, tried[key]
-    return {**best[0], **fixed}, len(tried)
+    return {**best[0], **fixed}, best[1]
 
 
 def measured(method, draws, epsilon, how):
@@ -314,16 +311,13 @@ SINGLE = ("STL, l2", "STL, l1")
 JOINT = ("Algorithm 2, not private", "Algorithm 3, not private", "MTRL", "AGGR")
 
 
-def best_of(methods, draws, quick):
-    """The method with the least error by cross-validation, and its results."""
-    found = {}
-    for method in methods:
-        how, tried = search(method, draws[0], None, quick)
-        errors = [f.score(fitted(estimator(method, f, None, **how), f)) for f in draws[0].folds(2)]
-        found[method] = np.mean(errors), how, tried
-    method = min(found, key=lambda name: found[name][0])
-    errors, ests = measured(method, draws, None, found[method][1])
-    return method, errors, ests, sum(tried for _, _, tried in found.values()), found[method][1]
+def best_of(methods, found, draws):
+    """The method with the least error by cross-validation, its results and parameters.
+
+    `found` {method: (parameters, error)}.
+    """
+    method = min(methods, key=lambda name: found[name][1])
+    return method, *measured(method, draws, None, found[method][0]), found[method][0]
 
 
 def row(data, method, epsilon, values, **more):
@@ -361,15 +355,16 @@ def measure_tradeoff(quick, repeats):
 
 def against_epsilon(name, draws, methods, epsilons, quick, n_folds=2):
     groups = {"STL, l2": SINGLE[:1], "STL, better of l1 and l2": SINGLE, "MTL, best of four": JOINT}
+    found = {name: search(name, draws[0], None, quick, n_folds) for name in (*SINGLE, *JOINT)}
     for label, group in groups.items():
-        method, errors, ests, tried, how = best_of(group, draws, quick)
+        method, errors, ests, how = best_of(group, found, draws)
         # Figure 6 compares with the l2 norm, figure 9 with the better norm.
         if label == ("STL, better of l1 and l2" if name == "School" else "STL, l2"):
             alone = ests
-        yield row(name, label, None, errors, worse="", tried=tried, chosen=f"{method}: {text(how)}")
+        yield row(name, label, None, errors, worse="", chosen=f"{method}: {text(how)}")
     for method in methods:
         for epsilon in epsilons:
-            how, tried = search(method, draws[0], epsilon, quick, n_folds)
+            how, _ = search(method, draws[0], epsilon, quick, n_folds)
             errors, ests = measured(method, draws, epsilon, how)
             each = "areas" if draws[0].classes else "squares"
             sign = -1.0 if draws[0].classes else 1.0
@@ -383,7 +378,6 @@ def against_epsilon(name, draws, methods, epsilons, quick, n_folds=2):
                 epsilon,
                 errors,
                 worse=number(np.mean(worse)),
-                tried=tried,
                 chosen=text(how),
             )
 
@@ -987,31 +981,6 @@ def measure_step(quick, repeats):
     yield row("low-rank", "STL without penalty, L = 1", None, errors, chosen="n_rounds=130")
 
 
-def measure_edges(quick, repeats):
-    """Test error with alpha and the ratio of DP-MTRL beyond the grids, else as chosen."""
-    with (RESULTS / "mp_mtl_tradeoff_rows.csv").open(newline="") as file:
-        chosen = {(r["data"], r["method"], r["epsilon"]): r["chosen"] for r in csv.DictReader(file)}
-    beyond = (
-        ("Algorithm 2, as published", "alpha", (1.0, 2.0, 3.0, 4.0)),
-        ("Algorithm 3, as published", "alpha", (1.0, 2.0, 3.0, 4.0)),
-        ("DP-MTRL", "ratio", (0.001, 0.01)),
-    )
-    for data, (method, varied, values) in itertools.product(("low-rank", "group-sparse"), beyond):
-        draws = [DATA[data](seed, quick) for seed in range(repeats)]
-        for epsilon in (10.0, 1000.0):
-            how = _settings(chosen[data, method, str(epsilon)])
-            for value in values:
-                own = {"allocation": value} if varied == "alpha" else {"ratio": value}
-                errors, _ = measured(method, draws, epsilon, {**how, **own})
-                yield row(data, method, epsilon, errors, varied=varied, value=value)
-
-
-def _settings(chosen):
-    """What `text` wrote."""
-    parts = re.findall(r"(\w+)=(\([^)]*\)|[^,]*)", chosen)
-    return {name: ast.literal_eval(value) for name, value in parts}
-
-
 MEASURES = {  # name -> (function, draws)
     "tradeoff": (measure_tradeoff, 10),
     "allocation": (measure_allocation, 5),
@@ -1023,7 +992,6 @@ MEASURES = {  # name -> (function, draws)
     "theory": (measure_theory, 5),
     "own": (measure_own, 5),
     "step": (measure_step, 5),
-    "edges": (measure_edges, 10),
     "share": (measure_share, 5),
     "survey": (measure_survey, 3),
 }
