@@ -493,7 +493,8 @@ def test_far_rows_leave_predictions_near_those_of_the_task():
     p = est.predict(1e6 * X, task=task).reshape(20, -1)
     own = y.reshape(20, -1)
     low, high = own.min(axis=1, keepdims=True), own.max(axis=1, keepdims=True)
-    assert (p >= low - 2.0 * (high - low)).all() and (p <= high + 2.0 * (high - low)).all()
+    far = (2.0 + 1e-9) * (high - low)  # the bound itself is reached
+    assert (p >= low - far).all() and (p <= high + far).all()
     rng, of = np.random.default_rng(0), np.repeat([0, 1], [4, 400])
     Z = rng.normal(size=(404, 2))
     reach = PrivateMTL(epsilon=None).fit(Z, Z[:, 0] + rng.normal(size=404), task=of).row_reach_
