@@ -10,6 +10,7 @@ epsilon   figures 1, 3, 7, 8: test scores of all methods against epsilon
 finetune  tables 1 and 3: four personalisations, one global model, PMTL, and every task alone
 rounds    figure 2: training loss and epsilon, round by round
 clip      figures 4 to 6: score and epsilon over sigma and clipping norm
+adjacency epsilons of the tables, and what the same noise keeps at zero-out adjacency
 sampling  Algorithm 1 with q of m tasks in a round, as printed and unbiased
 theorems  Theorems 1 and 5, Corollary 8 (6 of the first version): gaps and slopes
 nonconvex Theorems 3 and 6, Corollary 4: squared gradients on a nonconvex loss, and slopes
@@ -30,6 +31,7 @@ FEMNIST, or, with public lists of words and tags, posts of StackOverflow.
 
 import argparse
 import itertools
+import math
 import time
 import warnings
 from functools import cache
@@ -42,7 +44,7 @@ from threadpoolctl import threadpool_limits
 from skpmtl.datasets import load_leaf
 from skpmtl.datasets.school import load_school
 from skpmtl.exchange import run
-from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.privacy import PrivacyLeakWarning, gdp_epsilon, gdp_mu
 from skpmtl.privacy.rng import noise_source
 from skpmtl.reproduction.pmtl import (
     PMTLPlan,
@@ -593,6 +595,19 @@ def measure_theorem_1(quick, repeats):
     return rows
 
 
+def measure_adjacency(quick, repeats):
+    """Of q = m; "noise": sigma over gamma / m for T = 20 rounds."""
+    for m, epsilon in itertools.product((139, 150), (*EPSILONS,)):
+        mu = gdp_mu(epsilon, 1 / m)
+        yield {
+            "m": m,
+            "epsilon, replace-one": epsilon,
+            "epsilon, zero-out": f"{gdp_epsilon(mu / 2, 1 / m):.3f}",
+            "noise, replace-one": f"{2 * math.sqrt(20) / mu:.1f}",
+            "noise, zero-out": f"{math.sqrt(20) / mu:.1f}",
+        }
+
+
 # --------------------------------------------------------------------------------------- sparse
 def measure_sparse(quick, repeats):
     """Seconds of a round on CSR rows: 10,000 words, 500 tags, 60 words a post, 100 posts a user."""
@@ -672,7 +687,7 @@ def digits(seed, quick=False, m=30, n=20):
     train, valid, test = (
         tuple(np.concatenate(column) for column in zip(*part, strict=True)) for part in parts
     )
-    return Data(train, valid, test, classes=10, rate=0.1)
+    return Data(train, valid, test, classes=10, rate=0.5)
 
 
 def network():
@@ -694,97 +709,97 @@ def network():
     )
 
 
+NETWORK_NOISES = {None: 80, 8.0: 18, 30.0: 40}  # with the largest T; the last two reach epsilon 2
+NETWORK_CLIPS = (0.1, 0.3, 1.0)
+NETWORK_CHECKPOINTS = (1, 3, 5, 8, 12, 18, 27, 40, 60, 80)
+
+
 def measure_networks(quick, repeats):
-    """Figure 3 and table 1 with a network from scratch: T and sigma by validation rows."""
-    cells = []
-    noises = (None, 4.0) if quick else (None, 8.0)
-    clips = (1.0,)
-    for seed in range(repeats):
-        data = digits(seed, quick)
-
-        def fit(method, seed=seed, data=data, **options):
-            est = PublishedPMTLTorchClassifier(
-                network,
-                method,
-                lam=0.1,
-                epsilon=None,
-                n_rounds=5 if quick else 60,
-                local_steps=STEPS,
-                learning_rate=data.rate,
-                tasks=data.tasks,
-                classes=range(data.classes),
-                random_state=seed,
-                start_seed=seed,
-                **options,
-            )
-            return quietly(est, data)
-
-        def score(tasks, W, part, data=data):
-            X, y, task = getattr(data, part)
-            right = 0
-            for k, name in enumerate(data.tasks):
-                mine = task == name
-                s = tasks.model.scores(W[[k]], X[mine][None])[0]
-                right += (s.argmax(axis=1) == y[mine]).sum()
-            return right / len(y)
-
-        for method in ("local", "algorithm-1", "stateful", "fedavg"):
-            rows = []
-            for noise, clip in itertools.product(noises, clips):
-                # Without noise and clipping Algorithm 1 is the authors' update.
-                if noise is None and (clip != clips[0] or method == "algorithm-1"):
-                    continue
-                if method == "local" and noise:
-                    continue
-                made = []
-
-                def watch(t, tasks, shared, made=made):
-                    if t in (1, 3, 5, 8, 12, 16, 27, 40, 60):
-                        W = tasks.results(shared)
-                        row = {part: score(tasks, W, part) for part in ("valid", "test")}
-                        made.append({"T": t, "W": W.copy(), "shared": shared.copy(), **row})
-
-                est = fit(method, noise_multiplier=noise, clip_norm=clip, monitor=watch)
-                for row in made:
-                    row["epsilon"] = est._plan_.epsilon_after(row["T"]) if noise else np.inf
-                rows += made
-            for epsilon in (np.inf,) if method == "local" else (2.0, np.inf):
-                best = chosen(rows, epsilon, 1.0)
-                if best is None:
-                    continue
-                cells.append(((method, "none", epsilon, "accuracy"), best["test"]))
-                cells.append(((method, "none", epsilon, "T"), best["T"]))
-                if method == "local":
-                    continue
-                kept = []
-                fit_one = PublishedPMTLTorchClassifier(
-                    network,
-                    method,
-                    n_rounds=1,
-                    local_steps=1,
-                    epsilon=None,
-                    tasks=data.tasks,
-                    classes=range(data.classes),
-                    start_seed=seed,
-                    monitor=lambda t, tasks, shared, kept=kept: kept.append(tasks),
-                )
-                quietly(fit_one, data)
-                for how in PERSONAL[1:]:
-                    pairs = []
-                    steps = GradientSteps(20, data.rate, 0.1)
-                    W = _loaded(kept[0], data, best, how, steps)
-                    pairs.append(score(kept[0], W, "test"))
-                    cells.append(((method, how, epsilon, "accuracy"), pairs[0]))
+    """Figure 3 and table 1 with a network from scratch: T, sigma and gamma by validation rows."""
+    cells = [cell for seed in range(repeats) for cell in network_cells(seed, quick)]
     return list(summary(cells, ("method", "personalization", "epsilon", "metric")))
 
 
-def _loaded(tasks, data, best, how, steps):
+def network_cells(seed, quick):
+    """Test accuracy and T of all methods on one draw, as of `summary`."""
+    data = digits(seed, quick)
+
+    def runs_of(method, noise, clip):
+        made = []
+
+        def watch(t, tasks, shared):
+            if t in NETWORK_CHECKPOINTS:
+                W = tasks.results(shared)
+                row = {part: _right(data, tasks, W, part) for part in ("valid", "test")}
+                made.append({"T": t, "tasks": tasks, "W": W.copy(), "shared": shared.copy(), **row})
+
+        est = PublishedPMTLTorchClassifier(
+            network,
+            method,
+            lam=0.1,
+            epsilon=None,
+            n_rounds=3 if quick else NETWORK_NOISES[noise],
+            local_steps=STEPS,
+            learning_rate=data.rate,
+            tasks=data.tasks,
+            classes=range(data.classes),
+            random_state=seed,
+            start_seed=seed,
+            noise_multiplier=noise,
+            clip_norm=clip,
+            monitor=watch,
+        )
+        try:
+            quietly(est, data)
+        except ValueError:  # of the diverged, nothing is chosen
+            return []
+        for row in made:
+            row["epsilon"] = est._plan_.epsilon_after(row["T"]) if noise else np.inf
+        return made
+
+    best = chosen(runs_of("local", None, 1.0), np.inf, 1.0)
+    yield ("local", "none", np.inf, "accuracy"), best["test"]
+    yield ("local", "none", np.inf, "T"), best["T"]
+    for method in ("algorithm-1", "stateful", "fedavg", "fedprox"):
+        rows = []
+        for noise, clip in itertools.product(NETWORK_NOISES, NETWORK_CLIPS):
+            # Without noise nothing is clipped, and Algorithm 1 is the update of the authors' code.
+            if noise or (clip == 1.0 and method != "algorithm-1"):
+                rows += runs_of(method, noise, clip)
+        for epsilon in (0.1, 0.8, 2.0, np.inf):
+            best = chosen(rows, epsilon, 1.0)
+            if best is None:
+                continue
+            yield (method, "none", epsilon, "accuracy"), best["test"]
+            yield (method, "none", epsilon, "T"), best["T"]
+            for how in PERSONAL[1:]:
+                strengths = (0.0,) if how == "finetune" else (0.001, 0.03, 0.3)
+                pairs = []
+                for steps, lam in itertools.product((5, 20), strengths):
+                    W = _loaded(best, data, how, GradientSteps(steps, data.rate, lam))
+                    pairs.append([_right(data, best["tasks"], W, p) for p in ("valid", "test")])
+                yield (method, how, epsilon, "accuracy"), max(pairs, key=lambda pair: pair[0])[1]
+
+
+def _right(data, tasks, W, part):
+    """Accuracy of networks W on the "valid" or "test" rows."""
+    X, y, task = getattr(data, part)
+    right = 0
+    for k, name in enumerate(data.tasks):
+        mine = task == name
+        s = tasks.model.scores(W[[k]], X[mine][None])[0]
+        right += (s.argmax(axis=1) == y[mine]).sum()
+    return right / len(y)
+
+
+def _loaded(best, data, how, steps):
     """Fine-tuned models of a checkpoint; the rows are read from the data again."""
+    tasks = best["tasks"]
     X, y, task = data.train
     eye = np.eye(data.classes)
     tasks.model.tasks = [Task(X[task == k], eye[y[task == k]]) for k in data.tasks]
     tasks.model.sizes = np.array([len(part.y) for part in tasks.model.tasks])
-    return finetuned(tasks, np.array(best["W"]), best["shared"], how, steps)
+    return finetuned(tasks, best["W"].copy(), best["shared"], how, steps)
 
 
 def wide(rows, column):
@@ -816,6 +831,7 @@ SIDE_BY_SIDE = {
 }
 MEASURES = {  # name -> (function, draws)
     "theorem_1": (measure_theorem_1, 1),
+    "adjacency": (measure_adjacency, 1),
     "theorems": (measure_theorems, 5),
     "nonconvex": (measure_nonconvex, 4),
     "sampling": (measure_sampling, 5),
@@ -824,7 +840,7 @@ MEASURES = {  # name -> (function, draws)
     "clip": (measure_clip, 5),
     "finetune": (measure_finetune, 5),
     "sparse": (measure_sparse, 1),
-    "networks": (measure_networks, 1),
+    "networks": (measure_networks, 2),
 }
 
 
@@ -852,7 +868,7 @@ def main(arguments=None):
         measure, repeats = MEASURES[name]
         repeats = options.repeats or (1 if options.quick else repeats)
         with threadpool_limits(1):
-            rows = measure(options.quick, repeats)
+            rows = list(measure(options.quick, repeats))
         if name in SIDE_BY_SIDE:
             rows = wide(rows, SIDE_BY_SIDE[name])
         done[name] = write_rows(rows, tuple(rows[0]), options.output / f"pmtl_{name}.csv")
