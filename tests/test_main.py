@@ -33,8 +33,10 @@ def test_school(capsys, tmp_path):
     # eight splits .662 and .665, with deviations of .005 and .010).
     assert 0.6 < exact < alone < 0.8 and 0.6 < pooled < alone and abs(exact - pooled) < 0.03
     assert exact < tuned
-    for name in (study.FRONT, "MPMTLLowRank", "PrivateMeanRegMTL"):
-        assert exact - 0.05 < private[name][1] < alone + 0.01, name
+    # In one draw of eight no directions are found: tasks are then alone, with strengths that their
+    # own rows choose (.769 over these splits, where `alone` has the best of many).
+    for name, worse in ((study.FRONT, 0.01), ("MPMTLLowRank", 0.05), ("PrivateMeanRegMTL", 0.01)):
+        assert exact - 0.05 < private[name][1] < alone + worse, name
     assert "NO guarantee" in printed.out
     assert output.read_bytes().startswith(b"\x89PNG")
 
