@@ -102,7 +102,7 @@ def test_what_tables_need_is_named(folder, module, file, monkeypatch):
 
 def test_regression(folder, capsys):
     run(
-        "fit data.csv --task clinic --target pressure --regress --epsilon 4 --tasks tasks.csv "
+        "fit data.csv --task clinic --target pressure --regress --epsilon 40 --tasks tasks.csv "
         "--public public.json --drop level --method low-rank --output out"
     )
     printed = capsys.readouterr()
@@ -114,7 +114,7 @@ def test_regression(folder, capsys):
     assert "This fit is the best of these." in printed.out
     public, private = folder / "out/public", folder / "out/private"
     report = PrivacyReport.from_json((public / "privacy.json").read_text())
-    assert (report.epsilon, report.unit) == (4.0, "task")
+    assert (report.epsilon, report.unit) == (40.0, "task")
     assert (public / "privacy.txt").read_text() == f"{report}\n"
     assert report._repr_html_() in (public / "privacy.html").read_text()
     # Public are the given values and the names of columns, and no name of a clinic.
