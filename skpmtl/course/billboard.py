@@ -120,7 +120,7 @@ class HierarchicalBillboard(OfModels):
     releases: list = field(default_factory=list)
     report: object = None
 
-    settings, added = ("loss", "fit_intercept"), ("centre_noise",)
+    settings = ("loss", "fit_intercept")
     constraints = {
         "n_present": [Interval(Real, 0, None, closed="left")],
         "width": [Interval(Real, 0, None, closed="neither"), None],
@@ -129,7 +129,7 @@ class HierarchicalBillboard(OfModels):
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "factor_spread": [Interval(Real, 0, None, closed="left"), None],
     }
-    added = ("factor", "factor_effects", "factor_spread")
+    added = ("centre_noise", "factor", "factor_effects", "factor_spread")
 
     def __post_init__(self):
         d = self.n_features

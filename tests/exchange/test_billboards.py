@@ -318,6 +318,19 @@ def written(tmp_path):
     return path, json.loads(arrays.pop("header").tobytes()), arrays
 
 
+def test_files_before_fields_were_added_are_read(written):
+    path, header, arrays = written
+    added = {"centre_noise", "factor", "factor_effects", "factor_spread"}
+    fields = header["board"]["fields"]
+    assert added <= fields.keys()
+    header["board"]["fields"] = {name: fields[name] for name in fields.keys() - added}
+    del arrays["board.centre_noise"]
+    rewrite(path, header, arrays)
+    there = load_billboard(path)
+    assert there.billboard_.factor is None and not there.billboard_.centre_noise.any()
+    assert there.mean_coef_.shape == (4,)
+
+
 def refused(path, message):
     with pytest.raises(ValueError, match=message) as caught:
         load_billboard(path)
