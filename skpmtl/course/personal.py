@@ -85,15 +85,16 @@ class TaskModels:
         self._shapes = [(root, joined, found), *self._shapes][:4]
         return found
 
-    def around(self, model, centre, related=ALL):
-        """Level and slopes that tasks are about: those of `centre`, a factor and covariates.
+    def around(self, model, centre, related=ALL, some=slice(None)):
+        """Level and slopes that these tasks are about: those of `centre`, a factor and covariates.
 
         -> float, (d,); levels (m,) with a factor above tasks, and with a relation (m,), (m, d)
         """
-        level = centre[0] + model.effects_of(self.tasks)
+        tasks = self.tasks[some]
+        level = centre[0] + model.effects_of(tasks)
         if model.relation is None or related == NOTHING:
             return level, centre[1:]
-        own = model.relation.centres(self.tasks, model.related)
+        own = model.relation.centres(tasks, model.related)
         return level + own[:, 0], centre[1:] + own[:, 1:] * (related == ALL)
 
     def around_part(self, model, part):
@@ -139,7 +140,7 @@ class TaskModels:
     def information(self, model, scales, some=slice(None)):
         """Score and information of the centre of the model, of these tasks: see `information`."""
         dec = self.decomposition(model, model.root)
-        return information(dec, *self.around(model, model.centre), scales, some)
+        return information(dec, *self.around(model, model.centre, some=some), scales, some)
 
     def personal(self, model):
         """Models of the tasks. -> coef (m, d), intercept (m,), extras

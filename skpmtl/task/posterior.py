@@ -202,20 +202,23 @@ class Decomposition:
         found._see(x_mean)
         return found
 
-    def _rest(self, y, vectors):
-        """y less rows times the vector (m, d) of their task, in this basis. -> (sum k,)"""
-        out = np.zeros(len(y))
-        rows, vectors = self.rows, np.ascontiguousarray(vectors)
-        _residuals(rows.starts, self.squares, self.basis, rows.X, y, vectors, 1, out)
+    def _rest(self, y, vectors, some=slice(None)):
+        """y less rows times the vector of their task, of these tasks in this basis. -> (sum k,)"""
+        out, (first, last, _) = np.zeros(len(y)), some.indices(len(self.rows.n))
+        T = self.rows.starts[first : last + 1], self.squares[some], self.basis
+        _residuals(*T, self.rows.X, y, np.ascontiguousarray(vectors), 1, out)
         return out
 
-    def _centred(self, level, slopes):
-        """Arguments of kernels: the targets less the centre, in this basis, and of means."""
-        rows = self.rows
-        slopes = np.broadcast_to(np.asarray(slopes, dtype=float), self.x_mean.shape)
-        r0 = rows.y_mean - level - _dots(self.x_mean, slopes)
-        T = self.pivots, self.off, self.link, self.reach
-        return rows.starts, *T, self._rest(rows.y, slopes), self.h, self.b2, r0, rows.n, rows.rest
+    def _centred(self, level, slopes, some):
+        """Arguments of kernels: the targets of these tasks less their centre, in this basis, and of
+        means."""
+        rows, (first, last, _) = self.rows, some.indices(len(self.rows.n))
+        x_mean = self.x_mean[some]
+        slopes = np.broadcast_to(np.asarray(slopes, dtype=float), x_mean.shape)
+        r0 = rows.y_mean[some] - level - _dots(x_mean, slopes)
+        T = rows.starts[first : last + 1], self.pivots, self.off, self.link, self.reach[some]
+        r = self._rest(rows.y, slopes, some)
+        return *T, r, self.h, self.b2[some], r0, rows.n[some], rows.rest[some]
 
     def spectrum(self, k, tasks):
         """Of tasks of k rows: eigenvalues of X S X' (., k), X and y in the eigenbasis."""
@@ -250,14 +253,13 @@ _SUMS = (0, 2, 2, 3, 6)  # of cells of one theta, for each of them
 
 
 def _ask(what, dec, level, slopes, scales, size=1, axis=0, some=slice(None)):
-    """Of `_posterior`, for these tasks. -> all theta, log evidence (m, size), of tasks (m, 3), by
-    theta (m, ., R)"""
-    first, last, _ = some.indices(len(dec.rows.n))
-    cells, m = _cells_of(scales), last - first
-    starts, D, off, link, reach, r, h, *of_tasks = dec._centred(level, slopes)
-    of_rows = starts[first : last + 1], D, off, link, reach[first:last], r, h
+    """What the kernel finds for some tasks, whose levels and slopes are given.
+
+    -> all theta, log evidence (m, size), of tasks (m, 3), by theta (m, ., R)
+    """
+    cells, m = _cells_of(scales), len(dec.rows.n[some])
     found = np.zeros((m, size)), np.zeros((m, 3)), np.zeros((m, _SUMS[what], len(cells[0])))
-    _posterior(*of_rows, *(one[first:last] for one in of_tasks), *cells, what, axis, *found)
+    _posterior(*dec._centred(level, slopes, some), *cells, what, axis, *found)
     return cells[0], *found
 
 
@@ -386,13 +388,13 @@ def _by_theta(dec, slopes, theta, first, last):
     (., k); q = x0 - theta X' V^-1 h (., R, d)
     """
     d = dec.x_mean.shape[1]
-    slopes = np.broadcast_to(np.asarray(slopes, dtype=float), dec.x_mean.shape)
+    slopes = np.broadcast_to(np.asarray(slopes, dtype=float), (last - first, d))
     sizes = np.where(dec.rows.n > 0, np.diff(dec.rows.starts) + 1, 0)[first:last]
     for size, tasks in _groups(sizes, len(theta) * d):
         k, tasks = size - 1, tasks + first
         values, Z, y = dec.spectrum(k, tasks)
         V = 1.0 / (1.0 + theta[:, None] * values[:, None])
-        r = y - (Z @ slopes[tasks][..., None])[..., 0]
+        r = y - (Z @ slopes[tasks - first][..., None])[..., 0]
         h = (Z @ (row_products(dec.x_mean[tasks], dec.shape)[..., None]))[..., 0]
         q = dec.x_mean[tasks][:, None] - theta[:, None] * ((V * h[:, None]) @ Z)
         yield tasks, Z, V, r, q
