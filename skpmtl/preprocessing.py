@@ -491,24 +491,24 @@ class TaskImputer(_TaskTransformer):
             known = fitted is not None
             numbers = self._numeric_ if known else columns_where(X, is_number)
             columns = {
-                name: self._column(X, j, name, name in numbers)
-                for j, name in enumerate(frame.columns)
+                column.name: self._column(X, j, column, column.name in numbers)
+                for j, column in enumerate(frame.iter_columns())
                 if j != form.position
             }
         return columns, np.zeros(n_rows, np.int64) if ids is None else ids, form
 
-    def _column(self, X, j, name, numbers):
+    def _column(self, X, j, column, numbers):
         given = take_column(X, j)
         if numbers:
             values = numeric(self, safe_indexing(X, [j], axis=1), False)[:, 0].astype(np.float64)
             return _Column(given, values, np.isnan(values), True)
         values = np.empty(len(given), dtype=object)
-        values[:] = frame_of(X)[name].to_list()
+        values[:] = column.to_list()
         try:
             missing = factorize(values)[0] < 0
         except TypeError:
             raise TypeError(
-                f"The column {name!r} holds containers; text and numbers can be filled."
+                f"The column {column.name!r} holds containers; text and numbers can be filled."
             ) from None
         return _Column(given, values, missing, False)
 

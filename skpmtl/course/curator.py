@@ -44,7 +44,8 @@ HALVINGS = 6  # of a unit that is the width of the window: down to a 64th of it
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
 STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
-LONGEST, PER_SIGNAL = 6.0, 0.3  # length of all steps, in units; and for every z / root(d + 1)
+# Length of all steps, in units; and for every z / root(d + 1), chosen as the rows of the plan were.
+LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
 LOGITS = 5.0  # half-width of the window of the levels of classes
 WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on

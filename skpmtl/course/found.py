@@ -73,14 +73,14 @@ def _slopes(board):
     measure = "units of the score" if board.law.of_scores else "units of y"
     if likely == 0 or not (board.centre[..., 1:].any() or likely == 1):
         return "nothing was found that the slopes of tasks share"
-    told = ""
+    shared = ""
     if likely == 2:
-        shared = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
-        told = (
-            f"what all tasks share moves predictions by about {_round(unit * shared)} {measure}, "
+        size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
+        shared = (
+            f"what all tasks share moves predictions by about {_round(unit * size)} {measure}, "
             f"and what is a task's own by about {_round(unit * own)}"
         )
-    return told + _directions(board, ", where own slopes are" if told else "those of tasks are")
+    return shared + _directions(board, ", where own slopes are" if shared else "those of tasks are")
 
 
 def _directions(board, whose):

@@ -9,8 +9,8 @@ base     parts of the rows of a task in the classes        root of 2
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
 relation the same times a public row of length 1 at most   2 C
-factor   deviation of the level, in the block of its level  2 C
-         of a factor above tasks
+factor   deviation of the level, in -1 ... 1, in the block 2
+         of a level of the factor above tasks
 moment   u u' of a unit deviation u                         root of 2
 vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of their
          a ball of c                                       number)
@@ -51,6 +51,11 @@ def _balls(sent, radius):
     sent = np.array(sent, dtype=float)
     clip_rows(sent, radius)
     return sent
+
+
+def _within_one(sent, clipped):
+    """In a ball of radius one; without a budget finite numbers of any length."""
+    return _balls(sent, 1.0) if clipped else np.nan_to_num(np.array(sent, dtype=float))
 
 
 @dataclass
@@ -294,7 +299,7 @@ class ColumnUnits(Question):
         return found / self.per_task
 
     def bounded(self, sent):
-        return _balls(sent, 1.0) if self.clipped else np.nan_to_num(np.array(sent, dtype=float))
+        return _within_one(sent, self.clipped)
 
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
@@ -404,7 +409,7 @@ class FactorStep(Question):
         return model.factor.indicators(tasks.tasks) * (level / self.level_unit)[:, None]
 
     def bounded(self, sent):
-        return _balls(sent, 1.0) if self.clipped else np.nan_to_num(np.array(sent, dtype=float))
+        return _within_one(sent, self.clipped)
 
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0, n_levels=0):
@@ -619,7 +624,7 @@ KINDS = {kind.kind: kind for kind in _EVERY}
 
 
 def query_specs(d, loss="squared", n_classes=0, rank=0, n_levels=0):
-    """What sites answer, whoever asks; `rank` of a relation, `n_levels` of a factor above tasks.
+    """What a site answers; `rank` of a relation, `n_levels` of a factor above tasks.
 
     -> {statistic: QuerySpec}
     """

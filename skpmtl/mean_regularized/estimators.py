@@ -128,8 +128,8 @@ class MeanRegularized(Hierarchical):
 _DOC = """{summary}
 
     Every task has its own {model}, held near a shared model that is learned in steps: tasks work
-    on their own rows, and send clipped deviations of which only the noisy sum is published (joint,
-    or billboard, differential privacy at task level). Afterwards every task turns the last shared
+    on their own rows, and send clipped deviations, whose noisy sum alone is published (joint, or
+    billboard, differential privacy at task level). Afterwards every task turns the last shared
     model into its own, at no further cost. With ``lam="auto"`` that is `PrivateMTL{twin}` with
     ``structure="mean"``, whose docstring has the model and the loop; with a number as `lam`, and no
     budget, it is the minimum of the objective below.

@@ -102,8 +102,8 @@ class PenaltyBillboard(OfModels):
         if self.outliers and self.alpha == 0:
             raise ValueError("outliers need an alpha")
         yield from self._declared_init()
-        ranks = range(min(d, self.n_tasks * self.n_outputs) + 1)
-        yield "its shape", self.shape, [(d,)] if self.diagonal else [(d, rank) for rank in ranks]
+        rank = min(self.shape.shape[-1], d, self.n_tasks * self.n_outputs)
+        yield "its shape", self.shape, [(d,) if self.diagonal else (d, rank)]
         if self.diagonal and self.shape.min() < 0:
             raise ValueError("its shape is not positive")
 

@@ -1,4 +1,4 @@
-"""Factors above tasks: public levels, such as districts of schools, of which every task has one."""
+"""Factors above tasks: every task has one of their public levels, as a school has a district."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ class Factor(Public):
     levels : list of str
         That tasks of the fit have, sorted.
     tasks : list of int or str
-        Tasks of which the level is known, sorted; also such that may be added after a fit.
+        Tasks whose level is known, sorted, including those that may be added after a fit.
     codes : list of int
         Their places among `levels`; -1 of a level that no task of the fit has.
     counts : list of int
@@ -50,7 +50,7 @@ class Factor(Public):
     def of(self, tasks):
         """Places (n,) of the levels of task ids, -1 of a level that no task of the fit has.
 
-        Raises ValueError for tasks of which no level is known.
+        Raises ValueError for tasks whose level is not known.
         """
         at = locate(np.asarray(tasks), np.array(self.tasks)) if len(tasks) else np.empty(0, int)
         if (at < 0).any():

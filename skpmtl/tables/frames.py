@@ -52,7 +52,7 @@ def without_decimals(X):
 
 
 def by_position(X):
-    """X in a form of which columns can be taken by position: a table, a matrix or an array."""
+    """X as a table, a matrix or an array, whose columns can be taken by position."""
     return checked(X) if sparse.issparse(X) or frame_of(X) is not None else np.asarray(X)
 
 
