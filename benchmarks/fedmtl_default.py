@@ -10,8 +10,7 @@ constants of "per-task" were chosen on draw 200 of fourteen of these scenarios).
 paper's rule. ``without_nearness`` is "per-task" without the factor that compares heads with the
 nearest ones. The last rows are one draw each of scenarios with other training, which played no part
 in the choice of the constants: "Adam" is that of the estimator's defaults, "no hidden layer" the
-same with heads on the features. ``ahead`` is the accuracy of "heads-by-similarity" minus that of
-"per-task" on the same draws, ``ahead_least`` and ``ahead_most`` over the draws.
+same with heads on the features.
 """
 
 from unittest.mock import patch
@@ -28,22 +27,15 @@ FIELDS = (
     "scenario",
     "local",
     "uniform",
-    "shared_only",
     "paper",
-    "heads_by_similarity",
     "without_nearness",
     "per_task",
-    "ahead",
-    "ahead_least",
-    "ahead_most",
     "repeats",
 )
 RULES = {
     "local": "local",
     "uniform": "uniform",
-    "shared_only": "shared-only",
     "paper": "similarity",
-    "heads_by_similarity": "heads-by-similarity",
     "without_nearness": "per-task",
     "per_task": "per-task",
 }
@@ -125,15 +117,7 @@ TRAININGS = {"Adam": ADAM, "no hidden layer": {**ADAM, "hidden_layer_sizes": ()}
 def row_of(scenario, scores):
     """-> dict; `scores` {column: one accuracy for each draw}"""
     means = {name: round(float(np.mean(found)), 4) for name, found in scores.items()}
-    ahead = np.subtract(scores["heads_by_similarity"], scores["per_task"])
-    return {
-        "scenario": scenario,
-        **means,
-        "ahead": round(float(ahead.mean()), 4),
-        "ahead_least": round(float(ahead.min()), 4),
-        "ahead_most": round(float(ahead.max()), 4),
-        "repeats": len(ahead),
-    }
+    return {"scenario": scenario, **means, "repeats": len(scores["per_task"])}
 
 
 SHAPE = {"n_clients": 12, "n_samples": 30, "n_test": 20}  # of the quick mode

@@ -219,7 +219,7 @@ def _cells():
     yield Cell("School, 10 pupils", "PrivateMeanRegMTL", {"epsilon": 3.0, **rounds})
     yield Cell("mean, 300 tasks", "DPMetaInit", {"epsilon": 3.0, "privacy": "local"})
     yield Cell("clusters", "ClusteredMTL", {"n_clusters": 4})
-    for rule in ("similarity", "per-task", "fedamp"):
+    for rule in ("similarity", "per-task", "uniform"):
         yield Cell(CLIENTS, "FedMTLClassifier", {"aggregation": rule, "n_rounds": 10})
     yield Cell(CLIENTS, "FedMTLClassifier")
     yield Cell(CLIENTS, "FedMTLRegressor")

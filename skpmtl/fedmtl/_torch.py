@@ -70,7 +70,7 @@ class TorchNetwork(Network):
             out[i] = hidden.double().numpy() @ head[i, :-1] + head[i, -1]
         return out
 
-    def train(self, theta, table, heads, optimizer, rng, centre=None):
+    def train(self, theta, table, heads, optimizer, rng):
         import torch
 
         total = count = 0.0
@@ -85,21 +85,14 @@ class TorchNetwork(Network):
             for i in range(table.n_clients):
                 sow(torch, int(words[i]))  # for dropout
                 rows = [order[ends[i] : ends[i + 1]] for order in epochs]
-                fixed = None if centre is None else centre[i]
                 loss = BatchLoss(heads.take([i]))
-                value, known = self._train_client(theta[i], table, rows, loss, optimizer, fixed)
+                value, known = self._train_client(theta[i], table, rows, loss, optimizer)
                 total, count = total + value, count + known
         return total / count
 
-    def _train_client(self, theta, table, epochs, loss, optimizer, centre):
+    def _train_client(self, theta, table, epochs, loss, optimizer):
         import torch
 
-        fixed = None
-        if centre is not None:  # its entries, in the order of `own`
-            self._write(centre[: self.n_shared])
-            at = torch.tensor(centre[self.n_shared :], dtype=torch.float32)
-            at = at.reshape(self.width + 1, -1)
-            fixed = [*(p.detach().clone() for p in self.trunk.parameters()), at[:-1], at[-1]]
         self._write(theta[: self.n_shared])
         head = theta[self.n_shared :].reshape(self.width + 1, -1)
         weight = torch.tensor(head[:-1], dtype=torch.float32, requires_grad=True)
@@ -126,10 +119,6 @@ class TorchNetwork(Network):
                 )
                 step.zero_grad()
                 scores.backward(torch.from_numpy(delta[0].astype(np.float32)))
-                if fixed is not None:
-                    for p, target in zip(own, fixed, strict=True):
-                        if p.grad is not None:
-                            p.grad.add_(p.detach() - target, alpha=optimizer.strength)
                 step.step()
                 total, count = total + value, count + known
         theta[: self.n_shared] = self._read()

@@ -9,15 +9,7 @@ from scipy.optimize import linear_sum_assignment
 
 __all__ = ["AGGREGATIONS", "fedmtl_aggregate"]
 
-AGGREGATIONS = (
-    "per-task",
-    "similarity",
-    "uniform",
-    "shared-only",
-    "heads-by-similarity",
-    "jaccard",
-    "exact-match",
-)
+AGGREGATIONS = ("per-task", "similarity", "uniform")
 
 # Of a parameter, where there are others, and of the ratio of two sizes: beyond, an average in
 # float64 keeps nothing of what is of order one, and one client would replace everybody's layers.
@@ -46,34 +38,27 @@ def fedmtl_aggregate(shared, heads, task_ids, sizes, thresholds, *, aggregation=
     sizes : array-like of shape (N,)
         Numbers of rows D_i > 0.
     thresholds : float or array-like of shape (N,)
-        Z_i in [0, 1], the least similarity of a neighbour. Used by "similarity", for clients,
-        and by "heads-by-similarity", for heads; the other rules have no threshold.
-    aggregation : str, default="similarity"
-        =====================  ===============================================================
-        "similarity"           the paper. H_ij is the largest sum of cosines of a one-to-one
-                               matching of the heads of i and j, where a pair may stay
-                               unmatched at 0 (eqs. 4, 5); S_ij = H_ij / K_i and S_ii = 1
-                               (eq. 6). Neighbours j have S_ij >= Z_i (eq. 7). Shared layers:
-                               mean over the neighbours with the weights S_ij D_j (eqs. 8, 2);
-                               head of task k: the same over the neighbours that have k
-                               (eqs. 9, 3)
-        "per-task"             ours. Head of task k: weights c_ij^4 min(1, c_ij / r_ij)^16 D_j
-                               over the clients that have k, with c_ij = max(0, cos) of the
-                               two heads of k, and r_ij the geometric mean of two quantiles,
-                               of i and j: that of .75 of c between a client and the others
-                               that have k. Shared layers: weights S_ij D_j, S_ij the squared
-                               mean of c_ij over the common tasks, at least 0.1; without a
-                               common task, the mean of S over all other pairs (client and
-                               itself included)
-        "uniform"              weights D_j over all clients that have the layer (G)
-        "shared-only"          the same for shared layers; heads stay as they are (X)
-        "heads-by-similarity"  shared layers as "uniform"; a head is averaged with the heads
-                               that eq. 5 matches it to, weights cos D_j where cos >= Z_i, and
-                               task ids are not used (T)
-        "jaccard"              weights S_ij D_j with S_ij the number of common tasks over that
-                               of tasks of either (J)
-        "exact-match"          weights D_j over the clients with the same set of tasks (E)
-        =====================  ===============================================================
+        Z_i in [0, 1], the least similarity of a neighbour. The rules other than "similarity" have
+        no threshold.
+    aggregation : {"similarity", "per-task", "uniform"}, default="similarity"
+        ============  ========================================================================
+        "similarity"  the paper. H_ij is the largest sum of cosines of a one-to-one
+                      matching of the heads of i and j, where a pair may stay
+                      unmatched at 0 (eqs. 4, 5); S_ij = H_ij / K_i and S_ii = 1
+                      (eq. 6). Neighbours j have S_ij >= Z_i (eq. 7). Shared layers:
+                      mean over the neighbours with the weights S_ij D_j (eqs. 8, 2);
+                      head of task k: the same over the neighbours that have k
+                      (eqs. 9, 3)
+        "per-task"    ours. Head of task k: weights c_ij^4 min(1, c_ij / r_ij)^16 D_j
+                      over the clients that have k, with c_ij = max(0, cos) of the
+                      two heads of k, and r_ij the geometric mean of two quantiles,
+                      of i and j: that of .75 of c between a client and the others
+                      that have k. Shared layers: weights S_ij D_j, S_ij the squared
+                      mean of c_ij over the common tasks, at least 0.1; without a
+                      common task, the mean of S over all other pairs (client and
+                      itself included)
+        "uniform"     weights D_j over all clients that have the layer
+        ============  ========================================================================
 
     Returns
     -------
@@ -116,35 +101,23 @@ def fedmtl_aggregate(shared, heads, task_ids, sizes, thresholds, *, aggregation=
         raise ValueError(f"aggregation={aggregation!r} must be one of {list(AGGREGATIONS)}.")
     uploads = _Uploads(shared, heads, task_ids, sizes, thresholds)
     n, sizes = len(uploads.sizes), uploads.sizes
-    cosines = np.empty((0, 0)) if aggregation in _WITHOUT_COSINES else uploads.cosines()
     if aggregation == "per-task":
-        similarity, blocks = _per_task(uploads, cosines)
+        similarity, blocks = _per_task(uploads, uploads.cosines())
         weights = similarity * sizes
     elif aggregation == "similarity":
-        similarity = _matchings(uploads, cosines)[0] / uploads.counts[:, None]
+        similarity = _matchings(uploads, uploads.cosines()) / uploads.counts[:, None]
         np.fill_diagonal(similarity, 1.0)  # rounding must not drop a client's own model
         near = similarity >= uploads.thresholds[:, None]
         weights = np.where(near, similarity, 0.0) * sizes
         blocks = _same_task(uploads, weights)
-    elif aggregation in ("jaccard", "exact-match"):
-        similarity = _set_similarity(uploads, exact=aggregation == "exact-match")
-        weights = similarity * sizes
-        blocks = _same_task(uploads, weights)
     else:
         similarity = np.ones((n, n))
         weights = similarity * sizes
-        blocks = []
-        if aggregation == "uniform":
-            blocks = _same_task(uploads, weights)
-        elif aggregation == "heads-by-similarity":
-            blocks = [(np.arange(len(cosines)), _matchings(uploads, cosines)[1])]
+        blocks = _same_task(uploads, weights)
     new_heads = uploads.vectors.copy()
     for rows, head_weights in blocks:
         new_heads[rows] = _averages(head_weights, uploads.vectors[rows])
     return _averages(weights, uploads.shared), uploads.by_client(new_heads), similarity
-
-
-_WITHOUT_COSINES = ("uniform", "shared-only", "jaccard", "exact-match")
 
 
 def _averages(weights, values):
@@ -190,29 +163,16 @@ def _near(cosine):
 
 
 def _matchings(uploads, cosines):
-    """Values H of the largest matchings (N, N), and weights of matched heads (R, R)."""
+    """Values H of the largest matchings, (N, N)."""
     n, starts = len(uploads.sizes), uploads.starts
     gains = np.maximum(cosines, 0.0)  # a pair of negative cosine stays unmatched
     values = np.diag(uploads.counts.astype(np.float64))
-    matched = np.eye(len(cosines))
     for i in range(n):
         for j in range(i + 1, n):
             gain = gains[starts[i] : starts[i + 1], starts[j] : starts[j + 1]]
             row, column = linear_sum_assignment(gain, maximize=True)
             values[i, j] = values[j, i] = gain[row, column].sum()
-            row, column = starts[i] + row, starts[j] + column
-            matched[row, column] = matched[column, row] = gains[row, column]
-    least = uploads.thresholds[uploads.owner][:, None]
-    return values, np.where(matched >= least, matched, 0.0) * uploads.sizes[uploads.owner]
-
-
-def _set_similarity(uploads, exact):
-    has = np.zeros((len(uploads.sizes), len(uploads.rows_of_task)))
-    for task, rows in enumerate(uploads.rows_of_task):
-        has[uploads.owner[rows], task] = 1.0
-    both = has @ has.T
-    either = uploads.counts[:, None] + uploads.counts - both
-    return (both == either).astype(np.float64) if exact else both / either
+    return values
 
 
 class _Uploads:

@@ -19,7 +19,6 @@ from ..tables.ids import listed, locate
 from ..tables.table import by_code, known_labels
 from ..tables.targets import pair_known
 from .aggregation import AGGREGATIONS
-from .baselines import BASELINES, WHOLE_MODELS
 from .clients import RARE_LABELS, known_positions, read_rows, read_training
 from .journal import RoundJournal, code_of
 from .network import ACTIVATIONS, Heads, Network, Optimizer
@@ -60,10 +59,7 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         "learning_rate": [Interval(Real, 0, None, closed="neither")],
         "momentum": [Interval(Real, 0, 1, closed="left")],
         "alpha": [Interval(Real, 0, None, closed="left")],
-        "aggregation": [StrOptions({*AGGREGATIONS, *BASELINES})],
-        "proximal_strength": [Interval(Real, 0, None, closed="left")],
-        "attention_scale": [Interval(Real, 0, None, closed="neither")],
-        "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
+        "aggregation": [StrOptions({*AGGREGATIONS, "local"})],
         "secure": ["boolean"],
         "n_servers": [Interval(Integral, 2, None, closed="left")],
         "max_heads": [Interval(Integral, 1, 10, closed="both"), None],
@@ -96,9 +92,6 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         momentum=0.9,
         alpha=1e-4,
         aggregation="per-task",
-        proximal_strength=0.1,
-        attention_scale=1.0,
-        validation_fraction=0.2,
         secure=False,
         n_servers=3,
         max_heads=None,
@@ -120,9 +113,6 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         self.momentum = momentum
         self.alpha = alpha
         self.aggregation = aggregation
-        self.proximal_strength = proximal_strength
-        self.attention_scale = attention_scale
-        self.validation_fraction = validation_fraction
         self.secure = secure
         self.n_servers = n_servers
         self.max_heads = max_heads
@@ -175,13 +165,11 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             float(self.alpha),
             int(self.batch_size),
             int(self.local_epochs),
-            float(self.proximal_strength),
         )
         thresholds = np.linspace(start, end, self.n_rounds)
-        extras = float(self.attention_scale), float(self.validation_fraction)
         names = ("n_servers", "max_heads", "max_size")
         secure = {name: getattr(self, name) for name in names} if self.secure else None
-        return Schedule(self.aggregation, thresholds, optimizer, secure, *extras)
+        return Schedule(self.aggregation, thresholds, optimizer, secure)
 
     def _rng(self):
         seed = self.random_state
@@ -333,9 +321,8 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
         ------
         ValueError
             For unknown tasks or classes, for clients without labels, after a fit without client
-            ids, with aggregation "fedamp", "mocha" and "fedfomo", which mix whole models of clients
-            that train together, and after a fit with `secure`, where no server has the layers of
-            the others in the clear.
+            ids, and after a fit with `secure`, where no server has the layers of the others in the
+            clear.
         """
         check_is_fitted(self)
         form, models = self._form_, self._models_
@@ -348,11 +335,6 @@ class BaseFedMTL(RoundCallbacks, ShowsPrivacy, TaskIndexed):
             raise ValueError(
                 "After a fit with secure=True no server has the layers of the other clients in "
                 "the clear, which a new client would be averaged with: fit again with it."
-            )
-        if self.aggregation in WHOLE_MODELS:
-            raise ValueError(
-                f"aggregation={self.aggregation!r} mixes whole models of clients that train "
-                "together: fit again with the new clients."
             )
         classes = getattr(self, "_task_classes_", None)
         given = X, y, client, task, sample_weight

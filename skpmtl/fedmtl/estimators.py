@@ -29,7 +29,7 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         Of all hidden layers. "identity" with one layer is a linear shared projection.
     threshold : float or (float, float), default=(0.75, 0.95)
         Least similarity of a neighbour, in [0, 1]; a pair goes linearly from the first to
-        the last round. For `aggregation` "similarity" and "heads-by-similarity".
+        the last round. For `aggregation` "similarity".
     n_rounds : int, default=20
     local_epochs : int, default=1
         Epochs of a client over its own rows in a round.
@@ -43,24 +43,10 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         Of "sgd".
     alpha : float, default=1e-4
         Strength of the squared penalty alpha / 2 on weights, not on biases.
-    aggregation : str, default="per-task"
-        A rule of `fedmtl_aggregate`: "per-task" (ours), "similarity" (the paper), "uniform",
-        "shared-only", "heads-by-similarity", "jaccard", "exact-match". Or a baseline: "local",
-        no exchange; "fedavg", federated averaging among the clients with the same set of
-        tasks, which "exact-match" is too; "fedprox", the same with local training regularised
-        towards the average; "pfedme", personal models that persist over rounds and are regularised
-        towards the average of the group (as pFedMe, with the average as its only server model);
-        "fedamp", personal models regularised to averages of their own by distance (FedAMP);
-        "mocha", personal models coupled by their covariance (MOCHA, with networks); "fedfomo",
-        mixtures that lower the loss on a client's held-out rows (FedFomo). All of them work among
-        clients with the same set of tasks; `skpmtl.fedmtl.baselines` has the equations.
-    proximal_strength : float, default=0.1
-        Factor of half the squared distance to what the server sends, of "fedprox", "pfedme" and
-        "fedamp" (its lambda / alpha), and lambda of "mocha".
-    attention_scale : float, default=1.0
-        sigma of "fedamp", as a fraction of the mean squared distance of the models of a group.
-    validation_fraction : float, default=0.2
-        Fraction of a client's rows that "fedfomo" uses to evaluate models, and not to train.
+    aggregation : {"per-task", "similarity", "uniform", "local"}, default="per-task"
+        A rule of `fedmtl_aggregate`: "per-task" is ours, "similarity" that of the paper. "local":
+        no exchange. The versions and competitors of the paper are options of
+        `skpmtl.reproduction.fedmtl.PublishedFedMTL`.
     secure : bool, default=False
         Compute the rule "similarity" on secret shares, by servers and a dealer that run as
         processes on this machine for all rounds of the fit: it shows the result and the cost
@@ -156,9 +142,6 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
         momentum=0.9,
         alpha=1e-4,
         aggregation="per-task",
-        proximal_strength=0.1,
-        attention_scale=1.0,
-        validation_fraction=0.2,
         secure=False,
         n_servers=3,
         max_heads=None,
@@ -182,9 +165,6 @@ class FedMTLClassifier(ClassifierMixin, BaseFedMTL):
             momentum=momentum,
             alpha=alpha,
             aggregation=aggregation,
-            proximal_strength=proximal_strength,
-            attention_scale=attention_scale,
-            validation_fraction=validation_fraction,
             secure=secure,
             n_servers=n_servers,
             max_heads=max_heads,
@@ -326,9 +306,8 @@ class FedMTLRegressor(RegressorMixin, BaseFedMTL):
     Parameters
     ----------
     hidden_layer_sizes, activation, threshold, n_rounds, local_epochs, batch_size, solver, \
-learning_rate, momentum, alpha, aggregation, proximal_strength, attention_scale, \
-validation_fraction, secure, n_servers, max_heads, max_size, module, client_feature, \
-task_feature, random_state, verbose
+learning_rate, momentum, alpha, aggregation, secure, n_servers, max_heads, max_size, module, \
+client_feature, task_feature, random_state, verbose
         As in `FedMTLClassifier`.
 
     Attributes

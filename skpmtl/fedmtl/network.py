@@ -48,7 +48,6 @@ class Optimizer:
     alpha: float
     batch_size: int
     epochs: int
-    strength: float = 0.0
 
 
 class Network:
@@ -140,18 +139,16 @@ class Network:
             weight = views[layer][0]
 
     # ------------------------------------------------------------------ training
-    def train(self, theta, table, heads, optimizer, rng, centre=None):
+    def train(self, theta, table, heads, optimizer, rng):
         """Local epochs of all clients, in place, theta (N, P + (width + 1) * S * C). -> loss
 
         The loss of a batch is the sum over the client's tasks of the mean over the rows of the
-        batch whose label is known, plus alpha / 2 times the squared weights, plus strength / 2
-        times the squared distance to `centre`. The result is the mean data loss of a label in the
-        last epoch, while it was trained on.
+        batch whose label is known, plus alpha / 2 times the squared weights. The result is the
+        mean data loss of a label in the last epoch, while it was trained on.
         """
         # Clients with many batches first: those that still have one are then a leading part.
         order = np.argsort(-table.sizes, kind="stable")
         local, heads = theta[order], heads.take(order)
-        centre = None if centre is None else centre[order]
         loss = BatchLoss(heads)
         decay = optimizer.alpha * self._decayed(heads.slots.shape[1] * heads.width)
         step = _Stepper(local, optimizer)
@@ -181,8 +178,6 @@ class Network:
                 slope = gradient[:active]
                 self._gradient(local[:active], X, delta, hidden, slope)
                 slope += decay * local[:active]
-                if centre is not None:
-                    slope += optimizer.strength * (local[:active] - centre[:active])
                 step(slope)
         theta[order] = local
         return total / count

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .aggregation import AGGREGATIONS, LARGEST, fedmtl_aggregate
-from .baselines import PERSONAL, attention, coupled, first_order_weights, groups_of, split_rows
+from .aggregation import LARGEST, fedmtl_aggregate
 from .network import BatchLoss, Heads, Optimizer
 
 logger = logging.getLogger("skpmtl")
@@ -21,12 +20,10 @@ _EVALUATION_ROWS = 1 << 16  # rows evaluated at a time
 class Schedule:
     """How the rounds go."""
 
-    aggregation: str  # one of the rules of `fedmtl_aggregate`, or of `skpmtl.fedmtl.baselines`
+    aggregation: str  # a rule of `fedmtl_aggregate`, or "local"
     thresholds: np.ndarray  # (n_rounds,), threshold of every round
     optimizer: Optimizer
     secure: dict | None = None  # n_servers, max_heads and max_size; None: in the clear
-    attention_scale: float = 1.0  # of "fedamp"
-    validation_fraction: float = 0.2  # of "fedfomo"
 
 
 @dataclass(frozen=True)
@@ -92,10 +89,7 @@ def run_rounds(
     -> theta; uploads, None with `secure`; similarity of the last round (the clients of the table
     come first), or None; history, dict of ndarray (n_rounds,)
     """
-    optimizer, personal = schedule.optimizer, schedule.aggregation in PERSONAL
-    if schedule.aggregation != "fedprox" and not personal:
-        optimizer = replace(optimizer, strength=0.0)
-    centre = theta.copy() if optimizer.strength else None
+    optimizer = schedule.optimizer
     score = "accuracy" if heads.classification else "mse"
     history = {"threshold": schedule.thresholds, "loss": [], score: []}
     if schedule.secure is not None:
@@ -103,30 +97,21 @@ def run_rounds(
     similarity = uploads = None
     alone = others is None and len(theta) == 1  # nobody's layers are averaged with these
     limit = np.finfo(np.float64).max if alone else LARGEST
-    fomo, rows, done = schedule.aggregation == "fedfomo", table, 0
-    found = None if journal is None else journal.load()
-    first = rng.bit_generator.state
+    done, found = 0, None if journal is None else journal.load()
     if found is not None:
         arrays, values = found
-        first = rng.bit_generator.state = values["first"]
-    if fomo:
-        rows, held = split_rows(table, schedule.validation_fraction, int(rng.integers(2**63)))
-    if found is not None:
         done, rng.bit_generator.state = values["round"], values["rng"]
         history |= values["history"]
         theta[:], uploads, similarity = (
             arrays.get(name) for name in ("theta", "uploads", "similarity")
         )
-        if centre is not None:
-            centre[:] = arrays["centre"]
     with ExitStack() as stack:
         servers = _Servers(schedule, stack)
         for number, threshold in enumerate(schedule.thresholds):
             if number < done:
                 continue
-            before = theta.copy() if fomo else None
             with np.errstate(over="ignore", invalid="ignore"):  # the error below says more
-                loss = network.train(theta, rows, heads, optimizer, rng, centre)
+                loss = network.train(theta, table, heads, optimizer, rng)
             sound = (np.abs(theta) <= limit).all(axis=1)
             if not sound.all():
                 client = table.clients[~sound][0].item()
@@ -136,24 +121,16 @@ def run_rounds(
                     f"regression the targets, or lower learning_rate={optimizer.learning_rate:g}."
                 )
             uploads = theta.copy()
-            if fomo:
-                averaged = first_order_weights(network, before, uploads, held, heads)
-                similarity = np.eye(len(theta) + (0 if others is None else len(others.sizes)))
-            else:
-                averaged, similarity = server_round(
-                    network,
-                    uploads,
-                    heads,
-                    table.sizes,
-                    float(threshold),
-                    schedule,
-                    others,
-                    servers.aggregate if schedule.secure else None,
-                )
-            if centre is not None:
-                centre[:] = averaged
-            if not personal:
-                theta[:] = averaged
+            theta[:], similarity = server_round(
+                network,
+                uploads,
+                heads,
+                table.sizes,
+                float(threshold),
+                schedule,
+                others,
+                servers.aggregate if schedule.secure else None,
+            )
             history["loss"].append(loss)
             if schedule.secure is not None:
                 for name, value in servers.cost().items():
@@ -162,8 +139,8 @@ def run_rounds(
             history[score].append(total.sum() / count.sum())
             if journal is not None:
                 arrays = {"theta": theta, "uploads": uploads, "similarity": similarity}
-                arrays = {k: v for k, v in (arrays | {"centre": centre}).items() if v is not None}
-                values = {"round": number + 1, "first": first, "rng": rng.bit_generator.state}
+                arrays = {k: v for k, v in arrays.items() if v is not None}
+                values = {"round": number + 1, "rng": rng.bit_generator.state}
                 lists = {name: own for name, own in history.items() if name != "threshold"}
                 journal.keep(arrays, values | {"history": lists})
             if progress is not None:
@@ -210,18 +187,8 @@ def server_round(network, uploads, heads, sizes, threshold, schedule, others=Non
 
     `secure`, a function of the arguments of `fedmtl_aggregate`, aggregates in its place.
     """
-    nobody = np.eye(len(uploads) + (0 if others is None else len(others.sizes)))
     if schedule.aggregation == "local":
-        return uploads, nobody
-    if schedule.aggregation in ("fedamp", "mocha"):
-        found = uploads.copy()
-        for group in groups_of(heads):
-            own = uploads[group]
-            if schedule.aggregation == "fedamp":
-                found[group] = attention(own, schedule.attention_scale)
-            else:
-                found[group] = coupled(own)
-        return found, nobody
+        return uploads, np.eye(len(uploads) + (0 if others is None else len(others.sizes)))
     layers = [_layers(network, uploads, heads)]
     if others is not None:
         layers.append(_layers(network, others.uploads, others.heads))
@@ -233,9 +200,7 @@ def server_round(network, uploads, heads, sizes, threshold, schedule, others=Non
     if secure is not None:
         shared, vectors, similarity = secure(*arguments)
     else:
-        # The groups of FedAvg, FedProx and pFedMe are the clients with equal sets of tasks.
-        rule = schedule.aggregation if schedule.aggregation in AGGREGATIONS else "exact-match"
-        shared, vectors, similarity = fedmtl_aggregate(*arguments, aggregation=rule)
+        shared, vectors, similarity = fedmtl_aggregate(*arguments, aggregation=schedule.aggregation)
     n = len(uploads)
     return _parameters(network, shared[:n], vectors[:n], heads, uploads), similarity
 

@@ -426,7 +426,6 @@ def test_infinite_targets_are_refused():
         ({"alpha": -1.0}, "'alpha'"),
         ({"solver": "lbfgs"}, "'solver'"),
         ({"aggregation": "median"}, "'aggregation'.*'median'"),
-        ({"proximal_strength": -1.0}, "'proximal_strength'"),
         ({"secure": "yes"}, "'secure'.*'yes'"),
         ({"secure": True}, "secure=True.*per-task"),
         ({"secure": True, "aggregation": "local"}, "secure=True.*local"),

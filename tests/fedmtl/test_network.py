@@ -45,7 +45,7 @@ class PlainClient:
             outs.append(ACTIVATION[activation][0](outs[-1] @ W + b))
         return outs
 
-    def gradient(self, X, Y, activation, classification, alpha, prox=0.0, anchor=None):
+    def gradient(self, X, Y, activation, classification, alpha):
         outs = self.forward(X, activation)
         back, slopes = np.zeros_like(outs[-1]), []
         for s, (V, c) in enumerate(self.heads.values()):
@@ -65,11 +65,7 @@ class PlainClient:
             back = back * ACTIVATION[activation][1](a)
             layers = [below.T @ back + alpha * W, back.sum(axis=0), *layers]
             back = back @ W.T
-        slopes = layers + slopes
-        if prox:
-            for g, a, b in zip(slopes, self.parameters(), anchor.parameters(), strict=True):
-                g += prox * (a - b)
-        return slopes
+        return layers + slopes
 
     def vector(self):
         return np.concatenate([part.ravel() for part in self.parameters()])
@@ -97,7 +93,7 @@ class PlainStep:
                 p -= o.learning_rate * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-8)
 
 
-def plain_training(clients, table, o, rng, activation, classification, anchors=None):
+def plain_training(clients, table, o, rng, activation, classification):
     """Epochs of every client for itself, in orders that follow from its id and the seed."""
     seed = int(rng.integers(2**63))
     steps = [PlainStep(client, o) for client in clients]
@@ -107,13 +103,10 @@ def plain_training(clients, table, o, rng, activation, classification, anchors=N
             one = table.clients[i : i + 1], table.sizes[i : i + 1]
             order = np.argsort(random_words(seed, f"epoch {epoch}", *one))
             X, Y = table.X[own][order], table.Y[own][order]
-            extra = (o.strength, anchors[i]) if anchors else ()
             count = -(-len(X) // o.batch_size)  # batches of equal size, up to one row
             for b in range(count):
                 batch = slice(b * len(X) // count, (b + 1) * len(X) // count)
-                steps[i](
-                    client.gradient(X[batch], Y[batch], activation, classification, o.alpha, *extra)
-                )
+                steps[i](client.gradient(X[batch], Y[batch], activation, classification, o.alpha))
 
 
 # ----------------------------------------------------------------------------- problems
@@ -158,9 +151,6 @@ def assert_same_parameters(theta, clients, case, tol=1e-10):
         assert_allclose(found.vector(), client.vector(), rtol=0, atol=tol)
 
 
-# ------------------------------------------------------------------------------ gradient
-
-
 @pytest.mark.parametrize("classification", [True, False])
 @pytest.mark.parametrize("solver", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize("batch_size", [4, 10, 100])
@@ -179,8 +169,8 @@ def test_training_is_that_of_every_client_alone(classification, solver, batch_si
 def test_parameters_that_do_not_exist_stay_zero():
     case = problem(True)
     network, table, heads, theta, _ = case
-    o = Optimizer("adam", 0.05, 0.0, 0.01, 8, 3, 0.2)
-    network.train(theta, table, heads, o, np.random.default_rng(5), theta.copy())
+    o = Optimizer("adam", 0.05, 0.0, 0.01, 8, 3)
+    network.train(theta, table, heads, o, np.random.default_rng(5))
     blocks = network.head_blocks(theta, heads)
     gone = ~np.broadcast_to(heads.outputs()[:, None], blocks.shape)
     assert gone.any()
@@ -264,9 +254,6 @@ def test_one_client_with_one_task_is_scikit_learns_mlp(kind, solver, activation,
     assert_allclose(trained.vector(), expected, rtol=0, atol=1e-10)
 
 
-# ------------------------------------------------------------------------------- rounds
-
-
 # ------------------------------------------------------------------------ torch modules
 def tanh_trunk():
     torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")
@@ -281,8 +268,7 @@ def test_a_torch_trunk_trains_like_the_built_in_one(classification, solver):
     from skpmtl.fedmtl._torch import TorchNetwork
 
     network, table, heads, theta, sets = problem(classification, hidden=(5,))
-    o = Optimizer(solver, 0.05, 0.5, 0.02, 100, 4, 0.3)
-    anchor = theta + 0.1 * np.random.default_rng(1).normal(size=theta.shape)
+    o = Optimizer(solver, 0.05, 0.5, 0.02, 100, 4)
     torch_network = TorchNetwork(tanh_trunk, 3)
     assert (torch_network.width, torch_network.n_shared) == (5, network.n_shared)
 
@@ -293,8 +279,8 @@ def test_a_torch_trunk_trains_like_the_built_in_one(classification, solver):
 
     found = other_layout(theta, (3, 5))
     arguments = table, heads, o, np.random.default_rng(0)
-    loss = torch_network.train(found, *arguments, other_layout(anchor, (3, 5)))
-    assert loss == pytest.approx(network.train(theta, *arguments, anchor), rel=1e-5)
+    loss = torch_network.train(found, *arguments)
+    assert loss == pytest.approx(network.train(theta, *arguments), rel=1e-5)
     blocks = network.head_blocks(theta, heads)
     exists = np.broadcast_to(heads.outputs()[:, None], blocks.shape)
     assert_allclose(other_layout(found, (5, 3))[:, :20], theta[:, :20], rtol=0, atol=1e-5)

@@ -10,7 +10,6 @@ from scipy.optimize import approx_fprime
 from sklearn.base import clone
 from sklearn.metrics import jaccard_score
 
-from skpmtl.fedmtl import fedmtl_aggregate
 from skpmtl.reproduction.fedmtl import (
     PublishedFedMTL,
     dirichlet_sizes,
@@ -25,6 +24,7 @@ from skpmtl.reproduction.fedmtl.aggregation import VERSIONS, Upload, aggregate, 
 from skpmtl.reproduction.fedmtl.baselines import attention, coupled, mixture
 from skpmtl.reproduction.fedmtl.models import Perceptron
 from skpmtl.reproduction.fedmtl.outputs import Attributes, Categories
+from tests.fedmtl.test_aggregation import reference
 
 BASELINES = ("fedavg", "fedprox", "pfedme", "mocha", "fedamp", "fedfomo")
 
@@ -94,17 +94,12 @@ def test_two_clients_with_a_common_task():
     ],
 )
 @pytest.mark.parametrize("threshold", [0.0, 0.4, 0.8])
-def test_versions_agree_with_the_other_implementation(version, rule, threshold):
+def test_versions_agree_with_plain_loops(version, rule, threshold):
     found = uploads(threshold=threshold)
     shared, heads = aggregate(found, *VERSIONS[version](found))
-    other = fedmtl_aggregate(
-        [u.shared for u in found],
-        [u.heads for u in found],
-        [u.tasks for u in found],
-        [u.size for u in found],
-        threshold,
-        aggregation=rule,
-    )
+    fields = ("shared", "heads", "tasks", "size")
+    given = [[getattr(u, name) for u in found] for name in fields]
+    other = reference(np.array(given[0]), *given[1:], threshold, rule)
     np.testing.assert_allclose(shared, other[0], atol=1e-12)
     for ours, theirs in zip(heads, other[1], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)

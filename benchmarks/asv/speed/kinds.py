@@ -101,7 +101,7 @@ FITS = (
     ("ClusteredMTL", {}),
     ("ClusteredMTLClassifier", {**EXACT, "n_clusters": 3}, "classes"),
     ("FedMTLClassifier", {"n_rounds": 5}, "clients"),
-    ("FedMTLClassifier", {"n_rounds": 5, "aggregation": "fedamp"}, "clients"),
+    ("FedMTLClassifier", {"n_rounds": 5, "aggregation": "similarity"}, "clients"),
     ("FedMTLRegressor", {"n_rounds": 5}, "numbers of clients"),
     ("PrivateMTL", {}, "long tasks"),
     ("MPMTLLowRank", {}, "long tasks"),
