@@ -9,7 +9,7 @@
 # make test-next         the tests with pre-releases of NumPy, SciPy, scikit-learn and numba
 # make coverage          the tests, and the lines of Python that they run, in coverage.xml
 # make bench   timings against other solvers      make lint       ruff, mypy
-# make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="--only fits.School")
+# make bench-compare REV=COMMIT     speed of the last commit over COMMIT (ARGS="-b fits.School")
 # make accuracy-compare REV=COMMIT  the same for accuracy
 # make reproduce   results of benchmarks/results that the present release lacks: all are a day
 # make test-bounds       those of compiled loops, every index of which is checked
@@ -122,7 +122,9 @@ bench: $(VENV)/with-test
 
 REV ?= $(error REV=COMMIT names the commit to compare with)
 bench-compare: $(VENV)/with-test
-	$(BIN)/python -m benchmarks.compare $(REV) $(ARGS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check asv build virtualenv
+	cd benchmarks/asv && $(abspath $(BIN))/asv machine --yes && \
+	  $(abspath $(BIN))/asv continuous --interleave-rounds $(ARGS) $(REV) HEAD
 
 accuracy-compare: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.accuracy.commits $(REV) $(ARGS)

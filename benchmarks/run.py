@@ -9,13 +9,12 @@ path      a hundred strengths and their cross-validation, against loops of fits 
 grid      exact fits on drawn shapes against FISTA on Gram matrices: the whole distribution
 kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
-threads   seconds of fits on one thread and on all
 memory    fits of 8 GB in 4 GB, as one memory map and in parts
 shards    what Ray actors add to the time of a release, and a lost one (extra ``ray``)
 ========  ==================================================================================
 
-Rows are printed as they are measured. Everything has one thread, but scale, threads and
-memory, which have as many as `skpmtl.get_num_threads` says.
+Rows are printed as they are measured. Everything has one thread, but scale and memory,
+which have as many as `skpmtl.get_num_threads` says.
 """
 
 import argparse
@@ -72,7 +71,7 @@ def write_rows(rows, fields, output=None):
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    suites = ["peers", "path", "grid", "kernels", "scale", "threads", "memory", "shards"]
+    suites = ["peers", "path", "grid", "kernels", "scale", "memory", "shards"]
     parser.add_argument("suite", choices=suites)
     parser.add_argument("--quick", action="store_true", help="small problems, one repeat")
     parser.add_argument("--repeats", type=int, default=None, help="default: 7, or 1 with --quick")
@@ -81,9 +80,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 7)
 
-    if options.suite in ("scale", "threads"):
-        measure = scale.measure if options.suite == "scale" else scale.measure_threads
-        rows = measure(options.quick, options.only)
+    if options.suite == "scale":
+        rows = scale.measure(options.quick, options.only)
         return write_rows(with_commit(rows), scale.FIELDS, options.output)
     if options.suite == "memory":
         rows = memory.measure(options.quick, options.only)

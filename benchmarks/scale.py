@@ -7,7 +7,6 @@ and the task ids; `exponent` is the slope of log CPU seconds against log rows.
 
 import ctypes
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -155,15 +154,13 @@ def measure_one(name, settings, m, n, d, parts=_PARTS):
     return out
 
 
-def _in_process(name, settings, shape, parts=_PARTS, threads=None):
+def _in_process(name, settings, shape, parts=_PARTS):
     arguments = json.dumps([name, settings, *shape, parts])
-    chosen = {} if threads is None else {"SKPMTL_NUM_THREADS": str(threads)}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.scale", arguments],
         capture_output=True,
         text=True,
         cwd=Path(__file__).parents[1],
-        env={**os.environ, **chosen},
     )
     if done.returncode:
         raise RuntimeError(f"{text_of(name, settings)} at {shape} failed:\n{done.stderr}")
@@ -181,18 +178,6 @@ def measure(quick, only="", shapes=None):
         if only in text_of(name, settings):
             for row in _in_process(name, settings, shape):
                 yield {"suite": "scale", **row}
-
-
-def measure_threads(quick, only=""):
-    """Yield rows of regressions at one shape, on one thread and on all."""
-    import skpmtl
-
-    for name, settings in ESTIMATORS:
-        if only not in text_of(name, settings) or name.endswith("Classifier"):
-            continue
-        for threads in (1, skpmtl.get_num_threads()):
-            for row in _in_process(name, settings, (QUICK if quick else SHAPES)[0], (1,), threads):
-                yield {"suite": "threads", **row}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.names import HOMES, public
+from benchmarks.asv.speed.tables import HOMES, public
 
 # The one list of what is compared.
 ESTIMATORS = (

@@ -18,7 +18,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 import skpmtl
-from benchmarks.names import public
+from benchmarks.asv.speed.tables import public
 
 from ..checkouts import ROOT, git
 from .features import FEATURES

@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy.generated [--draws R] [--shapes TEXT] [--estimators A,B]
         [--epsilons .1,1,none] [--jobs J] [--output FILE.csv] [--picture FILE.png]
-    python -m benchmarks.accuracy.generated --read FILE.csv [--picture FILE.png] [--choice FILE.png]
+    python -m benchmarks.accuracy.generated --read FILE.csv [--picture FILE.png]
 
 Shapes are those of `benchmarks.accuracy.shapes` whose name contains TEXT, or are named, separated
 by ";". A cell is the mean, the median and the worst of the ratios of R draws (data and noise); 1 is
@@ -21,7 +21,7 @@ from joblib import Parallel, delayed
 from ..run import commit, write_rows
 from .alone import known, ratios
 from .cells import epsilon_of, one_thread
-from .pictures import draw, draw_choice
+from .pictures import draw
 from .shapes import SHAPES
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0, None)
@@ -110,7 +110,6 @@ def main(arguments=None):
     parser.add_argument("--output", type=Path, default=None)
     parser.add_argument("--read", type=Path, default=None, help="draw this CSV, measure nothing")
     parser.add_argument("--picture", type=Path, default=None)
-    parser.add_argument("--choice", type=Path, default=None)
     options = parser.parse_args(arguments)
     if options.read:
         with options.read.open(newline="") as file:
@@ -124,8 +123,6 @@ def main(arguments=None):
         rows = write_rows(({"commit": at, **cell} for cell in cells), FIELDS, options.output)
     if options.picture:
         draw(rows, options.picture)
-    if options.choice:
-        draw_choice(rows, options.choice)
     return rows
 
 

@@ -1,30 +1,10 @@
-"""Pictures: a heat map of generated tables, what to take for which kind, public tables."""
+"""Pictures: a heat map of generated tables, and public tables."""
 
 import numpy as np
 
 _TICKS = (0.8, 0.9, 1.0, 1.1, 1.2, 1.4, 1.6, 1.8, 2.0)
 _GAP = 1.025  # between names of tables
 _WORST = 10.0  # ratios beyond this, or below 1 / this, have the last colour
-# What tasks may share, with the shapes that are of this kind.
-SHARED = {
-    "a common model": ("mean, 300 tasks", "2,000 tasks of 5 rows", "skewed mean", "logistic, mean"),
-    "few directions": ("low rank", "low rank, 60 columns", "logistic, low rank"),
-    "few features": ("group-sparse", "Zipf, group-sparse"),
-    "mean and directions": ("mean and low rank",),
-    "a place on a map": ("houses on a map",),
-    "few groups": ("clusters", "opposite groups"),
-    "causes of outcomes": ("questionnaire, gaps", "health survey"),
-    "a curriculum (School)": ("School", "School, 10 pupils"),
-    "a common model, 10 tasks": ("mean, 10 tasks", "mean, 10 tasks, 200 columns"),
-    "nothing": ("unrelated", "2,000 unrelated tasks", "logistic, unrelated"),
-}
-_MARKS = {
-    "PrivateMTL": "o",
-    "MPMTLLowRank": "s",
-    "MPMTLGroupSparse": "D",
-    "PrivateMeanRegMTL": "^",
-    "DPMetaInit": "v",
-}
 
 
 def draw(rows, path):
@@ -64,54 +44,6 @@ def draw(rows, path):
     bar = figure.colorbar(image, ax=axes, fraction=0.03, pad=0.01, extend="both")
     bar.set_label("error over each task alone (median)")
     bar.set_ticks([0.1, 0.3, 1, 3, 10], labels=["0.1", "0.3", "1", "3", "10"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
-def by_structure(rows, estimator, epsilon):
-    """-> dict: geometric mean of the medians of an estimator over the shapes of every kind."""
-    found = {
-        row["shape"]: float(row["median"])
-        for row in rows
-        if row["estimator"] == estimator
-        and row["median"] not in ("", None)
-        and row["epsilon"] not in ("", None)
-        and float(row["epsilon"]) == epsilon
-    }
-    return {
-        kind: float(np.exp(np.mean(np.log([found[shape] for shape in shapes]))))
-        for kind, shapes in SHARED.items()
-        if found.keys() >= set(shapes)
-    }
-
-
-def draw_choice(rows, path, epsilons=(1.0, 10.0)):
-    """Write the picture of what to take: kinds of tables by error over going alone."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.4, 4.4))
-    figure.set_layout_engine("constrained")
-    panels = figure.subplots(1, len(epsilons), sharey=True, sharex=True)
-    kinds = list(SHARED)[::-1]
-    for axes, epsilon in zip(panels, epsilons, strict=True):
-        axes.axvline(1.0, color="0.6", linewidth=1)
-        for offset, (name, mark) in enumerate(_MARKS.items()):
-            found = by_structure(rows, name, epsilon)
-            places = [kinds.index(kind) + 0.26 - 0.13 * offset for kind in found]
-            axes.plot(list(found.values()), places, mark, markersize=5, alpha=0.85, label=name)
-        for line in range(1, len(kinds)):
-            axes.axhline(line - 0.5, color="0.9", linewidth=0.6)
-        axes.set_xscale("log")
-        ticks = [0.1, 0.2, 0.5, 1.0]
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
-        axes.set_title(f"epsilon = {epsilon:g}", fontsize=10)
-        axes.set_xlabel("error over each task alone")
-        axes.tick_params(length=0, labelsize=9)
-    panels[0].set_yticks(range(len(kinds)), kinds)
-    panels[0].set_ylabel("what the tasks share")
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 

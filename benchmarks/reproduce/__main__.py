@@ -33,7 +33,6 @@ def _commands():
         yield f"benchmarks.run {suite} --output {RESULTS / suite}.csv", [suite]
     yield f"benchmarks.peers.wide --output {RESULTS / 'wide.csv'}", ["wide"]
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
-    yield f"benchmarks.networks --output {RESULTS / 'networks.csv'}", ["networks"]
     yield f"benchmarks.records --output {RESULTS / 'records.csv'}", ["records"]
     yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]
     yield f"benchmarks.accuracy.generated --output {RESULTS / 'unseen.csv'}", ["unseen"]

@@ -7,9 +7,9 @@ from benchmarks import run, startup
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("suite", ["peers", "path", "kernels", "threads", "scale"])
+@pytest.mark.parametrize("suite", ["peers", "path", "kernels", "scale"])
 def test_suite_runs_quickly(suite):
-    only = {"threads": ["LocalOnly"], "scale": ["MPMTLLowRank(epsilon=1.0)"]}.get(suite, [])
+    only = {"scale": ["MPMTLLowRank(epsilon=1.0)"]}.get(suite, [])
     assert run.main([suite, "--quick", *(["--only", *only] if only else [])])
 
 

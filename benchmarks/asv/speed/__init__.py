@@ -1,1 +1,1 @@
-"""Benchmarks in the form of airspeed velocity; `benchmarks.compare` runs them as well."""
+"""Benchmarks of airspeed velocity."""

@@ -5,9 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from benchmarks.names import public
-
-from .tables import cpu_seconds, generated
+from .tables import cpu_seconds, generated, public
 
 ESTIMATORS = ["MPMTLLowRank", "PrivateMeanRegMTL", "MPMTLLowRankClassifier"]
 TASKS, ROWS, FEATURES = 500, 20, 20

@@ -4,9 +4,7 @@ import warnings
 
 import numpy as np
 
-from benchmarks.names import public
-
-from .tables import cpu_seconds, generated, largest_alpha, school, shared_rows
+from .tables import cpu_seconds, generated, largest_alpha, public, school, shared_rows
 
 EXACT = {"trace": "MPMTLLowRank", "l21": "MPMTLGroupSparse"}
 PRIVATE = (
@@ -104,7 +102,6 @@ class Many(_Fit):
     params = [["DPMetaInit", "MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"], list(MANY)]
     param_names = ["estimator", "table"]
     number, repeat, warmup_time = 1, 3, 0.0
-    process_pairs = 3  # of `benchmarks.compare`, which then measures once in each
 
     def setup(self, name, size):
         self.private(name, SIZES["60x20x10"])

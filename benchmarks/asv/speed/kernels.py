@@ -7,9 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from benchmarks.names import public
-
-from .tables import cpu_seconds, generated
+from .tables import cpu_seconds, generated, public
 
 ROOM = "skpmtl._kernels."
 TASKS, ROWS, FEATURES = 200, 20, 20

@@ -14,9 +14,8 @@ from scipy import sparse
 from sklearn.linear_model import Ridge
 
 import skpmtl
-from benchmarks.names import public
 
-from .tables import cpu_seconds, generated, shared_rows
+from .tables import cpu_seconds, generated, public, shared_rows
 
 TASKS, ROWS, FEATURES = 200, 20, 10
 NAMES = np.arange(TASKS)

@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from benchmarks.names import public
+from .tables import public
 
 TASKS, ROWS, FEATURES = 4000, 40, 50
 
@@ -12,7 +12,6 @@ TASKS, ROWS, FEATURES = 4000, 40, 50
 class Memory:
     params = [["DPMetaInit", "MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"]]
     param_names = ["estimator"]
-    process_pairs = 3  # varies little
 
     def setup(self, name):
         warnings.simplefilter("ignore")

@@ -30,7 +30,6 @@ def _process(program, **environment):
 class _Process:
     timer = staticmethod(cpu_seconds)
     number, repeat, warmup_time = 1, 5, 0.0
-    process_pairs = 6  # of `benchmarks.compare`, which then measures once in each
 
 
 class Import(_Process):
@@ -43,7 +42,6 @@ class FirstFit(_Process):
 
     params = [["MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"]]
     param_names = ["estimator"]
-    process_pairs = 3  # seconds each, which vary little
 
     def time_fit(self, name):
         with tempfile.TemporaryDirectory() as folder:

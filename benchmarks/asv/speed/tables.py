@@ -1,4 +1,4 @@
-"""Frozen tables and the clock of the benchmarks.
+"""Frozen tables, the clock of the benchmarks, and classes by name.
 
 The tables are written in numpy here: a changed generator of the package does not change them.
 """
@@ -11,6 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+import skpmtl
+import skpmtl.reproduction
+
+HOMES = (skpmtl.reproduction, skpmtl)
 SCHOOL = Path("skpmtl", "datasets", "data", "school.npz")
 HERE = Path(__file__).resolve().parents[3]  # as it is here, whichever commit is measured
 if not (HERE / SCHOOL).is_file():  # tests of an installed package
@@ -22,6 +26,12 @@ def cpu_seconds():
     """CPU seconds of this process and of the children that it has waited for."""
     children = os.times()
     return time.process_time() + children.children_user + children.children_system
+
+
+def public(name):
+    """A class of ``skpmtl.reproduction``, or else of ``skpmtl``, at any commit."""
+    home = skpmtl.reproduction if hasattr(skpmtl.reproduction, name) else skpmtl
+    return getattr(home, name)
 
 
 def unit_rows(X):

@@ -1,105 +1,48 @@
-"""Comparisons of commits: intervals, alarms and pairing, on samples whose truth is known."""
+"""Benchmarks cover all estimators, and results of a release have commands."""
 
-import csv
 import importlib
+import itertools
 import json
+import pkgutil
 import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from benchmarks import compare
 from benchmarks.accuracy import commits
-from benchmarks.asv import worker
+from benchmarks.asv import speed
 from benchmarks.checkouts import ROOT
 from benchmarks.reproduce import __main__ as reproduce
 
 from ..helpers.public import NAMES, public
 
 
-def samples(rng, factor, pairs=8, turns=6, noise=0.03, bursts=2.0):
-    """Seconds of two commits in pairs of processes, each of which has its own small handicap.
-
-    Other work on the machine adds to them, in bursts of up to `bursts` times what a sample takes.
-    """
-    seconds = np.exp(noise * rng.standard_normal((pairs, 1, 2))) * (factor, 1.0)
-    load = np.where(rng.random((pairs, turns, 2)) < 0.4, bursts * rng.random((pairs, turns, 2)), 0)
-    return (seconds * (1.0 + load)).tolist()
-
-
-def test_the_interval_covers_the_ratio_as_often_as_stated():
-    rng = np.random.default_rng(0)
-    found = [compare.compared(samples(rng, 1.07)) for _ in range(2000)]
-    missed = np.mean([not one.low <= 1.07 <= one.high for one in found])
-    # At most 1 - LEVEL, with five standard errors of 2,000 runs.
-    assert missed <= 0.01 + 5 * np.sqrt(0.01 * 0.99 / 2000)
-    assert np.mean([one.ratio for one in found]) == pytest.approx(1.07, rel=0.005)
+def benchmarks():
+    """{name: (class, method, values of parameters)}, as asv finds them."""
+    found = {}
+    for info in pkgutil.iter_modules(speed.__path__):
+        module = importlib.import_module(f"{speed.__name__}.{info.name}")
+        for cls in vars(module).values():
+            for method in dir(cls) if isinstance(cls, type) and cls.__name__[0] != "_" else ():
+                if method.startswith(("time_", "peakmem_")):
+                    for values in itertools.product(*getattr(cls, "params", ())):
+                        label = f"{info.name}.{cls.__name__}.{method}({', '.join(values)})"
+                        found[label] = cls, method, values
+    return found
 
 
-def test_alarms_are_for_slowdowns_alone():
-    rng = np.random.default_rng(1)
-    assert not any(compare.compared(samples(rng, 1.0)).alarm for _ in range(300))
-    found = [compare.compared(samples(rng, 1.15, pairs=16)) for _ in range(300)]
-    assert np.mean([one.alarm for one in found]) > 0.98
-    faster = [compare.compared(samples(rng, 0.8, pairs=16)) for _ in range(100)]
-    assert not any(one.alarm for one in faster) and np.mean([one.faster for one in faster]) > 0.9
-
-
-def test_a_loss_of_many_benchmarks_is_seen_without_an_alarm(monkeypatch, capsys, tmp_path):
-    rng = np.random.default_rng(0)
-
-    def found(slower=()):
-        ratios = {}
-        for name in compare.benchmarks():
-            ratio = np.exp(0.02 * rng.standard_normal()) * (
-                1.08 if any(word in name for word in slower) else 1.0
-            )
-            ratios[name] = compare.Ratio(ratio, 0.9 * ratio, 1.1 * ratio, ratio, 1.0, 4)
-        return ratios
-
-    assert compare.shared(found()) == {}
-    seen = compare.shared(found(["counts"]))
-    assert "counts" in seen and 1.05 < seen["counts"][0] < 1.11 and "classes" not in seen
-    whole = compare.shared(found(["DPMetaInit"]))  # the classifier as well
-    assert {"DPMetaInit", "DPMetaInitClassifier"} >= set(whole) and "DPMetaInit" in whole
-    monkeypatch.setattr(compare, "checkout", lambda revision: (revision, tmp_path))
-    monkeypatch.setattr(compare, "git", lambda *_: "")
-    names = [name for name in compare.benchmarks() if "Classifier" in name]
-    monkeypatch.setattr(
-        compare, "measure", lambda *_, **__: ({name: [[(1.07, 1.0)]] * 4 for name in names}, {})
-    )
-    assert compare.main(["before"]) == 1
-    out = capsys.readouterr().out
-    assert "in common" in out and "SLOWER" not in out
-
-
-def test_a_slower_commit_ends_with_status_1_and_is_stored(monkeypatch, tmp_path, capsys):
-    name = "fits.School.time_fit(trace)"
-
-    def measured(ratio):
-        return lambda *_, **__: ({name: [[(ratio, 1.0)]] * 8}, {})
-
-    monkeypatch.setattr(compare, "checkout", lambda revision: (revision, tmp_path))
-    monkeypatch.setattr(compare, "git", lambda *_: "")
-    monkeypatch.setattr(compare, "measure", measured(1.2))
-    path = tmp_path / "speed.csv"
-    assert compare.main(["before", "--only", name, "--store", str(path)]) == 1
-    assert "CHANGELOG.rst" in capsys.readouterr().out
-    with path.open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert (row["commit"], row["against"], row["ratio"]) == ("HEAD", "before", "1.200")
-    assert row["machine"] and row["benchmark"] == name
-    monkeypatch.setattr(compare, "measure", measured(1.05))
-    assert compare.main(["before", "--only", name]) == 0
-    assert compare.main(["before", "--only", "no such name"]) == 2
+BENCHMARKS = benchmarks()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", worker.benchmarks())
+@pytest.mark.parametrize("name", BENCHMARKS)
 def test_each_benchmark_runs(name):
+    cls, method, values = BENCHMARKS[name]
+    case = cls()
     try:
-        assert worker.Measured(*worker.benchmarks()[name]).value(0.0) > 0.0
+        getattr(case, "setup", lambda *_: None)(*values)
+        getattr(case, method)(*values)
     except NotImplementedError as reason:
         assert "federation" in name, reason
 
@@ -111,7 +54,7 @@ def test_every_estimator_is_in_both_sets():
         if not hasattr(public(name), "fit"):
             continue
         found = re.compile(rf"\b{name}\b").search
-        assert any(map(found, worker.benchmarks())), name
+        assert any(map(found, BENCHMARKS)), name
         if name not in whole and not name.endswith("CV"):
             assert any(map(found, commits.CELLS)), name
 
