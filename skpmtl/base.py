@@ -42,6 +42,7 @@ from ._uncertainty import (
     real_posterior,
     value_without_rows,
 )
+from ._version import __version__
 from .callbacks import RoundCallbacks, following
 from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
@@ -76,6 +77,15 @@ _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
     "order one (StandardScaler or TaskScaler, TransformedTargetRegressor)."
 )
+
+
+def _is_fold_by_rows(value):
+    return isinstance(value, (KFold, StratifiedKFold))
+
+
+def _selects_by_coef(value):
+    getter = getattr(value, "importance_getter", None)  # of SelectFromModel and RFE
+    return isinstance(value, BaseEstimator) and isinstance(getter, str) and getter == "auto"
 
 
 class TaskIndexed(Documented, BaseEstimator):
@@ -130,6 +140,7 @@ class TaskIndexed(Documented, BaseEstimator):
         before = dict(vars(self))
         try:
             self._check_parameters()
+            self._check_selector()
             table, form = self._read_training(X, y, task, sample_weight)
             if form.kind == "single":
                 warnings.warn(
@@ -158,6 +169,28 @@ class TaskIndexed(Documented, BaseEstimator):
         seen["_population_"], seen["tasks_"] = population, population.tasks
         seen["_idle_"] = table.absent
         return self._become({**seen, "_form_": form, **fitted})
+
+    def __getstate__(self):
+        return {**super().__getstate__(), "_skpmtl_version": __version__}
+
+    def __setstate__(self, state):
+        written = state.get("_skpmtl_version", "an older version")
+        if written != __version__:
+            warnings.warn(
+                f"This {type(self).__name__} was pickled by skpmtl {written} and is read by "
+                f"{__version__}, which may take it for something else. Files of save_billboard and "
+                "models of export_task can be read by every later version.",
+                stacklevel=users_line(),
+            )
+        super().__setstate__({k: v for k, v in state.items() if k != "_skpmtl_version"})
+
+    def _check_selector(self):
+        """ValueError where scikit-learn would take the entries of `coef_` for columns of X."""
+        if self.task_feature is not None and sklearn_holds(_selects_by_coef):
+            raise ValueError(
+                "Features are selected by coef_, which has no entry for the column of tasks: pass "
+                "importance_getter=skpmtl.inspection.column_importances to the selector."
+            )
 
     def __repr__(self, N_CHAR_MAX=700):
         return super(TaskIndexed, _with_short_lists(self)).__repr__(N_CHAR_MAX)
@@ -285,7 +318,7 @@ class TaskIndexed(Documented, BaseEstimator):
         """A warning where a fold of `KFold` has all rows of a task, and more than one."""
         idle = np.searchsorted(self.tasks_, self._idle_)
         counts = np.bincount(codes[codes >= 0], minlength=len(self.tasks_))[idle]
-        if (counts > 1).any() and sklearn_holds((KFold, StratifiedKFold)):
+        if (counts > 1).any() and sklearn_holds(_is_fold_by_rows):
             warnings.warn(
                 f"This fold has all rows of some tasks: {listed(self._idle_[counts > 1])}. They "
                 "are predicted from what all tasks share, or as 0. KFold leaves out whole tasks "
@@ -483,6 +516,10 @@ class BaseMTL(
     def _score_range(self):
         """Public range of the scores of regressors, for that of the target."""
         return DATAFITS[self.loss].range_of_scores(self.target_range)
+
+    def _limits(self):
+        """Public range of the scores, or None."""
+        return None if getattr(self, "target_range", None) is None else self._score_range()
 
     @property
     def _n_servers(self):
@@ -796,8 +833,10 @@ class BaseMTL(
         return hasattr(self, "mean_coef_") and hasattr(self, "mean_intercept_")
 
     def _row_values(self, rows, decide):
-        """Scores, or `decide` of them, of rows that were read."""
-        scores = self._row_scores(rows)
+        """Scores within the public range, or `decide` of them, of rows that were read."""
+        scores, limits = self._row_scores(rows), self._limits()
+        if limits is not None:
+            scores = np.clip(scores, *limits)
         return scores if decide is None else decide(scores)
 
     def _row_scores(self, rows):

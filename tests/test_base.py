@@ -13,7 +13,7 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_selection import SelectFromModel
+from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.inspection import permutation_importance
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
@@ -27,12 +27,19 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
-from skpmtl import LittleFoundWarning, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import (
+    ClusteredMTL,
+    DPMetaInit,
+    LittleFoundWarning,
+    MPMTLLowRank,
+    PrivateMeanRegMTL,
+    PrivateMTL,
+)
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.inspection import column_importances
 from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
 from skpmtl.privacy.report import PrivacyLeakWarning
-from skpmtl.tables.table import TaskTable, read_only
+from skpmtl.tables.table import SingleTaskWarning, TaskTable, read_only
 from skpmtl.tables.targets import class_targets
 from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
@@ -59,6 +66,51 @@ def test_selection_of_features_keeps_the_task_column(school_like, column):
     assert found.get_feature_names_out().tolist() == ["school", "x2"]
     first = SelectFromModel(TinyRidge(task_feature=column), max_features=1, **getter)
     assert first.fit(frame, y).get_feature_names_out().tolist() == ["school"]
+
+
+@pytest.mark.parametrize("selector", [SelectFromModel, RFE])
+def test_selection_by_coef_is_an_error_with_the_remedy(school_like, selector):
+    frame, y = school_like()
+    numbers = frame.drop(columns="school")
+    frame = np.c_[np.arange(len(frame)) % 5, numbers]
+    with pytest.raises(ValueError, match="importance_getter=skpmtl.inspection.column_importances"):
+        selector(TinyRidge(task_feature=0)).fit(frame, y)
+    selector(TinyRidge(task_feature=0), importance_getter=column_importances).fit(frame, y)
+    with pytest.warns(SingleTaskWarning):
+        assert selector(TinyRidge()).fit(numbers, y).get_support().shape == (4,)
+
+
+def test_a_pickle_of_another_version_is_read_with_a_warning(school_like, monkeypatch):
+    frame, y = school_like()
+    est = TinyRidge(task_feature="school").fit(frame, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same = pickle.loads(pickle.dumps(est))
+    assert vars(same).keys() == vars(est).keys()
+    monkeypatch.setattr("skpmtl.base.__version__", "0.0.1")
+    old = pickle.dumps(est)
+    monkeypatch.undo()
+    with pytest.warns(UserWarning, match="skpmtl 0.0.1 and is read by.*save_billboard"):
+        assert_array_equal(pickle.loads(old).predict(frame), est.predict(frame))
+
+
+RANGED = [
+    PrivateMTL(epsilon=3.0),
+    MPMTLLowRank(0.1, epsilon=None),
+    ClusteredMTL(2, epsilon=None),
+    PrivateMeanRegMTL(epsilon=3.0),
+    DPMetaInit(epsilon=3.0),
+]
+
+
+@pytest.mark.parametrize("est", RANGED, ids=lambda est: type(est).__name__)
+def test_predictions_stay_within_the_public_range(est):
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(400, 2)), np.arange(400) % 40
+    y = X[:, 0] + 0.1 * rng.normal(size=400)
+    est = clone(est).set_params(tasks=range(40), target_range=(-3.0, 4.0)).fit(X, y, task=task)
+    found = est.predict(1e3 * X, task=task)
+    assert found.min() >= -3.0 and found.max() <= 4.0 and np.ptp(found) > 1.0
 
 
 def test_importances_are_of_coefficients_over_tasks(school_like):

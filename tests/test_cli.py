@@ -579,6 +579,7 @@ def test_epsilon_is_positive_and_finite(epsilon, capsys):
     ("fit", "words"),
     [
         (0.5, "the best"),
+        (0.7, "as good as every task alone"),
         (0.707, "as good as every task alone"),
         (1.4, "worse than every task alone"),
     ],

@@ -20,7 +20,7 @@ def column_importances(estimator) -> NDArray[np.float64]:
 
     Returns
     -------
-    importances : ndarray of shape (n_features_in_,)
+    importances : ndarray of shape (n_columns,)
         Without a guarantee the root mean square of a column's coefficients over tasks and classes.
         With a guarantee the size of its coefficient in the released mean model, because models of
         single tasks are not released. In units of y for one unit of the column: scale columns

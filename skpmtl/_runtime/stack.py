@@ -36,12 +36,12 @@ def warn_once(message, category):
     warnings.warn(message, category, stacklevel=users_line())
 
 
-def sklearn_holds(kinds):
-    """Whether a function of scikit-learn that is running has a local variable of these types."""
+def sklearn_holds(meets):
+    """Whether a function of scikit-learn that is running has a local variable that `meets` this."""
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("sklearn."):
-            if any(isinstance(value, kinds) for value in frame.f_locals.values()):
+            if any(meets(value) for value in frame.f_locals.values()):
                 return True
         frame = frame.f_back
     return False

@@ -261,7 +261,8 @@ class Columns:
         return cls(**values)
 
     def __str__(self):
-        text = f"{len(self.numbers)} numbers and {len(self.categories)} categories"
+        text = f"{_counted(self.numbers, 'number', 'numbers')} and "
+        text += _counted(self.categories, "category", "categories")
         unknown = [name for name in self.numbers if name not in self.scale]
         if unknown:
             text += (
@@ -269,6 +270,10 @@ class Columns:
                 "go without: give rough standard deviations as scale in the file of --public."
             )
         return text
+
+
+def _counted(values, one, several):
+    return f"{len(values)} {one if len(values) == 1 else several}"
 
 
 def _classes(public, options):

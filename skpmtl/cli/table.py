@@ -33,6 +33,7 @@ from .. import (
     personalize,
     save_billboard,
 )
+from .._runtime.stack import users_line
 from ..baselines import LocalOnly, LocalOnlyClassifier
 from ..metrics import nmse, task_scores
 from ..privacy import PrivacyLeakWarning
@@ -362,15 +363,15 @@ def verdict(totals):
     """One sentence: whether the fit is better than what needs no joint learning."""
     fit, *_ = totals.values()
     name, best = min(list(totals.items())[1:], key=lambda item: item[1])
-    if fit <= best:
+    if fit < best:
         return "This fit is the best of these."
     if fit <= 1.02 * best:
         return f"This fit is as good as {name}, within 2 %."
     return (
-        f"This fit is worse than {name}, by {fit / best - 1:.0%}: a larger budget, or "
-        "--target-range, may help; see its privacy report for what was found."
-        if best > 0
-        else f"This fit is worse than {name}."
+        f"This fit is worse than {name}"
+        + (f", by {fit / best - 1:.0%}" if best > 0 else "")
+        + ": a larger budget, or public scales of columns (--public), may help. Its privacy report "
+        "says what was found."
     )
 
 
@@ -388,7 +389,7 @@ def picture(judged, path):
     axes.plot(ends, ends, color="grey", linewidth=1)
     axes.set(xlabel="held-out error, task alone", ylabel="held-out error, joint")
     axes.set_title("Below the line: better together")
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
     return True
 
 
@@ -417,8 +418,22 @@ def effects_picture(estimator, columns, path):
     axes.set(xlabel=f"effect on {unit}, for one scale of the column (1 for categories)")
     known = found["std_error"].notna().any()
     axes.set_title("Effects that tasks share" + (", 95 % intervals" if known else ""))
-    figure.savefig(path, dpi=150)
+    _save(figure, path)
     return ""
+
+
+def _save(figure, path):
+    """Write a picture, with one warning in place of one for each character that no font has."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        figure.savefig(path, dpi=150)
+    if any("missing from font" in str(warning.message) for warning in said):
+        warnings.warn(
+            f"{path.name} lacks characters that the fonts of matplotlib do not have: install a "
+            "font with them, and name it in the file matplotlibrc, such as font.family: DejaVu "
+            "Sans, Noto Sans CJK JP.",
+            stacklevel=users_line(),
+        )
 
 
 def page(report):

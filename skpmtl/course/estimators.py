@@ -192,10 +192,6 @@ class Hierarchical(HasCovariates, BaseMTL):
         loop.log = self._progress("release %d: noise std %.3g")
         return release_model(loop, source)
 
-    def _limits(self):
-        """Public range of scores, or None."""
-        return None if getattr(self, "target_range", None) is None else self._score_range()
-
     def _middle(self):
         """Intercept of a public initial model that has none: the middle of the public range."""
         limits = self._limits()
@@ -239,9 +235,7 @@ class Hierarchical(HasCovariates, BaseMTL):
             for t in np.unique(rows.codes):
                 own = np.flatnonzero(rows.codes == t)
                 scores[own] = self._scores_of_task(t, _dense(rows.features(own)))
-        scores = self._by_covariates(scores, rows)
-        limits = self._limits()
-        return scores if limits is None else np.clip(scores, *limits)
+        return self._by_covariates(scores, rows)
 
     def _scores_of_task(self, t, X):
         """Of rows X (n, d) of the task at t, below 0 of one that was not fitted."""

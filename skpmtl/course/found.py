@@ -30,7 +30,8 @@ def findings(board, with_groups=False):
         found["levels"] = _levels(board)
     if board.unit is not None and not board.law.of_scores:
         sigma = _middle(board.log_sigma, board.law.log_sigma, board.law.sigma)
-        found["rows"] = f"about {_round(board.unit * sigma)} from the model of their task"
+        spread = _round(board.unit * sigma)
+        found["rows"] = f"standard deviation of about {spread} around the model of their task"
     found["slopes"] = _slopes(board)
     if board.groups is not None:
         counts = ", ".join(f"{max(count, 0.0):.0f}" for count in board.group_counts)
@@ -50,18 +51,18 @@ def _levels(board):
     if board.n_classes:
         low, middle, high = (1.0 / (1.0 + math.exp(-level - k * spread)) for k in (-1, 0, 1))
         return (
-            f"in two tasks of three the second class has between {low:.0%} and {high:.0%} of the "
-            f"rows ({middle:.0%} in the middle)"
+            f"in two thirds of the tasks the second class has between {low:.0%} and {high:.0%} of "
+            f"the rows; {middle:.0%} is typical"
         )
     if board.loss == "poisson":
         return (
-            f"{_round(math.exp(level))} per unit of exposure where columns have their released "
-            f"centres, and tasks differ from it by a factor of about {math.exp(spread):.2f}"
+            f"{_round(math.exp(level))} per unit of exposure at the released centres of the "
+            f"columns; tasks differ from it by a factor of about {math.exp(spread):.2f}"
         )
-    known = f" (noise adds {_round(noise)} at most)" if noise else ""
+    known = f", with noise of a standard deviation of at most {_round(noise)}" if noise else ""
     return (
-        f"{_round(level, spread)} where columns have their released centres{known}, and tasks "
-        f"differ from it by about {_round(spread)}"
+        f"{_round(level, spread)} at the released centres of the columns{known}; the levels of "
+        f"tasks have a standard deviation of about {_round(spread)} around it"
     )
 
 
@@ -72,15 +73,15 @@ def _slopes(board):
     unit = board.unit or 1.0
     measure = "units of the score" if board.law.of_scores else "units of y"
     if likely == 0 or not (board.centre[..., 1:].any() or likely == 1):
-        return "nothing was found that the slopes of tasks share"
+        return "nothing was found that tasks have in common"
     shared = ""
     if likely == 2:
         size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
         shared = (
-            f"what all tasks share moves predictions by about {_round(unit * size)} {measure}, "
-            f"and what is a task's own by about {_round(unit * own)}"
+            f"common ones change predictions by about {_round(unit * size)} {measure}, and those "
+            f"of a single task by about {_round(unit * own)} more"
         )
-    return shared + _directions(board, ", where own slopes are" if shared else "those of tasks are")
+    return shared + _directions(board, "; the latter lie" if shared else "those of tasks lie")
 
 
 def _directions(board, whose):
@@ -88,8 +89,8 @@ def _directions(board, whose):
     shape = board.root @ board.root.T
     d, taken = len(shape), np.trace(shape) ** 2 / np.sum(shape**2)
     if d == 1 or taken > _ANY_DIRECTION * d:
-        return "" if whose.startswith(",") else f"{whose} alike in size, in any direction"
-    return f"{whose} mostly in {taken:.1f} of {d} directions"
+        return "" if whose.startswith(";") else f"{whose} in any direction alike"
+    return f"{whose} in about {taken:.1f} of {d} directions"
 
 
 def _middle(log_weights, before, grid):

@@ -448,7 +448,8 @@ _RANGE = """
     target_range : (float, float) or None, default=None
         Public lowest and highest value of the target, never taken from private rows. Gradients are
         then those of ``(y - middle) / unit``, a fifth of the range being the unit, so that
-        `clip_norm` need not follow the target. None: targets are taken as they are."""
+        `clip_norm` need not follow the target, and predictions stay within the range. None: targets
+        are taken as they are."""
 _DOC = """{summary}
 
     Batch Reptile: in every round some tasks receive the initialisation phi, take a few gradient

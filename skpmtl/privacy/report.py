@@ -183,9 +183,9 @@ class PrivacyReport:
         which = _WHICH[self.unit.split()[-1], self.adjacency].format(self.unit)
         share = math.ceil(self.guess * 1000.0 - 1e-9) / 10.0
         return (
-            f"Suppose that someone knows the rows of all others and guesses {which}, where each is "
-            "as likely. From all that is covered by this guarantee the guess is right with "
-            f"probability at most {share:.1f} %, and a coin toss with 50 %."
+            f"Suppose that someone knows the rows of all others and guesses {which}, both equally "
+            "likely before. From everything that this guarantee covers, the guess is right with "
+            f"probability at most {share:.1f} %, compared with 50 % for a coin toss."
         )
 
     def found(self) -> dict[str, str]:
@@ -246,9 +246,7 @@ class PrivacyReport:
         paragraphs : list of str
         """
         paragraphs = [self.meaning() or self._headline()]
-        if found := self.found():
-            listed = "; ".join(f"{name}: {value}" for name, value in found.items())
-            paragraphs.append(f"Notes on this fit: {listed}.")
+        paragraphs += [f"{_title(name)}: {value}." for name, value in self.found().items()]
         if self.meaning():
             paragraphs.append(self._headline())
         paragraphs.append(self._definition())
@@ -458,6 +456,11 @@ def _short(value):
         return f"{_short(min(value))} to {_short(max(value))} ({len(value)} in all)"
     shown = [_short(item) for item in value[:10]]
     return ", ".join(shown) + (f", ... ({len(value)} in all)" if len(value) > 10 else "")
+
+
+def _title(name):
+    """A key of the notes as the beginning of a sentence."""
+    return name[:1].upper() + name[1:].replace("_", " ")
 
 
 def _kind(mechanism, count, sensitivity, noise_std):

@@ -118,6 +118,11 @@ def task_position(X, task_feature, name="task_feature"):
     if names.count(task_feature) != 1:
         near = [name for name in names if str(name).endswith(f"__{task_feature}")]
         hint = f" Did you mean {near[0]!r} (or verbose_feature_names_out=False)?" if near else ""
+        if any(isinstance(name, tuple) for name in names):
+            hint = (
+                " They have several levels: join them, "
+                "X.columns = ['_'.join(map(str, column)) for column in X.columns]."
+            )
         found = "occurs more than once in" if task_feature in names else "is not a column of"
         raise ValueError(
             f"{name}={task_feature!r} {found} X; its columns are {listed(names, 20)}.{hint}"
@@ -159,6 +164,10 @@ def read_array(values, **options):
     try:
         try:
             found = check_array(values, ensure_all_finite=False, **options)
+            if found.dtype.kind in "US" and isinstance(values, (list, tuple)):
+                # Lists of ids and numbers, which numpy makes text of.
+                options = {**options, "dtype": object}
+                found = check_array(values, ensure_all_finite=False, **options)
         except OverflowError:  # integers that float64 cannot hold
             values = floats(np.asarray(values, dtype=object))
             found = check_array(values, ensure_all_finite=False, **options)

@@ -269,6 +269,28 @@ def bounds(cls):
     return bounds if given["epsilon"] is not None else {**bounds, "epsilon": 1.0}
 
 
+def test_columns_of_several_levels_are_an_error_with_remedy():
+    frame = pd.DataFrame(X).assign(school=TASK)
+    frame.columns = pd.MultiIndex.from_product([["x"], frame.columns])
+    est = MPMTLLowRank(0.1, epsilon=None, task_feature="school")
+    with pytest.raises(ValueError, match="several levels: join them, X.columns ="):
+        est.fit(frame, Y)
+
+
+def test_lists_of_ids_and_numbers_are_rows():
+    rows = [[task, *row] for task, row in zip(TASK.tolist(), X.tolist(), strict=True)]
+    est = MPMTLLowRank(0.1, epsilon=None, task_feature=0).fit(rows, Y.tolist())
+    same = MPMTLLowRank(0.1, epsilon=None).fit(X, Y, task=TASK)
+    np.testing.assert_array_equal(est.coef_, same.coef_)
+    np.testing.assert_array_equal(est.predict(rows), same.predict(X, task=TASK))
+
+
+def test_numbers_as_classes_are_an_error_with_remedy():
+    est = skpmtl.PrivateMTLClassifier(tasks=TASKS, classes=[0, 1])
+    with pytest.raises(ValueError, match="numbers is for the estimator without Classifier"):
+        est.fit(X, Y, task=TASK)
+
+
 @pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
 def test_classes_are_a_public_list(cls):
     est = cls(tasks=TASKS, **bounds(cls))

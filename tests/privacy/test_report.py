@@ -104,7 +104,7 @@ def test_paragraph_without_guarantee():
         notes={"reason": "one-sided noise", "delta_lower_bound": 0.632},
     )
     text = published.text(None)
-    assert "delta_lower_bound: 0.632" in text and "Nominal values, not a guarantee" in text
+    assert "Delta lower bound: 0.632" in text and "Nominal values, not a guarantee" in text
     seeded = gaussian(rng="seeded: not private against anyone who knows the seed")
     assert "not private against anyone who knows the seed" in seeded.text(None)
 
@@ -137,7 +137,7 @@ def test_the_meaning_and_notes_come_before_the_definition():
         places = [text.index(w) for w in ("a coin toss", "pooled about 20", "symmetric Gaussian")]
         assert places == sorted(places)
     order = [p.split()[0] for p in report.paragraphs()]
-    assert order == ["Suppose", "Notes", "The", "Two", "Mechanism:", *order[5:]]
+    assert order == ["Suppose", "Levels:", "The", "Two", "Mechanism:", *order[5:]]
     assert order[5:] == ["Randomness:", "Taken", "Assumptions:"]
 
 

@@ -160,7 +160,7 @@ _DOC = """Model-protected multi-task {kind} as published: Algorithms 1 to 3, or 
         Whether beta_t is (t - 1) / (t + 2), or with `ridge`
         (1 - sqrt(eta mu)) / (1 + sqrt(eta mu)); otherwise 0.
     ridge : float, default=0.0
-        mu: mu / 2 |w|^2 is added to the loss of every task.
+        mu: ``mu / 2 |w|^2`` is added to the loss of every task.
     allocation : "best", float or ("geometric", Q), default="best"
         epsilon_t in proportion to t^alpha, or Q^-t. "best": Theorem 6, with 1 / eta for L.
     mechanism : {{"published", "gaussian", "wishart"}}, default="published"
@@ -171,8 +171,8 @@ _DOC = """Model-protected multi-task {kind} as published: Algorithms 1 to 3, or 
         Public multiple of the identity that is added to releases of the sound mechanisms, in
         standard deviations of the noise on a diagonal entry.
     start : {{"alone", "zeros"}} or array-like of shape (n_tasks, n_features), default="alone"
-        W(0): ridge regression of every task with the penalty `start_ridge` / 2 |w|^2; zeros; given
-        models in the order of the sorted tasks.
+        W(0): ridge regression of every task with the penalty ``start_ridge / 2 |w|^2``; zeros;
+        given models in the order of the sorted tasks.
     start_ridge : float, default=0.01
     average : bool, default=False
         Whether the models are the averages over the rounds (Theorem 3 without acceleration), not

@@ -27,9 +27,9 @@ __all__ = ["PublishedOutputNoise", "PublishedOutputNoiseClassifier", "relationsh
 def relationship_columns(W, ratio):
     """Models that multi-task relationship learning pulls the models W (m, d) to.
 
-    argmin over V of 1/2 |W - V|^2 + ratio / 2 min over Omega of tr(V' Omega^-1 V), Omega of trace
-    1. The inner minimum is the square of the trace norm, at Omega = (V V')^(1/2) / trace, so that
-    singular values fall by ratio |V|_*.
+    ``argmin over V of 1/2 |W - V|^2 + ratio / 2 min over Omega of tr(V' Omega^-1 V)``, Omega of
+    trace 1. The inner minimum is the square of the trace norm, at ``Omega = (V V')^(1/2) / trace``,
+    so that singular values fall by ``ratio |V|_*``.
     """
     U, s, Vt = np.linalg.svd(W, full_matrices=False)
     count = np.arange(1, len(s) + 1)
@@ -252,8 +252,8 @@ _DOC = """DP-MTRL or DP-AGGR {kind}, as the model-protected paper [1]_ compared 
         Noisy models, and the relationship of tasks that follows from them, in rounds; or one noisy
         average of models that tasks learn alone.
     lam : float, default=1.0
-        Strength of lam / 2 |w - v|^2, v the column of the relationship, or 0. Noise is proportional
-        to its inverse.
+        Strength of ``lam / 2 |w - v|^2``, v the column of the relationship, or 0. Noise is
+        proportional to its inverse.
     alpha : float, default=1.0
         Strength of the relationship.
     epsilon : float or None, default=1.0
