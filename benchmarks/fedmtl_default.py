@@ -20,8 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from skpmtl.fedmtl import FedMTLClassifier, aggregation, make_fedmtl_clients
 
-from .reproduce import script
-from .run import write_rows
+from .command import RESULTS, command_line, write_rows
 
 FIELDS = (
     "scenario",
@@ -162,7 +161,8 @@ def _accuracy(name, data, seed, settings):
 
 def main(arguments=None):
     quick = "few clients, two rounds, one draw"
-    parser = script("fedmtl_default", __doc__, quick, "3 draws", "fedmtl_default.csv")
+    output = RESULTS / "fedmtl_default.csv"
+    parser = command_line("fedmtl_default", __doc__, output, quick, "3 draws")
     options = parser.parse_args(arguments)
     with threadpool_limits(1):
         return write_rows(measure(options.quick, options.repeats), FIELDS, options.output)

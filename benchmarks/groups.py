@@ -7,9 +7,7 @@ default and with groups, and the number of groups that were released: the square
 variance of the target, the log-loss of classes, and half of the mean deviance of counts.
 """
 
-import argparse
 import warnings
-from pathlib import Path
 
 import numpy as np
 from scipy.special import expit
@@ -18,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 
-from .run import with_commit, write_rows
+from .command import command_line, with_commit, write_rows
 
 NEW_ROWS = 8
 FIELDS = (
@@ -129,15 +127,10 @@ def measured(draws, epsilons, only):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.groups",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("groups", __doc__)
     parser.add_argument("--draws", type=int, default=2)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[3.0, 10.0])
     parser.add_argument("--only", default="")
-    parser.add_argument("--output", type=Path)
     given = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     with threadpool_limits(1):

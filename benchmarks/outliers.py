@@ -17,8 +17,7 @@ from sklearn.base import clone
 from skpmtl import LocalOnly, MPMTLLowRank
 from skpmtl.privacy import PrivacyLeakWarning
 
-from .reproduce import computed, script
-from .run import write_rows
+from .command import RESULTS, command_line, computed, write_rows
 
 FIELDS = ("share", "method", "repeat", "all", "outliers", "others", "told")
 STRENGTHS = (0.03, 0.06, 0.12, 0.25, 0.5)
@@ -72,9 +71,8 @@ def measured(share, seed):
 
 
 def main(arguments=None):
-    text = "one draw of each share"
-    parser = script("outliers", __doc__, text, "10 draws", "outliers.csv", True)
-    parser.prog = "python -m benchmarks.outliers"
+    output, text = RESULTS / "outliers.csv", "one draw of each share"
+    parser = command_line("outliers", __doc__, output, text, "10 draws", jobs=True)
     options = parser.parse_args(arguments)
     repeats = options.repeats or (1 if options.quick else 10)
     cells = (

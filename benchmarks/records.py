@@ -11,11 +11,9 @@ norm from that of "loop", over the largest. Needs ``pip install opacus`` in addi
 ``skpmtl[torch]``.
 """
 
-import argparse
 import time
-from pathlib import Path
 
-from .run import with_commit, write_rows
+from .command import command_line, with_commit, write_rows
 
 FIELDS = ("commit", "layer", "method", "seconds", "ratio", "apart")
 RECORDS, LENGTH, TOKENS, CLASSES = 256, 64, 20, 10
@@ -120,9 +118,7 @@ def measure():
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.records", description=__doc__)
-    parser.add_argument("--output", type=Path, help="CSV")
-    options = parser.parse_args(arguments)
+    options = command_line("records", __doc__).parse_args(arguments)
     return write_rows(with_commit(measure()), FIELDS, options.output)
 
 

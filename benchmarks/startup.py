@@ -8,16 +8,14 @@ filled, whose own time is the measure "skpmtl.warm". "import" is `import skpmtl`
 sklearn.linear_model`; "first fit" is what the first fit of a process costs over the second.
 """
 
-import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
-from .run import with_commit, write_rows
+from .command import command_line, with_commit, write_rows
 
 FIELDS = ("commit", "measure", "estimator", "cache", "seconds")
 
@@ -113,14 +111,11 @@ def _measure(repeats, estimators, prepared):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.startup", description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="one estimator, one repeat")
-    parser.add_argument("--output", type=Path, default=None, help="also write the rows here")
+    parser = command_line("startup", __doc__, None, "one estimator, one repeat", "3")
     options = parser.parse_args(arguments)
     estimators = ESTIMATORS[:1] if options.quick else ESTIMATORS
     # Preparing compiles everything, which takes a minute.
-    rows = measure(1 if options.quick else options.repeats, estimators, not options.quick)
+    rows = measure(1 if options.quick else options.repeats or 3, estimators, not options.quick)
     return write_rows(with_commit(rows), FIELDS, options.output)
 
 

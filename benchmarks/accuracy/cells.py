@@ -6,7 +6,6 @@ commit only, one of a peer for every commit. --again measures all that were aske
 nothing.
 """
 
-import argparse
 import ast
 import csv
 import hashlib
@@ -21,6 +20,7 @@ import skpmtl
 from benchmarks.asv.speed.tables import public
 
 from ..checkouts import ROOT, git
+from ..command import command_line
 from .features import FEATURES
 from .sources import SOURCES, Unavailable, load
 
@@ -121,11 +121,7 @@ def write(path, cells, fields):
 
 def parser_of(module, doc, **defaults):
     """Parser of the options that say what is measured, and where the csv is."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m benchmarks.accuracy.{module}",
-        description=doc,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line(f"accuracy.{module}", doc)
     parser.add_argument(
         "--tables", default="", help="names, separated by commas, or counts: those of counts"
     )
@@ -135,7 +131,6 @@ def parser_of(module, doc, **defaults):
     parser.add_argument("--folder", type=Path, default=None, help="of tables that are read there")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--read", action="store_true")
-    parser.add_argument("--output", type=Path)
     parser.set_defaults(**defaults)
     return parser
 

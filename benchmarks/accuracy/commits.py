@@ -27,6 +27,7 @@ from sklearn.metrics import mean_poisson_deviance
 import skpmtl
 
 from ..checkouts import checkout, git, python
+from ..command import command_line
 from .alone import error_of, made
 from .shapes import SHAPES, Sample
 from .sources import load
@@ -316,11 +317,7 @@ def verdict(new, old):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accuracy.commits",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("accuracy.commits", __doc__)
     parser.add_argument("old", metavar="REV")
     parser.add_argument("--new", default="HEAD", help="default: the last commit")
     parser.add_argument("--only", default="", help="text of cells")

@@ -11,14 +11,13 @@ as good as alone, less is better. epsilon "none" is the exact fit. A picture sho
 of each of J processes; all of it takes about an hour of one core.
 """
 
-import argparse
 import csv
 from pathlib import Path
 
 import numpy as np
 from joblib import Parallel, delayed
 
-from ..run import commit, write_rows
+from ..command import command_line, commit, write_rows
 from .alone import known, ratios
 from .cells import epsilon_of, one_thread
 from .pictures import draw
@@ -97,17 +96,11 @@ def summary(values):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.accuracy.generated",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("accuracy.generated", __doc__, jobs=True)
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--shapes", default="")
     parser.add_argument("--estimators", default="", help="names, separated by commas")
     parser.add_argument("--epsilons", default="", help="numbers and none, separated by commas")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--output", type=Path, default=None)
     parser.add_argument("--read", type=Path, default=None, help="draw this CSV, measure nothing")
     parser.add_argument("--picture", type=Path, default=None)
     options = parser.parse_args(arguments)

@@ -31,7 +31,6 @@ means over clients.
 LeNet on 12,000 of its images; needs torch. -> fedmtl_celeba.csv
 """
 
-import argparse
 import itertools
 import time
 from pathlib import Path
@@ -57,9 +56,8 @@ from skpmtl.reproduction.fedmtl import (
 from skpmtl.reproduction.fedmtl.aggregation import VERSIONS, Upload, aggregate, cosines
 from skpmtl.reproduction.fedmtl.baselines import attention, coupled, mean_model
 
-from ..run import write_rows
+from ..command import PAPERS, command_line, write_rows
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
 PARTS = ("figures", "table3", "ablation", "scenes", "overhead", "secure")
 TUNING = 1000  # a draw that is in no result
 ROUNDS = (1, 2, 5, 10, 15, 20)
@@ -679,15 +677,9 @@ def celeba(folder, quick):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.fedmtl",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--quick", action="store_true", help="few clients, one draw")
+    parser = command_line("papers.fedmtl", __doc__, PAPERS, "few clients, one draw")
     parser.add_argument("--only", choices=PARTS, help="default: all")
     parser.add_argument("--celeba", type=Path, help="folder of CelebA's files; this part only")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV files")
     options = parser.parse_args(arguments)
     quick, done = options.quick, {}
     parts = [options.only] if options.only else PARTS

@@ -27,12 +27,10 @@ record is replaced by nothing, as the accountant of the paper's experiments has 
     meta_curves_plays.csv
 """
 
-import argparse
 import itertools
 import re
 import warnings
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from sklearn.model_selection import ParameterGrid
@@ -49,9 +47,8 @@ from skpmtl.reproduction.meta import (
 from skpmtl.reproduction.meta.models import GeneralizedLinear
 from skpmtl.reproduction.meta.rounds import MetaTasks, minibatch_descent, online_descent
 
-from ..run import write_rows
+from ..command import PAPERS, command_line, write_rows
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
 PARTS = ("descent", "risk", "gain", "text")
 DELTA, BUDGET = 1e-3, 9.2
 TUNING = 1000  # a draw that is in no result
@@ -602,15 +599,9 @@ def text(quick, plays):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.meta",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--quick", action="store_true", help="few points, one draw")
+    parser = command_line("papers.meta", __doc__, PAPERS, "few points, one draw")
     parser.add_argument("--only", choices=PARTS, help="default: all")
     parser.add_argument("--plays", help="zip or folder of plays for text, see load_shakespeare")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder of the CSV files")
     options = parser.parse_args(arguments)
     parts, done = [options.only] if options.only else PARTS, {}
 

@@ -22,18 +22,16 @@ step        step size 1 / L with L = 1, the bound for rows of length 1, beside t
 Tuning is the paper's: cross-validation on training rows, for every method, data set and epsilon,
 without charge; of its five folds two, of the first draw, are used, and the other draws take the
 same parameters. `search` tries 60 settings of every method, private or not: a grid of its
-parameters, then ever smaller steps around the best (survey: one fold, 10 settings or so). The step
+parameters, then ever smaller steps around the best (survey: one fold). The step
 size is 1 / L with the largest L_i of the tasks, and K a multiple of the median length of a model
 learned alone; both are read from the rows, which is not charged either. delta is 1 / (m log m). "as
 published": the Wishart noise of the paper, whose epsilon is nominal only. Data: see
 `skpmtl.datasets.make_low_rank_tasks`; School with 30 % of the pupils; all rows of length 1.
 """
 
-import argparse
 import math
 import warnings
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from scipy.stats import mannwhitneyu
@@ -62,9 +60,8 @@ from skpmtl.reproduction.mp_mtl.losses import MeanLogistic, MeanSquares, ridge_m
 from skpmtl.reproduction.mp_mtl.plan import bound_exponent
 from skpmtl.reproduction.mp_mtl.rounds import PROJECTIONS
 
-from ..run import write_rows
+from ..command import PAPERS, command_line, write_rows
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
 EPSILONS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 PENALTIES = {"Algorithm 2": "low-rank", "Algorithm 3": "group-sparse"}
 SETTINGS, QUICK_SETTINGS = 60, 16  # of every search
@@ -198,7 +195,7 @@ def estimator(method, data, epsilon, seed=0, **how):
     clip_norm = how.pop("clip") * data.length
     if method in ("STL, l2", "STL, l1"):
         return kind("none" if method == "STL, l2" else "l1", start="zeros", **known, **how)
-    name, _, noise = method.partition(", ")
+    name, noise, *directions = method.split(", ")
     if noise == "not private":
         return kind(PENALTIES[name], epsilon=None, start="zeros", **known, **how)
     mechanism = {"as published": "published", "Gaussian": "gaussian", "Wishart": "wishart"}[noise]
@@ -208,16 +205,17 @@ def estimator(method, data, epsilon, seed=0, **how):
         clip_norm=clip_norm,
         mechanism=mechanism,
         start="zeros",
+        all_directions=bool(directions),
         **known,
         **how,
     )
 
 
-def stages(method, best, quick=False, long=False):
+def stages(method, best, d, quick=False, long=False):
     """Candidates of the stages of a search, given the best of the stages before; without an end.
 
-    First a grid of what a method has, then ever smaller steps around the best. `long`: more
-    rounds, for a short step.
+    First a grid of what a method has, then ever smaller steps around the best. `d`: number of
+    features. `long`: more rounds, for a short step.
     """
     lams = HALF_DECADES[1::3] if quick else HALF_DECADES
     rounds = (10, 50) if quick else (10, 30, 100)
@@ -244,7 +242,8 @@ def stages(method, best, quick=False, long=False):
             yield [{**best[0], "n_rounds": T} for T in (1, 2, 5, 20)]
     else:
         sound = "Gaussian" in method or "Wishart" in method
-        start = {"noise_shift": 8.0} if sound else {}  # sqrt(2 d) is the edge of Gaussian noise
+        edge = float(round(math.sqrt(2 * d)))  # of the eigenvalues of Gaussian noise
+        start = {"noise_shift": edge} if sound else {}
         yield [{"lam": lam, "n_rounds": T, **start} for lam in lams for T in rounds]
         if not method.endswith("not private"):
             # Acceleration, strong convexity, and how the budget is divided.
@@ -258,7 +257,7 @@ def stages(method, best, quick=False, long=False):
             ]
             yield [{**best[0], "clip": K} for K in ((1.0, 3.0) if quick else (0.7, 1.0, 2.0, 3.0))]
         if sound:
-            yield [{**best[0], "noise_shift": s} for s in (0.0, 2.0, 4.0, 16.0)]
+            yield [{**best[0], "noise_shift": s * edge} for s in (0.0, 0.25, 0.5, 2.0)]
     for step in 2.0**0.75 ** np.arange(20):
         for name in tuple(best[0]):
             for factor in (1 / step, step):
@@ -280,7 +279,8 @@ def fitted(est, data):
 def search(method, data, epsilon, quick=False, n_folds=2, **fixed):
     """Parameters with the least error by cross-validation, of as many for every method. -> dict"""
     folds, tried, best = list(data.folds(1 if quick else n_folds)), {}, [{}, np.inf]
-    for grid in stages(method, best, quick, "learning_rate" in fixed):
+    d = data.train[0].shape[1]
+    for grid in stages(method, best, d, quick, "learning_rate" in fixed):
         for how in grid:
             key = repr(sorted(how.items()))
             if key in tried or len(tried) == (QUICK_SETTINGS if quick else SETTINGS):
@@ -359,9 +359,13 @@ def against_epsilon(name, draws, methods, epsilons, quick, n_folds=2):
     for label, group in groups.items():
         method, errors, ests, how = best_of(group, found, draws)
         # Figure 6 compares with the l2 norm, figure 9 with the better norm.
-        if label == ("STL, better of l1 and l2" if name == "School" else "STL, l2"):
+        if label == (
+            "STL, l2" if "-sparse" in name or "-rank" in name else "STL, better of l1 and l2"
+        ):
             alone = ests
-        yield row(name, label, None, errors, worse="", chosen=f"{method}: {text(how)}")
+        yield row(
+            name, label, None, shown(draws[0], errors), worse="", chosen=f"{method}: {text(how)}"
+        )
     for method in methods:
         for epsilon in epsilons:
             how, _ = search(method, draws[0], epsilon, quick, n_folds)
@@ -376,70 +380,24 @@ def against_epsilon(name, draws, methods, epsilons, quick, n_folds=2):
                 name,
                 method,
                 epsilon,
-                errors,
+                shown(draws[0], errors),
                 worse=number(np.mean(worse)),
                 chosen=text(how),
             )
 
 
+def shown(data, errors):
+    """What the paper shows for errors: the nMSE, or the AUC."""
+    return 1.0 - errors if data.classes else errors
+
+
 def measure_survey(quick, repeats):
-    """As `measure_tradeoff`, but the AUC; "worse": share of outcomes below STL with the l1 norm."""
-    draws, label = [survey(seed, quick) for seed in range(repeats)], "LSOA-like"
-    for method in (
-        "STL, l2",
-        "Algorithm 2, not private",
-        "Algorithm 3, not private",
-        "AGGR",
-        "STL, l1",
-    ):
-        how = small_search(method, draws[0], None)
-        errors, alone = measured(method, draws, None, how)
-        yield row(label, method, None, 1.0 - errors, worse="", chosen=text(how))
-    cases = [(method, {}) for method in PRIVATE if "Gaussian" not in method]
-    cases += [(method, {"all_directions": True}) for method in (PRIVATE[0], PRIVATE[2])]
-    for method, fixed in cases:
-        for epsilon in (1.0,) if quick else (1.0, 100.0):
-            how = small_search(method, draws[0], epsilon, **fixed)
-            errors, ests = measured(method, draws, epsilon, how)
-            name = method + ", all directions" * bool(fixed)
-            worse = np.mean(
-                [
-                    np.mean(d.areas(e) < d.areas(a))
-                    for d, e, a in zip(draws, ests, alone, strict=True)
-                ]
-            )
-            yield row(label, name, epsilon, 1.0 - errors, worse=number(worse), chosen=text(how))
-
-
-def small_search(method, data, epsilon, **fixed):
-    """A grid for long fits: strength and rounds, on one fold."""
-    rounds = (20, 60)
-    if method in SINGLE:
-        name = "ridge" if method == "STL, l2" else "l1"
-        grid = [{name: s, "n_rounds": T} for s in (0.0, 1e-4, 3e-4, 1e-3) for T in rounds]
-    elif "AGGR" in method:
-        grid = [{"lam": lam} for lam in (1e-3, 1e-2, 0.1, 1.0, 10.0)]
-    elif "MTRL" in method:
-        grid = [
-            {"lam": lam, "ratio": r, "n_rounds": T}
-            for lam in (1e-2, 1.0, 100.0)
-            for r in (0.1, 1.0)
-            for T in (1, 5)
-        ]
-    else:
-        strengths = (3e-3, 1e-2, 3e-2, 0.1)
-        shift = {"noise_shift": 25.0} if "Gaussian" in method else {}
-        grid = [{"lam": lam, "n_rounds": T, **shift} for lam in strengths for T in rounds]
-    (fold,) = data.folds(1)
-    found = []
-    for how in grid:
-        try:
-            found.append(
-                fold.score(fitted(estimator(method, fold, epsilon, 7, **how, **fixed), fold))
-            )
-        except ValueError:
-            found.append(np.inf)
-    return {**grid[int(np.argmin(found))], **fixed}
+    """As `measure_tradeoff`, but the AUC, and Algorithm 2 with all directions, too."""
+    draws = [survey(seed, quick) for seed in range(repeats)]
+    methods = (*PRIVATE, *(f"{PRIVATE[k]}, all directions" for k in (0, 2)))
+    yield from against_epsilon(
+        "LSOA-like", draws, methods, (1.0,) if quick else (1.0, 100.0), quick, n_folds=1
+    )
 
 
 # -------------------------------------------------------------------------------------- figure 4
@@ -589,31 +547,17 @@ def measure_tasks(quick, repeats):
             before = None
             for m in (20, 40) if quick else (20, 40, 80, 160, 320):
                 draws = [first_tasks(seed, m, quick, interleave) for seed in range(repeats)]
-                method = "Algorithm 2, as published"
-                n_folds = 5 if m < 100 else 2  # few tasks have few rows
-                if m < 30:
-                    how, _ = search(method, draws[0], epsilon, quick, n_folds)
+                few = [f"{PRIVATE[0]}, all directions"] if m < 30 else []
+                for method in (PRIVATE[0], *few):
+                    # Few tasks have few rows.
+                    how, _ = search(method, draws[0], epsilon, quick, 5 if m < 100 else 2)
                     errors, _ = measured(method, draws, epsilon, how)
-                    yield row(
-                        f"low-rank, {label}",
-                        method,
-                        epsilon,
-                        errors,
-                        tasks=m,
-                        p="",
-                        chosen=text(how),
-                    )
-                fixed = {"all_directions": True}
-                how, _ = search(method, draws[0], epsilon, quick, n_folds, **fixed)
-                errors, _ = measured(method, draws, epsilon, how)
-                p = ""
-                if before is not None:
-                    p = number(mannwhitneyu(errors, before, alternative="less").pvalue)
+                    p = ""
+                    if before is not None:
+                        p = number(mannwhitneyu(errors, before, alternative="less").pvalue)
+                    more = {"tasks": m, "p": p, "chosen": text(how)}
+                    yield row(f"low-rank, {label}", method, epsilon, errors, **more)
                 before = errors
-                name = method + ", all directions" * (m < 30)
-                yield row(
-                    f"low-rank, {label}", name, epsilon, errors, tasks=m, p=p, chosen=text(how)
-                )
 
 
 # -------------------------------------------------------------------------- figure 2, Proposition 1
@@ -897,23 +841,13 @@ def measure_share(quick, repeats):
                 for seed in range(min(repeats, 2 if name[0] == "L" else repeats))
             ]
             methods = [("STL, l2", None), ("Algorithm 2, not private", None)]
-            methods += [(f"Algorithm {a}, as published", 1.0) for a in (2, 3)]
-            for method, epsilon in methods:
-                if draws[0].classes:
-                    wide = {"all_directions": True} if epsilon and "2" in method else {}
-                    how = small_search(method, draws[0], epsilon, **wide)
-                else:
-                    how, _ = search(method, draws[0], epsilon, quick)
+            second = PRIVATE[0] + ", all directions" * draws[0].classes
+            for method, epsilon in (*methods, (second, 1.0), (PRIVATE[1], 1.0)):
+                how, _ = search(method, draws[0], epsilon, quick, 1 if draws[0].classes else 2)
                 errors, _ = measured(method, draws, epsilon, how)
-                if draws[0].classes:
-                    errors = 1.0 - errors
+                metric = "AUC" if draws[0].classes else "nMSE"
                 yield row(
-                    name,
-                    method,
-                    epsilon,
-                    errors,
-                    share=share,
-                    metric="AUC" if draws[0].classes else "nMSE",
+                    name, method, epsilon, shown(draws[0], errors), share=share, metric=metric
                 )
 
 
@@ -1029,15 +963,8 @@ def written(rows, path):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.mp_mtl",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--quick", action="store_true", help="small data, one draw")
+    parser = command_line("papers.mp_mtl", __doc__, PAPERS, "small data, one draw", "by NAME")
     parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
-    parser.add_argument("--repeats", type=int, help="draws of data and noise")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder")
     options = parser.parse_args(arguments)
     done = {}
     for name in options.only or MEASURES:

@@ -57,9 +57,8 @@ from skpmtl.reproduction.pmtl.estimators import BiasedMeanWarning
 from skpmtl.reproduction.pmtl.models import Task, linear_model
 from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
 
-from ..run import write_rows
+from ..command import PAPERS, command_line, write_rows
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "papers"
 EPSILONS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 4.0)  # section 5.2
 SHARING = ("algorithm-1", "stateful", "fedavg", "fedprox", "ppsgd", "concatenated")
 CHECKPOINTS = (1, 2, 3, 5, 8, 12, 18, 27, 40, 60, 80, 100)
@@ -845,15 +844,8 @@ MEASURES = {  # name -> (function, draws)
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.papers.pmtl",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--quick", action="store_true", help="small data, one draw")
+    parser = command_line("papers.pmtl", __doc__, PAPERS, "small data, one draw", "by NAME")
     parser.add_argument("--only", nargs="*", choices=MEASURES, help="default: all of them")
-    parser.add_argument("--repeats", type=int, help="draws of data and noise")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="folder")
     parser.add_argument("--leaf", type=Path, help="folder of JSON files, in place of the data")
     parser.add_argument("--words", type=Path, help="public list of words, of texts")
     parser.add_argument("--tags", type=Path, help="public list of tags, of texts")

@@ -9,13 +9,10 @@ the least of some repeats. Peers (scikit-learn, skglm, celer, adelie) are left o
 not installed or do not run; tasks of different rows are groups of a block-diagonal table to them.
 """
 
-import argparse
-import csv
 import time
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 import numpy as np
 from scipy import sparse
@@ -23,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
+from ..command import command_line, write_rows
 from ..problems import Problem
 from .exact import loosest, shared_lasso_fit, skpmtl_fit
 
@@ -171,27 +169,14 @@ def measure(repeats):
                     found[peer] = cpu_seconds(call, repeats)
             for peer, seconds in found.items():
                 row = (name, share, peer, f"{seconds:.4f}", f"{ours / seconds:.2f}")
-                print(*row, sep=", ", flush=True)
                 yield dict(zip(FIELDS, row, strict=True))
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.peers.wide",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args(arguments)
+    options = command_line("peers.wide", __doc__, repeats="3").parse_args(arguments)
     skpmtl.set_num_threads(1)
     with threadpool_limits(1):
-        rows = list(measure(options.repeats))
-    if options.output is not None:
-        with options.output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
+        return write_rows(measure(options.repeats or 3), FIELDS, options.output)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from benchmarks import reproduce
 from benchmarks.accuracy import commits
 from benchmarks.asv import speed
 from benchmarks.checkouts import ROOT
-from benchmarks.reproduce import __main__ as reproduce
 
 from ..helpers.public import NAMES, public
 

@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "doc" / "papers" / "mp_mtl.rst"
 
 
 def stored(name):
-    with (mp_mtl.RESULTS / f"mp_mtl_{name}.csv").open(newline="") as file:
+    with (mp_mtl.PAPERS / f"mp_mtl_{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 

@@ -14,7 +14,7 @@ PAGE = Path(__file__).parents[2] / "doc" / "papers" / "pmtl.rst"
 
 
 def stored(name):
-    with (pmtl.RESULTS / f"pmtl_{name}.csv").open(newline="") as file:
+    with (pmtl.PAPERS / f"pmtl_{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 

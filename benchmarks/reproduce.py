@@ -10,7 +10,6 @@ file. A command that fails, for want of an extra or of data, is named at the end
 as they are.
 """
 
-import argparse
 import csv
 import os
 import subprocess
@@ -20,7 +19,8 @@ from pathlib import Path
 
 from skpmtl import __version__
 
-from ..checkouts import ROOT, git
+from .checkouts import ROOT, git
+from .command import command_line
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
@@ -66,11 +66,7 @@ def write(path, rows):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.reproduce",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_line("reproduce", __doc__)
     parser.add_argument("--only", default="", help="text of commands")
     parser.add_argument("--again", action="store_true", help="run also what this release has")
     options = parser.parse_args(arguments)
