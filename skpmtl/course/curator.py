@@ -545,7 +545,7 @@ def release_model(loop, source):
     report = plan.report(source, loop.entries) if plan.is_private else exact_report(PLAIN)
     drift = np.sqrt([loop.level_noise, loop.drift])
     board = replace(loop.model, centre_noise=drift)
-    notes = {**report.notes, **findings(board, plan.n_groups != 0)}
+    notes = {**report.notes, **findings(board, plan.n_groups != 0, plan.is_private)}
     return replace(board, report=replace(report, notes=notes))
 
 

@@ -9,7 +9,7 @@ from ..task import priors
 _ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none
 
 
-def findings(board, with_groups=False):
+def findings(board, with_groups=False, is_private=False):
     """What a report says was found.
 
     Parameters
@@ -17,6 +17,8 @@ def findings(board, with_groups=False):
     board : HierarchicalBillboard
     with_groups : bool, default=False
         Whether groups of tasks were looked for.
+    is_private : bool, default=False
+        Whether what was released has noise.
 
     Returns
     -------
@@ -27,7 +29,7 @@ def findings(board, with_groups=False):
         return {}
     found = {}
     if board.fit_intercept and board.n_outputs == 1:
-        found["levels"] = _levels(board)
+        found["levels"] = _levels(board, is_private)
     if board.unit is not None and not board.law.of_scores:
         sigma = _middle(board.log_sigma, board.law.log_sigma, board.law.sigma)
         spread = _round(board.unit * sigma)
@@ -41,29 +43,42 @@ def findings(board, with_groups=False):
     return found
 
 
-def _levels(board):
+def _levels(board, is_private):
     """Of one score."""
     attributes = board.attributes()
     if "level_" not in attributes:
         return "no common place was found: every task has its own level"
     level, spread = attributes["level_"], attributes["level_spread_"]
-    noise = board.centre_noise[0] * board.unit
+    noise = board.centre_noise[0]
     if board.n_classes:
         low, middle, high = (1.0 / (1.0 + math.exp(-level - k * spread)) for k in (-1, 0, 1))
+        known = f"{noise:.2g} in the log-odds" if noise else ""
         return (
             f"in two thirds of the tasks the second class has between {low:.0%} and {high:.0%} of "
-            f"the rows; {middle:.0%} is typical"
+            f"the rows; {middle:.0%} is typical{_with_noise(known, is_private)}"
         )
     if board.loss == "poisson":
+        known = f"a factor of {math.exp(noise):.2f}" if noise else ""
         return (
-            f"{_round(math.exp(level))} per unit of exposure at the released centres of the "
-            f"columns; tasks differ from it by a factor of about {math.exp(spread):.2f}"
+            f"{_round(math.exp(level))} per unit of exposure at the released centres of the columns"
+            f"{_with_noise(known, is_private)}; tasks differ from it by a factor of about "
+            f"{math.exp(spread):.2f}"
         )
-    known = f", with noise of a standard deviation of at most {_round(noise)}" if noise else ""
+    known = _round(noise * board.unit) if noise else ""
     return (
-        f"{_round(level, spread)} at the released centres of the columns{known}; the levels of "
-        f"tasks have a standard deviation of about {_round(spread)} around it"
+        f"{_round(level, spread)} at the released centres of the columns"
+        f"{_with_noise(known, is_private)}; the levels of tasks have a standard deviation of about "
+        f"{_round(spread)} around it"
     )
+
+
+def _with_noise(known, is_private):
+    """What is said of the noise of a level, whose standard deviation in words is `known`, or ""."""
+    if not is_private:
+        return ""
+    if not known:
+        return ", roughly: from the first noisy counts alone"
+    return f", with noise of a standard deviation of at most {known}"
 
 
 def _slopes(board):

@@ -535,7 +535,7 @@ class MetaPlan(Plan):
                 "adjacency= says: a task that sends nothing would be noticed"
             )
         elif not self.people:
-            notes["parallel"] = (
+            notes["records"] = (
                 "a record is one row of one task: where a person has several, as with a 2-D y, "
                 "budgets add up (unit=); epsilon and delta are the largest over tasks"
             )

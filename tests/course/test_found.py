@@ -88,3 +88,15 @@ def test_what_was_sought_and_not_found_is_told():
     found = findings(board, with_groups=True)
     assert "no common place" in found["levels"] and "none" in found["groups"]
     assert findings(HierarchicalBillboard(9, 9.0, np.zeros(3))) == {}
+
+
+def test_levels_of_classes_and_counts_state_their_noise():
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(60), 10), rng.normal(size=(600, 2))
+    y = (rng.random(600) < 0.5).astype(int)
+    settings = {"tasks": range(60), "random_state": 0}
+    for epsilon, words in ((0.3, "first noisy counts"), (10.0, r"at most 0\.\d+ in the log-odds")):
+        est = PrivateMTLClassifier(epsilon=epsilon, classes=[0, 1], **settings)
+        assert re.search(words, est.fit(X, y, task=task).privacy_.found()["levels"])
+    est = PrivateMTL(epsilon=10.0, loss="poisson", **settings).fit(X, y, task=task)
+    assert re.search(r"at most a factor of 1\.\d+;", est.privacy_.found()["levels"])

@@ -369,9 +369,9 @@ def test_what_a_plan_says():
     assert "which tasks have rows" in local.own_assumptions[1]
     assert local.own_assumptions[2:] == plan.own_assumptions[2:]
     assert "stays with its task" in plan.own_assumptions[-1]
-    assert "parallel" in plan.notes() and "adjacency" not in plan.notes()
-    assert "adjacency" in local.notes() and "parallel" not in local.notes()
-    assert "parallel" not in plan_of(max_rows_per_unit=3).notes()
+    assert "records" in plan.notes() and "adjacency" not in plan.notes()
+    assert "adjacency" in local.notes() and "records" not in local.notes()
+    assert "records" not in plan_of(max_rows_per_unit=3).notes()
     nothing = MetaPlan.nothing()
     assert set(nothing) == set(plan.task(0)) and not any(nothing.values())
     assert local.scheme().endswith("in parallel")

@@ -476,7 +476,7 @@ def test_a_row_of_a_wide_table_is_in_several_tasks():
     X, Y = rng.standard_normal((30, 3)), rng.standard_normal((30, 4))
     with pytest.warns(PrivacyLeakWarning, match="max_rows_per_unit"):
         est = DPMetaInit(tasks=range(4)).fit(X, Y)
-    assert "2-D y" in est.privacy_.notes["parallel"]
+    assert "2-D y" in est.privacy_.notes["records"]
     person = DPMetaInit(tasks=range(4), max_rows_per_unit=4).fit(X, Y, unit=range(30))
     assert person.privacy_.unit == "person"
     # Four tasks of one person share the budget: twice the noise in each.
