@@ -854,7 +854,7 @@ class EffectsDisplay(_Display):
                 "This fit has no standard errors: refit with standard_errors=True, or with a "
                 "larger budget."
             )
-        effects = estimator.summary(coverage).effects_frame().iloc[:-1]  # the intercept has none
+        effects = estimator.summary(coverage).effects_frame().iloc[:-1]  # of slopes
         return cls(effects=effects).plot(ax=ax, **kwargs)
 
 

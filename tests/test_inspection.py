@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as student
 from scipy.stats import t as student_t
 from sklearn.dummy import DummyRegressor
 from sklearn.metrics import mean_squared_error
@@ -272,7 +273,7 @@ def test_effects_show_their_intervals():
     points, _, (lines,) = display.errorbars_[0]
     np.testing.assert_array_equal(points.get_xdata(), est.effect_coef_)
     ends = np.array([segment[:, 0] for segment in lines.get_segments()])
-    reach = norm.ppf(0.9) * est.effect_std_
+    reach = student.ppf(0.9, est.effect_dof_[:-1]) * est.effect_std_
     np.testing.assert_allclose(ends, np.c_[est.effect_coef_ - reach, est.effect_coef_ + reach])
     plain = PrivateMeanRegMTL(epsilon=100.0, tasks=range(200)).fit(X, y, task=task)
     with pytest.raises(ValueError, match="standard_errors=True"):

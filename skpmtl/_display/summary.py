@@ -41,6 +41,34 @@ def effect_columns(effect, std_error, coverage, dof=math.inf):
     return dict(zip(EFFECTS, (effect, error, z, effect - reach, effect + reach), strict=True))
 
 
+def variance_columns(covariance, names, others=()):
+    """Columns of a table of variance components.
+
+    Parameters
+    ----------
+    covariance : ndarray (q, q)
+        Of the random effects.
+    names : list of str
+        Of these effects.
+    others : sequence of float
+        Variances of further components, which are independent.
+
+    Returns
+    -------
+    columns : dict of str to ndarray (q + len(others),)
+        "variance", "std", and for every effect but the last its correlations with those below.
+    """
+    variance = np.concatenate([np.diag(covariance), others])
+    std = np.sqrt(np.maximum(variance, 0.0))
+    columns = {"variance": variance, "std": std}
+    for j, name in enumerate(names[:-1]):
+        below = slice(j + 1, len(names))
+        columns[f"corr. {name}"] = found = np.full(len(std), np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found[below] = covariance[below, j] / (std[j] * std[below])
+    return columns
+
+
 @dataclass(eq=False)
 class Summary:
     """Fixed effects, variance components and terms of a fit.
@@ -86,13 +114,27 @@ class Summary:
         """Variance components, a row each. -> pandas.DataFrame"""
         return _frame(self.variances, self.components)
 
+    def _about_effects(self):
+        """Sentences about the errors, and about the effects whose intervals leave out zero."""
+        found = [self.errors] if self.errors else []
+        columns = self.effects
+        if "lower" in columns and np.isfinite(columns["lower"]).any():
+            sure = [
+                f"{name} ({'+' if low > 0 else '-'})"
+                for name, low, high in zip(
+                    self.names, columns["lower"], columns["upper"], strict=True
+                )
+                if low > 0 or high < 0
+            ]
+            found.append(f"Intervals without zero: {', '.join(sure) or 'none'}.")
+        return found
+
     def __str__(self) -> str:
         lines = [self.title, "=" * len(self.title)]
         width = max((len(name) for name in self.facts), default=0)
         lines += [f"{name:<{width}}  {value}" for name, value in self.facts.items()]
         lines += ["", "Fixed effects", *_text(self.effects, self.names)]
-        if self.errors:
-            lines.append(self.errors)
+        lines += self._about_effects()
         if self.components:
             lines += ["", "Variance components", *_text(self.variances, self.components)]
         if self.notes:
@@ -108,7 +150,7 @@ class Summary:
         )
         parts = [f"<h4>{html.escape(self.title)}</h4><table>{facts}</table>"]
         parts.append(_html("Fixed effects", self.effects, self.names))
-        parts += [f"<p>{html.escape(self.errors)}</p>"] if self.errors else []
+        parts += [f"<p>{html.escape(line)}</p>" for line in self._about_effects()]
         if self.components:
             parts.append(_html("Variance components", self.variances, self.components))
         parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
@@ -155,21 +197,46 @@ class Summarised:
         check_is_fitted(self)
         check_coverage(coverage)
         names, effect, error, dof, words = self._pooled_effects()
-        components, std = [], []
-        if hasattr(self, "level_spread_"):
-            components, std = ["level at a task's mean row"], [self.level_spread_]
-        std = np.array(std, dtype=float)
+        components, variances, notes = self._variance_components(names)
         report = self.privacy_
+        columns = effect_columns(effect, error, coverage, dof)
         return Summary(
             title=f"{type(self).__name__}: pooled model",
-            facts={"tasks": f"{len(self.tasks_):,} listed", "budget": report.summary()},
+            facts={
+                "tasks": f"{len(self.tasks_):,} listed",
+                "budget": report.summary(),
+                "intervals": f"{coverage:.0%}",
+            },
             names=names,
-            effects=effect_columns(effect, error, coverage, dof),
+            effects=columns,
             components=components,
-            variances={"variance": std**2, "std": std} if components else {},
+            variances=variances,
             errors=words,
-            notes=[] if components else ["No spread of the levels of tasks was released."],
+            notes=notes,
         )
+
+    def _variance_components(self, names):
+        """-> names of the components, their columns, notes about them"""
+        find = getattr(self.billboard_, "variance_components", None)
+        found = find() if find is not None else None
+        if found is None:
+            if not hasattr(self, "level_spread_"):
+                return [], {}, ["No spread of the levels of tasks was released."]
+            found, names = (np.zeros((0, 0)), None, {}), []
+        covariance, residual, effects = found
+        # The intercept first, as in lme4.
+        order = np.roll(np.arange(len(covariance)), 1)
+        names = [names[j] for j in order]
+        others = {"level at the centre of the columns": self.level_spread_, **effects}
+        if residual is not None:
+            others["residual"] = residual
+        variances = np.square(list(others.values()))
+        columns = variance_columns(covariance[np.ix_(order, order)], names, variances)
+        notes = [
+            "Variance components say how much tasks differ: the intercept where all columns are "
+            "zero, as in lme4. They are the middle of a coarse grid, to a factor of about two."
+        ]
+        return [*names, *others], columns, notes
 
     def _pooled_effects(self):
         """-> names, effects, standard errors, their degrees of freedom, a sentence about them"""
@@ -182,12 +249,16 @@ class Summarised:
             raise ValueError('This fit has no pooled model: refit with unseen_task="mean".')
         std = getattr(self, "effect_std_", None)
         words = "This fit has no standard errors."
+        dof = getattr(self, "effect_dof_", math.inf)
         if std is not None:
-            words = "Standard errors include differences between tasks, and noise of the budget."
+            words = (
+                "Standard errors hold whatever the dependence within tasks (CR2), and include the "
+                "noise of the guarantee."
+            )
         elif getattr(self, "standard_errors", False):
             words = "There are no standard errors: too few tasks, or too small a budget."
         coef = np.atleast_2d(self.mean_coef_ if std is None else self.effect_coef_)
-        intercept = np.ravel(self.mean_intercept_)
+        intercept = np.ravel(self.mean_intercept_ if std is None else self.effect_intercept_)
         features = [*map(str, getattr(self, "coef_names_", range(coef.shape[1]))), "intercept"]
         names = features
         if len(coef) > 1:
@@ -195,8 +266,8 @@ class Summarised:
         effect = np.ravel(np.c_[coef, intercept])
         error = np.full(len(effect), np.nan)
         if std is not None:
-            error[: len(std)] = std
-        return names, effect, error, math.inf, words
+            error = np.sqrt(np.diag(self.effect_covariance_))
+        return names, effect, error, dof, words
 
 
 def compare_summaries(summaries: Mapping[str, Summary]):

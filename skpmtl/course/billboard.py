@@ -13,7 +13,7 @@ from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..task import priors
 from ..task.scales import MOST_VARIANCE
-from . import uncertainty
+from . import spreads, uncertainty
 from .models import models_of
 from .personal import HULL, bounded
 
@@ -77,8 +77,13 @@ class HierarchicalBillboard(OfModels):
         Log weights of the groups in the list of priors, and released numbers of their tasks.
     group_kappa : ndarray or None
         Log weights of the grid of kappa, for slopes about the centre of their group.
-    effect_coef, effect_std : ndarray (d,) or None
-        Common slopes before they are shrunk, and their standard errors, in units of the input.
+    effects : ndarray (d + 1,) or None
+        Common slopes and, last, the intercept before they are shrunk, in units of the input, less
+        the public initial model.
+    effect_covariance : ndarray (d + 1, d + 1) or None
+        Of their errors.
+    effect_dof : ndarray (d + 1,) or None
+        Degrees of freedom of their variances.
     centre_noise : ndarray (2,)
         Standard deviation that the noise of steps adds to the level, as if no step took back what
         the noise of earlier ones did, and to a slope of the centre, in units.
@@ -114,8 +119,9 @@ class HierarchicalBillboard(OfModels):
     log_groups: np.ndarray | None = None
     group_counts: np.ndarray | None = None
     group_kappa: np.ndarray | None = None
-    effect_coef: np.ndarray | None = None
-    effect_std: np.ndarray | None = None
+    effects: np.ndarray | None = None
+    effect_covariance: np.ndarray | None = None
+    effect_dof: np.ndarray | None = None
     centre_noise: np.ndarray | None = None
     releases: list = field(default_factory=list)
     report: object = None
@@ -255,9 +261,20 @@ class HierarchicalBillboard(OfModels):
             yield "group_kappa", self.group_kappa, [(len(self.law.kappa),)]
             if priors.log_sum_of(self.log_groups) >= 0.0:
                 raise ValueError("its groups have all of the weight")
-        for name in ("effect_coef", "effect_std"):
-            if getattr(self, name) is not None:
-                yield name, getattr(self, name), [(d,)]
+        shapes = {
+            "effects": (d + 1,),
+            "effect_covariance": (d + 1, d + 1),
+            "effect_dof": (d + 1,),
+        }
+        given = [name for name in shapes if getattr(self, name) is not None]
+        if given and len(given) < len(shapes):
+            raise ValueError("its effects have no errors, or errors no effects")
+        for name in given:
+            yield name, getattr(self, name), [shapes[name]]
+        if given and not (np.diag(self.effect_covariance) >= 0.0).all():
+            raise ValueError("a variance of its effects is negative")
+        if given and not (self.effect_dof > 0.0).all():
+            raise ValueError("degrees of freedom of its effects are not positive")
 
     @property
     def mean(self):
@@ -342,14 +359,23 @@ class HierarchicalBillboard(OfModels):
                 "centres": slopes,
                 "intercepts": level,
             }
-        if self.effect_std is not None:
-            found |= {"effect_coef_": self.effect_coef, "effect_std_": self.effect_std}
+        if self.effects is not None:
+            coef, level = self.add_init(self.effects[:-1], self.effects[-1:])
+            found["effect_coef_"], found["effect_intercept_"] = coef, float(level[0])
+            found["effect_covariance_"] = self.effect_covariance
+            found["effect_std_"] = np.sqrt(np.diag(self.effect_covariance)[:-1])
+            found["effect_dof_"] = self.effect_dof
         if self.has_place:
-            typical = priors.typical(self.log_tau, priors.before_tau(self.tau))
             level = self.middle + self.unit * self.centre[..., 0]
             found["level_"] = level if self.n_outputs > 1 else float(level)
-            found["level_spread_"] = float(self.unit * 2.0 ** (np.exp(typical) @ np.log2(self.tau)))
+            tau = priors.middle(self.log_tau, priors.before_tau(self.tau), self.tau)
+            found["level_spread_"] = self.unit * tau
         return found
+
+    def variance_components(self):
+        """As of `skpmtl.course.spreads`; None where levels are not pooled, or of several scores."""
+        known = self.has_place and self.n_outputs == 1
+        return spreads.variance_components(self) if known else None
 
     def _safe_scale(self):
         variance = min(self.scale_variance.sum(), MOST_VARIANCE)

@@ -521,21 +521,31 @@ class Loop:
             yield from self.errors()
 
     def errors(self):
-        """Standard errors of common slopes, see `skpmtl.course.errors`."""
-        question = errors.question_about(self.model)
-        mechanisms = dict.fromkeys(errors.SHARES)
+        """Standard errors of what tasks have in common, see `skpmtl.course.errors`."""
+        question = errors.question_about(self.model, self.plan)
+        *first, last = errors.rounds_of(self.plan)
+        for shares in first:
+            sums, noise = yield from self.ask_errors(question, shares)
+            if "score" in sums:
+                question = errors.moved(self.model, question, sums)
+            question = errors.whitened(self.model, question, sums, noise)
+        sums, noise = yield from self.ask_errors(question, last)
+        found = errors.effects(self.model, question, sums, noise)
+        if found is not None:
+            self.update(effects=found[0], effect_covariance=found[1], effect_dof=found[2])
+
+    def ask_errors(self, question, shares):
+        """Several sums of one question. -> sums, standard deviations of their noise, by name"""
+        mechanisms = dict.fromkeys(shares)
         if self.plan.is_private:
-            mechanisms = question.mechanisms(self.plan.adjacency, self.plan.mu)
+            mechanisms = question.mechanisms(self.plan.adjacency, self.plan.mu, shares)
             for name, mechanism in mechanisms.items():
                 entry = mechanism.describe(f"errors: {name}")
                 self.entries.append({"name": "errors", **entry})
-        self.spend(ERRORS)
+        self.spend(sum(shares.values()))
         sums = yield question.query(self.model, mechanisms)
         self.update(releases=[*self.model.releases, *sums.values()])
-        noise = {name: std_of(mechanism) for name, mechanism in mechanisms.items()}
-        found = errors.effects(self.model, question, sums, noise)
-        if found is not None:
-            self.update(effect_coef=found[0], effect_std=found[1])
+        return sums, {name: std_of(mechanism) for name, mechanism in mechanisms.items()}
 
 
 def release_model(loop, source):

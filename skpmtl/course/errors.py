@@ -1,12 +1,19 @@
-"""Standard errors of what the slopes of tasks have in common: one step of generalised least squares
-from the released centre, and its sandwich (Liang and Zeger, Biometrika 73, 1986).
+"""Standard errors of what tasks have in common: a step of generalised least squares from the
+released centre, and its sandwich (Liang and Zeger, Biometrika 73, 1986).
 
 With the scales at one value each, a task has the score s of the centre and its information I. One
 step of Newton's method from the released centre is the estimate of generalised least squares
 whatever the centre was shrunk by; its covariance H^-1 (sum s s') H^-1, H the sum of I, holds where
-noise or slopes are not as the model has them. A task sends its score, clipped, and a root of its
-information; the sums of the scores, of their squares and of the information are released, and the
-noise of each is part of the covariance.
+noise or slopes are not as the model has them. The sums of the scores, of their squares and of the
+information are released, and the noise of each is part of the covariance.
+
+Where columns are correlated, some directions of H are small, and the same noise in all directions
+would hide them. So the information is released several times, each time in coordinates in which
+what was released before is the identity; directions below the noise are stretched to it (Biswas,
+Dong, Kamath and Ullman, "CoinPress", NeurIPS 2020). A score that is clipped at length L has the
+derivative -(I - u u') I L / |s|, u its direction, which its task sends as its information, so that
+the step remains that of an estimating equation. Squares are those of (I - I_t / H)^-1/2 s, the
+correction CR2 (Bell and McCaffrey, Surv. Methodol. 28(2), 2002).
 """
 
 import math
@@ -22,10 +29,21 @@ from ..task import priors
 from .plan import ERRORS
 from .queries import Question
 
-LONGEST = 1.25  # length of a score in units of its root mean square, with rows without end
+# Lengths of a score and of an information in units of their root mean square, with rows without
+# end. Scores are cut the later, the smaller the noise is: that of their sum has 1.5 times the
+# standard deviation of the sum at most, that of squares a quarter of their sum.
+SHORTEST, LONGEST, LARGEST = 2.5, 4.0, 1.5
+OF_SCORES, OF_SQUARES = 1.5, 0.25
 CLEAR = 3.0  # edges of the noise that every direction of the information has to clear
-# Of mu^2, by sums.
-SHARES = {"score": 0.3 * ERRORS, "square": 0.2 * ERRORS, "information": 0.5 * ERRORS}
+LEAST_DOF = 4.0  # of a variance, below which it is mostly noise
+_ALONE = 1e-9  # of information that other tasks have, too
+# Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.
+ROUNDS: tuple[dict[str, float], ...] = (
+    {"information": 0.10 * ERRORS},
+    {"information": 0.15 * ERRORS},
+    {"score": 0.30 * ERRORS, "square": 0.20 * ERRORS, "information": 0.25 * ERRORS},
+)
+EXACT = (dict.fromkeys(ROUNDS[-1], 0.0),) * 2  # without a budget: the second is at the estimate
 
 
 @dataclass
@@ -39,22 +57,33 @@ class Errors(Question):
         the public initial model.
     deviations : ndarray (d + 1,)
         Standard deviations of level and slopes, in units and scaled columns.
+    whiten : ndarray (d + 1, d + 1)
+        Coordinates, as rows, in which the information of a task is about the identity, from those
+        in which level and slopes have these deviations.
     kappa, sigma, tau : float
+    longest, largest : float
+        Lengths that score and information are clipped at.
+    clipped : bool
+        False without a budget.
     """
 
     kind = "errors"
     mean: np.ndarray
     deviations: np.ndarray
+    whiten: np.ndarray
     kappa: float
     sigma: float
     tau: float
+    longest: float = 1.0
+    largest: float = 1.0
+    clipped: bool = True
 
     @property
     def size(self):
         return len(self.mean)
 
-    def mechanisms(self, adjacency, mu):
-        """Of the three sums; None without noise."""
+    def mechanisms(self, adjacency, mu, shares):
+        """Of the sums that have a share of mu^2."""
         k, one = self.size, adjacency == "zero-out"
         square = 1.0 if one or k == 1 else math.sqrt(2.0)  # squares have no negative product
         made = {
@@ -63,88 +92,173 @@ class Errors(Question):
             "information": (SymmetricGaussian, square),
         }
         return {
-            name: kind(k, sensitivity, mu * math.sqrt(SHARES[name]))
-            for name, (kind, sensitivity) in made.items()
+            name: made[name][0](k, made[name][1], mu * math.sqrt(share))
+            for name, share in shares.items()
         }
 
     def query(self, model, mechanisms):
         query = super().query(model, None)
 
         def combine(contributions, positions=None):
-            return self.totals(np.array(contributions[self.kind], dtype=float))
+            sums = self.totals(np.array(contributions[self.kind], dtype=float))
+            return {name: sums[name] for name in mechanisms}
 
         return Query(self.kind, query.public, mechanisms, combine)
 
     def answer(self, tasks, model):
-        d = self.size - 1
+        k = self.size
+        d = k - 1
         tasks = tasks.about(PublicInit(self.mean[None, :d], self.mean[d:]))
         one = np.zeros(1)
         grids = (np.array([value]) for value in (self.tau, self.kappa, self.sigma))
         bare = replace(model, middle=0.0, centre=np.zeros(d + 1), init=None)
         score, information = tasks.information(bare, priors.Scales(one, one, one, *grids))
-        of_task = np.c_[np.ones(len(score)), tasks.scale / model.column_scale]
-        by = of_task * self.deviations
-        score, information = score * by, information * by[:, :, None] * by[:, None, :]
+        of_task = np.c_[np.ones(len(score)), tasks.scale / model.column_scale] * self.deviations
+        score = self.whiten @ (score * of_task)[:, :, None]
+        information = information * of_task[:, :, None] * of_task[:, None, :]
+        information = self.whiten @ information @ self.whiten.T
+        if self.clipped:
+            size = np.sqrt(np.einsum("tij,tij->t", information, information))
+            weight = np.minimum(1.0, self.largest / np.maximum(size, 1e-300))[:, None, None]
+            score, information = weight * score, weight * information
+            size = np.sqrt(np.einsum("tij,tij->t", score, score))[:, None, None]
+            kept = np.minimum(1.0, self.longest / np.maximum(size, 1e-300))
+            u = np.where(kept < 1.0, score / np.maximum(size, 1e-300), 0.0)
+            apart = np.eye(k) - u @ u.transpose(0, 2, 1)
+            score, information = kept * score, kept * (apart @ information @ apart)
         values, vectors = np.linalg.eigh(information)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
-        q = math.sqrt(d + 1.0)
-        score = score / (LONGEST * q)
-        kept = 1.0 / np.maximum(np.sqrt(sum(s * s for s in score.T)), 1.0)
-        root = root * np.sqrt(kept / q)[:, None, None]
-        return np.c_[score, root.reshape(len(root), -1)]
+        values = np.maximum(values, 0.0)
+        root = vectors * np.sqrt(values / self.largest)[:, None, :]
+        left = 1.0 - values / model.n_present  # without its part in the sum of all
+        unbiased = np.where(left > _ALONE, 1.0 / np.sqrt(np.maximum(left, _ALONE)), 0.0)
+        unbiased = (vectors * unbiased[:, None, :]) @ (vectors.transpose(0, 2, 1) @ score)
+        both = np.concatenate([score, unbiased], axis=1)[..., 0] / self.longest
+        return np.c_[both, root.reshape(len(root), -1)]
 
     def totals(self, sent):
         k = self.size
-        score, root = sent[:, :k].copy(), sent[:, k:].copy()
-        clip_rows(score, 1.0)
-        clip_rows(root, math.sqrt(k))  # finite, before it is squared
-        root = root.reshape(-1, k, k)
-        squares = (root @ root.transpose(0, 2, 1)).reshape(-1, k * k)
-        clip_rows(squares, 1.0)
+        score, unbiased, root = (part.copy() for part in np.split(sent, [k, 2 * k], axis=1))
+        if not self.clipped:
+            root = root.reshape(-1, k, k)
+            squares = (root @ root.transpose(0, 2, 1)).reshape(-1, k * k)
+        else:
+            clip_rows(score, 1.0)
+            clip_rows(unbiased, 1.0)
+            clip_rows(root, math.sqrt(k))  # finite, before it is squared
+            root = root.reshape(-1, k, k)
+            squares = (root @ root.transpose(0, 2, 1)).reshape(-1, k * k)
+            clip_rows(squares, 1.0)
         information = squares.sum(axis=0).reshape(k, k)
         return {
             "score": score.sum(axis=0),
-            "square": score.T @ score,
+            "square": unbiased.T @ unbiased,
             "information": 0.5 * (information + information.T),
         }
 
     @classmethod
     def wire(cls, d):
-        public = {"mean": [(d + 1,)], "deviations": [(d + 1,)]}
-        return ((d + 1) * (d + 2),), public | dict.fromkeys(("kappa", "sigma", "tau"), Real)
+        public = {"mean": [(d + 1,)], "deviations": [(d + 1,)], "whiten": [(d + 1, d + 1)]}
+        public |= dict.fromkeys(("kappa", "sigma", "tau", "longest", "largest"), Real)
+        return ((d + 1) * (d + 3),), {**public, "clipped": True}
 
 
-def question_about(model):
-    """`Errors` of a released model with pooled levels."""
+def question_about(model, plan):
+    """The first `Errors` of a released model with pooled levels."""
     part, d = model.components()[-1], model.n_features
     before = priors.before_kappa(), priors.before_sigma(), priors.before_tau(model.tau)
     logs = model.log_kappa, model.log_sigma, model.log_tau
     grids = part.scales.kappa, part.scales.sigma, model.tau
     kappa, sigma, tau = (
-        float(2.0 ** (np.exp(priors.typical(log, flat)) @ np.log2(grid)))
-        for log, flat, grid in zip(logs, before, grids, strict=True)
+        priors.middle(log, flat, grid) for log, flat, grid in zip(logs, before, grids, strict=True)
     )
     shape = np.maximum(np.sum(model.root**2, axis=1), 1.0 / d)
     deviations = np.append(tau, np.sqrt(kappa * shape))
     mean = model.mean if model.init is None else model.mean - model.init.joined(True)[0]
-    return Errors(mean, deviations, kappa, sigma, tau)
+    question = Errors(mean, deviations, np.eye(d + 1), kappa, sigma, tau)
+    if not plan.is_private:
+        return replace(question, clipped=False)
+    size, m = math.sqrt(d + 1.0), model.n_present
+    made = question.mechanisms(plan.adjacency, plan.mu, ROUNDS[-1])
+    longest = min(
+        OF_SCORES * math.sqrt(m) / made["score"].noise_std,
+        math.sqrt(OF_SQUARES * m / made["square"].noise_std),
+    )
+    longest = min(max(SHORTEST * size, longest), LONGEST * size)
+    return replace(question, longest=longest, largest=LARGEST * size)
+
+
+def rounds_of(plan):
+    """Shares of mu^2 of the sums of all releases, in order."""
+    return ROUNDS if plan.is_private else EXACT
+
+
+def _edge(question, noise):
+    """Largest eigenvalue of the noise of the information, nearly."""
+    return question.largest * noise["information"] * math.sqrt(2.0 * question.size)
+
+
+def whitened(model, question, sums, noise):
+    """The next question: in coordinates in which this information is that of the identity a task.
+
+    Directions below the noise are stretched to it.
+    """
+    values, vectors = np.linalg.eigh(question.largest * sums["information"])
+    least = max(_edge(question, noise), 1e-12 * np.linalg.norm(values), 1e-300)
+    stretch = np.sqrt(model.n_present / np.maximum(values, least))
+    return replace(question, whiten=stretch[:, None] * vectors.T @ question.whiten)
+
+
+def moved(model, question, sums):
+    """The question at the estimate, without a budget: squares are then those of residuals."""
+    step = np.linalg.solve(sums["information"], sums["score"])
+    change = _to_effects(model, question) @ question.whiten.T @ step
+    return replace(question, mean=question.mean + change)
+
+
+def _to_effects(model, question):
+    """From level and slopes, in deviations, to slopes and, last, the intercept: (d + 1, d + 1)."""
+    d = model.n_features
+    by = question.deviations * model.unit / np.append(1.0, model.column_scale)
+    to = np.zeros((d + 1, d + 1))
+    to[:d, 1:] = np.diag(by[1:])
+    to[d] = by * np.append(1.0, -model.column_centre)
+    return to
 
 
 def effects(model, question, sums, noise):
-    """Estimates of common slopes and their standard errors, (d,) each; None below the noise.
+    """Common slopes and, last, the intercept; None where noise hides their errors.
 
-    `sums` and `noise` (standard deviations) are by the names of `SHARES`.
+    Parameters
+    ----------
+    model : HierarchicalBillboard
+    question : Errors
+        The last one.
+    sums, noise : dict of str to ndarray, to float
+        Released sums and standard deviations of their noise, by name.
+
+    -> effects (d + 1,) less the public initial model, covariance (d + 1, d + 1), degrees of
+    freedom (d + 1,) of every variance, of which tasks are one part and noise the other
     """
     m, k = model.n_present, question.size
-    score, square, information = (sums[name] for name in SHARES)
-    edge = noise["information"] * math.sqrt(2.0 * k)
-    if m <= k or np.linalg.eigvalsh(information)[0] <= max(CLEAR * edge, 1e-9):
+    H, edge = question.largest * sums["information"], _edge(question, noise)
+    if m <= k or np.linalg.eigvalsh(H)[0] <= max(CLEAR * edge, 1e-9):
         return None
-    back = np.linalg.inv(information / LONGEST)
-    step = back @ score
-    values, vectors = np.linalg.eigh(square)
-    square = (vectors * np.maximum(values, 0.0)) @ vectors.T * m / (m - k)  # CR1
-    free = noise["score"] ** 2 + (noise["information"] / LONGEST) ** 2 * (step @ step)
-    variance = np.diag(back @ (square + free * np.eye(k)) @ back.T)
-    unit = model.unit / model.column_scale * question.deviations[1:]
-    return model.mean[:-1] + step[1:] * unit, np.sqrt(variance[1:]) * unit
+    inverse, length = np.linalg.inv(H), question.longest
+    score, square = length * sums["score"], length**2 * sums["square"]
+    step = inverse @ score
+    # A symmetric noise N in H moves the step by H^-1 N step, to first order.
+    of_score, of_H = (length * noise["score"]) ** 2, (question.largest * noise["information"]) ** 2
+    known = of_score * np.eye(k)
+    known += 0.5 * of_H * (step @ step * np.eye(k) + np.outer(step, step))
+    values, vectors = np.linalg.eigh(square - np.outer(score, score) / m + known)
+    inner = (vectors * np.maximum(values, of_score)) @ vectors.T
+    to = _to_effects(model, question) @ question.whiten.T
+    rows = to @ inverse
+    covariance = rows @ inner @ rows.T
+    variance, reach = np.diag(covariance), np.sum(rows**2, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        unsure = length**2 * noise["square"] * reach / variance
+        dof = 1.0 / (1.0 / (m - k) + 0.5 * unsure**2)
+    if not (dof > LEAST_DOF).all():
+        return None
+    return question.mean + to @ step, covariance, dof

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from ..task.priors import before_tau, normalised, typical
+from ..task.priors import before_tau, middle, normalised
 from . import queries
 
 STEPS = 4  # queries of equal shares
@@ -88,5 +88,4 @@ def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):
 
 def _spread(model):
     """Spread of levels over all tasks as voted on, in units."""
-    log_tau = typical(model.log_tau, before_tau(model.tau))
-    return float(2.0 ** (np.exp(log_tau) @ np.log2(model.tau)))
+    return middle(model.log_tau, before_tau(model.tau), model.tau)

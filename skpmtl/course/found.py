@@ -31,7 +31,7 @@ def findings(board, with_groups=False, is_private=False):
     if board.fit_intercept and board.n_outputs == 1:
         found["levels"] = _levels(board, is_private)
     if board.unit is not None and not board.law.of_scores:
-        sigma = _middle(board.log_sigma, board.law.log_sigma, board.law.sigma)
+        sigma = priors.middle(board.log_sigma, board.law.log_sigma, board.law.sigma)
         spread = _round(board.unit * sigma)
         found["rows"] = f"standard deviation of about {spread} around the model of their task"
     found["slopes"] = _slopes(board)
@@ -84,7 +84,7 @@ def _with_noise(known, is_private):
 def _slopes(board):
     weights = np.exp(board.log_components)
     likely = int(np.argmax(weights))
-    own = math.sqrt(_middle(board.log_kappa, board.law.log_kappa, board.law.kappa))
+    own = math.sqrt(priors.middle(board.log_kappa, board.law.log_kappa, board.law.kappa))
     unit = board.unit or 1.0
     measure = "units of the score" if board.law.of_scores else "units of y"
     if likely == 0 or not (board.centre[..., 1:].any() or likely == 1):
@@ -106,11 +106,6 @@ def _directions(board, whose):
     if d == 1 or taken > _ANY_DIRECTION * d:
         return "" if whose.startswith(";") else f"{whose} in any direction alike"
     return f"{whose} in about {taken:.1f} of {d} directions"
-
-
-def _middle(log_weights, before, grid):
-    """Middle of a grid under a vote, without the part that is kept for tasks unlike the others."""
-    return float(2.0 ** (np.exp(priors.typical(log_weights, before)) @ np.log2(grid)))
 
 
 def _round(value, scale=None):

@@ -81,8 +81,8 @@ class Distances:
         variance = 0.0
         for part in model.components():
             s = part.scales
-            kappa = _typical(s.log_kappa, priors.before_kappa(), s.kappa)
-            sigma = _typical(s.log_sigma, priors.before_sigma(), s.sigma)
+            kappa = priors.middle(s.log_kappa, priors.before_kappa(), s.kappa)
+            sigma = priors.middle(s.log_sigma, priors.before_sigma(), s.sigma)
             variance += math.exp(part.log_weight) * (kappa + sigma**2)
         self.weights = np.exp(priors.typical(model.log_tau, priors.before_tau(model.tau)))
         self.stds = model.unit * np.sqrt(variance + model.tau**2)
@@ -94,8 +94,3 @@ class Distances:
             return self.weights @ (2.0 * ndtr(distance / self.stds) - 1.0) - coverage
 
         return float(brentq(excess, 0.0, 40.0 * self.stds.max()))
-
-
-def _typical(log_weights, before, grid):
-    """Geometric mean of what a vote found."""
-    return 2.0 ** (np.exp(priors.typical(log_weights, before)) @ np.log2(grid))

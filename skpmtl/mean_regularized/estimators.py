@@ -268,7 +268,9 @@ _STANDARD_ERRORS = """
         `summary`. They take 20 % of the squared budget (mu^2)."""
 _EFFECTS = """
     effect_coef_, effect_std_ : ndarray of shape (n_features,)
-        With `standard_errors`: shared slopes before they are shrunk, and their standard errors."""
+        With `standard_errors`: shared slopes before they are shrunk, and their standard errors.
+    effect_intercept_, effect_covariance_, effect_dof_
+        Of the same: as of `PrivateMTL`."""
 
 
 class PrivateMeanRegMTL(MTLRegressorMixin, MeanRegularized):

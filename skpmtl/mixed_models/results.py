@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from .._display.summary import Summary, check_coverage, effect_columns
+from .._display.summary import Summary, check_coverage, effect_columns, variance_columns
 from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
@@ -42,6 +42,7 @@ def mixed(
     delta: float | None = None,
     public: Mapping[str, Any] | None = None,
     weights: str | ArrayLike | None = None,
+    factors: Mapping[str, str] | None = None,
     random_state: RandomState = None,
 ) -> "MixedResult":
     """Fit a mixed model that is written as a formula.
@@ -54,7 +55,7 @@ def mixed(
         effects, and ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a
         target ``prop(k, n)`` is k successes out of n trials, columns of whole numbers. Without a
         budget there may be further groupings with intercepts, nested as ``(1 | school / class)`` or
-        crossed as ``(1 | pupil) + (1 | item)``.
+        crossed as ``(1 | pupil) + (1 | item)``; with one, those that `factors` declares.
     data : DataFrame
         One row per observation, of pandas, or of any library whose frames have ``to_pandas``.
     family : {"gaussian", "binomial", "poisson"}, default="gaussian"
@@ -70,11 +71,16 @@ def mixed(
         Public facts by column: ids of the tasks for the grouping, levels of a column of categories,
         and the range (low, high) of the target or of a number. Other names are constants of the
         formula. With a budget, lists of levels are required, since a list that is read from the
-        rows discloses which levels exist.
+        rows discloses which levels exist. For a grouping above the tasks, such as districts of
+        schools, the level of every task, as a mapping; the table then needs no such column.
     weights : str or array-like of shape (n_rows,), default=None
         Weights of rows, or the column that has them. Without a budget, as in lme4, the residual
         variance of a row is sigma^2 over its weight, and the weight of a class or count is its
         number of rows; with one, those of a task are divided by the largest one if that is above 1.
+    factors : mapping of str to str, default=None
+        Where the further groupings of the formula stand, as `factors` of `PrivateMTL`:
+        ``{"district": "above"}`` for ``(1 | school) + (1 | district)``. For a fit with a budget,
+        since it follows from all rows.
     random_state : int, RandomState, Generator or None, default=None
         Of the noise, for tests. None: the operating system's.
 
@@ -121,12 +127,27 @@ def mixed(
         raise ValueError(f"The table has no column {listed(missing)}.")
     if parts["trials"] and family != "binomial":
         raise ValueError(f'A target prop(k, n) needs family="binomial", not {family!r}.')
-    if parts["others"] and (private or family != "gaussian"):
+    factors = dict(factors or {})
+    odd = [name for name in factors if name not in parts["others"]]
+    if odd:
+        raise ValueError(f"factors= names {listed(odd)}, which the formula has no (1 | ...) of.")
+    odd = [name for name in parts["others"] if name not in factors]
+    if private and odd:
         raise ValueError(
-            f"Groupings {listed([parts['group'], *parts['others']])}: with a budget, and for "
-            "classes and counts, there is one, the task. Leave the others out, or give their "
-            "levels as columns of categories with public lists."
+            f"Where the groupings {listed(odd)} stand would be read from private rows. Declare one "
+            f"above the tasks: factors={{{odd[0]!r}: 'above'}}, and in public= the level of every "
+            "task; or leave them out, or give their levels as columns of categories with public "
+            "lists."
         )
+    if parts["others"] and not private and family != "gaussian":
+        raise ValueError(
+            f"Groupings {listed([parts['group'], *parts['others']])}: for classes and counts "
+            "without a budget there is one, the task. Leave the others out, or give their levels "
+            "as columns of categories."
+        )
+    for name in parts["others"]:
+        if isinstance(public.get(name), Mapping) and name not in data:
+            data = data.assign(**{name: grouping(data, parts["group"]).map(public[name])})
     if isinstance(weights, str):
         if weights not in data:
             raise ValueError(f"The table has no column {weights!r} of weights.")
@@ -136,13 +157,16 @@ def mixed(
         if weights.shape != (len(data),) or not (weights >= 0).all():
             raise ValueError("weights must be non-negative numbers, one for each row.")
     make = _Estimated if private else _Exact
-    groups = [grouping(data, name) for name in (parts["group"], *parts["others"])]
+    named = [parts["group"], *(parts["others"] if not private else ())]
+    groups = [grouping(data, name) for name in named]
     target = data[parts["response"]]
     settings = {
         "epsilon": epsilon,
         "delta": delta,
         "random_state": random_state,
         "tasks": public.get(parts["group"], "auto"),
+        "factors": factors,
+        "above": {name: public[name] for name in factors if name in public},
         "range": public.get(parts["response"]),
     }
     if parts["trials"]:
@@ -280,7 +304,9 @@ class MixedResult:
         if level == "population":
             return self._fit.predict(X, offset, Z, codes)
         found = self._fit.predict(X, offset, Z, _codes(data, self._parts["group"], self.groups))
-        for name, (levels, effects) in getattr(self._fit, "others", {}).items():
+        if self.estimator is not None:  # whose tasks have their levels of factors
+            return found
+        for name, (levels, effects) in self._fit.others.items():
             found = found + np.append(effects, 0.0)[_codes(data, name, levels)]
         return found
 
@@ -392,17 +418,11 @@ class _Exact:
 
     def components(self):
         """Random effects, at the origin of the columns as in lme4, and residuals."""
-        covariance, q = self.fit.random_covariance, len(self.random_names)
-        others = self.fit.other_std**2
         residual = [self.fit.sigma2] if self.family == "gaussian" else []
-        variance = np.concatenate([np.diag(covariance), others, residual])
-        std = np.sqrt(np.maximum(variance, 0.0))
-        columns = {"variance": variance, "std": std}
-        for j in range(q - 1 if self.correlated else 0):
-            corr = np.full(len(std), np.nan)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                corr[j + 1 : q] = covariance[j + 1 :, j] / (std[j] * std[j + 1 : q])
-            columns[f"corr. {self.random_names[j]}"] = corr
+        others = np.concatenate([self.fit.other_std**2, residual])
+        columns = variance_columns(self.fit.random_covariance, self.random_names, others)
+        if not self.correlated:
+            columns = {name: columns[name] for name in ("variance", "std")}
         names = [*self.random_names]
         if self.others:
             group = self.design.parts["group"]
@@ -450,6 +470,8 @@ class _Estimated:
             "unseen_task": "mean",
             "fit_intercept": has_intercept,
         }
+        if settings["factors"]:
+            common |= {"factors": settings["factors"], "relation": _by_task(settings["above"])}
         if family == "binomial":
             if design.offsets:
                 raise ValueError('offset() with family="binomial": leave it out.')
@@ -466,12 +488,11 @@ class _Estimated:
                 X, group = X[rows], group.iloc[rows]
                 weights = None if weights is None else weights[rows]
         elif family == "poisson":
-            if weights is not None and design.offsets:
-                raise ValueError("A Poisson model takes weights or an offset, not both.")
             est, y = PrivateMTL(**common, loss="poisson"), _numbers(target)
             if design.offsets:  # rates, whose weights are exposures
-                weights = np.exp(offset)
-                y = y / weights
+                exposure = np.exp(offset)
+                y = y / exposure
+                weights = exposure if weights is None else weights * exposure
             est.set_params(target_range=settings["range"])
         else:
             est = PrivateMTL(**common, standard_errors=True)
@@ -494,32 +515,40 @@ class _Estimated:
         est = self.estimator
         if not hasattr(est, "mean_coef_"):
             return np.full(len(self.names), np.nan)
-        slopes = getattr(est, "effect_coef_", est.mean_coef_)
-        found = np.append(np.ravel(slopes), np.ravel(est.mean_intercept_))
-        return found[: len(self.names)]
+        kind = "effect" if hasattr(est, "effect_covariance_") else "mean"
+        slopes, level = (getattr(est, f"{kind}_{name}_") for name in ("coef", "intercept"))
+        return np.append(np.ravel(slopes), np.ravel(level))[: len(self.names)]
 
     def random(self):
         est = self.estimator
+        board = est.billboard_
+        above = (board.unit or 0.0) * board.effects_of(self.groups)
         own = np.c_[est.coef_.reshape(len(self.groups), -1), est.intercept_.reshape(-1, 1)]
+        own[:, -1] -= above
         return own[:, : len(self.names)] - self.effects()
 
+    @property
+    def others(self):
+        found = getattr(self.estimator, "factors_", {})
+        return {name: (factor["levels"], factor["effects"]) for name, factor in found.items()}
+
     def covariance(self, kind):
-        std = getattr(self.estimator, "effect_std_", None)
-        if std is None:
+        if kind is not None:
             raise ValueError(
-                f"There are no standard errors with family={self.family!r}, or the budget is too "
-                "small for them."
+                f"kind={kind!r} belongs to fits without a budget: one with a budget releases one "
+                "kind of standard errors. Leave kind out."
             )
-        std = np.append(std, np.nan)[: len(self.names)]  # the level has none
-        words = "Standard errors include differences between tasks and the noise of the guarantee."
-        return np.diag(std**2), math.inf, words
+        *_, dof, words = self.estimator._pooled_effects()
+        covariance = getattr(self.estimator, "effect_covariance_", None)
+        if covariance is not None:
+            return covariance, dof, words
+        if self.family != "gaussian":
+            words = f"Fits with family={self.family!r} and a budget have no standard errors."
+        raise ValueError(words)
 
     def components(self):
-        est = self.estimator
-        if not hasattr(est, "level_spread_"):
-            return [], {}
-        std = np.array([est.level_spread_])
-        return ["level at a task's mean row"], {"variance": std**2, "std": std}
+        names, columns, self.about = self.estimator._variance_components(self.names)
+        return names, columns
 
     def facts(self):
         est = self.estimator
@@ -535,8 +564,8 @@ class _Estimated:
         est = self.estimator
         if not hasattr(est, "mean_coef_"):
             yield "Nothing was found about what tasks share: every task relies on its own rows."
-        elif not hasattr(est, "level_spread_"):
-            yield "No spread of levels was released."
+        else:
+            yield from self.about
 
     def predict(self, X, offset, Z, codes):
         est, rows = self.estimator, np.ascontiguousarray(X[:, self.kept])
@@ -556,6 +585,20 @@ class _Estimated:
         if self.family == "binomial":
             return self.estimator.predict_proba(rows, **of)[:, 1]
         return self.estimator.predict(rows, **of)
+
+
+def _by_task(above):
+    """Public levels of tasks by factor -> a table of tasks; None without one."""
+    if not above:
+        return None
+    for name, levels in above.items():
+        if not isinstance(levels, Mapping):
+            raise ValueError(
+                f"public[{name!r}] must map every task to its level, such as "
+                f"public={{{name!r}: {{task: level}}}}."
+            )
+    tasks = next(iter(above.values()))
+    return {task: {name: of[task] for name, of in above.items() if task in of} for task in tasks}
 
 
 def _codes(data, name, levels):

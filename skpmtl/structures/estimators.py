@@ -88,8 +88,14 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
     effect_coef_, effect_std_ : ndarray of shape (n_features,)
         With `standard_errors`: common slopes before they are shrunk, and their standard errors,
         which hold where rows of a task depend on each other or tasks differ in their noise
-        (cluster-robust, CR1). Missing where the budget is too small for them, or levels are not
+        (cluster-robust, CR2). Missing where the budget is too small for them, or levels are not
         pooled.
+    effect_intercept_ : float
+        The intercept that goes with `effect_coef_`.
+    effect_covariance_ : ndarray of shape (n_features + 1, n_features + 1)
+        Covariance of the errors of these slopes and, last, the intercept.
+    effect_dof_ : ndarray of shape (n_features + 1,)
+        Degrees of freedom of their variances, for quantiles of Student's t.
     relation_coef_, relation_intercept_ : ndarray (n_covariates, n_features), (n_covariates,)
         With `relation`, in place of the mean model: what one more of every covariate adds to slopes
         and level, the constant first, as a difference to `init`; names are
@@ -105,7 +111,8 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         group. For the task alone, like its model.
     level_, level_spread_ : float
         Level of the tasks where the centre of the columns is, in units of the target, and standard
-        deviation of levels about it; only where levels are pooled.
+        deviation of levels about it; only where levels are pooled. A random intercept of lme4 is
+        the level where all columns are zero, which `summary` has, too.
     row_centre_, row_reach_ : ndarray of shape (n_tasks, n_features)
         Mean row of a task, and how far from it a row counts in a prediction.
     prediction_range_ : ndarray of shape (n_tasks, 2)

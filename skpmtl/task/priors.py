@@ -128,6 +128,11 @@ def typical(log_weights, before):
     return normalised(np.log(voted))
 
 
+def middle(log_weights, before, grid):
+    """Geometric mean of a scale under a vote, without what stayed as it was before."""
+    return float(2.0 ** (np.exp(typical(log_weights, before)) @ np.log2(grid)))
+
+
 @dataclass(frozen=True)
 class Law:
     """Grids of the scales of a kind of target, and their log weights before any vote.

@@ -1,28 +1,42 @@
 """Standard errors of common slopes: bounds of what is sent, and that the errors hold."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from benchmarks.accuracy.standard_errors import SCENES, cell
 from skpmtl import PrivateMTL
 from skpmtl.course.billboard import HierarchicalBillboard
-from skpmtl.course.errors import LONGEST, Errors, effects
+from skpmtl.course.errors import ROUNDS, Errors, effects, question_about
+from skpmtl.course.models import models_of
+from skpmtl.course.plan import ERRORS
 from skpmtl.privacy.mechanisms import ADJACENCIES
+from skpmtl.tables.forms import read_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def asked(d, **given):
+    return Errors(np.zeros(d + 1), np.ones(d + 1), np.eye(d + 1), 1.0, 1.0, 1.0, **given)
+
+
+def test_shares_of_all_rounds_are_those_of_the_plan():
+    assert sum(sum(shares.values()) for shares in ROUNDS) == pytest.approx(ERRORS)
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_bounds_of_all_sums_hold_and_are_reached(adjacency):
     d, rng = 2, np.random.default_rng(0)
-    question = Errors(np.zeros(d + 1), np.ones(d + 1), 1.0, 1.0, 1.0)
+    question = asked(d)
     (size,) = question.wire(d)[0]
     sent = rng.standard_t(1, size=(400, size)) * 10.0 ** rng.uniform(-3, 6, (400, 1))
-    axes = np.concatenate([np.eye(d + 1), -np.eye(d + 1)])
+    axes = np.tile(np.concatenate([np.eye(d + 1), -np.eye(d + 1)]), 2)
     roots = np.concatenate([np.eye((d + 1) ** 2)[:: d + 2], np.zeros((d + 1, (d + 1) ** 2))])
     sent[: len(axes)] = 9 * np.c_[axes, roots]
     sent[-1], sent[-2] = np.nan, np.inf
     totals = [question.totals(row[None]) for row in sent]
-    for name, mechanism in question.mechanisms(adjacency, 1.0).items():
+    for name, mechanism in question.mechanisms(adjacency, 1.0, ROUNDS[-1]).items():
         flat = np.array([total[name].ravel() for total in totals])
         assert np.isfinite(flat).all()
         others = np.zeros((1, flat.shape[1])) if adjacency == "zero-out" else flat[:100]
@@ -84,24 +98,104 @@ def test_a_public_start_moves_effects_and_no_errors():
     np.testing.assert_allclose(moved.effect_std_, one.effect_std_, rtol=1e-6)
     np.testing.assert_allclose(moved.effect_coef_ - one.effect_coef_, start["coef"], atol=1e-6)
     names = [entry["name"] for entry in one.privacy_.releases]
-    assert names.count("errors") == 3 and len(names) == len(one.billboard_.releases)
+    assert names.count("errors") == sum(map(len, ROUNDS)) and len(names) == len(
+        one.billboard_.releases
+    )
+
+
+def test_without_a_budget_they_are_least_squares_and_cr2():
+    """Written out with matrices of all rows; slopes are normal in the task's scales of columns."""
+    (X, y, task), _ = table(30, 1)
+    X, y, task = X[7:] * [1.0, 20.0, 0.1] + 3.0, y[7:], task[7:]  # tasks of different lengths
+    est = PrivateMTL(epsilon=None, standard_errors=True).fit(X, y, task=task)
+    board = est.billboard_
+    q = question_about(board, SimpleNamespace(is_private=False))
+    tasks = models_of(read_training(est, X, y, task)[0], None)
+    tasks.decomposition(board, board.root)
+    Z, full = (X - board.column_centre) / tasks.scale[task], np.c_[X, np.ones(len(X))]
+    H, own = 0.0, []
+    for t in range(30):
+        Zt, Ft, yt = Z[task == t], full[task == t], y[task == t]
+        V = (
+            q.sigma**2 * np.eye(len(Zt))
+            + q.tau**2
+            + q.kappa * Zt @ board.root @ board.root.T @ Zt.T
+        )
+        W = np.linalg.inv(board.unit**2 * V)
+        own.append((Ft.T @ W @ Ft, Ft.T @ W @ yt))
+        H = H + own[-1][0]
+    effects = np.linalg.solve(H, sum(right for _, right in own))
+    values, vectors = np.linalg.eigh(H)
+    root = vectors / np.sqrt(values) @ vectors.T  # in these coordinates H is the identity
+    meat = 0.0
+    for info, right in own:
+        left = np.eye(4) - root @ info @ root
+        values, vectors = np.linalg.eigh(left)
+        s = vectors / np.sqrt(values) @ vectors.T @ root @ (right - info @ effects)
+        meat = meat + np.outer(s, s)
+    np.testing.assert_allclose(
+        np.append(est.effect_coef_, est.effect_intercept_), effects, rtol=1e-6
+    )
+    np.testing.assert_allclose(est.effect_covariance_, root @ meat @ root, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(est.effect_std_**2, np.diag(est.effect_covariance_)[:-1])
+    np.testing.assert_array_equal(est.effect_dof_, 26.0)
+
+
+def test_errors_are_released_where_columns_are_correlated():
+    """At .9, one direction of the columns has a thirtieth of the information of another."""
+    (X, y, task), _ = table(800, 0)
+    rng = np.random.default_rng(5)
+    own = y - X @ [1.0, 0.0, -0.5]
+    X = np.sqrt(0.1) * X + np.sqrt(0.9) * rng.normal(size=(len(X), 1))
+    y = own + X @ [1.0, 0.0, -0.5]
+    known = {"tasks": range(800), "standard_errors": True, "random_state": 0}
+    exact, private = (
+        PrivateMTL(epsilon=epsilon, **known).fit(X, y, task=task) for epsilon in (None, 5.0)
+    )
+    assert (private.effect_std_ > exact.effect_std_).all()
+    assert (private.effect_std_ < 4.0 * exact.effect_std_).all()
+
+
+def sums_of(d, information, noise):
+    square = {"square": np.zeros((d + 1, d + 1)), "information": information * np.eye(d + 1)}
+    return {**square, "score": noise}
 
 
 def test_noise_of_sums_is_part_of_the_errors():
     """Of sums that are nothing but noise; and there are none where it hides the information."""
     d, rng = 2, np.random.default_rng(0)
-    question = Errors(np.zeros(d + 1), np.ones(d + 1), 1.0, 1.0, 1.0)
+    question = asked(d, longest=2.0)
     known = {"middle": 0.0, "width": 2.0, "unit": 1.0}
     model = HierarchicalBillboard(500, 500.0, np.zeros(d + 1), **known)
     noise = {"score": 3.0, "square": 0.0, "information": 0.5}
-    sums = {"square": np.zeros((d + 1, d + 1)), "information": 100.0 * np.eye(d + 1)}
     found = [
-        effects(model, question, {**sums, "score": 3.0 * rng.normal(size=d + 1)}, noise)
+        effects(model, question, sums_of(d, 100.0, 3.0 * rng.normal(size=d + 1)), noise)
         for _ in range(400)
     ]
-    estimates, stds = np.moveaxis(np.array(found), 1, 0)
-    np.testing.assert_allclose(estimates.std(axis=0), 3.0 * LONGEST / 100.0, rtol=0.15)
-    np.testing.assert_allclose(stds.mean(axis=0), 3.0 * LONGEST / 100.0, rtol=0.05)
-    hidden = {**sums, "score": np.zeros(d + 1), "information": 3.0 * np.eye(d + 1)}
+    estimates = np.array([one[0] for one in found])
+    stds = np.sqrt([np.diag(one[1]) for one in found])
+    np.testing.assert_allclose(estimates.std(axis=0), 6.0 / 100.0, rtol=0.15)
+    np.testing.assert_allclose(stds.mean(axis=0), 6.0 / 100.0, rtol=0.05)
+    hidden = sums_of(d, 3.0, np.zeros(d + 1))
     assert effects(model, question, hidden, noise) is None
     assert effects(model, question, hidden, {**noise, "information": 0.1}) is not None
+    # Noise of the squares takes degrees of freedom, and then the errors.
+    dof = [
+        one[2].min() if one is not None else 0.0
+        for one in (
+            effects(model, question, sums_of(d, 100.0, np.zeros(d + 1)), {**noise, "square": at})
+            for at in (0.0, 3.0, 300.0)
+        )
+    ]
+    assert dof[0] == pytest.approx(497.0) and dof[0] > dof[1] > dof[2] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scene", SCENES)
+def test_nine_in_ten_intervals_hold_under_a_budget(scene):
+    """And the column without an effect gives a false alarm in a tenth of the draws."""
+    row = cell(scene, 1000, 3.0, 100)
+    assert row["given"] > 90
+    spread = np.sqrt(0.09 / row["given"])
+    assert abs(float(row["slopes"]) - 0.9) < 0.05
+    assert float(row["false"]) < 0.1 + 3.0 * spread

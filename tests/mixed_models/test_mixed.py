@@ -121,6 +121,8 @@ def test_a_private_summary_is_of_released_numbers(private):
     assert private.summary().effects_frame().shape == (3, 5)
     assert "<table>" in private.summary()._repr_html_()
     assert private.summary().to_latex().count(r"\begin{tabular}") == 2
+    with pytest.raises(ValueError, match="kind='CR1' belongs to fits without a budget"):
+        private.summary("CR1")
 
 
 @pytest.mark.parametrize(
@@ -163,16 +165,17 @@ def test_counts_take_the_logarithm_of_an_exposure():
     plain = skpmtl.mixed("n ~ x + (1 | g)", data, family="poisson", epsilon=None)
     assert_allclose(fit.params, plain.params - [np.log(2.0), 0.0], atol=1e-6)
     assert_allclose(fit.predict(data), plain.predict(data), rtol=1e-5)
-    # With a budget exposures are weights of rates.
+    # With a budget exposures are weights of rates, times those that are given.
     public = {"g": range(M), "n": (0.1, 50)}
     settings = {"epsilon": 8.0, "random_state": 0}
     est = PrivateMTL(
         loss="poisson", tasks=range(M), unseen_task="mean", target_range=(0.1, 50), **settings
     )
     with pytest.warns(skpmtl.PrivacyLeakWarning):
-        fit = skpmtl.mixed(formula, data, family="poisson", public=public, **settings)
+        given = {"family": "poisson", "public": public, "weights": np.full(len(data), 0.5)}
+        fit = skpmtl.mixed(formula, data, **given, **settings)
         X, rate = data[["x"]].to_numpy(), data["n"] / data["t"]
-        est.fit(X, rate, task=data["g"], sample_weight=data["t"])
+        est.fit(X, rate, task=data["g"], sample_weight=0.5 * data["t"])
     assert_allclose(fit.predict(data), 2.0 * est.predict(X, task=data["g"]), rtol=1e-10)
 
 
@@ -289,8 +292,33 @@ def test_crossed_and_nested_groupings_are_as_lme4_prints_them(name, formula, dev
 
 
 def test_a_second_grouping_is_refused_under_a_budget():
-    with pytest.raises(ValueError, match="there is one, the task"):
-        skpmtl.mixed("y ~ x + (1 | g) + (1 | sex)", table(), public=PUBLIC)
+    formula = "y ~ x + (1 | g) + (1 | sex)"
+    with pytest.raises(ValueError, match=r"factors=\{'sex': 'above'\}"):
+        skpmtl.mixed(formula, table(), public=PUBLIC)
+    with pytest.raises(ValueError, match="must map every task to its level"):
+        skpmtl.mixed(formula, table(), public=PUBLIC, factors={"sex": "above"})
+    with pytest.raises(ValueError, match="formula has no"):
+        skpmtl.mixed("y ~ x + (1 | g)", table(), public=PUBLIC, factors={"sex": "above"})
+    with pytest.raises(ValueError, match="classes and counts"):
+        exact("n ~ x + (1 | g) + (1 | sex)", family="poisson")
+
+
+def test_a_public_factor_above_tasks_is_a_grouping():
+    data = table()
+    district = {task: "north" if task < 20 else "south" for task in range(M)}
+    data["y"] += 4.0 * (data["g"] < 20)
+    formula = "y ~ x + (1 | g) + (1 | district)"
+    settings = {"public": {**PUBLIC, "district": district}, "factors": {"district": "above"}}
+    exact_fit = skpmtl.mixed(formula, data, epsilon=None, **settings)
+    with pytest.warns(skpmtl.PrivacyLeakWarning):
+        fit = skpmtl.mixed(formula, data, epsilon=40.0, random_state=0, **settings)
+    apart = [f.random_effects["district"]["Intercept"] for f in (exact_fit, fit)]
+    for effects in apart:
+        assert effects["north"] - effects["south"] == pytest.approx(4.0, abs=0.8)
+    assert "district" in fit.summary().variance_frame().index
+    # Effects of tasks are those that their district leaves.
+    own = fit.random_effects["g"]["Intercept"].groupby(np.arange(M) < 20).mean()
+    assert abs(own[True] - own[False]) < 1.0
 
 
 def test_a_second_grouping_that_says_nothing_changes_nothing():
@@ -315,7 +343,11 @@ def test_estimators_summarise_their_pooled_model():
     summary = est.summary()
     assert isinstance(summary, Summary) and summary.names == ["x", "intercept"]
     assert_array_equal(summary.effects["effect"], [*est.mean_coef_, est.mean_intercept_])
-    assert summary.variance_frame().loc["level at a task's mean row", "std"] == est.level_spread_
+    spreads = summary.variance_frame()["std"]
+    assert spreads["level at the centre of the columns"] == est.level_spread_
+    # Where the column is zero, the spread of slopes times the centre adds to that of levels.
+    moved = est.billboard_.column_centre[0] * spreads["x"]
+    assert spreads["intercept"] == pytest.approx(np.hypot(est.level_spread_, moved))
 
 
 def test_known_tasks_are_predicted_at_the_population_level():

@@ -1,0 +1,50 @@
+"""How much the models of tasks differ, as the variance components of a mixed model."""
+
+import numpy as np
+
+from ..task import priors
+
+
+def variance_components(board):
+    """Of slopes and, last, the intercept, which is the level at x = 0, as lme4 has it.
+
+    The level of a task has its released spread where columns have their released centres; at x = 0
+    the spread of slopes times these centres adds to it. Scales are the middle of what votes found,
+    without the part that is kept for tasks unlike the others, and components count by their
+    weights.
+
+    Parameters
+    ----------
+    board : HierarchicalBillboard
+        Of one score, with pooled levels.
+
+    Returns
+    -------
+    covariance : ndarray (d + 1, d + 1)
+        In units of the target, or of the score, over those of the columns.
+    residual : float or None
+        Standard deviation of a row about the model of its task; None of classes and counts.
+    effects : dict of str to float
+        Standard deviation of the effects of a factor above tasks, by its name.
+    """
+    d, law = board.n_features, board.law
+    parts = board.components()
+    weights = np.exp([part.log_weight for part in parts])
+    mean = sum(p * part.slopes for p, part in zip(weights, parts, strict=True))
+    within = np.zeros((d, d))
+    for p, part in zip(weights, parts, strict=True):
+        kappa = priors.middle(part.scales.log_kappa, law.log_kappa, law.kappa)
+        apart = part.slopes - mean
+        within += p * (kappa * part.root @ part.root.T + np.outer(apart, apart))
+    tau = priors.middle(board.log_tau, priors.before_tau(board.tau), board.tau)
+    covariance = np.zeros((d + 1, d + 1))
+    covariance[:d, :d], covariance[d, d] = within, tau**2
+    to = np.diag(np.append(board.unit / board.column_scale, board.unit))
+    to[d, :d] = -board.column_centre * board.unit / board.column_scale
+    residual = None
+    if not law.of_scores:
+        residual = board.unit * priors.middle(board.log_sigma, law.log_sigma, law.sigma)
+    effects = {}
+    if board.factor_spread is not None:
+        effects[board.factor.name] = board.unit * board.factor_spread
+    return to @ covariance @ to.T, residual, effects
