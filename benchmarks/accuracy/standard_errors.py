@@ -13,19 +13,20 @@ number of tasks and an epsilon (none: no privacy), over all draws:
 - "std": median standard error of a slope, and "error": the standard deviation of what was found,
   1.4826 times the median absolute error.
 
-Cells that the csv has are kept; ten draws are made of a cell in which the first ten give no errors.
+Ten draws are made of a cell in which they give no errors.
 """
 
-import argparse
-import csv
+import itertools
 import warnings
 
 import numpy as np
 from scipy.stats import t as student
+from threadpoolctl import threadpool_limits
 
 from skpmtl import PrivateMTL
 
-from .cells import RESULTS, epsilon_of, label
+from ..command import command_line, with_commit, write_rows
+from .cells import epsilon_of, label
 
 EFFECTS = np.array([1.0, 0.0, -0.5])
 LEVEL, SPREAD = 20.0, 2.0
@@ -37,8 +38,19 @@ SCENES = (
     "correlated columns",
     "skewed models",
 )
-KEY = "scene", "tasks", "epsilon"
-FIELDS = (*KEY, "draws", "given", "slopes", "level", "false", "std", "error")
+FIELDS = (
+    "commit",
+    "scene",
+    "tasks",
+    "epsilon",
+    "draws",
+    "given",
+    "slopes",
+    "level",
+    "false",
+    "std",
+    "error",
+)
 FIRST = 10
 
 
@@ -69,7 +81,10 @@ def table(scene, n_tasks, seed):
 
 def found(scene, n_tasks, epsilon, seed):
     """-> errors of slopes and level, their standard errors, and reaches of intervals; or None"""
-    est = PrivateMTL(epsilon=epsilon, tasks=range(n_tasks), standard_errors=True, random_state=seed)
+    noise = 1000 * SCENES.index(scene) + seed  # another one in every scene
+    est = PrivateMTL(
+        epsilon=epsilon, tasks=range(n_tasks), standard_errors=True, random_state=noise
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         X, y, task = table(scene, n_tasks, seed)
@@ -106,33 +121,20 @@ def cell(scene, n_tasks, epsilon, draws):
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(
-        "standard_errors", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
+    parser = command_line("accuracy.standard_errors", __doc__)
     parser.add_argument("--scenes", default=";".join(SCENES))
     parser.add_argument("--tasks", default="50,200,800,2000")
     parser.add_argument("--epsilon", default="none,3,1")
     parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--output", default=RESULTS / "standard_errors.csv")
     options = parser.parse_args(arguments)
-    rows = {}
-    try:
-        with open(options.output, newline="") as file:
-            rows = {tuple(row[name] for name in KEY): row for row in csv.DictReader(file)}
-    except FileNotFoundError:
-        pass
-    for n_tasks in map(int, options.tasks.split(",")):
-        for epsilon in map(epsilon_of, options.epsilon.split(",")):
-            for scene in options.scenes.split(";"):
-                if (scene, str(n_tasks), label(epsilon)) in rows:
-                    continue
-                row = cell(scene, n_tasks, epsilon, options.draws)
-                rows[tuple(str(row[name]) for name in KEY)] = row
-                print(*row.values(), flush=True)
-                with open(options.output, "w", newline="") as file:
-                    writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-                    writer.writeheader()
-                    writer.writerows(rows.values())
+    cells = itertools.product(
+        map(int, options.tasks.split(",")),
+        map(epsilon_of, options.epsilon.split(",")),
+        options.scenes.split(";"),
+    )
+    with threadpool_limits(1):
+        rows = (cell(scene, m, epsilon, options.draws) for m, epsilon, scene in cells)
+        write_rows(with_commit(rows), FIELDS, options.output)
 
 
 if __name__ == "__main__":
