@@ -32,6 +32,21 @@ def column_labels(X, name="X"):
     return None if frame is None else frame.columns
 
 
+def indexed(X, name):
+    """Index and columns {name: list of values} of a table or series of pandas; else None."""
+    found = frame_of(X, name)
+    if found is None:
+        found = nw.from_native(X, pass_through=True, allow_series=True)
+        if not isinstance(found, nw.Series):
+            return None
+    index = nw.maybe_get_index(found)
+    if index is None:
+        return None
+    if isinstance(found, nw.Series):
+        return list(index), {None: found.to_list()}
+    return list(index), {own.name: own.to_list() for own in found.iter_columns()}
+
+
 def is_number(dtype):
     """Whether columns of this type of narwhals are features as they are."""
     return dtype.is_numeric() or dtype == nw.Boolean

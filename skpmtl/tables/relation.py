@@ -28,6 +28,7 @@ from scipy import sparse
 
 from .._runtime.public import Public
 from .._runtime.stack import users_line
+from .frames import indexed
 from .ids import listed, locate
 from .table import distinct_ids, row_products
 
@@ -368,14 +369,13 @@ def columns_of(given):
 
     -> ids (n,), {name: list of n values}
     """
-    if hasattr(given, "index") and hasattr(given, "columns"):  # pandas
-        if len({str(name) for name in given.columns}) < len(given.columns):
+    table = indexed(given, "relation=")
+    if table is not None:
+        ids, found = table
+        columns = {UNNAMED if name is None else str(name): own for name, own in found.items()}
+        if len(columns) < len(found):
             raise ValueError("Columns of relation= must have different names.")
-        ids = list(given.index)
-        columns = {str(name): list(given[name]) for name in given.columns}
     else:
-        if hasattr(given, "index"):  # a Series
-            given = given.to_dict()
         if not isinstance(given, Mapping):
             raise TypeError(
                 f"relation= of type {type(given).__name__} names no tasks: pass a DataFrame with "
