@@ -453,24 +453,28 @@ def measure_theorems(quick, repeats):
 
 
 def _with_slopes(cells):
-    rows = list(summary(cells, ("method", "varied", "value", "noise")))
-    for key in dict.fromkeys((r["method"], r["varied"], r["noise"]) for r in rows):
-        same = [r for r in rows if (r["method"], r["varied"], r["noise"]) == key]
-        gaps = np.array(
-            [
-                np.mean(
-                    [v for k, v in cells if k == (r["method"], r["varied"], r["value"], r["noise"])]
-                )
-                for r in same
-            ]
-        )
-        at = np.array([float(r["value"]) for r in same])
-        ok = gaps > 1e-13
-        slope = np.polyfit(np.log(at[ok]), np.log(gaps[ok]), 1)[0] if ok.sum() > 1 else np.nan
-        for r, gap in zip(same, gaps, strict=True):
-            r["mean"], r["slope"] = f"{gap:.2e}", f"{slope:.2f}"
-            r["sd"] = ""
-    return rows
+    """Means over draws of cells (key, value), and slopes of their logarithms."""
+    keys, values = ("method", "varied", "value", "noise"), {}
+    for key, value in cells:
+        values.setdefault(key, []).append(value)
+    series = {}
+    for key in values:
+        series.setdefault((key[0], key[1], key[3]), []).append(key)
+    slopes = {}
+    for same, points in series.items():
+        gaps = np.array([np.mean(values[key]) for key in points])
+        at, ok = np.array([float(key[2]) for key in points]), gaps > 1e-13
+        slopes[same] = np.polyfit(np.log(at[ok]), np.log(gaps[ok]), 1)[0]
+    return [
+        {
+            **dict(zip(keys, key, strict=True)),
+            "mean": f"{np.mean(found):.2e}",
+            "sd": f"{np.std(found, ddof=1):.1e}" if len(found) > 1 else "",
+            "draws": len(found),
+            "slope": f"{slopes[key[0], key[1], key[3]]:.2f}",
+        }
+        for key, found in values.items()
+    ]
 
 
 class BoundedLoss(LocalTasks):
@@ -831,8 +835,8 @@ SIDE_BY_SIDE = {
 MEASURES = {  # name -> (function, draws)
     "theorem_1": (measure_theorem_1, 1),
     "adjacency": (measure_adjacency, 1),
-    "theorems": (measure_theorems, 5),
-    "nonconvex": (measure_nonconvex, 4),
+    "theorems": (measure_theorems, 10),
+    "nonconvex": (measure_nonconvex, 10),
     "sampling": (measure_sampling, 5),
     "rounds": (measure_rounds, 5),
     "epsilon": (measure_epsilon, 5),
