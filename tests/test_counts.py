@@ -232,7 +232,6 @@ def test_tasks_of_few_rows_gain_from_each_other(cls, epsilon):
     assert own < 0.6 * excess(pooled)
 
 
-@pytest.mark.xfail(reason="clipped votes leave dispersed counts .18 above the fit without noise")
 def test_a_large_budget_is_as_none():
     """Few rows of counts that vary more than Poisson's, whose scales follow from the votes: of
     structures that few follow, too (1.03 to 1.20 where these are taken to be unknown)."""

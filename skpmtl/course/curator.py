@@ -48,7 +48,9 @@ STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
 LOGITS = 5.0  # half-width of the window of the levels of classes
-WIDTHS = {"sigma": 0.6, "tau": 0.6, "kappa": 3.3}  # log2 widths of the priors that votes are on
+# log2 widths of the priors that votes are on; cells of dispersion are far apart, and one of them is
+# that of events that come one by one
+WIDTHS = {"sigma": 0.6, "dispersion": 0.15, "tau": 0.6, "kappa": 3.3}
 
 
 class Loop:
@@ -399,7 +401,8 @@ class Loop:
 
     def vote_sigma(self, share):
         """The noise of a row, whether tasks follow the centre or are alone."""
-        priors = candidates(self.law.sigma, WIDTHS["sigma"])
+        name = "dispersion" if self.law.of_scores else "sigma"
+        priors = candidates(self.law.sigma, WIDTHS[name])
         parts = [
             self.part(axis=2, path=priors),
             self.part(self.zero, self.model.flat, axis=2, path=priors),

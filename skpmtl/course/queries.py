@@ -311,8 +311,10 @@ class ColumnUnits(Question):
 class CentreStep(Question):
     """Posterior deviation of level and slopes from the centre, clipped apart.
 
-    The mean row counts for the level alone here: so the sum of many small steps is closest to what
-    an ascent on the evidence would do. Levels are in `level_unit` units, as far as they are apart;
+    Of real targets the mean row counts for the level alone: so the sum of many small steps is
+    closest to what an ascent on the evidence would do. Of scores the steps are those of EM: rows of
+    counts may depend on outcomes, as times at risk do, and centred rows alone would be biased.
+    Levels are in `level_unit` units, as far as they are apart;
     0 without a place, where they are not pooled. Weights of scales are those about an earlier
     centre, `near`. Without slopes the whole step is that of the level.
     """

@@ -79,26 +79,19 @@ class ScoreModels:
             middle = model.middle if model.has_place else self.log_rates()
         self.middle = np.broadcast_to(middle, len(mean))
         given = self.given + self.middle[self.codes, None]
-        rows = self.kind, self.y, self.weights, given, self.offsets
+        Z = Z - self.shift[self.codes]
+        self._rows = ScoreRows(self.kind, Z, self.y, self.weights, given, self.offsets)
 
-        def about(shift):
-            kind, *rest = rows
-            return ScoreRows(kind, Z - shift[self.codes], *rest)
-
-        self._rows = {True: about(self.shift), False: about(mean)}
-
-    def _posterior(self, model, centre, root, scales, *, joined=True, **options):
+    def _posterior(self, model, centre, root, scales, **options):
         """Of `skpmtl.task.losses`, and log weights of cells (K, F, T) last."""
         self._place(model)
         centre = np.atleast_2d(centre)
         level, slopes = centre[:, 0], centre[:, 1:]
         if model.factor is not None:
             level = level + model.effects_of(self.tasks)[:, None]
-        if not joined:
-            level = level + sum(self.near_mean[:, j, None] * a for j, a in enumerate(slopes.T))
         grids = scales.kappa, scales.sigma**2, scales.tau
         logs = scales.log_kappa[:, None, None] + scales.log_sigma[:, None] + scales.log_tau
-        found = posterior(self._rows[joined], root, level, slopes, grids, logs, **options)
+        found = posterior(self._rows, root, level, slopes, grids, logs, **options)
         return (*found, logs)
 
     def evidence(self, model, centre, root, scales, by=None, related=None):
@@ -125,16 +118,11 @@ class ScoreModels:
             return self.deviations(model, centre, model.root, model.scales())
         key = *self._placed, model.log_tau, model.root, near, model.factor_effects
         if not same(key, self._near):
-            found = self._posterior(
-                model, near, model.root, model.scales(), joined=False, moments="kept"
-            )
+            found = self._posterior(model, near, model.root, model.scales(), moments="kept")
             self._near, self._kept = key, found[1:4]
         level, slopes, kept = self._kept
         move = np.atleast_2d(centre - near)
-        up = sum(self.near_mean[:, j, None] * a for j, a in enumerate(move[:, 1:].T))
-        moves = np.concatenate(
-            [(move[:, 0] + up)[..., None], np.broadcast_to(move[:, 1:], slopes.shape)], axis=2
-        )
+        moves = np.broadcast_to(move, (len(level), *move.shape))
         inside = moves.copy()
         back = np.linalg.pinv(model.root)
         inside[..., 1:] = np.matmul(moves[..., 1:], back.T)

@@ -25,10 +25,10 @@ class SurvivalMTL(ShowsPrivacy, BaseEstimator):
     The hazard of row i of task t in interval j is ``lambda_j exp(x_i' w_t + b_t)``. With constant
     hazards between public cuts this is a model of counts: each row has, in each interval that it
     enters, an exposure and at most one event. With a budget it is fitted by
-    ``PrivateMTL(loss="poisson")`` on these, so that levels are frailties, and slopes and baselines
-    of tasks are shrunk to what tasks share. Without a budget slopes are those of all tasks,
-    unshrunk, and frailties are normal with an estimated variance, as ``coxph(... + frailty(g, dist
-    = "gauss"))`` of R has it.
+    ``PrivateMTL("mean", loss="poisson")`` on these, so that levels are frailties, and slopes and
+    baselines of tasks are shrunk to what tasks share. Without a budget slopes are those of all
+    tasks, unshrunk, and frailties are normal with an estimated variance, as ``coxph(... +
+    frailty(g, dist = "gauss"))`` of R has it.
 
     Parameters
     ----------
@@ -188,6 +188,7 @@ class SurvivalMTL(ShowsPrivacy, BaseEstimator):
         some = exposures > 0
         rows, intervals = rows[some], intervals[some]
         est = PrivateMTL(
+            "mean",  # proportional hazards: rows of a task are few, and say little of own slopes
             loss="poisson",
             epsilon=self.epsilon,
             delta=self.delta,

@@ -226,3 +226,19 @@ def test_odd_tasks_have_finite_models(which, epsilon):
     est = estimator(which, epsilon).fit(X[keep], y[keep], task=task[keep])
     scores = est._linear(X, task)
     assert np.isfinite(est.coef_).all() and np.abs(scores).max() < 35
+
+
+@pytest.mark.parametrize("kind", ["classes", "counts"])
+def test_columns_that_are_constant_in_a_task_have_slopes(kind):
+    rng = np.random.default_rng(0)
+    z, task = rng.normal(size=400), np.repeat(np.arange(400), 3)
+    score = z[task]
+    given = {"epsilon": 20.0, "tasks": range(400), "random_state": 0}
+    if kind == "classes":
+        y = rng.random(len(task)) < 1.0 / (1.0 + np.exp(-score))
+        est = PrivateMTLClassifier("mean", classes=[False, True], **given)
+        found = est.fit(z[task, None], y, task=task).billboard_.centre[1]
+    else:
+        est = PrivateMTL("mean", loss="poisson", **given)
+        found = est.fit(z[task, None], rng.poisson(np.exp(score)), task=task).mean_coef_[0]
+    assert 0.5 < found < 2.0
