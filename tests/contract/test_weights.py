@@ -17,7 +17,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.fixes import parse_version
 
 import skpmtl
-from skpmtl._kernels import records
 from skpmtl._kernels.losses import LOGISTIC, MULTINOMIAL, SQUARED
 from skpmtl.federated.site import Site
 from skpmtl.metrics import average_auc, nmse, task_scorer, task_scores
@@ -28,6 +27,7 @@ from skpmtl.tables.weights import in_rows
 from tests.helpers.cases import EXACT, FIRST, TASKS, arguments, labels, long_data, replaced, seeded
 from tests.helpers.federated_cases import PARTS, rows_of, study_of
 from tests.helpers.sites import assert_same_fit, write_parts
+from tests.meta.test_estimators import kernel_sum
 
 from ..helpers.public import public
 
@@ -332,31 +332,11 @@ def test_a_weighted_record_is_clipped_before_it_is_weighted(loss):
     y = {SQUARED: 9 * rng.normal(size=n), LOGISTIC: rng.choice([-1.0, 1.0], n)}.get(
         loss, rng.integers(0, 3, n).astype(float)
     )
-    norms, w, W = np.empty(n), rng.random(n), rng.normal(size=(C, d + 1))
-    records.record_norms(X, True, norms)
+    w, W = rng.random(n), rng.normal(size=(C, d + 1))
 
     def total(weights, rows):
-        G, empty = np.empty((C, d + 1)), np.empty(0, np.int64)
         mask = np.isin(np.arange(n), rows).view(np.uint8)
-        records.clipped_sum(
-            X,
-            empty,
-            False,
-            y,
-            norms,
-            loss,
-            True,
-            clip,
-            0,
-            n,
-            1,
-            mask,
-            W,
-            np.empty((1, C)),
-            G,
-            weights,
-        )
-        return G
+        return kernel_sum(loss, X, y, W[:, :-1], W[:, -1], clip, mask=mask, weights=weights)
 
     single = [total(np.ones(n), [i]) for i in range(n)]
     assert max(np.linalg.norm(g) for g in single) == pytest.approx(clip, rel=1e-9)

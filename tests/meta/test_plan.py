@@ -330,57 +330,18 @@ def test_many_rates_are_rounded_up_to_a_grid(group, grid, monkeypatch):
     assert len(asked) <= 2 + math.log(rates.max() / rates.min()) / math.log(grid)
 
 
-@pytest.mark.slow
-def test_many_rates_are_rounded_up():
-    pytest.importorskip("dp_accounting", reason="needs the extra skpmtl[sampling]")
-    sizes = np.arange(20, 60)
-    plan = plan_of(sizes=sizes, batches="poisson", batch_size=5, inner_steps=1, delta=1e-4)
-    few = len(np.unique(plan.noise_multiplier))
-    grid = np.unique(np.ceil(np.log(plan.rates) / math.log(1.1) - 1e-9))
-    assert few == len(grid) < len(sizes)
-    exact = plan_of(
-        sizes=sizes[[0, 39]], batches="poisson", batch_size=5, inner_steps=1, delta=1e-4
-    )
-    assert exact.noise_multiplier[1] <= plan.noise_multiplier[39] * (1 + 1e-6)
-    assert plan.noise_multiplier[39] < 1.1 * exact.noise_multiplier[1]
-
-
 def test_what_a_plan_says():
-    plan = plan_of()
+    plan, local = plan_of(), plan_of(privacy="local", delta=1e-5)
     public = plan.public_inputs()
-    assert public["n_tasks"] == 3 and public["n_features"] == 4 and public["clip_norm"] == 0.5
-    assert public["inner_steps"] == 5 and public["inner_learning_rate"] == 0.2
     assert public["n_rows, for noise and weights"] == "7 to 30" and public["batch_size"] is None
-    assert public["noise over the longest path"] == plan.noise_over_path
     assert not {"max_rows_per_unit", "target_range", "feature_range"} & set(public)
-    assert plan.scheme().endswith("all records of a task in every step")
-    assert "visits" in public and "each 3 times" in plan_of(visits=3).scheme()
-    assert "each 2 times" in plan_of(visits=2).scheme()
-    assert "each" not in plan.scheme()
-    assert "servers" not in plan.notes() and "composition" not in plan.notes()
+    assert "each 3 times" in plan_of(visits=3).scheme() and "each" not in plan.scheme()
     assert plan_of(curator=("servers", 2)).notes()["servers"].startswith("2 servers hold")
-    assert "about 5 records" in plan_of(batches="disjoint", batch_size=5).scheme()
-    local = plan_of(privacy="local", delta=1e-5)
     assert local.guarantee == "local DP per task" != plan.guarantee
     assert "batch_size" not in local.public_inputs() and "group_size" not in local.public_inputs()
-    assert local.mechanism() != plan.mechanism()
-    assert "before anything leaves it" in plan.own_assumptions[0]
     assert "nobody else is trusted" in local.own_assumptions[0]
-    assert "which tasks have rows" in local.own_assumptions[1]
-    assert local.own_assumptions[2:] == plan.own_assumptions[2:]
-    assert "stays with its task" in plan.own_assumptions[-1]
-    assert "records" in plan.notes() and "adjacency" not in plan.notes()
-    assert "adjacency" in local.notes() and "records" not in local.notes()
-    assert "records" not in plan_of(max_rows_per_unit=3).notes()
-    nothing = MetaPlan.nothing()
-    assert set(nothing) == set(plan.task(0)) and not any(nothing.values())
-    assert local.scheme().endswith("in parallel")
-    ranged = plan_of(target_range=(-3.0, 5.0))
-    assert ranged.public_inputs()["target_range"] == (-3.0, 5.0)
-    assert "feature_range" in plan_of(feature_range=(-1.0, 2.0)).public_inputs()
-    for wrong, words in (({"batch_size": 4}, "batch_size=4"), ({"batches": "disjoint"}, "needs a")):
-        with pytest.raises(ValueError, match=words):
-            plan_of(**wrong)
+    assert "records" in plan.notes() and "records" not in plan_of(max_rows_per_unit=3).notes()
+    assert not any(MetaPlan.nothing().values())
 
 
 # --------------------------------------------------------------------------- the rules
