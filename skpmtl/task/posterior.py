@@ -20,8 +20,10 @@ pivots of I + theta T follow from those of T without a subtraction (the stationa
 Dhillon and Parlett, Linear Algebra Appl. 387, 2004), so that they are above 1 for all rows.
 Constants in 2 pi are left out.
 
-Numbers of all theta, and of all cells, lie next to each other, so that loops over them are vector
-instructions, and no array of all cells of all tasks is ever written. Every loop goes through one
+The mean row sees theta and sigma alone: v = sigma^2 (theta (x0' S x0 - theta h' V^-1 h) + 1 / n) +
+tau^2, so that sums over cells of one theta are all that means and covariances need. Numbers of all
+theta, and of all cells, lie next to each other, so that loops over them are vector instructions,
+and no array of all cells of all tasks is ever written. Every loop goes through one
 task at a time, and every call of a library is of the rows of one, so that a result does not depend
 on which other tasks there are.
 """
@@ -49,6 +51,7 @@ __all__ = [
 
 _AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
 _ROUNDING = 2.0**-50  # of the numbers of T, times the root of its size: added to its diagonal
+_OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOG_MOST = 660.0  # of a product of pivots before its logarithm is taken
 
 
@@ -164,9 +167,11 @@ class Decomposition:
     ----------
     basis : ndarray (sum k^2,)
         Reflections that make the matrix of a task tridiagonal, one after the other.
-    pivots, off, link : ndarray (sum k,)
+    T : ndarray (3, sum k)
         D of T = U D U', the numbers below the diagonal of T, and their squares over the pivot
         before.
+    reach : ndarray (m,)
+        A bound of the eigenvalues of T.
     h : ndarray (sum k,)
         X S x0 in this basis.
     b2 : ndarray (m,)
@@ -183,11 +188,8 @@ class Decomposition:
             A = rows.X[_members(rows.starts, tasks, k)] @ self.root
             at = self.squares[tasks][:, None] + np.arange(k * k)
             self.basis[at] = (A @ A.transpose(0, 2, 1)).reshape(len(tasks), k * k)
-        self.pivots, self.off, self.link = (np.zeros(len(rows.y)) for _ in range(3))
-        self.reach = np.zeros(len(rows.n))
-        _tridiagonal(
-            rows.starts, self.squares, self.basis, self.pivots, self.off, self.link, self.reach
-        )
+        self.T, self.reach = np.zeros((3, len(rows.y))), np.zeros(len(rows.n))
+        _tridiagonal(rows.starts, self.squares, self.basis, self.T, self.reach)
         self._see(rows.x_mean if x_mean is None else x_mean)
 
     def _see(self, x_mean):
@@ -209,16 +211,16 @@ class Decomposition:
         _residuals(*T, self.rows.X, y, np.ascontiguousarray(vectors), 1, out)
         return out
 
-    def _centred(self, level, slopes, some):
+    def _centred(self, level, slopes, some=slice(None)):
         """Arguments of kernels: the targets of these tasks less their centre, in this basis, and of
         means."""
         rows, (first, last, _) = self.rows, some.indices(len(self.rows.n))
         x_mean = self.x_mean[some]
         slopes = np.broadcast_to(np.asarray(slopes, dtype=float), x_mean.shape)
         r0 = rows.y_mean[some] - level - _dots(x_mean, slopes)
-        T = rows.starts[first : last + 1], self.pivots, self.off, self.link, self.reach[some]
-        r = self._rest(rows.y, slopes, some)
-        return *T, r, self.h, self.b2[some], r0, rows.n[some], rows.rest[some]
+        both = np.stack([self._rest(rows.y, slopes, some), self.h])
+        known = self.reach[some], self.b2[some], r0, rows.n[some], rows.rest[some]
+        return rows.starts[first : last + 1], self.T, both, np.stack(known, axis=1)
 
     def spectrum(self, k, tasks):
         """Of tasks of k rows: eigenvalues of X S X' (., k), X and y in the eigenbasis."""
@@ -235,32 +237,48 @@ def _dots(A, B):
     return sum((A[:, j] * B[:, j] for j in range(A.shape[1])), np.zeros(len(A)))
 
 
-def _cells_of(scales):
-    """Arguments of kernels: all theta, and of every pair of kappa and sigma which of them it has;
-    kappa, sigma^2, its logarithm, log weights of pairs; tau^2 and weights (padded to whole
-    vectors); the number of sigma."""
-    kappa, s2 = (np.ravel(a) for a in np.meshgrid(scales.kappa, scales.sigma**2, indexing="ij"))
-    theta, at = np.unique(kappa / s2, return_inverse=True)
-    logs = (scales.log_kappa[:, None] + scales.log_sigma).ravel()
-    spare = -len(scales.tau) % 8
-    t2 = np.append(scales.tau**2, np.full(spare, 1.0))
-    wt = np.append(np.exp(scales.log_tau), np.zeros(spare))
-    return theta, at.ravel(), kappa, s2, np.log(s2), logs, t2, wt, len(scales.sigma)
+# By theta, the kernel finds e and v / sigma^2 of the mean row, and sums over cells of their weights
+# times powers of sigma, and times means over tau of 1 / u and 1 / u^2, u = v + tau^2.
+E, C, BY_S2, ONE, S2, U, S2_U, S4_U, S4_UU = range(9)
+_BLOCK = 1024  # tasks of which these are kept at once
 
 
-EVIDENCE, MEANS, GAINS, INFORMATION, COVARIANCES = range(5)  # what the kernel is asked for
-_SUMS = (0, 2, 2, 3, 6)  # of cells of one theta, for each of them
-
-
-def _ask(what, dec, level, slopes, scales, size=1, axis=0, some=slice(None)):
-    """What the kernel finds for some tasks, whose levels and slopes are given.
-
-    -> all theta, log evidence (m, size), of tasks (m, 3), by theta (m, ., R)
+def _cells(scales, by=None):
+    """Arguments of the kernel: all theta; of all pairs of kappa and sigma, sorted by the grid `by`,
+    sigma^2, its inverse and logarithm, log weights, and which theta; tau^2, ascending, and weights;
+    whether evidence is by tau; the size of the grid `by`, of which None is one cell.
     """
-    cells, m = _cells_of(scales), len(dec.rows.n[some])
-    found = np.zeros((m, size)), np.zeros((m, 3)), np.zeros((m, _SUMS[what], len(cells[0])))
-    _posterior(*dec._centred(level, slopes, some), *cells, what, axis, *found)
-    return cells[0], *found
+    kappa, s2 = np.meshgrid(scales.kappa, scales.sigma**2, indexing="ij")
+    logs = scales.log_kappa[:, None] + scales.log_sigma
+    if by == "sigma":
+        kappa, s2, logs = kappa.T, s2.T, logs.T
+    theta, at = np.unique(kappa / s2, return_inverse=True)
+    cells = np.stack([s2, 1.0 / s2, np.log(s2), logs]).reshape(4, -1)
+    tau = np.stack([scales.tau**2, np.exp(scales.log_tau)])
+    size = 1 if by is None else len(getattr(scales, by))
+    return theta, cells, at.ravel(), tau, by == "tau", size
+
+
+def _evidence(dec, level, slopes, scales, by=None):
+    *cells, size = _cells(scales, by)
+    found = np.zeros((len(dec.rows.n), size))
+    _posterior(*dec._centred(level, slopes), *cells, found, np.zeros((0, 0, 0)))
+    return found
+
+
+def _known(dec, level, slopes, scales, some=slice(None)):
+    """Log evidence and sums of these tasks, whose levels and slopes are given, block by block.
+
+    -> slice of them, log evidence (m,), all theta, sums (9, m, R)
+    """
+    *cells, _ = _cells(scales)
+    starts, T, both, of_tasks = dec._centred(level, slopes, some)
+    for first in range(0, len(of_tasks), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        own = of_tasks[block]
+        total, sums = np.zeros((len(own), 1)), np.zeros((9, len(own), len(cells[0])))
+        _posterior(starts[first : first + len(own) + 1], T, both, own, *cells, total, sums)
+        yield block, total[:, 0], cells[0], sums
 
 
 def log_evidence(dec, level, slopes, scales):
@@ -276,7 +294,7 @@ def log_evidence(dec, level, slopes, scales):
     scales : priors.Scales
         Grids of kappa (variance), sigma and tau (standard deviations), and log weights on them.
     """
-    return _ask(EVIDENCE, dec, level, slopes, scales)[1][:, 0]
+    return _evidence(dec, level, slopes, scales)[:, 0]
 
 
 def log_evidence_by(axis, dec, level, slopes, scales):
@@ -284,41 +302,56 @@ def log_evidence_by(axis, dec, level, slopes, scales):
 
     `axis` is "kappa", "sigma" or "tau". Weights of `scales` count for it, too.
     """
-    sizes = {"kappa": len(scales.kappa), "sigma": len(scales.sigma), "tau": len(scales.tau)}
-    which = 1 + list(sizes).index(axis)
-    return _ask(EVIDENCE, dec, level, slopes, scales, sizes[axis], which)[1]
+    return _evidence(dec, level, slopes, scales, axis)
 
 
 def averages(dec, level, slopes, scales):
     """Posterior means. -> log evidence (m,), mean of l - c (m,), mean of w - a (m, d)"""
-    theta, total, own, sums = _ask(MEANS, dec, level, slopes, scales)
-    return total[:, 0], own[:, 0], _slopes_of(dec, slopes, theta, sums, own[:, 1])
+    theta, *found = _in_means(dec, level, slopes, scales, lambda known: known[E])
+    total, of_level, near, weights = found
+    return total, of_level, _slopes_of(dec, slopes, theta, weights, near)
+
+
+def _in_means(dec, level, slopes, scales, gap):
+    """What posterior means take of the mean row, whose residual by theta is `gap` of the sums.
+
+    -> all theta, log evidence (m,), mean of l - c (m,), of x0 (m,), weights of r and h (2, m, R)
+    """
+    m, theta = len(dec.rows.n), _cells(scales)[0]
+    own, weights = np.zeros((3, m)), np.zeros((2, m, len(theta)))
+    for some, total, _, known in _known(dec, level, slopes, scales):
+        e, of_mean = gap(known), theta * known[S2_U]
+        own[0, some] = total
+        own[1, some] = (e * (known[ONE] - known[C] * known[S2_U])).sum(axis=1)
+        own[2, some] = (e * of_mean).sum(axis=1)
+        weights[0, some], weights[1, some] = theta * known[ONE], theta * e * of_mean
+    return theta, *own, weights
 
 
 def gains(dec, level, slopes, scales):
     """What multiplies residuals in posterior means, if the weights of cells stay as they are.
 
     For `moved`; of tasks of which rows know slopes, or the mean row does, but not both.
-    -> all theta, their weights (m, 2, n), of the level (m,), of mean rows (m,)
+    -> all theta, their weights (2, m, R), of the level (m,), of mean rows (m,)
     """
-    theta, _, own, sums = _ask(GAINS, dec, level, slopes, scales)
-    return theta, sums, own[:, 0], own[:, 1]
+    theta, _, of_level, near, weights = _in_means(dec, level, slopes, scales, lambda known: 1.0)
+    return theta, weights, of_level, near
 
 
 def moved(dec, known, level, slopes):
     """Posterior means about another centre, by the `gains` of one. -> of l - c, of w - a"""
-    theta, sums, of_level, near = known
+    theta, weights, of_level, near = known
     slopes = np.broadcast_to(np.asarray(slopes, dtype=float), dec.x_mean.shape)
     r0 = dec.rows.y_mean - level - _dots(dec.x_mean, slopes)
-    return of_level * r0, _slopes_of(dec, slopes, theta, sums, near * r0)
+    return of_level * r0, _slopes_of(dec, slopes, theta, weights, near * r0)
 
 
-def _slopes_of(dec, centre, theta, sums, near):
+def _slopes_of(dec, centre, theta, weights, near):
     """Mean of w - a, (m, d), from weights of residuals and of h by theta, and of mean rows."""
     r = dec._rest(dec.rows.y, np.broadcast_to(np.asarray(centre, dtype=float), dec.x_mean.shape))
     out = near[:, None] * dec.x_mean
-    T = dec.rows.starts, dec.squares, dec.basis, dec.pivots, dec.off, dec.link
-    _slopes(*T, r, dec.h, theta, sums, dec.rows.X, -1, out)
+    both = np.stack([r, dec.h])
+    _slopes(dec.rows.starts, dec.squares, dec.basis, dec.T, both, theta, weights, dec.rows.X, out)
     return row_products(out, dec.shape)
 
 
@@ -335,17 +368,19 @@ def information(dec, level, slopes, scales, some=slice(None)):
     """
     m, d = dec.x_mean.shape
     first, last, _ = some.indices(m)
-    theta, _, own, sums = _ask(INFORMATION, dec, level, slopes, scales, some=some)
     score, info = np.zeros((last - first, 1 + d)), np.zeros((last - first, 1 + d, 1 + d))
-    score[:, 0] = own[:, 0]
-    for tasks, Z, V, r, q in _by_theta(dec, slopes, theta, first, last):
-        at = tasks - first
-        of_rows, of_means, of_e = (sums[at, i, :, None] for i in range(3))
-        f = np.sum(of_rows * V, axis=1)
-        score[at, 1:] = ((f * r)[:, None] @ Z)[:, 0] + (of_e.transpose(0, 2, 1) @ q)[:, 0]
-        q = np.concatenate([np.ones((*q.shape[:2], 1)), q], axis=2)
-        info[at] = q.transpose(0, 2, 1) @ (of_means * q)
-        info[at, 1:, 1:] += Z.transpose(0, 2, 1) @ (f[..., None] * Z)
+    for block, _, theta, known in _known(dec, level, slopes, scales, some):
+        of_e = known[U] * known[E]
+        score[block, 0] = of_e.sum(axis=1)
+        begin, end = first + block.start, min(first + block.stop, last)
+        for tasks, Z, V, r, q in _by_theta(dec, slopes, theta, first, begin, end):
+            at, own = tasks - first, tasks - begin
+            of_rows, of_means = known[BY_S2, own, :, None], known[U, own, :, None]
+            f = np.sum(of_rows * V, axis=1)
+            score[at, 1:] = ((f * r)[:, None] @ Z)[:, 0] + (of_e[own][:, None] @ q)[:, 0]
+            q = np.concatenate([np.ones((*q.shape[:2], 1)), q], axis=2)
+            info[at] = q.transpose(0, 2, 1) @ (of_means * q)
+            info[at, 1:, 1:] += Z.transpose(0, 2, 1) @ (f[..., None] * Z)
     return score, info
 
 
@@ -363,38 +398,58 @@ def covariances(dec, level, slopes, scales):
     """
     m, d = dec.x_mean.shape
     S, out = dec.shape, np.zeros((m, 1 + d, 1 + d))
-    theta, _, own, sums = _ask(COVARIANCES, dec, level, slopes, scales)
+    for some, _, theta, known in _known(dec, level, slopes, scales):
+        e, c = known[E], known[C]
+        e2, f = e * e, known[S2] - c * known[S4_U]  # sigma^2 times the mean of tau^2 / u
+        own = c * f + e2 * (known[ONE] - 2.0 * c * known[S2_U] + c * c * known[S4_UU])
+        scale = (theta * known[S2]).sum(axis=1)
+        out[some, 0, 0], out[some, 1:, 1:] = own.sum(axis=1), scale[:, None, None] * S
+        sums = (
+            known[ONE],
+            theta**2 * known[S2],
+            theta * (e2 * (known[S2_U] - c * known[S4_UU]) - f),
+            e * (known[ONE] - c * known[S2_U]),
+            theta**2 * (e2 * known[S4_UU] - known[S4_U]),
+            theta * e * known[S2_U],
+        )
+        for tasks, Z, V, r, q in _by_theta(dec, slopes, theta, 0, some.start, min(some.stop, m)):
+            s = [part[tasks - some.start, :, None] for part in sums]
+            b, w = q @ S, theta[:, None] * ((V * r[:, None]) @ Z) @ S
+            out[tasks, 0, 1:] = np.sum(s[2] * b + s[3] * w, axis=1)
+            out[tasks, 1:, 0] = out[tasks, 0, 1:]
+            both = b.transpose(0, 2, 1) @ (s[5] * w)
+            square = w.transpose(0, 2, 1) @ (s[0] * w) + b.transpose(0, 2, 1) @ (s[4] * b)
+            Z = Z @ S
+            of_rows = Z.transpose(0, 2, 1) @ (np.sum(s[1] * V, axis=1)[..., None] * Z)
+            out[tasks, 1:, 1:] += square + both + both.transpose(0, 2, 1) - of_rows
     none = dec.rows.n == 0
-    own[none, 0] = np.exp(scales.log_tau) @ scales.tau**2 / np.exp(scales.log_tau).sum()
-    own[none, 1] = np.exp(scales.log_kappa) @ scales.kappa / np.exp(scales.log_kappa).sum()
-    out[:, 0, 0], out[:, 1:, 1:] = own[:, 0], own[:, 1, None, None] * S
-    for tasks, Z, V, r, q in _by_theta(dec, slopes, theta, 0, m):
-        s = [sums[tasks, i, :, None] for i in range(6)]
-        b, w = q @ S, theta[:, None] * ((V * r[:, None]) @ Z) @ S
-        out[tasks, 0, 1:] = np.sum(s[2] * b + s[3] * w, axis=1)
-        out[tasks, 1:, 0] = out[tasks, 0, 1:]
-        both = b.transpose(0, 2, 1) @ (s[5] * w)
-        square = w.transpose(0, 2, 1) @ (s[0] * w) + b.transpose(0, 2, 1) @ (s[4] * b)
-        Z = Z @ S
-        known = Z.transpose(0, 2, 1) @ (np.sum(s[1] * V, axis=1)[..., None] * Z)
-        out[tasks, 1:, 1:] += square + both + both.transpose(0, 2, 1) - known
+    weight_of = [np.exp(logs) / np.exp(logs).sum() for logs in (scales.log_tau, scales.log_kappa)]
+    out[none] = 0.0
+    out[none, 0, 0], out[none, 1:, 1:] = (
+        weight_of[0] @ scales.tau**2,
+        weight_of[1] @ scales.kappa * S,
+    )
     return out
 
 
-def _by_theta(dec, slopes, theta, first, last):
-    """Stacks of the tasks first ... last - 1 that have rows, of equal numbers of them.
+def _by_theta(dec, slopes, theta, given, first, last):
+    """Stacks of the tasks first ... last - 1 that have rows, of equal numbers of them. Slopes of
+    several tasks are those of the task `given` and after it.
 
     -> tasks; Z, rows in their eigenbasis (., k, d); 1 / (1 + theta lam) (., R, k); residuals
     (., k); q = x0 - theta X' V^-1 h (., R, d)
     """
     d = dec.x_mean.shape[1]
-    slopes = np.broadcast_to(np.asarray(slopes, dtype=float), (last - first, d))
+    slopes = np.asarray(slopes, dtype=float)
+    if slopes.ndim == 1:
+        slopes, given = slopes[None], None
     sizes = np.where(dec.rows.n > 0, np.diff(dec.rows.starts) + 1, 0)[first:last]
     for size, tasks in _groups(sizes, len(theta) * d):
         k, tasks = size - 1, tasks + first
         values, Z, y = dec.spectrum(k, tasks)
         V = 1.0 / (1.0 + theta[:, None] * values[:, None])
-        r = y - (Z @ slopes[tasks - first][..., None])[..., 0]
+        centre = slopes[tasks - given] if given is not None else slopes
+        r = y - (Z @ centre[..., None])[..., 0]
         h = (Z @ (row_products(dec.x_mean[tasks], dec.shape)[..., None]))[..., 0]
         q = dec.x_mean[tasks][:, None] - theta[:, None] * ((V * h[:, None]) @ Z)
         yield tasks, Z, V, r, q
@@ -409,14 +464,6 @@ def log_sum(E):
 
 # ------------------------------------------------------------------------------------ kernels
 @njit
-def _largest(x):
-    top = x[0]
-    for i in range(1, len(x)):
-        top = max(top, x[i])
-    return top
-
-
-@njit
 def _most_rows(starts):
     most = 0
     for t in range(len(starts) - 1):
@@ -425,9 +472,9 @@ def _most_rows(starts):
 
 
 @njit
-def _tridiagonal(starts, squares, W, D, off, link, reach):
+def _tridiagonal(starts, squares, W, T, reach):
     """T of every task, and in place of its matrix the reflections I - u u', u in a row each."""
-    p = np.empty(_most_rows(starts))
+    (D, off, link), p = T, np.empty(_most_rows(starts))
     for t in range(len(reach)):
         lo, k, o = starts[t], starts[t + 1] - starts[t], squares[t]
         unit = 0.0  # all squares are of numbers below 1
@@ -512,240 +559,195 @@ def _residuals(starts, squares, W, X, y, a, way, r):
         _rotate(W, squares[t], starts[t + 1] - lo, r, lo, way)
 
 
+# Of several arrays that one loop writes, the compiler does not see that they are apart, and works
+# number by number: loops here write one.
 @njit
-def _forward(lo, k, D, off, link, theta, r, h, s, F, Wr, Wh):
+def _forward(lo, k, T, both, theta, s, F, Wr, Wh):
     """Inverse pivots F of V = I + theta T, and what elimination makes of r and h, (k, n)."""
     R = len(theta)
+    for j in range(R):
+        s[j] = 1.0
     for i in range(k):
-        a, b, c, y, z = D[lo + i], off[lo + i], link[lo + i], r[lo + i], h[lo + i]
+        a, y, z = T[0, lo + i], both[0, lo + i], both[1, lo + i]
         if i == 0:
             for j in range(R):
-                s[j] = 1.0
-                F[0, j] = 1.0 / (1.0 + theta[j] * a)
                 Wr[0, j] = y
+            for j in range(R):
                 Wh[0, j] = z
-            continue
+        else:
+            b, c = T[1, lo + i], T[2, lo + i]
+            for j in range(R):
+                s[j] = 1.0 + c * theta[j] * F[i - 1, j] * s[j]
+            for j in range(R):
+                Wr[i, j] = y - b * theta[j] * F[i - 1, j] * Wr[i - 1, j]
+            for j in range(R):
+                Wh[i, j] = z - b * theta[j] * F[i - 1, j] * Wh[i - 1, j]
         for j in range(R):
-            f = theta[j] * F[i - 1, j]
-            s[j] = 1.0 + c * f * s[j]
-            Wr[i, j] = y - b * f * Wr[i - 1, j]
-            Wh[i, j] = z - b * f * Wh[i - 1, j]
             F[i, j] = 1.0 / (theta[j] * a + s[j])
 
 
 @njit
-def _small_exp(x):
-    """exp(x) of x in -50 ... 0 to 10 digits, in instructions that work on vectors."""
-    z = x * (1.0 / 256.0)
-    p = 1.0 + z * (1.0 / 9.0)
-    p = 1.0 + z * p / 8.0
-    p = 1.0 + z * p * (1.0 / 7.0)
-    p = 1.0 + z * p * (1.0 / 6.0)
-    p = 1.0 + z * p * (1.0 / 5.0)
-    p = 1.0 + z * p / 4.0
-    p = 1.0 + z * p * (1.0 / 3.0)
-    p = 1.0 + z * p / 2.0
-    p = 1.0 + z * p
-    p *= p
-    p *= p
-    p *= p
-    p *= p
-    p *= p
-    p *= p
-    p *= p
-    return p * p
+def _exp(x):
+    """exp(x) of x in -700 ... 700 to 12 digits, in instructions that work on vectors.
 
-
-@njit
-def _of_mean(v, e, t2, wt, far):
-    """Of a mean with residual e and variance v + tau^2: logarithm of a factor of the density over
-    tau, the rest of it, mean of 1 / (v + tau^2). Every exponential is over that of `far`, the
-    largest tau^2."""
-    half = -0.5 * e * e
-    least = half / (v + far)
-    m0, m1 = 0.0, 0.0
-    for j in range(len(t2)):
-        u = 1.0 / (v + t2[j])
-        w = wt[j] * np.sqrt(u) * _small_exp(min(max(half * u - least, -50.0), 0.0))
-        m0 += w
-        m1 += w * u
-    return least, m0, m1 / m0
-
-
-@njit
-def _weigh(E, m0):
-    """Weights that add up to one, in place of the logarithms E of weights without factors m0.
-    -> log of the sum before"""
-    top, s = _largest(E), 0.0
-    for p in range(len(E)):
-        E[p] = m0[p] * np.exp(E[p] - top) if E[p] > top - 40.0 else 0.0
-    for p in range(len(E)):
-        s += E[p]
-    for p in range(len(E)):
-        E[p] /= s
-    return top + np.log(s)
-
-
-@njit
-def _posterior(
-    starts,
-    D,
-    off,
-    link,
-    reach,
-    r,
-    h,
-    b2,
-    r0,
-    n,
-    rest,
-    theta,
-    at,
-    g,
-    s2,
-    log_s2,
-    logs,
-    t2,
-    wt,
-    n_sigma,
-    what,
-    axis,
-    out,
-    own,
-    sums,
-):
-    """Log evidence of every task, over all cells or by those of one axis, or sums over the weights
-    of its cells: into `own`, and by theta into `sums`.
-
-    MEANS: of the level and of x0; of r and of h in slopes, S (X' V^-1 (. r - . h) + . x0). GAINS:
-    the same of residuals of one. INFORMATION: e / v; 1 / sigma^2, 1 / v, e / v. COVARIANCES: second
-    moment of l - c, kappa; 1, kappa theta, and what multiplies b, w, b b' and b w', where slopes
-    have the mean w + b kappa e / v.
+    exp(x) = 2^n exp(r) with an integer n, which is added to the exponent of the number.
     """
-    P, R, most = len(g), len(theta), _most_rows(starts)
-    E, v, e, m0, m1 = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
+    n = np.rint(x * 1.4426950408889634)
+    r = x - n * 0.6931471805599453
+    p = 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    bits = np.float64(p).view(np.int64) + (np.int64(np.int32(n)) << 52)
+    return np.int64(bits).view(np.float64)
+
+
+@njit
+def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_tau):
+    """Of means with variances v + tau^2 and -e^2 / 2 = `half`: sums over tau of density, over that
+    at the largest tau, of which the exponent is `least`, and with `moments` those with one and two
+    factors u = 1 / (v + tau^2). Into `by_tau` sums over means, with their weights."""
+    for q in range(len(v)):
+        m0[q], m1[q], m2[q] = 0.0, 0.0, 0.0
+    for j in range(tau.shape[1]):
+        t2, w = tau[0, j], tau[1, j]
+        for q in range(len(v)):
+            u[q] = 1.0 / (v[q] + t2)
+            density[q] = w * np.sqrt(u[q]) * _exp(max(half[q] * u[q] - least[q], -700.0))
+        for q in range(len(v)):
+            m0[q] += density[q]
+        if moments:
+            for q in range(len(v)):
+                m1[q] += density[q] * u[q]
+            for q in range(len(v)):
+                m2[q] += density[q] * u[q] * u[q]
+        if len(by_tau) > 0:
+            s = 0.0
+            for q in range(len(v)):
+                s += weight[q] * density[q]
+            by_tau[j] = s
+
+
+@njit
+def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, sums):
+    """Log evidence of every task by cells of one grid, and sums over the weights of all cells."""
+    R, P, size, m = len(theta), cells.shape[1], out.shape[1], len(of_tasks)
+    n_cells, most = 1 if by_tau else size, _most_rows(starts)
+    s2, by_s2, log_s2, logs = cells
+    ends = np.arange(n_cells + 1) * (P // n_cells)
     F, Wr, Wh = np.empty((most, R)), np.empty((most, R)), np.empty((most, R))
     logdet, rr, rh, hh, product = np.empty(R), np.empty(R), np.empty(R), np.empty(R), np.empty(R)
-    far, size, n_kappa = _largest(t2), out.shape[1], P // n_sigma
-    for t in range(len(n)):
-        if n[t] == 0:
+    e, c = np.empty(R), np.empty(R)
+    v, half, least, weight = np.empty(P), np.empty(P), np.empty(P), np.empty(P)
+    u, density, m0, m1, m2 = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
+    live, top, none = np.arange(P), np.empty(n_cells), v[:0]
+    near, far = tau[0, 0], tau[0, -1]
+    for t in range(m):
+        reach, b2, r0, n, rest = of_tasks[t]
+        if n == 0.0:
             continue
         lo, k = starts[t], starts[t + 1] - starts[t]
-        _forward(lo, k, D, off, link, theta, r, h, product, F, Wr, Wh)
+        _forward(lo, k, T, both, theta, product, F, Wr, Wh)
         for j in range(R):
             logdet[j], rr[j], rh[j], hh[j], product[j] = 0.0, 0.0, 0.0, 0.0, 1.0
-        at_once = max(int(_LOG_MOST / np.log(2.0 + theta[R - 1] * reach[t])), 1)
+        at_once = max(int(_LOG_MOST / np.log(2.0 + theta[R - 1] * reach)), 1)
         for i in range(k):
             for j in range(R):
-                f, y, z = F[i, j], Wr[i, j], Wh[i, j]
-                product[j] *= f
-                rr[j] += y * y * f
-                rh[j] += y * z * f
-                hh[j] += z * z * f
+                product[j] *= F[i, j]
+            for j in range(R):
+                rr[j] += Wr[i, j] * Wr[i, j] * F[i, j]
+            for j in range(R):
+                rh[j] += Wr[i, j] * Wh[i, j] * F[i, j]
+            for j in range(R):
+                hh[j] += Wh[i, j] * Wh[i, j] * F[i, j]
             if i % at_once == at_once - 1 or i == k - 1:
                 for j in range(R):
                     logdet[j] -= np.log(product[j])
                     product[j] = 1.0
+        for j in range(R):
+            c[j] = max(theta[j] * (b2 - theta[j] * hh[j]), 0.0) + 1.0 / n
+            e[j] = r0 - theta[j] * rh[j]
+            hh[j] = -0.5 * e[j] * e[j]
+            rr[j] = -0.5 * (rr[j] + rest)
+            logdet[j] = -0.5 * logdet[j]
+        for p in range(P):
+            v[p] = s2[p] * c[at[p]]
+        for p in range(P):
+            half[p] = hh[at[p]]
+        for p in range(P):
+            least[p] = half[p] / (v[p] + far)
+        dof = 0.5 * (n - 1.0)
         for p in range(P):
             j = at[p]
-            v[p] = max(g[p] * (b2[t] - theta[j] * hh[j]), 0.0) + s2[p] / n[t]
-            e[p] = r0[t] - theta[j] * rh[j]
-            E[p] = logs[p] - 0.5 * (
-                logdet[j] + (n[t] - 1.0) * log_s2[p] + (rr[j] + rest[t]) / s2[p]
-            )
-        # Pairs that weigh less are left out, even if their means are where the density is highest:
-        # of all pairs, or of those of one kappa (axis 1), or of one sigma (axis 2).
-        high = 0.5 * np.log(t2[0] + s2[0] / n[t]) - 25.0
-        for part in range(n_kappa if axis == 1 else n_sigma if axis == 2 else 1):
-            first = part * n_sigma if axis == 1 else part
-            step = n_sigma if axis == 2 else 1
-            last = first + (
-                n_sigma if axis == 1 else (n_kappa - 1) * n_sigma + 1 if axis == 2 else P
-            )
-            best = first
-            for p in range(first, last, step):
-                if E[p] > E[best]:
+            weight[p] = logs[p] + logdet[j] + rr[j] * by_s2[p] - dof * log_s2[p] + least[p]
+        # Of one cell, pairs that weigh less are left out, even if their means are where the
+        # density is highest.
+        count = P
+        if n_cells == 1:
+            best, count = 0, 0
+            for p in range(P):
+                if weight[p] > weight[best]:
                     best = p
-            least, density, _ = _of_mean(v[best], e[best], t2, wt, far)
-            least += E[best] + np.log(density) + high
-            for p in range(first, last, step):
-                if E[p] < least:
-                    E[p], m0[p], m1[p] = -np.inf, 0.0, 0.0
-                elif b2[t] == 0.0 and p >= n_sigma and m0[p - n_sigma] > 0.0:
-                    # The mean row says nothing of slopes: the same for every kappa.
-                    m0[p], m1[p] = m0[p - n_sigma], m1[p - n_sigma]
-                    E[p] -= 0.5 * e[p] * e[p] / (v[p] + far)
-                else:
-                    power, m0[p], m1[p] = _of_mean(v[p], e[p], t2, wt, far)
-                    E[p] += power
-        if what > 0:
-            out[t, 0] = _weigh(E, m0)
+            x, y, z, s = v[best], half[best], least[best], 0.0
+            for j in range(tau.shape[1]):
+                f = 1.0 / (x + tau[0, j])
+                s += tau[1, j] * np.sqrt(f) * _exp(max(y * f - z, -700.0))
+            floor = weight[best] + np.log(s) - _OUT
+            log_n, log_near = np.log(n), np.log(near)
             for p in range(P):
-                q, j = E[p], at[p]
-                if q == 0.0:
-                    continue
-                if what < 3:
-                    gap = 1.0 if what == 2 else e[p]
-                    rho = q * m1[p] * gap
-                    own[t, 0] += q * gap - v[p] * rho
-                    own[t, 1] += g[p] * rho
-                    sums[t, 0, j] += theta[j] * q
-                    sums[t, 1, j] += theta[j] * g[p] * rho
-                elif what == 3:
-                    own[t, 0] += q * m1[p] * e[p]
-                    sums[t, 0, j] += q / s2[p]
-                    sums[t, 1, j] += q * m1[p]
-                    sums[t, 2, j] += q * m1[p] * e[p]
-                else:
-                    least = -0.5 * e[p] * e[p] / (v[p] + far)
-                    z, z2 = 0.0, 0.0  # means over tau of 1 and 1 / u^2, u = v + tau^2
-                    for i in range(len(t2)):
-                        u = 1.0 / (v[p] + t2[i])
-                        x = min(max(-0.5 * e[p] * e[p] * u - least, -50.0), 0.0)
-                        x = wt[i] * np.sqrt(u) * _small_exp(x)
-                        z += x
-                        z2 += x * u * u
-                    z1, z2 = m1[p], z2 / z
-                    # tau^2 = u - v: means of tau^2 - tau^4 / u, (tau^2 e / u)^2, tau^2 / u
-                    e2, v0 = e[p] * e[p], v[p]
-                    f = 1.0 - v0 * z1
-                    own[t, 0] += q * (v0 * f + e2 * (f - v0 * z1 + v0 * v0 * z2))
-                    own[t, 1] += q * g[p]
-                    sums[t, 0, j] += q
-                    sums[t, 1, j] += q * g[p] * theta[j]
-                    sums[t, 2, j] += q * g[p] * (e2 * (z1 - v0 * z2) - f)
-                    sums[t, 3, j] += q * e[p] * f
-                    sums[t, 4, j] += q * g[p] * g[p] * (e2 * z2 - z1)
-                    sums[t, 5, j] += q * g[p] * e[p] * z1
-        elif axis == 3:
-            top = _largest(E)
-            for p in range(P):
-                if E[p] < top - 40.0:
-                    continue
-                least = -0.5 * e[p] * e[p] / (v[p] + far)
-                w = np.exp(E[p] - top)
-                for j in range(size):
-                    u = 1.0 / (v[p] + t2[j])
-                    x = min(max(-0.5 * e[p] * e[p] * u - least, -50.0), 0.0)
-                    out[t, j] += w * wt[j] * np.sqrt(u) * _small_exp(x)
+                live[count] = p
+                if weight[p] - 0.5 * max(log_s2[p] - log_n, log_near) >= floor:
+                    count += 1
+            for q in range(count):
+                p = live[q]  # never before q
+                v[q], half[q], least[q], weight[q] = v[p], half[p], least[p], weight[p]
+            ends[1] = count
+        for g in range(n_cells):
+            first, last = ends[g], ends[g + 1]
+            top[g] = weight[first]
+            for q in range(first, last):
+                top[g] = max(top[g], weight[q])
+            for q in range(first, last):
+                weight[q] = _exp(max(weight[q] - top[g], -700.0))
+        known = v[:count], half[:count], least[:count], weight
+        into = out[t] if by_tau else none
+        _over_tau(*known, tau, u, density, m0, m1, m2, len(sums) > 0, into)
+        if by_tau:
             for j in range(size):
-                out[t, j] = top + np.log(out[t, j])
-        else:
-            count = P if axis == 0 else n_sigma if axis == 1 else n_kappa
-            for j in range(size):
-                first = j * n_sigma if axis == 1 else j
-                step = n_sigma if axis == 2 else 1
-                top, s = -np.inf, 0.0
-                for p in range(first, first + count * step, step):
-                    top = max(top, E[p])
-                for p in range(first, first + count * step, step):
-                    if E[p] > top - 40.0:
-                        s += m0[p] * np.exp(E[p] - top)
-                out[t, j] = top + np.log(s)
+                out[t, j] = top[0] + np.log(out[t, j])
+            continue
+        total = 0.0
+        for g in range(n_cells):
+            total = 0.0
+            for q in range(ends[g], ends[g + 1]):
+                total += weight[q] * m0[q]
+            out[t, g] = top[g] + np.log(total)
+        if len(sums) == 0:
+            continue
+        for j in range(R):
+            sums[0, t, j], sums[1, t, j] = e[j], c[j]
+        for q in range(count):
+            j, s = at[live[q]], s2[live[q]]
+            w = weight[q] / total
+            w0, w1, w2 = w * m0[q], w * m1[q] * s, w * m2[q] * s * s
+            sums[2, t, j] += w0 / s
+            sums[3, t, j] += w0
+            sums[4, t, j] += w0 * s
+            sums[5, t, j] += w1 / s
+            sums[6, t, j] += w1
+            sums[7, t, j] += w1 * s
+            sums[8, t, j] += w2
 
 
 @njit
-def _slopes(starts, squares, W, D, off, link, r, h, theta, sums, X, way, out):
+def _slopes(starts, squares, W, T, both, theta, by_theta, X, out):
     """X' V^-1 times residuals and h with their weights by theta, of every task: added to `out`."""
     d, R, most = out.shape[1], len(theta), _most_rows(starts)
     c, kept, weights, x = np.empty(most), np.empty(R), np.empty((2, R)), np.empty(R)
@@ -753,18 +755,18 @@ def _slopes(starts, squares, W, D, off, link, r, h, theta, sums, X, way, out):
     for t in range(len(out)):
         lo, k, n_kept = starts[t], starts[t + 1] - starts[t], 0
         for j in range(R):
-            if sums[t, 0, j] != 0.0:
+            if by_theta[0, t, j] != 0.0:
                 kept[n_kept] = theta[j]
-                weights[0, n_kept], weights[1, n_kept] = sums[t, 0, j], sums[t, 1, j]
+                weights[0, n_kept], weights[1, n_kept] = by_theta[0, t, j], by_theta[1, t, j]
                 n_kept += 1
         some = kept[:n_kept]
-        _forward(lo, k, D, off, link, some, r, h, x, F, Wr, Wh)
+        _forward(lo, k, T, both, some, x, F, Wr, Wh)
         # Elimination backwards.
         for j in range(n_kept):
             x[j] = 0.0
         for step in range(k):
             i = k - 1 - step
-            b = off[lo + i + 1] if step else 0.0
+            b = T[1, lo + i + 1] if step else 0.0
             for j in range(n_kept):
                 y = weights[0, j] * Wr[i, j] - weights[1, j] * Wh[i, j]
                 x[j] = F[i, j] * (y - kept[j] * b * x[j])
@@ -772,7 +774,7 @@ def _slopes(starts, squares, W, D, off, link, r, h, theta, sums, X, way, out):
             for j in range(n_kept):
                 s += x[j]
             c[i] = s
-        _rotate(W, squares[t], k, c, starts[0], way)
+        _rotate(W, squares[t], k, c, 0, -1)
         for i in range(k):
             for j in range(d):
                 out[t, j] += c[i] * X[lo + i, j]
