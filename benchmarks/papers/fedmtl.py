@@ -227,7 +227,7 @@ def ablation(quick):
         draws = [faces("FaceA", distribution, seed, quick, agree) for seed in range(repeats)]
         tuning, base = faces("FaceA", distribution, TUNING, quick, agree), None
         for name, (method, settings) in ABLATION.items():
-            constants = tuned(tuning, method, quick, own=[settings], rates=RATES[1:])
+            constants = tuned(tuning, method, quick, own=[settings])
             found = repeated(draws, method, **constants)
             base = found[:, -1] if base is None else base
             (mean, sd), (change, change_sd) = summary(found[:, -1]), summary(found[:, -1] - base)
