@@ -170,7 +170,3 @@ class OfModels(Billboard):
     def _differences(self, table):
         """The table of which models are differences to the public initial model."""
         return differences(table, self.init)
-
-    @property
-    def _mean_shape(self):
-        return (self.n_outputs * (self.n_features + 1),)

@@ -47,11 +47,10 @@ class Datafit:
 
     A subclass defines `value` and `derivatives`; the other methods where scores are not what is
     predicted. `reach` is how far the score of a row moves in a step of Newton's method at most,
-    `searched` whether steps are halved where they do not lower the loss of a task, and
     `has_exposures` whether weights are exposures, which nothing bounds.
     """
 
-    reach, searched, has_exposures = 4.0, False, False
+    reach, has_exposures = 4.0, False
 
     def targets(self, table, bounded=False):
         """Targets of a table as finite float64.
@@ -127,7 +126,7 @@ class Poisson(Datafit):
     has log e more.
     """
 
-    searched = has_exposures = True
+    has_exposures = True
 
     def targets(self, table, bounded=False):
         y = super().targets(table)

@@ -357,13 +357,6 @@ def scaled(table, scale):
     return replace(table, X=np.divide(X, scale, dtype=X.dtype, casting="same_kind"))
 
 
-def is_mapped(X):
-    """Whether an array is in a file."""
-    while isinstance(X, np.ndarray) and not isinstance(X, np.memmap):
-        X = X.base
-    return isinstance(X, np.memmap)
-
-
 def kernel_rows(table):
     """(X, data, indices, indptr, rows) of a table, dense or CSR, as `_kernels.rows` takes them."""
     if table.is_sparse:

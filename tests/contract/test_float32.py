@@ -13,7 +13,6 @@ from scipy import sparse
 from skpmtl import _kernels
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.tables.forms import read_training
-from skpmtl.tables.table import is_mapped
 
 from ..helpers.public import public
 
@@ -47,8 +46,9 @@ def test_sorted_float32_is_used_in_place(rows, dtype, tmp_path):
     assert np.shares_memory(table_of(X, y, task, dtype).X, X)
     path = tmp_path / "X.npy"
     np.save(path, X)
-    table = table_of(np.load(path, mmap_mode="r"), y, task, dtype)
-    assert is_mapped(table.X) and table.X.dtype == np.float32
+    mapped = np.load(path, mmap_mode="r")
+    table = table_of(mapped, y, task, dtype)
+    assert np.shares_memory(table.X, mapped) and table.X.dtype == np.float32
     np.testing.assert_array_equal(table.X, X)
     double = table_of(X, y, task, float)
     assert double.X.dtype == np.float64
