@@ -100,7 +100,7 @@ class Stacked:
 class Sum(Penalty):
     """alpha Omega(P) + beta Psi(Q) of the stack of P and Q; (penalty, strength) pairs."""
 
-    has_factors = False
+    has_shape = False
 
     def __init__(self, *parts):
         self.parts = parts

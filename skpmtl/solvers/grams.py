@@ -121,7 +121,8 @@ class RowGrams:
                 None if roots is None else roots[loss.offsets[first] :],
             )
 
-        sums = np.array(run_blocks(block, loss.near_blocks)).sum(axis=0)
+        near = task_blocks(loss.offsets, table.n_features, _BLOCK // 4)  # dense, of sparse rows too
+        sums = np.array(run_blocks(block, near)).sum(axis=0)
         # Traces of all scale_k K_k, and of their squares.
         self.trace, self.square = map(float, sums)
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import entr
 
 from .._kernels import passes
@@ -19,7 +20,7 @@ from ..tables.table import table_of
 from ..tables.targets import class_shares
 from . import resolvents
 from .descent import MatrixSet, RowSet
-from .grams import NARROW, SMALL, RowGrams, grams, invert, products, squares
+from .grams import NARROW, SMALL, grams, products, squares
 from .ridge import RidgeModels, in_basis
 
 _NONE = np.empty(0, dtype=np.int64)
@@ -47,9 +48,36 @@ def power_iteration(apply, W, n_steps):
     return np.sqrt(np.einsum("kj,kj->k", W, W))
 
 
-def _with_columns(table, columns):
+def _stored(table):
+    """Numbers of X in a row, about."""
+    return -(-table.X.nnz // table.X.shape[0]) if table.is_sparse else table.n_features
+
+
+def _columns(table, columns):
     X = table.X  # `take` gives C order, unlike X[:, columns]
-    return replace(table, X=X[:, columns] if table.is_sparse else X.take(columns, axis=1))
+    return X[:, columns] if table.is_sparse else X.take(columns, axis=1)
+
+
+class RowSpace:
+    """Coordinates of weights in the space of all rows, and the loss of these.
+
+    X = L Q' with orthonormal columns Q, so that weights C Q' have the scores of C for the rows L.
+    L is the Cholesky factor of X X', which is raised where rows depend on each other.
+    """
+
+    def __init__(self, loss):
+        self.X = loss.table.X
+        K = self.X @ self.X.T
+        K.flat[:: len(K) + 1] += 1e-14 * np.trace(K) + 1e-300
+        self.L = np.linalg.cholesky(K)
+        self.loss = loss.with_features(self.L)
+        self.loss.keeps = loss.keeps
+
+    def lift(self, C):
+        return solve_triangular(self.L, C.T, lower=True, trans=1).T @ self.X
+
+    def drop(self, W):
+        return np.ascontiguousarray(solve_triangular(self.L, self.X @ W.T, lower=True).T)
 
 
 def _shared_features(loss, columns):
@@ -81,15 +109,13 @@ class Loss:
 
     A loss has ``quadratic``, ``evaluate`` (value and minus the gradient), ``curvature_bound``
     (Hessian bound times directions, for step lengths), and for the duality gap ``dual`` and
-    ``dual_scale``. ``resolvent`` may give the steps of Douglas-Rachford splitting. A quadratic one
-    has ``curvature`` and ``elimination`` besides, for the Newton steps of `factored`. One more
-    loss of rows brings its ``_residual_kernel``: scores -> derivatives and intercepts.
+    ``dual_scale``. ``resolvent`` may give the steps of Douglas-Rachford splitting. One more loss
+    of rows brings its ``_residual_kernel``: scores -> derivatives and intercepts.
     """
 
     alike = False  # whether one curvature is that of all tasks
     is_flat = False  # whether steps may be small far from the solution, also where it is quadratic
     has_models = False  # whether there is a `model`, for Newton steps
-    has_sets = False  # whether there is a `working_set`
     keeps = crawls = False  # whether it serves several strengths; whether one needed models
     is_bounded = True  # whether its curvature has a bound, without which there are models alone
     repeats = 1  # rows of the table for every row of X that a task has
@@ -107,9 +133,10 @@ class Loss:
         self._base = None  # scores of rows under a public initial model, in the order of `y`
         self._shared = table.rows is not None
         self._rows = table.rows if self._shared else _NONE
-        self.blocks = task_blocks(table.offsets, table.n_features, _BLOCK)
+        width = _stored(table)
+        self.blocks = task_blocks(table.offsets, width, _BLOCK)
         # Rows that are used more than once at a time stay in the cache.
-        self.near_blocks = task_blocks(table.offsets, table.n_features, _BLOCK // 4)
+        self.near_blocks = task_blocks(table.offsets, width, _BLOCK // 4)
         self._r = np.empty(table.n_rows)
         self._b = np.zeros(table.n_tasks)
         # A shared X that most tasks see most of: two matrix products beat indexed passes.
@@ -160,8 +187,10 @@ class Loss:
 
     def _in_use(self, W):
         """X as kernels take it, and W, without columns whose weights are zero if few are not."""
+        if self.table.is_sparse:
+            return self._x, np.ascontiguousarray(W)
         used = np.flatnonzero(W.any(axis=0))
-        if self.table.is_sparse or 4 * len(used) > self.shape[1]:
+        if 4 * len(used) > self.shape[1]:
             return self._x, np.ascontiguousarray(W)
         X = self.table.X.take(used, axis=1)
         return (X, *self._x[1:]), W.take(used, axis=1)
@@ -250,10 +279,6 @@ class Loss:
         W = W if self.alike else np.tile(W, (self.shape[0], 1))
         return np.broadcast_to(power_iteration(self.curvature_bound, W, n_steps), self.shape[:1])
 
-    def parts(self):
-        """Losses of some tasks after the other, which add up to this one."""
-        return [self]
-
     def some(self, tasks):
         """The loss of the tasks at these positions; rows of a table of its own."""
         inner = table_of(self.table, tasks)
@@ -323,34 +348,52 @@ class Loss:
         squares = r * r if self.weights is None else r * r / self.weights  # r has them in it
         return np.add.reduceat(squares, starts), np.add.reduceat(r, starts)
 
+    def has_sets(self, n_features):
+        """Whether there is a `working_set`, of so many features."""
+        return False
+
     def dual_scale(self, W, V, value):
         """Factor of the residuals from which the search for the best dual value starts."""
         return 1.0
 
     def restricted(self, columns):
         """The loss as a function of the weights of some columns, the others being zero."""
+        return self.with_features(_columns(self.table, columns))
+
+    def with_features(self, X):
+        """The loss of the same rows with other features."""
         part = copy(self)
-        part.table = _with_columns(self.table, columns)
-        part.shape = (self.shape[0], len(columns))
+        part.__dict__.pop("row_space", None)
+        part.table = replace(self.table, X=X)
+        part.shape = (self.shape[0], X.shape[1])
         X = part.table.csr if part.table.is_sparse else (part.table.X,)
         part._x = *X, self._rows, self._shared
         return part
 
+    @cached_property
+    def row_space(self):
+        """Where rows have half as many dimensions as features or less: a `RowSpace`; else None."""
+        X = self.table.X
+        if self.table.is_sparse or X.dtype != np.float64 or 2 * X.shape[0] > X.shape[1]:
+            return None
+        return RowSpace(self)
+
     def rows(self, first, last):
-        """Rows of the tasks from `first` to `last`; a copy where tasks share X."""
+        """Dense rows of the tasks from `first` to `last`; a copy where tasks share X."""
         rows = slice(self.offsets[first], self.offsets[last])
-        return self.table.X[self._rows[rows] if self._shared else rows]
+        X = self.table.X[self._rows[rows] if self._shared else rows]
+        return X.toarray() if self.table.is_sparse else X
 
     @property
     def is_narrow(self):
         """Whether matrices of all tasks take no more room than their rows."""
         return resolvents.narrower(self, resolvents.room_beside(self)) is not None
 
-    def minimizer(self, basis, alpha):
-        """Weights P c_k where c_k minimises the loss of task k at P c plus alpha / 2 ||c||^2,
+    def minimizer(self, R, alpha):
+        """Weights R c_k where c_k minimises the loss of task k at R c plus alpha / 2 ||c||^2,
         to about a percent."""
-        form = self.ridge * basis.gram() + alpha * np.eye(basis.width)
-        root = basis.lift(np.linalg.cholesky(np.linalg.inv(form)).T).T
+        form = self.ridge * (R.T @ R) + alpha * np.eye(R.shape[1])
+        root = R @ np.linalg.cholesky(np.linalg.inv(form))
         inner = in_basis(self.table, root)
         models = RidgeModels(inner, 1.0 / self.scale, fit_intercept=self.fit_intercept)
         return models.around(tol=0.01)[0].reshape(len(self.scale), -1) @ root.T
@@ -398,18 +441,20 @@ class SquaredLoss(Loss):
         q += self.ridge * np.vdot(W, W)
         return a / q if q > 0 else 1.0
 
-    def restricted(self, columns):
-        if type(self) is not SquaredLoss:
-            part = super().restricted(columns)
-            part._kept = None
-            return part
-        table = _with_columns(self.table, columns)
-        return _squared(table, self.scale, self.fit_intercept, self.ridge)
+    def _part(self, columns):
+        """That of some columns, where matrices are still to be taken."""
+        part = Loss.with_features(self, _columns(self.table, columns))
+        part._kept = None
+        return part
+
+    def with_features(self, X):
+        return _squared(replace(self.table, X=X), self.scale, self.fit_intercept, self.ridge)
 
     def resolvent(self, share, *_):
         """Exact steps for Douglas-Rachford splitting, see `resolvents`; None: they are too dear."""
-        if self._kept is None or not 0.5 <= share / self._kept[0] <= 2.0:
-            self._kept = None
+        kept = self._kept
+        if kept is None or type(kept[0]) is not type(share) or not 0.5 <= share / kept[0] <= 2.0:
+            self._kept = kept = None
             found = share, self._resolvent(share)
             if not self.keeps:
                 return found[1]
@@ -422,7 +467,8 @@ class SquaredLoss(Loss):
     def features(self, columns):
         """Columns of X, centred and weighted as the loss does. -> (s, N) by task, or (s, n) of rows
         that are those of all tasks"""
-        X = self.table.X.take(columns, axis=1)
+        X = self.table.X
+        X = X[:, columns].toarray() if self.table.is_sparse else X.take(columns, axis=1)
         X = X[self._rows] if self._shared else X.astype(np.float64, copy=False)
         if self.fit_intercept:
             sums = X if self.weights is None else self.weights[:, None] * X
@@ -438,56 +484,15 @@ class SquaredLoss(Loss):
         scale = np.repeat(self.scale, self.table.sizes)
         return np.sqrt(scale if self.weights is None else scale * self.weights)
 
-    @property
-    def has_sets(self):
-        return not self.table.is_sparse
+    def has_sets(self, n_features):
+        # Of sparse rows, while dense columns take no more room than they do.
+        table = self.table
+        room = max(SMALL, table.X.nnz) if table.is_sparse else np.inf
+        return n_features * table.n_rows <= room
 
     def working_set(self, alpha):
         """Of no features yet, for coordinate descent; see `descent`."""
         return RowSet(self, alpha)
-
-    def parts(self):
-        m, step = self.shape[0], max(_BLOCK // self.shape[1], 1)
-        if type(self) is not SquaredLoss or self._shared or m <= step:
-            return [self]
-        return [self.some(np.arange(k, min(k + step, m))) for k in range(0, m, step)]
-
-    def project(self, basis):
-        """Matrices B' H_k B of all tasks for the columns of `basis`, (m, r, r)."""
-        out = np.empty((self.shape[0], basis.width, basis.width))
-        for first, last in self.blocks:
-            ends, part = self.offsets[first : last + 1], slice(first, last)
-            Z, y = basis.features(self.rows(first, last)), self.y[ends[0] : ends[-1]]
-            weights = None if self.weights is None else self.weights[ends[0] : ends[-1]]
-            settings = self.scale[part], self.fit_intercept, weights
-            out[part] = grams(Z, y, ends - ends[0], *settings)[0]
-        if self.ridge:
-            out += self.ridge * basis.gram()
-        return out
-
-    def elimination(self, basis, alpha):
-        """Function B (m, r) -> (P' H_k P + alpha I)^-1 b_k of all tasks, P the basis."""
-        sizes, size = self.table.sizes, self.shape[0] * basis.width**2
-        if not self.table.is_sparse and size > SMALL and int(sizes @ sizes) < size:
-            return self._row_elimination(basis, alpha)
-        A = self.project(basis)
-        A[:, np.arange(basis.width), np.arange(basis.width)] += alpha
-        invert(A)
-        return lambda B: np.matmul(A, B[:, :, None])[:, :, 0]
-
-    def _row_elimination(self, basis, alpha):
-        """`elimination` from n_k x n_k matrices, with M = P' P ridge + alpha I for all tasks:
-        (P' X' X P s + M)^-1 = M^-1 - M^-1 P' X' (X P M^-1 P' X' + 1 / s)^-1 X P M^-1."""
-        inverse = np.linalg.inv(self.ridge * basis.gram() + alpha * np.eye(basis.width))
-        root = np.linalg.cholesky(inverse)
-        grams = RowGrams(self, lambda *tasks: basis.features(self.rows(*tasks)) @ root)
-        grams.invert(1.0 / self.scale)
-
-        def solve(B):
-            C = B @ inverse
-            return C + basis.drop(grams.product(basis.lift(C), 0.0)) @ inverse
-
-        return solve
 
 
 class GramLoss(SquaredLoss):
@@ -533,7 +538,7 @@ class GramLoss(SquaredLoss):
         return self._product(D) + self.ridge * D
 
     def restricted(self, columns):
-        part = super().restricted(columns)
+        part = self._part(columns)
         part.G, part.g = self.G[:, columns[:, None], columns], self.g[:, columns]
         return part
 
@@ -542,12 +547,6 @@ class GramLoss(SquaredLoss):
 
     def _resolvent(self, share):
         return resolvents.by_features(self.G.copy(), self.g, self.ridge, share)
-
-    def project(self, basis):
-        out = basis.project(self.G)
-        if self.ridge:
-            out += self.ridge * basis.gram()
-        return out
 
 
 class WideLoss(SquaredLoss):
@@ -620,7 +619,7 @@ class SharedGramLoss(SquaredLoss):
         return self._G
 
     def restricted(self, columns):
-        part = super().restricted(columns)
+        part = self._part(columns)
         part._X, part._G, part.g = self._X[:, columns], None, self.g[:, columns]
         return part
 
@@ -660,10 +659,6 @@ class SharedGramLoss(SquaredLoss):
 
     def curvature(self, D):
         return self._product(D) + self.ridge * D
-
-    def project(self, basis):
-        out = basis.project(self.G[None])  # one matrix serves all tasks
-        return out + self.ridge * basis.gram() if self.ridge else out
 
 
 class LogisticLoss(Loss):
@@ -821,9 +816,10 @@ class MultinomialLoss(Loss):
         )
         super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge, grid=False)
         self._from(None if table.base is None else table.base[places, which])
-        d = table.n_features
         for name, limit in (("blocks", _BLOCK), ("near_blocks", _BLOCK // 4)):
-            cut = task_blocks(table.offsets, C * d, limit)  # all classes of a task together
+            cut = task_blocks(
+                table.offsets, C * _stored(table), limit
+            )  # all classes of a task together
             setattr(self, name, [(C * first, C * last) for first, last in cut])
 
     def _at_scores(self, z, first, last):

@@ -1,15 +1,14 @@
 """Exact minimisation of loss(W) + alpha * penalty(W), stopped on the duality gap.
 
 Penalties that are sums over features are solved on working sets of them, the squared loss of dense
-rows by coordinate descent (`skpmtl.solvers.descent`). Of all else, and of sets that are too badly
-conditioned for it, two engines take turns. A first-order method with Anderson extrapolation
-(Douglas-Rachford splitting where matrices of all tasks take no more room than their rows, else
-proximal gradient) finds the rank or the rows in use and finishes well-conditioned problems. What is
-left of the squared loss after `_FIRST` iterations is ill-conditioned, and goes to the Newton method
-of `skpmtl.solvers.factored`; of the logistic loss, on a path of strengths, to that of `_by_models`,
-whose steps do not pass over the rows. Where a history would take more room than the rows a short
-one is kept; where weights take about as much, a sample of the tasks finds the start, and no history
-or one step of it is kept.
+rows by coordinate descent (`skpmtl.solvers.descent`); penalties that no rotation of the features
+changes in the space of the rows, where that is small (`skpmtl.solvers.losses.RowSpace`). All else, and sets that are too badly
+conditioned for it, are solved by first-order steps with Anderson extrapolation: Douglas-Rachford
+splitting where matrices of all tasks take no more room than their rows, in turns with proximal
+gradient steps where it takes long, else the latter alone. On a path of strengths, the logistic loss
+goes to the Newton steps of `_by_models`, which do not pass over the rows. Where a history would
+take more room than the rows a short one is kept, or one step of it; where there are many tasks a
+sample of them finds the start.
 """
 
 import warnings
@@ -23,11 +22,10 @@ from .._runtime.stack import users_line
 from .._runtime.threads import single_blas_thread
 from .certificate import dual_gap
 from .extrapolation import MEMORY, Anderson, Secant
-from .factored import newton_on_factors
 from .resolvents import Step
 
-_FIRST = 30  # first-order steps before a Newton phase
-_NEWTON = 250  # passes over the rows that a Newton phase takes, more or less
+_FIRST = 30  # first-order steps before models, and that a phase may have ahead then
+_AHEAD = 250  # steps that a phase may have ahead after its `patience`
 _CHECK = 4  # iterations between two evaluations of the duality gap
 SMALLEST_SET = 32  # features of the first working set
 _EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
@@ -35,12 +33,13 @@ _CYCLES = 100  # of coordinate descent for one set, before other methods take ov
 _ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
 _RENEWAL, _RENEWALS = 8, 100  # iterations to the first new Hessians and, at most, between two
 _FLOOR = 0.1  # how far slopes are raised towards their bound at first
-_TURN = 500  # iterations of splitting, without Newton phases, before gradient steps
+_BALANCE = 16  # iterations of splitting before its step is judged, and again after twice as many
+_EVENLY, _UNEVEN = 3.0, (1 / 16, 4.0)  # best step by sizes of its two sides; how far off is much
+_TURN = 500  # iterations of splitting before gradient steps
 _MODEL_FLOOR = 1e-3  # how far slopes of models are raised towards their bound
 _FORCING = 0.05  # part of the gap that a model may leave
 _SHORTEST = 1e-9  # part of a Newton step, where all are taken
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
-_NEWTON_WIDTH = 128  # columns of P up to which Newton is worth its n_tasks * width^3
 _SHORT = 2  # steps of a short history
 _POINTS = 12  # arrays of the size of the weights that splitting with it keeps
 _ROOM = 1 << 22  # matrices of more numbers are built again rather than kept
@@ -63,12 +62,12 @@ class Solution:
 def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=None):
     """Minimise ``loss(W) + alpha * penalty(W)``, from `W` if it is given. -> Solution
 
-    `tol` bounds the duality gap relative to the objective, and `max_iter` the sum of first-order
-    and Newton steps; a ConvergenceWarning says where they do not suffice. With ``alpha = 0`` the
-    loss must hold a ridge term.
+    `tol` bounds the duality gap relative to the objective, and `max_iter` the sum of all steps;
+    a ConvergenceWarning says where they do not suffice. With ``alpha = 0`` the loss must hold a
+    ridge term.
     """
     with single_blas_thread():
-        by_sets = penalty.by_columns and loss.has_sets
+        by_sets = penalty.by_columns and loss.has_sets(SMALLEST_SET)
         solution = solve(loss, penalty, float(alpha), W, tol, max_iter, log, by_sets=by_sets)
     if not solution.converged:
         why = "Raise max_iter or tol, scale the features, or add a ridge."
@@ -85,8 +84,32 @@ def minimize(loss, penalty, alpha, *, W=None, tol=1e-6, max_iter=10_000, log=Non
 
 def solve(loss, penalty, alpha, W, tol, max_iter, log=None, *, by_sets=False):
     """`minimize` without its warning, with working sets of the features or without."""
-    engine = _by_working_sets if by_sets and alpha > 0 else _alternate
+    if by_sets and alpha > 0:
+        engine = _by_working_sets
+    elif penalty.turns and alpha > 0 and loss.row_space is not None:
+        engine = _in_row_space
+    else:
+        engine = _alternate
     return engine(loss, penalty, alpha, W, tol, max_iter, log)
+
+
+def _in_row_space(loss, penalty, alpha, W, tol, max_iter, log):
+    """In coordinates of the space of all rows, which has fewer dimensions than there are features.
+
+    The penalty does not depend on coordinates, and has models without parts outside of that space.
+    The gap is that of the rows themselves, on which the rest is done if rounding left any.
+    """
+    space = loss.row_space
+    start = None if W is None else space.drop(W)
+    found = _alternate(space.loss, penalty, alpha, start, tol, max_iter, log)
+    W = space.lift(found.W)
+    value, V = loss.evaluate(W)
+    at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
+    if at.ends(tol) or found.n_iter >= max_iter:
+        return Solution(W, at.objective, at.gap, found.n_iter, at.closes(tol), at.ends(tol))
+    rest = _alternate(loss, penalty, alpha, W, tol, max_iter - found.n_iter, log)
+    rest.n_iter += found.n_iter
+    return rest
 
 
 def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
@@ -113,7 +136,7 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
         inside[new] = True
         goal = max(_ENOUGH * tol * abs(at.objective), _LOOSE * at.gap)
         before = done
-        descends, reached = descends and loss.has_sets, False
+        descends, reached = descends and loss.has_sets(int(inside.sum())), False
         if descends:
             members = loss.working_set(alpha) if members is None else members
             members.add(new)
@@ -136,35 +159,27 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
     if not loss.is_bounded:
         W = np.zeros(loss.shape) if W is None else W
         return _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=True)
-    first_order = spare = None
-    newton = loss.quadratic and alpha > 0 and penalty.has_factors
     models = loss.keeps and alpha > 0 and loss.has_models  # on a path, where starts are close
-    patience, sharpness, done = (_FIRST if newton else max_iter), 1e-3, 0
-    between = 8  # first-order steps between Newton phases
-    after = _TURN // 5  # gradient steps when splitting without Newton phases takes too long
-    lean = _is_lean(loss)
-    sampled = alpha > 0 and penalty.has_factors and ((lean and newton) or _is_large(loss))
-    if W is None and sampled:
-        W, done = _from_sample(loss, penalty, alpha, tol, max_iter, lean)
-        patience, between = (1, 1) if newton and lean else (patience, between)
+    lean, done = _is_lean(loss), 0
+    if W is None and alpha > 0 and penalty.has_shape and _is_large(loss):
+        W, done = _from_sample(loss, penalty, alpha, tol, max_iter)
     elif W is None:
         W = np.zeros(loss.shape)
     if models and loss.crawls:
         W, done = _by_models(loss, penalty, alpha, W, tol, max_iter, log)
         models = False
     phase, W = Solution(W, np.inf, np.inf, 0, False), None  # which gives W away: no room for two
+    first_order, spare = _first_order(loss, penalty, alpha, lean, phase.W), None
+    patience, after = max_iter, _TURN // 5
+    if isinstance(first_order, _Splitting):
+        patience = _FIRST if models else _TURN
     while True:
-        if first_order is None:
-            first_order = _first_order(loss, penalty, alpha, lean, phase.W)
-            if not newton and isinstance(first_order, _Splitting):
-                patience = _FIRST if models else _TURN
-        far = _FIRST if models else _NEWTON
+        far = _FIRST if models else _AHEAD
         phase = first_order.run(phase, tol, max_iter - done, patience, far)
         done += phase.n_iter
         if log is not None:
             log(done, phase.objective, phase.gap)
-        enough = phase.converged or phase.exhausted
-        if enough or done >= max_iter or (not newton and patience >= max_iter):
+        if phase.converged or phase.exhausted or done >= max_iter or patience >= max_iter:
             phase.n_iter = done
             return phase
         if models:
@@ -172,30 +187,9 @@ def _alternate(loss, penalty, alpha, W, tol, max_iter, log):
             phase.W, steps = _by_models(loss, penalty, alpha, phase.W, tol, max_iter - done, log)
             done, patience = done + steps, _TURN
             continue
-        if not newton:
-            # Either engine may crawl where slopes vanish, so they take turns, each longer.
-            first_order, spare = spare or _Proximal(loss, penalty, alpha, lean), first_order
-            patience, after = after, 2 * patience
-            continue
-        patience = between
-        if phase.W.any():
-            basis = penalty.basis(phase.W)
-            # What a Newton step costs, in first-order iterations.
-            price = basis.width**3 * loss.shape[0] / (4 * loss.table.n_rows * loss.shape[1])
-            if basis.width > _NEWTON_WIDTH or 4 * price > done:
-                patience = max(4 * price, done)
-                continue
-            if loss.shape[0] * loss.shape[1] ** 2 > _ROOM:
-                first_order = None  # no matrices of both engines at a time
-            limit = min(50, max_iter - done)
-            phase.W = None  # the basis is enough
-            phase.W, steps = newton_on_factors(
-                loss, alpha, basis, sharpness * phase.gap, limit, max(phase.ahead, _NEWTON)
-            )
-            sharpness *= 1e-3
-            # Newton judges steps by the objective, which rounding hides at last.
-            between *= 2
-            done += steps
+        # Either engine may crawl where slopes vanish, so they take turns, each longer.
+        first_order, spare = spare or _Proximal(loss, penalty, alpha, lean), first_order
+        patience, after = after, 2 * patience
 
 
 def _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=False):
@@ -242,8 +236,6 @@ def _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=False):
 def _is_crowded(loss):
     """Whether what a history keeps would take more room than the rows do."""
     m, d = loss.shape
-    if loss.quadratic and d > _NEWTON_WIDTH // 2:
-        return False  # steps of the Newton method would cost more than a history saves
     return m * d > _ROOM and 2 * MEMORY * m > loss.table.n_rows
 
 
@@ -259,9 +251,9 @@ def _is_lean(loss):
 def _is_large(loss):
     """Whether models of a few tasks cost little compared with all, and show their shape."""
     m, d = loss.shape
-    if not (m * d > _ROOM and m // _stride(loss) >= d and loss.is_narrow):
-        return False
-    return not (loss._shared and loss.quadratic)  # where one matrix serves all tasks
+    if loss.quadratic:
+        return False  # steps from zero are as good
+    return m * d > _ROOM and m // _stride(loss) >= d and loss.is_narrow
 
 
 def _stride(loss):
@@ -269,7 +261,7 @@ def _stride(loss):
     return -(-loss.shape[0] * loss.shape[1] * 16 // _ROOM)
 
 
-def _from_sample(loss, penalty, alpha, tol, max_iter, lean):
+def _from_sample(loss, penalty, alpha, tol, max_iter):
     """Weights of all tasks under the shape that the penalty has at the optimum of some.
 
     With the shape S of ``alpha Omega(W) = min over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S)``
@@ -280,19 +272,13 @@ def _from_sample(loss, penalty, alpha, tol, max_iter, lean):
     growth = np.sqrt(m / len(tasks))
     some = loss.some(tasks)
     part = _alternate(some, penalty, alpha / growth, None, tol, max_iter // 2, None)
-    limit = min(50, max_iter - part.n_iter)
-    if not part.W.any() or limit <= 0:
+    if not part.W.any() or part.n_iter >= max_iter:
         return np.zeros(loss.shape), part.n_iter
-    basis = penalty.basis(part.W * growth)
-    if not (loss.quadratic and lean):
-        return loss.minimizer(basis, alpha), part.n_iter
-    goal = 0.1 * tol * part.objective * growth**2
-    W, steps = newton_on_factors(loss, alpha, basis, goal, limit)
-    return W, part.n_iter + steps
+    return loss.minimizer(penalty.root(part.W * growth), alpha), part.n_iter
 
 
 def _first_order(loss, penalty, alpha, lean, W):
-    if alpha > 0 and not (lean and loss.quadratic):
+    if alpha > 0:
         share = _share(loss, penalty, alpha)
         resolvent = loss.resolvent(share, W, _FLOOR, lean)
         if resolvent is not None:
@@ -305,13 +291,13 @@ def _share(loss, penalty, alpha):
     if penalty.step is not None:  # where slopes change, the mean curvature
         return Step(penalty.step) if loss.quadratic else _EVEN
     top = penalty.dual_levels(loss.evaluate(np.zeros(loss.shape))[1]).max(initial=0.0)
-    return min(alpha / top, 1.0) if top > 0 else 1.0
+    return float(min(alpha / top, 1.0)) if top > 0 else 1.0
 
 
-def _history(loss, penalty, lean):
-    """What extrapolates the steps; None where Newton phases follow and there is no room."""
+def _history(loss, lean):
+    """What extrapolates the steps, in the room that there is."""
     if lean:
-        return None if loss.quadratic and penalty.has_factors else Secant()
+        return Secant()
     return Anderson(loss.shape, _SHORT if _is_crowded(loss) else MEMORY)
 
 
@@ -320,7 +306,7 @@ class _Monitor:
 
     def __init__(self, tol, max_iter, patience, far, first=0):
         self.tol, self.max_iter, self.patience, self.far = tol, max_iter, patience, far
-        self.next_check, self.gaps = first, []
+        self.next_check, self.gaps, self.ahead = first, [], np.inf
 
     def due(self, n_iter):
         return n_iter >= self.next_check or n_iter >= self.max_iter
@@ -365,13 +351,13 @@ class _Proximal:
         self.lean = lean
         self.lipschitz = max(1.05 * float(loss.curvatures().max()), 1e-100)  # 0: X is zero
 
-    def run(self, start, tol, max_iter, patience, far=_NEWTON):
+    def run(self, start, tol, max_iter, patience, far=_AHEAD):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         value, V = loss.evaluate(W)
         omega = penalty.value(W)
         objective = value + alpha * omega
-        history, guess = _history(loss, penalty, self.lean), None
+        history, guess = _history(loss, self.lean), None
         monitor = _Monitor(tol, max_iter, patience, far)
         n_iter, exhausted = 0, False
         while True:
@@ -382,7 +368,7 @@ class _Proximal:
             plain = V / self.lipschitz
             plain += W
             V = None  # there may be little room
-            if history is not None and guess is not None:
+            if guess is not None:
                 residual, guess = plain - guess, None
                 guess = history.extrapolate(plain, residual)
             else:
@@ -397,8 +383,7 @@ class _Proximal:
                 trial_objective = trial_value + alpha * trial_omega
                 if trial_objective <= objective + 1e-14 * abs(objective):
                     break
-                if history is not None:
-                    history.clear()
+                history.clear()
                 if extrapolated:
                     extrapolated, guess = False, plain
                     continue
@@ -417,8 +402,12 @@ class _Splitting:
 
     S <- S + 1.8 (H + rho I)^-1 (V + rho (W - S)) with W = prox(S), V minus the gradient at W and
     the Hessians H_k of all tasks (`resolvents`), so that the number of iterations depends on the
-    conditioning far less than that of gradient steps. rho is about the mean curvature. An
-    extrapolated point with a much larger residual is dropped.
+    conditioning far less than that of gradient steps. An extrapolated point is dropped where its
+    residual is much larger, or where it is twice as far from zero as the plain one.
+
+    rho is about the mean curvature at first. In problems with a known solution the best one was
+    about three times the size of the subgradient over that of the weights, so a rho of a quadratic
+    loss that is far from that after 16, 32, 64 ... iterations is replaced.
 
     S is where the iteration lives: the weights are W = prox(S), and rho (S - W) is a subgradient of
     the penalty at them. At the solution that equals V, so that the step is zero; nothing else
@@ -428,8 +417,8 @@ class _Splitting:
     towards their bound (`resolvents.curved`): less each time, but more when the objective has
     risen meanwhile. Far from the solution residuals say little, as gradients do not grow there, nor
     where two parts grow in opposite directions (`is_flat`), so an extrapolated point must not raise
-    the objective above those of the last steps either, nor be twice as far from zero as the plain
-    one; and where slopes change a plain step that raises it much is taken back.
+    the objective above those of the last steps either; and where slopes change a plain step that
+    raises it much is taken back.
     """
 
     def __init__(self, loss, penalty, alpha, lean, share, rho, step):
@@ -437,7 +426,7 @@ class _Splitting:
         self.share, self.rho, self.step = share, rho, step
         self.guarded = not loss.quadratic or loss.is_flat
 
-    def run(self, start, tol, max_iter, patience, far=_NEWTON):
+    def run(self, start, tol, max_iter, patience, far=_AHEAD):
         loss, penalty, alpha = self.loss, self.penalty, self.alpha
         W, start.W = start.W, None
         _, V = loss.evaluate(W)
@@ -445,11 +434,12 @@ class _Splitting:
             V *= min(1.0, alpha / penalty.dual_levels(V).max(initial=alpha))
         S = W + V / self.rho  # a fixed point when W is the solution
         first = 0 if W.any() else 6  # nothing to certify at zero
-        history = _history(loss, penalty, self.lean)
+        history = _history(loss, self.lean)
         monitor = _Monitor(tol, max_iter, patience, far, first)
         n_iter, plain, residual, smallest, too_far = 0, None, None, np.inf, False
         objective, recent = np.inf, deque([np.inf], MEMORY)
         renewal, floor, lowest = np.inf if loss.quadratic else _RENEWAL, _FLOOR, np.inf
+        balance = np.inf if self.guarded or penalty.step is not None else _BALANCE
         while True:
             W = V = None
             W, omega = penalty.prox(S, alpha / self.rho)
@@ -461,6 +451,11 @@ class _Splitting:
                 at = dual_gap(loss, penalty, alpha, W, V, value, omega, tol)
                 if monitor.ends(n_iter, at):
                     return monitor.solution(W, n_iter, at)
+                if n_iter >= balance and monitor.ahead > 0.5 * n_iter:
+                    balance = 2 * n_iter
+                    if self._balanced(W, S):
+                        history.clear()
+                        plain, residual, smallest = None, None, np.inf
             n_iter += 1
             if self.guarded and objective > max(recent):
                 if plain is not None:
@@ -480,12 +475,7 @@ class _Splitting:
                 lowest, renewal = min(lowest, objective), n_iter + min(n_iter, _RENEWALS)
                 history.clear()
                 plain, residual, smallest = None, None, np.inf
-                renewed = loss.resolvent(self.share, W, floor, self.lean)
-                if renewed is not None:  # else no slopes are left
-                    S -= W
-                    S *= self.rho / renewed[0]  # the subgradient of the penalty stays
-                    S += W
-                    self.rho, self.step = renewed
+                self._renew(W, S, self.share, floor)
             residual, W, V = self.step(W, S, V), None, None
             size = float(np.vdot(residual, residual))
             no_lower = not self.guarded or objective >= min(recent)  # known at every step
@@ -499,5 +489,25 @@ class _Splitting:
             plain += S
             S = None
             S = history.extrapolate(plain, residual)
-            if S is None or (self.guarded and np.vdot(S, S) > 4.0 * np.vdot(plain, plain)):
+            if S is None or np.vdot(S, S) > 4.0 * np.vdot(plain, plain):
                 S, plain = plain, None
+
+    def _balanced(self, W, S):
+        """Whether steps were renewed, as those of now weigh weights and subgradients unevenly."""
+        size = float(np.linalg.norm(W))
+        best = _EVENLY * self.rho * float(np.linalg.norm(S - W)) / size if size else 0.0
+        if not best > 0 or _UNEVEN[0] < self.rho / best < _UNEVEN[1]:
+            return False
+        self.step = None  # no matrices of both at a time
+        return self._renew(W, S, Step(best), 1.0)
+
+    def _renew(self, W, S, share, floor):
+        """New steps, from the S of the same weights and the same subgradient of the penalty."""
+        renewed = self.loss.resolvent(share, W, floor, self.lean)
+        if renewed is None:  # no slopes are left
+            return False
+        S -= W
+        S *= self.rho / renewed[0]
+        S += W
+        self.rho, self.step = renewed
+        return True

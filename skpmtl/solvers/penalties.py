@@ -8,9 +8,6 @@ from abc import ABC, abstractmethod
 import numpy as np
 from scipy.linalg.lapack import dsyevd
 
-from .factored import DiagonalBasis, FullBasis
-from .minimize import _NEWTON_WIDTH
-
 
 class Penalty(ABC):
     """A norm Omega(W) of the weights W (m, d) of all tasks, with the methods that `minimize` calls.
@@ -20,7 +17,8 @@ class Penalty(ABC):
     """
 
     by_columns = False  # whether it is a sum over features, so that working sets of them serve
-    has_factors = True  # whether there is a `basis`, for Newton steps
+    turns = False  # whether rotations of the features change nothing
+    has_shape = True  # whether there is a `root` of its shape
     is_norm = True  # and not something with a `conjugate`
     step = None  # of splitting, where its curvature determines the best one
 
@@ -59,17 +57,18 @@ class Penalty(ABC):
         covariances of its rows, where the penalty is not one `by_columns`.
         """
 
-    def basis(self, W):
-        """Factors P of W = C P' for Newton steps, `FullBasis` or `DiagonalBasis`, see `factored`.
+    def root(self, W):
+        """R (d, rank) of the shape S = R R' that the penalty has at W.
 
-        alpha Omega(W) is the minimum of alpha / 2 (||P||^2 + ||C||^2) over such factors. None of
-        the directions that a step may need is at zero, or it would stay there.
+        alpha Omega(W) is the minimum over S of alpha / 2 (sum_k w_k' S^-1 w_k + tr S).
         """
         raise NotImplementedError
 
 
 class TraceNorm(Penalty):
     """Sum of the singular values of W (m, d)."""
+
+    turns = True
 
     def prox(self, V, threshold):  # singular values of V lowered by `threshold`
         tall = V.shape[0] >= V.shape[1]
@@ -96,18 +95,9 @@ class TraceNorm(Penalty):
     def noise_level(self, squares, largest):
         return np.sqrt(largest) + np.sqrt(squares.sum(axis=1).max())
 
-    def basis(self, W):
-        tall = W.shape[0] >= W.shape[1]
-        squares, U = np.linalg.eigh(W.T @ W if tall else W @ W.T)
-        s = np.sqrt(np.maximum(squares, 0.0))
-        if not tall:
-            keep = s > 1e-10 * s[-1]
-            U, s = W.T @ (U[:, keep] / s[keep]), s[keep]
-        if len(s) > _NEWTON_WIDTH // 2:  # wide: only the directions in use
-            keep = s > 1e-6 * s[-1]
-            U, s = U[:, keep], s[keep]
-        # Directions at zero would stay there, so all start a little above it.
-        return FullBasis(U * np.sqrt(s + 1e-2 * s[-1]))
+    def root(self, W):
+        values, U = spectrum(W.T)
+        return U * values**0.25
 
 
 class GroupNorm(Penalty):
@@ -129,10 +119,12 @@ class GroupNorm(Penalty):
     def noise_level(self, squares, largest):
         return np.sqrt(squares.sum(axis=0).max())
 
-    def basis(self, W):
+    def root(self, W):
         s = self.dual_levels(W)
-        index = np.flatnonzero(s > 0)
-        return DiagonalBasis(np.sqrt(s[index]), index, W.shape[1])
+        used = np.flatnonzero(s)
+        R = np.zeros((len(s), len(used)))
+        R[used, np.arange(len(used))] = np.sqrt(s[used])
+        return R
 
 
 class TaskNorm(Penalty):
@@ -141,7 +133,7 @@ class TaskNorm(Penalty):
     A task has `n_outputs` rows of W, one for each of several classes.
     """
 
-    has_factors = False
+    has_shape = False
 
     def __init__(self, n_outputs):
         self.n_outputs = n_outputs
@@ -166,7 +158,7 @@ class TaskNorm(Penalty):
 class EntryNorm(Penalty):
     """Sum of the absolute values of all weights: single weights are zero."""
 
-    has_factors = False
+    has_shape = False
 
     def __init__(self, n_outputs):
         pass  # the same for any number of classes
@@ -203,7 +195,7 @@ class FittedShape(Penalty):
     Where S is 0, W is.
     """
 
-    has_factors = is_norm = False
+    has_shape = is_norm = False
 
     def __init__(self, shape):
         self.s, self.U = (shape, None) if shape.ndim == 1 else spectrum(shape)
@@ -244,7 +236,7 @@ class ResidualPenalty(Penalty):
     curvature along V.
     """
 
-    has_factors = is_norm = False
+    has_shape = is_norm = False
 
     def __init__(self, penalty, V, held):
         self.penalty, self.held = penalty, float(held)

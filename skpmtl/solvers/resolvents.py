@@ -22,12 +22,14 @@ def narrower(loss, room):
     """
     d, sizes = loss.shape[1], loss.table.sizes
     by_features, by_rows = loss.shape[0] * d * d, int(sizes @ sizes)
-    if loss.table.is_sparse or min(by_features, by_rows // 2) > room:
+    if min(by_features, by_rows // 2) > room:
         return None
     few, shared = sizes.max() <= _SHORT, loss._shared and loss.repeats == 1
+    if loss.table.is_sparse:
+        return "rows" if by_rows < by_features and (few or loss.quadratic) else None
     if by_rows < by_features and not loss.quadratic:  # what is made again and again is cheap
         return "rows" if few or (by_rows <= SMALL and not shared) else None
-    if by_rows < by_features and (by_features > SMALL or shared):
+    if by_rows < by_features and (by_features > SMALL or shared or (few and d > _SHORT)):
         return "rows" if few or shared else None
     # Inverses of larger matrices cost more than the iterations that they save.
     if shared or by_features > room or (d > _SHORT and by_features > SMALL):
@@ -37,7 +39,9 @@ def narrower(loss, room):
 
 def room_beside(loss):
     """Numbers that matrices of all tasks may take: as many as their rows, or few."""
-    return max(SMALL, loss.table.n_rows // loss.repeats * loss.shape[1])
+    X = loss.table.X
+    stored = X.nnz if loss.table.is_sparse else loss.table.n_rows // loss.repeats * loss.shape[1]
+    return max(SMALL, stored)
 
 
 def squared(loss, share):

@@ -116,7 +116,7 @@ def shape_cases():
     yield "constant column", np.hstack([X, np.ones((len(X), 1))]), y, task
     yield "column of zeros", np.hstack([X, np.zeros((len(X), 1))]), y, task
     yield "fewer tasks than features", *plain.make_rows([30] * 3, 12, 7, labels=True)
-    yield "more features than Newton takes", *plain.make_rows([6] * 4, 140, 7, labels=True)
+    yield "many features", *plain.make_rows([6] * 4, 140, 7, labels=True)
     yield "one task", *plain.make_rows([30], 5, 8, labels=True)
     yield "one feature", *plain.make_rows([10] * 5, 1, 9, labels=True)
 

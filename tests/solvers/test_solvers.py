@@ -1,4 +1,4 @@
-"""Pieces of the exact solver: proximal maps, dual norms, bases, the trust-region step."""
+"""Pieces of the exact solver: proximal maps, dual norms, shapes, steps, histories, starts."""
 
 from functools import partial
 
@@ -14,7 +14,6 @@ from skpmtl.solvers import losses, resolvents
 from skpmtl.solvers import minimize as solvers
 from skpmtl.solvers.certificate import dual_gap
 from skpmtl.solvers.extrapolation import Anderson, Secant
-from skpmtl.solvers.factored import DiagonalBasis, FullBasis, _Factored, _steihaug
 from skpmtl.solvers.losses import SquaredLoss, make_loss
 from skpmtl.solvers.minimize import minimize
 from skpmtl.solvers.penalties import GroupNorm, TraceNorm
@@ -52,47 +51,6 @@ def test_prox_of_zero_and_of_deficient_rank(name):
     norm = np.linalg.norm(V)
     np.testing.assert_allclose(W, V * (1 - 1 / norm), rtol=1e-12)
     assert omega == pytest.approx(norm - 1, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", PENALTIES)
-@pytest.mark.parametrize("sizes, d", [([12] * 6, 4), ([12] * 3, 7)])
-def test_factored_gradient_and_hessian(name, sizes, d):
-    """Of the objective with the per-task factor eliminated, by finite differences."""
-    loss = make_loss(plain.long_table(*plain.make_rows(sizes, d, 1)))
-    penalty, alpha = PENALTIES[name], 0.3
-    W = minimize(loss, penalty, alpha, tol=1e-2).W
-    basis = penalty.basis(W)
-    here = _Factored([loss], alpha, basis)
-    # The factored objective bounds the penalised one from above.
-    W = here.weights()
-    assert here.value >= loss.evaluate(W)[0] + alpha * penalty.value(W) - 1e-9
-    D = np.random.default_rng(2).standard_normal(np.shape(basis.P))
-    h = 1e-5
-    up, down = (_Factored([loss], alpha, basis.moved(s * h * D)) for s in (1, -1))
-    slope = (up.value - down.value) / (2 * h)
-    assert np.vdot(here.gradient, D) == pytest.approx(slope, rel=1e-6, abs=1e-9)
-    np.testing.assert_allclose(
-        here.product(D), (up.gradient - down.gradient) / (2 * h), atol=1e-5 * np.abs(D).max()
-    )
-
-
-def test_steihaug_step():
-    rng = np.random.default_rng(3)
-    A = rng.standard_normal((6, 6))
-    A = A @ A.T + np.eye(6)
-    g = rng.standard_normal(6)
-    newton = -np.linalg.solve(A, g)
-    z, promise, _ = _steihaug(g, lambda p: A @ p, 1e3)
-    assert np.linalg.norm(A @ z + g) <= 0.1 * np.linalg.norm(g) + 1e-12
-    assert promise == pytest.approx(-(g @ z + 0.5 * z @ A @ z), rel=1e-10)
-    assert promise <= -(g @ newton + 0.5 * newton @ A @ newton) + 1e-12
-    for radius in (1e-3, 0.1):  # cut off at the boundary
-        z, promise, _ = _steihaug(g, lambda p: A @ p, radius)
-        assert np.linalg.norm(z) == pytest.approx(radius, rel=1e-10)
-        assert promise > 0
-    z, promise, _ = _steihaug(g, lambda p: -A @ p, 0.5)  # negative curvature: to the boundary
-    assert np.linalg.norm(z) == pytest.approx(0.5, rel=1e-10) and promise > 0
-    assert _steihaug(np.zeros(6), lambda p: A @ p, 1.0)[1] == 0
 
 
 @pytest.mark.parametrize("name", PENALTIES)
@@ -195,15 +153,13 @@ def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
 @pytest.mark.parametrize("logistic", [False, True])
 @pytest.mark.parametrize("name", PENALTIES)
 def test_many_small_tasks_need_no_history(monkeypatch, name, logistic):
-    """A sample of the tasks for the start, Newton in parts, no history: the same optimum."""
+    """A history of one step, and a sample of the tasks for the start: the same optimum."""
     X, y, task = plain.make_rows([3, 4, 2] * 60, 6, 3, labels=logistic)
     loss = make_loss(plain.long_table(X, y, task), fit_intercept=False)
     expected = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
     assert expected.W.any()
     monkeypatch.setattr(solvers, "_ROOM", 180 * 6 // 2)
-    monkeypatch.setattr(losses, "_BLOCK", 180 * 6 // 4)
     assert solvers._is_lean(loss)
-    assert len(loss.parts()) == (1 if logistic else 4)
     lean = minimize(loss, PENALTIES[name], 0.3, tol=1e-8)
     assert lean.converged
     assert lean.objective == pytest.approx(expected.objective, rel=2e-8)
@@ -430,8 +386,8 @@ def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
     assert isinstance(steps, solvers._Proximal) == (case == "gradient steps")
     starts, minimizer = [], type(loss).minimizer
 
-    def spy(self, basis, alpha):
-        starts.append((basis.width, minimizer(self, basis, alpha)))
+    def spy(self, R, alpha):
+        starts.append((R.shape[1], minimizer(self, R, alpha)))
         return starts[-1][1]
 
     monkeypatch.setattr(type(loss), "minimizer", spy)
@@ -556,10 +512,69 @@ def test_few_separable_tasks_are_not_thrown_far_out(seed):
         assert minimize(loss, penalty, alpha, tol=1e-6, max_iter=3_000).converged
 
 
-def test_rows_under_a_basis_are_contiguous():
-    X, index = np.random.default_rng(0).standard_normal((9, 5)), np.array([0, 2, 3])
-    for rows in (X, sparse.csr_matrix(X)):
-        for basis in (DiagonalBasis(np.array([1.0, 2.0, 3.0]), index, 5), FullBasis(X[:5])):
-            found = basis.features(rows)
-            assert found.flags.c_contiguous and type(found) is np.ndarray
-            np.testing.assert_allclose(found, X @ basis.lift(np.eye(basis.width)).T, atol=1e-14)
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("shape", [(9, 4), (4, 9)])
+def test_shape_of_a_penalty_reaches_its_minimum(name, shape):
+    """Omega(W) = 1/2 (sum_k w_k' S^-1 w_k + tr S), and no other S has less."""
+    W, rng = np.random.default_rng(0).standard_normal(shape), np.random.default_rng(1)
+    W[:, 1] = 0.0 if name == "l21" else W[:, 0]
+    R, omega = PENALTIES[name].root(W), PENALTIES[name].value(W)
+
+    def bound(R):
+        C = np.linalg.lstsq(R, W.T, rcond=None)[0]
+        np.testing.assert_allclose(R @ C, W.T, atol=1e-7)
+        return 0.5 * (np.vdot(C, C) + np.vdot(R, R))
+
+    assert bound(R) == pytest.approx(omega, rel=1e-6)
+    for _ in range(3):
+        assert bound(R * rng.uniform(0.8, 1.25, R.shape[1])) > omega
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize("logistic", [False, True])
+def test_wide_sparse_rows_take_the_steps_of_dense_ones(name, logistic):
+    rng = np.random.default_rng(0)
+    X, y, task = plain.make_rows([7] * 20, 60, 3, labels=logistic)
+    X[rng.random(X.shape) < 0.8] = 0.0
+    tables = (plain.long_table(rows, y, task) for rows in (X, sparse.csr_matrix(X)))
+    dense, csr = (make_loss(table) for table in tables)
+    alpha = 0.05 * largest(dense, PENALTIES[name])
+    expected, found = (minimize(loss, PENALTIES[name], alpha) for loss in (dense, csr))
+    assert found.converged and expected.converged
+    assert found.objective == pytest.approx(expected.objective, rel=2e-6)
+    assert found.n_iter <= 1.5 * expected.n_iter
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+@pytest.mark.parametrize("rows", ["long", "dependent", "shared"])
+def test_wide_trace_norms_are_solved_in_the_space_of_rows(rows, logistic):
+    rng = np.random.default_rng(0)
+    X, y, task = plain.make_rows([5, 4, 6], 50, 3, labels=logistic)
+    if rows == "shared":
+        Y = rng.standard_normal((9, 4))
+        table = plain.wide_table(X[:9], np.sign(Y) if logistic else Y)
+    else:
+        X[9] = X[10] if rows == "dependent" else X[9]
+        table = plain.long_table(X, y, task)
+    loss, penalty = make_loss(table, ridge=0.01), TraceNorm()
+    space = loss.row_space
+    W = rng.standard_normal(loss.shape)
+    C = space.drop(W)
+    value = loss.evaluate(W)[0]
+    inside = space.loss.evaluate(C)[0]
+    # The ridge alone sees what W has outside of the space.
+    outside = 0.005 * (np.vdot(W, W) - np.vdot(C, C))
+    assert value == pytest.approx(inside + outside, rel=1e-6) and outside > 0
+    assert np.linalg.norm(space.lift(C)) == pytest.approx(np.linalg.norm(C), rel=1e-6)
+    alpha = 0.1 * largest(loss, penalty)
+    expected = solvers._alternate(loss, penalty, alpha, None, 1e-9, 10_000, None)
+    for start in (None, W):
+        found = minimize(loss, penalty, alpha, W=start, tol=1e-9)
+        assert found.objective == pytest.approx(expected.objective, rel=3e-9)
+        value, V = loss.evaluate(found.W)
+        at = dual_gap(loss, penalty, alpha, found.W, V, value, penalty.value(found.W), 1e-9)
+        assert found.gap == pytest.approx(at.gap, rel=1e-3) and at.closes(1e-9)
+    if rows == "long":
+        with pytest.warns(ConvergenceWarning):
+            stopped = minimize(loss, penalty, alpha, tol=1e-13, max_iter=2)
+        assert stopped.n_iter == 2
