@@ -123,7 +123,7 @@ class Intervals:
         those of tasks without rows"""
         rows, residuals = self._rows_to_score(X, task), getattr(self.billboard_, "residuals", None)
         known = "covariance_" in vars(self)
-        if not known and residuals is None:
+        if not known and (residuals is None or self.unseen_task != "mean"):
             remedy = "; those with a parameter uncertainty= do."
             if self.loss != "squared":
                 remedy = f', which is that of loss="squared", and not of {self.loss!r}.'
@@ -148,8 +148,8 @@ class Intervals:
         if unknown.any():
             warnings.warn(
                 f"{int(unknown.sum())} predictions have an infinite standard deviation: their "
-                'tasks have no rows, or were added without uncertainty=True. unseen_task="mean" '
-                "gives those of tasks without rows, where levels were found.",
+                "tasks have no rows, or were fitted or added without uncertainty=True. "
+                'unseen_task="mean" gives those of tasks without rows, where levels were found.',
                 stacklevel=users_line(),
             )
         return rows, y, std, dof, unseen

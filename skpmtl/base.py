@@ -393,7 +393,7 @@ class _Listed:
 def _with_short_lists(est):
     """A shallow copy for its repr, in which `tasks` is no page of ids."""
     tasks = getattr(est, "tasks", None)
-    if not isinstance(tasks, (list, tuple, np.ndarray)) or len(tasks) <= _SHOWN:
+    if isinstance(tasks, str) or not hasattr(tasks, "__len__") or len(tasks) <= _SHOWN:
         return est
     short = copy(est)
     short.tasks = _Listed(len(tasks))
@@ -991,7 +991,7 @@ class MTLRegressorMixin(Intervals, Scored, RegressorMixin):
             in the order of the columns of y (tasks added later come last); for a mapping X,
             ``{task: array}``. With `return_std` a pair, (y, y_std), of which y_std has the form of
             y. It is infinite, with a warning, for tasks without rows, unless ``unseen_task="mean"``
-            and levels were found, and for tasks that were added without `uncertainty`.
+            and levels were found, and for tasks that were fitted or added without `uncertainty`.
 
         Raises
         ------

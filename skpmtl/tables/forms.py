@@ -185,6 +185,8 @@ def read_array(values, **options):
             ". Reshape your data either using array.reshape(-1, 1) if it has a single feature or "
             "array.reshape(1, -1) if it contains a single sample"
         )
+    elif text.startswith("setting an array element"):
+        text = f"{name} has cells that are lists, or rows of several lengths: a cell is one number"
     elif text.startswith(("Singleton array", "Input should have at least 1 dimension")):
         text = f"{name} is a single value; it must hold one for each row"
     elif "could not convert" in text or not text.startswith(_SHOWS_NO_VALUES):

@@ -284,7 +284,9 @@ def distinct_ids(labels, what):
     codes, distinct = encode_ids(labels)
     twice = np.flatnonzero(np.bincount(codes) > 1)
     if len(twice):
-        raise ValueError(f"{what} contain {listed(distinct[twice])} more than once.")
+        raise ValueError(
+            f"{what} contain {listed(distinct[twice])} more than once: list each of them once."
+        )
     return distinct[codes]
 
 

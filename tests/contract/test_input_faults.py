@@ -277,6 +277,13 @@ def test_columns_of_several_levels_are_an_error_with_remedy():
         est.fit(frame, Y)
 
 
+def test_cells_that_are_lists_are_an_error_with_remedy():
+    frame = pd.DataFrame(X[:, :1]).assign(school=TASK, trend=[[1, 2]] * len(X))
+    frame.columns = frame.columns.astype(str)
+    with pytest.raises(ValueError, match="cells that are lists.* a cell is one number"):
+        MPMTLLowRank(0.1, epsilon=None, task_feature="school").fit(frame, Y)
+
+
 def test_lists_of_ids_and_numbers_are_rows():
     rows = [[task, *row] for task, row in zip(TASK.tolist(), X.tolist(), strict=True)]
     est = MPMTLLowRank(0.1, epsilon=None, task_feature=0).fit(rows, Y.tolist())

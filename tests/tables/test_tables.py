@@ -686,7 +686,8 @@ def test_tables_that_cannot_be_read_name_the_remedy(X, options, error, remedy):
 
 
 def test_long_lists_of_tasks_are_not_printed():
-    assert "[300 ids]" in repr(TinyRidge(tasks=list(range(300))))
+    for many in (list(range(300)), set(range(300)), pd.Series(range(300)), pd.Index(range(300))):
+        assert "tasks=[300 ids]" in repr(TinyRidge(tasks=many))
     assert "[1, 2]" in repr(TinyRidge(tasks=[1, 2]))
 
 
