@@ -394,7 +394,7 @@ def shown(data, errors):
 def measure_survey(quick, repeats):
     """As `measure_tradeoff`, but the AUC, and Algorithm 2 with all directions, too."""
     draws = [survey(seed, quick) for seed in range(repeats)]
-    methods = (*PRIVATE, *(f"{PRIVATE[k]}, all directions" for k in (0, 2)))
+    methods = (*PRIVATE[:2], *(f"{PRIVATE[k]}, all directions" for k in (0, 2)), *PRIVATE[3:])
     yield from against_epsilon(
         "LSOA-like", draws, methods, (1.0,) if quick else (1.0, 100.0), quick, n_folds=1
     )
