@@ -101,7 +101,7 @@ def test_weights_are_numbers_of_rows():
     assert_allclose(short.cov_params(), full.cov_params(), rtol=1e-4)
 
 
-def test_influences_of_tasks_sum_to_zero_and_robust_errors_differ():
+def test_influences_sum_to_zero_and_robust_errors_differ():
     data = read("cbpp").astype({"period": str})
     fit = fitted("prop(incidence, size) ~ period + (1 | herd)", data, "binomial")
     influences = fit._fit.fit.influences

@@ -152,7 +152,7 @@ def test_a_budget_finds_hazards_of_many_tasks():
     assert ((unknown > 0) & (unknown < 1)).all()
 
 
-def test_unknown_tasks_and_rows_without_ids_are_of_the_population():
+def test_unknown_tasks_and_rows_without_ids_have_the_means():
     X, y, task = generated()
     model = SurvivalMTL(epsilon=None).fit(X, y, task=task)
     expected = model.predict(X[:3])
