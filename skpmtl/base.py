@@ -353,6 +353,11 @@ def warn_of_little(est, fitted):
     wants_mean = getattr(est, "unseen_task", None) == "mean"
     if not report.releases:
         text = f"nothing was released, and every task is alone. Remedies: {remedy}."
+    elif getattr(board, "lost", False):
+        text = (
+            "the meta-initialisation is noise, and tasks set it aside. Remedies: "
+            "feature_range= and target_range=, more rows, a larger epsilon, or more tasks."
+        )
     elif wants_mean and "mean_coef_" not in fitted:
         known = "target_range=, " if hasattr(est, "target_range") else ""
         text = f'no mean model, although unseen_task="mean". Remedies: {known}{remedy}.'

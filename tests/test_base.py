@@ -533,6 +533,17 @@ def test_a_fit_that_finds_little_says_so_with_the_remedy():
         PrivateMTL(epsilon=None).fit(X, X[:, 0], task=task)
 
 
+def test_a_meta_initialisation_that_is_noise_is_a_warning():
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(400, 3)), np.repeat(np.arange(20), 20)
+    settings = {"tasks": range(20)}
+    with pytest.warns(LittleFoundWarning, match="initialisation is noise.*feature_range"):
+        DPMetaInit(epsilon=0.01, **settings).fit(X, X[:, 0], task=task)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LittleFoundWarning)
+        DPMetaInit(epsilon=100.0, **settings).fit(X, X[:, 0], task=task)
+
+
 def around_five(rng, m):
     return 5.0 + rng.normal(size=m)
 
