@@ -351,7 +351,9 @@ def _slopes_of(dec, centre, theta, weights, near):
     r = dec._rest(dec.rows.y, np.broadcast_to(np.asarray(centre, dtype=float), dec.x_mean.shape))
     out = near[:, None] * dec.x_mean
     both = np.stack([r, dec.h])
-    _slopes(dec.rows.starts, dec.squares, dec.basis, dec.T, both, theta, weights, dec.rows.X, out)
+    _slopes(
+        dec.rows.starts, dec.squares, dec.basis, dec.T, both, theta, weights, dec.rows.X, -1, out
+    )
     return row_products(out, dec.shape)
 
 
@@ -747,7 +749,7 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
 
 
 @njit
-def _slopes(starts, squares, W, T, both, theta, by_theta, X, out):
+def _slopes(starts, squares, W, T, both, theta, by_theta, X, way, out):
     """X' V^-1 times residuals and h with their weights by theta, of every task: added to `out`."""
     d, R, most = out.shape[1], len(theta), _most_rows(starts)
     c, kept, weights, x = np.empty(most), np.empty(R), np.empty((2, R)), np.empty(R)
@@ -774,7 +776,7 @@ def _slopes(starts, squares, W, T, both, theta, by_theta, X, out):
             for j in range(n_kept):
                 s += x[j]
             c[i] = s
-        _rotate(W, squares[t], k, c, 0, -1)
+        _rotate(W, squares[t], k, c, starts[0], way)
         for i in range(k):
             for j in range(d):
                 out[t, j] += c[i] * X[lo + i, j]

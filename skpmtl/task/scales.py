@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._runtime.jit import njit
-
 _KURTOSIS = 2.0  # variance of a log spread over that of normal rows: skewed and one-hot columns
 _HETERO = np.array([0.01, 0.3, 8.0])  # variances of a task's log2 scale about the released one:
 _HETERO_WEIGHTS = np.log([0.6, 0.3, 0.1])  # the same, within a factor of 2, of its own
@@ -36,21 +34,30 @@ class Summaries:
     def of(cls, X, y, offsets, counts):
         """From rows (N, d), targets (N,) and how much rows count (N,), sorted by task."""
         m, d = len(offsets) - 1, X.shape[1]
-        n = np.zeros(m)
-        found = cls(n, *(np.zeros((m, d)) for _ in range(2)), *(np.zeros(m) for _ in range(4)))
-        _summarise(
-            X,
-            y,
-            np.asarray(offsets, dtype=np.int64).copy(),
-            counts,
-            found.n,
-            found.x_mean,
-            found.x_std,
-            found.y_mean,
-            found.y_std,
-            found.y_low,
-            found.y_high,
-        )
+        found = cls(*(np.zeros(shape) for shape in (m, (m, d), (m, d), m, m, m, m)))
+        known = np.diff(offsets) > 0
+        if not known.any():
+            return found
+        starts = np.asarray(offsets)[:-1][known]
+        sizes = np.diff(offsets)[known]
+
+        def sums(values):
+            return np.add.reduceat(values, starts)
+
+        def moments(values, u):
+            mean = sums(u * values) / n
+            rest = values - np.repeat(mean, sizes, axis=0)
+            with np.errstate(over="ignore"):  # of rows that are refused or clipped later
+                return mean, np.sqrt(sums(u * rest * rest) / dof)
+
+        n = sums(counts)
+        dof = np.where((sizes > 1) & (n > 1.0), n - 1.0, 1.0)
+        found.n[known] = n
+        found.y_mean[known], found.y_std[known] = moments(y, counts)
+        found.y_low[known] = np.minimum.reduceat(y, starts)
+        found.y_high[known] = np.maximum.reduceat(y, starts)
+        n, dof = n[:, None], dof[:, None]
+        found.x_mean[known], found.x_std[known] = moments(X, counts[:, None])
         found.x_std[found.x_std <= _TINY * np.abs(found.x_mean)] = 0.0
         found.y_std[found.y_std <= _TINY * np.abs(found.y_mean)] = 0.0
         return found
@@ -147,48 +154,5 @@ def own_units(summaries, unit):
 
 
 def _row_sums(A):
-    out = np.zeros(len(A))
-    _sum_rows(np.ascontiguousarray(A), out)
-    return out
-
-
-@njit
-def _sum_rows(A, out):
-    for t in range(A.shape[0]):
-        s = 0.0
-        for j in range(A.shape[1]):
-            s += A[t, j]
-        out[t] = s
-
-
-@njit
-def _summarise(X, y, offsets, u, size, x_mean, x_std, y_mean, y_std, y_low, y_high):
-    for t in range(len(offsets) - 1):
-        lo, hi = offsets[t], offsets[t + 1]
-        if hi == lo:
-            continue
-        n = 0.0
-        for i in range(lo, hi):
-            n += u[i]
-        size[t] = n
-        dof = n - 1.0 if hi - lo > 1 and n > 1.0 else 1.0
-        for j in range(X.shape[1]):
-            s = 0.0
-            for i in range(lo, hi):
-                s += u[i] * X[i, j]
-            mean = s / n
-            s = 0.0
-            for i in range(lo, hi):
-                s += u[i] * (X[i, j] - mean) ** 2
-            x_mean[t, j] = mean
-            x_std[t, j] = np.sqrt(s / dof)
-        s, low, high = 0.0, np.inf, -np.inf
-        for i in range(lo, hi):
-            s += u[i] * y[i]
-            low, high = min(low, y[i]), max(high, y[i])
-        mean = s / n
-        s = 0.0
-        for i in range(lo, hi):
-            s += u[i] * (y[i] - mean) ** 2
-        y_mean[t], y_low[t], y_high[t] = mean, low, high
-        y_std[t] = np.sqrt(s / dof)
+    """Sums of rows, one column after the other, so that no other row changes the last bit."""
+    return sum((A[:, j] for j in range(A.shape[1])), np.zeros(len(A)))
