@@ -71,6 +71,8 @@ class HierarchicalBillboard(OfModels):
         What the levels of the tasks are moved by, in units, for every level of the factor.
     factor_spread : float or None
         Standard deviation of these effects, in units.
+    factor_doubt : ndarray (n_levels,) or None
+        Standard deviations of the effects about what was found of them, in units.
     groups : ndarray (G, d) or None
         Slopes that groups of tasks are about, in units and scaled columns.
     log_groups, group_counts : ndarray (G,) or None
@@ -115,6 +117,7 @@ class HierarchicalBillboard(OfModels):
     factor: Factor | None = None
     factor_effects: np.ndarray | None = None
     factor_spread: float | None = None
+    factor_doubt: np.ndarray | None = None
     groups: np.ndarray | None = None
     log_groups: np.ndarray | None = None
     group_counts: np.ndarray | None = None
@@ -135,7 +138,7 @@ class HierarchicalBillboard(OfModels):
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "factor_spread": [Interval(Real, 0, None, closed="left"), None],
     }
-    added = ("centre_noise", "factor", "factor_effects", "factor_spread")
+    added = ("centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt")
 
     def __post_init__(self):
         d = self.n_features
@@ -189,6 +192,16 @@ class HierarchicalBillboard(OfModels):
     def effects_of(self, tasks):
         """What the levels of tasks are moved by, in units, by the factor above them: (n,), or 0."""
         return 0.0 if self.factor is None else self.factor.effects(tasks, self.factor_effects)
+
+    def level_doubt(self, tasks):
+        """Variance of what a factor adds to the levels of tasks without rows, in units of y: (n,).
+
+        That of omega for a level of the factor that no task of the fit has.
+        """
+        if self.factor_doubt is None or not len(tasks):
+            return np.zeros(len(tasks))
+        own = self.factor.effects(tasks, self.factor_doubt, self.factor_spread)
+        return (self.unit * own) ** 2
 
     def scales(self, log_kappa=None):
         """Priors of the scales; None: of kappa that before any vote."""
@@ -253,6 +266,8 @@ class HierarchicalBillboard(OfModels):
         if self.factor is not None:
             self.factor.check()
             yield "effects of its factor", self.factor_effects, [(self.factor.n_levels,)]
+            if self.factor_doubt is not None:
+                yield "doubts of its factor", self.factor_doubt, [(self.factor.n_levels,)]
         if self.groups is not None:
             G = len(self.groups)
             yield "groups", self.groups, [(G, d)]

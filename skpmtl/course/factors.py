@@ -24,11 +24,19 @@ import numpy as np
 from ..task.priors import before_tau, middle, normalised
 from . import queries
 
-STEPS = 4  # queries of equal shares
-RESPONSE = np.arange(1, 11) / 10.0
+# Queries of equal shares. With 300 schools in 10 districts at epsilon 3 (six draws; error of new
+# schools over that without districts) 4 give .717 and 2 give .723 for districts that spread twice
+# as much as schools, .895 and .901 as much, .982 and .985 half as much.
+STEPS = 4
+# From .5 on: .68 of a normal deviation is left by its bound of one, less where tasks have few rows.
+# From .1 on, effects that do not exist cost 1.7 % of the error of 100 tasks, in place of .8 %.
+RESPONSE = np.arange(5, 11) / 10.0
 OMEGA = np.append(0.0, 2.0 ** np.arange(-4.0, 3.0))  # in spreads of levels
 LOG_OMEGA = normalised(np.append(math.log(len(OMEGA) - 1.0), np.zeros(len(OMEGA) - 1)))
-UNEVEN = 0.01  # of the variance of a task, for responses that are not the same everywhere
+
+# Of the variance of a task, for responses that are not the same everywhere. With a budget it does
+# not matter (.7173 for .7174); without one it is all that answers may differ by.
+UNEVEN = 0.01
 
 
 def find(loop, share):
@@ -45,10 +53,11 @@ def find(loop, share):
         sums, noise = yield from loop.ask(question, share / STEPS)
         asked.append((effects, spread * sums / counts))
         noise = (spread * noise / counts) ** 2
-        mean, effects, omega = posterior(asked, noise, spread**2 / counts, OMEGA * spread)
+        mean, effects, omega, doubt = posterior(asked, noise, spread**2 / counts, OMEGA * spread)
     centre = loop.model.centre.copy()
     centre[0] += mean
-    loop.update(centre=centre, factor_effects=effects - mean, factor_spread=omega)
+    found = {"factor_effects": effects - mean, "factor_spread": omega, "factor_doubt": doubt}
+    loop.update(centre=centre, **found)
 
 
 def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):
@@ -65,7 +74,8 @@ def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):
     omega, log_omega : ndarray
         Grid of standard deviations of effects, and its log weights.
 
-    -> mean of the effects, effects (n_levels,), root mean square of omega
+    -> mean of the effects, effects (n_levels,), root mean square of omega, standard deviations of
+    effects (n_levels,) given the mean
     """
     about, found = (np.stack(parts) for parts in zip(*asked, strict=True))
     noise = noise + UNEVEN * own
@@ -83,7 +93,12 @@ def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):
     mean = mean / RESPONSE[:, None]
     effects = mean[:, :, None] + r * omega2 * w * apart
     average = np.tensordot(weights, effects, axes=2)
-    return float((weights * mean).sum()), average, math.sqrt(weights.sum(axis=0) @ omega**2)
+    own_effect = effects - mean[:, :, None]
+    square = omega2 * (1.0 - r**2 * omega2 * w) + own_effect**2
+    square = np.tensordot(weights, square, axes=2)
+    doubt = np.sqrt(square - np.tensordot(weights, own_effect, axes=2) ** 2)
+    omega = math.sqrt(weights.sum(axis=0) @ omega**2)
+    return float((weights * mean).sum()), average, omega, doubt
 
 
 def _spread(model):

@@ -23,7 +23,7 @@ def findings(board, with_groups=False, is_private=False):
     Returns
     -------
     found : dict of str to str
-        Of levels, rows, slopes and groups, as far as they were released.
+        Of levels, rows, a factor, slopes and groups, as far as they were released.
     """
     if not board.releases:
         return {}
@@ -34,6 +34,8 @@ def findings(board, with_groups=False, is_private=False):
         sigma = priors.middle(board.log_sigma, board.law.log_sigma, board.law.sigma)
         spread = _round(board.unit * sigma)
         found["rows"] = f"standard deviation of about {spread} around the model of their task"
+    if board.factor is not None:
+        found[board.factor.name] = _factor(board)
     found["slopes"] = _slopes(board)
     if board.groups is not None:
         counts = ", ".join(f"{max(count, 0.0):.0f}" for count in board.group_counts)
@@ -79,6 +81,15 @@ def _with_noise(known, is_private):
     if not known:
         return ", roughly: from the first noisy counts alone"
     return f", with noise of a standard deviation of at most {known}"
+
+
+def _factor(board):
+    if board.factor_spread is None:
+        return "nothing was asked: too few tasks of each of its levels for this budget"
+    sizes = board.factor_spread, float(np.abs(board.factor_effects).max())
+    spread, most = (_round(board.unit * size) for size in sizes)
+    noise = _round(board.unit * math.sqrt(np.mean(board.factor_doubt**2)))
+    return f"its levels differ by about {spread}, by {most} at most, with errors of about {noise}"
 
 
 def _slopes(board):

@@ -92,6 +92,10 @@ def course_of(
 # to learn of classes, all of it.
 BASE_ROOT, BASE_LEAST, BASE_MOST = 20.0, 0.02, 0.15
 Z_BASE = 1.0  # below it shares of classes would be less than their noise
+# Tasks of a level of a factor, times mu, from which on its effect is asked about: the mean of their
+# deviations then has noise of half of the spread of levels. With fewer (100 tasks in 10 levels at
+# epsilon 3) errors were .8 % larger where the factor does not matter, and 1.5 % where it does.
+Z_FACTOR = 9.0
 # The rest, by z = (tasks with rows) mu: z or z / root(d) below the first two of these, steps would
 # be noise; z / root(d) below the third, moments would, and below the last further rounds. A task
 # without a unit sends steps in its own, so that they need no place; scores need their base first.
@@ -187,6 +191,7 @@ class HierarchicalPlan(Plan):
         """Of the rest of the budget, name by name; without votes on what classes do not have."""
         related = self.relation is not None
         factored = self.factor is not None and self.fit_intercept
+        factored = factored and n_present * self.signal >= Z_FACTOR * self.factor.n_levels
         known = self.structures, self.levels, related, self.n_groups != 0, factored
         course = course_of(self.row(n_present), *known)
         if self.n_classes:

@@ -78,7 +78,7 @@ class Distances:
     """
 
     def __init__(self, model):
-        variance = 0.0
+        variance, self.level_doubt = 0.0, model.level_doubt
         for part in model.components():
             s = part.scales
             kappa = priors.middle(s.log_kappa, priors.before_kappa(), s.kappa)
@@ -87,10 +87,19 @@ class Distances:
         self.weights = np.exp(priors.typical(model.log_tau, priors.before_tau(model.tau)))
         self.stds = model.unit * np.sqrt(variance + model.tau**2)
 
-    def quantile(self, coverage):
-        """Distance within which targets are with this probability."""
+    def quantile(self, coverage, doubt=0.0):
+        """Distance within which targets are with this probability.
+
+        `doubt` is a further variance, of the levels of these tasks.
+        """
+        stds = np.sqrt(self.stds**2 + doubt)
 
         def excess(distance):
-            return self.weights @ (2.0 * ndtr(distance / self.stds) - 1.0) - coverage
+            return self.weights @ (2.0 * ndtr(distance / stds) - 1.0) - coverage
 
-        return float(brentq(excess, 0.0, 40.0 * self.stds.max()))
+        return float(brentq(excess, 0.0, 40.0 * stds.max()))
+
+    def quantiles(self, coverage, tasks):
+        """The same for every one of these tasks. -> (n,)"""
+        doubts, which = np.unique(self.level_doubt(tasks), return_inverse=True)
+        return np.array([self.quantile(coverage, doubt) for doubt in doubts])[which.ravel()]

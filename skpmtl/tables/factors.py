@@ -64,9 +64,9 @@ class Factor(Public):
         """(n, n_levels) with a one where the level of a task is."""
         return (self.of(tasks)[:, None] == np.arange(self.n_levels)).astype(float)
 
-    def effects(self, tasks, effects):
-        """The effect of the level of every task, (n,); zero of a level that is new."""
-        return np.append(effects, 0.0)[self.of(tasks)]
+    def effects(self, tasks, effects, of_new=0.0):
+        """The effect of the level of every task, (n,); `of_new` of a level that is new."""
+        return np.append(effects, of_new)[self.of(tasks)]
 
     def with_tasks(self, given):
         """A copy that knows the level of further tasks, as `Relation.with_tasks`."""

@@ -69,6 +69,30 @@ def test_new_tasks_have_the_level_of_their_district(tmp_path):
         assert_allclose(one.predict(X, task=np.full(3, 10000)), mean)
 
 
+def test_intervals_hold_in_old_and_in_new_districts():
+    """Those of new ones have the spread of districts."""
+    data = schools(6, 3.0)
+    X, y, task, of, _ = data
+    given = {t: d for t, d in of.items() if t < M}
+    est = fitted(data, epsilon=20.0, relation=given, factors=ABOVE)
+    est.relate({t: of[t] if t < M + 50 else f"new {t}" for t in range(M, M + NEW)})
+    low, high = est.predict_interval(X[task >= M], task=task[task >= M], coverage=0.9).T
+    width, new = high - low, task[task >= M] >= M + 50
+    assert width[new].min() > 1.5 * width[~new].max()
+    held = (low < y[task >= M]) & (y[task >= M] < high)
+    assert held[~new].mean() > 0.8 and held[new].mean() > 0.9
+
+
+@pytest.mark.parametrize(("tasks", "says"), [(M, "differ by about"), (30, "too few")])
+def test_the_report_says_what_was_found_of_the_factor(tasks, says):
+    X, y, task, of, _ = schools(7, 2.0)
+    some = task < tasks
+    est = PrivateMTL(epsilon=3.0, tasks=range(tasks), random_state=0)
+    est.set_params(relation={t: of[t] for t in range(tasks)}, factors=ABOVE)
+    est.fit(X[some], y[some], task=task[some])
+    assert says in est.privacy_.found()["district"]
+
+
 def test_without_a_budget_effects_are_near_their_best_predictors():
     """Of a model of the means of tasks with known variances."""
     data = schools(4, 2.0, n=30)
@@ -88,7 +112,7 @@ def test_posterior_of_effects_is_that_of_a_dense_gaussian():
     about, found = rng.normal(size=(2, n, k))
     noise, own = rng.uniform(0.1, 0.5, size=(2, k))
     omega = OMEGA[[0, 3, 5]]
-    log_weights, means, effects = [], [], []
+    log_weights, means, effects, squares = [], [], [], []
     for r in RESPONSE:
         for s, prior in zip(omega, LOG_OMEGA[[0, 3, 5]], strict=True):
             # A flat prior on what shifts all answers; answer q of level j is q k + j.
@@ -101,12 +125,16 @@ def test_posterior_of_effects_is_that_of_a_dense_gaussian():
             effects.append(cross @ np.linalg.solve(joint, answers))
             shift = r * (wide / r) ** 2 * np.ones(n * k)
             means.append(shift @ np.linalg.solve(joint, answers))
+            seen = s**2 * r**2 / (s**2 * r**2 + (noise + UNEVEN * own) / n + own)
+            squares.append(s**2 * (1.0 - seen) + (effects[-1] - means[-1]) ** 2)
     weights = np.exp(np.array(log_weights) - max(log_weights))
     weights /= weights.sum()
     asked = list(zip(about, found, strict=True))
     got = posterior(asked, noise, own, omega, LOG_OMEGA[[0, 3, 5]])
     assert_allclose(got[0], weights @ means, rtol=1e-4)
     assert_allclose(got[1], weights @ effects, rtol=1e-3)
+    own = weights @ (np.array(effects) - np.array(means)[:, None])
+    assert_allclose(got[3], np.sqrt(weights @ np.array(squares) - own**2), rtol=1e-3)
 
 
 @pytest.mark.parametrize("kind", ["classes", "counts"])

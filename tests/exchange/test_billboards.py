@@ -320,7 +320,7 @@ def written(tmp_path):
 
 def test_files_before_fields_were_added_are_read(written):
     path, header, arrays = written
-    added = {"centre_noise", "factor", "factor_effects", "factor_spread"}
+    added = {"centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt"}
     fields = header["board"]["fields"]
     assert added <= fields.keys()
     header["board"]["fields"] = {name: fields[name] for name in fields.keys() - added}
