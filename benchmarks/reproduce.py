@@ -43,6 +43,8 @@ def _commands():
     yield f"benchmarks.accuracy.real --tables counts {methods}", ["counts"]
     yield "benchmarks.accuracy.intervals", ["multilevel_intervals"]
     yield "benchmarks.accuracy.probabilities", ["multilevel_probabilities"]
+    errors = RESULTS / "standard_errors.csv"
+    yield f"benchmarks.accuracy.standard_errors --output {errors}", ["standard_errors"]
     yield "benchmarks.outliers", ["outliers"]
     yield "benchmarks.fedmtl_default", ["fedmtl_default"]
 

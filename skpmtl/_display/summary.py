@@ -85,7 +85,7 @@ class Summary:
         Of the effects.
     effects : dict of str to ndarray
         Columns of equal length: "effect", "std_error" (NaN where none is known), "z", "lower" and
-        "upper", and where there is a budget perhaps "noise_share".
+        "upper".
     components : list of str
         Names of the variance components.
     variances : dict of str to ndarray
@@ -251,10 +251,9 @@ class Summarised:
         words = "This fit has no standard errors."
         dof = getattr(self, "effect_dof_", math.inf)
         if std is not None:
-            words = (
-                "Standard errors hold whatever the dependence within tasks (CR2), and include the "
-                "noise of the guarantee."
-            )
+            words = "Standard errors hold whatever the dependence within tasks (CR2)"
+            private = getattr(self.privacy_, "epsilon", None) is not None
+            words += ", and include the noise of the guarantee." if private else "."
         elif getattr(self, "standard_errors", False):
             words = "There are no standard errors: too few tasks, or too small a budget."
         coef = np.atleast_2d(self.mean_coef_ if std is None else self.effect_coef_)
@@ -312,7 +311,7 @@ def _frame(columns, names):
 
 def _cells(columns, names):
     """Header and rows of strings; numbers with five significant digits, NaN as nothing."""
-    header = ["", *(_WORDS.get(name, name.replace("_", " ")) for name in columns)]
+    header = ["", *(_WORDS.get(name, name) for name in columns)]
     rows = [
         [str(name), *("" if math.isnan(c[i]) else f"{c[i]:.5g}" for c in columns.values())]
         for i, name in enumerate(names)

@@ -34,7 +34,7 @@ from .queries import Question
 # standard deviation of the sum at most, that of squares a quarter of their sum.
 SHORTEST, LONGEST, LARGEST = 2.5, 4.0, 1.5
 OF_SCORES, OF_SQUARES = 1.5, 0.25
-CLEAR = 3.0  # edges of the noise that every direction of the information has to clear
+CLEAR = 2.0  # edges of the noise that every direction of the information has to clear
 LEAST_DOF = 4.0  # of a variance, below which it is mostly noise
 _ALONE = 1e-9  # of information that other tasks have, too
 # Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.

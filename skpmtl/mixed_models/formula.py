@@ -47,6 +47,8 @@ def read_formula(formula):
         raise TypeError(f"formula={formula!r} must be a string, such as 'y ~ x + (1 | g)'.")
     # lme4 writes independent effects with two bars, which formulae does not know.
     single = re.sub(r"\|\|", "|", formula)
+    # Nor a grouping without random effects, whose rows are dependent all the same.
+    single, n_bare = re.subn(r"\(\s*0\s*\|", "(1 |", single)
     try:
         model = model_description(single)
     except Exception as error:  # formulae has no exception of its own
@@ -68,7 +70,12 @@ def read_formula(formula):
     for name in by_group:
         if not all(re.fullmatch(r"[^\W\d]\w*", part) for part in name.split(":")):
             raise ValueError(f"The grouping {name!r} must be a column of the table.")
-    random = by_group[group]
+    if n_bare and (others or n_bare > 1):
+        raise ValueError(
+            f"formula={formula!r}: least squares, (0 | {group}), have one grouping: the task, "
+            "within which rows may depend on each other."
+        )
+    random = [] if n_bare else by_group[group]
     fixed = [_name(term) for term in model.common_terms]
     if "1" not in fixed:
         fixed.insert(0, "0")
@@ -133,18 +140,24 @@ class Design:
         if is_private:
             self._check_row_by_row()
         self.fixed = self._matrices(parts["fixed"], self.frame)
-        self.random = self._matrices(parts["random"], self.frame)
+        self.random = (
+            self._matrices(parts["random"], self.frame) if parts["random"] != "0" else None
+        )
         terms = self.fixed.common.terms
         self.offsets = [name for name in terms if name.startswith("offset(")]
         columns = list(self.fixed.common.as_dataframe().columns)
         self._kept = [j for j, name in enumerate(columns) if name not in self.offsets]
         self._offset = [j for j, name in enumerate(columns) if name in self.offsets]
         self.names = [columns[j] for j in self._kept]
-        self.random_names = list(self.random.common.as_dataframe().columns)
+        self.random_names = []
+        if self.random is not None:
+            self.random_names = list(self.random.common.as_dataframe().columns)
 
     def fitted(self):
         """-> fixed columns (N, p), offset (N,), random columns (N, q), of the rows of the fit"""
-        return self._split(_numbers(self.fixed.common), _numbers(self.random.common))
+        fixed = _numbers(self.fixed.common)
+        bare = np.zeros((len(fixed), 0))
+        return self._split(fixed, bare if self.random is None else _numbers(self.random.common))
 
     def of(self, data):
         """The same of other rows."""
@@ -152,7 +165,9 @@ class Design:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # unseen categories are refused before
             fixed = _numbers(self.fixed.common.evaluate_new_data(frame))
-            random = _numbers(self.random.common.evaluate_new_data(frame))
+            random = np.zeros((len(fixed), 0))
+            if self.random is not None:
+                random = _numbers(self.random.common.evaluate_new_data(frame))
         return self._split(fixed, random)
 
     def _split(self, fixed, random):
@@ -231,7 +246,7 @@ class Design:
                 low, high = self.public.get(name, _RANGE)
                 columns[name] = low + (high - low) * rng.beta(2.0, 3.0, size=_PROBES)
         probe = pd.DataFrame(columns)
-        for side in (self.parts["fixed"], self.parts["random"]):
+        for side in {self.parts["fixed"], self.parts["random"]} - {"0"}:
             whole = self._matrices(side, probe).common.as_dataframe()
             for rows in (slice(0, _PROBES // 2), slice(_PROBES // 2, None)):
                 part = self._matrices(side, probe.iloc[rows].reset_index(drop=True)).common

@@ -52,9 +52,10 @@ def mixed(
     formula : str
         As in lme4, such as ``"score ~ sex + prior + (1 + prior | school)"``. The grouping behind
         the bar is the task, the unit that is protected. ``(x || g)`` has independent random
-        effects, and ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a
-        target ``prop(k, n)`` is k successes out of n trials, columns of whole numbers. Without a
-        budget there may be further groupings with intercepts, nested as ``(1 | school / class)`` or
+        effects, ``(0 | g)`` none: least squares, with errors that are robust within g.
+        ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a target
+        ``prop(k, n)`` is k successes out of n trials, columns of whole numbers. Without a budget
+        there may be further groupings with intercepts, nested as ``(1 | school / class)`` or
         crossed as ``(1 | pupil) + (1 | item)``; with one, those that `factors` declares.
     data : DataFrame
         One row per observation, of pandas, or of any library whose frames have ``to_pandas``.

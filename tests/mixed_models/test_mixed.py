@@ -291,6 +291,42 @@ def test_crossed_and_nested_groupings_are_as_lme4_prints_them(name, formula, dev
         fit.cov_params("CR2")
 
 
+def sleepstudy():
+    return pd.read_csv(Path(__file__).with_name("sleepstudy.csv"))
+
+
+def test_summaries_have_the_variance_components_of_lme4():
+    # print(lmer(Reaction ~ Days + (Days | Subject), sleepstudy)) of lme4 1.1-31.
+    found = exact("Reaction ~ Days + (1 + Days | Subject)", sleepstudy()).summary("model")
+    frame = found.variance_frame()
+    assert frame.index.tolist() == ["Intercept", "Days", "residual"]
+    assert_allclose(frame["std"], [24.741, 5.922, 25.592], atol=1e-3)
+    assert frame.loc["Days", "corr. Intercept"] == pytest.approx(0.066, abs=1e-3)
+    assert_allclose(found.effects["std_error"], [6.825, 1.546], atol=1e-3)
+
+
+def test_the_loop_finds_the_fixed_effects_of_lme4():
+    """In a balanced design they are those of least squares, and the errors CR2."""
+    data = sleepstudy()
+    est = PrivateMTL(epsilon=None, unseen_task="mean", standard_errors=True)
+    summary = est.fit(data[["Days"]], data["Reaction"], task=data["Subject"]).summary()
+    assert_allclose(summary.effects["effect"], [10.467, 251.405], atol=1e-3)
+    assert_allclose(summary.effects["std_error"], [1.546, 6.825], atol=1e-3)
+
+
+def test_no_random_effects_are_clustered_least_squares():
+    # ols("Reaction ~ Days").fit(cov_type="cluster", groups=Subject) of statsmodels 0.15.
+    data = sleepstudy()
+    fit = exact("Reaction ~ Days + (0 | Subject)", data)
+    assert_allclose(fit.params, [251.40510484848474, 10.467285959595975], rtol=1e-9)
+    std = np.sqrt(np.diag(fit.cov_params("CR1")))
+    assert_allclose(std, [6.84369979, 1.55012492], rtol=1e-8)
+    assert fit.random_effects.shape == (18, 0)
+    assert_allclose(fit.predict(data), fit.predict(data, level="population"))
+    with pytest.raises(ValueError, match="have one grouping"):
+        exact("Reaction ~ 1 + (0 | Subject) + (1 | Days)", data)
+
+
 def test_a_second_grouping_is_refused_under_a_budget():
     formula = "y ~ x + (1 | g) + (1 | sex)"
     with pytest.raises(ValueError, match=r"factors=\{'sex': 'above'\}"):
