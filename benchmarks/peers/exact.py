@@ -130,13 +130,13 @@ class Fista:
         return W, self.means[1] - np.einsum("kj,kj->k", W, np.broadcast_to(self.means[0], W.shape))
 
 
-def fista_at(problem, optimum):
+def fista_at(problem, optimum, kind=Fista):
     """A callable that fits to the accuracy wanted with no test of convergence."""
-    fista = Fista(problem).prepare()
+    fista = kind(problem).prepare()
     _, needed = fista.run(100_000, lambda W: fista.value(W) <= optimum * (1 + ACCURACY))
 
     def fit():
-        fresh = Fista(problem).prepare()
+        fresh = kind(problem).prepare()
         return fresh.solution(fresh.run(needed)[0])
 
     return fit

@@ -2,13 +2,13 @@
 
 Penalties that are sums over features are solved on working sets of them, the squared loss of dense
 rows by coordinate descent (`skpmtl.solvers.descent`); penalties that no rotation of the features
-changes in the space of the rows, where that is small (`skpmtl.solvers.losses.RowSpace`). All else, and sets that are too badly
-conditioned for it, are solved by first-order steps with Anderson extrapolation: Douglas-Rachford
-splitting where matrices of all tasks take no more room than their rows, in turns with proximal
-gradient steps where it takes long, else the latter alone. On a path of strengths, the logistic loss
-goes to the Newton steps of `_by_models`, which do not pass over the rows. Where a history would
-take more room than the rows a short one is kept, or one step of it; where there are many tasks a
-sample of them finds the start.
+changes in the space of the rows, where that is small (`skpmtl.solvers.losses.RowSpace`). All else,
+and sets that are too badly conditioned for it, are solved by first-order steps with Anderson
+extrapolation: Douglas-Rachford splitting where matrices of all tasks take no more room than their
+rows, in turns with proximal gradient steps where it takes long, else the latter alone. On a path of
+strengths, the logistic loss goes to the Newton steps of `_by_models`, which do not pass over the
+rows. Where a history would take more room than the rows a short one is kept, or one step of it;
+where there are many tasks a sample of them finds the start of log-losses.
 """
 
 import warnings
