@@ -15,7 +15,7 @@ from skpmtl import load_billboard
 from skpmtl.__main__ import main
 from skpmtl.cli.columns import Columns
 from skpmtl.cli.models import file_name, read_models
-from skpmtl.cli.table import verdict
+from skpmtl.cli.table import save_picture, verdict
 from skpmtl.datasets import make_clinics
 from skpmtl.privacy import PrivacyReport
 from skpmtl.tables.files import TableFile
@@ -587,6 +587,14 @@ def test_epsilon_is_positive_and_finite(epsilon, capsys):
 def test_a_fit_that_is_worse_says_so_in_words(fit, words):
     totals = {"this fit": fit, "every task alone": 0.7, "the mean": 1.0}
     assert words in verdict(totals)
+
+
+def test_characters_that_no_font_has_are_one_warning(tmp_path):
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    figure.text(0.1, 0.5, "\U0010fffd \U0010fffc")
+    with pytest.warns(UserWarning, match="effects.png lacks characters.*install a font") as said:
+        save_picture(figure, tmp_path / "effects.png")
+    assert len(said) == 1 and (tmp_path / "effects.png").stat().st_size
 
 
 @pytest.mark.parametrize("ids", [["Köln", "Düsseldorf", "Tübingen"], ["東京", "大阪", "札幌"]])

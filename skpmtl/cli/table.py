@@ -389,7 +389,7 @@ def picture(judged, path):
     axes.plot(ends, ends, color="grey", linewidth=1)
     axes.set(xlabel="held-out error, task alone", ylabel="held-out error, joint")
     axes.set_title("Below the line: better together")
-    _save(figure, path)
+    save_picture(figure, path)
     return True
 
 
@@ -418,16 +418,22 @@ def effects_picture(estimator, columns, path):
     axes.set(xlabel=f"effect on {unit}, for one scale of the column (1 for categories)")
     known = found["std_error"].notna().any()
     axes.set_title("Effects that tasks share" + (", 95 % intervals" if known else ""))
-    _save(figure, path)
+    save_picture(figure, path)
     return ""
 
 
-def _save(figure, path):
+def save_picture(figure, path):
     """Write a picture, with one warning in place of one for each character that no font has."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         figure.savefig(path, dpi=150)
-    if any("missing from font" in str(warning.message) for warning in said):
+    lacking = ["missing from font" in str(warning.message) for warning in said]
+    for warning, of_font in zip(said, lacking, strict=True):
+        if not of_font:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    if any(lacking):
         warnings.warn(
             f"{path.name} lacks characters that the fonts of matplotlib do not have: install a "
             "font with them, and name it in the file matplotlibrc, such as font.family: DejaVu "
