@@ -115,10 +115,10 @@ class Intervals:
         reach = student_t.ppf(0.5 * (1.0 + coverage), dof) * np.sqrt((dof - 2.0) / dof)
         reach = np.where(sure, reach * std, np.inf)
         if unseen.any():
-            reach = np.where(unseen, self._without_rows(rows, coverage), reach)
+            reach = np.where(unseen, self._reach_without_rows(rows, coverage), reach)
         return rows.wrap(np.stack([y - reach, y + reach], axis=-1))
 
-    def _without_rows(self, rows, coverage):
+    def _reach_without_rows(self, rows, coverage):
         """Distances within which targets of tasks without rows are, (n_samples,) or (n_tasks,)."""
         given = [self.tasks_] if rows.unseen is None else [self.tasks_, rows.unseen[::-1]]
         found = [self.billboard_.residuals.quantiles(coverage, tasks) for tasks in given]
@@ -149,7 +149,7 @@ class Intervals:
             idle = np.isin(self.tasks_, getattr(self, "_idle_", ()))
             codes = self._wide_columns() if rows.codes is None else np.maximum(rows.codes, -1)
             unseen = np.broadcast_to(np.append(idle, True)[codes], std.shape)
-            std = np.where(unseen, self._without_rows(rows, _ONE_STD), std)
+            std = np.where(unseen, self._reach_without_rows(rows, _ONE_STD), std)
         unknown &= ~unseen
         if unknown.any():
             warnings.warn(
