@@ -232,6 +232,24 @@ def test_tasks_of_few_rows_gain_from_each_other(cls, epsilon):
     assert own < 0.6 * excess(pooled)
 
 
+@pytest.mark.parametrize("epsilon", [3.0, None])
+@pytest.mark.parametrize("level", [-1.0, 2.0])
+def test_predicted_rates_add_up_to_the_counts(level, epsilon):
+    """Of tasks of two rows with slopes of their own, and of tasks that join without rows."""
+    X, y, task, _ = counts(m=600, n=12, d=4, level=level, spread=0.4, own=0.3)
+    some = np.arange(len(y)) % 12 < 2
+    est = PrivateMTL(loss="poisson", epsilon=epsilon, tasks=range(600), random_state=0)
+    est.set_params(unseen_task="mean").fit(X[some], y[some], task=task[some])
+    assert est.predict(X[~some], task=task[~some]).sum() == pytest.approx(y[~some].sum(), rel=0.1)
+    assert est.predict(X[~some], level="population").sum() == pytest.approx(y[~some].sum(), rel=0.2)
+
+
+def test_private_counts_without_an_intercept_have_none():
+    X, y, task, _ = counts(m=60, n=8)
+    est = PrivateMTL(loss="poisson", fit_intercept=False, tasks=range(60), random_state=0)
+    assert not est.fit(X, y, task=task).intercept_.any()
+
+
 def test_a_large_budget_is_as_none():
     """Few rows of counts that vary more than Poisson's, whose scales follow from the votes: of
     structures that few follow, too (1.03 to 1.20 where these are taken to be unknown)."""

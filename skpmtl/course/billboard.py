@@ -306,8 +306,23 @@ class HierarchicalBillboard(OfModels):
             if self.target_range is None or self.init is not None:
                 return None
             return np.append(np.zeros(self.n_features), self.target_range.mean())
-        models = self.add_init(*self._in_units(self.centre, self.middle if self.has_place else 0.0))
+        slopes, level = self._in_units(self.centre, self.middle if self.has_place else 0.0)
+        models = self.add_init(slopes, level + self.mean_over_median)
         return np.concatenate([np.ravel(part) for part in models])
+
+    @property
+    def mean_over_median(self):
+        """What the logarithm of the mean rate of counts is more than the level; else 0."""
+        if self.loss != "poisson" or not self.has_place:
+            return 0.0
+        # Levels are taken to spread by the noise of the centre, at least.
+        return 0.5 * max(self.level_spread**2 - self.centre_noise[0] ** 2, 0.0)
+
+    @property
+    def level_spread(self):
+        """Typical spread of levels, in units of y: the part of a vote that stays flat, for tasks
+        unlike the others, is left out."""
+        return self.unit * priors.middle(self.log_tau, priors.before_tau(self.tau), self.tau)
 
     @property
     def mean_is_level(self):
@@ -348,8 +363,7 @@ class HierarchicalBillboard(OfModels):
         return coef + slopes, intercept + level
 
     def attributes(self):
-        """The mean model, and the level and its spread in units of y: the part of a vote that
-        stays flat, for tasks unlike the others, is left out."""
+        """The mean model, and the level and its spread in units of y."""
         found = super().attributes()
         if self.relation is not None and self.mean is not None:
             slopes, level = self._in_units(self.relation.transform @ self.related)
@@ -383,8 +397,7 @@ class HierarchicalBillboard(OfModels):
         if self.has_place:
             level = self.middle + self.unit * self.centre[..., 0]
             found["level_"] = level if self.n_outputs > 1 else float(level)
-            tau = priors.middle(self.log_tau, priors.before_tau(self.tau), self.tau)
-            found["level_spread_"] = self.unit * tau
+            found["level_spread_"] = self.level_spread
         return found
 
     def variance_components(self):

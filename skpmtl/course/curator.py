@@ -128,18 +128,25 @@ class Loop:
         return self.model.fit_intercept and self.plan.levels == "auto"
 
     # -------------------------------------------------------------------------------- scales
-    def find_place(self, share):
-        """The window of levels and the unit of y, or neither."""
-        found, noise = yield from self.ask(queries.Place(), share)
-        n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
+    def first_look(self, share, question, read):
+        """Where levels are, with more of the budget where fewer tasks have rows than are listed.
+
+        -> what `read` says of the number of tasks with rows, and of scales
+        """
+        found, noise = yield from self.ask(question, share)
+        n, self.repeats, unit, window = read(found, noise, self.model.n_tasks)
         more = self.plan.share_of_place(n) - share
         if (window if self.pools_levels else unit) is None and more > share:
-            # Fewer tasks have rows than are listed: the share that is right for them.
-            again, its_noise = yield from self.ask(queries.Place(), more)
+            again, its_noise = yield from self.ask(question, more)
             found = (found * share + again * more) / (share + more)
             noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
-            n, self.repeats, unit, window = read_place(found, noise, self.model.n_tasks)
+            n, self.repeats, unit, window = read(found, noise, self.model.n_tasks)
         self.update(n_present=n)
+        return n, unit, window
+
+    def find_place(self, share):
+        """The window of levels and the unit of y, or neither."""
+        n, unit, window = yield from self.first_look(share, queries.Place(), read_place)
         if not self.pools_levels:
             # Without an intercept the size of a target is that of its spread, too.
             size = window and window[1]
@@ -186,9 +193,7 @@ class Loop:
 
     def find_rates(self, share):
         """The window of the levels of counts, or none."""
-        found, noise = yield from self.ask(queries.Rates(), share)
-        n, self.repeats, window = read_rates(found, noise, self.model.n_tasks)
-        self.update(n_present=n)
+        _, _, window = yield from self.first_look(share, queries.Rates(), read_rates)
         if window is not None and self.pools_levels:
             self.update(middle=window[0], width=window[1], log_tau=None)
 
@@ -280,8 +285,10 @@ class Loop:
         """Units that levels are apart: a window has half of them; 0 without one."""
         if not self.model.has_place:
             return 0.0
-        if self.law.of_scores:
+        if self.plan.n_classes:
             return 1.0
+        if self.law.of_scores:
+            return 0.5 * self.model.width
         return max(0.5 * self.model.width / self.model.unit, 1.0)
 
     def step(self, share, with_slopes=True):

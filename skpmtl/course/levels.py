@@ -97,6 +97,8 @@ def read_rates(found, noise, m):
         Tasks with rows, never above m.
     repeats : float in [.1, 1]
         Part of them with several rows.
+    unit : float
+        1, that of scores.
     window : (middle, half) or None
         Of logarithms of rates: the shortest run of octaves that holds half of the tasks.
     """
@@ -105,8 +107,8 @@ def read_rates(found, noise, m):
     repeats = min(max(counted[0] / n_present, 0.1), 1.0)
     window = read_zoom(found[:BINS], noise, _OCTAVES, n_present)
     if window is None:
-        return n_present, repeats, None
-    return n_present, repeats, tuple(math.log(2.0) * value for value in window)
+        return n_present, repeats, 1.0, None
+    return n_present, repeats, 1.0, tuple(math.log(2.0) * value for value in window)
 
 
 def read_base(found, noise, m):

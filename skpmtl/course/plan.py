@@ -87,9 +87,8 @@ def course_of(
     return tuple(name for name in course if name is not None)
 
 
-# Of the rates of counts, in one query, and of the shares of classes, which need no place to be
-# found: (20 / (m mu))^2, from a fiftieth to a seventh; with so few tasks that there is nothing else
-# to learn of classes, all of it.
+# Of the shares of classes, in one query, which need no place to be found: (20 / (m mu))^2, from a
+# fiftieth to a seventh; all of it where tasks are so few that nothing else can be learnt.
 BASE_ROOT, BASE_LEAST, BASE_MOST = 20.0, 0.02, 0.15
 Z_BASE = 1.0  # below it shares of classes would be less than their noise
 # Tasks of a level of a factor, times mu, from which on its effect is asked about: the mean of their
@@ -159,9 +158,9 @@ class HierarchicalPlan(Plan):
     def share_of_place(self, n_present=None):
         """Of the first query, 0 where there is none; and what it had been for so many tasks."""
         z = (n_present or self.n_tasks) * self.signal
-        if self.first != "place":
+        if self.first == "base":
             if self.row(self.n_tasks) == "tiny":
-                return 1.0 if self.n_classes and z >= Z_BASE else 0.0
+                return 1.0 if z >= Z_BASE else 0.0
             return min(max((BASE_ROOT / z) ** 2, BASE_LEAST), BASE_MOST)
         if z < Z_PLACE and n_present is None:
             return 0.0

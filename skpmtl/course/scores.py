@@ -5,12 +5,11 @@ import numpy as np
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
 from ..task.posterior import log_sum
-from ..task.scales import Summaries, own_scales
+from ..task.scales import Summaries, own_scales, typical_squares
 from .personal import bounded, dense_rows, membership, row_reach, same
 
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
-_SPREAD = 0.5  # of the variance of a log rate that the mean of the rate follows at most
 _FINE, _LAST = 0.1, 0.02  # precision of modes, in scores: of votes on levels, of the last models
 
 
@@ -67,6 +66,7 @@ class ScoreModels:
         self.scale, self.scale_variance = own_scales(
             self.summaries, model.column_scale, common, single
         )
+        self.size = typical_squares(self.summaries, self.scale_variance)
         Z = (self.X - model.column_centre) / self.scale[self.codes]
         mean = (self.summaries.x_mean - model.column_centre) / self.scale
         mean[self.summaries.n == 0] = 0.0
@@ -91,6 +91,9 @@ class ScoreModels:
             level = level + model.effects_of(self.tasks)[:, None]
         grids = scales.kappa, scales.sigma**2, scales.tau
         logs = scales.log_kappa[:, None, None] + scales.log_sigma[:, None] + scales.log_tau
+        if self.kind == POISSON and model.fit_intercept:
+            # The level is that of the mean rate, which spreads of slopes do not move.
+            options["size"] = self.size
         found = posterior(self._rows, root, level, slopes, grids, logs, **options)
         return (*found, logs)
 
@@ -151,9 +154,12 @@ class ScoreModels:
         level, slopes = np.zeros((m, C)), np.zeros((m, C, d))
         square, typical = np.zeros((m, C, d + 1, d + 1)), np.zeros((m, C, 2))
         for part, of_level, of_slopes, second, of_typical, logs in found:
-            typical += np.exp(logs - total)[:, None, None] * of_typical
             share = np.exp(logs - total)[:, None]
             a = np.atleast_2d(part.slopes)
+            if not self.n_classes:  # mean rates are over those of the centre
+                near = _dots(np.broadcast_to(a, (m, C, d)), self.near_mean)
+                of_typical = of_typical + near[..., None]
+            typical += share[..., None] * of_typical
             level += share * of_level
             slopes += share[..., None] * (a + of_slopes)
             # Second moments of (l - c, w) from those of (l - c, L^-1 (w - a)).
@@ -167,7 +173,8 @@ class ScoreModels:
             square += share[..., None, None] * one
         mean = np.concatenate([level[..., None], slopes], axis=2)
         square -= mean[..., None] * mean[:, :, None, :]
-        square *= flatter(typical)[..., None, None]
+        if self.n_classes:
+            square *= flatter(typical)[..., None, None]
         coef = slopes / self.scale[:, None]
         # Scores are l + (x - place)' w, in units of columns.
         place = model.column_centre + self.shift * self.scale
@@ -177,10 +184,8 @@ class ScoreModels:
             logs = np.stack([logs for *_, logs in found], axis=1)
             extras["membership_"] = membership(logs - total[:, None], len(model.groups))
         if not self.n_classes:
-            near = np.concatenate([np.ones((m, 1)), self.near_mean], axis=1)[:, None]
-            variance = np.matmul(np.matmul(near[:, None], square), near[..., None])[:, 0, 0, 0]
-            # The mean of exp(s) of a normal score s.
-            intercept += 0.5 * np.minimum(variance, _SPREAD)[:, None]
+            at_mean = self.middle[:, None] + first + typical[..., 0]
+            intercept = (at_mean - _dots(coef, self.summaries.x_mean)) * model.fit_intercept
         elif posterior:
             T = np.zeros((m, 1, d + 1, d + 1))
             T[:, 0, d, 0] = 1.0
@@ -198,7 +203,7 @@ class ScoreModels:
         m = len(reach)
         low, high = np.full(m, -LARGEST), np.full(m, LARGEST)
         if not self.n_classes:
-            # No rate is above e times that of any row, or of the level.
+            # No rate is above e^2 times that of the level, or of any row.
             top = self.middle + np.atleast_2d(model.centre)[0, 0] + 1.0
             top = top + model.effects_of(self.tasks)
             np.maximum.at(top, self.codes, np.log(self.y + 1.0) - self.given[:, 0])

@@ -82,7 +82,9 @@ class ScoreRows:
         return len(self.offsets) - 1
 
 
-def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=False, moments=None):
+def posterior(
+    rows, root, level, slopes, grids, log_weights, *, size=None, tol=0.3, means=False, moments=None
+):
     """Log evidence by cell, and what follows from the posterior over all cells.
 
     Parameters
@@ -95,6 +97,10 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
         kappa, a variance; phi, dispersions; tau, standard deviations.
     log_weights : ndarray (n_kappa, n_phi, n_tau)
         Of the prior over cells.
+    size : ndarray (m, d), default=None
+        Mean squares of typical rows about the mean row of a task; None: 1, and 0 of counts. For
+        counts the mean of the level in a cell is less by half of the variance that slopes have at
+        such rows, so that `level` is that of the mean rate. Means and moments are about it.
     tol : float, default=0.3
         A step of Newton's method that moves no score of a row by more is the last: the next would
         move it by a multiple of the square.
@@ -115,10 +121,11 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
         "second": second moments of (l - c, L^-1 (w - a)). "kept": covariances within cells times
         the precision of the prior, the part of a move of the centre that the posterior mean keeps.
     typical : ndarray (m, C, 2)
-        With moments, of the variance v in a cell of the score at a row of independent columns of
-        unit size: means over cells of v, and of (1 + pi v / 8)^-1/2, by which MacKay ("The evidence
-        framework applied to classification networks", Neural Computation 4(5), 1992) averages
-        probabilities.
+        With moments. Of classes, of the variance v in a cell of the score at a row of independent
+        columns of this size: means over cells of v, and of (1 + pi v / 8)^-1/2, by which MacKay
+        ("The evidence framework applied to classification networks", Neural Computation 4(5), 1992)
+        averages probabilities. Of counts, the mean over cells of the logarithm of the mean rate
+        at typical rows, less the score of `level` and `slopes` at the mean row; see `_log_rate`.
     """
     m, C, (d, r) = rows.n_tasks, rows.n_outputs, root.shape
     shape = tuple(len(grid) for grid in grids)
@@ -127,6 +134,8 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
     moment = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
     typical = np.zeros((m, C, 2))
     kappa, phi, tau = (np.array(grid, dtype=float) for grid in grids)
+    if size is None:
+        size = float(rows.kind != POISSON)
     _posterior(
         rows.kind,
         rows.X,
@@ -135,13 +144,13 @@ def posterior(rows, root, level, slopes, grids, log_weights, *, tol=0.3, means=F
         rows.given,
         np.array(rows.offsets, dtype=np.int64),
         np.array(root, dtype=float, order="C"),
-        np.array(root.T @ root, dtype=float, order="C"),
         np.array(np.broadcast_to(level, (m, C)), dtype=float),
         np.array(np.broadcast_to(slopes, (C, d)), dtype=float),
         kappa,
         phi,
         0.5 * np.log(phi) if rows.kind == POISSON else 0.0 * phi,
         tau**2,
+        np.array(np.broadcast_to(size, (m, d)), dtype=float),
         np.array(np.broadcast_to(log_weights, shape), dtype=float),
         float(tol),
         bool(means or moments),
@@ -416,6 +425,39 @@ def _covariance(A, h, kappa, dual, B, out):
 
 
 @njit
+def _log_rate(A, h, cov, own, ur, u1, e1, first, spread, known, moved):
+    """Logarithm of the mean rate about the mean row of A, to the second order about the mode.
+
+    A score s at the mode, of variance v, has E exp(s) = exp(s + v / 2 + E ds), where the mean is
+    off the mode by ds = -sum_i h_i V_i V_ii / 2, for the third derivatives -h_i of the rows, and
+    their covariances V_i with s and variances V_ii. So the mean rate of a task that determines its
+    level is that of its events. Rows about the mean row add what their variance is more.
+    """
+    n, r = A.shape
+    mean = np.zeros(r)
+    for i in range(n):
+        for j in range(r):
+            mean[j] += A[i, j] / n
+    score, off, near = first, 1.0, np.zeros(r)
+    for j in range(r):
+        score += mean[j] * (ur[j] - first * u1[j])
+        off -= mean[j] * u1[j]
+        for k in range(r):
+            near[j] += cov[j, k] * mean[k]
+    own_mean = 0.0
+    for j in range(r):
+        own_mean += mean[j] * near[j]
+    less = 0.0
+    for i in range(n):
+        joint = off * spread * e1[i]
+        for j in range(r):
+            joint += A[i, j] * near[j]
+        less += h[i] * joint * (own[i] + spread * e1[i] * e1[i])
+    variance = own_mean + off * off * spread
+    return score + 0.5 * (max(variance - less, 0.0) + known + moved * spread)
+
+
+@njit
 def _start(kind, y, C, score):
     """Scores of rows that are half way to their targets, where steps of Newton's method begin."""
     for i in range(len(y)):
@@ -438,13 +480,13 @@ def _posterior(
     given,
     offsets,
     L,
-    G,
     level,
     slopes,
     kappa,
     phi,
     of_phi,
     t2,
+    size,
     log_weights,
     tol,
     means,
@@ -461,7 +503,7 @@ def _posterior(
     q11, q1r, qrr, logs = np.zeros(C), np.zeros(C), np.zeros(C), np.zeros(C)
     delta, step, P = np.zeros((T, C)), np.zeros(C), np.zeros(T)
     ur, u1, cov = np.zeros((C, r)), np.zeros((C, r)), np.zeros((r, r))
-    w, p, s = np.zeros((C, r)), np.zeros(C), np.zeros(C)
+    w, p, s, G = np.zeros((C, r)), np.zeros(C), np.zeros(C), np.zeros((r, r))
     for t in range(len(offsets) - 1):
         lo, n = offsets[t], offsets[t + 1] - offsets[t]
         A = np.zeros((n, r))
@@ -470,6 +512,14 @@ def _posterior(
                 v = X[lo + i, q]
                 for j in range(r):
                     A[i, j] += v * L[q, j]
+        whole = 0.0
+        for i in range(r):
+            for j in range(r):
+                G[i, j] = 0.0
+                for q in range(d):
+                    G[i, j] += size[t, q] * L[q, i] * L[q, j]
+            whole += G[i, i]
+        lower = 0.5 * whole if kind == 1 else 0.0
         dual = n < r
         K = np.empty((n, n) if dual else (0, 0))
         for i in range(len(K)):
@@ -480,7 +530,8 @@ def _posterior(
                 K[i, j] = v
         k = min(n, r)
         B = np.empty((C, k, k))
-        base, begin, score = np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
+        about, begin, score = np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
+        base, own = np.empty((C, n)), np.empty(n)
         h, res, e0, e1 = np.empty((C, n)), np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
         one = np.ones(n)
         for c in range(C):
@@ -488,7 +539,7 @@ def _posterior(
                 v = given[lo + i, c] + level[t, c]
                 for j in range(d):
                     v += X[lo + i, j] * slopes[c, j]
-                base[c, i] = v
+                about[c, i] = v
         ys, ws, fixed = y[lo : lo + n], weight[lo : lo + n], 0.0
         if kind == 1:
             for i in range(n):
@@ -501,6 +552,9 @@ def _posterior(
                 for i in range(n):
                     score[c, i] = begin[c, i]
             for a in range(len(kappa)):
+                for c in range(C):
+                    for i in range(n):
+                        base[c, i] = about[c, i] - kappa[a] * lower
                 for turn in range(_MOST_STEPS):
                     for i in range(n):
                         for c in range(C):
@@ -625,7 +679,32 @@ def _posterior(
                             for j in range(r):
                                 known += G[i, j] * cov[i, j]
                                 moved += G[i, j] * u1[c, i] * u1[c, j]
+                        if kind == 1:
+                            for i in range(n):
+                                own[i] = 0.0
+                                for k in range(r):
+                                    v = 0.0
+                                    for b in range(r):
+                                        v += cov[k, b] * A[i, b]
+                                    own[i] += A[i, k] * v
                         for j in range(T):
+                            if kind == 1:
+                                v = t2[j] / (1.0 + t2[j] * q11[c])
+                                v = _log_rate(
+                                    A,
+                                    h[c],
+                                    cov,
+                                    own,
+                                    ur[c],
+                                    u1[c],
+                                    e1[c],
+                                    delta[j, c],
+                                    v,
+                                    known,
+                                    moved - 1.0,
+                                )
+                                typical[t, c, 0] += P[j] * (v - kappa[a] * lower)
+                                continue
                             v = known + moved * t2[j] / (1.0 + t2[j] * q11[c])
                             typical[t, c, 0] += P[j] * v
                             typical[t, c, 1] += P[j] / np.sqrt(1.0 + 0.125 * np.pi * v)

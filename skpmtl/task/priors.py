@@ -24,9 +24,11 @@ _SIGMA_CENTRE, _SIGMA_WIDTH = -0.4, 2.0  # log2: a unit that was released may be
 # The same of scores of classes and counts, whose unit is that of the link: slopes that move a score
 # by 1 / 23 to 8, levels that spread by 1 / 16 to 4, and variances of counts over their means.
 SCORE_KAPPA, SCORE_TAU = 8.0 ** np.arange(-3, 3), 2.0 ** np.arange(-4, 3)
+# Of counts, slopes that multiply a rate by 1.03 to e: means of rates do not exist without an end.
+RATE_KAPPA = 4.0 ** np.arange(-5, 1)
 DISPERSION = (1.0, 3.0, 10.0)
 _SCORE_KAPPA_WIDTH = 1.0  # log10, about 1
-_OWN_RATES = 4.0  # spread of log rates where no place was found: e^4 of the task's own
+_OWN_RATES = 1.0  # spread of log rates where no place was found, about the task's own
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
 
 
@@ -64,14 +66,19 @@ def candidates(grid, width):
     return np.stack([bump(grid, math.log2(point), width) for point in grid])
 
 
+def typical_kappa(grid, halvings=0):
+    """Log weights of kappa on a grid."""
+    octaves = math.log2(10.0)
+    return bump(grid, _KAPPA_CENTRE * octaves - 2.0 * halvings, _KAPPA_WIDTH * octaves)
+
+
 @public
 def before_kappa(halvings=0):
     """Log weights of kappa before any vote: a slope of a fifth of a unit, by a factor of 5.
 
     `halvings` of the unit: a quarter of kappa for each.
     """
-    octaves = math.log2(10.0)
-    return bump(KAPPA, _KAPPA_CENTRE * octaves - 2.0 * halvings, _KAPPA_WIDTH * octaves)
+    return typical_kappa(KAPPA, halvings)
 
 
 @public
@@ -166,7 +173,7 @@ def _laws():
     return {
         "squared": squared,
         "huber": squared,  # of rows that a task has weighed
-        "poisson": Law(SCORE_KAPPA, dispersion, log_kappa, before_tau(dispersion)),
+        "poisson": Law(RATE_KAPPA, dispersion, typical_kappa(RATE_KAPPA), before_tau(dispersion)),
         "classes": Law(SCORE_KAPPA, np.ones(1), log_kappa, np.zeros(1)),
     }
 

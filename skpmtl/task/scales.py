@@ -139,6 +139,23 @@ def own_scales(summaries, released, common, single, own_unit=False):
     return released * 2.0**place, variance
 
 
+def typical_squares(summaries, variance):
+    """Squares of typical rows about a mean row, in a task's scales of columns. (m, d)
+
+    These scales are the roots of means of squares; what is typical is less by the same factor
+    again. A column that is constant over several rows of a task is taken to be so.
+
+    Parameters
+    ----------
+    summaries : Summaries
+    variance : ndarray (m, d)
+        Posterior variance of the log2 of scales.
+    """
+    less = math.log(2.0) * np.minimum(variance, MOST_VARIANCE)
+    constant = (summaries.n > 1)[:, None] & (summaries.x_std == 0)
+    return np.where(constant, 0.0, 2.0 ** (-2.0 * less))
+
+
 def own_units(summaries, unit):
     """Unit of the target of every task, (m,): the released one, unless its own is far from it.
 

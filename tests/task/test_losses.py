@@ -142,6 +142,38 @@ def test_differences_of_evidence_are_exact_to_a_twentieth(kind, n):
     assert np.abs(np.diff(votes[1] - votes[0])).max() < 0.1
 
 
+@pytest.mark.parametrize("events", [0, 1, 6, 20])
+@pytest.mark.parametrize("tau", [0.25, 0.5, 1.0, 2.0])
+def test_mean_rates_of_counts_are_those_of_quadrature(events, tau):
+    """Of one row, for a level and a slope, at new rows about the mean row of the task."""
+    kappa, centre, x, size = 0.3, 0.7, 0.5, 0.8
+    rows = rows_of(POISSON, np.array([[x]]), np.array([events]))
+    grids, zero = (np.array([kappa]), ONE, np.array([tau])), np.zeros((1, 1))
+    *_, typical = posterior(
+        rows,
+        np.eye(1),
+        centre,
+        zero,
+        grids,
+        np.zeros((1, 1, 1)),
+        size=np.array([[size]]),
+        tol=1e-8,
+        moments="second",
+    )
+    u = np.linspace(-6.0, 6.0, 401)
+    level = centre - 0.5 * kappa * size + tau * u[:, None]
+    slope = np.sqrt(kappa) * u
+    score = level + x * slope
+    logs = events * score - np.exp(score) - 0.5 * u[:, None] ** 2 - 0.5 * u**2
+    density = np.exp(logs - logs.max())
+    variance = (density * slope**2).sum() / density.sum()
+    variance -= ((density * slope).sum() / density.sum()) ** 2
+    exact = (density * np.exp(score + 0.5 * size * variance)).sum() / density.sum()
+    assert np.exp(centre + typical[0, 0, 0]) == pytest.approx(
+        exact, rel=0.03 if tau <= 1.0 else 0.1
+    )
+
+
 def test_dispersion_of_counts_is_found():
     """Negative binomial counts of variance phi times their mean have most evidence near phi."""
     rng, phi = np.random.default_rng(0), np.array([1.0, 2.5, 6.0, 15.0])
