@@ -24,6 +24,14 @@ _WORDS = {
     "std": "std. dev.",
     "variance": "variance",
 }
+_LATEX = {
+    "~": "asciitilde",
+    "^": "asciicircum",
+    "\\": "backslash",
+    "|": "bar",
+    "<": "less",
+    ">": "greater",
+}
 
 
 def check_coverage(coverage):
@@ -215,6 +223,11 @@ class Summarised:
             notes=notes,
         )
 
+    def _has_found_nothing(self):
+        """Whether the mean model is that of public numbers alone."""
+        board = self.billboard_
+        return getattr(board, "fit_intercept", False) and not getattr(board, "has_place", True)
+
     def _variance_components(self, names):
         """-> names of the components, their columns, notes about them"""
         find = getattr(self.billboard_, "variance_components", None)
@@ -234,7 +247,8 @@ class Summarised:
         columns = variance_columns(covariance[np.ix_(order, order)], names, variances)
         notes = [
             "Variance components say how much tasks differ: the intercept where all columns are "
-            "zero, as in lme4. They are the middle of a coarse grid, to a factor of about two."
+            "zero, as in lme4. They are the middle of a coarse grid, to a factor of about two; those "
+            "of slopes may be little more than the prior where the budget is small."
         ]
         return [*names, *others], columns, notes
 
@@ -255,7 +269,18 @@ class Summarised:
             private = getattr(self.privacy_, "epsilon", None) is not None
             words += ", and include the noise of the guarantee." if private else "."
         elif getattr(self, "standard_errors", False):
-            words = "There are no standard errors: too few tasks, or too small a budget."
+            words = (
+                "There are no standard errors: too few tasks, or too small a budget. How far these "
+                "effects are from the truth is not known."
+            )
+        if self._has_found_nothing():
+            words = (
+                "Nothing was found about what tasks share, and there are no estimates: the model "
+                "of tasks without rows is the middle of the public range. Pass a larger epsilon, "
+                "or list more tasks."
+            )
+        elif std is None and getattr(self.billboard_, "mean_is_level", False):
+            words = f"{words} Slopes are below their noise: only the level is an estimate."
         coef = np.atleast_2d(self.mean_coef_ if std is None else self.effect_coef_)
         intercept = np.ravel(self.mean_intercept_ if std is None else self.effect_intercept_)
         features = [*map(str, getattr(self, "coef_names_", range(coef.shape[1]))), "intercept"]
@@ -263,6 +288,8 @@ class Summarised:
         if len(coef) > 1:
             names = [f"{label}, {name}" for label in self.classes_ for name in features]
         effect = np.ravel(np.c_[coef, intercept])
+        if self._has_found_nothing():
+            effect = np.full(len(effect), np.nan)
         error = np.full(len(effect), np.nan)
         if std is not None:
             error = np.sqrt(np.diag(self.effect_covariance_))
@@ -345,7 +372,9 @@ def _html(caption, columns, names):
 
 def _latex(columns, names):
     header, rows = _cells(columns, names)
-    special = str.maketrans({c: "\\" + c for c in "&%$#_{}"} | {"~": r"\textasciitilde{}"})
+    special = str.maketrans(
+        {c: "\\" + c for c in "&%$#_{}"} | {c: f"\\text{word}{{}}" for c, word in _LATEX.items()}
+    )
     lines = [" & ".join(c.translate(special) for c in line) + r" \\" for line in [header, *rows]]
     columns = "l" + "r" * (len(header) - 1)
     body = "\n".join([lines[0], r"\hline", *lines[1:]])

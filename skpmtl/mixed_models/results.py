@@ -514,7 +514,7 @@ class _Estimated:
 
     def effects(self):
         est = self.estimator
-        if not hasattr(est, "mean_coef_"):
+        if not hasattr(est, "mean_coef_") or est._has_found_nothing():
             return np.full(len(self.names), np.nan)
         kind = "effect" if hasattr(est, "effect_covariance_") else "mean"
         slopes, level = (getattr(est, f"{kind}_{name}_") for name in ("coef", "intercept"))
@@ -543,7 +543,7 @@ class _Estimated:
         covariance = getattr(self.estimator, "effect_covariance_", None)
         if covariance is not None:
             return covariance, dof, words
-        if self.family != "gaussian":
+        if self.family != "gaussian" and not self.estimator._has_found_nothing():
             words = f"Fits with family={self.family!r} and a budget have no standard errors."
         raise ValueError(words)
 

@@ -176,7 +176,7 @@ def test_noise_of_sums_is_part_of_the_errors():
     stds = np.sqrt([np.diag(one[1]) for one in found])
     np.testing.assert_allclose(estimates.std(axis=0), 6.0 / 100.0, rtol=0.15)
     np.testing.assert_allclose(stds.mean(axis=0), 6.0 / 100.0, rtol=0.05)
-    hidden = sums_of(d, 3.0, np.zeros(d + 1))
+    hidden = sums_of(d, 2.0, np.zeros(d + 1))
     assert effects(model, question, hidden, noise) is None
     assert effects(model, question, hidden, {**noise, "information": 0.1}) is not None
     # Noise of the squares takes degrees of freedom, and then the errors.

@@ -125,6 +125,15 @@ def test_a_private_summary_is_of_released_numbers(private):
         private.summary("CR1")
 
 
+def test_a_fit_that_found_nothing_has_no_effects_to_read():
+    """The middle of the public range is no estimate of an intercept."""
+    with pytest.warns(skpmtl.LittleFoundWarning):
+        fit = skpmtl.mixed("y ~ x + (1 | g)", table(), epsilon=0.1, public=PUBLIC)
+    assert fit.params.isna().all() and "there are no estimates" in str(fit.summary())
+    assert "there are no estimates" in str(fit.estimator.summary())
+    assert_allclose(fit.predict(table(), level="population"), 15.0)
+
+
 @pytest.mark.parametrize(
     "term", ["scale(x)", "center(x)", "I(x - np.mean(x))", "bs(x, df=4)", "poly(x, 2)"]
 )
@@ -362,6 +371,11 @@ def test_a_second_grouping_that_says_nothing_changes_nothing():
     two, one = exact("y ~ x + (1 | g) + (1 | h)", data), exact("y ~ x + (1 | g)", data)
     assert two.deviance <= one.deviance + 1e-4
     assert_allclose(two.params, one.params, atol=0.05)
+
+
+def test_names_are_escaped_for_latex():
+    text = Summary("t", names=["a|b^2_c\\"], effects={"effect": np.ones(1)}).to_latex()
+    assert r"a\textbar{}b\textasciicircum{}2\_c\textbackslash{} & 1 \\" in text
 
 
 def test_summaries_of_several_fits_stand_side_by_side(private):
