@@ -247,8 +247,8 @@ class Summarised:
         columns = variance_columns(covariance[np.ix_(order, order)], names, variances)
         notes = [
             "Variance components say how much tasks differ: the intercept where all columns are "
-            "zero, as in lme4. They are the middle of a coarse grid, to a factor of about two; those "
-            "of slopes may be little more than the prior where the budget is small."
+            "zero, as in lme4. They are the middle of a coarse grid, to a factor of about two; "
+            "those of slopes may be little more than the prior where the budget is small."
         ]
         return [*names, *others], columns, notes
 
