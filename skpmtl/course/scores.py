@@ -35,7 +35,8 @@ class ScoreModels:
             self.y = (table.y > 0 if C == 1 else np.floor(table.y)).astype(float)
         else:
             self.kind, self.y = POISSON, np.array(table.y, dtype=float)
-        self.summaries = Summaries.of(self.X, self.y, self.offsets, self.weights)
+        found = Summaries.of(self.X, self.y, self.offsets, self.weights)
+        self.summaries = found.with_repeats(self.X, self.codes)
         self._placed, self._near = (), ()
 
     # --------------------------------------------------------------------------- first queries

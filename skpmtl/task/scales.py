@@ -5,7 +5,7 @@ chi-square variable with n - 1 degrees of freedom; rows have heavier tails than 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class Summaries:
     y_std: np.ndarray  # (m,)
     y_low: np.ndarray  # (m,)
     y_high: np.ndarray  # (m,)
+    n_values: np.ndarray | None = None  # (m,), rows that say something of spreads; None: n
 
     @classmethod
     def of(cls, X, y, offsets, counts):
@@ -62,9 +63,29 @@ class Summaries:
         found.y_std[found.y_std <= _TINY * np.abs(found.y_mean)] = 0.0
         return found
 
+    def with_repeats(self, X, codes):
+        """The same where rows of a task may repeat each other, as those of one person by interval:
+        spreads are those of as many rows as the column with most values has values.
+
+        codes : ndarray (N,)
+            Task of every row of X (N, d), sorted.
+        """
+        most = np.minimum(self.n, 1.0)
+        for column in X.T:
+            order = np.lexsort((column, codes))
+            value = column[order]
+            first = np.append(True, (value[1:] != value[:-1]) | (codes[1:] != codes[:-1]))
+            most = np.maximum(most, np.bincount(codes, first, minlength=len(most)))
+        return replace(self, n_values=np.minimum(most, self.n))
+
+    @property
+    def _half_dof(self):
+        n = self.n if self.n_values is None else self.n_values
+        return np.maximum(n - 1.0, 1.0) / 2.0
+
     def log_variance(self):
         """Sampling variance of the log2 of a spread, (m,): trigamma by its asymptotic series."""
-        x = np.maximum(self.n - 1.0, 1.0) / 2.0
+        x = self._half_dof
         series = 1.0 / x + 0.5 / x**2 + 1.0 / (6.0 * x**3)
         return _KURTOSIS * (0.5 / math.log(2.0)) ** 2 * series
 
@@ -73,7 +94,7 @@ class Summaries:
 
         With `sizes`, that of the mean row where there is no spread.
         """
-        x = np.maximum(self.n - 1.0, 1.0) / 2.0
+        x = self._half_dof
         bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
         seen = self.x_std > 0
         std = self.x_std
