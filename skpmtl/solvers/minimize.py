@@ -134,7 +134,7 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
         order = np.argsort(-levels, kind="stable")[: max(SMALLEST_SET, int(inside.sum()))]
         new = np.sort(order[levels[order] > alpha])
         inside[new] = True
-        goal = max(_ENOUGH * tol * abs(at.objective), _LOOSE * at.gap)
+        goal = max(_ENOUGH * tol * abs(at.objective), _LOOSE * at.gap if len(new) else 0.0)
         before = done
         descends, reached = descends and loss.has_sets(int(inside.sum())), False
         if descends:
