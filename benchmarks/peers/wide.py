@@ -1,15 +1,12 @@
-"""Exact fits of wide tables, compared with the fastest libraries for them, and with FISTA.
+"""Exact L2,1 fits of wide tables, compared with the fastest libraries for them.
 
     python -m benchmarks.peers.wide [--repeats N] [--output FILE.csv]
 
-The same objective for all: 1/(2 n_k) of the squares of each task plus alpha times the L2,1 norm, or
-the trace norm, with intercepts. Every solver has one thread, and the loosest tolerance of its own
-that brings its objective within 1e-6 of the optimum; "skpmtl, certified" is our default tolerance.
-CPU seconds are the least of some repeats. Peers (scikit-learn, skglm, celer, adelie) are left out
-where they are not installed or do not run; tasks of different rows are groups of a block-diagonal
-table to them.
-No library fits the trace norm: the peer is FISTA in numpy on the centred rows, with exactly the
-iterations that it needs and no test of convergence.
+The same objective for all: 1/(2 n_k) of the squares of each task plus alpha times the L2,1 norm,
+with intercepts. Every solver has one thread, and the loosest tolerance of its own that brings its
+objective within 1e-6 of the optimum; "skpmtl, certified" is our default tolerance. CPU seconds are
+the least of some repeats. Peers (scikit-learn, skglm, celer, adelie) are left out where they are
+not installed or do not run; tasks of different rows are groups of a block-diagonal table to them.
 """
 
 import time
@@ -25,9 +22,9 @@ import skpmtl
 
 from ..command import command_line, write_rows
 from ..problems import Problem
-from .exact import Fista, fista_at, loosest, shared_lasso_fit, skpmtl_fit
+from .exact import loosest, shared_lasso_fit, skpmtl_fit
 
-FIELDS = ("problem", "penalty", "share", "peer", "seconds", "ratio")
+FIELDS = ("problem", "share", "peer", "seconds", "ratio")
 SHARES = (0.3, 0.1)  # of the largest strength that is not zero everywhere
 _ACTIVE, _NOISE = 10, 0.5
 
@@ -56,46 +53,6 @@ SHAPES = {
     "10 tasks x 100 x 5,000": partial(ragged, 10, 100, 5_000),
     "20 tasks x 50 x 2,000": partial(ragged, 20, 50, 2_000),
 }
-
-
-def low_rank(m, n, d, seed=0):
-    """Rows of m tasks, n each, with models of rank 3."""
-    rng = np.random.default_rng(seed)
-    X, task = rng.standard_normal((m * n, d)), np.repeat(np.arange(m), n)
-    y = np.empty(m * n)
-    W = rng.standard_normal((m, 3)) @ rng.standard_normal((3, d))
-    for k in range(m):
-        y[task == k] = X[task == k] @ W[k]
-    return X, y / y.std() + _NOISE * rng.standard_normal(len(y)), task
-
-
-TRACE_SHARES = (0.3, 0.1, 0.02)
-TRACE_SHAPES = {
-    f"{m} tasks x {n} x {d:,}": partial(low_rank, m, n, d)
-    for m, n, d in ((10, 50, 2_000), (5, 100, 5_000), (20, 50, 2_000), (20, 50, 10_000))
-}
-
-
-class RowFista(Fista):
-    """The same without matrices of the features: tasks of equal numbers of rows, centred."""
-
-    def prepare(self):
-        p = self.problem
-        m, n = p.task[-1] + 1, len(p.y) // (p.task[-1] + 1)
-        X, y = p.X.reshape(m, n, -1), p.y.reshape(m, n)
-        self.means = X.mean(axis=1), y.mean(axis=1)
-        self.rows = (X - self.means[0][:, None]) / np.sqrt(n)
-        y = (y - self.means[1][:, None]) / np.sqrt(n)
-        self.moment, self.square = self._combine(y), np.vdot(y, y)
-        squares = np.matmul(self.rows, self.rows.transpose(0, 2, 1))
-        self.lipschitz = np.linalg.eigvalsh(squares)[:, -1].max()
-        return self
-
-    def _combine(self, r):
-        return np.matmul(r[:, None], self.rows)[:, 0]
-
-    def product(self, W):
-        return self._combine(np.matmul(self.rows, W[:, :, None])[:, :, 0])
 
 
 def block_diagonal(problem):
@@ -164,8 +121,6 @@ def adelie(problem, tol):
 
 def peers(problem):
     """Yield (name, a call of ``tol``) of those that are installed."""
-    if problem.penalty == "trace":
-        return
     name = "MultiTaskLasso" if problem.task is None else "GroupLasso"
     fit = shared_lasso_fit if problem.task is None else group_lasso
     libraries = ["skglm", "celer"]
@@ -193,40 +148,28 @@ def cpu_seconds(fit, repeats):
     return min(found)
 
 
-def problems():
-    """Yield Problem, share of the largest strength."""
-    for penalty, shapes, shares in (
-        ("l21", SHAPES, SHARES),
-        ("trace", TRACE_SHAPES, TRACE_SHARES),
-    ):
-        for name, draw in shapes.items():
-            problem = Problem(name, penalty, "mean", *draw())
-            for share in shares:
-                yield replace(problem, alpha=share * problem.alpha_max()), share
-
-
 def measure(repeats):
     """Yield rows; `ratio` is ours over that of the peer."""
-    for problem, share in problems():
-        optimum = problem.objective(*skpmtl_fit(problem, 1e-10))
-        ours = cpu_seconds(loosest(problem, optimum, partial(skpmtl_fit, problem)), repeats)
-        certified = cpu_seconds(partial(skpmtl_fit, problem), repeats)
-        found = {"skpmtl": ours, "skpmtl, certified": certified}
-        if problem.penalty == "trace":
-            found["fista"] = cpu_seconds(fista_at(problem, optimum, RowFista), 1)
-        for peer, fit in peers(problem):
-            try:
-                call = loosest(problem, optimum, fit)
-            except Exception as error:  # releases that do not go together
-                print(f"{peer}: {type(error).__name__}")
-                continue
-            if call is not None:
-                found[peer] = cpu_seconds(call, repeats)
-        for peer, seconds in found.items():
-            ratio = f"{ours / seconds:.2f}"
-            row = (problem.name, problem.penalty, share, peer, f"{seconds:.4f}", ratio)
-            print(*row, sep=", ", flush=True)
-            yield dict(zip(FIELDS, row, strict=True))
+    for name, draw in SHAPES.items():
+        X, y, task = draw()
+        for share in SHARES:
+            problem = Problem(name, "l21", "mean", X, y, task)
+            problem = replace(problem, alpha=share * problem.alpha_max())
+            optimum = problem.objective(*skpmtl_fit(problem, 1e-10))
+            ours = cpu_seconds(loosest(problem, optimum, partial(skpmtl_fit, problem)), repeats)
+            certified = cpu_seconds(partial(skpmtl_fit, problem), repeats)
+            found = {"skpmtl": ours, "skpmtl, certified": certified}
+            for peer, fit in peers(problem):
+                try:
+                    call = loosest(problem, optimum, fit)
+                except Exception as error:  # releases that do not go together
+                    print(f"{peer}: {type(error).__name__}")
+                    continue
+                if call is not None:
+                    found[peer] = cpu_seconds(call, repeats)
+            for peer, seconds in found.items():
+                row = (name, share, peer, f"{seconds:.4f}", f"{ours / seconds:.2f}")
+                yield dict(zip(FIELDS, row, strict=True))
 
 
 def main(arguments=None):

@@ -14,6 +14,7 @@ import numpy as np
 from .._kernels import blocks
 
 _CYCLES = 5  # between two extrapolations
+_JUDGED = 3  # extrapolations to judge the rate by
 
 
 class WorkingSet:
@@ -30,13 +31,17 @@ class WorkingSet:
         self.scratch = np.empty(loss.shape[0])
 
     def descend(self, W, goal, max_cycles):
-        """Minimise from W until the gap within the set is at most `goal`. -> W, cycles, gap"""
-        W, done = W.copy(), 0
+        """Minimise from W until the gap within the set is at most `goal`. -> W, cycles, gap
+
+        No further than it looks as if `max_cycles` were enough.
+        """
+        W, done, gaps = W.copy(), 0, []
         state, self.curvature = self.at(W), self.h + self.ridge
         kept = [(W.copy(), state.copy())]
         while True:
             gap = self.gap(W, state)
-            if gap <= goal or done >= max_cycles:
+            gaps.append(gap)
+            if gap <= goal or done >= max_cycles or done + _ahead(gaps, goal) > max_cycles:
                 return W, done, gap
             for _ in range(min(_CYCLES, max_cycles - done)):
                 self.cycle(W, state)
@@ -145,6 +150,15 @@ class MatrixSet(WorkingSet):
 
     def gradient(self, W, V):
         return V
+
+
+def _ahead(gaps, goal):
+    """Cycles that are left at the rate of the second half of those before; 0 at first."""
+    half = len(gaps) // 2
+    if half < _JUDGED:
+        return 0
+    rate = np.log(gaps[half] / gaps[-1]) / (len(gaps) - 1 - half)
+    return _CYCLES * np.log(gaps[-1] / goal) / rate if rate > 0 else np.inf
 
 
 def _norms(W):
