@@ -32,6 +32,7 @@ def _commands():
     for suite in _SUITES:
         yield f"benchmarks.run {suite} --output {RESULTS / suite}.csv", [suite]
     yield f"benchmarks.peers.wide --output {RESULTS / 'wide.csv'}", ["wide"]
+    yield f"benchmarks.peers.wide_trace --output {RESULTS / 'wide_trace.csv'}", ["wide_trace"]
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.records --output {RESULTS / 'records.csv'}", ["records"]
     yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]

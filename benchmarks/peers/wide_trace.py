@@ -61,7 +61,13 @@ class RowFista(Fista):
 
 
 def measure(repeats, shapes=SHAPES):
-    """Yield rows."""
+    """Rows, the smallest ratio first."""
+    rows = list(_measure(repeats, shapes))
+    threes = [rows[i : i + 3] for i in range(0, len(rows), 3)]
+    return [row for three in sorted(threes, key=lambda t: float(t[0]["ratio"])) for row in three]
+
+
+def _measure(repeats, shapes):
     for m, n, d in shapes:
         problem = Problem(f"{m} tasks x {n} x {d:,}", "trace", "mean", *low_rank(m, n, d))
         for share in SHARES:
@@ -76,7 +82,6 @@ def measure(repeats, shapes=SHAPES):
             for peer, seconds in found.items():
                 ratio = f"{found['fista'] / seconds:.1f}"
                 row = (problem.name, share, peer, f"{seconds:.4f}", ratio)
-                print(*row, sep=", ", flush=True)
                 yield dict(zip(FIELDS, row, strict=True))
 
 
