@@ -29,6 +29,9 @@ RATE_KAPPA = 4.0 ** np.arange(-5, 1)
 DISPERSION = (1.0, 3.0, 10.0)
 _SCORE_KAPPA_WIDTH = 1.0  # log10, about 1
 _OWN_RATES = 1.0  # spread of log rates where no place was found, about the task's own
+# Weights of cells of tau, kappa and sigma, over that of the heaviest, below which votes on shapes
+# and centres leave them out: gains of paths then move by a tenth of the noise at epsilon 3.
+_RARE = 1e-3, 1e-2, 1e-2
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
 
 
@@ -196,9 +199,12 @@ class Scales:
     sigma: np.ndarray = field(default_factory=lambda: SIGMA)
 
     def likely(self):
-        """Without cells that have less than a thousandth of the weight of the heaviest."""
+        """Without cells that have less than `_RARE` of the weight of the heaviest.
+
+        Levels that are outliers are kept: without theirs, a task would explain its own by slopes.
+        """
         logs = self.log_tau, self.log_kappa, self.log_sigma
-        kept = [log > log.max() + math.log(1e-3) for log in logs]
+        kept = [log > log.max() + math.log(part) for log, part in zip(logs, _RARE, strict=True)]
         pairs = zip((self.tau, self.kappa, self.sigma), logs, kept, strict=True)
         (tau, log_tau), (kappa, log_kappa), (sigma, log_sigma) = (
             (grid[some], log[some]) for grid, log, some in pairs
