@@ -33,7 +33,7 @@ NO_SIZES = {
     "_FREE_BITS": "bits of a grid",
     "_MAX_INNER_STEPS": "steps",
     "_MOST_COLUMNS": "of a relation, public",
-    "_NEWTON": "passes, of a fit without privacy",
+    "_AHEAD": "steps, of a fit without privacy",
     "_STEPS": "steps",
     "_TURN": "steps, of a fit without privacy",
     "_ZIP64": "bytes of a file",
