@@ -355,7 +355,7 @@ def warn_of_little(est, fitted):
         text = f"nothing was released, and every task is alone. Remedies: {remedy}."
     elif getattr(board, "lost", False):
         text = (
-            "the meta-initialisation is noise, and tasks set it aside. Remedies: "
+            "the released initialisation is noise, and tasks set it aside. Remedies: "
             "feature_range= and target_range=, more rows, a larger epsilon, or more tasks."
         )
     elif wants_mean and "mean_coef_" not in fitted:
