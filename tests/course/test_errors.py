@@ -197,5 +197,5 @@ def test_nine_in_ten_intervals_hold_under_a_budget(scene):
     row = cell(scene, 1000, 3.0, 100)
     assert row["given"] > 90
     spread = np.sqrt(0.09 / row["given"])
-    assert abs(float(row["slopes"]) - 0.9) < 0.05
+    assert abs(float(row["slopes"]) - 0.9) < 0.06  # three slopes of a draw share its noise
     assert float(row["false"]) < 0.1 + 3.0 * spread
