@@ -65,7 +65,7 @@ from .tables.table import (
     named_floats,
 )
 from .tables.targets import class_targets, encode_labels, pair_known, public_classes
-from .tables.weights import at_most_one, with_classes
+from .tables.weights import with_classes
 
 __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
@@ -230,10 +230,6 @@ class TaskIndexed(Documented, BaseEstimator):
         """
         return False
 
-    def _bounds_weights(self):
-        """Whether the weights of a task are divided by its largest one where that is above 1."""
-        return self._is_private() and not DATAFITS[self.loss].has_exposures
-
     def _read_training(self, X, y, task=None, sample_weight=None):
         """The table of a fit, as it was given, and its form."""
         return read_training(
@@ -273,7 +269,6 @@ class TaskIndexed(Documented, BaseEstimator):
                 )
             table = with_classes(table, given, self._label_names(classes), 1.0 if raw else math.inf)
         if not raw and table.weights is not None:
-            table = at_most_one(table) if self._bounds_weights() else table
             table = DATAFITS[self.loss].weigh(table)
         return self._with_targets(table), classes
 

@@ -3,8 +3,8 @@
 The loss of task k is sum_i w_i l_i / sum_i w_i, with weights w_i >= 0 that are the task's own
 data. Rows of weight 0 are dropped; a task left without rows counts as absent. Weights of a task
 that are all multiplied by a number mean the same, except with ``task_weight="samples"``, where
-losses are added up and 1 is a whole row. A private fit therefore divides the weights of a task by
-the largest of them where that is above 1 (`at_most_one`): no task counts for more than its rows.
+losses are added up and 1 is a whole row. A guarantee for tasks needs no bound of weights: what a
+task sends is bounded whatever its rows and their weights are.
 
 Where a rule asks for the number of rows of a task (how strongly it is regularised, how much its
 evidence counts), rows of unequal weights count
@@ -130,17 +130,6 @@ def balanced_shares(mass):
     """Weights of the classes of every task, with which they weigh the same, for sums (m, C)."""
     present = np.where(mass > 0, mass, np.inf)
     return present.min(axis=1, keepdims=True) / present
-
-
-def at_most_one(table):
-    """A table whose weights are divided by the largest of their task where that is above 1."""
-    if table.weights is None:
-        return table
-    largest = np.maximum.reduceat(table.weights, table.offsets[:-1])
-    if not (largest > 1.0).any():
-        return table
-    divisors = np.repeat(np.maximum(largest, 1.0), table.sizes)
-    return replace(table, weights=table.weights / divisors)
 
 
 def without_weightless(table):

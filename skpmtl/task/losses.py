@@ -42,7 +42,7 @@ _LEAST = 1e-6  # curvature of a row
 _REACH = 3.0  # how far the score of a row moves in a step: beyond it the expansion is another
 _FAR = 100.0  # scores of counts from which losses are linear
 _MOST_STEPS = 25
-_MANY = 64  # rows of a task, from which pairs of them say little beyond Laplace's approximation
+_MANY = 64.0  # rows of a task, from which pairs of them say little beyond Laplace's approximation
 _MOST_BEYOND = 0.1  # of the next order: where it is larger, it is less sure itself
 
 
@@ -372,11 +372,13 @@ def _beyond(kind, weight, phi, scores, c, part, A, K, h, kappa, dual, B, e1, lev
             third[i] = -weight[i] * w * (1.0 - 2.0 * p[c])
             fourth = -weight[i] * w * (1.0 - 6.0 * w)
         total += fourth * own[i] * own[i] / 8.0
-    v = np.empty(n)
+    v, many = np.empty(n), weight.sum() > _MANY
     for i in range(n):
-        total += third[i] * third[i] * own[i] ** 3 * (5.0 / 24.0)
-        if n > _MANY:
+        pairs = third[i] * third[i] * own[i] ** 3 * (5.0 / 24.0)
+        if many:
+            total += pairs / max(weight[i], 1e-300)  # of the single rows that it counts
             continue
+        total += pairs
         for j in range(i):
             v[j] = 0.0
         for q in range(k):

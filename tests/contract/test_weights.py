@@ -109,14 +109,20 @@ def test_whole_weights_without_a_guarantee_count_rows(est):
         assert_allclose(est.covariance_, repeated.covariance_, rtol=1e-6, atol=1e-12)
 
 
-def test_private_fits_scale_weights_within_the_task():
-    """No task counts for more than its rows; weights of at most 1 stay as they are."""
-    X, y, task, times = tables()
-    w = np.where(task == 2, times, times / 3.0)
-    est = skpmtl.PrivateMeanRegMTL(tasks=range(5), epsilon=60.0, random_state=0)
-    found = clone(est).fit(X, y, task=task, sample_weight=w)
-    divided = w / np.where(task == 2, w[task == 2].max(), 1.0)
-    close(found, clone(est).fit(X, y, task=task, sample_weight=divided), 1e-12)
+@pytest.mark.parametrize("epsilon", [None, 3.0])
+def test_weights_of_trials_are_rows_written_out(epsilon):
+    """Successes and failures as rows whose weights are their numbers, of one trial to hundreds."""
+    rng, m = np.random.default_rng(0), 40
+    task, X = np.repeat(np.arange(m), 4), rng.normal(size=(4 * m, 2))
+    n = np.where(task < 5, 60, rng.integers(0, 6, 4 * m))
+    won = rng.binomial(n, 1.0 / (1.0 + np.exp(-X[:, 0] - 0.5 * rng.normal(size=m)[task])))
+    public = {"tasks": range(m), "classes": [0, 1], "random_state": 0, "epsilon": epsilon}
+    est = skpmtl.PrivateMTLClassifier(**public)
+    rows, outcome = skpmtl.expand_trials(won, n)
+    single = clone(est).fit(X[rows], outcome, task=task[rows])
+    twice, sides = np.tile(np.arange(4 * m), 2), np.repeat([1, 0], 4 * m)
+    counts = np.concatenate([won, n - won])
+    close(est.fit(X[twice], sides, task=task[twice], sample_weight=counts), single, 1e-8)
 
 
 def test_weights_of_records_are_at_most_one():
