@@ -37,6 +37,9 @@ from .shapes import (
 )
 
 N_STEPS = 30  # of the centre; each is shorter than the one before, so that the last is fine
+# Root mean squares of what is not clipped: octaves of scales at first, and later; the latter of
+# asinh of centres in scales, too.
+FARTHEST, NEAREST = 8.0, 2.0
 ZOOMS, WIDE_RUN = 3, 8  # histograms one in the other, while half of the tasks are in few bins
 WIDER = 1.5  # length of a window over that of the run of bins that holds half of the tasks
 TAU_CENTRE, TAU_WIDTH = -1.0, 1.0  # log2 of spreads of levels in units, for the vote on units
@@ -206,17 +209,27 @@ class Loop:
         self.update(n_present=n, centre=centre)
 
     def find_columns(self, share):
-        """Scales of columns, by half of the share, and in their units the centres."""
-        nothing = np.zeros(self.d)
+        """Scales and centres of columns in turn, each about what was found before."""
+        scale, centre, reach = np.ones(self.d), np.zeros(self.d), FARTHEST
+        n, variance = self.model.n_present, self.model.scale_variance
         sizes = bool(self.repeats < 0.5)  # most tasks have one row, and no spread
-        scales = queries.ColumnUnits(nothing, self.plan.is_private, sizes)
-        found, noise = yield from self.ask(scales, share / 2.0)
-        each = scales.per_task / (self.model.n_present * (1.0 if sizes else self.repeats))
-        scale, variance = read_scales(found * each, noise * each)
-        centres = queries.ColumnUnits(scale, self.plan.is_private)
-        found, noise = yield from self.ask(centres, share / 2.0)
-        each = centres.per_task / self.model.n_present
-        centre = read_centres(found * each, noise * each) * scale * self.model.fit_intercept
+        for what, part in self.plan.columns(n):
+            known = scale, centre, self.plan.is_private
+            if what == "centres":
+                question = queries.ColumnUnits(*known, NEAREST, of_means=True)
+                found, noise = yield from self.ask(question, share * part)
+                moved = read_centres(*question.means(found, noise, n))
+                centre = centre + scale * question.distance(moved)
+                continue
+            question = queries.ColumnUnits(*known, reach, sizes=sizes)
+            found, noise = yield from self.ask(question, share * part)
+            spreads = question.means(found, noise, n * (1.0 if sizes else self.repeats))
+            moved, left = read_scales(*spreads)
+            # Where a move may have been cut, what is left is as unknown as it was before.
+            short = max(reach - math.sqrt(np.mean(moved**2)), 0.0)
+            variance = left + variance * (noise and math.exp(-0.5 * short**2 / left.sum()))
+            scale, reach = scale * 2.0**moved, NEAREST
+        centre = centre * self.model.fit_intercept
         self.update(column_scale=scale, column_centre=centre, scale_variance=variance)
 
     # ---------------------------------------------------------------------------------- steps

@@ -63,6 +63,10 @@ class TaskModels:
         self.rows = TaskRows.of(Z, y, self.offsets, self.counts)
         x_mean = self.rows.x_mean
         self.near_mean = bounded(x_mean) if model.fit_intercept else x_mean
+        # What the mean model sees of a mean row, less what the task does, in scales of its own.
+        self.apart = None
+        if model.fit_intercept and model.scale_variance.any():
+            self.apart = model.seen(self.summaries.x_mean) - self.near_mean
         self.single = (np.diff(self.offsets) == 1)[:, None]
 
     def decomposition(self, model, root, *, joined=True):
@@ -91,11 +95,14 @@ class TaskModels:
         -> float, (d,); levels (m,) with a factor above tasks, and with a relation (m,), (m, d)
         """
         tasks = self.tasks[some]
-        level = centre[0] + model.effects_of(tasks)
-        if model.relation is None or related == NOTHING:
-            return level, centre[1:]
-        own = model.relation.centres(tasks, model.related)
-        return level + own[:, 0], centre[1:] + own[:, 1:] * (related == ALL)
+        level, slopes = centre[0] + model.effects_of(tasks), centre[1:]
+        if model.relation is not None and related != NOTHING:
+            own = model.relation.centres(tasks, model.related)
+            level, slopes = level + own[:, 0], slopes + own[:, 1:] * (related == ALL)
+        if self.apart is not None:
+            apart = self.apart[some]
+            level = level + (_dot if slopes.ndim == 1 else _dots)(apart, slopes)
+        return level, slopes
 
     def around_part(self, model, part):
         """`around` the centre of a component; slopes of covariates are those of "mean" alone."""

@@ -40,7 +40,6 @@ from .personal import ALL, NOTHING
 OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to a galaxy
 BINS = 2 * OCTAVE
 SIGN = math.sqrt(0.5)  # weight of the two cells that count signs, against that of an octave
-CLIP_OCTAVES, CLIP_CENTRES = 8.0, 2.0  # root mean squares of log2 scales, of means over spreads
 LEVEL_PART = 0.4  # of the length of a step for the level, where tasks of few rows have much of it
 VOTE_LENGTH = 2.0  # c: at most four full votes of a task
 MOST_PRIORS = 24  # of a path that is voted on: more than cells of any grid, and than shapes
@@ -272,16 +271,32 @@ def _octave(values):
 # ---------------------------------------------------------------------------------- columns
 @dataclass
 class ColumnUnits(Question):
-    """log2 of the spreads of columns; or, in units of a released `scale`, their means.
+    """What is left of log2 spreads of columns about released ones, or of their means.
 
-    In units of `CLIP_OCTAVES` root(d), and of `CLIP_CENTRES` root(d). `scale` of zeros: none yet.
-    With `sizes` the size of the mean row stands for a spread that a task of one row does not have.
+    In units of `reach` root(d). Means less the released centres are in units of the released
+    scales, and taken as asinh(u), which grows with the logarithm of a distance: one column that is
+    far from its centre leaves the others most of the ball.
+
+    Attributes
+    ----------
+    scale, centre : ndarray (d,)
+    clipped : bool
+        False without a budget, where means are taken as they are.
+    reach : float
+        Root mean square of what is not clipped.
+    of_means : bool, default=False
+    sizes : bool, default=False
+        The distance of the mean row from the centre stands for a spread that a task of one row does
+        not have.
     """
 
     kind, reads_model = "columns", False
     length, spread = 1.0, 2.0
     scale: np.ndarray
-    clipped: bool = True
+    centre: np.ndarray
+    clipped: bool
+    reach: float
+    of_means: bool = False
     sizes: bool = False
 
     @property
@@ -291,19 +306,34 @@ class ColumnUnits(Question):
     @property
     def per_task(self):
         """What a contribution is in units of."""
-        return (CLIP_CENTRES if self.scale.any() else CLIP_OCTAVES) * math.sqrt(self.size)
+        return self.reach * math.sqrt(self.size)
 
     def answer(self, tasks, model):
         s = tasks.summaries
-        found = s.x_mean / self.scale if self.scale.any() else s.log_spread(self.sizes)
+        if self.of_means:
+            found = (s.x_mean - self.centre) / self.scale * (s.n > 0)[:, None]
+            found = np.arcsinh(found) if self.clipped else found
+        else:
+            found = s.log_spread(self.scale, self.centre if self.sizes else None)
         return found / self.per_task
+
+    def means(self, found, noise, n):
+        """Means over n tasks, as large as any may be, and the noise of each of them."""
+        each = self.per_task / n
+        found = found * each
+        return np.clip(found, -OCTAVE, OCTAVE) if self.clipped else found, noise * each
+
+    def distance(self, mean):
+        """In scales, of a mean over tasks."""
+        return np.sinh(mean) if self.clipped else mean
 
     def bounded(self, sent):
         return _within_one(sent, self.clipped)
 
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
-        return (d,), {"scale": [(d,)], "clipped": True, "sizes": bool}
+        public = {"scale": [(d,)], "centre": [(d,)], "clipped": True, "reach": Real}
+        return (d,), {**public, "of_means": bool, "sizes": bool}
 
 
 # ------------------------------------------------------------------------------------- step

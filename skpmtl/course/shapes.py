@@ -9,7 +9,8 @@ FLOOR = 0.01  # part of the trace that stays flat, so that no direction is close
 _EDGE = 0.5  # of the edge of noise is taken off: powers and the vote decline what is left of it
 _PASSES = 3  # that separate what stands out from the bulk
 _SIGNALS = (0.01, 1.0, 64.0)  # variances of a released log2 scale: none, twice, 8 octaves
-_CENTRES = (1e-4, 0.01, 1.0)  # of a released mean in spreads
+_CENTRES = (1e-4, 0.01, 1.0, 64.0)  # of asinh of a released mean in spreads
+_SHARINGS = 30  # passes that settle how many values have which variance
 _NO_SIGNAL = 0.8  # prior weight of the least of them
 
 
@@ -80,28 +81,38 @@ def path_of_shapes(found, noise, n_present, root, structures):
     return [*roots.get("sparse", [])[::-1], *roots["known"], *roots.get("low-rank", [])]
 
 
-def shrunk(values, noise, variances):
-    """Empirical Bayes of values with known noise. -> posterior mean, posterior variance of one
+def shrunk(values, noise, variances, no_signal=_NO_SIGNAL):
+    """Empirical Bayes of values with known noise. -> posterior means (d,), their mean variance
 
-    Every value is N(0, A) plus noise, with one A of three for all of them.
+    Every value is N(0, A) plus noise, with an A of its own; how many values have which is learnt.
     """
-    signals = np.array(variances)
+    signals, d = np.array(variances), len(values)
     V = signals + noise**2
-    prior = np.log([_NO_SIGNAL, (1.0 - _NO_SIGNAL) / 2, (1.0 - _NO_SIGNAL) / 2])
-    E = prior - 0.5 * len(values) * np.log(V) - 0.5 * np.sum(values**2) / V
-    w = np.exp(E - E.max())
-    w /= w.sum()
-    return values * (w * signals / V).sum(), float((w * signals * noise**2 / V).sum())
+    before = np.array(
+        [no_signal, *np.full(len(signals) - 1, (1.0 - no_signal) / (len(signals) - 1))]
+    )
+    E = -0.5 * np.log(V) - 0.5 * values[:, None] ** 2 / V
+    shares = before
+    for _ in range(_SHARINGS):
+        w = np.exp(E + np.log(shares) - (E + np.log(shares)).max(axis=1, keepdims=True))
+        w /= w.sum(axis=1, keepdims=True)
+        shares = (w.sum(axis=0) + before) / (d + 1.0)
+    kept = w * signals / V
+    found = values * (1.0 - noise**2 * (w / V).sum(axis=1))  # as they are without noise
+    spread = kept * noise**2 + w * (values[:, None] * (1.0 - noise**2 / V) - found[:, None]) ** 2
+    return found, float(spread.sum(axis=1).mean())
 
 
 def read_scales(found, noise):
-    """Scales of columns from means over tasks of log2 of spreads. -> (d,), variances of log2 (2,)
+    """log2 of scales of columns from means over tasks of log2 of spreads. -> (d,), variances (2,)
 
     The variances are of all columns together, and of a single one.
     """
-    middle, of_all = shrunk(found.mean(keepdims=True), noise / math.sqrt(len(found)), _SIGNALS)
+    middle, of_all = shrunk(
+        found.mean(keepdims=True), noise / math.sqrt(len(found)), _SIGNALS, 1 / 3
+    )
     apart, of_one = shrunk(found - found.mean(), noise, _SIGNALS)
-    return 2.0 ** (middle + apart), np.array([of_all, of_one])
+    return middle + apart, np.array([of_all, of_one])
 
 
 def read_centres(found, noise):

@@ -40,7 +40,7 @@ def posterior(tasks, model):
     for part, logs, moved, of, _ in found:
         share = np.exp(logs - total)[:, None]
         centre = np.zeros((m, d + 1))
-        centre[:, 1:] = of[2]
+        centre[:, 0], centre[:, 1:] = of[1] - model.centre[0], of[2]
         here = centre + moved
         mean += share * here
         between = centre[:, :, None] * here[:, None, :] + moved[:, :, None] * centre[:, None]

@@ -89,19 +89,22 @@ class Summaries:
         series = 1.0 / x + 0.5 / x**2 + 1.0 / (6.0 * x**3)
         return _KURTOSIS * (0.5 / math.log(2.0)) ** 2 * series
 
-    def log_spread(self, sizes=False):
-        """log2 of the spreads of columns less their sampling bias, (m, d); 0 where unknown.
+    def log_spread(self, scale=1.0, centre=None):
+        """log2 of spreads of columns over `scale`, less their sampling bias, (m, d).
 
-        With `sizes`, that of the mean row where there is no spread.
+        0 where it is unknown; with a `centre` the distance of the mean row from it stands for it
+        there.
         """
         x = self._half_dof
         bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
         seen = self.x_std > 0
         std = self.x_std
-        if sizes:
-            std = np.where(seen, std, np.abs(self.x_mean))
+        if centre is not None:
+            far = np.abs(self.x_mean - centre) * (self.n > 0)[:, None]
+            std = np.where(seen, std, far)
             seen = std > 0
-        return np.where(seen, np.log2(np.where(seen, std, 1.0)) - bias[:, None], 0.0)
+        found = np.log2(np.where(seen, std, 1.0)) - np.log2(scale) - bias[:, None]
+        return np.where(seen, found, 0.0)
 
 
 def own_scales(summaries, released, common, single, own_unit=False):
@@ -131,7 +134,7 @@ def own_scales(summaries, released, common, single, own_unit=False):
     """
     seen = summaries.x_std > 0
     k = seen.sum(axis=1)[:, None].astype(float)
-    r = np.where(seen, summaries.log_spread() - np.log2(released), 0.0)
+    r = np.where(seen, summaries.log_spread(released), 0.0)
     total = _row_sums(r)[:, None]
     mean = total / np.maximum(k, 1.0)
     v, G = summaries.log_variance()[:, None], common + _OWN
@@ -153,7 +156,9 @@ def own_scales(summaries, released, common, single, own_unit=False):
         q * (f[:, i : i + 1] * v + (1.0 - f[:, i : i + 1]) ** 2 * h[:, i : i + 1])
         for i, q in enumerate(total_of)
     )
-    unknown = single + sum(q * (_HETERO[i] + h[:, i : i + 1]) for i, q in enumerate(total_of))
+    # A task without any spread has the scales of one without rows.
+    off = [v * (k > 0) for v in _HETERO]
+    unknown = single + sum(q * (off[i] + h[:, i : i + 1]) for i, q in enumerate(total_of))
     variance = np.where(seen, known, unknown)
     if not own_unit:
         place = place + math.log(2.0) * np.minimum(variance, MOST_VARIANCE)

@@ -36,9 +36,12 @@ def by_every_cell(tasks, board, X, y):
     to[:d, 1:] = np.diag(unit / scale)
     to[d] = np.append(unit, unit * mean_row - X.mean(axis=0) * unit / scale)
     A = np.c_[X, np.ones(n)] @ to
+    # Levels are about what the mean model says at the mean row, in the scales that it has.
+    apart = board.seen(X.mean(axis=0)) - mean_row
     for part in board.components():
         s = part.scales
-        mean = to @ np.append(board.centre[0], part.slopes) + np.append(np.zeros(d), board.middle)
+        centre = np.append(board.centre[0] + apart @ part.slopes, part.slopes)
+        mean = to @ centre + np.append(np.zeros(d), board.middle)
         for i, kappa in enumerate(s.kappa):
             for j, sigma in enumerate(s.sigma):
                 for k, tau in enumerate(s.tau):

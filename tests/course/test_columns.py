@@ -1,0 +1,94 @@
+"""Scales and centres of columns: what is found of them, and what models make of it."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import r2_score
+
+from skpmtl import PrivateMTL
+from skpmtl.course import queries
+from skpmtl.course.billboard import HierarchicalBillboard
+from skpmtl.course.personal import TaskModels
+from skpmtl.course.shapes import read_scales
+from skpmtl.datasets import load_school
+from skpmtl.tables.forms import read_training
+
+pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.report.PrivacyLeakWarning")
+
+
+def test_levels_are_about_the_mean_model_in_its_own_scales():
+    """A task that knows its scales better than the release has the same expected mean target."""
+    X, task = np.random.default_rng(0).normal(size=(180, 2)) + 1.0, np.repeat(np.arange(6), 30)
+    board = HierarchicalBillboard(
+        6,
+        6.0,
+        np.array([0.3, 0.8, -0.5]),
+        middle=2.0,
+        width=4.0,
+        unit=1.5,
+        column_scale=np.array([8.0, 0.25]),
+        column_centre=np.array([1.0, -0.2]),
+        scale_variance=np.array([1.0, 0.5]),
+        log_components=np.log([1e-12, 1e-12, 1.0]),
+    )
+    tasks = TaskModels(read_training(PrivateMTL(), X, X[:, 0], task)[0])
+    tasks.decomposition(board, board.root)
+    level, slopes = tasks.around(board, board.centre)
+    expected = 2.0 + 1.5 * (level + tasks.near_mean @ slopes)
+    near, _ = board.near_rows(tasks.summaries.x_mean)
+    assert abs(np.log2(tasks.scale / board._safe_scale())).min() > 0.5
+    np.testing.assert_allclose(expected, near @ board.mean[:-1] + board.mean[-1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_one_column_of_another_unit_leaves_the_others(noise):
+    """Scales of all columns are found, as far apart as they are; what is not clear is shrunk."""
+    found, variance = read_scales(np.array([20.0, 0.1, -0.1, 0.0, 0.1]), noise)
+    np.testing.assert_allclose(found, [20.0, 0.0, 0.0, 0.0, 0.0], atol=0.4)
+    assert variance.sum() <= 0.2
+
+
+def test_no_column_takes_the_ball_of_the_others():
+    """A mean that is 10,000 scales off leaves three quarters of the length of a near one."""
+    rng = np.random.default_rng(0)
+    X, y, task = rng.normal(size=(200, 4)) + 1.0, rng.normal(size=200), np.repeat(np.arange(4), 50)
+    question = queries.ColumnUnits(np.ones(4), np.zeros(4), True, 8.0, of_means=True)
+    sent = []
+    for far in (0.0, 1e4):
+        tasks = TaskModels(read_training(PrivateMTL(), X + [far, 0.0, 0.0, 0.0], y, task)[0])
+        sent.append(question.bounded(question.answer(tasks, None)))
+    assert (np.abs(sent[1][:, 1:]) > 0.75 * np.abs(sent[0][:, 1:])).all()
+
+
+@pytest.mark.parametrize(("unit", "origin"), [(1e6, 0.0), (50.0, 0.0), (1e5, 1500.0)])
+def test_mean_slopes_do_not_depend_on_a_unit_or_an_origin(unit, origin):
+    rng = np.random.default_rng(3)
+    task = np.repeat(np.arange(300), 8)
+    X, slopes = rng.normal(size=(2400, 5)), np.array([3.0, 0.6, 2.0, -5.0, 2.5])
+    y = X @ slopes + rng.normal(size=300)[task] + 1.7 * rng.normal(size=2400)
+    moved = (X + origin * np.eye(5)[0]) * [unit, 1.0, 1.0, 1.0, 1.0]
+    est = PrivateMTL(epsilon=8.0, tasks=range(300), unseen_task="mean", random_state=0)
+    coef = est.fit(moved, y, task=task).mean_coef_ * [unit, 1.0, 1.0, 1.0, 1.0]
+    assert np.linalg.norm(coef - slopes) < 0.1 * np.linalg.norm(slopes)
+
+
+def test_slopes_of_one_row_tasks_are_found_off_the_origin():
+    rng = np.random.default_rng(100)
+    X, slopes = rng.normal(size=(2000, 5)), np.array([-1.6, 0.7, 2.9, 5.1, -3.4])
+    y = X @ slopes + rng.normal(size=2000) + 1.7 * rng.normal(size=2000)
+    train, test = (slice(0, 1000), slice(1000, 2000))
+    est = PrivateMTL(epsilon=5.0, tasks=range(1000), random_state=0)
+    est.fit(X[train] + 1.5, y[train], task=np.arange(1000))
+    error = np.mean((est.predict(X[test] + 1.5, task=np.arange(1000)) - y[test]) ** 2)
+    assert error < 0.4 * y.var()
+
+
+def test_unseen_schools_gain_from_raw_columns():
+    school, found = load_school(), []
+    for seed in range(4):
+        known = np.random.default_rng(seed).permutation(139)[:100]
+        fit = np.isin(school.task, known)
+        est = PrivateMTL(epsilon=3.0, tasks=known, unseen_task="mean", random_state=seed)
+        est.fit(school.data[fit], school.target[fit], task=school.task[fit])
+        predicted = est.predict(school.data[~fit], task=school.task[~fit])
+        found.append(r2_score(school.target[~fit], predicted))
+    assert np.mean(found) > 0.1 and min(found) > -0.02
