@@ -21,7 +21,7 @@ UNIT = 0.05  # where spreads gave no unit: a vote on halving all scales, six tim
 # Scales of columns, from coarse to fine: later queries clip at less, and have less noise. Centres
 # are asked for where their noise is below one scale; without them mean rows far from 0 say nothing
 # of levels. Chosen on random tables (seeds 5100 to 5159) and on School, for schools without rows.
-COLUMNS, Z_COLUMNS, Z_CENTRES = 0.1, 3.0, 40.0
+COLUMNS, Z_COLUMNS, Z_CENTRES = 0.07, 3.0, 40.0
 SCALES = ("scales", 0.3), ("scales", 0.7)
 IN_TURN = (
     *(("scales", 0.2), ("centres", 0.15)),
