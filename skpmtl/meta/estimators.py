@@ -24,7 +24,7 @@ from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
 from ..task.mixture import Posterior
-from .billboard import MetaBillboard, scaled_table, split_models, unscaled
+from .billboard import MetaBillboard, scaled_table, split_models, standardising, unscaled
 from .curator import release_init
 from .plan import MetaPlan
 from .tasks import MetaTaskSide
@@ -156,9 +156,12 @@ class _MetaInit(HasCovariates, BaseMTL):
         return self._target_scaling()[0]
 
     def _feature_scaling(self, n_features):
-        """Public offsets and scales of the features in the rounds, (2, n_features), or None."""
+        """Offsets and scales of the features in the rounds, (2, n_features), or None.
+
+        Public; those of all rows where nothing is private, see `standardising`.
+        """
         if self.feature_range is None:
-            return None
+            return (self._made or {}).get("scaling")
         low, high = public_ranges(self.feature_range, n_features)
         middle, width = 0.5 * (low + high), high - low
         if not self.fit_intercept:  # nothing takes up what is subtracted
@@ -214,6 +217,11 @@ class _MetaInit(HasCovariates, BaseMTL):
                 PrivacyLeakWarning,
                 stacklevel=users_line(),
             )
+        # Steps of a given length are those for features as they are.
+        free = not self._is_private() and isinstance(self.inner_learning_rate, str)
+        if free and self.feature_range is None:
+            dense = _dense(table, self)
+            self._once("scaling", lambda: standardising(dense, self.fit_intercept))
         return super()._fit_table(table)
 
     def _once(self, name, make):
@@ -538,7 +546,9 @@ _DOC = """{summary}
         numbers, or two arrays with one for each feature without the task column. All steps are then
         those for ``(x - middle) / unit``, the unit a fifth of the range times sqrt(n_features), so
         that rows have length about 1 in whatever units and at whatever offset they come (without
-        intercept nothing is subtracted). None: features are taken as they are.{target_range}
+        intercept nothing is subtracted). None: rounds with a budget take features as they are,
+        because no release gives their scales: set it if their units or origins differ. Without a
+        budget, and with ``inner_learning_rate="auto"``, all rows give them.{target_range}
     {secure}
     random_state : int, Generator, RandomState or None, default=None
         Order of the tasks, noise and batches. None: from the operating system's generator. Anything

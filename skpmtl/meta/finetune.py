@@ -37,6 +37,9 @@ _TAU, _TAU_OF_SCORES = np.append(2.0 ** np.arange(-3, 4), priors.FREE), 2.0 ** n
 _FAR = 3.0  # lengths of rows to which a mean row counts in a level
 _TOL = 0.05  # precision of modes, in scores
 _TINY = 1e-12  # of the squared length of rows, what a level hides in rounding
+# Ratio of the spread of a column to that of the median one from which it has another unit. Rare
+# indicators and chance keep to less.
+_OTHER_UNIT = 32.0
 _BLOCK = 1 << 18  # numbers of rows that a thread works on at a time
 
 
@@ -115,8 +118,8 @@ def _blocks(sizes, d, cost):
 class TasksInUnits:
     """Rows of some tasks in units of their own, and models in these units.
 
-    With z = x / length - shift the score of a row is unit (l + z' v), so that l is the level near
-    the mean row.
+    With z = x / (columns length) - shift the score of a row is unit (l + z' v), so that l is the
+    level near the mean row. `columns` are 1 where columns have comparable spreads.
 
     Parameters
     ----------
@@ -138,6 +141,9 @@ class TasksInUnits:
         X = np.array(table.X if table.rows is None else table.X[table.rows], dtype=float)
         self.good = np.isfinite(self._sums(np.einsum("ij,ij->i", X, X)))
         X[~self.good[self.codes]] = 0.0
+        self.columns = self._column_units(X)
+        if self.columns.size > 1:
+            X /= self.columns[self.codes]
         self.basis, n = None, table.sizes
         if reduced and 2 * n[0] <= X.shape[1]:
             self.basis = X.reshape(len(n), n[0], -1)
@@ -162,9 +168,32 @@ class TasksInUnits:
     def _sums(self, values):
         return np.add.reduceat(values, self.offsets[:-1])
 
+    def _column_units(self, X):
+        """Units of columns that differ from the median one by orders of magnitude, others 1.
+
+        (n, d), or (1, 1) where there are none. From each task's own rows, and without influence on
+        other tasks. Columns that do not vary have 1.
+        """
+        total = self._sums(self.counts)[:, None]
+        mean = self._sums(self.counts[:, None] * X) / total
+        away = X - self.fit_intercept * mean[self.codes]
+        away *= away
+        away *= self.counts[:, None]
+        std = np.sqrt(self._sums(away) / total)
+        del away
+        varies = np.isfinite(std) & (std > math.sqrt(_TINY) * np.abs(mean))
+        std[~varies] = np.inf
+        middle = np.maximum(varies.sum(axis=1) - 1, 0) // 2
+        typical = np.take_along_axis(np.sort(std, axis=1), middle[:, None], axis=1)
+        std /= typical
+        # Few rows may be near one another by chance: small is what is also near 0.
+        size = np.where(std > 1.0, std, np.minimum(np.hypot(std, mean / typical), 1.0))
+        far = varies & ((size > _OTHER_UNIT) | (size < 1.0 / _OTHER_UNIT))
+        return np.where(far, size, 1.0) if far.any() else np.ones((1, 1))
+
     def centre(self, models):
         """Models (n, C, size) as level and slopes (n, C, 1 + k) in units."""
-        w = models[..., : models.shape[-1] - self.fit_intercept]
+        w = models[..., : models.shape[-1] - self.fit_intercept] * self.columns[:, None]
         w = (
             w
             if self.basis is None
@@ -181,6 +210,7 @@ class TasksInUnits:
         """The inverse of `centre` for differences (n, C, 1 + k)."""
         w = moved[..., 1:] * (self.unit / self.length)[:, None, None]
         w = w if self.basis is None else w @ self.inverse @ self.basis
+        w = w / self.columns[:, None]
         if not self.fit_intercept:
             return w
         level = moved[..., 0] - np.einsum("kcj,kj->kc", moved[..., 1:], self.shift)
@@ -190,7 +220,7 @@ class TasksInUnits:
         """Covariances (n, C, d + 1, d + 1) of level and slopes as those of models."""
         m, d = self.shift.shape
         T = np.zeros((m, 1, d + 1, d + 1))
-        T[:, 0, np.arange(d), 1 + np.arange(d)] = (self.unit / self.length)[:, None]
+        T[:, 0, np.arange(d), 1 + np.arange(d)] = (self.unit / self.length)[:, None] / self.columns
         T[:, 0, d, 0] = self.unit * self.fit_intercept
         T[:, 0, d, 1:] = -self.unit[:, None] * self.shift
         found = T @ covariance @ T.transpose(0, 1, 3, 2)

@@ -453,6 +453,39 @@ def test_units_and_offsets_of_features_do_not_matter(kind, intercept, refine):
         assert "feature_range" in other.privacy_.public_inputs
 
 
+@pytest.mark.parametrize("refine", ["prox", "sgd"])
+@pytest.mark.parametrize("kind, intercept", [("real", True), ("real", False), ("multi", True)])
+def test_exact_fits_take_features_of_any_unit_and_origin(kind, intercept, refine):
+    X, y, task = problem(kind, m=12, rows=(4, 9))
+    settings = dict(
+        epsilon=None,
+        random_state=0,
+        refine=refine,
+        fit_intercept=intercept,
+        unseen_task="mean",
+    )
+    predict = "decision_function" if kind != "real" else "predict"
+    own = model(kind, **settings).fit(X, y, task=task)
+    scale = np.array([1e6, 1.0, 1e-4, 1e7])
+    moved = scale * (X + np.array([0.0, 3.0, 0.0, 160.0]) * intercept)
+    other = model(kind, **settings).fit(moved, y, task=task)
+    for rows in (task, np.full(len(X), 99)):
+        found = getattr(other, predict)(moved, task=rows)
+        assert_allclose(found, getattr(own, predict)(X, task=rows), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.filterwarnings(SEEDED)
+@pytest.mark.parametrize("scale, origin", [(1e6, 0.0), (1e7, 1.6e9), (1e-6, 0.0)])
+def test_a_column_of_another_unit_does_not_hide_the_others(scale, origin):
+    """With a budget it spoils the initialisation, but not what tasks learn from their rows."""
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(40 * 30, 4)), np.repeat(np.arange(40), 30)
+    y = X @ [0.3, -0.6, 0.5, 0.4] + 0.2 * rng.normal(size=len(X))
+    X[:, 0] = origin + scale * X[:, 0]
+    est = DPMetaInit(epsilon=3.0, tasks=range(40), random_state=0).fit(X, y, task=task)
+    assert est.score(X, y, task=task) > 0.9 and est.billboard_.scaling is None
+
+
 @pytest.mark.parametrize("given", [3.0, (1, 0), (0, np.inf), ([0, 0], [1, 1]), ("a", "b")])
 def test_ranges_of_features_must_be_ranges(given):
     X, y, task = problem("real", m=5, rows=(4, 9))

@@ -126,6 +126,24 @@ def test_models_of_classes_are_means_of_their_posterior():
         assert wide[k, 0, 0, 0] == pytest.approx(std**2, rel=0.3)
 
 
+@pytest.mark.parametrize(
+    "kind, d, rows", [("real", 4, (8, 12)), ("real", 16, (5, 7)), ("multi", 4, (8, 9))]
+)
+def test_the_unit_of_a_far_column_changes_no_score(kind, d, rows):
+    """In units, so that two factors of orders of magnitude give models of the same scores."""
+    X, y, task = problem(kind, m=4, d=d, rows=rows)
+    init = np.random.default_rng(1).normal(size=(outputs(kind), d + 1))
+    found = []
+    for scale in (1e4, 1e9):
+        T = np.ones(d + 1)
+        T[1] = scale
+        table = table_of(kind, X * T[:-1], y, task)
+        W, wide, _ = fine_tuned(table, around(init / T), True, spread=d < 9)
+        found.append((W * T, wide * T * T[:, None] if d < 9 else 0.0))
+    for a, b in zip(*found, strict=True):
+        assert_allclose(a, b, rtol=1e-6, atol=1e-9)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_of_zeros_change_no_model(kind):
     """Few rows of many columns are written in a basis of their own, many rows are not."""
