@@ -8,6 +8,7 @@ minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from hashlib import blake2b
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -58,19 +59,30 @@ def _columns(table, columns):
     return X[:, columns] if table.is_sparse else X.take(columns, axis=1)
 
 
+def _distinct(X, limit):
+    """-> (rows that differ, position among them of every row of X); None: more than `limit`."""
+    places, inverse = {}, np.empty(len(X), dtype=np.int64)
+    for i, row in enumerate(X):
+        _, inverse[i] = places.setdefault(blake2b(row.copy()).digest(), (i, len(places)))
+        if len(places) > limit:
+            return None
+    return X if len(places) == len(X) else X[[first for first, _ in places.values()]], inverse
+
+
 class RowSpace:
     """Coordinates of weights in the space of all rows, and the loss of these.
 
     X = L Q' with orthonormal columns Q, so that weights C Q' have the scores of C for the rows L.
-    L is the Cholesky factor of X X', which is raised where rows depend on each other.
+    L is the Cholesky factor of X X', which is raised where rows depend on each other. X are the
+    rows that differ, so that a row of weight 3 and three equal rows give the same coordinates.
     """
 
-    def __init__(self, loss):
-        self.X = loss.table.X
+    def __init__(self, loss, X, inverse):
+        self.X = X
         K = self.X @ self.X.T
         K.flat[:: len(K) + 1] += 1e-14 * np.trace(K) + 1e-300
         self.L = np.linalg.cholesky(K)
-        self.loss = loss.with_features(self.L)
+        self.loss = loss.with_features(self.L[inverse])
         self.loss.keeps = loss.keeps
 
     def lift(self, C):
@@ -372,11 +384,12 @@ class Loss:
 
     @cached_property
     def row_space(self):
-        """Where rows have half as many dimensions as features or less: a `RowSpace`; else None."""
+        """Where at most half as many rows differ as there are features: a `RowSpace`; else None."""
         X = self.table.X
-        if self.table.is_sparse or X.dtype != np.float64 or 2 * X.shape[0] > X.shape[1]:
+        if self.table.is_sparse or X.dtype != np.float64:
             return None
-        return RowSpace(self)
+        found = _distinct(X, X.shape[1] // 2)
+        return None if found is None or not X.any() else RowSpace(self, *found)
 
     def rows(self, first, last):
         """Dense rows of the tasks from `first` to `last`; a copy where tasks share X."""

@@ -87,7 +87,7 @@ def test_objective_never_rises_and_gap_is_reported(name):
 @pytest.mark.parametrize("name", PENALTIES)
 def test_degenerate_data(name):
     """Nothing to fit: zero features, a constant target, a perfect fit."""
-    zeros = plain.long_table(np.zeros((8, 3)), np.arange(8.0), np.repeat([0, 1], 4))
+    zeros = plain.long_table(np.zeros((8, 20)), np.arange(8.0), np.repeat([0, 1], 4))
     flat = plain.long_table(np.ones((8, 3)), np.ones(8), np.repeat([0, 1], 4))
     for table in (zeros, flat):
         for intercept in (True, False):
@@ -546,7 +546,7 @@ def test_wide_sparse_rows_take_the_steps_of_dense_ones(name, logistic):
 
 
 @pytest.mark.parametrize("logistic", [False, True])
-@pytest.mark.parametrize("rows", ["long", "dependent", "shared"])
+@pytest.mark.parametrize("rows", ["long", "dependent", "repeated", "shared"])
 def test_wide_trace_norms_are_solved_in_the_space_of_rows(rows, logistic):
     rng = np.random.default_rng(0)
     X, y, task = plain.make_rows([5, 4, 6], 50, 3, labels=logistic)
@@ -554,8 +554,9 @@ def test_wide_trace_norms_are_solved_in_the_space_of_rows(rows, logistic):
         Y = rng.standard_normal((9, 4))
         table = plain.wide_table(X[:9], np.sign(Y) if logistic else Y)
     else:
-        X[9] = X[10] if rows == "dependent" else X[9]
-        table = plain.long_table(X, y, task)
+        X[9] = 2.0 * X[10] if rows == "dependent" else X[9]
+        times = 3 if rows == "repeated" else 1  # so that rows are almost as many as features
+        table = plain.long_table(*(a.repeat(times, axis=0) for a in (X, y, task)))
     loss, penalty = make_loss(table, ridge=0.01), TraceNorm()
     space = loss.row_space
     W = rng.standard_normal(loss.shape)
