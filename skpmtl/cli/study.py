@@ -138,12 +138,11 @@ def parse(arguments):
 def data(options):
     """-> the data set; features, targets and schools of its pupils."""
     try:
-        # Percentages have a public range, and a row of unit length uses only itself, so
-        # neither step releases anything about a school.
+        # Percentages have a public range, so that scaling releases nothing about a school.
         school = load_school(options.data, scale="public")
     except (FileNotFoundError, ValueError) as error:
         raise SystemExit(str(error)) from None
-    rows = normalize(school.data), school.target, school.task
+    rows = school.data, school.target, school.task
     few = school.task < 40
     return school, tuple(part[few] for part in rows) if options.quick else rows
 
@@ -152,25 +151,27 @@ def fit_predict(name, train, test, schools, delta):
     """Predictions for the test rows, and the privacy report of a private fit."""
     X, y, task = train
     if name == POOLED:
-        return RidgeCV(RIDGE, fit_intercept=False).fit(X, y).predict(test[0]), None
+        return RidgeCV(RIDGE).fit(X, y).predict(test[0]), None
     if name == ALONE:
         # Leave-one-out, the best that a task of a dozen rows can do by itself: five folds
         # give .77 on School where this gives .74.
-        estimator = PerTask(RidgeCV(RIDGE, fit_intercept=False))
+        estimator = PerTask(RidgeCV(RIDGE))
     elif name == TUNED:
-        exact = MPMTLLowRank(epsilon=None, fit_intercept=False, warm_start=True, tol=1e-4)
+        exact = MPMTLLowRank(epsilon=None, warm_start=True, tol=1e-4)
         candidates = [{"alpha": 0, "ridge": r} for r in np.geomspace(0.1, 1e-4, 13)]
         estimator = tuned(exact, train, candidates).set_params(tol=1e-6)
     elif name == EXACT:
-        exact = MPMTLLowRank(epsilon=None, fit_intercept=False, warm_start=True, tol=1e-4)
+        exact = MPMTLLowRank(epsilon=None, warm_start=True, tol=1e-4)
         largest = alpha_max(*train)
         candidates = [{"alpha": fraction * largest} for fraction in np.geomspace(0.5, 0.002, 12)]
         estimator = tuned(exact, train, candidates).set_params(tol=1e-6)
     else:
         method, epsilon = name
-        public = {"delta": delta, "tasks": schools.tolist(), "fit_intercept": False}
+        public = {"delta": delta, "tasks": schools.tolist()}
         if method == PUBLISHED:
-            del public["fit_intercept"]  # it has none
+            # It has no intercept; the paper takes rows of unit length.
+            train, test = ((normalize(X), *rest) for X, *rest in (train, test))
+            X = train[0]
             estimator = published(train, epsilon=epsilon, **public)
         else:
             classes = {cls.__name__: cls for cls in (PrivateMTL, *SPECIALISTS)}
@@ -211,7 +212,9 @@ def tuned(estimator, train, candidates):
 def alpha_max(X, y, task):
     """The alpha above which all coefficients are zero."""
     labels, sizes = np.unique(task, return_counts=True)
-    moments = np.array([X[task == k].T @ y[task == k] for k in labels])
+    moments = np.array(
+        [(X[task == k] - X[task == k].mean(axis=0)).T @ y[task == k] for k in labels]
+    )
     return np.linalg.norm(moments / sizes[:, None], 2)
 
 

@@ -41,7 +41,8 @@ def test_sound_estimators_pass(cls):
     # The neighbours use up most of what is stated, so that the check has something to see.
     ratio = result.sensitivity_observed / result.sensitivity_stated
     assert 0.5 < ratio <= 1.0 + 1e-7
-    assert np.nanmax(np.abs(np.array(result.noise_ratio) - 1.0)) < 0.4
+    # Queries that follow what was released differ between fits, which only adds to the spread.
+    assert np.nanmin(result.noise_ratio) > 0.6
 
 
 class CountsTwice(PrivateMTL):
