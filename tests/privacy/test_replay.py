@@ -111,7 +111,8 @@ def test_data_that_are_no_neighbours_are_judged():
     data = long_data()
     result = audit(PrivateMTL(**LOOP), data, everybody(case, data), replay=True, n_draws=0)
     assert result.passed and np.isnan(result.sensitivity_observed)
-    assert "replay of 13 releases and draws" in str(result)
+    assert result.n_replayed > 10
+    assert f"replay of {result.n_replayed} releases and draws" in str(result)
     with pytest.raises(ValueError, match="no draws to plot"):
         result.plot()
 
