@@ -7,8 +7,10 @@ with a relation at their least-squares fit by its columns.
 
 import warnings
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from .._kernels.grams import build_row_grams, invert_row_grams
@@ -32,6 +34,7 @@ _FAR = 1e3  # unit of the features from which on they are scaled, for which rows
 _DIRECT = 600  # features up to which tasks are factorised
 _BLOCK = 1 << 18  # numbers of rows and models that a thread works on at a time
 _JOINT = 1 << 25  # numbers of matrices from which on all classes share one per task
+_SPARSE = 0.05  # share of entries up to which products pass over those that are not zero
 _INNER_TOL = 1e-2  # part of the tolerance that models have
 _MEMORY = 8  # steps of Anderson's method
 _WORSE = 2.0  # times the last step, from which an extrapolated one is taken back
@@ -157,6 +160,20 @@ def _least_squares_by_rows(centred, lam):
     return W
 
 
+def _sparse_blocks(table):
+    """Rows of each task, with a one for its intercept, in columns of its own; None: dense rows."""
+    if np.count_nonzero(table.X) > _SPARSE * table.X.size:
+        return None
+    X = sparse.csr_array(table.X)
+    X = X if table.rows is None else X[table.rows]
+    X = sparse.hstack([X, np.ones((table.n_rows, 1))], format="csr")
+    width = X.shape[1]
+    X.indices = X.indices + width * np.repeat(table.codes, np.diff(X.indptr))
+    return sparse.csr_array(
+        (X.data, X.indices, X.indptr), shape=(len(X.indptr) - 1, table.n_tasks * width)
+    )
+
+
 class State:
     """Objective over models with their intercepts last, (n_tasks, n_outputs, d + 1).
 
@@ -242,23 +259,42 @@ class State:
         """out = Hessian times U, at the models of the last `value`."""
         offsets, scale = self.centred.table.offsets, self.centred.scale
         shared = self._shared(U[:, :, :-1])
+        if self._sparse is not None:
+            self._sparse_product(U, out)
 
         def block(first, last):
             part = slice(first, last)
-            hessian_product(
-                *self.rows,
-                offsets[first : last + 1],
-                self._kind,
-                scale[part],
-                self.P,
-                U[part],
-                out[part],
-                self.counts,
-            )
+            if self._sparse is None:
+                hessian_product(
+                    *self.rows,
+                    offsets[first : last + 1],
+                    self._kind,
+                    scale[part],
+                    self.P,
+                    U[part],
+                    out[part],
+                    self.counts,
+                )
             out[part] += self._penalty(U, shared, part)[1]
             self._fix(out[part])
 
         run_blocks(block, self.blocks)
+
+    @cached_property
+    def _sparse(self):
+        return _sparse_blocks(self.centred.table)
+
+    def _sparse_product(self, U, out):
+        """`hessian_product` of all tasks, by their nonzero entries."""
+        table, loss, P = self.centred.table, self.centred.problem.loss, self.P
+        z = self._sparse @ U.transpose(0, 2, 1).reshape(-1, U.shape[1])
+        if loss == "multinomial":
+            z -= np.einsum("pc,pc->p", P, z)[:, None]
+        if loss != "squared":
+            z *= P * (1.0 - P) if loss == "logistic" else P
+        z *= (np.repeat(self.centred.scale, table.sizes) * self.counts)[:, None]
+        flat = self._sparse.T @ z
+        out[:] = flat.reshape(len(U), -1, U.shape[1]).transpose(0, 2, 1)
 
     def _fix(self, U):
         if self.held is None:

@@ -163,6 +163,35 @@ def test_logistic_loss_against_a_long_descent(kind, intercept):
         assert_allclose(b - level, W[:, :, d], rtol=0, atol=1e-7)
 
 
+@pytest.mark.parametrize("share", [-1.0, 1.0])  # by rows, and by their entries that are not zero
+@pytest.mark.parametrize("kind", ["real", "counts", "binary", "multi"])
+def test_hessian_products_are_slopes_of_gradients(kind, share, monkeypatch):
+    monkeypatch.setattr(exact_mean, "_SPARSE", share)
+    monkeypatch.setattr(exact_mean, "_DIRECT", 0)  # no other solver
+    states, solve = [], exact_mean.newton
+    monkeypatch.setattr(
+        exact_mean, "newton", lambda state, *args: states.append(state) or solve(state, *args)
+    )
+    X, y, task = problem("real" if kind == "counts" else kind, d=14, rows=(4, 9))
+    X[:, ::2] = 0.0
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(0.5, 2.0, len(X))
+    options = {"loss": "poisson"} if kind == "counts" else {}
+    y = np.round(np.abs(y)) if kind == "counts" else y
+    cls = PrivateMeanRegMTL if kind in ("real", "counts") else PrivateMeanRegMTLClassifier
+    est = cls(0.2, epsilon=None, ridge=0.1, **options)
+    est.fit(X, y, task=task, sample_weight=weights)
+    C = 3 if kind == "multi" else 1
+    W, U, found = rng.standard_normal((3, 7, C, 15)) * 0.3
+    slopes = []
+    for step in (-1e-5, 1e-5):
+        states[0].value(W + step * U)
+        slopes.append(states[0].gradient)
+    states[0].value(W)
+    states[0].product(U, found)
+    assert_allclose(found, (slopes[1] - slopes[0]) / 2e-5, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize(
     "kind, intercept, ridge, joint",
     [
