@@ -181,6 +181,11 @@ class HierarchicalBillboard(OfModels):
         return self.width is not None
 
     @property
+    def has_centres(self):
+        """Whether centres of columns were released; they are zeros before."""
+        return bool(self.column_centre.any())
+
+    @property
     def tau(self):
         """Grid of spreads of levels."""
         return self.law.tau(self.width, self.unit) if self.fit_intercept else np.zeros(1)

@@ -255,3 +255,12 @@ def test_rows_that_repeat_a_person_say_its_spread_once():
     scale, _ = own_scales(found.with_repeats(X, codes), np.ones(2), 0.0, 0.0)
     bold, _ = own_scales(found, np.ones(2), 0.0, 0.0)
     assert scale.min() > 0.4 and bold[0, 0] < 0.1
+
+
+@pytest.mark.parametrize("which", ["two", "four"])
+def test_origins_of_columns_without_a_release_mean_nothing(which):
+    X, y, task = table(which, m=10)
+    origin, est = np.array([5.0, -2.0, 1.0]), estimator(which, 0.3, m=10)
+    scores = [est.fit(Z, y, task=task).decision_function(Z, task=task) for Z in (X, X + origin)]
+    np.testing.assert_allclose(scores[1], scores[0], rtol=1e-8, atol=1e-8)
+    assert np.std(scores[0]) > 0.1
