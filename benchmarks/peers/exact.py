@@ -16,6 +16,7 @@ import statistics
 import time
 import tracemalloc
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -160,6 +161,23 @@ def skpmtl_fit(problem, tol=1e-6):
         task_weight="equal" if problem.formula == "mean" else "samples",
     ).fit(problem.X, problem.y, task=problem.task)
     return estimator.coef_, estimator.intercept_
+
+
+def at_shares(problem, shares):
+    """-> share of the largest strength, the problem there, its optimum, calls of our fits"""
+    for share in shares:
+        there = replace(problem, alpha=share * problem.alpha_max())
+        optimum = there.objective(*skpmtl_fit(there, 1e-10))
+        fit = partial(skpmtl_fit, there)
+        yield (
+            share,
+            there,
+            optimum,
+            {
+                "skpmtl": loosest(there, optimum, fit),
+                "skpmtl, certified": fit,
+            },
+        )
 
 
 def shared_lasso_fit(kind, problem, tol):

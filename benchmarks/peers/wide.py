@@ -10,7 +10,6 @@ not installed or do not run; tasks of different rows are groups of a block-diago
 """
 
 import time
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 
@@ -22,7 +21,7 @@ import skpmtl
 
 from ..command import command_line, write_rows
 from ..problems import Problem
-from .exact import loosest, shared_lasso_fit, skpmtl_fit
+from .exact import at_shares, loosest, shared_lasso_fit
 
 FIELDS = ("problem", "share", "peer", "seconds", "ratio")
 SHARES = (0.3, 0.1)  # of the largest strength that is not zero everywhere
@@ -152,13 +151,9 @@ def measure(repeats):
     """Yield rows; `ratio` is ours over that of the peer."""
     for name, draw in SHAPES.items():
         X, y, task = draw()
-        for share in SHARES:
-            problem = Problem(name, "l21", "mean", X, y, task)
-            problem = replace(problem, alpha=share * problem.alpha_max())
-            optimum = problem.objective(*skpmtl_fit(problem, 1e-10))
-            ours = cpu_seconds(loosest(problem, optimum, partial(skpmtl_fit, problem)), repeats)
-            certified = cpu_seconds(partial(skpmtl_fit, problem), repeats)
-            found = {"skpmtl": ours, "skpmtl, certified": certified}
+        whole = Problem(name, "l21", "mean", X, y, task)
+        for share, problem, optimum, fits in at_shares(whole, SHARES):
+            found = {peer: cpu_seconds(fit, repeats) for peer, fit in fits.items()}
             for peer, fit in peers(problem):
                 try:
                     call = loosest(problem, optimum, fit)
@@ -168,7 +163,7 @@ def measure(repeats):
                 if call is not None:
                     found[peer] = cpu_seconds(call, repeats)
             for peer, seconds in found.items():
-                row = (name, share, peer, f"{seconds:.4f}", f"{ours / seconds:.2f}")
+                row = (name, share, peer, f"{seconds:.4f}", f"{found['skpmtl'] / seconds:.2f}")
                 yield dict(zip(FIELDS, row, strict=True))
 
 

@@ -9,9 +9,6 @@ convergence; "skpmtl" with the loosest tolerance, and "skpmtl, certified" with t
 seconds are the least of some repeats, and `ratio` is the time of FISTA over ours.
 """
 
-from dataclasses import replace
-from functools import partial
-
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -19,7 +16,7 @@ import skpmtl
 
 from ..command import command_line, write_rows
 from ..problems import Problem
-from .exact import Fista, fista_at, loosest, skpmtl_fit
+from .exact import Fista, at_shares, fista_at
 from .wide import cpu_seconds
 
 FIELDS = ("problem", "share", "peer", "seconds", "ratio")
@@ -69,15 +66,9 @@ def measure(repeats, shapes=SHAPES):
 
 def _measure(repeats, shapes):
     for m, n, d in shapes:
-        problem = Problem(f"{m} tasks x {n} x {d:,}", "trace", "mean", *low_rank(m, n, d))
-        for share in SHARES:
-            problem = replace(problem, alpha=share * problem.alpha_max())
-            optimum = problem.objective(*skpmtl_fit(problem, 1e-10))
-            fits = {
-                "skpmtl": loosest(problem, optimum, partial(skpmtl_fit, problem)),
-                "skpmtl, certified": partial(skpmtl_fit, problem),
-                "fista": fista_at(problem, optimum, RowFista),
-            }
+        whole = Problem(f"{m} tasks x {n} x {d:,}", "trace", "mean", *low_rank(m, n, d))
+        for share, problem, optimum, fits in at_shares(whole, SHARES):
+            fits["fista"] = fista_at(problem, optimum, RowFista)
             found = {peer: cpu_seconds(fit, repeats) for peer, fit in fits.items()}
             for peer, seconds in found.items():
                 ratio = f"{found['fista'] / seconds:.1f}"

@@ -327,7 +327,12 @@ class HierarchicalBillboard(OfModels):
     def level_spread(self):
         """Typical spread of levels, in units of y: the part of a vote that stays flat, for tasks
         unlike the others, is left out."""
-        return self.unit * priors.middle(self.log_tau, priors.before_tau(self.tau), self.tau)
+        return self.unit * self.middle_tau
+
+    @property
+    def middle_tau(self):
+        """`level_spread` in units."""
+        return priors.middle(self.log_tau, priors.before_tau(self.tau), self.tau)
 
     @property
     def mean_is_level(self):

@@ -165,12 +165,9 @@ class Errors(Question):
 def question_about(model, plan):
     """The first `Errors` of a released model with pooled levels."""
     part, d = model.components()[-1], model.n_features
-    before = priors.before_kappa(), priors.before_sigma(), priors.before_tau(model.tau)
-    logs = model.log_kappa, model.log_sigma, model.log_tau
-    grids = part.scales.kappa, part.scales.sigma, model.tau
-    kappa, sigma, tau = (
-        priors.middle(log, flat, grid) for log, flat, grid in zip(logs, before, grids, strict=True)
-    )
+    kappa = priors.middle(model.log_kappa, priors.before_kappa(), part.scales.kappa)
+    sigma = priors.middle(model.log_sigma, priors.before_sigma(), part.scales.sigma)
+    tau = model.middle_tau
     shape = np.maximum(np.sum(model.root**2, axis=1), 1.0 / d)
     deviations = np.append(tau, np.sqrt(kappa * shape))
     mean = model.mean if model.init is None else model.mean - model.init.joined(True)[0]

@@ -21,7 +21,7 @@ import math
 
 import numpy as np
 
-from ..task.priors import before_tau, middle, normalised
+from ..task.priors import normalised
 from . import queries
 
 # Queries of equal shares. With 300 schools in 10 districts at epsilon 3 (six draws; error of new
@@ -45,7 +45,7 @@ def find(loop, share):
     if not (model.has_place and loop.pools_levels):
         return
     counts = np.array(factor.counts) * (model.n_present / sum(factor.counts))
-    spread = _spread(model)
+    spread = model.middle_tau  # of levels over all tasks, in units
     question = queries.FactorStep(factor.n_levels, spread, loop.plan.is_private)
     asked, effects = [], np.zeros(factor.n_levels)
     for _ in range(STEPS):
@@ -99,8 +99,3 @@ def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):
     doubt = np.sqrt(square - np.tensordot(weights, own_effect, axes=2) ** 2)
     omega = math.sqrt(weights.sum(axis=0) @ omega**2)
     return float((weights * mean).sum()), average, omega, doubt
-
-
-def _spread(model):
-    """Spread of levels over all tasks as voted on, in units."""
-    return middle(model.log_tau, before_tau(model.tau), model.tau)

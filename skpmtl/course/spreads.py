@@ -36,9 +36,8 @@ def variance_components(board):
         kappa = priors.middle(part.scales.log_kappa, law.log_kappa, law.kappa)
         apart = part.slopes - mean
         within += p * (kappa * part.root @ part.root.T + np.outer(apart, apart))
-    tau = priors.middle(board.log_tau, priors.before_tau(board.tau), board.tau)
     covariance = np.zeros((d + 1, d + 1))
-    covariance[:d, :d], covariance[d, d] = within, tau**2
+    covariance[:d, :d], covariance[d, d] = within, board.middle_tau**2
     to = np.diag(np.append(board.unit / board.column_scale, board.unit))
     to[d, :d] = -board.column_centre * board.unit / board.column_scale
     residual = None

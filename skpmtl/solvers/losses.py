@@ -830,9 +830,8 @@ class MultinomialLoss(Loss):
         super().__init__(whole, np.repeat(scale, C), fit_intercept, ridge, grid=False)
         self._from(None if table.base is None else table.base[places, which])
         for name, limit in (("blocks", _BLOCK), ("near_blocks", _BLOCK // 4)):
-            cut = task_blocks(
-                table.offsets, C * _stored(table), limit
-            )  # all classes of a task together
+            # All classes of a task together.
+            cut = task_blocks(table.offsets, C * _stored(table), limit)
             setattr(self, name, [(C * first, C * last) for first, last in cut])
 
     def _at_scores(self, z, first, last):
