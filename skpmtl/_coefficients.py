@@ -59,7 +59,9 @@ class NamedCoefficients:
 
     @property
     def coef_names_(self) -> NDArray:
-        """Names of the features of `coef_`, without the task column: those of X, or x0, x1, ...
+        """Names of the features of `coef_`: those of X, or x0, x1, ...
+
+        Without the columns of tasks and factors.
 
         Returns
         -------
@@ -70,8 +72,8 @@ class NamedCoefficients:
         check_is_fitted(self)
         names = feature_names(self)
         if names is None:
-            first = self._form_.position
-            names = [f"x{j}" for j in range(self.n_features_in_) if j != first]
+            of_ids = self._form_.columns
+            names = [f"x{j}" for j in range(self.n_features_in_) if j not in of_ids]
         return np.array(names, dtype=object)
 
     @available_if(_has_features)

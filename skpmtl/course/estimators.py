@@ -11,7 +11,7 @@ from .._runtime.compat import Interval, StrOptions
 from .._uncertainty import LARGEST_COVARIANCE
 from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report
-from ..tables.factors import read_factor, without_factors
+from ..tables.factors import check_factors, read_factor, without_factors
 from ..tables.relation import read_relation
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, Loop, release_model
@@ -43,7 +43,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         "structure": [StrOptions({"auto", *STRUCTURES, GROUPS}), list, tuple],
         "levels": [StrOptions({"auto", "free"})],
         "relation": "no_validation",  # by `read_relation`
-        "factors": "no_validation",  # by `read_factor`
+        "factors": "no_validation",  # by `check_factors`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
     }
     standard_errors, levels = False, "auto"
@@ -58,6 +58,7 @@ class Hierarchical(HasCovariates, BaseMTL):
 
     def _check_parameters(self):
         super()._check_parameters()
+        check_factors(self.factors)
         self._structures()
         self._limits()
         if not self._is_exact:

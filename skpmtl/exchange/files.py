@@ -446,7 +446,7 @@ def first_tasks(est, X, y, task, sample_weight=None):
             SingleTaskWarning,
             stacklevel=users_line(),
         )
-    _check_features(probe, table.n_features, form.position)
+    _check_features(probe, table.n_features, form.columns)
     table = bound_values(est._encoded(table, getattr(est, "classes_", None), new=True)[0])
     fitted = est._first_models(table)
     for name in ("n_features_in_", "feature_names_in_"):
@@ -474,18 +474,21 @@ def rows_before_tasks(est, X, task, mean):
     if mapped and X:
         validate_data(probe, next(iter(X.values())), skip_check_array=True)
     rows = read_rows(probe, X, task, mean)
-    position = None if mapped or est.task_feature is None else task_position(X, est.task_feature)
-    _check_features(probe, rows.X.shape[1] - (rows.position is not None), position)
+    named = [] if mapped or est.task_feature is None else [est.task_feature]
+    named += [] if rows.levels is None else rows.levels.names
+    given = next(iter(X.values())) if mapped else X
+    columns = [task_position(given, name) for name in named]
+    _check_features(probe, rows.X.shape[1] - (rows.position is not None), columns)
     return rows
 
 
-def _check_features(probe, n_features, position):
+def _check_features(probe, n_features, columns):
     """Compare the input that `probe` has read with the billboard."""
     expected, known = probe.billboard_.n_features, probe._billboard_names_
     if n_features != expected:
         raise ValueError(
             f"X has {n_features} features"
-            + (" beside the task column" if position is not None else "")
+            + (" beside the task column" if len(columns) else "")
             + f", but the billboard is for {expected}"
             + (f": {listed(known, 20)}." if known is not None else ".")
         )
@@ -500,7 +503,7 @@ def _check_features(probe, n_features, position):
             stacklevel=users_line(),
         )
         return
-    names = names if position is None else np.delete(names, position)
+    names = np.delete(names, list(columns))
     if names.tolist() == known.tolist():
         return
     odd = [name for name in names if name not in set(known)]

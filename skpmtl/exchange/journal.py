@@ -254,12 +254,14 @@ def _damaged(path, why):
 def fingerprint(table, key):
     """Keyed code of all rows of a table, which discloses nothing without the secret `key`. -> str
 
-    HMAC-SHA256 of tasks, features, targets (numbers) and weights in the order of the table.
+    HMAC-SHA256 of tasks, features, targets (numbers), weights and levels of rows in the order of
+    the table.
     """
     code = hmac.new(key, digestmod=hashlib.sha256)
     X = [table.X.data, table.X.indices, table.X.indptr] if table.is_sparse else [table.X]
     weights = [] if table.weights is None else [table.weights]
-    for array in (table.tasks, table.offsets, table.y, table.rows, *X, *weights):
+    levels = [] if table.levels is None else [*table.levels.labels, table.levels.codes]
+    for array in (table.tasks, table.offsets, table.y, table.rows, *X, *weights, *levels):
         if array is None:
             code.update(b"none")
             continue

@@ -245,7 +245,7 @@ def changed_tasks(estimator, data, neighbour, silent_without_rows=False):
             n_differ = max(len(y), len(y2))
         else:
             X, X2 = (x.toarray() if hasattr(x, "toarray") else x for x in (X, X2))
-            n_differ = int(((X != X2).any(axis=1) | (y != y2) | (w != w2)).sum())
+            n_differ = int(((X != X2).any(axis=1) | (y != y2) | (w != w2).any(axis=1)).sum())
         if n_differ:
             changed.append(task)
             positions.append(position)
@@ -254,12 +254,16 @@ def changed_tasks(estimator, data, neighbour, silent_without_rows=False):
 
 
 def _rows_of(table, task):
-    """-> X, y and weights of a task"""
+    """-> X, y, and weights and levels, of the rows of a task"""
     k = np.flatnonzero(table.tasks == task)
     if not len(k):
-        return table.X[:0], table.y[:0], np.empty(0)
+        return table.X[:0], table.y[:0], np.empty((0, 1))
     X, y = table.task(k[0])
-    return X, y, table.counts[table.offsets[k[0]] : table.offsets[k[0] + 1]]
+    rows = slice(table.offsets[k[0]], table.offsets[k[0] + 1])
+    own = [table.counts[rows].astype(object)]
+    if table.levels is not None:
+        own += table.levels.values(rows)
+    return X, y, np.stack(own, axis=1)
 
 
 def _are_neighbours(report, n_tasks, n_rows):

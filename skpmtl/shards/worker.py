@@ -40,7 +40,7 @@ class Survey:
         return {
             "the number of features": self.n_features,
             "the names of the columns": None if names is None else names.tolist(),
-            "the position of the task column": self.seen["_form_"].position,
+            "the positions of columns of tasks and factors": self.seen["_form_"].columns,
             "the type of the task ids": _kind(self.tasks),
             "the type of the classes": None if self.labels is None else _kind(self.labels),
         }

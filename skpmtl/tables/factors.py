@@ -1,4 +1,8 @@
-"""Factors above tasks: every task has one of their public levels, as a school has a district."""
+"""Factors: where the levels of a second grouping stand, and those above tasks, as districts.
+
+Above tasks every task has one public level; below them and across them every row has one
+(`skpmtl.tables.row_levels`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,14 +12,16 @@ import numpy as np
 from .._runtime.public import Public
 from .ids import listed, locate
 from .relation import UNNAMED, columns_of
+from .table import distinct_ids
 
-__all__ = ["Factor", "read_factor", "without_factors"]
+__all__ = ["Factor", "read_factor", "read_places", "rows_of_factors", "without_factors"]
 
-ABOVE = "above"
+ABOVE, BELOW, ACROSS = "above", "below", "across"
+# Places that no fit takes so far.
 _REMEDIES = {
-    "below": "it is part of the rows of a task, and their noise has its variance. Leave it out; or "
+    BELOW: "it is part of the rows of a task, and their noise has its variance. Leave it out; or "
     "make its levels the tasks, if they are what is protected.",
-    "across": "give X a column of zeros and ones for every level of its public list, as "
+    ACROSS: "give X a column of zeros and ones for every level of its public list, as "
     "OneHotEncoder(categories=[...]) makes them.",
 }
 
@@ -107,24 +113,26 @@ def read_factor(factors, given, tasks):
 
     Parameters
     ----------
-    factors : mapping of str to "above", or Factor
-        Columns of `given` that stand above the tasks: one.
+    factors : mapping of str to place, or Factor
+        See `read_places`; one column of `given` may stand above the tasks.
     given : DataFrame, Series or mapping
         Public table of the tasks, as `relation` of the estimators.
     tasks : ndarray (m,)
         Ids of the tasks of the fit, sorted.
 
-    -> factor : Factor
+    -> factor : Factor, or None
 
     Raises
     ------
     TypeError, ValueError
-        For other kinds of factors, with the remedy, and for tasks without a level.
+        Without a public table, and for tasks without a level.
     """
     if isinstance(factors, Factor):
         factors.of(tasks)  # all of them are known
         return factors
-    name = _name_of(factors)
+    name = _above(factors)
+    if name is None:
+        return None
     if given is None:
         raise ValueError(
             f"factors= says that {name!r} stands above the tasks, and which task has which level "
@@ -146,28 +154,80 @@ def without_factors(factors, given):
     """What remains of `relation` once its factors are taken out; None where nothing does."""
     if factors is None or isinstance(factors, Factor) or given is None:
         return given
-    ids, columns = _columns_of(given, _name_of(factors))
-    rest = {name: column for name, column in columns.items() if name not in factors}
+    name = _above(factors)
+    if name is None:
+        return given
+    ids, columns = _columns_of(given, name)
+    rest = {key: column for key, column in columns.items() if key != name}
     if not rest:
         return None
     rows = zip(*rest.values(), strict=True)
     return {task: dict(zip(rest, row, strict=True)) for task, row in zip(ids, rows, strict=True)}
 
 
-def _name_of(factors):
+def read_places(factors):
+    """Where each factor stands, and its public levels.
+
+    Parameters
+    ----------
+    factors : mapping, Factor or None
+        From columns to "above", "below" or "across", or ("across", levels) with a public list.
+
+    -> {name: (place, levels or None)}, levels of int64 or str
+
+    Raises
+    ------
+    TypeError, ValueError
+        For other values, and for several factors in one place.
+    """
+    if factors is None:
+        return {}
+    if isinstance(factors, Factor):
+        return {factors.name: (ABOVE, None)}
     if not isinstance(factors, Mapping) or not factors:
         raise TypeError('factors= must be a mapping, such as {"district": "above"}.')
-    for name, place in factors.items():
+    places = {name: _read_place(name, given) for name, given in factors.items()}
+    for place in (ABOVE, BELOW, ACROSS):
+        names = [name for name, (own, _) in places.items() if own == place]
+        if len(names) > 1:
+            raise ValueError(
+                f"factors= names {listed(list(map(str, names)))}: one factor stands {place} tasks. "
+                "Join their levels to one column, or pass the others as covariates."
+            )
+    return places
+
+
+def rows_of_factors(factors):
+    """`read_places` of the factors of which every row has a level."""
+    return {name: found for name, found in read_places(factors).items() if found[0] != ABOVE}
+
+
+def check_factors(factors):
+    """ValueError for places that no fit takes so far."""
+    for name, (place, _) in read_places(factors).items():
         if place in _REMEDIES:
             raise ValueError(f"The factor {name!r} stands {place} tasks: {_REMEDIES[place]}")
-        if place != ABOVE:
-            raise ValueError(f'factors={{{name!r}: {place!r}}} must be "above".')
-    if len(factors) > 1:
+
+
+def _read_place(name, given):
+    place, levels = given, None
+    if isinstance(given, (tuple, list)) and len(given) == 2 and given[0] == ACROSS:
+        place, levels = given
+        levels = distinct_ids(levels, f"Public levels of the factor {name!r}")
+    if not isinstance(place, str) or place not in (ABOVE, BELOW, ACROSS):
         raise ValueError(
-            f"factors= names {listed(list(factors))}: one factor stands above tasks. Join their "
-            "levels to one column, or pass the others as covariates."
+            f'factors={{{name!r}: {given!r}}} must be "above", "below" or "across", or '
+            '("across", levels) with its public list of levels.'
         )
-    return str(next(iter(factors)))
+    return place, levels
+
+
+def _above(factors):
+    """Name of the factor above tasks, or None."""
+    for name, (place, _) in read_places(factors).items():
+        if place == ABOVE:
+            return str(name)
+    return None
 
 
 def _columns_of(given, name):

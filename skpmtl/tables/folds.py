@@ -77,6 +77,7 @@ def some_rows(table, keep, *, spread):
     labels = table.tasks[tasks]
     own = {"offsets": offsets, "tasks": labels, "rows": rows, "order": None, "absent": ()}
     own |= {"weights": None if weights is None else weights[keep], "masses": None}
+    own["levels"] = None if table.levels is None else table.levels[keep]
     part = in_rows(replace(table, X=X, y=table.y[keep], **own))
     if table.n_classes:
         codes, known = class_codes(part.y, table.n_classes), part.support

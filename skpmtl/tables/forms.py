@@ -13,7 +13,7 @@ single     none of these: one task and a `SingleTaskWarning`           one per r
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
@@ -26,8 +26,10 @@ from sklearn.utils.validation import (
 
 from .._runtime.compat import safe_indexing
 from .convert import stack_tasks
+from .factors import rows_of_factors
 from .frames import by_position, column_labels, columns_where, frame_of, is_number, without_decimals
 from .ids import encode_ids, listed, locate, refuse_trailing_nul
+from .row_levels import RowLevels, read_levels
 from .sparse import checked
 from .table import TaskTable, both, distinct_ids, floats, known_labels
 from .weights import row_weights, without_weightless
@@ -42,11 +44,12 @@ class InputForm:
     kind: str
     position: int | None = None  # the task column
     labels: np.ndarray | None = None  # wide: the tasks in the order of the columns of y
+    factors: dict = field(default_factory=dict)  # columns of levels of rows, by name
 
     @property
     def columns(self):
-        """Positions of ids in X."""
-        return () if self.position is None else (self.position,)
+        """Positions of ids and levels in X."""
+        return *(() if self.position is None else (self.position,)), *self.factors.values()
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Rows:
     unseen: np.ndarray | None = None  # distinct ids that the fit does not know
     position: int | None = None
     parts: Mapping | None = None  # mapping: rows of each task
+    levels: RowLevels | None = None
 
     def features(self, pick=slice(None)):
         """float64 features of some rows, without the task column."""
@@ -243,8 +247,8 @@ def _refuse_times(X):
         )
 
 
-def _read_mapping(estimator, X, y, task, reset):
-    """{task: X_t}, {task: y_t} -> matrix, y, ids, rows of each task."""
+def _read_mapping(estimator, X, y, task, fitted):
+    """{task: X_t}, {task: y_t} -> matrix, y, ids, columns of factors, form, rows of each task."""
     if estimator.task_feature is not None or task is not None:
         raise ValueError(
             "A mapping {task: X_t} names the tasks by its keys; it needs task_feature=None and "
@@ -253,11 +257,21 @@ def _read_mapping(estimator, X, y, task, reset):
     if y is not None:
         _check_one_form(X.values())
     matrix, y, ids = stack_tasks(X, y)
-    matrix = numeric(estimator, matrix)
     first = next(iter(X.values()))
-    named = matrix if frame_of(first) is None else first
-    validate_data(estimator, named, skip_check_array=True, reset=reset)
-    return matrix, y, ids, {name: np.shape(x)[0] for name, x in X.items()}
+    factors, positions, columns = _row_factors(estimator), {}, {}
+    if factors:
+        first = by_position(first)
+        positions = {name: task_position(first, name, "factor") for name in factors}
+        columns = {name: take_column(matrix, position) for name, position in positions.items()}
+        rest = np.delete(np.arange(matrix.shape[1]), [*positions.values()])
+        width, matrix = matrix.shape[1], numeric(estimator, matrix[:, rest])
+        named = np.empty((0, width)) if frame_of(first) is None else first
+    else:
+        matrix = numeric(estimator, matrix)
+        named = matrix if frame_of(first) is None else first
+    validate_data(estimator, named, skip_check_array=True, reset=fitted is None)
+    form = InputForm("mapping", factors=positions)
+    return matrix, y, ids, columns, form, {name: np.shape(x)[0] for name, x in X.items()}
 
 
 def _check_one_form(tables):
@@ -280,11 +294,11 @@ def _check_one_form(tables):
 
 
 def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
-    """Features of rows and their task ids, which may be a column of X.
+    """Features of rows and their task ids, which may be a column of X, as levels of rows are.
 
     Parameters ``<name>_feature`` of the estimator are the columns of ids, by name or position;
     `given` has ids that were given in addition to X, such as {"task": None}, and `fitted` positions
-    of the columns in the fit, None in fit itself.
+    of the columns in the fit, None in fit itself. Columns of factors have the key ("factor", name).
 
     -> matrix, ndarray or CSR, not checked for NaN, and with the columns of ids where it would have
     to be copied without them, see `kept_columns`; ids by name, or None; positions of these columns
@@ -299,6 +313,10 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     for name in columns:
         if given[name] is not None:
             raise ValueError(f"Give either {name}_feature or {name}=, not both.")
+    shown = {name: f"{name}_feature" for name in columns}
+    for name in _row_factors(estimator):
+        features[_FACTOR, name], shown[_FACTOR, name] = name, _FACTOR
+        columns.append((_FACTOR, name))
     unset = [name for name in given if name not in columns]
     hint = "encode it by public categories (OneHotEncoder(categories=[...])), or leave it out"
     if unset:
@@ -316,16 +334,17 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
         # Names may be lost after fit (scikit-learn warns itself), the position stays.
         position = None if fitted is None else fitted[name]
         if position is None:
-            position = task_position(X, features[name], f"{name}_feature")
+            position = task_position(X, features[name], shown[name])
         positions[name], ids[name] = position, take_column(X, position)
     taken = [positions[name] for name in columns]
     if len(set(taken)) < len(taken):
-        given = " and ".join(f"{name}_feature={features[name]!r}" for name in columns)
+        given = " and ".join(f"{shown[name]}={features[name]!r}" for name in columns)
         raise ValueError(f"{given} are the same column of X.")
     if X.shape[1] <= len(taken):
+        needed = " and the ".join(name[1] if name[0] == _FACTOR else name for name in columns)
         raise ValueError(
-            f"X has n_features = {X.shape[1]}; it needs the {' and the '.join(columns)} column and "
-            "at least one feature. For the levels of tasks alone, add a column of zeros."
+            f"X has n_features = {X.shape[1]}; it needs the {needed} column and at least one "
+            "feature. For the levels of tasks alone, add a column of zeros."
         )
     if isinstance(X, np.ndarray) and X.dtype.kind in "fiub":
         return X, ids, positions  # the columns are skipped later, without a copy
@@ -333,20 +352,37 @@ def read_matrix(estimator, X, given, fitted=None, accept_sparse="csr"):
     return numeric(estimator, safe_indexing(X, rest, axis=1), accept_sparse, hint), ids, positions
 
 
+_FACTOR = "factor"
+
+
+def _row_factors(estimator):
+    """Factors of which every row has a level, in a column of X."""
+    return rows_of_factors(getattr(estimator, "factors", None))
+
+
 def feature_names(estimator):
-    """Names of the features in its fit without the task column, or None."""
+    """Names of the features in its fit without columns of tasks and factors, or None."""
     names = getattr(estimator, "feature_names_in_", None)
-    position = None if names is None else estimator._form_.position
-    return names if position is None else np.delete(names, position)
+    return None if names is None else np.delete(names, list(estimator._form_.columns))
 
 
 def read_features(estimator, X, task, fitted, accept_sparse="csr"):
     """-> matrix, ids or None, form; `fitted` is the form of the fit, None in fit itself."""
-    fitted = None if fitted is None else {"task": fitted.position}
+    matrix, ids, _, form = _read_columns(estimator, X, task, fitted, accept_sparse)
+    return matrix, ids, form
+
+
+def _read_columns(estimator, X, task, fitted, accept_sparse="csr"):
+    """-> matrix, ids or None, columns of factors by name, form"""
+    if fitted is not None:
+        known = {(_FACTOR, name): position for name, position in fitted.factors.items()}
+        fitted = {"task": fitted.position, **known}
     matrix, ids, positions = read_matrix(estimator, X, {"task": task}, fitted, accept_sparse)
-    position = positions["task"]
+    position, ids = positions.pop("task"), dict(ids)
     kind = "column" if position is not None else "single" if task is None else "keyword"
-    return matrix, ids["task"], InputForm(kind, position)
+    own = ids.pop("task")
+    form = InputForm(kind, position, factors={name: at for (_, name), at in positions.items()})
+    return matrix, own, {name: column for (_, name), column in ids.items()}, form
 
 
 def encode_rows(ids, n_rows, name="task", missing_too=False):
@@ -424,13 +460,14 @@ def read_training(
         if keys:  # put in order before stacking, which saves a sort
             keys = [keys[k] for k in np.argsort(distinct_ids(keys, "The keys of X"))]
         X = {key: X[key] for key in keys}
-        matrix, y, ids, counts = _read_mapping(estimator, X, y, task, fitted is None)
-        idle, form = [key for key, size in counts.items() if not size], InputForm("mapping")
+        matrix, y, ids, columns, form, counts = _read_mapping(estimator, X, y, task, fitted)
+        idle = [key for key, size in counts.items() if not size]
         if idle and fitted is not None:
             raise ValueError(f"Task(s) {listed(idle)} of X have no rows; drop them.")
     else:
-        matrix, ids, form = read_features(estimator, X, task, fitted)
+        matrix, ids, columns, form = _read_columns(estimator, X, task, fitted)
         counts = {None: matrix.shape[0]}
+    levels = read_levels(getattr(estimator, "factors", None), columns, new=fitted is not None)
     names = column_labels(y, "y")
     y = read_target(estimator, y)
     check_consistent_length(matrix, y)
@@ -447,7 +484,7 @@ def read_training(
             raise ValueError(
                 "A 2-D y needs column names that name the tasks here; otherwise give task=."
             )
-        table, form = _wide_table(estimator, matrix, y, names, tasks, fitted, weights)
+        table, form = _wide_table(estimator, matrix, y, names, tasks, fitted, weights, levels, form)
         return (table if weights is None or all_rows else without_weightless(table)), form
     y = column_or_1d(y, warn=True)
     if ids is None and fitted is not None:
@@ -470,15 +507,15 @@ def read_training(
         order, offsets = sort_rows(codes, len(labels))
     if order is not None:
         y, weights = y[order], None if weights is None else weights[order]
+        levels = None if levels is None else levels[order]
+    own = {"absent": absent, "weights": weights, "levels": levels}
     if sparse.issparse(matrix) and getattr(estimator, "_sparse_in_place", False):
         if matrix.dtype != np.float32:
             matrix = sparse.csr_matrix(matrix, dtype=np.float64)
-        return TaskTable(
-            matrix, y, offsets, labels, order, order, absent=absent, weights=weights
-        ), form
+        return TaskTable(matrix, y, offsets, labels, order, order, **own), form
     kept, bounded = kept_columns(estimator, matrix, form.columns), fitted is not None
     matrix = table_matrix(matrix, order, kept, dtype, bounded or estimator._is_private())
-    return TaskTable(matrix, y, offsets, labels, order=order, absent=absent, weights=weights), form
+    return TaskTable(matrix, y, offsets, labels, order=order, **own), form
 
 
 def _row_type(estimator):
@@ -535,12 +572,12 @@ def without_rows(labels, tasks):
     return np.delete(public, position)
 
 
-def _wide_table(estimator, matrix, y, names, tasks, fitted, weights=None):
+def _wide_table(estimator, matrix, y, names, tasks, fitted, weights, levels, form):
     labels = np.arange(y.shape[1]) if names is None else distinct_ids(names, "The columns of y")
     column = np.argsort(labels)
     absent = without_rows(labels[column], tasks)
-    form = InputForm("wide", labels=labels)
-    check_finite(estimator, matrix, ())
+    form = replace(form, kind="wide", labels=labels)
+    check_finite(estimator, matrix, form.columns)
     known = known_labels(y)[:, column].T
     sizes = known.sum(axis=1)
     some = sizes > 0
@@ -550,11 +587,11 @@ def _wide_table(estimator, matrix, y, names, tasks, fitted, weights=None):
     absent = both(absent, labels[column][~some])
     offsets = np.concatenate([[0], np.cumsum(sizes[some])])
     rows = np.nonzero(known)[1]
-    values, table = y[:, column].T[known], table_matrix(matrix)
-    weights = None if weights is None else weights[rows]
-    return TaskTable(
-        table, values, offsets, labels[column][some], rows, absent=absent, weights=weights
-    ), form
+    kept = kept_columns(estimator, matrix, form.columns)
+    values, table = y[:, column].T[known], table_matrix(matrix, dropped=kept)
+    own = {"weights": None if weights is None else weights[rows]}
+    own["levels"] = None if levels is None else levels[rows]
+    return TaskTable(table, values, offsets, labels[column][some], rows, absent=absent, **own), form
 
 
 def table_matrix(X, order=None, dropped=(), dtype=np.float64, bounded=False):
@@ -599,10 +636,11 @@ def read_rows(estimator, X, task=None, missing_too=False):
     """
     fitted, parts, missing = estimator._form_, None, None
     if is_mapping_of_tasks(X):
-        matrix, _, ids, parts = _read_mapping(estimator, X, None, task, False)
-        form = InputForm("mapping")
+        found = _read_mapping(estimator, X, None, task, estimator)
+        matrix, _, ids, columns, form, parts = found
     else:
-        matrix, ids, form = read_features(estimator, X, task, fitted)
+        matrix, ids, columns, form = _read_columns(estimator, X, task, fitted)
+    levels = read_levels(getattr(estimator, "factors", None), columns, new=True)
     if ids is not None:
         codes, labels = encode_rows(ids, matrix.shape[0], missing_too=missing_too)
         position = locate(labels, estimator.tasks_)
@@ -621,5 +659,7 @@ def read_rows(estimator, X, task=None, missing_too=False):
                 "task=, one id for each row of X; in scoring=, take skpmtl.metrics.task_scorer."
             )
         check_finite(estimator, matrix, form.columns)
-    position = next(iter(kept_columns(estimator, matrix, form.columns)), None)
-    return Rows(matrix, codes, missing, position, parts)
+    kept = kept_columns(estimator, matrix, form.columns)
+    if form.factors and len(kept):
+        matrix, kept = table_matrix(matrix, None, kept), ()
+    return Rows(matrix, codes, missing, next(iter(kept), None), parts, levels)

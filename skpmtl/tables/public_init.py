@@ -123,9 +123,9 @@ def _parts(init):
         state = {key: getattr(init, key) for key in _ATTRIBUTES if hasattr(init, key)}
         if hasattr(init, "billboard_") or hasattr(init, "tasks_"):
             found = _shared(state, f"This {name}")
-            position = getattr(getattr(init, "_form_", None), "position", None)
-            if position is not None and "feature_names_in_" in state:
-                state["feature_names_in_"] = np.delete(state["feature_names_in_"], position)
+            of_ids = getattr(getattr(init, "_form_", None), "columns", ())
+            if "feature_names_in_" in state:
+                state["feature_names_in_"] = np.delete(state["feature_names_in_"], list(of_ids))
         elif "coef_" in state:
             found = {"coef": state["coef_"], "intercept": state.get("intercept_")}
         else:

@@ -63,6 +63,8 @@ class TaskTable:
         in `base`, and sums of exposures as `masses`, without `weights`.
     n_left_out : int, default=0
         Of a part: how many tasks of the whole table it lacks, see `table_of` and `among`.
+    levels : RowLevels, default=None
+        Levels of the rows, of factors below and across tasks.
     """
 
     X: object
@@ -78,6 +80,7 @@ class TaskTable:
     base: np.ndarray | None = None
     loss: str = "squared"
     n_left_out: int = 0
+    levels: object = None
 
     def __post_init__(self):
         # Compiled loops know one kind of each array: numba takes one that cannot be written, from
@@ -252,6 +255,8 @@ def table_of(table, tasks):
         own["masses"] = table.masses[tasks]
     if table.base is not None:
         own["base"] = table.base[rows]
+    if table.levels is not None:
+        own["levels"] = table.levels[rows]
     return replace(
         table,
         y=table.y[rows],

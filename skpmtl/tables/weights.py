@@ -153,6 +153,7 @@ def without_weightless(table):
         offsets=np.concatenate([[0], np.cumsum(counts[some])]),
         tasks=table.tasks[some],
         absent=both(table.absent, table.tasks[~some]),
+        levels=None if table.levels is None else table.levels[kept],
         **place,
     )
 
