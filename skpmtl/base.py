@@ -337,7 +337,7 @@ class TaskIndexed(Documented, BaseEstimator):
 
 
 def warn_of_little(est, fitted):
-    """`LittleFoundWarning` where a private fit found no structure, no level, or no mean model.
+    """`LittleFoundWarning` where a private fit found no structure, level, mean model or scales.
 
     It follows from the billboard and from parameters alone.
     """
@@ -363,6 +363,17 @@ def warn_of_little(est, fitted):
         )
     elif _looks_for_place(est) and not getattr(board, "has_place", True):
         text = f"no place of the levels of tasks, which are not pooled. Remedies: {remedy}."
+    elif _seeks_slopes(est) and getattr(board, "shares_no_slopes", False):
+        text = (
+            "slopes that all tasks share are below their noise, and every task has slopes of its "
+            f"own alone. Remedies: fewer columns, {remedy}."
+        )
+    elif getattr(board, "most_have_one_row", False) and board.scale_noise > 1.0:
+        text = (
+            "most tasks have one row, and the noise of the released scales of columns is a factor "
+            f"of {2.0**board.scale_noise:.0f}. Remedies: columns of public scale, fewer columns, "
+            f"{remedy}."
+        )
     else:
         return
     warnings.warn(f"Little was found: {text}", LittleFoundWarning, stacklevel=users_line())

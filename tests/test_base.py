@@ -544,6 +544,25 @@ def test_a_meta_initialisation_that_is_noise_is_a_warning():
         DPMetaInit(epsilon=100.0, **settings).fit(X, X[:, 0], task=task)
 
 
+@pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+@pytest.mark.parametrize(
+    ("epsilon", "n_rows", "said"), [(1.0, 1, True), (10.0, 1, False), (1.0, 3, False)]
+)
+def test_scales_lost_where_tasks_have_one_row_are_named(epsilon, n_rows, said):
+    rng = np.random.default_rng(1)
+    task = np.repeat(np.arange(300), n_rows)
+    X = [1000.0, 3.0] * rng.normal(size=(len(task), 2)) + [2000.0, 5.0]
+    y = X @ [0.01, 1.0] + rng.normal(size=len(task))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", LittleFoundWarning)
+        est = PrivateMTL(epsilon=epsilon, tasks=range(300), random_state=0).fit(X, y, task=task)
+    told = [str(w.message) for w in caught if w.category is LittleFoundWarning]
+    factor = 2.0**est.billboard_.scale_noise
+    assert bool(told) == said == (n_rows == 1 and factor > 2.0)
+    if said:
+        assert re.search(f"one row.*a factor of {factor:.0f}.*public scale", told[0])
+
+
 def around_five(rng, m):
     return 5.0 + rng.normal(size=m)
 
@@ -558,11 +577,13 @@ def anywhere(rng, m):
     [
         (anywhere, 2, {}, "no place of the levels.*larger epsilon"),
         (anywhere, 2, {"levels": "free"}, None),
-        (anywhere, 2, {"fit_intercept": False}, None),
+        (anywhere, 2, {"fit_intercept": False}, "slopes of its own alone"),
         (anywhere, 2, {"unseen_task": "mean"}, "no mean model.*target_range"),
         (around_five, 2, {"unseen_task": "mean", "epsilon": 3.0}, None),
         (around_five, 20, {"unseen_task": "mean"}, "below their noise.*fewer columns"),
-        (around_five, 20, {}, None),
+        (around_five, 20, {}, "slopes of its own alone.*fewer columns"),
+        (around_five, 20, {"structure": "low-rank"}, None),
+        (around_five, 2, {"epsilon": 3.0}, None),
         (around_five, 20, {"unseen_task": "mean", "structure": "low-rank"}, None),
     ],
 )

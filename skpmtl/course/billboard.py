@@ -89,6 +89,11 @@ class HierarchicalBillboard(OfModels):
     centre_noise : ndarray (2,)
         Standard deviation that the noise of steps adds to the level, as if no step took back what
         the noise of earlier ones did, and to a slope of the centre, in units.
+    repeats : float
+        Part of the tasks that have several rows, as released; 1 before.
+    scale_noise : float
+        Standard deviation, in octaves, of the noise of a column's scale where scales are first
+        asked; that of the prior before.
     releases : list of ndarray
     report : PrivacyReport or None
     """
@@ -126,6 +131,8 @@ class HierarchicalBillboard(OfModels):
     effect_covariance: np.ndarray | None = None
     effect_dof: np.ndarray | None = None
     centre_noise: np.ndarray | None = None
+    repeats: float = 1.0
+    scale_noise: float = OCTAVES
     releases: list = field(default_factory=list)
     report: object = None
 
@@ -137,8 +144,11 @@ class HierarchicalBillboard(OfModels):
         "loss": [StrOptions({"squared", "poisson", "huber"})],
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "factor_spread": [Interval(Real, 0, None, closed="left"), None],
+        "repeats": [Interval(Real, 0, 1, closed="both")],
+        "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
     added = ("centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt")
+    added += ("repeats", "scale_noise")
 
     def __post_init__(self):
         d = self.n_features
@@ -339,6 +349,17 @@ class HierarchicalBillboard(OfModels):
         """Whether slopes that tasks share are below their noise, and the mean model a level."""
         slopes = np.exp(self.log_components[2]) * self.centre[..., 1:]
         return bool(np.sum(slopes**2) <= slopes.size * self.centre_noise[1] ** 2)
+
+    @property
+    def shares_no_slopes(self):
+        """Whether slopes have nothing released in common: no mean, shape, group or public model."""
+        shape_is_likely = int(np.argmax(self.log_components)) == 1
+        return self.mean_is_level and not shape_is_likely and self.groups is self.init is None
+
+    @property
+    def most_have_one_row(self):
+        """Whether most tasks have a single row, which has no spread."""
+        return bool(self.repeats < 0.5)
 
     def _in_units(self, centre, middle=0.0):
         """Slopes and levels at x = 0 of models (..., d + 1), in units of the input; 0 without."""

@@ -84,7 +84,7 @@ class Loop:
         self.unit_is_known = self.law.of_scores
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
-        self.entries, self.spent, self.repeats, self.log = [], 0.0, 1.0, None
+        self.entries, self.spent, self.log = [], 0.0, None
         self.steps = self.drift = self.doubt = self.level_noise = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related = False
@@ -137,14 +137,14 @@ class Loop:
         -> what `read` says of the number of tasks with rows, and of scales
         """
         found, noise = yield from self.ask(question, share)
-        n, self.repeats, unit, window = read(found, noise, self.model.n_tasks)
+        n, repeats, unit, window = read(found, noise, self.model.n_tasks)
         more = self.plan.share_of_place(n) - share
         if (window if self.pools_levels else unit) is None and more > share:
             again, its_noise = yield from self.ask(question, more)
             found = (found * share + again * more) / (share + more)
             noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
-            n, self.repeats, unit, window = read(found, noise, self.model.n_tasks)
-        self.update(n_present=n)
+            n, repeats, unit, window = read(found, noise, self.model.n_tasks)
+        self.update(n_present=n, repeats=repeats)
         return n, unit, window
 
     def find_place(self, share):
@@ -203,16 +203,16 @@ class Loop:
     def find_base(self, share):
         """Levels of classes, from the mean of their shares."""
         found, noise = yield from self.ask(queries.Base(self.plan.n_classes), share)
-        n, self.repeats, levels = read_base(found, noise, self.model.n_tasks)
+        n, repeats, levels = read_base(found, noise, self.model.n_tasks)
         centre = np.zeros(self.shape)
         centre[..., 0] = levels * self.model.fit_intercept
-        self.update(n_present=n, centre=centre)
+        self.update(n_present=n, repeats=repeats, centre=centre)
 
     def find_columns(self, share):
         """Scales and centres of columns in turn, each about what was found before."""
         scale, centre, reach = np.ones(self.d), np.zeros(self.d), FARTHEST
-        n, variance = self.model.n_present, self.model.scale_variance
-        sizes = bool(self.repeats < 0.5)  # most tasks have one row, and no spread
+        n, variance, first = self.model.n_present, self.model.scale_variance, None
+        sizes = self.model.most_have_one_row
         for what, part in self.plan.columns(n):
             known = scale, centre, self.plan.is_private
             if what == "centres":
@@ -223,14 +223,17 @@ class Loop:
                 continue
             question = queries.ColumnUnits(*known, reach, sizes=sizes)
             found, noise = yield from self.ask(question, share * part)
-            spreads = question.means(found, noise, n * (1.0 if sizes else self.repeats))
-            moved, left = read_scales(*spreads)
+            answering = n * (1.0 if sizes else self.model.repeats)
+            means, noise = question.means(found, noise, answering)
+            first = noise if first is None else first
+            moved, left = read_scales(means, noise)
             # Where a move may have been cut, what is left is as unknown as it was before.
             short = max(reach - math.sqrt(np.mean(moved**2)), 0.0)
             variance = left + variance * (noise and math.exp(-0.5 * short**2 / left.sum()))
             scale, reach = scale * 2.0**moved, NEAREST
         centre = centre * self.model.fit_intercept
-        self.update(column_scale=scale, column_centre=centre, scale_variance=variance)
+        scales = {"column_scale": scale, "scale_variance": variance, "scale_noise": float(first)}
+        self.update(column_centre=centre, **scales)
 
     # ---------------------------------------------------------------------------------- steps
     def lengths(self, share, n_slopes):
