@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._coefficients import NamedCoefficients
 from ._display.diagram import Documented, ShowsPrivacy
+from ._display.listing import PrintsShort
 from ._display.summary import Summarised
 from ._runtime.compat import (
     CALLBACK_ATTRIBUTES,
@@ -71,7 +72,6 @@ __all__ = ["BaseMTL", "MTLClassifierMixin", "MTLRegressorMixin"]
 
 logger = logging.getLogger("skpmtl")
 
-_SHOWN = 8  # ids in a repr
 
 _NOT_FINITE = (
     "The solution is not finite: features or targets differ too much in size. Rescale them to "
@@ -88,7 +88,7 @@ def _selects_by_coef(value):
     return isinstance(value, BaseEstimator) and isinstance(getter, str) and getter == "auto"
 
 
-class TaskIndexed(Documented, BaseEstimator):
+class TaskIndexed(PrintsShort, Documented, BaseEstimator):
     """Estimator whose rows have a task: reads the input and keeps failed fits unfitted.
 
     Subclasses have the parameters `task_feature` and `tasks` and define
@@ -191,9 +191,6 @@ class TaskIndexed(Documented, BaseEstimator):
                 "Features are selected by coef_, which has no entry for the column of tasks: pass "
                 "importance_getter=skpmtl.inspection.column_importances to the selector."
             )
-
-    def __repr__(self, N_CHAR_MAX=700):
-        return super(TaskIndexed, _with_short_lists(self)).__repr__(N_CHAR_MAX)
 
     def _become(self, fitted):
         """Take these attributes, and keep what was seen of the input. -> self"""
@@ -389,26 +386,6 @@ def _looks_for_place(est):
 def _seeks_slopes(est):
     """Whether the fit looks for slopes that all tasks share."""
     return "mean" in getattr(est, "_structures", tuple)()
-
-
-class _Listed:
-    """A long list of ids in the repr of an estimator."""
-
-    def __init__(self, n):
-        self.n = n
-
-    def __repr__(self):
-        return f"[{self.n} ids]"
-
-
-def _with_short_lists(est):
-    """A shallow copy for its repr, in which `tasks` is no page of ids."""
-    tasks = getattr(est, "tasks", None)
-    if isinstance(tasks, str) or not hasattr(tasks, "__len__") or len(tasks) <= _SHOWN:
-        return est
-    short = copy(est)
-    short.tasks = _Listed(len(tasks))
-    return short
 
 
 def warn_of_inferred(est, *, tasks=True):

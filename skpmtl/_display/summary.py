@@ -24,6 +24,7 @@ _WORDS = {
     "std": "std. dev.",
     "variance": "variance",
 }
+_CORRELATIONS = 6  # columns of a page
 _LATEX = {
     "~": "asciitilde",
     "^": "asciicircum",
@@ -137,6 +138,13 @@ class Summary:
             found.append(f"Intervals without zero: {', '.join(sure) or 'none'}.")
         return found
 
+    def _shown_variances(self):
+        """-> columns that a page has room for, and a sentence about those that are left out"""
+        few = {k: column for k, column in self.variances.items() if not k.startswith("corr. ")}
+        if len(self.variances) - len(few) <= _CORRELATIONS:
+            return self.variances, []
+        return few, ["Correlations are in variance_frame()."]
+
     def __str__(self) -> str:
         lines = [self.title, "=" * len(self.title)]
         width = max((len(name) for name in self.facts), default=0)
@@ -144,7 +152,8 @@ class Summary:
         lines += ["", "Fixed effects", *_text(self.effects, self.names)]
         lines += self._about_effects()
         if self.components:
-            lines += ["", "Variance components", *_text(self.variances, self.components)]
+            shown, left_out = self._shown_variances()
+            lines += ["", "Variance components", *_text(shown, self.components), *left_out]
         if self.notes:
             lines += ["", *self.notes]
         return "\n".join(lines)
@@ -153,14 +162,16 @@ class Summary:
 
     def _repr_html_(self) -> str:
         facts = "".join(
-            f"<tr><th>{html.escape(k)}</th><td>{html.escape(v)}</td></tr>"
+            f'<tr><th style="text-align: left">{html.escape(k)}</th><td>{html.escape(v)}</td></tr>'
             for k, v in self.facts.items()
         )
         parts = [f"<h4>{html.escape(self.title)}</h4><table>{facts}</table>"]
         parts.append(_html("Fixed effects", self.effects, self.names))
         parts += [f"<p>{html.escape(line)}</p>" for line in self._about_effects()]
         if self.components:
-            parts.append(_html("Variance components", self.variances, self.components))
+            shown, left_out = self._shown_variances()
+            parts.append(_html("Variance components", shown, self.components))
+            parts += [f"<p>{line}</p>" for line in left_out]
         parts += [f"<p>{html.escape(note)}</p>" for note in self.notes]
         return "<div>" + "".join(parts) + "</div>"
 
@@ -173,7 +184,7 @@ class Summary:
         """
         parts = [_latex(self.effects, self.names)]
         if self.components:
-            parts.append(_latex(self.variances, self.components))
+            parts.append(_latex(self._shown_variances()[0], self.components))
         return "\n".join(parts)
 
 
@@ -362,7 +373,7 @@ def _html(caption, columns, names):
     header, rows = _cells(columns, names)
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
     body = "".join(
-        f"<tr><th>{html.escape(row[0])}</th>"
+        f'<tr><th style="text-align: left">{html.escape(row[0])}</th>'
         + "".join(f"<td>{cell}</td>" for cell in row[1:])
         + "</tr>"
         for row in rows

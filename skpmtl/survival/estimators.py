@@ -8,6 +8,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._display.diagram import ShowsPrivacy
+from .._display.listing import PrintsShort
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
 from ..exchange.protocol import Population
 from ..structures.estimators import PrivateMTL
@@ -19,7 +20,7 @@ from .periods import Periods, read_survival
 __all__ = ["SurvivalMTL"]
 
 
-class SurvivalMTL(ShowsPrivacy, BaseEstimator):
+class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
     """Proportional hazards of many tasks, with or without a privacy budget.
 
     The hazard of row i of task t in interval j is ``lambda_j exp(x_i' w_t + b_t)``. With constant

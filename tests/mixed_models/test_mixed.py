@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import skpmtl
 from skpmtl import PrivateMTL, PrivateMTLClassifier
+from skpmtl._display.summary import variance_columns
 from skpmtl.inspection import Summary, compare_summaries
 
 pd = pytest.importorskip("pandas")
@@ -123,6 +124,15 @@ def test_a_private_summary_is_of_released_numbers(private):
     assert private.summary().to_latex().count(r"\begin{tabular}") == 2
     with pytest.raises(ValueError, match="kind='CR1' belongs to fits without a budget"):
         private.summary("CR1")
+
+
+def test_correlations_of_many_components_are_in_the_frame_alone():
+    for n, shown in ((3, True), (9, False)):
+        columns = variance_columns(np.eye(n), [f"x{j}" for j in range(n)])
+        summary = Summary("", components=[f"x{j}" for j in range(n)], variances=columns)
+        for text in (str(summary), summary._repr_html_()):
+            assert ("corr. x0" in text) == shown == ("variance_frame()" not in text)
+        assert "corr. x0" in summary.variance_frame()
 
 
 def test_a_fit_that_found_nothing_has_no_effects_to_read():
