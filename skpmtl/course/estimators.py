@@ -17,6 +17,7 @@ from .billboard import HierarchicalBillboard
 from .curator import PLAIN, Loop, release_model
 from .errors import Errors
 from .groups import GroupStep
+from .personal import bounded
 from .plan import GROUPS, STRUCTURES, HierarchicalPlan
 from .queries import query_specs
 from .tasks import HierarchicalTaskSide
@@ -263,6 +264,6 @@ def _dense(X):
 
 
 def _bounded(X, coef, intercept, centre, reach, low, high):
-    """Scores of rows that are cut at `reach` from `centre`, within low ... high."""
-    Z = np.clip(X - centre, -reach, reach)
+    """Scores of rows that count up to `reach` from `centre`, within low ... high."""
+    Z = bounded(X - centre, reach)
     return np.clip(intercept + centre @ coef.T + Z @ coef.T, low, high)

@@ -222,11 +222,11 @@ def dense_rows(table):
     return X.toarray().astype(float) if table.is_sparse else np.array(X, dtype=float, order="C")
 
 
-def bounded(Z):
-    """Rows in scales about the released centre, of which what is beyond `FAR` scales counts less
-    the farther it is: where the released centre is wrong, all mean rows are far, and none says
-    anything."""
-    return Z * np.minimum(1.0, FAR / np.maximum(np.abs(Z), FAR)) ** 2
+def bounded(Z, reach=FAR):
+    """Distances of rows from a centre, of which what is beyond `reach` counts less the farther it
+    is: where a released centre or scale is wrong, all rows are far, and none says anything."""
+    size = np.abs(Z)
+    return Z * np.divide(reach, size, out=np.ones_like(size), where=size > reach) ** 2
 
 
 def same(one, other):
