@@ -90,7 +90,7 @@ class HierarchicalBillboard(OfModels):
         Standard deviation that the noise of steps adds to the level, as if no step took back what
         the noise of earlier ones did, and to a slope of the centre, in units.
     repeats : float
-        Part of the tasks that have several rows, as released; 1 before.
+        Part of the tasks whose rows have a spread, as released of real targets; 1 before.
     scale_noise : float
         Standard deviation, in octaves, of the noise of a column's scale where scales are first
         asked; that of the prior before.

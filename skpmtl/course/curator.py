@@ -203,16 +203,15 @@ class Loop:
     def find_base(self, share):
         """Levels of classes, from the mean of their shares."""
         found, noise = yield from self.ask(queries.Base(self.plan.n_classes), share)
-        n, repeats, levels = read_base(found, noise, self.model.n_tasks)
+        n, levels = read_base(found, noise, self.model.n_tasks)
         centre = np.zeros(self.shape)
         centre[..., 0] = levels * self.model.fit_intercept
-        self.update(n_present=n, repeats=repeats, centre=centre)
+        self.update(n_present=n, centre=centre)
 
     def find_columns(self, share):
         """Scales and centres of columns in turn, each about what was found before."""
         scale, centre, reach = np.ones(self.d), np.zeros(self.d), FARTHEST
         n, variance, first = self.model.n_present, self.model.scale_variance, None
-        sizes = self.model.most_have_one_row
         for what, part in self.plan.columns(n):
             known = scale, centre, self.plan.is_private
             if what == "centres":
@@ -221,10 +220,9 @@ class Loop:
                 moved = read_centres(*question.means(found, noise, n))
                 centre = centre + scale * question.distance(moved)
                 continue
-            question = queries.ColumnUnits(*known, reach, sizes=sizes)
+            question = queries.ColumnUnits(*known, reach)
             found, noise = yield from self.ask(question, share * part)
-            answering = n * (1.0 if sizes else self.model.repeats)
-            means, noise = question.means(found, noise, answering)
+            means, noise = question.means(found, noise, n)
             first = noise if first is None else first
             moved, left = read_scales(means, noise)
             # Where a move may have been cut, what is left is as unknown as it was before.

@@ -95,20 +95,16 @@ def read_rates(found, noise, m):
     -------
     n_present : float
         Tasks with rows, never above m.
-    repeats : float in [.1, 1]
-        Part of them with several rows.
-    unit : float
-        1, that of scores.
+    repeats, unit : float
+        1: nothing is asked of several rows, and the unit is that of scores.
     window : (middle, half) or None
         Of logarithms of rates: the shortest run of octaves that holds half of the tasks.
     """
-    counted = found[BINS:] / SIGN
-    n_present = _present(counted.sum(), 2.0 * noise, m)
-    repeats = min(max(counted[0] / n_present, 0.1), 1.0)
+    n_present = _present(found[BINS] / SIGN, noise / SIGN, m)
     window = read_zoom(found[:BINS], noise, _OCTAVES, n_present)
     if window is None:
-        return n_present, repeats, 1.0, None
-    return n_present, repeats, 1.0, tuple(math.log(2.0) * value for value in window)
+        return n_present, 1.0, 1.0, None
+    return n_present, 1.0, 1.0, tuple(math.log(2.0) * value for value in window)
 
 
 def read_base(found, noise, m):
@@ -118,16 +114,13 @@ def read_base(found, noise, m):
     -------
     n_present : float
         Tasks with rows, never above m.
-    repeats : float in [.1, 1]
-        Part of them with several rows.
     levels : float, or ndarray (n_classes,) of three or more
         Scores of the mean shares: posterior means of their log-odds given the noise.
     """
-    C = len(found) // 2
-    n_present = _present(found.sum(), noise * math.sqrt(2.0 * C), m)
-    repeats = min(max(found[:C].sum() / n_present, 0.1), 1.0)
-    shares = (found[:C] + found[C:]) / n_present
-    doubt = max(noise * math.sqrt(2.0) / n_present, _SHARE_DOUBT)
+    C = len(found)
+    n_present = _present(found.sum(), noise * math.sqrt(C), m)
+    shares = found / n_present
+    doubt = max(noise / n_present, _SHARE_DOUBT)
     logits = np.linspace(-_LOGITS, _LOGITS, 201)
     p = 1.0 / (1.0 + np.exp(-logits))
     odds = -0.5 * ((logits + math.log(C - 1.0)) / _LOGIT_SPREAD) ** 2
@@ -135,9 +128,9 @@ def read_base(found, noise, m):
     weight = np.exp(odds - odds.max(axis=1, keepdims=True))
     found = (weight @ logits) / weight.sum(axis=1)
     if C == 2:
-        return n_present, repeats, 0.5 * (found[1] - found[0])
+        return n_present, 0.5 * (found[1] - found[0])
     scores = -np.logaddexp(0.0, -found)
-    return n_present, repeats, scores - scores.mean()
+    return n_present, scores - scores.mean()
 
 
 def read_zoom(found, noise, zoom, n_present):

@@ -215,18 +215,18 @@ class Zoom(_Bins):
 
 @dataclass
 class Rates(_Bins):
-    """Octaves of events per exposure of a task of counts, and whether it has several rows.
+    """Octaves of events per exposure of a task of counts.
 
-    The two cells of the second block count the tasks with rows.
+    The cell of the second block counts the tasks with rows.
     """
 
     kind = "rates"
-    counts, weights = (BINS, 2), (1.0, SIGN)
+    counts, weights = (BINS, 1), (1.0, SIGN)
 
     def answer(self, tasks, model):
         n = tasks.summaries.n
         octave = _octave(np.exp(np.clip(tasks.log_rates(), -300.0, 300.0)))
-        blocks = np.where(n > 0, octave, -1), np.where(n > 0, n < 2, -1)
+        blocks = np.where(n > 0, octave, -1), np.where(n > 0, 0, -1)
         return np.stack(blocks, axis=1).astype(float)
 
     @classmethod
@@ -236,10 +236,7 @@ class Rates(_Bins):
 
 @dataclass
 class Base(Question):
-    """Parts of the rows of a task in the classes, of tasks of several rows and of a single one.
-
-    All parts add up to the number of tasks with rows.
-    """
+    """Parts of the rows of a task in the classes, which add up to the number of tasks with rows."""
 
     kind, reads_model = "base", False
     length, spread = 1.0, math.sqrt(2.0)
@@ -247,11 +244,10 @@ class Base(Question):
 
     @property
     def size(self):
-        return 2 * self.n_classes
+        return self.n_classes
 
     def answer(self, tasks, model):
-        shares, single = tasks.class_shares(), (tasks.summaries.n < 2)[:, None]
-        return np.concatenate([shares * ~single, shares * single], axis=1)
+        return tasks.class_shares()
 
     def bounded(self, sent):
         sent = np.maximum(np.nan_to_num(np.array(sent, dtype=float), posinf=0.0), 0.0)
@@ -260,7 +256,7 @@ class Base(Question):
 
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
-        return (2 * n_classes,), {"n_classes": n_classes}
+        return (n_classes,), {"n_classes": n_classes}
 
 
 def _octave(values):
@@ -272,6 +268,8 @@ def _octave(values):
 @dataclass
 class ColumnUnits(Question):
     """What is left of log2 spreads of columns about released ones, or of their means.
+
+    The distance of a task's only row from the centre stands for the spread that it does not have.
 
     In units of `reach` root(d). Means less the released centres are in units of the released
     scales, and taken as asinh(u), which grows with the logarithm of a distance: one column that is
@@ -285,9 +283,6 @@ class ColumnUnits(Question):
     reach : float
         Root mean square of what is not clipped.
     of_means : bool, default=False
-    sizes : bool, default=False
-        The distance of the mean row from the centre stands for a spread that a task of one row does
-        not have.
     """
 
     kind, reads_model = "columns", False
@@ -297,7 +292,6 @@ class ColumnUnits(Question):
     clipped: bool
     reach: float
     of_means: bool = False
-    sizes: bool = False
 
     @property
     def size(self):
@@ -314,7 +308,7 @@ class ColumnUnits(Question):
             found = (s.x_mean - self.centre) / self.scale * (s.n > 0)[:, None]
             found = np.arcsinh(found) if self.clipped else found
         else:
-            found = s.log_spread(self.scale, self.centre if self.sizes else None)
+            found = s.log_spread(self.scale, self.centre)
         return found / self.per_task
 
     def means(self, found, noise, n):
@@ -333,7 +327,7 @@ class ColumnUnits(Question):
     @classmethod
     def wire(cls, d, loss="squared", n_classes=0):
         public = {"scale": [(d,)], "centre": [(d,)], "clipped": True, "reach": Real}
-        return (d,), {**public, "of_means": bool, "sizes": bool}
+        return (d,), {**public, "of_means": bool}
 
 
 # ------------------------------------------------------------------------------------- step

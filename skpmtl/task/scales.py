@@ -92,15 +92,14 @@ class Summaries:
     def log_spread(self, scale=1.0, centre=None):
         """log2 of spreads of columns over `scale`, less their sampling bias, (m, d).
 
-        0 where it is unknown; with a `centre` the distance of the mean row from it stands for it
-        there.
+        0 where it is unknown; with a `centre` the distance of a single row from it stands for it.
         """
         x = self._half_dof
         bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
         seen = self.x_std > 0
         std = self.x_std
         if centre is not None:
-            far = np.abs(self.x_mean - centre) * (self.n > 0)[:, None]
+            far = np.abs(self.x_mean - centre) * ((self.n > 0) & (self.n <= 1))[:, None]
             std = np.where(seen, std, far)
             seen = std > 0
         found = np.log2(np.where(seen, std, 1.0)) - np.log2(scale) - bias[:, None]

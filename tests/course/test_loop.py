@@ -53,7 +53,7 @@ def test_small_budgets_release_nothing():
 def questions(d=3):
     yield queries.Place()
     yield queries.Zoom(2.0, 4.0, 0.25)
-    yield queries.ColumnUnits(np.ones(d), np.zeros(d), True, 8.0, sizes=True)
+    yield queries.ColumnUnits(np.ones(d), np.zeros(d), True, 8.0)
     yield queries.ColumnUnits(np.ones(d), np.zeros(d), True, 2.0, of_means=True)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 2.5)
     yield queries.CentreStep(np.zeros(d + 1), 0.7, 0.0)
