@@ -142,6 +142,7 @@ class Intervals:
             variance, dof = row_variances(
                 rows, self.covariance_, self.noise_variance_, self.dof_, self._wide_columns
             )
+            variance = self._with_levels_of_rows(variance, rows)
         unknown = ~np.isfinite(variance)
         std = np.where(unknown, np.inf, np.sqrt(np.where(unknown, 0.0, variance)))
         unseen = np.zeros(std.shape, dtype=bool)

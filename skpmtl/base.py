@@ -817,6 +817,10 @@ class BaseMTL(
         rows = self._read_rows(X, task, mean=True)
         return replace(rows, codes=np.full(rows.X.shape[0], -1), unseen=None)
 
+    def _with_levels_of_rows(self, variance, rows):
+        """Predictive variances of rows, with those of factors of rows, where there are any."""
+        return variance
+
     def _has_mean(self):
         return hasattr(self, "mean_coef_") and hasattr(self, "mean_intercept_")
 
@@ -1184,7 +1188,8 @@ def merged_tasks(n_tasks, here, personal, away, models):
 def merge_rows(n_rows, *pairs):
     """Array of `n_rows` with `values` at `positions`, for position, values, position, values."""
     shape = max((np.shape(values)[1:] for values in pairs[1::2]), key=len)
-    whole = np.empty((n_rows, *shape))
+    kinds = [values.dtype for values in pairs[1::2] if isinstance(values, np.ndarray)]
+    whole = np.empty((n_rows, *shape), dtype=object if object in kinds else float)
     for positions, values in zip(pairs[::2], pairs[1::2], strict=True):
         whole[positions] = values
     return whole

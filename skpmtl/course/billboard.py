@@ -8,7 +8,7 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal
-from ..tables.factors import Factor
+from ..tables.factors import BELOW, Factor
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..task import priors
@@ -73,6 +73,11 @@ class HierarchicalBillboard(OfModels):
         Standard deviation of these effects, in units.
     factor_doubt : ndarray (n_levels,) or None
         Standard deviations of the effects about what was found of them, in units.
+    below : str, int or None
+        Name of the factor below the tasks, whose levels rows have.
+    log_ratio : ndarray
+        Log weights of `skpmtl.task.priors.RATIO`, the variance of effects of its levels over that
+        of a row; without such a factor of zero alone.
     groups : ndarray (G, d) or None
         Slopes that groups of tasks are about, in units and scaled columns.
     log_groups, group_counts : ndarray (G,) or None
@@ -123,6 +128,8 @@ class HierarchicalBillboard(OfModels):
     factor_effects: np.ndarray | None = None
     factor_spread: float | None = None
     factor_doubt: np.ndarray | None = None
+    below: str | int | None = None
+    log_ratio: np.ndarray | None = None
     groups: np.ndarray | None = None
     log_groups: np.ndarray | None = None
     group_counts: np.ndarray | None = None
@@ -148,7 +155,7 @@ class HierarchicalBillboard(OfModels):
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
     added = ("centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt")
-    added += ("repeats", "scale_noise")
+    added += ("repeats", "scale_noise", "below", "log_ratio")
 
     def __post_init__(self):
         d = self.n_features
@@ -161,6 +168,7 @@ class HierarchicalBillboard(OfModels):
             "log_sigma": lambda: self.law.log_sigma,
             "log_tau": lambda: priors.before_tau(self.tau),
             "log_components": lambda: np.log([0.5, 1e-9, 0.5]),
+            "log_ratio": lambda: np.zeros(1) if self.below is None else priors.before_ratio(),
             "centre_noise": lambda: np.zeros(2),
         }
         for name, value in defaults.items():
@@ -223,7 +231,7 @@ class HierarchicalBillboard(OfModels):
         law = self.law
         log_kappa = law.log_kappa if log_kappa is None else log_kappa
         grids = self.tau, law.kappa, law.sigma
-        return priors.Scales(log_kappa, self.log_sigma, self.log_tau, *grids)
+        return priors.Scales(log_kappa, self.log_sigma, self.log_tau, *grids, self.log_ratio)
 
     def components(self):
         """The list of priors that a task averages over. -> list of `priors.Component`"""
@@ -248,7 +256,10 @@ class HierarchicalBillboard(OfModels):
 
     def parameters(self):
         """Parameters of the estimator; those that some have not only where they were given."""
-        own = {"init": self.init, "relation": self.relation, "factors": self.factor}
+        factors = {} if self.factor is None else {self.factor.name: self.factor}
+        if self.below is not None:
+            factors[self.below] = BELOW
+        own = {"init": self.init, "relation": self.relation, "factors": factors or None}
         given = {name: value for name, value in own.items() if value is not None}
         return {**super().parameters(), **given}
 
@@ -269,6 +280,7 @@ class HierarchicalBillboard(OfModels):
         yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]
         yield "log_components", self.log_components, [(3,)]
+        yield "log_ratio", self.log_ratio, [(1 if self.below is None else len(priors.RATIO),)]
         yield "centre_noise", self.centre_noise, [(2,)]
         yield from self._declared_init()
         if (self.relation is None) != (self.related is None):
@@ -340,6 +352,29 @@ class HierarchicalBillboard(OfModels):
         return self.unit * self.middle_tau
 
     @property
+    def asked_below(self):
+        """Whether there is a factor below tasks, and a vote on the spread of its effects was."""
+        return self.below is not None and not np.array_equal(self.log_ratio, priors.before_ratio())
+
+    @property
+    def middle_ratio(self):
+        """Typical variance of effects of a factor below tasks, over that of a row; 0 without."""
+        return 0.0 if self.below is None else priors.middle_ratio(self.log_ratio)
+
+    @property
+    def row_spread(self):
+        """Typical standard deviation of a row about the model of its task, in units."""
+        return priors.middle(self.log_sigma, self.law.log_sigma, self.law.sigma)
+
+    @property
+    def spread_below(self):
+        """Standard deviation of effects of the factor below tasks, in units of y; None where
+        nothing was released of it, or no unit."""
+        if self.unit is None or not self.asked_below:
+            return None
+        return self.unit * self.row_spread * math.sqrt(self.middle_ratio)
+
+    @property
     def middle_tau(self):
         """`level_spread` in units."""
         return priors.middle(self.log_tau, priors.before_tau(self.tau), self.tau)
@@ -402,14 +437,17 @@ class HierarchicalBillboard(OfModels):
             for part, own in zip((slopes, level), self.subtract_init(*mean), strict=True):
                 part[0] += own
             found |= {"relation_coef_": slopes, "relation_intercept_": level}
+        factors = {}
         if self.factor_spread is not None:
-            found["factors_"] = {
-                self.factor.name: {
-                    "levels": np.array(self.factor.levels),
-                    "effects": self.unit * self.factor_effects,
-                    "spread": self.unit * self.factor_spread,
-                }
+            factors[self.factor.name] = {
+                "levels": np.array(self.factor.levels),
+                "effects": self.unit * self.factor_effects,
+                "spread": self.unit * self.factor_spread,
             }
+        if self.spread_below is not None:
+            factors[self.below] = {"spread": self.spread_below}
+        if factors:
+            found["factors_"] = factors
         if self.groups is not None:
             slopes = self.groups * self.unit / self._safe_scale()
             level = self.middle + self.unit * self.centre[0] if self.has_place else 0.0

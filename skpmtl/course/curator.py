@@ -12,9 +12,11 @@ import numpy as np
 from ..privacy.mechanisms import std_of
 from ..privacy.report import exact_report
 from ..task.priors import (
+    RATIO,
     after,
     at_least,
     before_kappa,
+    before_ratio,
     before_sigma,
     before_tau,
     bump,
@@ -53,7 +55,7 @@ OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than o
 LOGITS = 5.0  # half-width of the window of the levels of classes
 # log2 widths of the priors that votes are on; cells of dispersion are far apart, and one of them is
 # that of events that come one by one
-WIDTHS = {"sigma": 0.6, "dispersion": 0.15, "tau": 0.6, "kappa": 3.3}
+WIDTHS = {"sigma": 0.6, "dispersion": 0.15, "tau": 0.6, "kappa": 3.3, "ratio": 1.2}
 
 
 class Loop:
@@ -75,6 +77,8 @@ class Loop:
             self.update(relation=plan.relation, related=np.zeros((rank, d + 1)))
         if plan.factor is not None:
             self.update(factor=plan.factor, factor_effects=np.zeros(plan.factor.n_levels))
+        if plan.below is not None:
+            self.update(below=plan.below, log_ratio=before_ratio())
         if self.law.of_scores:
             self.update(unit=1.0)
             if plan.levels == "free":
@@ -399,7 +403,8 @@ class Loop:
     def part(self, centre=None, root=None, *, axis=0, path=None, log_kappa=None):
         """Of a vote: the centre, the shape and the scales of the model, or others in their place.
 
-        Cells of the axis 1 (kappa), 2 (sigma) or 3 (tau) get their log weights from `path`.
+        Cells of the axis 1 (kappa), 2 (sigma), 3 (tau) or 4 (ratio) get their log weights from
+        `path`.
         """
         model = self.model
         scales = [
@@ -407,7 +412,7 @@ class Loop:
             model.log_sigma,
             model.log_tau,
         ]
-        if axis:
+        if 0 < axis <= len(scales):
             scales[axis - 1] = np.zeros(len(scales[axis - 1]))
         centre = model.centre if centre is None else centre
         root = model.root if root is None else root
@@ -442,6 +447,16 @@ class Loop:
         log_weights, *_ = yield from self.vote("tau", parts, share)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_tau=after(self.above_noise(mixed), before_tau(grid)))
+
+    def vote_ratio(self, share):
+        """The spread of effects of the factor below tasks, from none to wide."""
+        few = candidates(RATIO[1:], WIDTHS["ratio"])
+        none = np.append(0.0, np.full(len(few), queries.NEVER))
+        priors = np.stack([none, *np.c_[np.full(len(few), queries.NEVER), few]])
+        parts = [self.part(axis=4, path=priors)]
+        log_weights, *_ = yield from self.vote("ratio", parts, share, log_prior=before_ratio())
+        mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
+        self.update(log_ratio=after(mixed, before_ratio()))
 
     def vote_kappa(self, share):
         """Components, and the scale of slopes about the centre, from wide to narrow."""
@@ -534,7 +549,16 @@ class Loop:
             "moment": self.moment,
             **{
                 f"vote {name}": getattr(self, f"vote_{name}")
-                for name in ("centre", "relation", "sigma", "tau", "kappa", "shape", "groups")
+                for name in (
+                    "centre",
+                    "relation",
+                    "sigma",
+                    "ratio",
+                    "tau",
+                    "kappa",
+                    "shape",
+                    "groups",
+                )
             },
         }
         for name, share in self.plan.shares(self.model.n_present):

@@ -112,7 +112,8 @@ class Errors(Question):
         one = np.zeros(1)
         grids = (np.array([value]) for value in (self.tau, self.kappa, self.sigma))
         bare = replace(model, middle=0.0, centre=np.zeros(d + 1), init=None)
-        score, information = tasks.information(bare, priors.Scales(one, one, one, *grids))
+        scales = priors.Scales(one, one, one, *grids, model.log_ratio)
+        score, information = tasks.information(bare, scales)
         of_task = np.c_[np.ones(len(score)), tasks.scale / model.column_scale] * self.deviations
         score = self.whiten @ (score * of_task)[:, :, None]
         information = information * of_task[:, :, None] * of_task[:, None, :]

@@ -11,8 +11,9 @@ from .._runtime.compat import Interval, StrOptions
 from .._uncertainty import LARGEST_COVARIANCE
 from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report
-from ..tables.factors import check_factors, read_factor, without_factors
+from ..tables.factors import BELOW, check_factors, factor_in, read_factor, without_factors
 from ..tables.relation import read_relation
+from ..task.nested import LevelEffects
 from .billboard import HierarchicalBillboard
 from .curator import PLAIN, Loop, release_model
 from .errors import Errors
@@ -55,11 +56,20 @@ class Hierarchical(HasCovariates, BaseMTL):
     _of_objective: ClassVar[tuple[str, ...]] = ()
     _billboards: ClassVar[tuple[type, ...]] = (HierarchicalBillboard,)
     _federates = True
-    _extras = (*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_", "membership_")
+    _extras = (
+        *(*BaseMTL._extras, "row_centre_", "row_reach_", "prediction_range_", "membership_"),
+        "level_effects_",
+    )
 
     def _check_parameters(self):
         super()._check_parameters()
         check_factors(self.factors)
+        below = factor_in(BELOW, self.factors)
+        if below is not None and self._log_loss:
+            raise ValueError(
+                f"The factor {below!r} stands below tasks, which is of real targets: leave it out "
+                "of factors= and of X, or make its levels the tasks, if they are what is protected."
+            )
         self._structures()
         self._limits()
         if not self._is_exact:
@@ -178,6 +188,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         plan.structures, plan.levels = self._structures(), self.levels
         plan.relation = self._relation(population, quiet=True)
         plan.factor = self._factor(population)
+        plan.below = factor_in(BELOW, self.factors)
         plan.n_groups = self._n_groups()
         plan.has_errors = bool(self.standard_errors)
         return plan
@@ -231,28 +242,67 @@ class Hierarchical(HasCovariates, BaseMTL):
             return super()._row_scores(rows)
         if rows.codes is None:
             X, columns = _dense(rows.features()), self._wide_columns()
-            scores = np.stack([self._scores_of_task(t, X) for t in columns], axis=1)
+            moved = [self._effects_of_rows(t, rows) for t in columns]
+            scores = [self._scores_of_task(t, X, of) for t, of in zip(columns, moved, strict=True)]
+            scores = np.stack(scores, axis=1)
         else:
             scores = np.empty((len(rows.codes), *self.coef_.shape[1:-1]))
             for t in np.unique(rows.codes):
                 own = np.flatnonzero(rows.codes == t)
-                scores[own] = self._scores_of_task(t, _dense(rows.features(own)))
+                X, moved = _dense(rows.features(own)), self._effects_of_rows(t, rows, own)
+                scores[own] = self._scores_of_task(t, X, moved)
         return self._by_covariates(scores, rows)
 
-    def _scores_of_task(self, t, X):
-        """Of rows X (n, d) of the task at t, below 0 of one that was not fitted."""
+    def _effects_below(self, t):
+        """`LevelEffects` of the task at t; None without, and of a task without rows."""
+        found = self.level_effects_[t] if t >= 0 and hasattr(self, "level_effects_") else None
+        return found if isinstance(found, LevelEffects) else None
+
+    def _effects_of_rows(self, t, rows, own=slice(None)):
+        """Effects of the levels of some rows in the task at t, (n,); or 0."""
+        known = self._effects_below(t)
+        return 0.0 if known is None else known.of(self._places_of_rows(known, rows, own))
+
+    def _places_of_rows(self, known, rows, own=slice(None)):
+        labels, codes = rows.levels.column(self.billboard_.below)
+        return known.places(labels, codes[own])
+
+    def _with_levels_of_rows(self, variance, rows):
+        if not hasattr(self, "level_effects_"):
+            return variance
+        if rows.codes is None:
+            places = [((slice(None), j), t) for j, t in enumerate(self._wide_columns())]
+        else:
+            places = [(np.flatnonzero(rows.codes == t), t) for t in np.unique(rows.codes)]
+        for place, t in places:
+            known = self._effects_below(t)
+            if known is None or not np.isfinite(self.noise_variance_[t]):
+                continue
+            own = place if rows.codes is not None else slice(None)
+            X = _dense(rows.features(own))
+            at = self._places_of_rows(known, rows, own)
+            Z, left = known.known(at, np.c_[X, np.ones(len(X))])
+            of_model = np.maximum(np.sum((Z @ self.covariance_[t]) * Z, axis=1), 0.0)
+            variance[place] = of_model + (1.0 + left) * self.noise_variance_[t]
+        return variance
+
+    def _scores_of_task(self, t, X, moved=0.0):
+        """Of rows X (n, d) of the task at t, below 0 of one that was not fitted.
+
+        `moved` are effects of the levels of rows.
+        """
         board = self.billboard_
         if t >= 0 and self.row_reach_[t].any():
             model = self.coef_[t], self.intercept_[t]
             bounds = self.row_centre_[t], self.row_reach_[t], *self.prediction_range_[t]
             coef, intercept = board.subtract_init(*model)
-            scores = _bounded(X, coef, intercept, *bounds)
+            scores = _bounded(X, coef, intercept, *bounds, moved)
         elif hasattr(self, "mean_coef_"):
             coef, intercept = board.subtract_init(self.mean_coef_, self.mean_intercept_)
             near, limits = board.near_rows(X)
             scores = np.clip(intercept + near @ coef.T, *limits)
         else:
-            return X @ self.coef_[t].T + self.intercept_[t]
+            return X @ self.coef_[t].T + self.intercept_[t] + moved
         if board.init is not None:
             of_init = board.add_init(np.zeros_like(coef), np.zeros_like(intercept))
             scores += X @ of_init[0].T + of_init[1]
@@ -263,7 +313,7 @@ def _dense(X):
     return X.toarray() if sparse.issparse(X) else np.asarray(X, dtype=float)
 
 
-def _bounded(X, coef, intercept, centre, reach, low, high):
-    """Scores of rows that count up to `reach` from `centre`, within low ... high."""
+def _bounded(X, coef, intercept, centre, reach, low, high, moved=0.0):
+    """Scores of rows that count up to `reach` from `centre`, plus `moved`, within low ... high."""
     Z = bounded(X - centre, reach)
-    return np.clip(intercept + centre @ coef.T + Z @ coef.T, low, high)
+    return np.clip(intercept + centre @ coef.T + Z @ coef.T + moved, low, high)

@@ -23,7 +23,7 @@ def findings(board, with_groups=False, is_private=False):
     Returns
     -------
     found : dict of str to str
-        Of levels, rows, a factor, slopes and groups, as far as they were released.
+        Of levels, rows, factors, slopes and groups, as far as they were released.
     """
     if not board.releases:
         return {}
@@ -31,11 +31,12 @@ def findings(board, with_groups=False, is_private=False):
     if board.fit_intercept and board.n_outputs == 1:
         found["levels"] = _levels(board, is_private)
     if board.unit is not None and not board.law.of_scores:
-        sigma = priors.middle(board.log_sigma, board.law.log_sigma, board.law.sigma)
-        spread = _round(board.unit * sigma)
+        spread = _round(board.unit * board.row_spread)
         found["rows"] = f"standard deviation of about {spread} around the model of their task"
     if board.factor is not None:
         found[board.factor.name] = _factor(board)
+    if board.asked_below:
+        found[str(board.below)] = _below(board)
     found["slopes"] = _slopes(board)
     if board.groups is not None:
         counts = ", ".join(f"{max(count, 0.0):.0f}" for count in board.group_counts)
@@ -90,6 +91,17 @@ def _factor(board):
     spread, most = (_round(board.unit * size) for size in sizes)
     noise = _round(board.unit * math.sqrt(np.mean(board.factor_doubt**2)))
     return f"its levels differ by about {spread}, by {most} at most, with errors of about {noise}"
+
+
+def _below(board):
+    spread = f"{math.sqrt(board.middle_ratio):.2g} times the standard deviation of a row"
+    if board.spread_below is not None:
+        spread = _round(board.spread_below)
+    none = math.exp(priors.typical(board.log_ratio, priors.before_ratio())[0])
+    return (
+        f"its levels differ within a task by about {spread}; the probability that they do not "
+        f"differ is {none:.0%}"
+    )
 
 
 def _slopes(board):

@@ -3,17 +3,20 @@
 import numpy as np
 
 from ..tables.table import differences
-from ..task.posterior import (
-    Decomposition,
-    TaskRows,
+from ..task.nested import (
+    LevelEffects,
+    RatioPart,
+    Subgroups,
     averages,
+    each,
     gains,
     information,
     log_evidence,
     log_evidence_by,
-    log_sum,
     moved,
 )
+from ..task.posterior import Decomposition, TaskRows, log_sum
+from ..task.priors import RATIO
 from ..task.scales import Summaries, own_scales, own_units
 
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
@@ -40,7 +43,7 @@ class TaskModels:
         self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
         self.table, self.counts, self.tasks = table, table.weights, table.tasks
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
-        self._placed, self._shapes, self._near = (), [], ()
+        self._placed, self._shapes, self._near, self.subgroups = (), [], (), None
 
     def about(self, public_init):
         """The same tasks with targets less the scores of this model."""
@@ -52,6 +55,10 @@ class TaskModels:
         if same(key, self._placed):
             return
         self._placed, self._shapes = key, []
+        if model.below is not None and self.subgroups is None:
+            levels = self.table.levels
+            self.level_names, codes = levels.column(model.below)
+            self.subgroups = Subgroups.of(self.codes, codes, self.table.counts, len(self.tasks))
         common, single = model.scale_variance
         self.scale, self.scale_variance = own_scales(
             self.summaries, model.column_scale, common, single, model.unit is None
@@ -60,9 +67,16 @@ class TaskModels:
         Z = (self.X - model.column_centre) / self.scale[self.codes]
         middle = model.middle if model.has_place else 0.0
         y = (self.y - middle) / self.unit[self.codes]
-        self.rows = TaskRows.of(Z, y, self.offsets, self.counts)
-        x_mean = self.rows.x_mean
-        self.near_mean = bounded(x_mean) if model.fit_intercept else x_mean
+        rows = TaskRows.of(Z, y, self.offsets, self.counts)
+        self.near_mean = bounded(rows.x_mean) if model.fit_intercept else rows.x_mean
+        self.rows = [(rows, np.zeros(len(rows.n)), self.near_mean)]
+        if self.subgroups is not None:
+            known = Z, y, self.offsets, self.table.counts
+            for ratio in RATIO[1:]:
+                found, log_root = self.subgroups.rows(*known, ratio)
+                near = self.near_mean + (found.x_mean - rows.x_mean)
+                self.rows.append((found, log_root, near))
+            self.subgroup_means = self.subgroups.means(np.c_[Z, y], self.table.counts)
         # What the mean model sees of a mean row, less what the task does, in scales of its own.
         self.apart = None
         if model.fit_intercept and model.scale_variance.any():
@@ -73,9 +87,10 @@ class TaskModels:
         """Of a shape; `joined`: whether mean rows are seen as rows, or as the level alone.
 
         That of a task of one row is always a row: it is all that the task knows of slopes.
+        -> list of `RatioPart`
         """
         self._place(model)
-        x_mean = self.near_mean if joined else self.near_mean * self.single
+        as_rows = joined or self.single
         same_shape = None
         for known, how, found in self._shapes:
             if np.array_equal(known, root):
@@ -83,9 +98,12 @@ class TaskModels:
                     return found
                 same_shape = found
         if same_shape is None:
-            found = Decomposition(self.rows, root, x_mean)
+            found = [
+                RatioPart(Decomposition(rows, root, near, as_rows), log_root)
+                for rows, log_root, near in self.rows
+            ]
         else:
-            found = same_shape.seen_from(x_mean)
+            found = [part._replace(dec=part.dec.with_mean_rows(as_rows)) for part in same_shape]
         self._shapes = [(root, joined, found), *self._shapes][:4]
         return found
 
@@ -112,7 +130,7 @@ class TaskModels:
     def evidence(self, model, centre, root, scales, by=None, related=ALL):
         """Log evidence under N(a, kappa root root') with (c, a) = `centre`.
 
-        -> (m,); with `by` = "kappa", "sigma" or "tau" of every cell of its grid, (m, n)
+        -> (m,); with `by` = "kappa", "sigma", "tau" or "ratio" of every cell of its grid, (m, n)
         """
         given = self.decomposition(model, root), *self.around(model, centre, related), scales
         return log_evidence(*given) if by is None else log_evidence_by(by, *given)
@@ -130,19 +148,13 @@ class TaskModels:
         """
         if not model.fit_intercept:
             return self.deviations(model, centre, model.root, model.scales())
-        dec = self.decomposition(model, model.root, joined=False)
-
-        def seen(centre):
-            level, slopes = self.around(model, centre)
-            apart = self.near_mean - dec.x_mean
-            return level + (_dot if slopes.ndim == 1 else _dots)(apart, slopes), slopes
-
+        parts = self.decomposition(model, model.root, joined=False)
         key = *self._placed, model.log_sigma, model.log_tau, model.root, near
-        key = *key, model.related, model.factor_effects
+        key = *key, model.related, model.factor_effects, model.log_ratio
         if not same(key, self._near):
             self._near = key
-            self._gains = gains(dec, *seen(near), model.scales())
-        return moved(dec, self._gains, *seen(centre))
+            self._gains = gains(parts, *self.around(model, near), model.scales())
+        return moved(parts, self._gains, *self.around(model, centre))
 
     def information(self, model, scales, some=slice(None)):
         """Score and information of the centre of the model, of these tasks: see `information`."""
@@ -158,8 +170,8 @@ class TaskModels:
         found = []
         for part in model.components():
             dec, about = self.decomposition(model, part.root), self.around_part(model, part)
-            logs, *means = averages(dec, *about, part.scales)
-            found.append((*about, *means, part.log_weight + logs))
+            for logs, *means in each(dec, *about, part.scales):
+                found.append((*about, *means, part.log_weight + logs))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         coef = np.zeros_like(self.near_mean)
         level = np.zeros(len(coef))
@@ -178,7 +190,35 @@ class TaskModels:
         if model.groups is not None:
             logs = np.stack([logs for *_, logs in found], axis=1)
             extras["membership_"] = membership(logs - total[:, None], len(model.groups))
+        if model.below is not None:
+            extras["level_effects_"] = self._effects_of_levels(found, total)
         return *models, extras
+
+    def _effects_of_levels(self, found, total):
+        """Of the parts of `personal`. -> (m,) of `LevelEffects`"""
+        groups, means = self.subgroups, self.subgroup_means
+        t, near = groups.tasks, self.near_mean - self.rows[0][0].x_mean
+        effects, shrunk, left = np.zeros((3, len(t)))
+        of_new = np.zeros(len(self.tasks))
+        for i, (c, a, of_level, of_slopes, logs) in enumerate(found):
+            share, ratio, slopes = np.exp(logs - total), RATIO[i % len(RATIO)], a + of_slopes
+            level = c + of_level + _dots(near, slopes)
+            rest = means[:, -1] - level[t] - _dots(means[:, :-1], slopes[t])
+            s = share[t] * groups.shrunk(ratio)
+            effects += s * rest
+            shrunk += s
+            left += share[t] * ratio / (1.0 + ratio * groups.counts)
+            of_new += share * ratio
+        effects *= self.unit[t]
+        x_means = groups.means(self.X, self.table.counts)
+        ends = np.searchsorted(t, np.arange(len(self.tasks) + 1))
+        out = np.empty(len(self.tasks), dtype=object)
+        for k in range(len(out)):
+            own = slice(ends[k], ends[k + 1])
+            levels = self.level_names[groups.levels[own]]
+            known = levels, effects[own], shrunk[own], left[own], of_new[k], x_means[own]
+            out[k] = LevelEffects(*known)
+        return out
 
     def _bounds(self, model, at_mean):
         """How far rows and predictions of a task may be from its own."""

@@ -129,7 +129,7 @@ class HierarchicalPlan(Plan):
     """
 
     fit_intercept, has_errors = True, False
-    structures, levels, relation, n_groups, factor = STRUCTURES, "auto", None, 0, None
+    structures, levels, relation, n_groups, factor, below = STRUCTURES, "auto", None, 0, None, None
     silence = "so few tasks and so small a budget find nothing that tasks share"
 
     def __init__(
@@ -200,12 +200,17 @@ class HierarchicalPlan(Plan):
         return "middle" if ratio < large else "large"
 
     def shares(self, n_present):
-        """Of the rest of the budget, name by name; without votes on what classes do not have."""
+        """Of the rest of the budget, name by name; without votes on what classes do not have. The
+        spread of a factor below tasks is in units of the noise of a row, after which it is asked
+        for."""
         related = self.relation is not None
         factored = self.factor is not None and self.fit_intercept
         factored = factored and n_present * self.signal >= Z_FACTOR * self.factor.n_levels
         known = self.structures, self.levels, related, self.n_groups != 0, factored
         course = course_of(self.row(n_present), *known)
+        if self.below is not None and course:
+            after = len(course) - course[::-1].index("vote sigma")
+            course = *course[:after], "vote ratio", *course[after:]
         if self.n_classes:
             course = [name for name in course if name != "vote sigma"]
         return shares_of(course)
@@ -235,4 +240,6 @@ class HierarchicalPlan(Plan):
             known["relation"] = self.relation.describe()
         if self.factor is not None:
             known["factor"] = self.factor.describe()
+        if self.below is not None:
+            known["factor below"] = f"{self.below}, a column of the rows of every task"
         return {**known, "n_classes": self.n_classes} if self.n_classes else known

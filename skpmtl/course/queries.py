@@ -33,7 +33,7 @@ from .._runtime.public import Public
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..task.posterior import log_sum
-from ..task.priors import LAWS, Scales
+from ..task.priors import LAWS, RATIO, Scales
 from .billboard import HierarchicalBillboard, centre_shape
 from .personal import ALL, NOTHING
 
@@ -538,7 +538,8 @@ class Part(Public):
     log_kappa, log_sigma, log_tau : ndarray
         Log weights of the grids; zeros on that by which cells are told apart.
     axis : int
-        0: one cell, the whole grid; cells of kappa (1), sigma (2) or tau (3).
+        0: one cell, the whole grid; cells of kappa (1), sigma (2), tau (3) or the ratio of a factor
+        below tasks (4).
     path : ndarray (J, n_cells)
         Log weights of the cells in every prior of the path; `NEVER` where they are no part of it.
     related : int
@@ -555,7 +556,7 @@ class Part(Public):
     related: int = ALL
 
     constraints = {
-        "axis": [Interval(Integral, 0, 3, closed="both")],
+        "axis": [Interval(Integral, 0, 4, closed="both")],
         "related": [Interval(Integral, NOTHING, ALL, closed="both")],
     }
 
@@ -567,14 +568,15 @@ class Part(Public):
         yield "log_kappa", self.log_kappa, [sizes[:1]]
         yield "log_sigma", self.log_sigma, [sizes[1:2]]
         yield "log_tau", self.log_tau, [sizes[2:]]
-        n_cells = (1, *sizes)[self.axis]
+        n_cells = (1, *sizes, len(RATIO))[self.axis]
         yield "path", self.path, [(n, n_cells) for n in range(2, MOST_PRIORS + 1)]
 
     def cells(self, tasks, model):
         """Log evidence of every cell, (m, n_cells)."""
         grids = model.tau, model.law.kappa, model.law.sigma
-        scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids)
-        by = (None, "kappa", "sigma", "tau")[self.axis]
+        by = (None, "kappa", "sigma", "tau", "ratio")[self.axis]
+        log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
+        scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio)
         if not self.axis:  # outlying scales of few tasks move no vote
             scales = scales.likely()
         found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)

@@ -25,7 +25,7 @@ def variance_components(board):
     residual : float or None
         Standard deviation of a row about the model of its task; None of classes and counts.
     effects : dict of str to float
-        Standard deviation of the effects of a factor above tasks, by its name.
+        Standard deviation of the effects of factors above and below tasks, by their names.
     """
     d, law = board.n_features, board.law
     parts = board.components()
@@ -42,8 +42,10 @@ def variance_components(board):
     to[d, :d] = -board.column_centre * board.unit / board.column_scale
     residual = None
     if not law.of_scores:
-        residual = board.unit * priors.middle(board.log_sigma, law.log_sigma, law.sigma)
+        residual = board.unit * board.row_spread
     effects = {}
     if board.factor_spread is not None:
         effects[board.factor.name] = board.unit * board.factor_spread
+    if board.spread_below is not None:
+        effects[str(board.below)] = board.spread_below
     return to @ covariance @ to.T, residual, effects

@@ -11,7 +11,8 @@ from scipy.special import ndtr
 
 from ..task import priors
 from ..task.mixture import Posterior, noise_of
-from ..task.posterior import averages, covariances, log_evidence_by, log_sum
+from ..task.nested import averages, covariances, log_evidence_by
+from ..task.posterior import log_sum
 
 
 def posterior(tasks, model):
@@ -44,7 +45,7 @@ def posterior(tasks, model):
         here = centre + moved
         mean += share * here
         between = centre[:, :, None] * here[:, None, :] + moved[:, :, None] * centre[:, None]
-        square += share[..., None] * (covariances(*of) + between)
+        square += share[..., None] * (covariances(*of)[1] + between)
     covariance = _of_models(tasks, square - mean[:, :, None] * mean[:, None, :])
     by_sigma = np.stack([by_sigma for *_, by_sigma in found], axis=2)
     by_sigma = log_sum(by_sigma.reshape(-1, len(found))).reshape(m, -1)
@@ -66,10 +67,11 @@ def _of_models(tasks, covariance):
 class Distances:
     """Distances of targets from the mean model, of tasks without rows.
 
-    Normal given the spread of levels, which is mixed over its released prior. The noise of a row
-    and slopes, at a row whose columns are one scale from the centre, add the geometric mean of
-    theirs: a noisy vote is wide on the logarithm, so that its mean square would be that of its
-    upper end. What stays flat in a prior, for tasks unlike the others, is left out.
+    Normal given the spread of levels, which is mixed over its released prior. The noise of a row,
+    effects of a factor below tasks, and slopes, at a row whose columns are one scale from the
+    centre, add the geometric mean of theirs: a noisy vote is wide on the logarithm, so that its
+    mean square would be that of its upper end. What stays flat in a prior, for tasks unlike the
+    others, is left out.
 
     Parameters
     ----------
@@ -83,7 +85,7 @@ class Distances:
             s = part.scales
             kappa = priors.middle(s.log_kappa, priors.before_kappa(), s.kappa)
             sigma = priors.middle(s.log_sigma, priors.before_sigma(), s.sigma)
-            variance += math.exp(part.log_weight) * (kappa + sigma**2)
+            variance += math.exp(part.log_weight) * (kappa + sigma**2 * (1.0 + model.middle_ratio))
         self.weights = np.exp(priors.typical(model.log_tau, priors.before_tau(model.tau)))
         self.stds = model.unit * np.sqrt(variance + model.tau**2)
 

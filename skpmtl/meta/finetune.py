@@ -298,7 +298,7 @@ class TargetTasks(TasksInUnits):
         if not spread:
             return log, moved, None
         self.by_noise.append(log_evidence_by("sigma", *of))
-        return log, moved, covariances(*of)[:, None]
+        return log, moved, covariances(*of)[1][:, None]
 
     def widened(self, covariance, shares):
         return covariance

@@ -46,10 +46,15 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public covariates of the tasks, which move their centres; as of `PrivateMeanRegMTL`. Of real
         targets.
-    factors : mapping of str to "above", or None, default=None
-        Column of `relation` that stands above the tasks, such as ``{{"district": "above"}}``: each
-        of its levels moves the levels of its tasks by an effect N(0, omega^2), which is released
-        (`skpmtl.course.factors`).
+    factors : mapping of str to "above" or "below", or None, default=None
+        Further groupings, by where they stand. ``{{"district": "above"}}``: a column of `relation`
+        that has the level of every task, such as its district, which moves the level of the task by
+        an effect N(0, omega^2) that is released (`skpmtl.course.factors`).
+        ``{{"class": "below"}}``: a column of X that has the level of every row within its task,
+        such as the class in a school, whose effects N(0, rho^2) the task estimates from its own
+        rows; one vote of the tasks is about rho. The column is no feature, is named as
+        `task_feature` is, and is part of X in predictions, where a level that the task does not
+        have stands for a new one. Of real targets.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     fit_intercept : bool, default=True
@@ -101,8 +106,12 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         and level, the constant first, as a difference to `init`; names are
         ``billboard_.relation.names``.
     factors_ : dict of str to dict
-        With `factors`, by name, in units of the target: "levels" (n_levels,), their released
-        "effects" (n_levels,) on levels of tasks, and "spread", the standard deviation omega.
+        With `factors`, by name, in units of the target: "spread", the standard deviation of
+        effects, and of a factor above tasks "levels" (n_levels,) and their released "effects"
+        (n_levels,) on levels of tasks.
+    level_effects_ : ndarray of shape (n_tasks,) of `skpmtl.task.nested.LevelEffects`
+        With a factor below tasks: the "levels" of each task and their "effects". For the task
+        alone, like its model.
     groups_ : dict of str to ndarray
         With "groups", where some were found: released numbers of tasks, with noise, "counts"
         (n_groups,); "centres" of their slopes (n_groups, n_features); and "intercepts".

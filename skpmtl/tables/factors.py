@@ -14,13 +14,18 @@ from .ids import listed, locate
 from .relation import UNNAMED, columns_of
 from .table import distinct_ids
 
-__all__ = ["Factor", "read_factor", "read_places", "rows_of_factors", "without_factors"]
+__all__ = [
+    "Factor",
+    "factor_in",
+    "read_factor",
+    "read_places",
+    "rows_of_factors",
+    "without_factors",
+]
 
 ABOVE, BELOW, ACROSS = "above", "below", "across"
 # Places that no fit takes so far.
 _REMEDIES = {
-    BELOW: "it is part of the rows of a task, and their noise has its variance. Leave it out; or "
-    "make its levels the tasks, if they are what is protected.",
     ACROSS: "give X a column of zeros and ones for every level of its public list, as "
     "OneHotEncoder(categories=[...]) makes them.",
 }
@@ -113,7 +118,7 @@ def read_factor(factors, given, tasks):
 
     Parameters
     ----------
-    factors : mapping of str to place, or Factor
+    factors : mapping
         See `read_places`; one column of `given` may stand above the tasks.
     given : DataFrame, Series or mapping
         Public table of the tasks, as `relation` of the estimators.
@@ -127,12 +132,13 @@ def read_factor(factors, given, tasks):
     TypeError, ValueError
         Without a public table, and for tasks without a level.
     """
-    if isinstance(factors, Factor):
-        factors.of(tasks)  # all of them are known
-        return factors
-    name = _above(factors)
+    name = factor_in(ABOVE, factors)
     if name is None:
         return None
+    if isinstance(factors[name], Factor):
+        factors[name].of(tasks)  # all of them are known
+        return factors[name]
+    name = str(name)
     if given is None:
         raise ValueError(
             f"factors= says that {name!r} stands above the tasks, and which task has which level "
@@ -152,11 +158,10 @@ def read_factor(factors, given, tasks):
 
 def without_factors(factors, given):
     """What remains of `relation` once its factors are taken out; None where nothing does."""
-    if factors is None or isinstance(factors, Factor) or given is None:
+    name = factor_in(ABOVE, factors)
+    if name is None or isinstance(factors[name], Factor) or given is None:
         return given
-    name = _above(factors)
-    if name is None:
-        return given
+    name = str(name)
     ids, columns = _columns_of(given, name)
     rest = {key: column for key, column in columns.items() if key != name}
     if not rest:
@@ -170,8 +175,9 @@ def read_places(factors):
 
     Parameters
     ----------
-    factors : mapping, Factor or None
-        From columns to "above", "below" or "across", or ("across", levels) with a public list.
+    factors : mapping or None
+        From columns to "above", "below" or "across", or ("across", levels) with a public list; a
+        billboard has the `Factor` in place of "above".
 
     -> {name: (place, levels or None)}, levels of int64 or str
 
@@ -182,8 +188,6 @@ def read_places(factors):
     """
     if factors is None:
         return {}
-    if isinstance(factors, Factor):
-        return {factors.name: (ABOVE, None)}
     if not isinstance(factors, Mapping) or not factors:
         raise TypeError('factors= must be a mapping, such as {"district": "above"}.')
     places = {name: _read_place(name, given) for name, given in factors.items()}
@@ -195,6 +199,14 @@ def read_places(factors):
                 "Join their levels to one column, or pass the others as covariates."
             )
     return places
+
+
+def factor_in(place, factors):
+    """Name of the factor in this place, or None."""
+    for name, (own, _) in read_places(factors).items():
+        if own == place:
+            return name
+    return None
 
 
 def rows_of_factors(factors):
@@ -210,7 +222,7 @@ def check_factors(factors):
 
 
 def _read_place(name, given):
-    place, levels = given, None
+    place, levels = ABOVE if isinstance(given, Factor) else given, None
     if isinstance(given, (tuple, list)) and len(given) == 2 and given[0] == ACROSS:
         place, levels = given
         levels = distinct_ids(levels, f"Public levels of the factor {name!r}")
@@ -220,14 +232,6 @@ def _read_place(name, given):
             '("across", levels) with its public list of levels.'
         )
     return place, levels
-
-
-def _above(factors):
-    """Name of the factor above tasks, or None."""
-    for name, (place, _) in read_places(factors).items():
-        if place == ABOVE:
-            return str(name)
-    return None
 
 
 def _columns_of(given, name):

@@ -39,6 +39,11 @@ class RowLevels:
         codes = self.codes[rows].T
         return [labels.astype(object)[own] for labels, own in zip(self.labels, codes, strict=True)]
 
+    def column(self, name):
+        """Of one factor. -> labels, codes (n_rows,)"""
+        k = self.names.index(name)
+        return self.labels[k], self.codes[:, k]
+
     def among(self, name, known, rows=slice(None)):
         """Places (n_rows,) of the levels of some rows in `known`, sorted; -1 of others."""
         k = self.names.index(name)

@@ -90,6 +90,8 @@ class TaskRows:
         Sum of squares of the targets that no slopes can reach, rss.
     n : ndarray (m,)
         Numbers of rows, as far as they count; 0 for a task that contributes nothing.
+    dof : ndarray (m,)
+        Degrees of freedom of the reduced rows and the rest, n - 1.
     x_mean : ndarray (m, d)
     y_mean : ndarray (m,)
     """
@@ -99,6 +101,7 @@ class TaskRows:
     starts: np.ndarray
     rest: np.ndarray
     n: np.ndarray
+    dof: np.ndarray
     x_mean: np.ndarray
     y_mean: np.ndarray
 
@@ -120,6 +123,7 @@ class TaskRows:
             starts,
             np.zeros(m),
             sizes.astype(float),
+            sizes - 1.0,
             np.zeros((m, d)),
             np.zeros(m),
         )
@@ -130,6 +134,7 @@ class TaskRows:
             if counts is not None:
                 u = counts[places]
                 rows.n[tasks] = u.sum(axis=1)
+                rows.dof[tasks] = rows.n[tasks] - 1.0
                 mean = (u[..., None] * own).sum(axis=1) / rows.n[tasks, None]
             else:
                 mean = own.sum(axis=1) / n
@@ -160,11 +165,15 @@ class Decomposition:
     root : ndarray (d, r)
         L, a root of the public shape S = L L'.
     x_mean : ndarray (m, d), default=None
-        Mean rows that the level is seen through; None: those of `rows`. Zeros leave the mean row
-        to the level alone.
+        Mean rows that the level is seen through; None: those of `rows`.
+    as_rows : ndarray of bool (m, 1) or bool, default=True
+        Whether the mean row of a task is a row, x0; otherwise it is seen about the slopes of the
+        centre, by the level alone.
 
     Attributes
     ----------
+    x0 : ndarray (m, d)
+        Mean rows that are rows, and zeros.
     basis : ndarray (sum k^2,)
         Reflections that make the matrix of a task tridiagonal, one after the other.
     T : ndarray (3, sum k)
@@ -178,7 +187,7 @@ class Decomposition:
         x0' S x0.
     """
 
-    def __init__(self, rows, root, x_mean=None):
+    def __init__(self, rows, root, x_mean=None, as_rows=True):
         self.rows, self.root = rows, np.array(root, dtype=float)
         self.shape = self.root @ self.root.T
         sizes = np.diff(rows.starts)
@@ -190,18 +199,19 @@ class Decomposition:
             self.basis[at] = (A @ A.transpose(0, 2, 1)).reshape(len(tasks), k * k)
         self.T, self.reach = np.zeros((3, len(rows.y))), np.zeros(len(rows.n))
         _tridiagonal(rows.starts, self.squares, self.basis, self.T, self.reach)
-        self._see(rows.x_mean if x_mean is None else x_mean)
+        self.x_mean = np.array(rows.x_mean if x_mean is None else x_mean, dtype=float, order="C")
+        self._see(as_rows)
 
-    def _see(self, x_mean):
+    def _see(self, as_rows):
         rows = self.rows
-        self.x_mean = np.array(x_mean, dtype=float, order="C")
-        of_mean = row_products(self.x_mean, self.shape)
-        self.h, self.b2 = self._rest(np.zeros(len(rows.y)), -of_mean), _dots(self.x_mean, of_mean)
+        self.x0 = self.x_mean * as_rows
+        of_mean = row_products(self.x0, self.shape)
+        self.h, self.b2 = self._rest(np.zeros(len(rows.y)), -of_mean), _dots(self.x0, of_mean)
 
-    def seen_from(self, x_mean):
-        """The same with other mean rows."""
+    def with_mean_rows(self, as_rows):
+        """The same with other mean rows as rows."""
         found = copy(self)
-        found._see(x_mean)
+        found._see(as_rows)
         return found
 
     def _rest(self, y, vectors, some=slice(None)):
@@ -219,7 +229,8 @@ class Decomposition:
         slopes = np.broadcast_to(np.asarray(slopes, dtype=float), x_mean.shape)
         r0 = rows.y_mean[some] - level - _dots(x_mean, slopes)
         both = np.stack([self._rest(rows.y, slopes, some), self.h])
-        known = self.reach[some], self.b2[some], r0, rows.n[some], rows.rest[some]
+        of_rows = (part[some] for part in (rows.n, rows.dof, rows.rest))
+        known = self.reach[some], self.b2[some], r0, *of_rows
         return rows.starts[first : last + 1], self.T, both, np.stack(known, axis=1)
 
     def spectrum(self, k, tasks):
@@ -332,10 +343,10 @@ def gains(dec, level, slopes, scales):
     """What multiplies residuals in posterior means, if the weights of cells stay as they are.
 
     For `moved`; of tasks of which rows know slopes, or the mean row does, but not both.
-    -> all theta, their weights (2, m, R), of the level (m,), of mean rows (m,)
+    -> log evidence (m,); all theta, their weights (2, m, R), of the level (m,), of mean rows (m,)
     """
-    theta, _, of_level, near, weights = _in_means(dec, level, slopes, scales, lambda known: 1.0)
-    return theta, weights, of_level, near
+    theta, total, *found, weights = _in_means(dec, level, slopes, scales, lambda known: 1.0)
+    return total, (theta, weights, *found)
 
 
 def moved(dec, known, level, slopes):
@@ -349,7 +360,7 @@ def moved(dec, known, level, slopes):
 def _slopes_of(dec, centre, theta, weights, near):
     """Mean of w - a, (m, d), from weights of residuals and of h by theta, and of mean rows."""
     r = dec._rest(dec.rows.y, np.broadcast_to(np.asarray(centre, dtype=float), dec.x_mean.shape))
-    out = near[:, None] * dec.x_mean
+    out = near[:, None] * dec.x0
     both = np.stack([r, dec.h])
     _slopes(
         dec.rows.starts, dec.squares, dec.basis, dec.T, both, theta, weights, dec.rows.X, -1, out
@@ -358,7 +369,7 @@ def _slopes_of(dec, centre, theta, weights, near):
 
 
 def information(dec, level, slopes, scales, some=slice(None)):
-    """Score and information of the centre (c, a), of these tasks. -> (m, 1 + d), (m, 1 + d, 1 + d)
+    """Score and information of the centre (c, a), of these tasks.
 
     With q = x0 - theta X' V^-1 h of a cell, averaged over cells by their weights:
 
@@ -367,11 +378,14 @@ def information(dec, level, slopes, scales, some=slice(None)):
 
     The score is the gradient of the log evidence. The information is that of a Gaussian of known
     scales, which is at least as large as that of the mixture: steps by it do not overshoot.
+
+    -> log evidence (m,), score (m, 1 + d), information (m, 1 + d, 1 + d)
     """
     m, d = dec.x_mean.shape
     first, last, _ = some.indices(m)
+    total = np.zeros(last - first)
     score, info = np.zeros((last - first, 1 + d)), np.zeros((last - first, 1 + d, 1 + d))
-    for block, _, theta, known in _known(dec, level, slopes, scales, some):
+    for block, total[block], theta, known in _known(dec, level, slopes, scales, some):
         of_e = known[U] * known[E]
         score[block, 0] = of_e.sum(axis=1)
         begin, end = first + block.start, min(first + block.stop, last)
@@ -383,11 +397,11 @@ def information(dec, level, slopes, scales, some=slice(None)):
             q = np.concatenate([np.ones((*q.shape[:2], 1)), q], axis=2)
             info[at] = q.transpose(0, 2, 1) @ (of_means * q)
             info[at, 1:, 1:] += Z.transpose(0, 2, 1) @ (f[..., None] * Z)
-    return score, info
+    return total, score, info
 
 
 def covariances(dec, level, slopes, scales):
-    """Second moments of (l - c, w - a) under the posterior. -> (m, 1 + d, 1 + d)
+    """Second moments of (l - c, w - a) under the posterior.
 
     Of every cell the covariance of the Gaussian plus the square of its mean, weighted and added up:
     less the square of the mean over cells it is the covariance of the mixture. With
@@ -397,10 +411,12 @@ def covariances(dec, level, slopes, scales):
         var l = tau^2 - tau^4 / v,     cov(l, w) = -tau^2 g / v.
 
     Of a task without rows, that of its prior.
+
+    -> log evidence (m,), moments (m, 1 + d, 1 + d)
     """
     m, d = dec.x_mean.shape
-    S, out = dec.shape, np.zeros((m, 1 + d, 1 + d))
-    for some, _, theta, known in _known(dec, level, slopes, scales):
+    S, out, total = dec.shape, np.zeros((m, 1 + d, 1 + d)), np.zeros(m)
+    for some, total[some], theta, known in _known(dec, level, slopes, scales):
         e, c = known[E], known[C]
         e2, f = e * e, known[S2] - c * known[S4_U]  # sigma^2 times the mean of tau^2 / u
         own = c * f + e2 * (known[ONE] - 2.0 * c * known[S2_U] + c * c * known[S4_UU])
@@ -431,7 +447,7 @@ def covariances(dec, level, slopes, scales):
         weight_of[0] @ scales.tau**2,
         weight_of[1] @ scales.kappa * S,
     )
-    return out
+    return total, out
 
 
 def _by_theta(dec, slopes, theta, given, first, last):
@@ -452,8 +468,8 @@ def _by_theta(dec, slopes, theta, given, first, last):
         V = 1.0 / (1.0 + theta[:, None] * values[:, None])
         centre = slopes[tasks - given] if given is not None else slopes
         r = y - (Z @ centre[..., None])[..., 0]
-        h = (Z @ (row_products(dec.x_mean[tasks], dec.shape)[..., None]))[..., 0]
-        q = dec.x_mean[tasks][:, None] - theta[:, None] * ((V * h[:, None]) @ Z)
+        h = (Z @ (row_products(dec.x0[tasks], dec.shape)[..., None]))[..., 0]
+        q = dec.x0[tasks][:, None] - theta[:, None] * ((V * h[:, None]) @ Z)
         yield tasks, Z, V, r, q
 
 
@@ -652,7 +668,7 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
     live, top, none = np.arange(P), np.empty(n_cells), v[:0]
     near, far = tau[0, 0], tau[0, -1]
     for t in range(m):
-        reach, b2, r0, n, rest = of_tasks[t]
+        reach, b2, r0, n, dof, rest = of_tasks[t]
         if n == 0.0:
             continue
         lo, k = starts[t], starts[t + 1] - starts[t]
@@ -685,10 +701,9 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
             half[p] = hh[at[p]]
         for p in range(P):
             least[p] = half[p] / (v[p] + far)
-        dof = 0.5 * (n - 1.0)
         for p in range(P):
             j = at[p]
-            weight[p] = logs[p] + logdet[j] + rr[j] * by_s2[p] - dof * log_s2[p] + least[p]
+            weight[p] = logs[p] + logdet[j] + rr[j] * by_s2[p] - 0.5 * dof * log_s2[p] + least[p]
         # Of one cell, pairs that weigh less are left out, even if their means are where the
         # density is highest.
         count = P

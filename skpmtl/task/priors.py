@@ -29,6 +29,9 @@ RATE_KAPPA = 4.0 ** np.arange(-5, 1)
 DISPERSION = (1.0, 3.0, 10.0)
 _SCORE_KAPPA_WIDTH = 1.0  # log10, about 1
 _OWN_RATES = 1.0  # spread of log rates where no place was found, about the task's own
+# Variance of effects of subgroups of rows over that of a row: from what ten classes of ten rows
+# barely show to effects that are four times a row's noise.
+RATIO = np.append(0.0, 4.0 ** np.arange(-3, 3))
 # Weights of cells of tau, kappa and sigma, over that of the heaviest, below which votes on shapes
 # and centres leave them out: gains of paths then move by a tenth of the noise at epsilon 3.
 _RARE = 1e-3, 1e-2, 1e-2
@@ -91,6 +94,12 @@ def before_sigma(halvings=0):
 
 
 @public
+def before_ratio():
+    """Log weights of `RATIO` before any vote: half of the weight is on no effects."""
+    return normalised(np.append(math.log(len(RATIO) - 1.0), np.zeros(len(RATIO) - 1)))
+
+
+@public
 def grid_of_tau(width, unit):
     """Spreads of levels, in units, for a window of this half-width: up to twice its own, and fewer
     for levels that are outliers."""
@@ -143,6 +152,14 @@ def middle(log_weights, before, grid):
     return float(2.0 ** (np.exp(typical(log_weights, before)) @ np.log2(grid)))
 
 
+def middle_ratio(log_ratio):
+    """Geometric mean of a ratio of `RATIO` that is not zero, times the weight of these, as
+    `middle`."""
+    weights = np.exp(typical(log_ratio, before_ratio()))
+    some = weights[1:].sum()
+    return float(some * 2.0 ** (weights[1:] @ np.log2(RATIO[1:]) / some))
+
+
 @dataclass(frozen=True)
 class Law:
     """Grids of the scales of a kind of target, and their log weights before any vote.
@@ -188,7 +205,8 @@ LAWS = _laws()
 class Scales:
     """Log weights on the grids of kappa, sigma and tau, which are independent.
 
-    `tau` is the grid of spreads of levels, which depends on the window of levels.
+    `tau` is the grid of spreads of levels, which depends on the window of levels. `log_ratio` is of
+    `RATIO`, where rows are in subgroups, and otherwise of no effects of them.
     """
 
     log_kappa: np.ndarray
@@ -197,6 +215,7 @@ class Scales:
     tau: np.ndarray
     kappa: np.ndarray = field(default_factory=lambda: KAPPA)
     sigma: np.ndarray = field(default_factory=lambda: SIGMA)
+    log_ratio: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
     def likely(self):
         """Without cells that have less than `_RARE` of the weight of the heaviest.
@@ -209,7 +228,7 @@ class Scales:
         (tau, log_tau), (kappa, log_kappa), (sigma, log_sigma) = (
             (grid[some], log[some]) for grid, log, some in pairs
         )
-        return Scales(log_kappa, log_sigma, log_tau, tau, kappa, sigma)
+        return Scales(log_kappa, log_sigma, log_tau, tau, kappa, sigma, self.log_ratio)
 
     def only(self, j):
         """With one cell of tau."""

@@ -1,0 +1,239 @@
+"""Posterior of a task whose rows are in subgroups with an effect each, as pupils in classes.
+
+For the rows of subgroup c of a task,
+
+    y_i = l + x_i' w + v_c + e_i,   v_c ~ N(0, g sigma^2),   e_i ~ N(0, sigma^2 / u_i),
+
+for rows that count u_i times. With U_c the sum of u_i and ybar_c their weighted mean, the rows
+
+    ybar_c + (y_i - ybar_c) root(1 + g U_c),     xbar_c + (x_i - xbar_c) root(1 + g U_c),
+
+have the likelihood of rows without subgroups that count u_i / (1 + g U_c) times, times the root of
+the product of 1 / (1 + g U_c) (Searle, Casella and McCulloch, "Variance components", 1992, chapter
+3: the inverse covariance moves rows along the means of subgroups), so that all of
+`skpmtl.task.posterior` holds for them. g is on a public grid, of which every task takes the mixture
+by its own evidence. Given l and w, and with s_c = g U_c / (1 + g U_c),
+
+    v_c | rows ~ N(s_c (ybar_c - l - xbar_c' w), g sigma^2 / (1 + g U_c)).
+
+The functions here are those of `skpmtl.task.posterior` for lists of `RatioPart`, one for every g.
+Without subgroups there is one, and they are the same.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..tables.ids import locate
+from ..tables.table import weighted_sum
+from . import posterior
+from .posterior import Decomposition, TaskRows, log_sum
+
+__all__ = [
+    "LevelEffects",
+    "RatioPart",
+    "Subgroups",
+    "averages",
+    "covariances",
+    "each",
+    "gains",
+    "information",
+    "log_evidence",
+    "log_evidence_by",
+    "moved",
+]
+
+
+class RatioPart(NamedTuple):
+    """The tasks under one ratio of the grid.
+
+    Attributes
+    ----------
+    dec : Decomposition
+    log_root : ndarray (m,)
+        Log of the root of the product of 1 / (1 + g U_c).
+    """
+
+    dec: Decomposition
+    log_root: np.ndarray
+
+
+@dataclass
+class Subgroups:
+    """Subgroups of the rows of m tasks.
+
+    Attributes
+    ----------
+    of_row : ndarray (N,)
+        Subgroup of every row, in 0 ... n - 1.
+    tasks : ndarray (n,)
+        Positions of their tasks, sorted.
+    levels : ndarray (n,)
+        Their levels of the factor, sorted in every task.
+    counts : ndarray (n,)
+        U_c, how much their rows count.
+    n_tasks : int
+    """
+
+    of_row: np.ndarray
+    tasks: np.ndarray
+    levels: np.ndarray
+    counts: np.ndarray
+    n_tasks: int
+
+    @classmethod
+    def of(cls, codes, levels, counts, n_tasks):
+        """From the task, the level and the count of every row, (N,), sorted by task."""
+        known, of_row = np.unique(np.stack([codes, levels]), axis=1, return_inverse=True)
+        found = cls(of_row.ravel(), known[0], known[1], np.ones(known.shape[1]), n_tasks)
+        return replace(found, counts=found._sums(np.asarray(counts, dtype=float)))
+
+    def _sums(self, values):
+        """By subgroup, in the order of rows."""
+        return np.bincount(self.of_row, values, minlength=len(self.tasks))
+
+    def means(self, values, counts):
+        """Of rows (N,) or (N, d) that count so often. -> (n,) or (n, d)"""
+        columns = values.reshape(len(values), -1).T
+        means = [self._sums(counts * column) / self.counts for column in columns]
+        return np.stack(means, axis=-1).reshape(-1, *values.shape[1:])
+
+    def rows(self, X, y, offsets, counts, ratio):
+        """The rows of the tasks, which all have some, under g = `ratio`.
+
+        -> `TaskRows`, log of the root (m,)
+        """
+        more = 1.0 + ratio * self.counts
+        rows = [self._apart(values, counts, np.sqrt(more)) for values in (X, y)]
+        sizes = np.bincount(self.tasks, self.counts, minlength=self.n_tasks)
+        found = TaskRows.of(*rows, offsets, counts / more[self.of_row])
+        # The mean of n rows is a row of the posterior with density root(n) times its own.
+        log_root = -0.5 * np.bincount(self.tasks, np.log(more), minlength=self.n_tasks)
+        log_root -= 0.5 * np.log(found.n / sizes)
+        return replace(found, dof=sizes - 1.0), log_root
+
+    def _apart(self, values, counts, root):
+        mean, root = self.means(values, counts)[self.of_row], root[self.of_row]
+        return mean + (values - mean) * (root if values.ndim == 1 else root[:, None])
+
+    def shrunk(self, ratio):
+        """s_c under g = `ratio`, (n,)."""
+        return ratio * self.counts / (1.0 + ratio * self.counts)
+
+
+@dataclass
+class LevelEffects:
+    """What a task knows of the effects of its subgroups. For the task alone, as its model is.
+
+    Attributes
+    ----------
+    levels : ndarray (k,)
+        Levels of the factor, sorted.
+    effects : ndarray (k,)
+        Posterior means of v_c, in units of the target.
+    shrunk : ndarray (k,)
+        s_c, by which the mean row of a level takes part in its effect.
+    left, of_new : ndarray (k,), float
+        Variance of v_c given the model of the task, of these levels and of new ones, over that of
+        the noise of a row.
+    means : ndarray (k, d)
+        Mean rows of the levels.
+    """
+
+    levels: np.ndarray
+    effects: np.ndarray
+    shrunk: np.ndarray
+    left: np.ndarray
+    of_new: float
+    means: np.ndarray
+
+    def places(self, levels, codes):
+        """Places of the levels of rows, ``levels[codes]``, among `levels`; -1 of new ones."""
+        return locate(levels, self.levels, "Level")[codes]
+
+    def of(self, places):
+        """Effects at these places, (n,); 0 of new levels."""
+        return np.append(self.effects, 0.0)[places]
+
+    def known(self, places, Z):
+        """How a row (x, 1) of `Z` (n, d + 1) depends on the model of the task, with the effect of
+        its level, and the variance of the effect given the model. -> (n, d + 1), (n,)"""
+        s = np.append(self.shrunk, 0.0)[places, None]
+        means = np.c_[self.means, np.ones(len(self.means))]
+        means = np.concatenate([means, np.zeros((1, means.shape[1]))])
+        return Z - s * means[places], np.append(self.left, self.of_new)[places]
+
+
+def _mixed(parts, scales, logs):
+    """Of parts with this log evidence. -> that of the mixture (m,), weights of parts (n, m)"""
+    logs = [log + part.log_root for log, part in zip(logs, parts, strict=True)]
+    logs = np.stack(logs, axis=1) + scales.log_ratio
+    total = log_sum(logs)
+    return total, np.exp(logs - total[:, None]).T
+
+
+def _average(parts, scales, found):
+    """Of the log evidence and further numbers of every part. -> the same of the mixture"""
+    logs, *rest = zip(*found, strict=True)
+    total, weights = _mixed(parts, scales, logs)
+    return total, *(weighted_sum(weights, values) for values in rest)
+
+
+def each(parts, level, slopes, scales):
+    """`averages` of every part, with the prior of its ratio in the log evidence. -> list"""
+    found = []
+    for part, log_ratio in zip(parts, scales.log_ratio, strict=True):
+        logs, *means = posterior.averages(part.dec, level, slopes, scales)
+        found.append((logs + part.log_root + log_ratio, *means))
+    return found
+
+
+def log_evidence(parts, level, slopes, scales):
+    logs = [posterior.log_evidence(part.dec, level, slopes, scales) for part in parts]
+    return _mixed(parts, scales, logs)[0]
+
+
+def log_evidence_by(axis, parts, level, slopes, scales):
+    """Also by the axis "ratio"."""
+    centre = level, slopes, scales
+    if axis == "ratio":
+        logs = [posterior.log_evidence(part.dec, *centre) + part.log_root for part in parts]
+        return np.stack(logs, axis=1) + scales.log_ratio
+    found = []
+    for part, log_ratio in zip(parts, scales.log_ratio, strict=True):
+        by = posterior.log_evidence_by(axis, part.dec, *centre)
+        found.append(by + part.log_root[:, None] + log_ratio)
+    both = np.stack(found, axis=2)
+    return log_sum(both.reshape(-1, len(parts))).reshape(both.shape[:2])
+
+
+def averages(parts, level, slopes, scales):
+    found = [posterior.averages(part.dec, level, slopes, scales) for part in parts]
+    return _average(parts, scales, found)
+
+
+def covariances(parts, level, slopes, scales):
+    found = [posterior.covariances(part.dec, level, slopes, scales) for part in parts]
+    return _average(parts, scales, found)
+
+
+def information(parts, level, slopes, scales, some=slice(None)):
+    found = [posterior.information(part.dec, level, slopes, scales, some) for part in parts]
+    some_parts = [part._replace(log_root=part.log_root[some]) for part in parts]
+    return _average(some_parts, scales, found)[1:]
+
+
+def gains(parts, level, slopes, scales):
+    """-> weights of parts (n, m), `gains` of every one"""
+    logs, known = zip(
+        *(posterior.gains(part.dec, level, slopes, scales) for part in parts), strict=True
+    )
+    return _mixed(parts, scales, logs)[1], known
+
+
+def moved(parts, known, level, slopes):
+    weights, known = known
+    pairs = zip(parts, known, strict=True)
+    found = [posterior.moved(part.dec, of_part, level, slopes) for part, of_part in pairs]
+    return tuple(weighted_sum(weights, values) for values in zip(*found, strict=True))

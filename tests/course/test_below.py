@@ -1,0 +1,164 @@
+"""A factor below tasks, such as classes of schools."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
+from skpmtl.course.billboard import HierarchicalBillboard
+from skpmtl.course.personal import TaskModels
+from skpmtl.course.queries import NEVER
+from skpmtl.tables.row_levels import RowLevels
+from skpmtl.tables.table import TaskTable
+from skpmtl.task.priors import KAPPA, RATIO, SIGMA
+
+M, CLASSES = 100, 3
+BELOW = {"class": "below"}
+pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
+
+
+def schools(seed, rho, n=10):
+    """Rows for a fit, of the same classes, and of others. -> three DataFrames with y"""
+    rng = np.random.default_rng(seed)
+    level, slopes = 20.0 + rng.normal(size=M), [1.0, -1.0] + 0.3 * rng.normal(size=(M, 2))
+    effects = rho * rng.normal(size=(M, 2 * CLASSES))
+    frames = []
+    for first, size in ((0, n), (0, 20), (CLASSES, 20)):
+        school = np.repeat(np.arange(M), CLASSES * size)
+        number = first + np.tile(np.repeat(np.arange(CLASSES), size), M)
+        X = rng.normal(size=(len(school), 2))
+        y = level[school] + (X * slopes[school]).sum(axis=1) + effects[school, number]
+        names = np.array([f"c{k}" for k in range(2 * CLASSES)])[number]
+        frame = {"x": X[:, 0], "z": X[:, 1], "school": school, "class": names}
+        frames.append(pd.DataFrame({**frame, "y": y + rng.normal(size=len(y))}))
+    return frames
+
+
+def fitted(rows, epsilon=3.0, seed=0, factors=BELOW, **more):
+    est = PrivateMTL(epsilon=epsilon, factors=factors, random_state=seed, **more)
+    est.set_params(tasks=range(M), task_feature="school")
+    return est.fit(features(rows, factors), rows["y"])
+
+
+def features(rows, factors=BELOW):
+    return rows.drop(columns=["y"] if factors else ["y", "class"])
+
+
+def error(est, rows):
+    return np.mean((est.predict(features(rows, est.factors)) - rows["y"]) ** 2)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0, None])
+def test_classes_help_where_they_matter_and_else_do_no_harm(epsilon):
+    for rho, most in ((1.0, 0.8), (0.0, 1.02)):
+        here, same, other = schools(1, rho)
+        with_classes, without = (fitted(here, epsilon, factors=f) for f in (BELOW, None))
+        assert error(with_classes, same) < most * error(without, same)
+        assert error(with_classes, other) < 1.02 * error(without, other)
+
+
+def test_effects_are_the_conditional_means_of_a_dense_normal():
+    """Of one cell of every grid; model and effects given the rows of the task."""
+    rng, n, d, ratio = np.random.default_rng(0), 12, 2, RATIO[4]
+    X, y = rng.normal(size=(n, d)), rng.normal(size=n)
+    number = np.array([0, 0, 0, 2, 2, 1, 1, 1, 1, 1, 2, 0])
+    levels = RowLevels(("class",), (np.array(["a", "b", "c"]),), number[:, None])
+    table = TaskTable(X, y, np.array([0, n]), np.array([7]), levels=levels)
+    one = {"log_kappa": KAPPA, "log_sigma": SIGMA, "log_ratio": RATIO}
+    one = {name: np.where(np.arange(len(grid)) == 4, 0.0, NEVER) for name, grid in one.items()}
+    public = {"width": 1.0, "middle": 0.3, "unit": 1.0, "scale_variance": np.zeros(2), **one}
+    board = HierarchicalBillboard(1, 1.0, np.zeros(d + 1), below="class", **public)
+    board.log_tau = np.where(board.tau == 1.0, 0.0, NEVER)
+    board.log_components = np.array([NEVER, NEVER, 0.0])
+    tasks = TaskModels(table)
+    coef, intercept, extras = tasks.personal(board)
+    F = np.c_[np.ones(n), X / tasks.scale]
+    same = number[:, None] == np.arange(3)
+    P = np.diag([1.0, *np.full(d, KAPPA[4] / d)])
+    rho2 = ratio * SIGMA[4] ** 2
+    V = F @ P @ F.T + rho2 * same @ same.T + SIGMA[4] ** 2 * np.eye(n)
+    seen = np.linalg.solve(V, y - 0.3)
+    model = P @ F.T @ seen
+    known = extras["level_effects_"][0]
+    assert known.levels.tolist() == ["a", "b", "c"]
+    assert_allclose(coef[0], model[1:] / tasks.scale[0], rtol=1e-8)
+    assert_allclose(intercept[0], 0.3 + model[0], rtol=1e-8)
+    assert_allclose(known.effects, rho2 * same.T @ seen, rtol=1e-8)
+    # Variances of predictions, by the model and by what is left of the effect.
+    x = np.array([[0.4, -1.0, 1.0]])
+    G = np.concatenate([P @ F.T, rho2 * same.T])
+    prior = np.zeros((6, 6))
+    prior[:3, :3], prior[3:, 3:] = P, rho2 * np.eye(3)
+    joint = prior - G @ np.linalg.solve(V, G.T)
+    to_model = np.diag([*(1.0 / tasks.scale[0]), 1.0])
+    order = [1, 2, 0]
+    covariance = to_model @ joint[np.ix_(order, order)] @ to_model
+    for place, row in ((0, [1, 0, 0]), (2, [0, 0, 1])):
+        f = np.array([1.0, *(x[0, :d] / tasks.scale[0]), *row])
+        Z, left = known.known(np.array([place]), x)
+        assert_allclose(Z @ covariance @ Z.T + left * SIGMA[4] ** 2, f @ joint @ f, rtol=1e-7)
+
+
+def test_the_name_of_a_class_counts_within_its_task_alone():
+    """Permuted in every task; and as numbers that are different everywhere."""
+    here, same, _ = schools(2, 1.0)
+    expected = fitted(here).predict(features(same))
+    for names in (
+        lambda rows: rows["school"].to_numpy() * 3 + rows["class"].str[1:].astype(int),
+        lambda rows: (rows["class"].str[1:].astype(int) + rows["school"]) % 3,
+    ):
+        found = fitted(here.assign(**{"class": names(here)}))
+        moved = found.predict(features(same.assign(**{"class": names(same)})))
+        assert_allclose(moved, expected, rtol=1e-7)
+
+
+def test_intervals_hold_in_old_and_in_new_classes():
+    here, same, other = schools(3, 1.0)
+    est = fitted(here, 20.0, uncertainty=True)
+    widths = []
+    for rows in (same, other):
+        low, high = est.predict_interval(features(rows), coverage=0.9).T
+        widths.append(np.median(high - low))
+        held = np.mean((low < rows["y"]) & (rows["y"] < high))
+        assert 0.86 < held < 0.96
+    assert widths[1] > 1.2 * widths[0]
+
+
+def test_new_tasks_and_files_have_effects_of_classes(tmp_path):
+    here, same, _ = schools(4, 1.0)
+    est = fitted(here[here["school"] < 90])
+    save_billboard(est, tmp_path / "board.npz")
+    new = here["school"] >= 90
+    other = load_billboard(tmp_path / "board.npz")
+    for one in (est, other):
+        one.personalize(features(here[new]), here["y"][new])
+    rows = same[same["school"] >= 90]
+    assert_allclose(est.predict(features(rows)), other.predict(features(rows)), rtol=1e-12)
+    assert error(est, rows) < 1.5
+
+
+def test_the_report_and_the_summary_name_the_factor():
+    est = fitted(schools(5, 1.0)[0], None)
+    spread = est.factors_["class"]["spread"]
+    assert 0.5 < spread < 2.0
+    assert "differ within a task by about" in est.privacy_.found()["class"]
+    assert_allclose(est.summary().variance_frame()["std"]["class"], spread)
+    few = fitted(schools(5, 1.0)[0], 0.3)
+    assert "times the standard deviation of a row" in few.privacy_.found()["class"]
+    assert not hasattr(few, "factors_")
+
+
+def test_a_task_alone_shrinks_its_classes_without_any_release():
+    here, same, _ = schools(6, 2.0)
+    est = fitted(here, 0.01)
+    without = fitted(here, 0.01, factors=None)
+    assert error(est, same) < 0.5 * error(without, same)
+
+
+def test_classes_and_counts_refuse_a_factor_below():
+    here = schools(0, 0.0)[0]
+    more = {"factors": BELOW, "task_feature": "school"}
+    for est in (PrivateMTLClassifier(**more), PrivateMTL(loss="poisson", **more)):
+        with pytest.raises(ValueError, match="below tasks.*leave it out"):
+            est.fit(features(here), (here["y"] > 20).astype(int))
