@@ -2,6 +2,8 @@
 
 from pprint import PrettyPrinter
 
+from scipy import sparse
+
 from .._runtime.stack import sklearn_holds
 
 __all__ = ["PrintsShort"]
@@ -37,7 +39,9 @@ class PrintsShort:
 
 
 def _is_long(value):
-    return not isinstance(value, (str, range)) and hasattr(value, "__len__") and len(value) > _SHOWN
+    if isinstance(value, (str, range)) or sparse.issparse(value):
+        return False
+    return hasattr(value, "__len__") and len(value) > _SHOWN
 
 
 def _prints(value):
