@@ -491,22 +491,25 @@ def problem(n_clients, n_tasks, max_heads, head_length, n_shared, seed=0):
     """Uploads of two domains, each client with 1 to max_heads of the tasks."""
     rng = np.random.default_rng(seed)
     kinds = rng.normal(size=(2, n_tasks, head_length))
-    found = []
-    for _ in range(n_clients):
+    found, layers = [], rng.normal(size=(n_clients, n_shared))
+    for shared in layers:
         domain, count = rng.integers(2), rng.integers(1, max_heads + 1)
         own = sorted(rng.choice(n_tasks, count, replace=False).tolist())
         heads = kinds[domain, own] + 0.5 * rng.normal(size=(count, head_length))
-        shared = rng.normal(size=n_shared)
         found.append(Upload(shared, heads, own, int(rng.integers(20, 400)), THRESHOLD))
     return found
 
 
 def in_secret(uploads, n_servers, max_heads, rounds=3):
-    """A secure round, the cheapest of some. -> shared, heads; part -> CPU seconds; megabytes"""
+    """A secure round, the cheapest of some.
+
+    -> shared, heads; part -> CPU seconds; megabytes sent; gigabytes of servers and dealer
+    """
     from skpmtl.fedmtl.secure import SecureServers
 
-    fields = ("shared", "heads", "tasks", "size")
-    arguments = *([getattr(u, name) for u in uploads] for name in fields), THRESHOLD
+    fields = ("heads", "tasks", "size")
+    layers = uploads[0].shared.base  # of all clients, not copied
+    arguments = layers, *([getattr(u, name) for u in uploads] for name in fields), THRESHOLD
     best = None
     with SecureServers(n_servers=n_servers, timeout=3600.0) as servers:
         for _ in range(rounds):  # the first one also loads code
@@ -518,7 +521,14 @@ def in_secret(uploads, n_servers, max_heads, rounds=3):
                     sent += n_bytes / 1e6
             if best is None or sum(cpu.values()) < sum(best[0].values()):
                 best = cpu, sent
-    return shared, heads, *best
+        held = sum(peak_memory(process.pid) for process in servers.processes)
+    return shared, heads, *best, held
+
+
+def peak_memory(pid):
+    """Gigabytes, on Linux."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) * 1024 / 1e9
 
 
 def ratios(quick):
@@ -531,7 +541,7 @@ def ratios(quick):
             plain = seconds(
                 lambda u=uploads: aggregate(u, *VERSIONS["fedmtl"](u)), 0.05 if quick else 0.3
             )
-            *_, cpu, sent = in_secret(uploads, servers, shape["max_heads"])
+            *_, cpu, sent, _ = in_secret(uploads, servers, shape["max_heads"])
             secure = sum(cpu.values())
             yield {
                 "swept": swept,
@@ -562,16 +572,18 @@ def secure_parts(quick):
     """CPU seconds of a secure round, part by part, of all processes together.
 
     "base" is 20 clients with 1 to 4 of 8 tasks, 4 uploaded heads of 50 parameters and 1,000 shared
-    ones, and the next cases change one number of it; "paper" is the size of section 7.2.
+    ones, and the next cases change one number of it; "paper" is the size of section 7.2. Memory is
+    that of servers and dealer; the clients' models are in the process that plays them.
     """
     for case, shape in list(CASES.items())[: 1 if quick else None]:
         uploads = problem(**shape)
         start = time.process_time()
         plain_shared, plain_heads = aggregate(uploads, *VERSIONS["fedmtl"](uploads))
         plain = time.process_time() - start
-        for n_servers in (2, 3, 5) if case != "paper" else (2, 3):
+        for n_servers in (2, 3, 5):
             rounds = 1 if case == "paper" else 3
-            shared, heads, cpu, sent = in_secret(uploads, n_servers, shape["max_heads"], rounds)
+            found = in_secret(uploads, n_servers, shape["max_heads"], rounds)
+            shared, heads, cpu, sent, held = found
             pairs = [(shared, plain_shared), *zip(heads, plain_heads, strict=True)]
             largest = max(np.abs(theirs).max() for _, theirs in pairs)
             difference = max(np.abs(ours - theirs).max() for ours, theirs in pairs) / largest
@@ -583,7 +595,8 @@ def secure_parts(quick):
                 **{part: f"{cpu[part]:.2g}" for part in WORK},
                 "cpu_seconds": f"{whole:.3g}",
                 "share_of_shared_layers": f"{cpu['shared layers'] / whole:.2f}",
-                "megabytes": f"{sent:.3g}",
+                "megabytes": f"{sent:.4g}",
+                "gigabytes_of_memory": f"{held:.2g}",
                 "difference": f"{difference:.0e}",
             }
 
@@ -615,9 +628,11 @@ def sizes():
                     round=0,
                 )
                 zeros, heads = np.zeros(shared), np.ones((2, head))
-                _, shares = split_upload(job, 0, zeros, heads, [0, 1], 100, 0.75)
-                sent = sum(map(len, shares)) + 8 * job.n_answer * n_servers
-                row["to_one_server_MiB"] = f"{len(shares[0]) / 2**20:.2f}"
+                _, sections = split_upload(job, 0, zeros, heads, [0, 1], 100, 0.75)
+                sent = np.array([[len(share) for share in shares] for shares in sections])
+                row["to_one_server_MiB"] = f"{sent[:, 0].sum() / 2**20:.2f}"
+                answers = sum(8 * job.n_answer(section) for section in range(job.n_sections))
+                sent = sent.sum() + answers * n_servers
                 row["sent_over_delta"] = f"{sent / delta:.3f}"
             yield row | {"2_P": 2 * n_servers if n_servers else ""}
 

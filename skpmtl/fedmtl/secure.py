@@ -154,27 +154,33 @@ class SecureServers:
             timer.cancel()
 
     def _round(self, job, padded):
-        begun, splits, sent = _clocks(), [], 0
+        costs = {"uploads": np.zeros(3), "answers": np.zeros(3)}
         for control in self.controls:
             control.send_bytes(json.dumps(asdict(job)).encode())
-        for i in range(job.n_clients):
-            split, shares = split_upload(job, i, *padded.client(i))
-            splits.append(split)
-            sent += sum(map(len, shares))
-            for control, share in zip(self.controls, shares, strict=True):
-                Link(control).send_message(share)
-        costs = {"uploads": [*(_clocks() - begun), sent]}
-        faults = {json.loads(control.recv_bytes())["error"] for control in self.controls}
-        if faults != {None}:
-            raise RuntimeError("; ".join(sorted(map(str, faults))))
+        uploads = [split_upload(job, i, *padded.client(i)) for i in range(job.n_clients)]
         new_shared, new_heads = np.empty((job.n_clients, job.n_shared)), []
-        self.controls[0].poll(None)  # until the first answer
-        begun = _clocks()
-        for i, split in enumerate(splits):
-            answers = [Link(control).receive_message() for control in self.controls[:-1]]
-            new_shared[i], own = collect_answer(job, i, split, answers)
-            new_heads.append(own)
-        costs["answers"] = [*(_clocks() - begun), 0]
+        for section in range(job.n_sections):
+            begun, sent = _clocks(), 0
+            for _, shares in uploads:
+                for control, share in zip(self.controls, next(shares), strict=True):
+                    Link(control).send_message(share)
+                    sent += len(share)
+            costs["uploads"] += [*(_clocks() - begun), sent]
+            faults = {json.loads(control.recv_bytes())["error"] for control in self.controls}
+            if faults != {None}:
+                raise RuntimeError("; ".join(sorted(map(str, faults))))
+            self.controls[0].poll(None)  # until the first answer
+            begun = _clocks()
+            for i, (split, _) in enumerate(uploads):
+                answers = [Link(control).receive_message() for control in self.controls[:-1]]
+                own = collect_answer(job, i, split, section, answers)
+                if section == 0:
+                    new_heads.append(own.reshape(job.max_heads, job.head_length))
+                else:
+                    start = job.sections[section] - job.sections[1]
+                    new_shared[i, start : start + len(own)] = own
+            costs["answers"] += [*(_clocks() - begun), 0]
+        costs = {part: own.tolist() for part, own in costs.items()}
         names = [*(f"server {rank}" for rank in range(self.n_servers)), "dealer"]
         said = [json.loads(control.recv_bytes()) for control in self.controls]
         self.costs = dict(zip(names, said, strict=True)) | {"clients": costs}
@@ -262,19 +268,49 @@ def _end(process):
 
 
 def split_upload(job, client, shared, heads, tasks, size, threshold):
-    """One client's upload as shares. -> number of the split, shares
+    """One client's upload as shares. -> number of the split, iterator of the shares by section
 
     Arguments are of client number `client`: `shared` (n_shared,), `heads` (K_i, D), `tasks`, the
-    columns of these in the common mapping, `size` and `threshold`. Share r is for server r only,
-    the last one for the dealer. After a public header, those of any P - 1 servers together are
-    uniform random bytes, and so is that of the dealer. Raises ValueError for what does not fit the
-    job.
+    columns of these in the common mapping, `size` and `threshold`. The iterator gives the shares of
+    a section, ``job.n_sections`` times, and keeps the arguments until then: share r is for server r
+    only, the last one for the dealer. After a public header, those of any P - 1 servers together
+    are uniform random bytes, and so are those of the dealer. Raises ValueError for what does not
+    fit the job.
 
     Number x is e + b_0 + ... + b_(P-1) modulo 2^64, b_r a stream from a key that the client draws
     (I. Damgard et al., Multiparty computation from somewhat homomorphic encryption, CRYPTO 2012,
     has masked inputs). Server r gets key r and e, the dealer all keys.
     """
     shared, heads, tasks = _check_upload(job, client, shared, heads, tasks, size, threshold)
+    split = secrets.token_hex(16)
+    return split, _shares(job, int(client), split, shared, heads, tasks, size, threshold)
+
+
+def _shares(job, client, split, shared, *others):
+    """Shares of a checked upload, section by section."""
+    keys = [secrets.token_bytes(LENGTH) for _ in range(job.n_servers)]
+    streams, keys = [Stream(key) for key in keys], [np.frombuffer(key, np.uint8) for key in keys]
+    for section in range(job.n_sections):
+        if section == 0:
+            e = _numbers(job, *others)
+        else:
+            start, stop = (at - job.sections[1] for at in job.sections[section : section + 2])
+            e = np.rint(shared[start:stop] * 2.0**VALUE).astype(np.int64)
+        e = e.view(np.uint64)
+        for stream in streams:
+            e -= stream.draw(e.shape)
+        e = e.astype("<u8", copy=False)
+        bodies = (
+            [*((key, e) for key in keys), keys] if section == 0 else [*([(e,)] * len(keys)), ()]
+        )
+        yield [
+            pack(job.header("upload", client, rank, section, split), *body)
+            for rank, body in enumerate(bodies)
+        ]
+
+
+def _numbers(job, heads, tasks, size, threshold):
+    """All but the shared layers, as whole numbers."""
     rows = np.zeros((job.max_heads, job.head_length))
     rows[: len(heads)] = heads
     labels = np.zeros((job.max_heads, job.n_tasks))
@@ -285,25 +321,9 @@ def split_upload(job, client, shared, heads, tasks, size, threshold):
         "labels": (labels, 0),
         "size": (size / job.max_size, SIZE),
         "least": (threshold * len(tasks), SCORE),  # of H_ij for a neighbour j
-        "shared": (shared, VALUE),
     }
-    e, place = np.empty(job.n_upload, np.int64), 0
-    for name in job.parts:
-        part, bits = values[name]
-        part = np.ravel(part)
-        e[place : place + part.size] = np.rint(part * 2.0**bits)
-        place += part.size
-    e = e.view(np.uint64)
-    keys = [secrets.token_bytes(LENGTH) for _ in range(job.n_servers)]
-    for key in keys:
-        e -= Stream(key).draw(e.shape)
-    e, split = e.astype("<u8", copy=False), secrets.token_hex(16)
-    bodies = [(np.frombuffer(key, np.uint8), e) for key in keys]
-    bodies.append((np.frombuffer(b"".join(keys), np.uint8),))
-    return split, [
-        pack(job.header("upload", int(client), rank, split), *body)
-        for rank, body in enumerate(bodies)
-    ]
+    parts = [np.ravel(values[name][0]) * 2.0 ** values[name][1] for name in [*job.parts][:-1]]
+    return np.rint(np.concatenate(parts)).astype(np.int64)
 
 
 def _check_upload(job, client, shared, heads, tasks, size, threshold):
@@ -336,20 +356,21 @@ def _check_upload(job, client, shared, heads, tasks, size, threshold):
     raise ValueError(f"Client {client}: {fault}.")
 
 
-def collect_answer(job, client, split, answers):
-    """One client's new model. -> shared (n_shared,), heads (max_heads, D) as uploaded
+def collect_answer(job, client, split, section, answers):
+    """A section of one client's new model. -> ndarray (n,)
 
-    `split` is of `split_upload`, `answers` has the bytes of every server, in their order. Heads
-    that were added to hide the number of tasks are zeros, up to the error of the result. Raises
-    RuntimeError for an answer that is missing, cut, of another job, round, client, server or split,
-    and for parameters larger than any that may be uploaded.
+    Section 0 is the heads, (max_heads, D) row by row, as uploaded: heads that were added to hide
+    the number of tasks are zeros, up to the error of the result. The other sections are the shared
+    layers, block by block. `split` is of `split_upload`, `answers` has the bytes of every server,
+    in their order. Raises RuntimeError for an answer that is missing, cut, of another job, round,
+    client, server, section or split, and for parameters larger than any that may be uploaded.
     """
     if len(answers) != job.n_servers:
         raise RuntimeError(f"{job}: {len(answers)} answers instead of {job.n_servers}. Fetch all.")
-    total = np.zeros(job.n_answer, np.uint64)
+    total = np.zeros(job.n_answer(section), np.uint64)
     for rank, raw in enumerate(answers):
         try:
-            own, body = unpack(job, "answer", client, rank, total.nbytes, raw)
+            own, body = unpack(job, "answer", client, rank, section, total.nbytes, raw)
         except ValueError as error:
             raise RuntimeError(str(error)) from None
         if own != split:
@@ -366,5 +387,4 @@ def collect_answer(job, client, split, answers):
             "of valid uploads has: a message is damaged, or an upload was not made by "
             "split_upload. Do not use it."
         )
-    n_heads = job.max_heads * job.head_length
-    return values[n_heads:], values[:n_heads].reshape(job.max_heads, job.head_length)
+    return values

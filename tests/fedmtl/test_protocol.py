@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.optimize import linear_sum_assignment
 
 from skpmtl.fedmtl.mpc.computation import aggregate, largest_matching
-from skpmtl.fedmtl.mpc.job import Job
+from skpmtl.fedmtl.mpc.job import HEADER, Job
 from skpmtl.fedmtl.mpc.protocol import Dealer, Masked, Server
 from skpmtl.fedmtl.mpc.ring import LENGTH, Stream, matmul
 from skpmtl.fedmtl.mpc.server import Uploads
@@ -166,7 +166,7 @@ class Given(Uploads):
 
     def __init__(self, job, rank, e, b):
         super().__init__(job, rank)
-        self.e, self.b = e, b
+        self.e, self.b, self.start = e, b, 0
 
     def _masked(self, first, size):
         window = np.s_[:, first : first + size]
@@ -182,8 +182,10 @@ def inputs(seed):
         k = int(rng.integers(1, 3))
         own = rng.normal(size=4), rng.normal(size=(k, 2)), rng.choice(3, k, replace=False)
         _, shares = split_upload(JOB, i, *own, float(rng.integers(1, 65)), rng.uniform())
-        e = np.frombuffer(shares[0][-8 * JOB.n_upload :], "<u8").astype(np.uint64)
-        keys = bytes(shares[-1][-3 * LENGTH :])
+        sections = list(shares)
+        sent = [bytes(section[0][HEADER:]) for section in sections]
+        e = np.frombuffer(b"".join(sent)[LENGTH:], "<u8").astype(np.uint64)
+        keys = bytes(sections[0][-1][HEADER:])
         for start in range(0, 3 * LENGTH, LENGTH):
             e += Stream(keys[start : start + LENGTH]).draw(e.shape)
         found.append(e)

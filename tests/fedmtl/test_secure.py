@@ -109,12 +109,19 @@ def aggregated(arguments, n_servers, max_heads=None, max_size=None):
     padded = Padded(*arguments, max_heads, max_size)
     job = Job(n_servers=n_servers, **padded.shapes, name="Hospitals/1", round=4)
     uploads = [split_upload(job, i, *padded.client(i)) for i in range(job.n_clients)]
-    said = serve(job, [shares for _, shares in uploads])
+    said = serve(job, [list(shares) for _, shares in uploads])
     assert [error for error, _, _ in said] == [None] * (n_servers + 1)
-    found = []
-    for i, (split, _) in enumerate(uploads):
-        found.append(collect_answer(job, i, split, [answers[i] for _, answers, _ in said[:-1]]))
+    found = [model_of(job, i, split, said) for i, (split, _) in enumerate(uploads)]
     return np.array([own for own, _ in found]), padded.restored([own for _, own in found]), said
+
+
+def model_of(job, i, split, said):
+    """-> shared, heads of a client"""
+    parts = [
+        collect_answer(job, i, split, section, [answers[section][i] for _, answers, _ in said[:-1]])
+        for section in range(job.n_sections)
+    ]
+    return np.concatenate(parts[1:]), parts[0].reshape(job.max_heads, -1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +133,8 @@ def aggregated(arguments, n_servers, max_heads=None, max_size=None):
     ],
     ids=["2 servers", "3 servers, larger bounds", "5 servers, two lengths"],
 )
-def test_the_result_is_that_of_the_paper(make, n_servers, bounds):
+def test_the_result_is_that_of_the_paper(make, n_servers, bounds, monkeypatch):
+    monkeypatch.setattr("skpmtl.fedmtl.mpc.job._COLUMNS", 15)  # blocks of 3 or 5 shared parameters
     *arguments, _ = make(2)
     thresholds, expected = near(arguments)
     got = aggregated((*arguments, thresholds), n_servers, **bounds)
@@ -158,7 +166,7 @@ def test_messages_do_not_depend_on_the_number_of_tasks():
         shared, heads, _, sizes, _ = clients(0, counts=counts)
         tasks = [list(range(count)) for count in counts]
         *_, said = aggregated((shared, heads, tasks, sizes, 0.5), 3)
-        lengths = [[len(answer) for answer in answers] for _, answers, _ in said]
+        lengths = [[len(x) for own in answers for x in own] for _, answers, _ in said]
         sent = [{part: own[2] for part, own in costs.items()} for _, _, costs in said]
         seen.append((lengths, sent))
     assert seen[0] == seen[1]
@@ -174,25 +182,29 @@ def small_job(**settings):
 
 def upload_of(job, client, value=1.0):
     own = np.full(job.n_shared, value), np.full((1, job.head_length), value)
-    return split_upload(job, client, *own, [0], 8.0, 0.5)
+    split, shares = split_upload(job, client, *own, [0], 8.0, 0.5)
+    return split, list(shares)
 
 
 def test_shares_are_uniform_and_new_in_every_split():
     job = small_job(n_shared=4000)
     (split, shares), (other, again) = (upload_of(job, 0, 0.0) for _ in range(2))
     assert split != other
-    assert len({len(share) for share in shares[:-1]}) == 1
-    bodies = [np.frombuffer(own[0][-8 * job.n_upload :], np.uint64) for own in (shares, again)]
+    for section in shares:
+        assert len({len(share) for share in section[:-1]}) == 1
+    assert len(shares[1][-1]) == HEADER  # the dealer gets keys, once
+    bodies = [np.frombuffer(own[1][0][HEADER:], np.uint64) for own in (shares, again)]
     for values in (*bodies, bodies[0] - bodies[1]):
         assert stats.kstest(values / 2.0**64, "uniform").pvalue > 1e-9
-    keys = {bytes(share[HEADER:][:32]) for share in (*shares[:-1], *again[:-1])}
+    keys = {bytes(share[HEADER:][:32]) for share in (*shares[0][:-1], *again[0][:-1])}
     assert len(keys) == 6
 
 
-@pytest.mark.parametrize("rank", [0, 1, 3])
+@pytest.mark.parametrize(("rank", "section"), [(0, 0), (1, 2), (3, 0), (3, 1)])
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        ("section", "section=. instead of"),
         ("client", "is another one: its header has client=0 instead of 1"),
         ("rank", "rank=. instead of"),
         ("round", "round=6 instead of 7"),
@@ -203,20 +215,24 @@ def test_shares_are_uniform_and_new_in_every_split():
         ("header", "has no valid header"),
     ],
 )
-def test_a_wrong_share_is_refused_by_all(rank, spoil, message):
+def test_a_wrong_share_is_refused_by_all(rank, section, spoil, message, monkeypatch):
+    monkeypatch.setattr("skpmtl.fedmtl.mpc.job._COLUMNS", 4)
     job = small_job()
+    assert job.n_sections == 3
     uploads = [upload_of(job, i)[1] for i in range(2)]
+    own = uploads[1]
     wrong = {
-        "client": lambda: uploads[0][rank],
-        "rank": lambda: uploads[1][(rank + 1) % 3],
-        "round": lambda: upload_of(small_job(round=6), 1)[1][rank],
-        "name": lambda: upload_of(small_job(name="Other"), 1)[1][rank],
-        "shape": lambda: upload_of(small_job(max_size=16.0), 1)[1][rank],
-        "split": lambda: upload_of(job, 1)[1][rank],
-        "cut": lambda: uploads[1][rank][:-8],
-        "header": lambda: bytes(len(uploads[1][rank])),
+        "section": lambda: own[(section + 1) % 3][rank],
+        "client": lambda: uploads[0][section][rank],
+        "rank": lambda: own[section][(rank + 1) % 3],
+        "round": lambda: upload_of(small_job(round=6), 1)[1][section][rank],
+        "name": lambda: upload_of(small_job(name="Other"), 1)[1][section][rank],
+        "shape": lambda: upload_of(small_job(max_size=16.0), 1)[1][section][rank],
+        "split": lambda: upload_of(job, 1)[1][section][rank],
+        "cut": lambda: own[section][rank][:-8],
+        "header": lambda: bytes(len(own[section][rank])),
     }
-    uploads[1][rank] = wrong[spoil]()
+    own[section][rank] = wrong[spoil]()
     said = {error for error, _, _ in serve(job, uploads)}
     (error,) = said
     assert error.startswith("Job Study, round 7: ")
@@ -228,7 +244,7 @@ def test_servers_of_different_jobs_do_not_begin():
     job, other = small_job(), small_job(n_shared=5)
     uploads = [upload_of(job, i)[1] for i in range(2)]
     for own, more in zip(uploads, [upload_of(other, i)[1] for i in range(2)], strict=True):
-        own[1] = more[1]
+        own[0][1] = more[0][1]
     (error,) = {error for error, _, _ in serve(job, uploads, {1: other})}
     assert "different jobs" in error
 
@@ -238,17 +254,18 @@ def test_a_wrong_answer_is_refused_by_the_client():
     uploads = [upload_of(job, i) for i in range(2)]
     said = serve(job, [shares for _, shares in uploads])
     split = uploads[1][0]
-    answers = [own[1] for _, own, _ in said[:-1]]
-    shared, heads = collect_answer(job, 1, split, answers)
+    shared, heads = model_of(job, 1, split, said)
     np.testing.assert_allclose(shared, np.ones(4), atol=1e-6)
     np.testing.assert_allclose(heads, [[1.0] * 3, [0.0] * 3], atol=1e-6)
-    other = [own[0] for _, own, _ in said[:-1]]
+    answers, other = ([own[1][i] for _, own, _ in said[:-1]] for i in (1, 0))
+    first = [own[0][1] for _, own, _ in said[:-1]]
     damaged = bytearray(answers[2])
     damaged[-1] ^= 128
     body = np.frombuffer(answers[2][HEADER:], np.uint8)
-    of_other = pack(job.header("answer", 1, 2, "0" * 32), body)
+    of_other = pack(job.header("answer", 1, 2, 1, "0" * 32), body)
     for found, message in [
         ([*other[:1], *answers[1:]], "server 0 is another one: its header has client=0 instead"),
+        ([*first[:1], *answers[1:]], "server 0 is another one: its header has section=0 instead"),
         (answers[::-1], "server 0 is another one: its header has rank=2 instead of 0"),
         (answers[:2], "2 answers instead of 3"),
         ([*answers[:2], answers[2][:-1]], "client 1 at server 2 has .* bytes instead of"),
@@ -256,7 +273,7 @@ def test_a_wrong_answer_is_refused_by_the_client():
         ([*answers[:2], bytes(damaged)], "answer to client 1 has parameters above"),
     ]:
         with pytest.raises(RuntimeError, match=f"Job Study, round 7: .*{message}"):
-            collect_answer(job, 1, split, found)
+            collect_answer(job, 1, split, 1, found)
 
 
 # ---------------------------------------------------------------------------- wrong input

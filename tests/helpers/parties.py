@@ -70,9 +70,9 @@ def run(n_servers, program, server=Server, dealer=Dealer, new_key=lambda: os.ura
 
 
 def serve(job, uploads, jobs=None):
-    """Servers and dealer do a round. -> what each says first, its answers, its costs
+    """Servers and dealer do a round. -> the fault each names, its answers by section, its costs
 
-    `uploads` has the shares of every client; `jobs` what each is told, if not `job`.
+    `uploads` has the shares of every client by section; `jobs` what each is told, if not `job`.
     """
     links, _ = linked(job.n_servers)
 
@@ -81,15 +81,19 @@ def serve(job, uploads, jobs=None):
         with ThreadPoolExecutor(1) as pool:
             process = Process(rank, job.n_servers, theirs, links[rank])
             done = pool.submit(process.round, (jobs or {}).get(rank, job))
-            for shares in uploads:
-                Link(ours).send_message(shares[rank])
-            said, answers, costs = json.loads(ours.recv_bytes()), [], None
-            if said["error"] is None:
+            fault, answers, costs = None, [], None
+            for section in range(job.n_sections):
+                for sections in uploads:
+                    Link(ours).send_message(sections[section][rank])
+                fault = json.loads(ours.recv_bytes())["error"]
+                if fault is not None:
+                    break
                 count = 0 if rank == job.n_servers else job.n_clients
-                answers = [Link(ours).receive_message() for _ in range(count)]
+                answers.append([Link(ours).receive_message() for _ in range(count)])
+            else:
                 costs = json.loads(ours.recv_bytes())
             done.result()
-        return said["error"], answers, costs
+        return fault, answers, costs
 
     return together(links, both)
 

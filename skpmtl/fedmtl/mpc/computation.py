@@ -42,16 +42,17 @@ def largest_matching(gains, maximum):
 
 
 def aggregate(party, job, uploads):
-    """Yield shares of the new models: heads (N, R D), then blocks of columns of shared layers.
+    """Yield shares of the new models, section by section: heads (N, R D), then shared layers.
 
-    Results have ``WEIGHT + VALUE`` fractional bits: averages are not truncated, clients rescale.
+    A section of the uploads is read after the results of the one before were taken. Results have
+    ``WEIGHT + VALUE`` fractional bits: averages are not truncated, clients rescale.
 
     Parameters
     ----------
     party : Server or Dealer
     job : Job
     uploads : Uploads
-        ``uploads.part(name)`` and ``uploads.columns(first, count)`` are `Masked`.
+        ``uploads.part(name)``, and ``uploads.columns(section)`` of shared layers, are `Masked`.
     """
     n, rows = job.n_clients, job.max_heads
     owner = np.repeat(np.arange(n), rows)
@@ -93,9 +94,9 @@ def aggregate(party, job, uploads):
     yield party.product(party.mask(head_weights), heads).reshape(n, -1)
     party.part("shared layers")
     masked = party.mask(weights[:n])
-    for start in range(0, job.n_shared, job.columns_at_once):
-        stop = min(start + job.columns_at_once, job.n_shared)
-        yield party.product(masked, uploads.columns(start, stop))
+    for section in range(1, job.n_sections):
+        party.part("shared layers")
+        yield party.product(masked, uploads.columns(section))
 
 
 def _normalised(party, job, weights):

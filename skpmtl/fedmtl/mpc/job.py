@@ -1,7 +1,8 @@
 """What clients, servers and dealer agree on, and the messages between them.
 
 A message is a line of JSON, padded to `HEADER` bytes, which says what it belongs to, and its
-numbers.
+numbers. Uploads and answers go in sections, so that nobody holds all layers of all clients: first
+what the weights and the heads need, then the shared layers, block by block.
 """
 
 import json
@@ -35,7 +36,7 @@ HEADER = 1024
 _MAX_HEADS = 10  # 4,097 comparisons per pair of clients
 _TOTAL = 61  # bits of a sum of weights before they are normalised
 _BLOCK = 2**18  # numbers that are compared at a time
-_COLUMNS = 2**20  # numbers of all clients that are averaged at a time
+_COLUMNS = 2**20  # numbers of all clients in a block of shared layers
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,23 @@ class Job:
         return sum(math.prod(shape) for shape in self.parts.values())
 
     @property
-    def n_answer(self):
-        """Numbers in an answer: heads, then shared layers."""
-        return self.max_heads * self.head_length + self.n_shared
+    def sections(self):
+        """Where the sections of an upload begin, and where the last one ends.
+
+        Section 0 has all but the shared layers, the others have a block of these each.
+        """
+        first = self.n_upload - self.n_shared
+        return [0, *range(first, self.n_upload, self.columns_at_once), self.n_upload]
+
+    @property
+    def n_sections(self):
+        return len(self.sections) - 1
+
+    def n_answer(self, section):
+        """Numbers in a section of an answer: heads, then blocks of shared layers."""
+        if section == 0:
+            return self.max_heads * self.head_length
+        return self.sections[section + 1] - self.sections[section]
 
     @property
     def total_bits(self):
@@ -110,13 +125,13 @@ class Job:
 
     @property
     def columns_at_once(self):
-        """Shared parameters that are averaged at a time."""
+        """Shared parameters in a section."""
         return max(1, _COLUMNS // self.n_clients)
 
-    def header(self, kind, client, rank, split):
+    def header(self, kind, client, rank, section, split):
         """What a share of one client belongs to; the dealer has the rank `n_servers`."""
         scales = {"scales": [SCORE, SIZE, VALUE, WEIGHT]}
-        own = {"kind": kind, "client": client, "rank": rank, "split": split}
+        own = {"kind": kind, "client": client, "rank": rank, "section": section, "split": split}
         return asdict(self) | scales | own
 
 
@@ -126,7 +141,7 @@ def pack(header, *bodies):
     return bytearray().join([line, *(np.ascontiguousarray(x).data for x in bodies)])
 
 
-def unpack(job, kind, client, rank, n_bytes, raw):
+def unpack(job, kind, client, rank, section, n_bytes, raw):
     """Check a message. -> split, body
 
     Raises ValueError, with job, client and server, when it is another message or of another length.
@@ -140,17 +155,16 @@ def unpack(job, kind, client, rank, n_bytes, raw):
             raise ValueError
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(f"{what} has no valid header. Send it again.") from None
-    expected = job.header(kind, client, rank, split)
+    expected = job.header(kind, client, rank, section, split)
     other = [key for key in expected if found.get(key) != expected[key]]
     if other:
         text = ", ".join(
             f"{key}={ascii(found.get(key))[:80]} instead of {expected[key]!r}" for key in other
         )
         raise ValueError(f"{what} is another one: its header has {text}. Send the right one.")
-    body = memoryview(raw)[HEADER:]
-    if len(body) != n_bytes:
+    if len(raw) != HEADER + n_bytes:
         raise ValueError(
-            f"{what} has {len(body)} bytes instead of {n_bytes}: it is cut or damaged. "
+            f"{what} has {len(raw)} bytes instead of {HEADER + n_bytes}: it is cut or damaged. "
             "Send it again."
         )
-    return split, body
+    return split, memoryview(raw)[HEADER:]

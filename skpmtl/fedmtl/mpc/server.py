@@ -9,6 +9,7 @@ closed.
 """
 
 import json
+import math
 import os
 import sys
 import threading
@@ -29,32 +30,38 @@ LOST = 3
 
 
 class Uploads:
-    """What one server, or the dealer, has of the uploads of all clients.
+    """What one server, or the dealer, has of the uploads of all clients: one section at a time.
 
     A client's number x is masked by streams from keys that the client draws, one for every server:
     x = e + b, b = b_0 + ... + b_(P-1). All servers get e, server r the key of b_r, and the dealer,
-    who does not get e, all keys.
+    who does not get e, all keys. Keys come with section 0.
     """
 
     def __init__(self, job, rank):
         self.job, self.rank, self.deals = job, rank, rank == job.n_servers
-        self.keys, self.splits, self.offsets = [], [], {}
-        place = 0
-        for name, shape in job.parts.items():
-            self.offsets[name] = place, int(np.prod(shape, dtype=np.int64))
-            place += self.offsets[name][1]
-        self.e = np.empty((job.n_clients, 0 if self.deals else place), np.uint64)
+        n = job.n_clients
+        self.keys, self.splits = [None] * n, [None] * n
+        ends = np.cumsum([math.prod(shape) for shape in job.parts.values()]).tolist()
+        self.offsets = dict(zip(job.parts, [0, *ends[:-1]], strict=True))
 
-    def add(self, raw):
-        """The message of the next client. Raises ValueError when it is another one."""
-        client, n_keys = len(self.keys), self.job.n_servers if self.deals else 1
-        start = n_keys * LENGTH
-        n_bytes = start + self.e[client].nbytes
-        split, body = unpack(self.job, "upload", client, self.rank, n_bytes, raw)
-        keys = [bytes(body[at : at + LENGTH]) for at in range(0, start, LENGTH)]
-        self.keys.append(keys)
-        self.splits.append(split)
-        self.e[client] = np.frombuffer(body[start:], "<u8")
+    def begin(self, section):
+        """Make room for a section, in place of the one before."""
+        self.section, (self.start, stop) = section, self.job.sections[section : section + 2]
+        count = 0 if self.deals else stop - self.start
+        self.e = np.empty((self.job.n_clients, count), np.uint64)
+
+    def add(self, client, raw):
+        """A client's message of the section. Raises ValueError when it is another one."""
+        n_keys = 0 if self.section else self.job.n_servers if self.deals else 1
+        size = n_keys * LENGTH
+        n_bytes = size + self.e[client].nbytes
+        split, body = unpack(self.job, "upload", client, self.rank, self.section, n_bytes, raw)
+        if self.section == 0:
+            self.keys[client] = [bytes(body[at : at + LENGTH]) for at in range(0, size, LENGTH)]
+            self.splits[client] = split
+        elif split != self.splits[client]:
+            raise ValueError(_of_other_splits(self.job, client))
+        self.e[client] = np.frombuffer(body[size:], "<u8")
 
     def _masked(self, first, count):
         b = np.empty((self.job.n_clients, count), np.uint64)
@@ -62,14 +69,25 @@ class Uploads:
             row[:] = Stream(keys[0], first).draw((count,))
             for key in keys[1:]:
                 row += Stream(key, first).draw((count,))
-        return Masked(np.zeros_like(b) if self.deals else self.e[:, first : first + count], b)
+        if self.deals:
+            return Masked(np.zeros_like(b), b)
+        return Masked(self.e[:, first - self.start : first - self.start + count], b)
 
     def part(self, name):
-        shape = (self.job.n_clients, *self.job.parts[name])
-        return self._masked(*self.offsets[name]).map(lambda x: x.reshape(shape))
+        shape = self.job.parts[name]
+        masked = self._masked(self.offsets[name], math.prod(shape))
+        return masked.map(lambda x: x.reshape(self.job.n_clients, *shape))
 
-    def columns(self, start, stop):
-        return self._masked(self.offsets["shared"][0] + start, stop - start)
+    def columns(self, section):
+        start, stop = self.job.sections[section : section + 2]
+        return self._masked(start, stop - start)
+
+
+def _of_other_splits(job, client):
+    return (
+        f"{job}: the shares of client {client} are of different splits. Split its upload once and "
+        "send those shares."
+    )
 
 
 class Process:
@@ -97,53 +115,42 @@ class Process:
         return Server(self.rank, self.n_servers, peers, self.links[self.n_servers])
 
     def round(self, job):
-        """Receive uploads, aggregate, send answers, or what is wrong."""
+        """Section by section: receive uploads, aggregate, send answers, or what is wrong."""
         start = time.perf_counter(), time.process_time()
-        uploads, fault = Uploads(job, self.rank), None
-        for _ in range(job.n_clients):
-            raw = self.control.receive_message()
-            try:
-                uploads.add(raw)
-            except ValueError as error:
-                fault = fault or str(error)
-                uploads.keys.append(None)
-                uploads.splits.append(None)
-        fault = self._agree(job, uploads.splits, fault)
-        self._say({"error": fault})
-        if fault is not None:
+        uploads, noise = Uploads(job, self.rank), Stream(os.urandom(LENGTH))
+        if not self._receive(job, uploads, 0):
             return
         party = self._party()
         party.links = [*party.links, self.control]
         party.costs["uploads"] = [time.perf_counter() - start[0], time.process_time() - start[1], 0]
-        self._aggregate(party, job, uploads)
+        for section, result in enumerate(aggregate(party, job, uploads)):
+            party.part("answers")
+            if not uploads.deals:
+                # Noise hides the last bits, as rounding would: exact averages would betray the
+                # weights.
+                result += noise.draw(result.shape) >> modular(64 - NOISE)
+                for i, split in enumerate(uploads.splits):
+                    header = job.header("answer", i, self.rank, section, split)
+                    self.control.send_message(pack(header, result[i].astype("<u8", copy=False)))
+            party.part("uploads")
+            if section + 1 < job.n_sections and not self._receive(job, uploads, section + 1):
+                return
         party.part(None)
         self._say(party.costs)
 
-    def _aggregate(self, party, job, uploads):
-        blocks = aggregate(party, job, uploads)
-        if uploads.deals:
-            for _ in blocks:
-                pass
-            return
-        # Results take the place of what they are averages of. Noise hides their last bits, as
-        # rounding would: exact averages would betray the weights.
-        noise = Stream(os.urandom(LENGTH))
-        start, count = uploads.offsets["heads"]
-        heads = uploads.e[:, start : start + count]
-        start, _ = uploads.offsets["shared"]
-        shared, place = uploads.e[:, start:], 0
-        for number, block in enumerate(blocks):
-            block += noise.draw(block.shape) >> modular(64 - NOISE)
-            if number == 0:
-                heads[:] = block
-            else:
-                shared[:, place : place + block.shape[1]] = block
-                place += block.shape[1]
-        party.part("answers")
-        for i, split in enumerate(uploads.splits):
-            header = job.header("answer", i, self.rank, split)
-            own = (x[i].astype("<u8", copy=False) for x in (heads, shared))
-            self.control.send_message(pack(header, *own))
+    def _receive(self, job, uploads, section):
+        """A section of the uploads of all clients. -> whether all have the right ones"""
+        fault = None
+        uploads.begin(section)
+        for client in range(job.n_clients):
+            raw = self.control.receive_message()
+            try:
+                uploads.add(client, raw)
+            except ValueError as error:
+                fault = fault or str(error)
+        fault = self._agree(job, uploads.splits, fault)
+        self._say({"error": fault})
+        return fault is None
 
     def _agree(self, job, splits, fault):
         """Compare the jobs and the splits of all servers and the dealer. -> fault, or None"""
@@ -162,10 +169,7 @@ class Process:
                 fault = f"{job}: the servers were given different jobs. Send the same to all."
             for i, pair in enumerate(zip(splits, found["splits"], strict=False)):
                 if fault is None and pair[0] != pair[1]:
-                    fault = (
-                        f"{job}: the shares of client {i} are of different splits. Split its "
-                        "upload once and send those shares."
-                    )
+                    fault = _of_other_splits(job, i)
         for other in others:
             other.send_bytes(json.dumps(fault).encode())
         return fault
