@@ -682,8 +682,12 @@ class BaseMTL(
     def _n_iter(self, billboard):
         return max(len(billboard.releases), 1)
 
+    def _check_stored(self):
+        """Raise ValueError where files of the models of tasks would not hold all of them."""
+
     def _check_study(self):
         """Raise ValueError for parameters that sites cannot follow, or that protect nobody."""
+        self._check_stored()
 
     def _query_specs(self, population):
         """What sites answer, whoever asks. -> {statistic: QuerySpec}"""

@@ -219,6 +219,14 @@ class Hierarchical(HasCovariates, BaseMTL):
             return exact_report(PLAIN)
         return self._plan(population).report(self._source())
 
+    def _check_stored(self):
+        below = factor_in(BELOW, self.factors)
+        if below is not None:
+            raise ValueError(
+                f"Files of models of tasks have no effects of the factor {below!r} below tasks: "
+                "leave it out of factors= and of X; or use fit, or fit_shards without models=."
+            )
+
     def _query_specs(self, population):
         d = population.n_features
         relation = self._relation(population, quiet=True)

@@ -214,9 +214,9 @@ class TaskModels:
         ends = np.searchsorted(t, np.arange(len(self.tasks) + 1))
         out = np.empty(len(self.tasks), dtype=object)
         for k in range(len(out)):
-            own = slice(ends[k], ends[k + 1])
+            own = np.arange(ends[k], ends[k + 1])  # copies, which have nothing of other tasks
             levels = self.level_names[groups.levels[own]]
-            known = levels, effects[own], shrunk[own], left[own], of_new[k], x_means[own]
+            known = levels, effects[own], shrunk[own], left[own], float(of_new[k]), x_means[own]
             out[k] = LevelEffects(*known)
         return out
 

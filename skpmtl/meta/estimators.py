@@ -340,6 +340,7 @@ class _MetaInit(HasCovariates, BaseMTL):
 
     # ------------------------------------------------------------------- federated fits
     def _check_study(self):
+        super()._check_study()
         if self.batches != "full" or self.max_rows_per_unit is not None:
             raise ValueError(
                 f"batches={self.batches!r}, max_rows_per_unit={self.max_rows_per_unit!r}: a "

@@ -121,6 +121,8 @@ def fit_shards(
     workers, before = None, dict(vars(est))
     try:
         inferred = _check(est, backend)
+        if models is not None:
+            est._check_stored()
         dataset = hasattr(parts, "to_arrow_refs")
         if dataset:
             if backend != "ray" or not isinstance(est.task_feature, str):

@@ -4,14 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.queries import NEVER
+from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.row_levels import RowLevels
 from skpmtl.tables.table import TaskTable
 from skpmtl.task.priors import KAPPA, RATIO, SIGMA
+from tests.helpers.sites import write_parts
 
 M, CLASSES = 100, 3
 BELOW = {"class": "below"}
@@ -154,6 +157,19 @@ def test_a_task_alone_shrinks_its_classes_without_any_release():
     est = fitted(here, 0.01)
     without = fitted(here, 0.01, factors=None)
     assert error(est, same) < 0.5 * error(without, same)
+
+
+def test_parts_of_a_table_give_the_same_fit(tmp_path):
+    here, same, _ = schools(7, 1.0)
+    columns = here[["x", "z"]].to_numpy(), here["class"].str[1:].astype(float)
+    X, y, task = np.c_[columns], here["y"].to_numpy(), here["school"].to_numpy()
+    est = PrivateMTL(epsilon=3.0, factors={2: "below"}, tasks=range(M), random_state=0)
+    parts = write_parts(tmp_path, X, y, task, [range(60), range(60, M)])
+    whole, sharded = clone(est).fit(X, y, task=task), fit_shards(clone(est), parts)
+    found, expected = (one.predict(X, task=task) for one in (sharded, whole))
+    assert_allclose(found, expected, rtol=1e-9)
+    with pytest.raises(ValueError, match="without models="):
+        fit_shards(clone(est), parts, models=tmp_path / "models")
 
 
 def test_classes_and_counts_refuse_a_factor_below():

@@ -130,6 +130,7 @@ def _hierarchical():
     yield _case(PrivateMTL, epsilon=1e4, structure="groups")
     yield _case(PrivateMTL, epsilon=1e4, relation=RELATION, marks=few_tasks)
     yield _case(PrivateMTL, epsilon=1e4, relation=CLUSTERS, factors={"district": "above"})
+    yield _case(PrivateMTL, epsilon=1e4, form="levels", factors={3: "below"})
     yield _case(PrivateMTLClassifier, 2, epsilon=1e3, unseen_task="mean")
     yield _case(PrivateMTLClassifier, 3, epsilon=1e3, form="csr", unseen_task="mean")
     yield _case(MPMTLLowRank, epsilon=1e3)
@@ -367,6 +368,8 @@ def arguments(case, data):
         return X, y, task, np.arange(len(task)) % N_ROWS
     if case.form == "column":
         return np.column_stack([task, X]), y
+    if case.form == "levels":  # of rows, in the last column
+        return np.column_stack([X, np.floor(4.0 * X[:, 0]) % 3]), y, task
     if case.form == "mapping":
         return tuple({t: part[task == t] for t in np.unique(task)} for part in (X, y))
     if case.form == "wide":  # NaN where a row is of another task
