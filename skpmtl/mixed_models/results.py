@@ -14,6 +14,7 @@ from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
 from ..tables.convert import check_trials, expand_trials
+from ..tables.factors import BELOW, rows_of_factors
 from ..tables.frames import frame_of
 from ..tables.ids import listed, locate
 from .formula import Design, grouping, read_formula
@@ -22,6 +23,7 @@ from .reml import GroupedRows, fit_mixed
 
 __all__ = ["MixedResult", "mixed"]
 
+_OF_LEVELS = "levels", "effects"
 Family = Literal["gaussian", "binomial", "poisson"]
 CovarianceKind = Literal["model", "CR0", "CR1", "CR2", "CR3"]
 _ERRORS = {
@@ -56,7 +58,8 @@ def mixed(
         ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a target
         ``prop(k, n)`` is k successes out of n trials, columns of whole numbers. Without a budget
         there may be further groupings with intercepts, nested as ``(1 | school / class)`` or
-        crossed as ``(1 | pupil) + (1 | item)``; with one, those that `factors` declares.
+        crossed as ``(1 | pupil) + (1 | item)``; with one, one that is nested in the task, and those
+        that `factors` declares.
     data : DataFrame
         One row per observation, of pandas, or of any library whose frames have ``to_pandas``.
     family : {"gaussian", "binomial", "poisson"}, default="gaussian"
@@ -128,7 +131,15 @@ def mixed(
         raise ValueError(f"The table has no column {listed(missing)}.")
     if parts["trials"] and family != "binomial":
         raise ValueError(f'A target prop(k, n) needs family="binomial", not {family!r}.')
-    factors = dict(factors or {})
+    # A grouping within the task is below it by its formula, (1 | school / class).
+    nested = [name for name in parts["others"] if name.startswith(f"{parts['group']}:")]
+    factors = {**dict.fromkeys(nested, BELOW), **(factors or {})}
+    odd = [name for name, place in factors.items() if place == BELOW and name not in nested]
+    if odd:
+        raise ValueError(
+            f"The grouping {odd[0]!r} stands below the tasks: write (1 | {parts['group']} / "
+            f"{odd[0]}) in the formula, and leave it out of factors=."
+        )
     odd = [name for name in factors if name not in parts["others"]]
     if odd:
         raise ValueError(f"factors= names {listed(odd)}, which the formula has no (1 | ...) of.")
@@ -137,8 +148,8 @@ def mixed(
         raise ValueError(
             f"Where the groupings {listed(odd)} stand would be read from private rows. Declare one "
             f"above the tasks: factors={{{odd[0]!r}: 'above'}}, and in public= the level of every "
-            "task; or leave them out, or give their levels as columns of categories with public "
-            "lists."
+            f"task; or one below them: (1 | {parts['group']} / {odd[0]}); or leave them out, or "
+            "give their levels as columns of categories with public lists."
         )
     if parts["others"] and not private and family != "gaussian":
         raise ValueError(
@@ -158,7 +169,8 @@ def mixed(
         if weights.shape != (len(data),) or not (weights >= 0).all():
             raise ValueError("weights must be non-negative numbers, one for each row.")
     make = _Estimated if private else _Exact
-    named = [parts["group"], *(parts["others"] if not private else ())]
+    of_rows = list(rows_of_factors(factors or None))
+    named = [parts["group"], *(of_rows if private else parts["others"])]
     groups = [grouping(data, name) for name in named]
     target = data[parts["response"]]
     settings = {
@@ -167,7 +179,7 @@ def mixed(
         "random_state": random_state,
         "tasks": public.get(parts["group"], "auto"),
         "factors": factors,
-        "above": {name: public[name] for name in factors if name in public},
+        "above": {name: public[name] for name in set(factors) & set(public) - set(of_rows)},
         "range": public.get(parts["response"]),
     }
     if parts["trials"]:
@@ -301,10 +313,10 @@ class MixedResult:
             raise ValueError(f'level={level!r} must be "task" or "population".')
         data = _pandas(data)
         X, offset, Z = self._design.of(data)
-        codes = np.full(len(data), -1)
         if level == "population":
-            return self._fit.predict(X, offset, Z, codes)
-        found = self._fit.predict(X, offset, Z, _codes(data, self._parts["group"], self.groups))
+            return self._fit.predict(X, offset, Z, np.full(len(data), -1), data)
+        codes = _codes(data, self._parts["group"], self.groups)
+        found = self._fit.predict(X, offset, Z, codes, data)
         if self.estimator is not None:  # whose tasks have their levels of factors
             return found
         for name, (levels, effects) in self._fit.others.items():
@@ -445,7 +457,7 @@ class _Exact:
     def notes(self):
         yield "No privacy: epsilon=None. These numbers may disclose rows of a small task."
 
-    def predict(self, X, offset, Z, codes):
+    def predict(self, X, offset, Z, codes, data):
         own = np.where((codes >= 0)[:, None], self.fit.effects[codes], 0.0)
         eta = X @ self.fit.coef + offset + (Z * own).sum(axis=1)
         return eta if self.family == "gaussian" else FAMILIES[self.family].moments(eta)[0]
@@ -458,7 +470,10 @@ class _Estimated:
 
     def __init__(self, design, family, target, groups, weights, settings):
         X, offset, _ = design.fitted()
-        (group,) = groups
+        group, *of_rows = groups
+        if any(levels.isna().any() for levels in of_rows):
+            raise ValueError("Some rows have no level of a grouping: drop them.")
+        self.factors_of_rows = [*rows_of_factors(settings["factors"] or None)]
         self.kept = [j for j, name in enumerate(design.names) if name != "Intercept"]
         has_intercept = len(self.kept) < len(design.names)
         self.names = [design.names[j] for j in self.kept] + ["Intercept"] * has_intercept
@@ -486,7 +501,8 @@ class _Estimated:
             est, y = PrivateMTLClassifier(**common, classes=levels), target.to_numpy()
             if y.ndim == 2:  # successes and trials
                 rows, y = expand_trials(*y.T)
-                X, group = X[rows], group.iloc[rows]
+                group, *of_rows = (part.iloc[rows] for part in groups)
+                X = X[rows]
                 weights = None if weights is None else weights[rows]
         elif family == "poisson":
             est, y = PrivateMTL(**common, loss="poisson"), _numbers(target)
@@ -499,13 +515,26 @@ class _Estimated:
             est = PrivateMTL(**common, standard_errors=True)
             est.set_params(target_range=settings["range"])
             y = _numbers(target) - offset
-        columns = np.ascontiguousarray(X[:, self.kept])
+        columns = self._columns(X, of_rows)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.estimator = est.fit(columns, y, task=group, sample_weight=weights)
         for warning in caught:
             warnings.warn(str(warning.message), warning.category, stacklevel=users_line())
         self.groups = self.estimator.tasks_
+
+    def _columns(self, X, levels):
+        """Columns of the estimator, then `levels` of rows; None: of rows that have none."""
+        columns = np.ascontiguousarray(X[:, self.kept])
+        if not self.factors_of_rows:
+            return columns
+        import pandas as pd
+
+        frame = pd.DataFrame(columns, columns=self.names[: len(self.kept)])
+        for k, name in enumerate(self.factors_of_rows):
+            known = None if levels is None else levels[k]
+            frame[name] = "" if known is None else known.fillna("").astype(str).to_numpy()
+        return frame
 
     def matrix(self, X):
         """Columns in the order of `names`, which has the intercept last."""
@@ -530,8 +559,15 @@ class _Estimated:
 
     @property
     def others(self):
-        found = getattr(self.estimator, "factors_", {})
-        return {name: (factor["levels"], factor["effects"]) for name, factor in found.items()}
+        est, found = self.estimator, {}
+        for name, factor in getattr(est, "factors_", {}).items():
+            if "effects" in factor:
+                found[name] = factor["levels"], factor["effects"]
+        if hasattr(est, "level_effects_"):
+            of_tasks = [one for one in est.level_effects_ if one]  # without tasks without rows
+            levels, effects = ([getattr(one, name) for one in of_tasks] for name in _OF_LEVELS)
+            found[est.billboard_.below] = np.concatenate(levels), np.concatenate(effects)
+        return found
 
     def covariance(self, kind):
         if kind is not None:
@@ -568,9 +604,12 @@ class _Estimated:
         else:
             yield from self.about
 
-    def predict(self, X, offset, Z, codes):
-        est, rows = self.estimator, np.ascontiguousarray(X[:, self.kept])
-        out, unknown = np.empty(len(rows)), codes < 0
+    def predict(self, X, offset, Z, codes, data):
+        est, unknown, levels = self.estimator, codes < 0, None
+        if not unknown.all():
+            levels = [grouping(data, name) for name in self.factors_of_rows]
+        rows = self._columns(X, levels)
+        out = np.empty(len(rows))
         if unknown.any():
             if not hasattr(est, "mean_coef_"):
                 raise ValueError(

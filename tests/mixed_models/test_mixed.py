@@ -376,6 +376,27 @@ def test_a_public_factor_above_tasks_is_a_grouping():
     assert abs(own[True] - own[False]) < 1.0
 
 
+def test_a_nested_grouping_is_a_factor_below_tasks():
+    """With a budget its effects are near those of restricted maximum likelihood."""
+    rng, data = np.random.default_rng(0), table()
+    number = rng.integers(3, size=len(data))
+    data["class"] = np.array(list("abc"))[number]
+    data["y"] += 3.0 * rng.normal(size=(M, 3))[data["g"], number]
+    formula = "y ~ x + (1 | g / class)"
+    exact_fit = exact(formula, data)
+    with pytest.warns(skpmtl.PrivacyLeakWarning):
+        fit = skpmtl.mixed(formula, data, public=PUBLIC, epsilon=40.0, random_state=0)
+    one, other = (f.random_effects["g:class"]["Intercept"] for f in (exact_fit, fit))
+    assert np.corrcoef(one, other.loc[one.index])[0, 1] > 0.97
+    assert "g:class" in fit.summary().variance_frame().index
+    found, expected = fit.predict(data), exact_fit.predict(data)
+    assert np.mean((found - data["y"]) ** 2) < 1.1 * np.mean((expected - data["y"]) ** 2)
+    fit.predict(data.drop(columns="class"), level="population")
+    with pytest.raises(ValueError, match=r"write \(1 \| g / sex\)"):
+        settings = {"public": PUBLIC, "factors": {"sex": "below"}}
+        skpmtl.mixed("y ~ x + (1 | g) + (1 | sex)", table(), **settings)
+
+
 def test_a_second_grouping_that_says_nothing_changes_nothing():
     data = table().assign(h=np.tile([0, 1], M * 6))
     two, one = exact("y ~ x + (1 | g) + (1 | h)", data), exact("y ~ x + (1 | g)", data)
