@@ -26,6 +26,7 @@ from ..task.posterior import (
     log_evidence_by,
     log_sum,
 )
+from ..task.scales import Summaries, own_scales
 
 # Variance that slopes add to a score at a row of typical length, in squared units: a grid, and
 # centre and spread of log10 of its prior, for real targets and for classes.
@@ -37,10 +38,8 @@ _TAU, _TAU_OF_SCORES = np.append(2.0 ** np.arange(-3, 4), priors.FREE), 2.0 ** n
 _FAR = 3.0  # lengths of rows to which a mean row counts in a level
 _TOL = 0.05  # precision of modes, in scores
 _TINY = 1e-12  # of the squared length of rows, what a level hides in rounding
-# Ratio of the spread of a column to that of the median one from which it has another unit. Rare
-# indicators and chance keep to less.
-_OTHER_UNIT = 32.0
-_BLOCK = 1 << 18  # numbers of rows that a thread works on at a time
+_UNKNOWN = 64.0  # variance of log2 of the scale of all columns, before any row
+_BLOCK = 1 << 17  # numbers of rows that a thread works on at a time
 
 
 @dataclass
@@ -119,7 +118,7 @@ class TasksInUnits:
     """Rows of some tasks in units of their own, and models in these units.
 
     With z = x / (columns length) - shift the score of a row is unit (l + z' v), so that l is the
-    level near the mean row. `columns` are 1 where columns have comparable spreads.
+    level near the mean row. `columns` are the task's own scales of columns.
 
     Parameters
     ----------
@@ -142,8 +141,7 @@ class TasksInUnits:
         self.good = np.isfinite(self._sums(np.einsum("ij,ij->i", X, X)))
         X[~self.good[self.codes]] = 0.0
         self.columns = self._column_units(X)
-        if self.columns.size > 1:
-            X /= self.columns[self.codes]
+        X /= self.columns[self.codes]
         self.basis, n = None, table.sizes
         if reduced and 2 * n[0] <= X.shape[1]:
             self.basis = X.reshape(len(n), n[0], -1)
@@ -169,27 +167,11 @@ class TasksInUnits:
         return np.add.reduceat(values, self.offsets[:-1])
 
     def _column_units(self, X):
-        """Units of columns that differ from the median one by orders of magnitude, others 1.
-
-        (n, d), or (1, 1) where there are none. From each task's own rows, and without influence on
-        other tasks. Columns that do not vary have 1.
-        """
-        total = self._sums(self.counts)[:, None]
-        mean = self._sums(self.counts[:, None] * X) / total
-        away = X - self.fit_intercept * mean[self.codes]
-        away *= away
-        away *= self.counts[:, None]
-        std = np.sqrt(self._sums(away) / total)
-        del away
-        varies = np.isfinite(std) & (std > math.sqrt(_TINY) * np.abs(mean))
-        std[~varies] = np.inf
-        middle = np.maximum(varies.sum(axis=1) - 1, 0) // 2
-        typical = np.take_along_axis(np.sort(std, axis=1), middle[:, None], axis=1)
-        std /= typical
-        # Few rows may be near one another by chance: small is what is also near 0.
-        size = np.where(std > 1.0, std, np.minimum(np.hypot(std, mean / typical), 1.0))
-        far = varies & ((size > _OTHER_UNIT) | (size < 1.0 / _OTHER_UNIT))
-        return np.where(far, size, 1.0) if far.any() else np.ones((1, 1))
+        """Scales of columns (n, d), from each task's own rows, shrunk to equal ones."""
+        summaries = Summaries.of(X, X[:, 0], self.offsets, self.counts)
+        if not self.fit_intercept:  # nothing takes up what is constant
+            summaries.x_std = np.hypot(summaries.x_std, summaries.x_mean)
+        return own_scales(summaries, np.ones(X.shape[1]), _UNKNOWN, 0.0, own_unit=True)[0]
 
     def centre(self, models):
         """Models (n, C, size) as level and slopes (n, C, 1 + k) in units."""
