@@ -449,11 +449,18 @@ class Loop:
         self.update(log_tau=after(self.above_noise(mixed), before_tau(grid)))
 
     def vote_ratio(self, share):
-        """The spread of effects of the factor below tasks, from none to wide."""
+        """The spread of effects of the factor below tasks, from none to wide.
+
+        By what levels that are free leave of the rows, as in restricted likelihood: the spread of
+        levels is not known yet, and effects would take its place.
+        """
         few = candidates(RATIO[1:], WIDTHS["ratio"])
         none = np.append(0.0, np.full(len(few), queries.NEVER))
         priors = np.stack([none, *np.c_[np.full(len(few), queries.NEVER), few]])
-        parts = [self.part(axis=4, path=priors)]
+        free = np.where(
+            np.arange(len(self.model.tau)) == len(self.model.tau) - 1, 0.0, queries.NEVER
+        )
+        parts = [replace(self.part(axis=4, path=priors), log_tau=free)]
         log_weights, *_ = yield from self.vote("ratio", parts, share, log_prior=before_ratio())
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_ratio=after(mixed, before_ratio()))
