@@ -119,10 +119,13 @@ class Intervals:
         return rows.wrap(np.stack([y - reach, y + reach], axis=-1))
 
     def _reach_without_rows(self, rows, coverage):
-        """Distances within which targets of tasks without rows are, (n_samples,) or (n_tasks,)."""
+        """Distances within which targets of tasks without rows are, (n_samples,), (n_tasks,) or
+        (n_samples, n_tasks)."""
         given = [self.tasks_] if rows.unseen is None else [self.tasks_, rows.unseen[::-1]]
-        found = [self.billboard_.residuals.quantiles(coverage, tasks) for tasks in given]
-        return np.concatenate(found)[self._wide_columns() if rows.codes is None else rows.codes]
+        residuals = self.billboard_.residuals
+        doubts = np.concatenate([residuals.level_doubt(tasks) for tasks in given])
+        doubts = doubts[self._wide_columns() if rows.codes is None else rows.codes]
+        return residuals.quantiles(coverage, doubts + self._doubt_of_rows(rows))
 
     def _predictive(self, X, task):
         """-> rows, predictions, their standard deviations, degrees of freedom, and whether both are
@@ -142,7 +145,7 @@ class Intervals:
             variance, dof = row_variances(
                 rows, self.covariance_, self.noise_variance_, self.dof_, self._wide_columns
             )
-            variance = self._with_levels_of_rows(variance, rows)
+            variance = self._with_levels_of_rows(variance, rows) + self._doubt_of_rows(rows)
         unknown = ~np.isfinite(variance)
         std = np.where(unknown, np.inf, np.sqrt(np.where(unknown, 0.0, variance)))
         unseen = np.zeros(std.shape, dtype=bool)
@@ -171,7 +174,7 @@ def averaged(est, X, task, decide):
     shift = np.where(np.isfinite(shift), shift, 0.0)
     twin.coef_, twin.intercept_ = est.coef_ + shift[..., :-1], est.intercept_ + shift[..., -1]
     score, mean = est._row_values(rows, None), twin._row_values(rows, None)
-    variance = row_quadratics(rows, est.covariance_, est._wide_columns)
+    variance = row_quadratics(rows, est.covariance_, est._wide_columns) + est._doubt_of_rows(rows)
     # Of tasks that have no rows what is released is known: how far levels spread.
     variance[~np.isfinite(variance)] = getattr(est, "level_spread_", 0.0) ** 2
     return rows.wrap(decide(averaged_scores(mean, variance, score, len(est.classes_))))

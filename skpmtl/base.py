@@ -821,6 +821,10 @@ class BaseMTL(
         rows = self._read_rows(X, task, mean=True)
         return replace(rows, codes=np.full(rows.X.shape[0], -1), unseen=None)
 
+    def _doubt_of_rows(self, rows):
+        """Variance of what a factor across tasks adds to rows, for arrays of scores; or 0."""
+        return 0.0
+
     def _with_levels_of_rows(self, variance, rows):
         """Predictive variances of rows, with those of factors of rows, where there are any."""
         return variance

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal
-from ..tables.factors import BELOW, Factor
+from ..tables.factors import BELOW, Factor, RowFactor
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..task import priors
@@ -78,6 +78,12 @@ class HierarchicalBillboard(OfModels):
     log_ratio : ndarray
         Log weights of `skpmtl.task.priors.RATIO`, the variance of effects of its levels over that
         of a row; without such a factor of zero alone.
+    across : RowFactor or None
+        Public levels of a factor across tasks.
+    across_effects : ndarray (n_levels,) or None
+        What the targets of rows are moved by, in units, for every level of this factor.
+    across_spread, across_doubt
+        As of the factor above tasks.
     groups : ndarray (G, d) or None
         Slopes that groups of tasks are about, in units and scaled columns.
     log_groups, group_counts : ndarray (G,) or None
@@ -130,6 +136,10 @@ class HierarchicalBillboard(OfModels):
     factor_doubt: np.ndarray | None = None
     below: str | int | None = None
     log_ratio: np.ndarray | None = None
+    across: RowFactor | None = None
+    across_effects: np.ndarray | None = None
+    across_spread: float | None = None
+    across_doubt: np.ndarray | None = None
     groups: np.ndarray | None = None
     log_groups: np.ndarray | None = None
     group_counts: np.ndarray | None = None
@@ -151,11 +161,13 @@ class HierarchicalBillboard(OfModels):
         "loss": [StrOptions({"squared", "poisson", "huber"})],
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "factor_spread": [Interval(Real, 0, None, closed="left"), None],
+        "across_spread": [Interval(Real, 0, None, closed="left"), None],
         "repeats": [Interval(Real, 0, 1, closed="both")],
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
     added = ("centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt")
     added += ("repeats", "scale_noise", "below", "log_ratio")
+    added += ("across", "across_effects", "across_spread", "across_doubt")
 
     def __post_init__(self):
         d = self.n_features
@@ -216,6 +228,27 @@ class HierarchicalBillboard(OfModels):
         """What the levels of tasks are moved by, in units, by the factor above them: (n,), or 0."""
         return 0.0 if self.factor is None else self.factor.effects(tasks, self.factor_effects)
 
+    def known_factors(self):
+        """Factors of which effects were released. -> list of factor, effects, spread, doubt"""
+        every = (
+            (self.factor, self.factor_effects, self.factor_spread, self.factor_doubt),
+            (self.across, self.across_effects, self.across_spread, self.across_doubt),
+        )
+        return [one for one in every if one[2] is not None]
+
+    def row_effects(self, row_levels, rows=slice(None)):
+        """What the targets of rows are moved by, in units of y, by the factor across tasks."""
+        if self.across is None:
+            return 0.0
+        return self.unit * self.across.effects(row_levels, self.across_effects, rows=rows)
+
+    def row_doubt(self, row_levels, rows=slice(None)):
+        """Variance of `row_effects`, in units of y: (n,); that of omega for a new level, or 0."""
+        if self.across_doubt is None:
+            return 0.0
+        known = self.across_doubt, self.across_spread
+        return (self.unit * self.across.effects(row_levels, *known, rows)) ** 2
+
     def level_doubt(self, tasks):
         """Variance of what a factor adds to the levels of tasks without rows, in units of y: (n,).
 
@@ -259,6 +292,8 @@ class HierarchicalBillboard(OfModels):
         factors = {} if self.factor is None else {self.factor.name: self.factor}
         if self.below is not None:
             factors[self.below] = BELOW
+        if self.across is not None:
+            factors[self.across.name] = "across", self.across.levels
         own = {"init": self.init, "relation": self.relation, "factors": factors or None}
         given = {name: value for name, value in own.items() if value is not None}
         return {**super().parameters(), **given}
@@ -295,6 +330,13 @@ class HierarchicalBillboard(OfModels):
             yield "effects of its factor", self.factor_effects, [(self.factor.n_levels,)]
             if self.factor_doubt is not None:
                 yield "doubts of its factor", self.factor_doubt, [(self.factor.n_levels,)]
+        if (self.across is None) != (self.across_effects is None):
+            raise ValueError("its factor across tasks has no effects, or effects no factor")
+        if self.across is not None:
+            self.across.check()
+            yield "effects across tasks", self.across_effects, [(self.across.n_levels,)]
+            if self.across_doubt is not None:
+                yield "doubts across tasks", self.across_doubt, [(self.across.n_levels,)]
         if self.groups is not None:
             G = len(self.groups)
             yield "groups", self.groups, [(G, d)]
@@ -437,13 +479,14 @@ class HierarchicalBillboard(OfModels):
             for part, own in zip((slopes, level), self.subtract_init(*mean), strict=True):
                 part[0] += own
             found |= {"relation_coef_": slopes, "relation_intercept_": level}
-        factors = {}
-        if self.factor_spread is not None:
-            factors[self.factor.name] = {
-                "levels": np.array(self.factor.levels),
-                "effects": self.unit * self.factor_effects,
-                "spread": self.unit * self.factor_spread,
+        factors: dict = {
+            factor.name: {
+                "levels": np.array(factor.levels),
+                "effects": self.unit * effects,
+                "spread": self.unit * spread,
             }
+            for factor, effects, spread, _ in self.known_factors()
+        }
         if self.spread_below is not None:
             factors[self.below] = {"spread": self.spread_below}
         if factors:

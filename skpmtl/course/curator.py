@@ -79,6 +79,8 @@ class Loop:
             self.update(factor=plan.factor, factor_effects=np.zeros(plan.factor.n_levels))
         if plan.below is not None:
             self.update(below=plan.below, log_ratio=before_ratio())
+        if plan.across is not None:
+            self.update(across=plan.across, across_effects=np.zeros(plan.across.n_levels))
         if self.law.of_scores:
             self.update(unit=1.0)
             if plan.levels == "free":
@@ -525,6 +527,9 @@ class Loop:
     def find_factor(self, share):
         yield from factors.find(self, share)
 
+    def find_across(self, share):
+        yield from factors.find_across(self, share)
+
     # --------------------------------------------------------------------------------- groups
     def find_groups(self, share):
         self.found_groups = yield from groups.find(self, share)
@@ -552,6 +557,7 @@ class Loop:
             "level": self.level,
             "relation": self.relation,
             "factor": self.find_factor,
+            "across": self.find_across,
             "groups": self.find_groups,
             "moment": self.moment,
             **{

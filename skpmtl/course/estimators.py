@@ -11,7 +11,13 @@ from .._runtime.compat import Interval, StrOptions
 from .._uncertainty import LARGEST_COVARIANCE
 from ..base import BaseMTL, HasCovariates
 from ..privacy.report import exact_report
-from ..tables.factors import BELOW, check_factors, factor_in, read_factor, without_factors
+from ..tables.factors import (
+    BELOW,
+    factor_in,
+    read_across,
+    read_factor,
+    without_factors,
+)
 from ..tables.relation import read_relation
 from ..task.nested import LevelEffects
 from .billboard import HierarchicalBillboard
@@ -45,7 +51,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         "structure": [StrOptions({"auto", *STRUCTURES, GROUPS}), list, tuple],
         "levels": [StrOptions({"auto", "free"})],
         "relation": "no_validation",  # by `read_relation`
-        "factors": "no_validation",  # by `check_factors`
+        "factors": "no_validation",  # by `read_places`
         "relation_rank": [Interval(Integral, 1, None, closed="left"), None],
     }
     standard_errors, levels = False, "auto"
@@ -63,7 +69,8 @@ class Hierarchical(HasCovariates, BaseMTL):
 
     def _check_parameters(self):
         super()._check_parameters()
-        check_factors(self.factors)
+        if self._is_private():
+            read_across(self.factors)  # for its error
         below = factor_in(BELOW, self.factors)
         if below is not None and self._log_loss:
             raise ValueError(
@@ -155,6 +162,11 @@ class Hierarchical(HasCovariates, BaseMTL):
             )
         return read_factor(self.factors, self.relation, population.tasks)
 
+    def _across(self, population):
+        """The `RowFactor` of the parameters; None without one."""
+        levels = None if self._is_private() else population.levels
+        return read_across(self.factors, levels)
+
     def _check_columns(self, population):
         if population.n_features > MOST_COLUMNS:
             raise ValueError(
@@ -189,6 +201,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         plan.relation = self._relation(population, quiet=True)
         plan.factor = self._factor(population)
         plan.below = factor_in(BELOW, self.factors)
+        plan.across = self._across(population)
         plan.n_groups = self._n_groups()
         plan.has_errors = bool(self.standard_errors)
         return plan
@@ -233,7 +246,9 @@ class Hierarchical(HasCovariates, BaseMTL):
         rank = 0 if relation is None else relation.rank
         factor = self._factor(population)
         n_levels = 0 if factor is None else factor.n_levels
-        specs = query_specs(d, self.loss, population.n_classes, rank, n_levels)
+        across = self._across(population)
+        n_levels = n_levels, 0 if across is None else across.n_levels
+        specs = query_specs(d, self.loss, population.n_classes, rank, *n_levels)
         if self._n_groups():
             specs[GroupStep.kind] = GroupStep.spec(d)
         return {**specs, "errors": Errors.spec(d)} if self.standard_errors else specs
@@ -246,7 +261,14 @@ class Hierarchical(HasCovariates, BaseMTL):
 
     def _row_scores(self, rows):
         """Scores of rows that are bounded about a task's own, within its range of predictions."""
-        if not hasattr(self, "row_reach_"):  # an exact fit
+        scores = self._scores_of_models(rows)
+        if rows.levels is None:
+            return scores
+        effects = self.billboard_.row_effects(rows.levels)  # of two classes at most
+        return scores + np.reshape(effects, (-1, *[1] * (scores.ndim - 1)))
+
+    def _scores_of_models(self, rows):
+        if not hasattr(self, "row_reach_"):  # an exact fit, or a billboard without tasks
             return super()._row_scores(rows)
         if rows.codes is None:
             X, columns = _dense(rows.features()), self._wide_columns()
@@ -274,6 +296,12 @@ class Hierarchical(HasCovariates, BaseMTL):
     def _places_of_rows(self, known, rows, own=slice(None)):
         labels, codes = rows.levels.column(self.billboard_.below)
         return known.places(labels, codes[own])
+
+    def _doubt_of_rows(self, rows):
+        if rows.levels is None:
+            return 0.0
+        found = self.billboard_.row_doubt(rows.levels)
+        return found if rows.codes is not None or np.ndim(found) == 0 else found[:, None]
 
     def _with_levels_of_rows(self, variance, rows):
         if not hasattr(self, "level_effects_"):

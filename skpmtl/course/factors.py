@@ -20,6 +20,7 @@ costs nothing.
 import math
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from ..task.priors import normalised
 from . import queries
@@ -37,6 +38,13 @@ LOG_OMEGA = normalised(np.append(math.log(len(OMEGA) - 1.0), np.zeros(len(OMEGA)
 # Of the variance of a task, for responses that are not the same everywhere. With a budget it does
 # not matter (.7173 for .7174); without one it is all that answers may differ by.
 UNEVEN = 0.01
+
+# Of the budget of a factor across tasks, for how much the rows of its levels count.
+OF_COUNTS = 0.125
+LEAST_COUNT = 0.05  # of the mean: rarer levels count as much
+# Without a budget passes end where no effect moves by this part of the spread of rows. Of the
+# response of rows that their tasks follow closely, this is kept.
+EXACT_PASSES, EXACT, LEAST_RESPONSE = 50, 1e-4, 0.1
 
 
 def find(loop, share):
@@ -58,6 +66,109 @@ def find(loop, share):
     centre[0] += mean
     found = {"factor_effects": effects - mean, "factor_spread": omega, "factor_doubt": doubt}
     loop.update(centre=centre, **found)
+
+
+def find_across(loop, share):
+    """Queries about the factor across the tasks of a loop, and its effects, in units.
+
+    The first one is about how much the rows of every level count.
+    """
+    model, factor = loop.model, loop.plan.across
+    if not (model.has_place and loop.pools_levels):
+        return
+    k, private = factor.n_levels, loop.plan.is_private
+    unit = 1.0 if model.n_classes else model.row_spread
+    if not private:
+        yield from exact_across(loop, unit)
+        return
+    question = queries.AcrossStep(k, unit, True)
+    found, noise = yield from loop.ask(question, share * OF_COUNTS)
+    counts = count_of(found, noise, model.n_present) / math.sqrt(queries.WITHIN)
+    # Rows are those of all queries; together they have a length of one in every task.
+    own = unit**2 * model.n_present / (counts.sum() * counts)
+    question = queries.AcrossStep(k, unit)
+    asked, effects = [], np.zeros(k)
+    for _ in range(STEPS):
+        loop.update(across_effects=effects)
+        sums, noise = yield from loop.ask(question, share * (1.0 - OF_COUNTS) / STEPS)
+        asked.append((effects, unit * sums / counts))
+        noise = (unit * noise / counts) ** 2
+        mean, effects, omega, doubt = posterior(asked, noise, own, OMEGA * unit)
+    _take(loop, effects, mean, omega, doubt)
+
+
+def _take(loop, effects, mean, omega, doubt):
+    """Effects across tasks, of which the centre takes the mean."""
+    centre = loop.model.centre.copy()
+    centre[0] += mean
+    found = {"across_spread": omega, "across_doubt": doubt}
+    loop.update(across_effects=effects - mean, centre=centre, **found)
+
+
+def count_of(found, noise, n_present):
+    """Weights of levels from noisy ones, shrunk to their mean, which is public within a factor.
+
+    The mean is taken at its upper end, with which effects are too small rather than too large.
+    """
+    k = len(found)
+    least, most = math.sqrt(queries.WITHIN) * n_present / k, n_present / math.sqrt(k)
+    mean = min(max(np.mean(found) + noise / math.sqrt(k), least), most)
+    apart = found - np.mean(found)
+    kept = max(0.0, 1.0 - noise**2 * (k - 1) / max(apart @ apart, 1e-300))
+    return np.maximum(mean + kept * apart, LEAST_COUNT * mean)
+
+
+def exact_across(loop, unit):
+    """Without a budget: effects of largest posterior, about omega of largest likelihood.
+
+    Residuals of rows, less the model of their task, answer to effects by r times the information n
+    of a level: r is less than one, because tasks move their levels and slopes. It is found as the
+    mean over levels, from the answer to effects that alternate in sign.
+    """
+    k, model = loop.plan.across.n_levels, loop.model
+    effects, apart = model.across_effects, 0.01 * unit * (-1.0) ** np.arange(k)
+
+    def ask(effects, of_rows=False):
+        loop.update(across_effects=effects)
+        question = queries.AcrossStep(k, unit, of_rows, False)
+        return (yield from loop.ask(question, 0.0))[0]
+
+    n = yield from ask(effects, True)
+    # Levels of tasks have the mean over rows.
+    mean = np.average(effects, weights=n + 1e-12)
+    loop.update(centre=model.centre + np.append(mean, np.zeros(loop.d)))
+    effects = effects - mean
+    sums = yield from ask(effects)
+    moved = yield from ask(effects + apart)
+    r = min(max(float(apart @ (sums - moved) / (apart @ (n * apart))), LEAST_RESPONSE), 1.0)
+    n = np.maximum(n, 1e-12)
+    own = unit**2 / (r * n)
+    for _ in range(EXACT_PASSES):
+        omega = spread_of(effects + sums / (r * n), own)
+        now = (effects + sums / n) * omega**2 / (omega**2 + r * own)
+        now -= np.average(now, weights=n)
+        done = np.abs(now - effects).max() <= EXACT * unit
+        effects = now
+        sums = yield from ask(effects)
+        if done:
+            break
+    doubt = np.sqrt(omega**2 * own / (omega**2 + own))
+    mean = np.average(effects, weights=1.0 / (omega**2 + own))
+    _take(loop, effects, mean, omega, doubt)
+
+
+def spread_of(level, own):
+    """omega of largest restricted likelihood, for levels N(c, omega^2 + own)."""
+
+    def loss(log_omega2):
+        v = math.exp(log_omega2) + own
+        mean = np.sum(level / v) / np.sum(1.0 / v)
+        return np.sum(np.log(v) + (level - mean) ** 2 / v) + math.log(np.sum(1.0 / v))
+
+    most = 2.0 * math.log(np.std(level) + 1e-100)
+    found = minimize_scalar(loss, bounds=(most - 20.0, most + 2.0), method="bounded")
+    nothing = loss(-700.0)
+    return math.exp(0.5 * found.x) if found.fun < nothing else 0.0
 
 
 def posterior(asked, noise, own, omega, log_omega=LOG_OMEGA):

@@ -34,7 +34,11 @@ def findings(board, with_groups=False, is_private=False):
         spread = _round(board.unit * board.row_spread)
         found["rows"] = f"standard deviation of about {spread} around the model of their task"
     if board.factor is not None:
-        found[board.factor.name] = _factor(board)
+        found[board.factor.name] = _too_few("tasks of each of its levels")
+    if board.across is not None:
+        found[str(board.across.name)] = _too_few("tasks for so many levels")
+    for factor, *effects in board.known_factors():
+        found[str(factor.name)] = _effects(board, *effects)
     if board.asked_below:
         found[str(board.below)] = _below(board)
     found["slopes"] = _slopes(board)
@@ -84,12 +88,14 @@ def _with_noise(known, is_private):
     return f", with noise of a standard deviation of at most {known}"
 
 
-def _factor(board):
-    if board.factor_spread is None:
-        return "nothing was asked: too few tasks of each of its levels for this budget"
-    sizes = board.factor_spread, float(np.abs(board.factor_effects).max())
-    spread, most = (_round(board.unit * size) for size in sizes)
-    noise = _round(board.unit * math.sqrt(np.mean(board.factor_doubt**2)))
+def _too_few(what):
+    return f"nothing was asked: too few {what} for this budget"
+
+
+def _effects(board, effects, spread, doubt):
+    """Of the levels of a factor."""
+    spread, most = (_round(board.unit * size) for size in (spread, float(np.abs(effects).max())))
+    noise = _round(board.unit * math.sqrt(np.mean(doubt**2)))
     return f"its levels differ by about {spread}, by {most} at most, with errors of about {noise}"
 
 

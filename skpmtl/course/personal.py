@@ -42,8 +42,10 @@ class TaskModels:
         self.X = dense_rows(table)
         self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
         self.table, self.counts, self.tasks = table, table.weights, table.tasks
+        self.row_levels = table.levels
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near, self.subgroups = (), [], (), None
+        self._deviations = None
 
     def about(self, public_init):
         """The same tasks with targets less the scores of this model."""
@@ -52,6 +54,7 @@ class TaskModels:
     def _place(self, model):
         """Rows, scales and units under the released units of a model."""
         key = model.middle, model.unit, model.width, model.column_scale, model.column_centre
+        key = *key, model.across_effects
         if same(key, self._placed):
             return
         self._placed, self._shapes = key, []
@@ -66,7 +69,7 @@ class TaskModels:
         self.unit = own_units(self.summaries, model.unit)
         Z = (self.X - model.column_centre) / self.scale[self.codes]
         middle = model.middle if model.has_place else 0.0
-        y = (self.y - middle) / self.unit[self.codes]
+        y = (self.y - middle - model.row_effects(self.row_levels)) / self.unit[self.codes]
         rows = TaskRows.of(Z, y, self.offsets, self.counts)
         self.near_mean = bounded(rows.x_mean) if model.fit_intercept else rows.x_mean
         self.rows = [(rows, np.zeros(len(rows.n)), self.near_mean)]
@@ -155,6 +158,24 @@ class TaskModels:
             self._near = key
             self._gains = gains(parts, *self.around(model, near), model.scales())
         return moved(parts, self._gains, *self.around(model, centre))
+
+    def row_deviations(self, model):
+        """Targets less the model of their task, as known so far, in units. -> (N,), weights (N,)"""
+        if self._deviations is not None and self._deviations[0] is model:
+            return self._deviations[1]
+        self._place(model)
+        level, slopes = self.around(model, model.centre)
+        scales = model.scales(model.log_kappa)
+        of_level, of_slopes = self.deviations(model, model.centre, model.root, scales)
+        slopes = slopes + of_slopes
+        at_mean = level + of_level + _dots(self.near_mean, slopes)
+        effects = model.row_effects(self.row_levels)
+        y = (self.y - model.middle - effects) / self.unit[self.codes]
+        Z = (self.X - self.summaries.x_mean[self.codes]) / self.scale[self.codes]
+        left = y - at_mean[self.codes] - _dots(Z, slopes[self.codes])
+        found = left * (self.unit / model.unit)[self.codes], self.table.counts
+        self._deviations = model, found
+        return found
 
     def information(self, model, scales, some=slice(None)):
         """Score and information of the centre of the model, of these tasks: see `information`."""

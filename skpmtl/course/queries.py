@@ -11,6 +11,8 @@ step     deviation from the centre, in a ball of C         2 C
 relation the same times a public row of length 1 at most   2 C
 factor   deviation of the level, in -1 ... 1, in the block 2
          of a level of the factor above tasks
+across   mean deviations of rows by their level of a       2
+         factor across tasks, in a ball of 1; once weights
 moment   u u' of a unit deviation u                         root of 2
 vote     differences of log evidence, in -1 ... 1 and in   2 min(c, root of their
          a ball of c                                       number)
@@ -41,6 +43,7 @@ OCTAVE = 40  # bins of octaves run from 2^-40 to 2^40: from an atom in metres to
 BINS = 2 * OCTAVE
 SIGN = math.sqrt(0.5)  # weight of the two cells that count signs, against that of an octave
 LEVEL_PART = 0.4  # of the length of a step for the level, where tasks of few rows have much of it
+WITHIN = 0.25  # of the variance of a row that is taken to be that of its level across tasks
 VOTE_LENGTH = 2.0  # c: at most four full votes of a task
 MOST_PRIORS = 24  # of a path that is voted on: more than cells of any grid, and than shapes
 NEVER = -1e9  # log weight of cells that are not part of a prior
@@ -443,6 +446,68 @@ class FactorStep(Question):
 
 
 @dataclass
+class AcrossStep(Question):
+    """Mean deviations of the rows of a task, for every level of a factor across tasks.
+
+    With n_j the information of the rows of level j, the mean of level j counts by
+
+        a_j = n_j / root(sum_i n_i ((1 - f) + n_i f)),      f = `WITHIN`,
+
+    so that a vector a_j times means over their standard deviation has a length of about one,
+    whatever the numbers of rows and of levels are: each mean has the variance (1 - f) / n_i of its
+    rows and f of its level, in units of the whole.
+
+    Attributes
+    ----------
+    n_levels : int
+    row_unit : float
+        Standard deviation that rows of information one are taken to have.
+    of_rows : bool
+        The numbers a_j themselves, times root(f), with which their length is one at most.
+    clipped : bool
+        False without a budget, where sums over rows are sent as they are.
+    """
+
+    kind, length, spread = "across", 1.0, 2.0
+    n_levels: int
+    row_unit: float
+    of_rows: bool = False
+    clipped: bool = True
+
+    @property
+    def size(self):
+        return self.n_levels
+
+    def answer(self, tasks, model, some=slice(None)):
+        first, last, _ = some.indices(len(tasks.tasks))
+        shape, rows = (last - first, self.n_levels), slice(*tasks.offsets[[first, last]])
+        level = model.across.of(tasks.row_levels, rows)
+        known = level >= 0
+        cells = ((tasks.codes[rows] - first) * self.n_levels + level)[known]
+
+        def by_cell(values):
+            sums = np.bincount(cells, values[rows][known], minlength=math.prod(shape))
+            return sums.reshape(shape)
+
+        deviations, information = tasks.row_deviations(model)
+        n = by_cell(information)
+        if not self.clipped:
+            return n if self.of_rows else by_cell(information * deviations)
+        weight = 1.0 / np.sqrt(np.maximum((n * (1.0 - WITHIN + n * WITHIN)).sum(axis=1), 1e-300))
+        if self.of_rows:
+            return math.sqrt(WITHIN) * weight[:, None] * n
+        return (weight / self.row_unit)[:, None] * by_cell(information * deviations)
+
+    def bounded(self, sent):
+        return _within_one(sent, self.clipped)
+
+    @classmethod
+    def wire(cls, d, loss="squared", n_classes=0, n_levels=0):
+        public = {"n_levels": n_levels, "row_unit": Real, "of_rows": bool, "clipped": True}
+        return (n_levels,), public
+
+
+@dataclass
 class ExactStep(Question):
     """Score and information of the centre, without a budget only. They have no bound.
 
@@ -645,14 +710,14 @@ PLACES: dict[str, tuple[type[Question], ...]] = {
 }
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
 _EVERY: list[type[Question]] = [
-    *(*BOUNDED, RelationStep, FactorStep, ExactStep),
+    *(*BOUNDED, RelationStep, FactorStep, AcrossStep, ExactStep),
     *(Place, Zoom, Rates, Base),
 ]
 KINDS = {kind.kind: kind for kind in _EVERY}
 
 
-def query_specs(d, loss="squared", n_classes=0, rank=0, n_levels=0):
-    """What a site answers; `rank` of a relation, `n_levels` of a factor above tasks.
+def query_specs(d, loss="squared", n_classes=0, rank=0, n_levels=0, n_across=0):
+    """What a site answers; `rank` of a relation, levels of factors above and across tasks.
 
     -> {statistic: QuerySpec}
     """
@@ -662,4 +727,6 @@ def query_specs(d, loss="squared", n_classes=0, rank=0, n_levels=0):
         found[RelationStep.kind] = RelationStep.spec(d, loss, n_classes, rank=rank)
     if n_levels:
         found[FactorStep.kind] = FactorStep.spec(d, loss, n_classes, n_levels=n_levels)
+    if n_across:
+        found[AcrossStep.kind] = AcrossStep.spec(d, loss, n_classes, n_levels=n_across)
     return found

@@ -1,6 +1,7 @@
 """What tasks compute of classes and counts; see `skpmtl.course.personal`."""
 
 import numpy as np
+from scipy.special import expit
 
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
@@ -26,7 +27,7 @@ class ScoreModels:
     def __init__(self, table):
         self.X = dense_rows(table)
         self.offsets, self.codes, self.tasks = table.offsets, table.codes, table.tasks
-        self.n_classes = table.n_classes
+        self.n_classes, self.row_levels = table.n_classes, table.levels
         self.weights = np.array(table.counts, dtype=float)
         C = self.n_classes if self.n_classes > 2 else 1
         self.given = np.zeros((len(self.X), C)) if table.base is None else np.array(table.base)
@@ -37,7 +38,7 @@ class ScoreModels:
             self.kind, self.y = POISSON, np.array(table.y, dtype=float)
         found = Summaries.of(self.X, self.y, self.offsets, self.weights)
         self.summaries = found.with_repeats(self.X, self.codes)
-        self._placed, self._near = (), ()
+        self._placed, self._near, self._deviations = (), (), None
 
     # --------------------------------------------------------------------------- first queries
     def class_shares(self):
@@ -60,6 +61,7 @@ class ScoreModels:
     # ------------------------------------------------------------------------------- posteriors
     def _place(self, model):
         key = model.middle, model.width, model.column_scale, model.column_centre
+        key = *key, model.across_effects
         if same(key, self._placed):
             return
         self._placed, self._near = key, ()
@@ -85,6 +87,7 @@ class ScoreModels:
             middle = model.middle if model.has_place else self.log_rates()
         self.middle = np.broadcast_to(middle, len(mean))
         given = self.given + self.middle[self.codes, None]
+        given = given + np.c_[model.row_effects(self.row_levels)]
         Z = Z - self.shift[self.codes]
         self._rows = ScoreRows(self.kind, Z, self.y, self.weights, given, self.offsets)
 
@@ -140,6 +143,26 @@ class ScoreModels:
         slopes = slopes + np.matmul(held[..., 1:], model.root.T) - moves[..., 1:]
         present = (self.summaries.n > 0)[:, None]
         return self._of_outputs(level * present, slopes * present[..., None])
+
+    def row_deviations(self, model):
+        """Working residuals of scores about the model of their task, and their information."""
+        if self._deviations is not None and self._deviations[0] is model:
+            return self._deviations[1]
+        scales = model.scales(model.log_kappa)
+        level, slopes = self.deviations(model, model.centre, model.root, scales)
+        score = (
+            self._rows.given[:, 0]
+            + (model.centre[0] + model.effects_of(self.tasks) + level)[self.codes]
+        )
+        of_task = (model.centre[1:] + slopes)[self.codes]
+        score = score + sum(self._rows.X[:, j] * of_task[:, j] for j in range(of_task.shape[1]))
+        score = np.clip(score, -LARGEST, LARGEST)
+        mean = expit(score) if self.n_classes else np.exp(score)
+        information = mean * (1.0 - mean) if self.n_classes else mean
+        information = np.maximum(information, 1e-12)
+        found = (self.y - mean) / information, self.weights * information
+        self._deviations = model, found
+        return found
 
     def _of_outputs(self, level, slopes):
         return (level, slopes) if self.n_classes > 2 else (level[:, 0], slopes[:, 0])

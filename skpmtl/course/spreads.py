@@ -25,7 +25,7 @@ def variance_components(board):
     residual : float or None
         Standard deviation of a row about the model of its task; None of classes and counts.
     effects : dict of str to float
-        Standard deviation of the effects of factors above and below tasks, by their names.
+        Standard deviation of the effects of factors above, across and below tasks, by their names.
     """
     d, law = board.n_features, board.law
     parts = board.components()
@@ -43,9 +43,9 @@ def variance_components(board):
     residual = None
     if not law.of_scores:
         residual = board.unit * board.row_spread
-    effects = {}
-    if board.factor_spread is not None:
-        effects[board.factor.name] = board.unit * board.factor_spread
+    effects = {
+        str(factor.name): board.unit * spread for factor, _, spread, _ in board.known_factors()
+    }
     if board.spread_below is not None:
         effects[str(board.below)] = board.spread_below
     return to @ covariance @ to.T, residual, effects

@@ -4,7 +4,7 @@ from ..exchange.protocol import TaskSide
 from .errors import Errors
 from .groups import GroupStep
 from .models import models_of
-from .queries import KINDS, ExactStep
+from .queries import KINDS, AcrossStep, ExactStep
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
 _KINDS = {**KINDS, Errors.kind: Errors, GroupStep.kind: GroupStep}
@@ -28,11 +28,13 @@ class HierarchicalTaskSide(TaskSide):
         return {query.statistic: sent if query.pick is None else sent[query.pick]}
 
     def answer(self, query):
-        """As of `TaskSide`; matrices of tasks are added up as they are made."""
-        if query.statistic != ExactStep.kind:
+        """As of `TaskSide`; large answers of tasks are added up as they are made."""
+        kind = _KINDS[query.statistic]
+        if kind not in (ExactStep, AcrossStep) or query.pick is not None:
             return super().answer(query)
-        question, model, total = ExactStep.of(query.public), query.public["model"], 0.0
-        size = max(_BLOCK // (model.n_features + 1) ** 2, 1)
+        question, model, total = kind.of(query.public), query.public["model"], 0.0
+        width = question.n_levels if kind is AcrossStep else (model.n_features + 1) ** 2
+        size = max(_BLOCK // width, 1)
         for first in range(0, len(self.models.tasks), size):
             sent = question.answer(self.models, model, slice(first, first + size))
             total = total + query.combine({query.statistic: sent})[query.statistic]

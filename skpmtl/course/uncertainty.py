@@ -101,7 +101,8 @@ class Distances:
 
         return float(brentq(excess, 0.0, 40.0 * stds.max()))
 
-    def quantiles(self, coverage, tasks):
-        """The same for every one of these tasks. -> (n,)"""
-        doubts, which = np.unique(self.level_doubt(tasks), return_inverse=True)
-        return np.array([self.quantile(coverage, doubt) for doubt in doubts])[which.ravel()]
+    def quantiles(self, coverage, doubts):
+        """The same for every one of these further variances, in their shape."""
+        distinct, which = np.unique(doubts, return_inverse=True)
+        found = np.array([self.quantile(coverage, doubt) for doubt in distinct])
+        return found[which.ravel()].reshape(np.shape(doubts))

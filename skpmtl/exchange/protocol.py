@@ -41,6 +41,8 @@ class Population:
         Rows of every task, for methods that take them as public.
     is_sparse : bool, default=False
         Whether tasks hold CSR rows.
+    levels : dict, default=None
+        Levels of the factors of rows by name, of a table without a budget.
     """
 
     tasks: np.ndarray
@@ -48,6 +50,7 @@ class Population:
     n_classes: int = 0
     sizes: np.ndarray | None = None
     is_sparse: bool = False
+    levels: dict | None = None
 
     @property
     def n_tasks(self):
@@ -70,7 +73,9 @@ class Population:
         if len(table.absent):
             sizes = np.zeros(len(tasks), dtype=np.int64)
             sizes[np.searchsorted(tasks, table.tasks)] = table.sizes
-        return cls(tasks, table.n_features, table.n_classes, sizes, table.is_sparse)
+        known = table.levels
+        levels = None if known is None else dict(zip(known.names, known.labels, strict=True))
+        return cls(tasks, table.n_features, table.n_classes, sizes, table.is_sparse, levels)
 
 
 @dataclass(frozen=True)

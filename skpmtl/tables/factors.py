@@ -16,7 +16,9 @@ from .table import distinct_ids
 
 __all__ = [
     "Factor",
+    "RowFactor",
     "factor_in",
+    "read_across",
     "read_factor",
     "read_places",
     "rows_of_factors",
@@ -24,11 +26,6 @@ __all__ = [
 ]
 
 ABOVE, BELOW, ACROSS = "above", "below", "across"
-# Places that no fit takes so far.
-_REMEDIES = {
-    ACROSS: "give X a column of zeros and ones for every level of its public list, as "
-    "OneHotEncoder(categories=[...]) makes them.",
-}
 
 
 @dataclass(eq=False)
@@ -113,12 +110,50 @@ class Factor(Public):
             raise ValueError("levels of its factor must have tasks")
 
 
+@dataclass(eq=False)
+class RowFactor(Public):
+    """Levels of a factor across tasks, such as items that pupils of many schools answer.
+
+    Attributes
+    ----------
+    name : str or int
+        Column of X.
+    levels : list of int or str
+        Sorted.
+    """
+
+    name: str | int
+    levels: list
+
+    @property
+    def n_levels(self):
+        return len(self.levels)
+
+    def of(self, row_levels, rows=slice(None)):
+        """Places (n_rows,) of the levels of `RowLevels`, -1 of one that is not listed."""
+        return row_levels.among(self.name, np.array(self.levels), rows)
+
+    def effects(self, row_levels, effects, of_new=0.0, rows=slice(None)):
+        """The effect of the level of every row, (n_rows,); `of_new` of a level that is new."""
+        return np.append(effects, of_new)[self.of(row_levels, rows)]
+
+    def describe(self):
+        """The line of a report."""
+        return f"public, {self.name} of rows, {self.n_levels} levels"
+
+    def check(self):
+        """Raise ValueError for levels that are not different integers or strings, sorted."""
+        kinds = {type(level) for level in self.levels}
+        if kinds not in ({int}, {str}) or self.levels != sorted(set(self.levels)):
+            raise ValueError("levels of its factor across tasks must be different, and sorted")
+
+
 def read_factor(factors, given, tasks):
     """The factor above the tasks that `factors` names.
 
     Parameters
     ----------
-    factors : mapping
+    factors : mapping of str to place
         See `read_places`; one column of `given` may stand above the tasks.
     given : DataFrame, Series or mapping
         Public table of the tasks, as `relation` of the estimators.
@@ -214,11 +249,22 @@ def rows_of_factors(factors):
     return {name: found for name, found in read_places(factors).items() if found[0] != ABOVE}
 
 
-def check_factors(factors):
-    """ValueError for places that no fit takes so far."""
-    for name, (place, _) in read_places(factors).items():
-        if place in _REMEDIES:
-            raise ValueError(f"The factor {name!r} stands {place} tasks: {_REMEDIES[place]}")
+def read_across(factors, levels=None):
+    """The `RowFactor` across tasks that `factors` names, or None.
+
+    `levels` are those of the rows by name, for a factor without a public list.
+    """
+    for name, (place, public) in read_places(factors).items():
+        if place == ACROSS:
+            known = (levels or {}).get(name) if public is None else public
+            if known is None:
+                raise ValueError(
+                    f"The list of levels of the factor {name!r} would be read from private rows. "
+                    f'Pass the public list: factors={{{name!r}: ("across", levels)}}; the '
+                    "categories of a column of pandas are not public by themselves."
+                )
+            return RowFactor(name, np.sort(known).tolist())
+    return None
 
 
 def _read_place(name, given):

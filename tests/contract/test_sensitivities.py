@@ -26,10 +26,12 @@ SEEN = {"epsilon": 60.0, "delta": 1e-5, "unseen_task": "mean"}
 RANGE = {"target_range": (-9.0, 9.0)}
 FACTS = {"relation": covariates(np.random.default_rng(0).normal(size=(M, 2)))}
 DISTRICTS = {"relation": {k: "abc"[k % 3] for k in range(M)}, "factors": {"district": "above"}}
+ITEMS = {"factors": {D: ("across", range(4))}}  # a column more
 ESTIMATORS = {
     "any": (PrivateMTL(standard_errors=True, **SEEN), 0),
     "groups": (PrivateMTL("groups", **SEEN), 0),
     "districts": (PrivateMTL(**DISTRICTS, **SEEN), 0),
+    "items": (PrivateMTL(**ITEMS, **SEEN), 0),
     "counts": (PrivateMTL(loss="poisson", **SEEN), 0),
     "classes": (PrivateMTLClassifier(**SEEN), 2),
     "three classes": (PrivateMTLClassifier(**SEEN), 3),
@@ -67,6 +69,8 @@ def shapes_of(name):
     X, y, task = about_one_model(M, 4, D, level=1.0)
     if n_classes:
         y = np.digitize(y, np.quantile(y, np.arange(1, n_classes) / n_classes))
+    if est.factors == ITEMS["factors"]:
+        X = np.c_[X, np.arange(len(X)) % 4]
     shapes = {}
     for query, sites in courses(est, n_classes, lambda est: Sites(est, (X, y, task), [range(M)])):
         sent, _ = sites.contributions(query)

@@ -165,7 +165,6 @@ def test_a_budget_that_finds_nothing_leaves_the_public_mean():
 def test_factors_that_are_not_above_are_refused_with_a_remedy():
     data = schools(0, 0.0)
     for factors, relation, words in [
-        ({"item": "across"}, data[3], "across tasks.*OneHotEncoder"),
         ({"district": "over"}, data[3], 'must be "above"'),
         (ABOVE, None, "private rows.*relation="),
         (ABOVE, {t: {"region": "a"} for t in range(M)}, "no column 'district'"),

@@ -1,5 +1,6 @@
 """The budget of the hierarchical model, counted again from the table of shares and the report."""
 
+import itertools
 import math
 
 import numpy as np
@@ -12,20 +13,20 @@ from skpmtl.course.plan import COURSES, ERRORS, STRUCTURES, HierarchicalPlan, co
 from skpmtl.course.plan import shares_of as shares_of_course
 from skpmtl.course.queries import Place
 from skpmtl.privacy.rng import noise_source
-from skpmtl.tables.factors import read_factor
+from skpmtl.tables.factors import read_across, read_factor
 from skpmtl.tables.relation import read_relation
 from tests.helpers.sites import drive
 
 # Largest distance of the contributions of two tasks, and largest length of one, by kind. A step of
 # length C has 2 C and C; the noise of a release follows from this and its share alone.
 DISTANCES = {"columns": (2.0, 1.0), "moment": (math.sqrt(2.0), 1.0)}
-DISTANCES["factor"] = 2.0, 1.0
+DISTANCES["factor"] = DISTANCES["across"] = 2.0, 1.0
 DISTANCES["groups"] = 2.0, math.sqrt(2.0)  # one cell, and a deviation of length 1
 DISTANCES["place"] = math.sqrt(2.0 * 2.5), math.sqrt(2.5)  # two bins, and one of weight root(1/2)
 FIRST = "place", "zoom", "columns", "vote unit"  # of the whole budget; the table is of the rest
 # Without a place, without a moment that clears, and without directions to look for groups.
-MAY_BE_LEFT_OUT = "vote tau", "factor", "vote shape", "groups", "vote groups"
-REPEATED = "step", "relation", "factor", "groups"  # in many releases
+MAY_BE_LEFT_OUT = "vote tau", "factor", "across", "vote shape", "groups", "vote groups"
+REPEATED = "step", "relation", "factor", "across", "groups"  # in many releases
 KINDS = {"step or moment": ("step", "moment")}
 
 
@@ -69,7 +70,7 @@ def explained(found, row, rest):
     return not left
 
 
-def recount(report, related, grouped, factored):
+def recount(report, related, grouped, factored, crossed):
     """Raises AssertionError unless the releases are those of the table. -> name of the row"""
     found = list(shares_of(report))
     assert sum(share for _, share in found) <= 1.0 + 1e-6
@@ -80,10 +81,11 @@ def recount(report, related, grouped, factored):
     rows = [
         row
         for row in COURSES
-        for asked in {factored, False}  # few tasks of a level: nothing is asked about a factor
+        # Few tasks of a level: nothing is asked about a factor.
+        for asked in itertools.product({factored, False}, {crossed, False})
         if explained(
             found[len(first) :],
-            shares_of_course(course_of(row, STRUCTURES, "auto", related, grouped, asked)),
+            shares_of_course(course_of(row, STRUCTURES, "auto", related, grouped, *asked)),
             rest,
         )
     ]
@@ -91,7 +93,7 @@ def recount(report, related, grouped, factored):
     return rows[0]
 
 
-def course(seed, related=False, grouped=False, factored=False):
+def course(seed, related=False, grouped=False, factored=False, crossed=False):
     """A fit of nothing but releases at random, of which some look as if there were tasks."""
     rng = np.random.default_rng(seed)
     m, d = int(10 ** rng.uniform(1, 3.5)), int(rng.integers(1, 7))
@@ -103,6 +105,8 @@ def course(seed, related=False, grouped=False, factored=False):
     if factored:
         of_task = {k: str(k % 4) for k in range(m)}
         plan.factor = read_factor({"district": "above"}, of_task, np.arange(m))
+    if crossed:
+        plan.across = read_across({"item": ("across", range(4))})
     plan.n_groups = "auto" if grouped else 0
     plan.has_errors, size = seed % 5 < 2, m * rng.choice([1.0, 0.3, 0.01])
 
@@ -111,10 +115,7 @@ def course(seed, related=False, grouped=False, factored=False):
         if query.statistic in ("place", "zoom") and rng.random() < 0.7:
             found[rng.integers(len(found))] += size
             found[[-1, min(120, len(found) - 1)]] += size
-        elif (
-            query.statistic in ("step", "moment", "vote", "relation", "factor", "groups")
-            and rng.random() < 0.5
-        ):
+        elif query.statistic in (*REPEATED, "moment", "vote") and rng.random() < 0.5:
             found = found + size * rng.normal(size=found.shape) * (found.ndim == 1)
             found = found + size * np.diag(rng.random(d)) if found.ndim == 2 else found
         return found
@@ -126,7 +127,7 @@ def course(seed, related=False, grouped=False, factored=False):
     return report
 
 
-OPTIONS = "related", "grouped", "factored"
+OPTIONS = "related", "grouped", "factored", "crossed"
 
 
 @pytest.mark.parametrize("taken", [(), *((one,) for one in OPTIONS), OPTIONS], ids=str)
@@ -137,7 +138,7 @@ def test_shares_add_up_on_every_path(taken):
     rows = {recount(report, *options) for report in reports if report.releases}
     assert rows | {"tiny"} == set(COURSES)  # of which most release nothing
     names = {entry["name"] for report in reports for entry in report.releases}
-    known = dict(zip(("relation", "groups", "factor"), options, strict=True))
+    known = dict(zip(("relation", "groups", "factor", "across"), options, strict=True))
     assert {name: name in names for name in known} == known
 
 
