@@ -126,6 +126,7 @@ def test_regression(folder, capsys):
         "target": "pressure",
         "classes": None,
         "covariates": {},
+        "version": 2,
         **given,
     }
     assert not any(b"clinic 0" in path.read_bytes() for path in public.iterdir())
@@ -197,7 +198,7 @@ def test_what_is_read_from_rows_is_said(folder, capsys):
     )
     printed, warned = capsys.readouterr()
     assert "--tasks FILE" in warned
-    assert "No scale is known of ['age', 'weight', 'visits']" in printed
+    assert "No public scale is known of ['age', 'weight', 'visits']" in printed
     assert "categories of 'sex', 'smoker' and 'referral' are read from private rows" in warned
     assert warned.count("are read from private rows") == 1  # of all columns together
     settings = json.loads((folder / "out/public/settings.json").read_text())
@@ -587,6 +588,8 @@ def test_epsilon_is_positive_and_finite(epsilon, capsys):
 def test_a_fit_that_is_worse_says_so_in_words(fit, words):
     totals = {"this fit": fit, "every task alone": 0.7, "the mean": 1.0}
     assert words in verdict(totals)
+    assert ("budget" in verdict(totals)) == ("worse" in words)
+    assert "budget" not in verdict(totals, is_private=False)
 
 
 def test_characters_that_no_font_has_are_one_warning(tmp_path):
@@ -595,6 +598,24 @@ def test_characters_that_no_font_has_are_one_warning(tmp_path):
     with pytest.warns(UserWarning, match="effects.png lacks characters.*install a font") as said:
         save_picture(figure, tmp_path / "effects.png")
     assert len(said) == 1 and (tmp_path / "effects.png").stat().st_size
+
+
+def test_tables_of_single_rows_are_fitted_in_their_own_units(tmp_path, monkeypatch, capsys):
+    """No column is lost, neither for the fit nor for the pooled model beside it."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    frame = small(range(60), area=rng.gamma(6.0, 25.0, 600), year=rng.integers(1900, 2020, 600))
+    frame = pd.read_csv("t.csv").assign(s=np.repeat(np.arange(300), 2))
+    frame["y"] = 9.0 * frame["area"] + 20.0 * frame["year"] + 300.0 * frame["y"]
+    frame.to_csv("t.csv", index=False)
+    run(f"{FIT} --held-out .5 --output out")
+    said = dict(re.findall(r"^ *(.*): +([0-9.]+)$", capsys.readouterr().out, re.MULTILINE))
+    joint, _, pooled, mean = (float(x) for x in said.values())
+    assert joint < 0.5 * mean and pooled < 0.5 * mean
+    settings = json.loads((tmp_path / "out/public/settings.json").read_text())
+    (tmp_path / "out/public/settings.json").write_text(json.dumps({**settings, "version": 1}))
+    with pytest.raises(SystemExit, match="Another version of skpmtl.*fit the table again"):
+        run("personalize out/public t.csv --output more")
 
 
 @pytest.mark.parametrize("ids", [["Köln", "Düsseldorf", "Tübingen"], ["東京", "大阪", "札幌"]])

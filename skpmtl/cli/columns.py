@@ -8,15 +8,16 @@ from pathlib import Path
 
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 
 from .._runtime.stack import users_line
-from ..preprocessing import TaskImputer, TaskScaler
+from ..preprocessing import TaskImputer
 from ..privacy import PrivacyLeakWarning
 from ..tables.ids import listed
 
 PUBLIC = ("categories", "classes", "default", "scale", "target_range")
 MOST_CATEGORIES = 50
+_VERSION = 2  # before, numbers were centred in each task
 _KIND_OF_TARGET = (
     "Say what the target is: --regress for numbers, --classify for classes. In the file of "
     '--public, "target_range" and "classes" say so, too. It is not read from the rows, since a '
@@ -91,6 +92,8 @@ class Columns:
         a number.
     covariates : dict of str to str
         Task covariates and their kinds, "category" or "number".
+    version : int
+        Of what the columns of a fit are, in files.
     """
 
     task: str
@@ -101,6 +104,7 @@ class Columns:
     default: dict = field(default_factory=dict)
     classes: list | None = None
     covariates: dict = field(default_factory=dict)
+    version: int = _VERSION
 
     @classmethod
     def declared(cls, names, public, options, covariates=()):
@@ -233,6 +237,11 @@ class Columns:
         )
         return table.set_index(self.task)[list(kinds)]
 
+    def scales(self):
+        """What features are divided by, in the order of the fit: public numbers, or 1."""
+        ones = [1.0] * sum(map(len, self.categories.values()))
+        return [*ones, *(float(self.scale.get(name, 1.0)) for name in self.numbers)]
+
     def pipeline(self, estimator):
         """Fill gaps, encode and scale: by public values and the task's own rows."""
         names = list(self.categories)
@@ -240,14 +249,16 @@ class Columns:
         encoder = OneHotEncoder(
             categories=list(self.categories.values()), handle_unknown="ignore", sparse_output=False
         )
-        ones = [1.0] * sum(map(len, self.categories.values()))
-        scale = [*ones, *(self.scale.get(name, math.nan) for name in self.numbers)]
+        public = {"scales": self.scales()[sum(map(len, self.categories.values())) :]}
+        scaler = FunctionTransformer(_divided, kw_args=public, feature_names_out="one-to-one")
         return make_pipeline(
             TaskImputer(task_feature=self.task, default=self.default or None),
             make_column_transformer(
-                (encoder, names), remainder="passthrough", verbose_feature_names_out=False
+                (encoder, names),
+                (scaler, self.numbers),
+                remainder="passthrough",
+                verbose_feature_names_out=False,
             ).set_output(transform="pandas"),
-            TaskScaler(task_feature=self.task, scale=scale or None),
             estimator,
         )
 
@@ -257,7 +268,9 @@ class Columns:
 
     @classmethod
     def from_dict(cls, values):
-        """Inverse of `to_dict`."""
+        """Inverse of `to_dict`. Raises ValueError for what an earlier version wrote."""
+        if values.get("version") != _VERSION:
+            raise ValueError("Another version of skpmtl wrote these columns: fit the table again.")
         return cls(**values)
 
     def __str__(self):
@@ -266,10 +279,14 @@ class Columns:
         unknown = [name for name in self.numbers if name not in self.scale]
         if unknown:
             text += (
-                f"\nNo scale is known of {listed(unknown, 20)}, so that tasks of up to three rows "
-                "go without: give rough standard deviations as scale in the file of --public."
+                f"\nNo public scale is known of {listed(unknown, 20)}: rough standard deviations "
+                "as scale in the file of --public cost nothing; those that a fit learns are noisy."
             )
         return text
+
+
+def _divided(X, scales):
+    return X / scales
 
 
 def _counted(values, one, several):

@@ -6,7 +6,7 @@
 
 with ``fill`` in the place of what is missing. ``posterior`` of a classifier is for probabilities:
 mean minus model, and covariance, of all coefficients in the order of the file (values of
-categories, numbers, intercept). A task's medians, means and scales are in these numbers, so that a
+categories, numbers, intercept). A task's medians are in these numbers, so that a
 file belongs to its task alone.
 """
 
@@ -57,12 +57,11 @@ def write_models(folder, model, columns, tasks):
 
     Raises FileExistsError where there is one already.
     """
-    imputer, _, scaler, estimator = (step for _, step in model.steps)
-    tasks = encode_ids(tasks)[1]
-    here, known = locate(tasks, estimator.tasks_), locate(tasks, scaler.tasks_)
+    imputer, _, estimator = (step for _, step in model.steps)
+    tasks, scale = encode_ids(tasks)[1], np.array(columns.scales())
+    here, known = locate(tasks, estimator.tasks_), locate(tasks, imputer.tasks_)
     for task, k, j in zip(tasks.tolist(), here, known, strict=True):
-        coef = estimator.coef_[k] / scaler.scale_[j]
-        intercept = estimator.intercept_[k] - coef @ scaler.mean_[j]
+        coef, intercept = estimator.coef_[k] / scale, estimator.intercept_[k]
         formula = _formula(coef, columns, imputer, j)
         classes = estimator.classes_.tolist() if hasattr(estimator, "classes_") else None
         about = {
@@ -72,7 +71,7 @@ def write_models(folder, model, columns, tasks):
             "classes": classes,
             "intercept": np.asarray(intercept).tolist(),
             **formula,
-            "posterior": _posterior(estimator, k, scaler.mean_[j], scaler.scale_[j]),
+            "posterior": _posterior(estimator, k, scale),
         }
         # Not over another one, where a file system takes "a" and "A" for the same.
         with (folder / file_name(task)).open("x", encoding="utf-8") as file:
@@ -93,15 +92,14 @@ def _formula(coef, columns, imputer, j):
     return {"numbers": numbers, "categories": categories}
 
 
-def _posterior(estimator, k, mean, scale):
+def _posterior(estimator, k, scale):
     """Of a classifier that keeps it, in units of the table; otherwise None."""
     if not (hasattr(estimator, "classes_") and "covariance_" in vars(estimator)):
         return None
     shift, covariance = estimator.posterior_shift_[k], estimator.covariance_[k]
     if not (np.isfinite(shift).all() and np.isfinite(covariance).all()):
         return None
-    units = np.diag([*1 / scale, 1.0])  # (x - mean) / scale and 1, from x and 1
-    units[:-1, -1] = -mean / scale
+    units = np.diag([*1 / scale, 1.0])  # x / scale and 1, from x and 1
     return {
         "shift": (shift @ units).tolist(),
         "covariance": (units.T @ covariance @ units).tolist(),

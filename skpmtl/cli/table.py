@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from .. import (
     MPMTLGroupSparse,
@@ -253,7 +255,7 @@ def fit(options):
     print(f"{title} {judged['totals']['this fit']:.4g}")
     for name, total in list(judged["totals"].items())[1:]:
         print(f"{name + ':':>{len(title)}} {total:.4g}")
-    print(verdict(judged["totals"]))
+    print(verdict(judged["totals"], options.epsilon is not None))
     if effects:
         print(f"No picture of effects: {effects}")
     print(
@@ -343,6 +345,7 @@ def judge(model, columns, table, y, train, test, classify):
         }
     )
     pooled = LogisticRegression(max_iter=1000) if classify else Ridge()
+    pooled = make_pipeline(StandardScaler(), pooled)
     constant = DummyClassifier() if classify else DummyRegressor()
     features = [alone[:-1].transform(part).drop(columns=columns.task) for part in (X_train, X_test)]
     predicted = {"this fit": model.predict(X_test), "every task alone": alone.predict(X_test)}
@@ -359,7 +362,7 @@ def judge(model, columns, table, y, train, test, classify):
     return {"tasks": rows, "name": name, "totals": totals}
 
 
-def verdict(totals):
+def verdict(totals, is_private=True):
     """One sentence: whether the fit is better than what needs no joint learning."""
     fit, *_ = totals.values()
     name, best = min(list(totals.items())[1:], key=lambda item: item[1])
@@ -367,11 +370,15 @@ def verdict(totals):
         return "This fit is the best of these."
     if fit <= 1.02 * best:
         return f"This fit is as good as {name}, within 2 %."
+    percent = f", by {100.0 * (fit / best - 1.0):.0f} %" if best > 0 else ""
+    remedy = (
+        "a larger budget, or public scales of columns (--public)"
+        if is_private
+        else ("fewer columns (--drop)")
+    )
     return (
-        f"This fit is worse than {name}"
-        + (f", by {fit / best - 1:.0%}" if best > 0 else "")
-        + ": a larger budget, or public scales of columns (--public), may help. Its privacy report "
-        "says what was found."
+        f"This fit is worse than {name}{percent}: {remedy}, may help. Its privacy report says what "
+        "was found."
     )
 
 
@@ -415,7 +422,7 @@ def effects_picture(estimator, columns, path):
     if columns.classes is not None:
         two = len(columns.classes) == 2
         unit = f"the score of {columns.classes[1]!r}" if two else "scores"
-    axes.set(xlabel=f"effect on {unit}, for one scale of the column (1 for categories)")
+    axes.set(xlabel=f"effect on {unit}, for one public scale of the column, or 1")
     known = found["std_error"].notna().any()
     axes.set_title("Effects that tasks share" + (", 95 % intervals" if known else ""))
     save_picture(figure, path)
