@@ -46,7 +46,10 @@ def read_place(found, noise, m):
     top = int(np.argmax(near))
     around = spreads[max(top - _NEAR, 0) : top + _NEAR + 1].sum()
     repeats = min(max(around / n_present, 0.1), 1.0)
-    clear = near.max() > max(_HALF * around, _CLEAR * math.sqrt(3.0) * noise, 0.0)
+    # Units about the size of means are likelier than others: odds of e for every _NEAR octaves.
+    away = abs(top - int(np.argmax(means))) / _NEAR
+    least = math.sqrt(3.0 * (_CLEAR**2 + 2.0 * away)) * noise
+    clear = near.max() > max(_HALF * around, least, 0.0)
     unit = 2.0 ** (top - OCTAVE) if clear else None
     agreed = abs(lead) > max(_AGREED * n_present - lead_noise, 2.0 * lead_noise)
     windows, below = [], []

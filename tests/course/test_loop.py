@@ -332,6 +332,18 @@ def test_a_place_is_where_most_tasks_are_clear_of_noise():
     assert middle == 0.0 and half > 2.0**10
 
 
+@pytest.mark.parametrize(
+    ("octaves_away", "z", "is_unit"), [(2, 3.7, True), (45, 3.7, False), (45, 6, True)]
+)
+def test_units_far_from_all_means_must_be_clearer(octaves_away, z, is_unit):
+    """Among 80 bins noise often makes one peak, and most of them are nowhere near the targets."""
+    found = np.zeros(162)
+    found[60], found[160:] = 150.0, 200.0 / np.sqrt(2.0)
+    found[80 + 60 - octaves_away] = z * np.sqrt(3.0) * 8.0
+    unit = read_place(found, 8.0, 200)[2]
+    assert (unit is not None) == is_unit
+
+
 def test_no_signal_has_no_queries_after_the_place():
     plan = HierarchicalPlan(1.0, 1e-5, "replace-one", 8, 3)
     assert plan.row(8) == "tiny" and plan.share_of_place() == 0.0
