@@ -78,13 +78,18 @@ def parse(arguments):
         prog="python -m skpmtl", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("fit", help="private models of all tasks of a table")
+    words = "private models of all tasks of a table"
+    one = commands.add_parser("fit", help=words, description=f"Fit {words}.")
     one.add_argument("data", type=Path, help="CSV or Parquet file, one row per record")
     one.add_argument("--task", required=True, help="column that names the task")
     one.add_argument("--target", required=True, help="column to predict")
-    one.add_argument("--epsilon", required=True, type=budget, help='or "none": no privacy')
+    one.add_argument(
+        "--epsilon", required=True, type=budget, help='privacy budget of every task, or "none"'
+    )
     one.add_argument("--delta", type=float, help="default: min(1e-5, 1/m^2) for m tasks")
-    one.add_argument("--tasks", type=Path, help="public list of tasks, and covariates")
+    one.add_argument(
+        "--tasks", type=Path, help="file with the public list of tasks, and covariates"
+    )
     one.add_argument(
         "--public",
         type=Path,
@@ -96,10 +101,10 @@ def parse(arguments):
         nargs="+",
         default=[],
         metavar="COLUMN",
-        help="that is text, or codes; all others are numbers, but those with public categories",
+        help="columns that are text, or codes; others without public categories are numbers",
     )
-    one.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="to leave out")
-    one.add_argument("--method", choices=METHODS, default="auto")
+    one.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="columns to leave out")
+    one.add_argument("--method", choices=METHODS, default="auto", help="default: auto, PrivateMTL")
     kind = one.add_mutually_exclusive_group()
     kind.add_argument("--classify", action="store_true", help="the target is a class, as text")
     kind.add_argument(
@@ -115,7 +120,12 @@ def parse(arguments):
         metavar=("LOW", "HIGH"),
         help="public range of a target of numbers",
     )
-    one.add_argument("--held-out", type=float, default=0.25, help="share of every task's rows")
+    one.add_argument(
+        "--held-out",
+        type=float,
+        default=0.25,
+        help="share of every task's rows that errors are of, default .25",
+    )
     one.add_argument("--output", type=Path, required=True, help="new folder")
     one.add_argument(
         "--plot",
@@ -123,12 +133,14 @@ def parse(arguments):
         help="draw effects that tasks share, public/effects.png; a mean model, and standard errors "
         "where the method has them, then take a share of the budget",
     )
-    two = commands.add_parser("personalize", help="models of further tasks, at no cost")
+    words = "models of further tasks, from what a fit released and their own rows, at no cost"
+    two = commands.add_parser("personalize", help=words, description=f"Write {words}.")
     two.add_argument("public", type=Path, help="folder public of a fit")
     two.add_argument("data", type=Path, help="rows of these tasks, with the target")
     two.add_argument("--tasks", type=Path, help="their covariates, after --method covariates")
     two.add_argument("--output", type=Path, required=True, help="folder for the models")
-    three = commands.add_parser("predict", help="predictions from model files")
+    words = "predictions of rows, each by the file of the model of its task"
+    three = commands.add_parser("predict", help=words, description=f"Write {words}.")
     three.add_argument("models", type=Path, help="folder of models, or the file of one")
     three.add_argument("data", type=Path, help="rows of these tasks")
     three.add_argument("--output", type=Path, required=True, help="CSV file to write")
