@@ -456,14 +456,16 @@ class Loop:
         By what levels that are free leave of the rows, as in restricted likelihood: the spread of
         levels is not known yet, and effects would take its place.
         """
-        few = candidates(RATIO[1:], WIDTHS["ratio"])
-        none = np.append(0.0, np.full(len(few), queries.NEVER))
-        priors = np.stack([none, *np.c_[np.full(len(few), queries.NEVER), few]])
-        free = np.where(
-            np.arange(len(self.model.tau)) == len(self.model.tau) - 1, 0.0, queries.NEVER
-        )
+        grid = np.log2(RATIO[1:])
+        # Noise adds up along the path. Without it, priors between two cells find a spread there.
+        middles = grid if self.plan.is_private else np.arange(grid[0], grid[-1] + 1.0)
+        priors = np.full((1 + len(middles), len(RATIO)), queries.NEVER)
+        priors[0, 0] = 0.0
+        priors[1:, 1:] = [bump(RATIO[1:], middle, WIDTHS["ratio"]) for middle in middles]
+        free = np.append(np.full(len(self.model.tau) - 1, queries.NEVER), 0.0)
         parts = [replace(self.part(axis=4, path=priors), log_tau=free)]
-        log_weights, *_ = yield from self.vote("ratio", parts, share, log_prior=before_ratio())
+        half = np.append(math.log(len(middles)), np.zeros(len(middles)))
+        log_weights, *_ = yield from self.vote("ratio", parts, share, log_prior=half)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_ratio=after(mixed, before_ratio()))
 
