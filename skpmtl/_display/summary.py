@@ -50,7 +50,7 @@ def effect_columns(effect, std_error, coverage, dof=math.inf):
     return dict(zip(EFFECTS, (effect, error, z, effect - reach, effect + reach), strict=True))
 
 
-def variance_columns(covariance, names, others=()):
+def variance_columns(covariance, names, others=(), ends=None):
     """Columns of a table of variance components.
 
     Parameters
@@ -61,15 +61,20 @@ def variance_columns(covariance, names, others=()):
         Of these effects.
     others : sequence of float
         Variances of further components, which are independent.
+    ends : ndarray (q + len(others), 2) or None
+        Of intervals of standard deviations.
 
     Returns
     -------
     columns : dict of str to ndarray (q + len(others),)
-        "variance", "std", and for every effect but the last its correlations with those below.
+        "variance", "std", with `ends` "lower" and "upper", and for every effect but the last its
+        correlations with those below.
     """
     variance = np.concatenate([np.diag(covariance), others])
     std = np.sqrt(np.maximum(variance, 0.0))
     columns = {"variance": variance, "std": std}
+    if ends is not None:
+        columns["lower"], columns["upper"] = np.asarray(ends, dtype=float).T
     for j, name in enumerate(names[:-1]):
         below = slice(j + 1, len(names))
         columns[f"corr. {name}"] = found = np.full(len(std), np.nan)
@@ -98,8 +103,8 @@ class Summary:
     components : list of str
         Names of the variance components.
     variances : dict of str to ndarray
-        Columns "variance" and "std", in units of the target, and perhaps one of correlations for
-        every component before.
+        Columns "variance" and "std", in units of the target, after a private fit "lower" and
+        "upper" of the latter, and perhaps one of correlations for every component before.
     errors : str
         How standard errors were made, in one sentence.
     notes : list of str
@@ -216,7 +221,7 @@ class Summarised:
         check_is_fitted(self)
         check_coverage(coverage)
         names, effect, error, dof, words = self._pooled_effects()
-        components, variances, notes = self._variance_components(names)
+        components, variances, notes = self._variance_components(names, coverage)
         report = self.privacy_
         columns = effect_columns(effect, error, coverage, dof)
         return Summary(
@@ -239,29 +244,37 @@ class Summarised:
         board = self.billboard_
         return getattr(board, "fit_intercept", False) and not getattr(board, "has_place", True)
 
-    def _variance_components(self, names):
+    def _variance_components(self, names, coverage):
         """-> names of the components, their columns, notes about them"""
         find = getattr(self.billboard_, "variance_components", None)
-        found = find() if find is not None else None
+        found = find(coverage) if find is not None else None
         if found is None:
             if not hasattr(self, "level_spread_"):
                 return [], {}, ["No spread of the levels of tasks was released."]
-            found, names = (np.zeros((0, 0)), None, {}), []
-        covariance, residual, effects = found
+            columns = variance_columns(np.zeros((0, 0)), (), [self.level_spread_**2])
+            return ["level at the centre of the columns"], columns, []
         # The intercept first, as in lme4.
-        order = np.roll(np.arange(len(covariance)), 1)
-        names = [names[j] for j in order]
-        others = {"level at the centre of the columns": self.level_spread_, **effects}
-        if residual is not None:
-            others["residual"] = residual
-        variances = np.square(list(others.values()))
-        columns = variance_columns(covariance[np.ix_(order, order)], names, variances)
+        order = np.roll(np.arange(len(names)), 1)
+        covariance, names = found.covariance[np.ix_(order, order)], [names[j] for j in order]
+        of_models = found.of_models[[*order, len(order)]]
+        rows = dict(zip([*names, "level at the centre of the columns"], of_models, strict=True))
+        rows |= {name: np.append(std, [np.nan] * 2) for name, std in found.factors.items()}
+        if found.residual is not None:
+            rows["residual"] = found.residual
+        std, *ends = np.array(list(rows.values())).T
+        others = std[len(names) :] ** 2
+        columns = variance_columns(covariance, names, others, np.transpose(ends))
+        source = (
+            "They were measured by the squares that the standard errors need."
+            if found.measured
+            else "They are the middle of votes on coarse grids; the intervals are those of the "
+            "votes, and those of slopes may be little more than the prior."
+        )
         notes = [
             "Variance components say how much tasks differ: the intercept where all columns are "
-            "zero, as in lme4. They are the middle of a coarse grid, to a factor of about two; "
-            "those of slopes may be little more than the prior where the budget is small."
+            f"zero, as in lme4. Intervals are of standard deviations. {source}"
         ]
-        return [*names, *others], columns, notes
+        return list(rows), columns, notes
 
     def _pooled_effects(self):
         """-> names, effects, standard errors, their degrees of freedom, a sentence about them"""

@@ -97,6 +97,11 @@ class HierarchicalBillboard(OfModels):
         Of their errors.
     effect_dof : ndarray (d + 1,) or None
         Degrees of freedom of their variances.
+    spread : ndarray (d + 2, d + 2) or None
+        Covariance, between tasks, of slopes, intercept and, last, level at the centre of columns,
+        in units of the input, where there are effects.
+    spread_doubt : ndarray (d + 2,) or None
+        Standard deviations of the errors of its diagonal.
     centre_noise : ndarray (2,)
         Standard deviation that the noise of steps adds to the level, as if no step took back what
         the noise of earlier ones did, and to a slope of the centre, in units.
@@ -147,6 +152,8 @@ class HierarchicalBillboard(OfModels):
     effects: np.ndarray | None = None
     effect_covariance: np.ndarray | None = None
     effect_dof: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    spread_doubt: np.ndarray | None = None
     centre_noise: np.ndarray | None = None
     repeats: float = 1.0
     scale_noise: float = OCTAVES
@@ -168,6 +175,7 @@ class HierarchicalBillboard(OfModels):
     added = ("centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt")
     added += ("repeats", "scale_noise", "below", "log_ratio")
     added += ("across", "across_effects", "across_spread", "across_doubt")
+    added += ("spread", "spread_doubt")
 
     def __post_init__(self):
         d = self.n_features
@@ -359,6 +367,13 @@ class HierarchicalBillboard(OfModels):
             raise ValueError("a variance of its effects is negative")
         if given and not (self.effect_dof > 0.0).all():
             raise ValueError("degrees of freedom of its effects are not positive")
+        if (self.spread is None) != (self.spread_doubt is None):
+            raise ValueError("its spread of models has no errors, or errors no spread")
+        if self.spread is not None:
+            yield "spread", self.spread, [(d + 2, d + 2)]
+            yield "spread_doubt", self.spread_doubt, [(d + 2,)]
+            if not (np.append(np.diag(self.spread), self.spread_doubt) >= 0.0).all():
+                raise ValueError("a variance of its spread of models is negative")
 
     @property
     def mean(self):
@@ -512,10 +527,10 @@ class HierarchicalBillboard(OfModels):
             found["level_spread_"] = self.level_spread
         return found
 
-    def variance_components(self):
+    def variance_components(self, coverage):
         """As of `skpmtl.course.spreads`; None where levels are not pooled, or of several scores."""
         known = self.has_place and self.n_outputs == 1
-        return spreads.variance_components(self) if known else None
+        return spreads.variance_components(self, coverage) if known else None
 
     def _safe_scale(self):
         variance = min(self.scale_variance.sum(), MOST_VARIANCE)

@@ -595,7 +595,7 @@ class Loop:
         sums, noise = yield from self.ask_errors(question, last)
         found = errors.effects(self.model, question, sums, noise)
         if found is not None:
-            self.update(effects=found[0], effect_covariance=found[1], effect_dof=found[2])
+            self.update(**vars(found))
 
     def ask_errors(self, question, shares):
         """Several sums of one question. -> sums, standard deviations of their noise, by name"""

@@ -10,10 +10,11 @@ information are released, and the noise of each is part of the covariance.
 Where columns are correlated, some directions of H are small, and the same noise in all directions
 would hide them. So the information is released several times, each time in coordinates in which
 what was released before is the identity; directions below the noise are stretched to it (Biswas,
-Dong, Kamath and Ullman, "CoinPress", NeurIPS 2020). A score that is clipped at length L has the
-derivative -(I - u u') I L / |s|, u its direction, which its task sends as its information, so that
-the step remains that of an estimating equation. Squares are those of (I - I_t / H)^-1/2 s, the
-correction CR2 (Bell and McCaffrey, Surv. Methodol. 28(2), 2002).
+Dong, Kamath and Ullman, "CoinPress", NeurIPS 2020). A first release of squares shows where
+tasks differ more than votes had it, and the last round has their spread instead. A score beyond
+L - 1 is sent with length L, the mean of an exponential tail from there on: where tasks differ in a
+skewed way, plain clipping would take the tail, and move the estimate towards the bulk. Squares are
+those of (I - I_t / H)^-1/2 s, the correction CR2 (Bell and McCaffrey, Surv. Methodol. 28(2), 2002).
 """
 
 import math
@@ -30,20 +31,26 @@ from .plan import ERRORS
 from .queries import Question
 
 # Lengths of a score and of an information in units of their root mean square, with rows without
-# end. Scores are cut the later, the smaller the noise is: that of their sum has 1.5 times the
+# end. Scores are sent the longer, the smaller the noise is: that of their sum has 1.5 times the
 # standard deviation of the sum at most, that of squares a quarter of their sum.
-SHORTEST, LONGEST, LARGEST = 2.5, 4.0, 1.5
+SHORTEST, LONGEST, LARGEST = 2.25, 4.0, 1.5
 OF_SCORES, OF_SQUARES = 1.5, 0.25
+BEYOND = 1.0  # mean of an exponential tail beyond any point, in standard deviations
 CLEAR = 2.0  # edges of the noise that every direction of the information has to clear
 LEAST_DOF = 4.0  # of a variance, below which it is mostly noise
 _ALONE = 1e-9  # of information that other tasks have, too
 # Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.
 ROUNDS: tuple[dict[str, float], ...] = (
     {"information": 0.10 * ERRORS},
-    {"information": 0.15 * ERRORS},
-    {"score": 0.30 * ERRORS, "square": 0.20 * ERRORS, "information": 0.25 * ERRORS},
+    {"information": 0.13 * ERRORS, "square": 0.07 * ERRORS},
+    {"score": 0.30 * ERRORS, "square": 0.15 * ERRORS, "information": 0.25 * ERRORS},
 )
-EXACT = (dict.fromkeys(ROUNDS[-1], 0.0),) * 2  # without a budget: the second is at the estimate
+# Without a budget: the second has the spread that the first shows, and the last is at the estimate.
+EXACT: tuple[dict[str, float], ...] = (
+    dict.fromkeys(ROUNDS[-1], 0.0),
+    dict.fromkeys(("score", "information"), 0.0),
+    dict.fromkeys(ROUNDS[-1], 0.0),
+)
 
 
 @dataclass
@@ -62,7 +69,7 @@ class Errors(Question):
         in which level and slopes have these deviations.
     kappa, sigma, tau : float
     longest, largest : float
-        Lengths that score and information are clipped at.
+        Lengths of the longest score and information.
     clipped : bool
         False without a budget.
     """
@@ -123,10 +130,8 @@ class Errors(Question):
             weight = np.minimum(1.0, self.largest / np.maximum(size, 1e-300))[:, None, None]
             score, information = weight * score, weight * information
             size = np.sqrt(np.einsum("tij,tij->t", score, score))[:, None, None]
-            kept = np.minimum(1.0, self.longest / np.maximum(size, 1e-300))
-            u = np.where(kept < 1.0, score / np.maximum(size, 1e-300), 0.0)
-            apart = np.eye(k) - u @ u.transpose(0, 2, 1)
-            score, information = kept * score, kept * (apart @ information @ apart)
+            tail = size > self.longest - BEYOND
+            score = np.where(tail, self.longest / np.maximum(size, 1e-300), 1.0) * score
         values, vectors = np.linalg.eigh(information)
         values = np.maximum(values, 0.0)
         root = vectors * np.sqrt(values / self.largest)[:, None, :]
@@ -198,12 +203,29 @@ def _edge(question, noise):
 def whitened(model, question, sums, noise):
     """The next question: in coordinates in which this information is that of the identity a task.
 
-    Directions below the noise are stretched to it.
+    Directions below the noise are stretched to it. Where squares were released, models of tasks
+    have the spread that these show above a standard deviation of their noise, and at least that of
+    the votes.
     """
     values, vectors = np.linalg.eigh(question.largest * sums["information"])
     least = max(_edge(question, noise), 1e-12 * np.linalg.norm(values), 1e-300)
-    stretch = np.sqrt(model.n_present / np.maximum(values, least))
-    return replace(question, whiten=stretch[:, None] * vectors.T @ question.whiten)
+    stretch = np.sqrt(model.n_present / np.maximum(values, least))[:, None] * vectors.T
+    following = replace(question, whiten=stretch @ question.whiten)
+    if "square" not in sums:
+        return following
+    part, one = question.longest / model.n_present, np.eye(question.size)
+    score = part * stretch @ sums.get("score", np.zeros(question.size))
+    square = (
+        part * question.longest * stretch @ (sums["square"] - noise["square"] * one) @ stretch.T
+    )
+    by = _from_whitened(following)
+    spread = by @ _moments(model, following, square - np.outer(score, score), one)[0] @ by.T
+    kappa, tau = float(np.trace(spread[1:, 1:])), math.sqrt(spread[0, 0])
+    wider = replace(following, kappa=max(question.kappa, kappa), tau=max(question.tau, tau))
+    more = _expected(model, wider) - _expected(model, following)
+    # Information of the identity becomes (I + more)^-1.
+    values, vectors = np.linalg.eigh(one + more)
+    return replace(wider, whiten=np.sqrt(values)[:, None] * vectors.T @ following.whiten)
 
 
 def moved(model, question, sums):
@@ -211,6 +233,20 @@ def moved(model, question, sums):
     step = np.linalg.solve(sums["information"], sums["score"])
     change = _to_effects(model, question) @ question.whiten.T @ step
     return replace(question, mean=question.mean + change)
+
+
+def _from_whitened(question):
+    """From whitened coordinates to level and slopes, in units and scaled columns."""
+    return question.deviations[:, None] * question.whiten.T
+
+
+def _expected(model, question):
+    """Covariance of the models of tasks that the question has, in whitened coordinates."""
+    spread = np.zeros((question.size, question.size))
+    spread[0, 0] = question.tau**2
+    spread[1:, 1:] = question.kappa * model.root @ model.root.T
+    by = _from_whitened(question)
+    return np.linalg.solve(by, np.linalg.solve(by, spread).T)
 
 
 def _to_effects(model, question):
@@ -223,8 +259,33 @@ def _to_effects(model, question):
     return to
 
 
+@dataclass
+class Found:
+    """What the sums say about all tasks.
+
+    Attributes
+    ----------
+    effects : ndarray (d + 1,)
+        Common slopes and, last, the intercept, less the public initial model.
+    effect_covariance : ndarray (d + 1, d + 1)
+        Of their errors.
+    effect_dof : ndarray (d + 1,)
+        Degrees of freedom of every variance, of which tasks are one part and noise the other.
+    spread : ndarray (d + 2, d + 2)
+        Covariance, between tasks, of slopes, intercept and, last, level at the centre of columns.
+    spread_doubt : ndarray (d + 2,)
+        Standard deviations of the errors of its diagonal.
+    """
+
+    effects: np.ndarray
+    effect_covariance: np.ndarray
+    effect_dof: np.ndarray
+    spread: np.ndarray
+    spread_doubt: np.ndarray
+
+
 def effects(model, question, sums, noise):
-    """Common slopes and, last, the intercept; None where noise hides their errors.
+    """Effects, their errors and how much tasks differ; None where noise hides it.
 
     Parameters
     ----------
@@ -234,8 +295,9 @@ def effects(model, question, sums, noise):
     sums, noise : dict of str to ndarray, to float
         Released sums and standard deviations of their noise, by name.
 
-    -> effects (d + 1,) less the public initial model, covariance (d + 1, d + 1), degrees of
-    freedom (d + 1,) of every variance, of which tasks are one part and noise the other
+    Returns
+    -------
+    found : Found or None
     """
     m, k = model.n_present, question.size
     H, edge = question.largest * sums["information"], _edge(question, noise)
@@ -259,4 +321,32 @@ def effects(model, question, sums, noise):
         dof = 1.0 / (1.0 / (m - k) + 0.5 * unsure**2)
     if not (dof > LEAST_DOF).all():
         return None
-    return question.mean + to @ step, covariance, dof
+    effect = question.mean + to @ step
+    to = np.r_[to, model.unit * _from_whitened(question)[:1]]
+    score, squares = score / m, square / m + (of_score / m**2) * np.eye(k)
+    spread, squares = _moments(model, question, squares - np.outer(score, score), H / m)
+    # By noise of the squares and of the information, and by the draw of normal scores.
+    left = m * to @ inverse
+    right = left - 2.0 * to @ squares
+    size = np.sum(left**2, axis=1)
+    by_square = length**2 * noise["square"] / m * size
+    size = 0.5 * (size * np.sum(right**2, axis=1) + np.sum(left * right, axis=1) ** 2)
+    by_information = np.sqrt(of_H * size) / m
+    drawn = math.sqrt(2.0 / m) * np.einsum("ij,jk,ik->i", to, squares, to)
+    doubt = np.sqrt(by_square**2 + by_information**2 + drawn**2)
+    return Found(effect, covariance, dof, to @ spread @ to.T, doubt)
+
+
+def _moments(model, question, square, information):
+    """Covariance of the models of tasks, from mean square of scores and mean information.
+
+    Where models vary by G more than the question has it, squares of scores are the information
+    and I G I: in whitened coordinates, where I is about one for every task, G follows from their
+    difference.
+
+    -> covariance (k, k), I^-1 square I^-1 (k, k), both in whitened coordinates
+    """
+    inverse = np.linalg.inv(information)
+    square = inverse @ square @ inverse
+    values, vectors = np.linalg.eigh(_expected(model, question) + square - inverse)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T, square

@@ -1,51 +1,97 @@
 """How much the models of tasks differ, as the variance components of a mixed model."""
 
+from dataclasses import dataclass
+
 import numpy as np
+from scipy.special import ndtri
 
 from ..task import priors
 
 
-def variance_components(board):
-    """Of slopes and, last, the intercept, which is the level at x = 0, as lme4 has it.
+@dataclass
+class Components:
+    """Variance components of a released model.
 
-    The level of a task has its released spread where columns have their released centres; at x = 0
-    the spread of slopes times these centres adds to it. Scales are the middle of what votes found,
-    without the part that is kept for tasks unlike the others, and components count by their
-    weights.
+    Attributes
+    ----------
+    covariance : ndarray (d + 1, d + 1)
+        Of slopes and, last, the intercept, which is the level at x = 0, as lme4 has it; in units of
+        the target, or of the score, over those of the columns.
+    of_models : ndarray (d + 2, 3)
+        Standard deviations of slopes, intercept and, last, level at the centre of the columns, and
+        the ends of their intervals.
+    measured : bool
+        Whether they are moments of what tasks sent, instead of the middle of a vote.
+    residual : ndarray (3,) or None
+        The same of a row about the model of its task; None of classes and counts.
+    factors : dict of str to float
+        Standard deviation of the effects of factors above, across and below tasks, by their names.
+    """
+
+    covariance: np.ndarray
+    of_models: np.ndarray
+    measured: bool
+    residual: np.ndarray | None
+    factors: dict
+
+
+def variance_components(board, coverage):
+    """Of the squares of scores where standard errors were released, otherwise of the votes.
 
     Parameters
     ----------
     board : HierarchicalBillboard
         Of one score, with pooled levels.
+    coverage : float
+        Of the intervals. Those of votes are between quantiles of the released weights.
 
     Returns
     -------
-    covariance : ndarray (d + 1, d + 1)
-        In units of the target, or of the score, over those of the columns.
-    residual : float or None
-        Standard deviation of a row about the model of its task; None of classes and counts.
-    effects : dict of str to float
-        Standard deviation of the effects of factors above, across and below tasks, by their names.
+    components : Components
     """
-    d, law = board.n_features, board.law
-    parts = board.components()
-    weights = np.exp([part.log_weight for part in parts])
-    mean = sum(p * part.slopes for p, part in zip(weights, parts, strict=True))
-    within = np.zeros((d, d))
-    for p, part in zip(weights, parts, strict=True):
-        kappa = priors.middle(part.scales.log_kappa, law.log_kappa, law.kappa)
-        apart = part.slopes - mean
-        within += p * (kappa * part.root @ part.root.T + np.outer(apart, apart))
-    covariance = np.zeros((d + 1, d + 1))
-    covariance[:d, :d], covariance[d, d] = within, board.middle_tau**2
-    to = np.diag(np.append(board.unit / board.column_scale, board.unit))
-    to[d, :d] = -board.column_centre * board.unit / board.column_scale
+    law, measured = board.law, board.spread is not None
+    covariance, of_models = _measured(board, coverage) if measured else _voted(board, coverage)
     residual = None
     if not law.of_scores:
-        residual = board.unit * board.row_spread
-    effects = {
+        known = board.log_sigma, law.log_sigma, law.sigma
+        residual = board.unit * np.append(board.row_spread, priors.ends(*known, coverage))
+    factors = {
         str(factor.name): board.unit * spread for factor, _, spread, _ in board.known_factors()
     }
     if board.spread_below is not None:
-        effects[str(board.below)] = board.spread_below
-    return to @ covariance @ to.T, residual, effects
+        factors[str(board.below)] = board.spread_below
+    return Components(covariance, of_models, measured, residual, factors)
+
+
+def _measured(board, coverage):
+    variance = np.diag(board.spread)
+    reach = ndtri(0.5 + 0.5 * coverage) * board.spread_doubt
+    columns = np.stack([variance, variance - reach, variance + reach], axis=1)
+    return board.spread[:-1, :-1], np.sqrt(np.maximum(columns, 0.0))
+
+
+def _voted(board, coverage):
+    """The level of a task has its released spread where columns have their released centres; at
+    x = 0 the spread of slopes times these centres adds to it. Scales are those of votes, without
+    the part that is kept for tasks unlike the others, and components count by their weights.
+    """
+    d, law, tau = board.n_features, board.law, board.tau
+    parts = board.components()
+    weights = np.exp([part.log_weight for part in parts])
+    mean = sum(p * part.slopes for p, part in zip(weights, parts, strict=True))
+    to = np.diag(np.append(board.unit / board.column_scale, board.unit))
+    to[d, :d] = -board.column_centre * board.unit / board.column_scale
+    taus = np.append(
+        board.middle_tau, priors.ends(board.log_tau, priors.before_tau(tau), tau, coverage)
+    )
+    found = np.zeros((3, d + 1, d + 1))
+    found[:, d, d] = taus**2
+    for p, part in zip(weights, parts, strict=True):
+        known = part.scales.log_kappa, law.log_kappa, law.kappa
+        kappas = np.append(priors.middle(*known), priors.ends(*known, coverage))
+        apart = part.slopes - mean
+        shape = part.root @ part.root.T
+        found[:, :d, :d] += p * (kappas[:, None, None] * shape + np.outer(apart, apart))
+    found = to @ found @ to.T
+    variances = np.c_[np.diagonal(found, axis1=1, axis2=2), (board.unit * taus) ** 2]
+    return found[0], np.sqrt(variances.T)

@@ -339,7 +339,7 @@ class MixedResult:
         """
         check_coverage(coverage)
         fit = self._fit
-        components, variances = fit.components()
+        components, variances = fit.components(coverage)
         notes = list(fit.notes())
         try:
             covariance, dof, words = fit.covariance(kind)
@@ -429,7 +429,7 @@ class _Exact:
             covariance, dof = self.fit.sandwich(kind)
         return covariance, dof, _ERRORS[kind]
 
-    def components(self):
+    def components(self, coverage):
         """Random effects, at the origin of the columns as in lme4, and residuals."""
         residual = [self.fit.sigma2] if self.family == "gaussian" else []
         others = np.concatenate([self.fit.other_std**2, residual])
@@ -583,8 +583,8 @@ class _Estimated:
             words = f"Fits with family={self.family!r} and a budget have no standard errors."
         raise ValueError(words)
 
-    def components(self):
-        names, columns, self.about = self.estimator._variance_components(self.names)
+    def components(self, coverage):
+        names, columns, self.about = self.estimator._variance_components(self.names, coverage)
         return names, columns
 
     def facts(self):

@@ -152,6 +152,13 @@ def middle(log_weights, before, grid):
     return float(2.0 ** (np.exp(typical(log_weights, before)) @ np.log2(grid)))
 
 
+def ends(log_weights, before, grid, coverage):
+    """What a scale lies between with this weight under a vote, as of `middle`: (2,)"""
+    weights = np.exp(typical(log_weights, before))
+    below, cells = np.cumsum(weights) - 0.5 * weights, np.log2(grid)
+    return 2.0 ** np.interp([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], below, cells)
+
+
 def middle_ratio(log_ratio):
     """Geometric mean of a ratio of `RATIO` that is not zero, times the weight of these, as
     `middle`."""

@@ -1,14 +1,15 @@
 """Standard errors of common slopes: bounds of what is sent, and that the errors hold."""
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from benchmarks.accuracy.standard_errors import SCENES, cell
+from benchmarks.accuracy.standard_errors import table as scene_table
 from skpmtl import PrivateMTL
 from skpmtl.course.billboard import HierarchicalBillboard
-from skpmtl.course.errors import ROUNDS, Errors, effects, question_about
+from skpmtl.course.errors import ROUNDS, Errors, effects
 from skpmtl.course.models import models_of
 from skpmtl.course.plan import ERRORS
 from skpmtl.privacy.mechanisms import ADJACENCIES
@@ -103,13 +104,20 @@ def test_a_public_start_moves_effects_and_no_errors():
     )
 
 
-def test_without_a_budget_they_are_least_squares_and_cr2():
+def test_without_a_budget_they_are_least_squares_and_cr2(monkeypatch):
     """Written out with matrices of all rows; slopes are normal in the task's scales of columns."""
+    questions = []
+
+    def asked_last(model, question, *sums):
+        questions.append(question)
+        return effects(model, question, *sums)
+
+    monkeypatch.setattr("skpmtl.course.errors.effects", asked_last)
     (X, y, task), _ = table(30, 1)
     X, y, task = X[7:] * [1.0, 20.0, 0.1] + 3.0, y[7:], task[7:]  # tasks of different lengths
     est = PrivateMTL(epsilon=None, standard_errors=True).fit(X, y, task=task)
     board = est.billboard_
-    q = question_about(board, SimpleNamespace(is_private=False))
+    (q,) = questions
     tasks = models_of(read_training(est, X, y, task)[0], None)
     tasks.decomposition(board, board.root)
     Z, full = (X - board.column_centre) / tasks.scale[task], np.c_[X, np.ones(len(X))]
@@ -124,17 +132,17 @@ def test_without_a_budget_they_are_least_squares_and_cr2():
         W = np.linalg.inv(board.unit**2 * V)
         own.append((Ft.T @ W @ Ft, Ft.T @ W @ yt))
         H = H + own[-1][0]
-    effects = np.linalg.solve(H, sum(right for _, right in own))
+    expected = np.linalg.solve(H, sum(right for _, right in own))
     values, vectors = np.linalg.eigh(H)
     root = vectors / np.sqrt(values) @ vectors.T  # in these coordinates H is the identity
     meat = 0.0
     for info, right in own:
         left = np.eye(4) - root @ info @ root
         values, vectors = np.linalg.eigh(left)
-        s = vectors / np.sqrt(values) @ vectors.T @ root @ (right - info @ effects)
+        s = vectors / np.sqrt(values) @ vectors.T @ root @ (right - info @ expected)
         meat = meat + np.outer(s, s)
     np.testing.assert_allclose(
-        np.append(est.effect_coef_, est.effect_intercept_), effects, rtol=1e-6
+        np.append(est.effect_coef_, est.effect_intercept_), expected, rtol=1e-6
     )
     np.testing.assert_allclose(est.effect_covariance_, root @ meat @ root, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(est.effect_std_**2, np.diag(est.effect_covariance_)[:-1])
@@ -172,8 +180,8 @@ def test_noise_of_sums_is_part_of_the_errors():
         effects(model, question, sums_of(d, 100.0, 3.0 * rng.normal(size=d + 1)), noise)
         for _ in range(400)
     ]
-    estimates = np.array([one[0] for one in found])
-    stds = np.sqrt([np.diag(one[1]) for one in found])
+    estimates = np.array([one.effects for one in found])
+    stds = np.sqrt([np.diag(one.effect_covariance) for one in found])
     np.testing.assert_allclose(estimates.std(axis=0), 6.0 / 100.0, rtol=0.15)
     np.testing.assert_allclose(stds.mean(axis=0), 6.0 / 100.0, rtol=0.05)
     hidden = sums_of(d, 2.0, np.zeros(d + 1))
@@ -181,13 +189,49 @@ def test_noise_of_sums_is_part_of_the_errors():
     assert effects(model, question, hidden, {**noise, "information": 0.1}) is not None
     # Noise of the squares takes degrees of freedom, and then the errors.
     dof = [
-        one[2].min() if one is not None else 0.0
+        one.effect_dof.min() if one is not None else 0.0
         for one in (
             effects(model, question, sums_of(d, 100.0, np.zeros(d + 1)), {**noise, "square": at})
             for at in (0.0, 3.0, 300.0)
         )
     ]
     assert dof[0] == pytest.approx(497.0) and dof[0] > dof[1] > dof[2] == 0.0
+
+
+def test_a_skewed_tail_is_kept_where_clipping_would_take_it():
+    """Scores of exponential levels: what is sent has their sum, within three errors of it."""
+    m = 4000
+    task = np.arange(m).repeat(2)
+    level = np.random.default_rng(3).exponential(size=m) - 1.0
+    y = level[task] + 0.1 * np.tile([-1.0, 1.0], m)
+    X = np.tile([-1.0, 1.0], m)[:, None]
+    est = PrivateMTL(epsilon=None).fit(X, y, task=task)
+    board = est.billboard_
+    tasks = models_of(read_training(est, X, y, task)[0], None)
+    one = replace(asked(1), deviations=np.array([1.0, 1e-4]) / board.unit, tau=1.0 / board.unit)
+    raw = replace(one, longest=1e9, largest=1e9).answer(tasks, board)[:, 0] * 1e9
+    for longest in (3.5, 4.5):
+        question = replace(one, longest=longest, largest=1e9)
+        sent = question.answer(tasks, board)[:, 0] * longest
+        tail = raw > longest - 1.0
+        assert 20 < tail.sum() and sent.max() <= longest * (1.0 + 1e-12)
+        np.testing.assert_allclose(sent[~tail], raw[~tail], rtol=1e-9)
+        assert abs((sent - raw).sum()) < 3.0 * np.sqrt(tail.sum())
+        assert (raw - longest)[raw > longest].sum() > 3.0 * np.sqrt(tail.sum()) or longest > 4.0
+
+
+@pytest.mark.parametrize("epsilon, m, bound", [(None, 400, 0.15), (10.0, 1000, 0.25)])
+def test_variance_components_are_those_that_were_drawn(epsilon, m, bound):
+    """In a scene whose votes have slopes at half of their spread; medians of three draws."""
+    found = []
+    for seed in range(3):
+        X, y, task = scene_table(SCENES[0], m, seed)
+        est = PrivateMTL(epsilon=epsilon, tasks=range(m), standard_errors=True, random_state=seed)
+        frame = est.fit(X, y, task=task).summary(0.9).variance_frame()
+        assert (frame["lower"] <= frame["std"]).all() and (frame["std"] <= frame["upper"]).all()
+        slopes = np.sqrt(frame.loc[["x0", "x1", "x2"], "variance"].mean())
+        found.append([frame.loc["intercept", "std"], slopes, frame.loc["residual", "std"]])
+    np.testing.assert_allclose(np.median(found, axis=0), [2.0, 0.3, 1.0], rtol=bound)
 
 
 @pytest.mark.slow
@@ -198,4 +242,5 @@ def test_nine_in_ten_intervals_hold_under_a_budget(scene):
     assert row["given"] > 90
     spread = np.sqrt(0.09 / row["given"])
     assert abs(float(row["slopes"]) - 0.9) < 0.06  # three slopes of a draw share its noise
+    assert abs(float(row["level"]) - 0.9) < 3.0 * spread
     assert float(row["false"]) < 0.1 + 3.0 * spread
