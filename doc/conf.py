@@ -29,6 +29,7 @@ default_role = "code"  # docstrings write `name` for parameters and attributes
 suppress_warnings = ["ref.ref", "ref.term"]
 
 autosummary_generate = True
+autodoc_typehints = "none"  # signatures are for reading; docstrings have the types
 numpydoc_show_class_members = False  # the template of a class lists them
 
 html_theme = "pydata_sphinx_theme"

@@ -40,7 +40,8 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
     {curator}
     loss : {{"squared", "poisson", "huber"}}, default="squared"
         "poisson": counts, or rates with exposures as `sample_weight`, whose logarithms are linear;
-        their variance may be a multiple of their mean. "huber": every task weighs its rows once,
+        their variance may be a multiple of their mean. Under a budget negative ones count as 0,
+        since an error would show that some task has one. "huber": every task weighs its rows once,
         by how far they are from a model of its own.
     {init} The centre, and all that is released, are those of differences from it.
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None

@@ -568,7 +568,10 @@ def without_rows(labels, tasks):
     public = np.sort(distinct_ids(list(tasks), "tasks="))
     position = locate(labels, public)
     if (position < 0).any():
-        raise ValueError(f"Not listed in tasks=, but in the data: {listed(labels[position < 0])}.")
+        raise ValueError(
+            f"Not listed in tasks=, but in the data: {listed(labels[position < 0])}. Add them to the "
+            "list if they are public, or drop their rows."
+        )
     return np.delete(public, position)
 
 

@@ -195,7 +195,9 @@ def test_mappings_may_have_empty_tables(listed):
     with pytest.raises(ValueError, match=r"\[5\] of X have no rows; drop them"):
         est.personalize({5: parts[2][0], 7: parts[0][0]}, {5: [], 7: parts[0][1]})
     if listed:
-        with pytest.raises(ValueError, match=r"Not listed in tasks=, but in the data: \[9\]"):
+        with pytest.raises(
+            ValueError, match=r"Not listed in tasks=, but in the data: \[9\]. Add .*drop"
+        ):
             est.fit({0: parts[0][0], 9: parts[2][0]}, {0: parts[0][1], 9: []})
 
 
