@@ -569,8 +569,8 @@ def without_rows(labels, tasks):
     position = locate(labels, public)
     if (position < 0).any():
         raise ValueError(
-            f"Not listed in tasks=, but in the data: {listed(labels[position < 0])}. Add them to the "
-            "list if they are public, or drop their rows."
+            f"Not listed in tasks=, but in the data: {listed(labels[position < 0])}. Add them to "
+            "the list if they are public, or drop their rows."
         )
     return np.delete(public, position)
 
