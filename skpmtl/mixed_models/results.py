@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from .._runtime.hints import RandomState
 from .._runtime.stack import users_line
 from ..structures.estimators import PrivateMTL, PrivateMTLClassifier
 from ..tables.convert import check_trials, expand_trials
-from ..tables.factors import BELOW, rows_of_factors
+from ..tables.factors import ACROSS, BELOW, rows_of_factors
 from ..tables.frames import frame_of
 from ..tables.ids import listed, locate
 from .formula import Design, grouping, read_formula
@@ -58,8 +59,8 @@ def mixed(
         ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a target
         ``prop(k, n)`` is k successes out of n trials, columns of whole numbers. Without a budget
         there may be further groupings with intercepts, nested as ``(1 | school / class)`` or
-        crossed as ``(1 | pupil) + (1 | item)``; with one, one that is nested in the task, and those
-        that `factors` declares.
+        crossed as ``(1 | pupil) + (1 | item)``; with one, one that is nested in the task, one
+        across tasks with a list of levels in `public`, and one above them that `factors` declares.
     data : DataFrame
         One row per observation, of pandas, or of any library whose frames have ``to_pandas``.
     family : {"gaussian", "binomial", "poisson"}, default="gaussian"
@@ -75,8 +76,9 @@ def mixed(
         Public facts by column: ids of the tasks for the grouping, levels of a column of categories,
         and the range (low, high) of the target or of a number. Other names are constants of the
         formula. With a budget, lists of levels are required, since a list that is read from the
-        rows discloses which levels exist. For a grouping above the tasks, such as districts of
-        schools, the level of every task, as a mapping; the table then needs no such column.
+        rows discloses which levels exist. For a grouping across the tasks, such as items, the list
+        of its levels; for one above them, such as districts of schools, the level of every task, as
+        a mapping; the table then needs no such column.
     weights : str or array-like of shape (n_rows,), default=None
         Weights of rows, or the column that has them. Without a budget, as in lme4, the residual
         variance of a row is sigma^2 over its weight, and the weight of a class or count is its
@@ -133,23 +135,29 @@ def mixed(
         raise ValueError(f'A target prop(k, n) needs family="binomial", not {family!r}.')
     # A grouping within the task is below it by its formula, (1 | school / class).
     nested = [name for name in parts["others"] if name.startswith(f"{parts['group']}:")]
-    factors = {**dict.fromkeys(nested, BELOW), **(factors or {})}
-    odd = [name for name, place in factors.items() if place == BELOW and name not in nested]
+    places: dict[str, Any] = {**dict.fromkeys(nested, BELOW), **(factors or {})}
+    for name in parts["others"]:  # one with a public list of levels is across tasks
+        place, known = places.get(name, ACROSS), public.get(name)
+        if isinstance(place, tuple):
+            place, known = place
+        if private and place == ACROSS and not isinstance(known, (Mapping, NoneType)):
+            places[name] = ACROSS, [str(level) for level in known]
+    odd = [name for name, place in places.items() if place == BELOW and name not in nested]
     if odd:
         raise ValueError(
             f"The grouping {odd[0]!r} stands below the tasks: write (1 | {parts['group']} / "
             f"{odd[0]}) in the formula, and leave it out of factors=."
         )
-    odd = [name for name in factors if name not in parts["others"]]
+    odd = [name for name in places if name not in parts["others"]]
     if odd:
         raise ValueError(f"factors= names {listed(odd)}, which the formula has no (1 | ...) of.")
-    odd = [name for name in parts["others"] if name not in factors]
+    odd = [name for name in parts["others"] if name not in places]
     if private and odd:
         raise ValueError(
             f"Where the groupings {listed(odd)} stand would be read from private rows. Declare one "
-            f"above the tasks: factors={{{odd[0]!r}: 'above'}}, and in public= the level of every "
-            f"task; or one below them: (1 | {parts['group']} / {odd[0]}); or leave them out, or "
-            "give their levels as columns of categories with public lists."
+            f"across the tasks by its public list: public={{{odd[0]!r}: levels}}; one above them: "
+            f"factors={{{odd[0]!r}: 'above'}}, and in public= the level of every task; or one "
+            f"below them: (1 | {parts['group']} / {odd[0]}); or leave them out."
         )
     if parts["others"] and not private and family != "gaussian":
         raise ValueError(
@@ -169,7 +177,7 @@ def mixed(
         if weights.shape != (len(data),) or not (weights >= 0).all():
             raise ValueError("weights must be non-negative numbers, one for each row.")
     make = _Estimated if private else _Exact
-    of_rows = list(rows_of_factors(factors or None))
+    of_rows = list(rows_of_factors(places or None))
     named = [parts["group"], *(of_rows if private else parts["others"])]
     groups = [grouping(data, name) for name in named]
     target = data[parts["response"]]
@@ -178,8 +186,8 @@ def mixed(
         "delta": delta,
         "random_state": random_state,
         "tasks": public.get(parts["group"], "auto"),
-        "factors": factors,
-        "above": {name: public[name] for name in set(factors) & set(public) - set(of_rows)},
+        "factors": places,
+        "above": {name: public[name] for name in set(places) & set(public) - set(of_rows)},
         "range": public.get(parts["response"]),
     }
     if parts["trials"]:
@@ -314,7 +322,7 @@ class MixedResult:
         data = _pandas(data)
         X, offset, Z = self._design.of(data)
         if level == "population":
-            return self._fit.predict(X, offset, Z, np.full(len(data), -1), data)
+            return self._fit.predict(X, offset, Z, np.full(len(data), -1), None)
         codes = _codes(data, self._parts["group"], self.groups)
         found = self._fit.predict(X, offset, Z, codes, data)
         if self.estimator is not None:  # whose tasks have their levels of factors
@@ -605,9 +613,13 @@ class _Estimated:
             yield from self.about
 
     def predict(self, X, offset, Z, codes, data):
+        """`data` None: from the fixed effects alone."""
         est, unknown, levels = self.estimator, codes < 0, None
-        if not unknown.all():
-            levels = [grouping(data, name) for name in self.factors_of_rows]
+        if data is not None:
+            names = self.factors_of_rows
+            needed = [not unknown.all() or set(name.split(":")) <= set(data) for name in names]
+            pairs = zip(names, needed, strict=True)
+            levels = [grouping(data, name) if given else None for name, given in pairs]
         rows = self._columns(X, levels)
         out = np.empty(len(rows))
         if unknown.any():

@@ -348,8 +348,8 @@ def test_no_random_effects_are_clustered_least_squares():
 
 def test_a_second_grouping_is_refused_under_a_budget():
     formula = "y ~ x + (1 | g) + (1 | sex)"
-    with pytest.raises(ValueError, match=r"factors=\{'sex': 'above'\}"):
-        skpmtl.mixed(formula, table(), public=PUBLIC)
+    with pytest.raises(ValueError, match=r"public=\{'sex': levels\}.*factors=\{'sex': 'above'\}"):
+        skpmtl.mixed(formula, table(), public={"g": range(M)})
     with pytest.raises(ValueError, match="must map every task to its level"):
         skpmtl.mixed(formula, table(), public=PUBLIC, factors={"sex": "above"})
     with pytest.raises(ValueError, match="formula has no"):
@@ -395,6 +395,26 @@ def test_a_nested_grouping_is_a_factor_below_tasks():
     with pytest.raises(ValueError, match=r"write \(1 \| g / sex\)"):
         settings = {"public": PUBLIC, "factors": {"sex": "below"}}
         skpmtl.mixed("y ~ x + (1 | g) + (1 | sex)", table(), **settings)
+
+
+def test_a_grouping_with_a_public_list_is_a_factor_across_tasks():
+    """With a budget its effects are near those of restricted maximum likelihood."""
+    rng, data = np.random.default_rng(0), table()
+    data["item"] = 100 + rng.integers(6, size=len(data))
+    data["y"] += 2.0 * rng.normal(size=6)[data["item"] - 100]
+    formula, items = "y ~ x + (1 | g) + (1 | item)", range(100, 106)
+    exact_fit = exact(formula, data)
+    with pytest.warns(skpmtl.PrivacyLeakWarning):
+        public = {"g": range(M), "item": items}
+        fit = skpmtl.mixed(formula, data, public=public, epsilon=40.0, random_state=0)
+    one, other = (f.random_effects["item"]["Intercept"] for f in (exact_fit, fit))
+    assert_allclose(other, one, atol=0.35)
+    stds = (f.summary().variance_frame()["std"] for f in (exact_fit, fit))
+    one, other = ([std[name] for name in std.index if "item" in name] for std in stds)
+    assert_allclose(other, one, rtol=0.6)  # of six levels, on a coarse grid
+    new = data.assign(g=-1)  # a pupil that was not fitted has the effects of items
+    apart = fit.predict(new) - fit.predict(new, level="population")
+    assert_allclose(apart, fit.random_effects["item"]["Intercept"][data["item"].astype(str)])
 
 
 def test_a_second_grouping_that_says_nothing_changes_nothing():
