@@ -132,12 +132,13 @@ class NamedCoefficients:
         model : dict, Ridge, PoissonRegressor or LogisticRegression
             Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
             regression) and "feature_names" (list, or None); of counts "loss", too. With more than
-            two classes "coef"
-            is (n_classes, n_features) and "intercept" (n_classes,). With `uncertainty`
-            also "covariance" of coefficients and, last, the intercept, and "noise_variance" and
-            "dof", or "posterior_shift" of classes; None where the rows of the task do not determine
-            it. With `as_sklearn` a model that predicts for X without the task column, whose
-            probabilities are not averaged; of a pipeline see `skpmtl.export_task`.
+            two classes "coef" is (n_classes, n_features) and "intercept" (n_classes,). With a
+            factor below tasks also "level_effects" (dict from level to effect), and the rest is the
+            model of rows of a new level. With `uncertainty` also "covariance" of coefficients and,
+            last, the intercept, and "noise_variance" and "dof", or "posterior_shift" of classes;
+            None where the rows of the task do not determine it. With `as_sklearn` a model that
+            predicts for X without the task column, whose probabilities are not averaged; of a
+            pipeline see `skpmtl.export_task`.
 
         Raises
         ------
@@ -157,6 +158,9 @@ class NamedCoefficients:
         }
         if self.loss == "poisson":
             model["loss"] = self.loss
+        if hasattr(self, "level_effects_"):
+            known = self.level_effects_[position]
+            model["level_effects"] = known.by_level() if known else {}
         if as_sklearn:
             return linear_model(model)
         if hasattr(self, "posterior_shift_"):

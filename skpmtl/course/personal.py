@@ -188,15 +188,15 @@ class TaskModels:
         Extras are what bounds predictions, `row_centre_` (m, d), `row_reach_` (m, d) and
         `prediction_range_` (m, 2), which is that of differences to the public initial model.
         """
-        found = []
+        found, ratios = [], RATIO[: len(model.log_ratio)]
         for part in model.components():
             dec, about = self.decomposition(model, part.root), self.around_part(model, part)
-            for logs, *means in each(dec, *about, part.scales):
-                found.append((*about, *means, part.log_weight + logs))
+            for ratio, (logs, *means) in zip(ratios, each(dec, *about, part.scales), strict=True):
+                found.append((ratio, *about, *means, part.log_weight + logs))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         coef = np.zeros_like(self.near_mean)
         level = np.zeros(len(coef))
-        for c, a, of_level, of_slopes, logs in found:
+        for _, c, a, of_level, of_slopes, logs in found:
             share = np.exp(logs - total)
             slopes = share[:, None] * (a + of_slopes)
             coef += slopes
@@ -210,7 +210,10 @@ class TaskModels:
         extras = {"row_centre_": centre, **bounds}
         if model.groups is not None:
             logs = np.stack([logs for *_, logs in found], axis=1)
-            extras["membership_"] = membership(logs - total[:, None], len(model.groups))
+            of_ratios = (logs - total[:, None]).reshape(-1, len(ratios))
+            extras["membership_"] = membership(
+                log_sum(of_ratios).reshape(len(total), -1), len(model.groups)
+            )
         if model.below is not None:
             extras["level_effects_"] = self._effects_of_levels(found, total)
         return *models, extras
@@ -221,8 +224,8 @@ class TaskModels:
         t, near = groups.tasks, self.near_mean - self.rows[0][0].x_mean
         effects, shrunk, left = np.zeros((3, len(t)))
         of_new = np.zeros(len(self.tasks))
-        for i, (c, a, of_level, of_slopes, logs) in enumerate(found):
-            share, ratio, slopes = np.exp(logs - total), RATIO[i % len(RATIO)], a + of_slopes
+        for ratio, c, a, of_level, of_slopes, logs in found:
+            share, slopes = np.exp(logs - total), a + of_slopes
             level = c + of_level + _dots(near, slopes)
             rest = means[:, -1] - level[t] - _dots(means[:, :-1], slopes[t])
             s = share[t] * groups.shrunk(ratio)

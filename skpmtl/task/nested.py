@@ -148,6 +148,10 @@ class LevelEffects:
     of_new: float
     means: np.ndarray
 
+    def by_level(self):
+        """-> {level: effect}"""
+        return dict(zip(self.levels.tolist(), self.effects.tolist(), strict=True))
+
     def places(self, levels, codes):
         """Places of the levels of rows, ``levels[codes]``, among `levels`; -1 of new ones."""
         return locate(levels, self.levels, "Level")[codes]

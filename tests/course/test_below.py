@@ -139,6 +139,22 @@ def test_new_tasks_and_files_have_effects_of_classes(tmp_path):
     rows = same[same["school"] >= 90]
     assert_allclose(est.predict(features(rows)), other.predict(features(rows)), rtol=1e-12)
     assert error(est, rows) < 1.5
+    model, row = est.export_task(95), rows[rows["school"] == 95].iloc[:1]
+    score = row[["x", "z"]].to_numpy() @ model["coef"] + model["intercept"]
+    score += model["level_effects"][row["class"].iloc[0]]
+    assert_allclose(est.predict(features(row)), score, rtol=1e-12)
+
+
+def test_groups_of_tasks_are_found_with_classes():
+    """Posterior probabilities of groups are those over all spreads of classes."""
+    here, _, _ = schools(8, 1.0)
+    group = np.arange(M) % 2
+    here["y"] += 3.0 * (2 * group - 1)[here["school"]] * here["x"]
+    est = fitted(here, 30.0, structure="groups")
+    own = est.membership_[:, :2]
+    assert len(est.groups_["counts"]) == 2
+    assert_allclose(est.membership_.sum(axis=1), 1.0)
+    assert max(np.mean(own.argmax(axis=1) == part) for part in (group, 1 - group)) > 0.95
 
 
 def test_the_report_and_the_summary_name_the_factor():
