@@ -18,6 +18,7 @@ from .models import models_of
 from .personal import HULL, bounded
 
 LEAST_SCALE = 1e-100  # of a column that a model can be divided by
+_ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none
 OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
 
 
@@ -445,8 +446,19 @@ class HierarchicalBillboard(OfModels):
     @property
     def shares_no_slopes(self):
         """Whether slopes have nothing released in common: no mean, shape, group or public model."""
-        shape_is_likely = int(np.argmax(self.log_components)) == 1
-        return self.mean_is_level and not shape_is_likely and self.groups is self.init is None
+        return self.mean_is_level and not self.has_shape and self.groups is self.init is None
+
+    @property
+    def directions(self):
+        """How many directions slopes of tasks take: (tr S)^2 / tr S^2 of their shape S."""
+        shape = self.root @ self.root.T
+        return float(np.trace(shape) ** 2 / np.sum(shape**2))
+
+    @property
+    def has_shape(self):
+        """Whether slopes prefer some directions, and most tasks follow these."""
+        few = self.directions <= _ANY_DIRECTION * self.n_features
+        return few and self.n_features > 1 and int(np.argmax(self.log_components)) > 0
 
     @property
     def most_have_one_row(self):

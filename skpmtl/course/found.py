@@ -6,8 +6,6 @@ import numpy as np
 
 from ..task import priors
 
-_ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none
-
 
 def findings(board, with_groups=False, is_private=False):
     """What a report says was found.
@@ -111,30 +109,21 @@ def _below(board):
 
 
 def _slopes(board):
-    weights = np.exp(board.log_components)
-    likely = int(np.argmax(weights))
+    likely = int(np.argmax(board.log_components))
+    directions = f"in about {board.directions:.1f} of {board.n_features} directions"
+    if likely < 2 or not board.centre[..., 1:].any():
+        if board.has_shape:
+            return f"those of tasks lie {directions}"
+        return "nothing was found that tasks have in common"
     own = math.sqrt(priors.middle(board.log_kappa, board.law.log_kappa, board.law.kappa))
+    size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
     unit = board.unit or 1.0
     measure = "units of the score" if board.law.of_scores else "units of y"
-    if likely == 0 or not (board.centre[..., 1:].any() or likely == 1):
-        return "nothing was found that tasks have in common"
-    shared = ""
-    if likely == 2:
-        size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
-        shared = (
-            f"common ones change predictions by about {_round(unit * size)} {measure}, and those "
-            f"of a single task by about {_round(unit * own)} more"
-        )
-    return shared + _directions(board, "; the latter lie" if shared else "those of tasks lie")
-
-
-def _directions(board, whose):
-    """How many directions slopes of tasks take: (tr S)^2 / tr S^2 of their shape S."""
-    shape = board.root @ board.root.T
-    d, taken = len(shape), np.trace(shape) ** 2 / np.sum(shape**2)
-    if d == 1 or taken > _ANY_DIRECTION * d:
-        return "" if whose.startswith(";") else f"{whose} in any direction alike"
-    return f"{whose} in about {taken:.1f} of {d} directions"
+    return (
+        f"common ones change predictions by about {_round(unit * size)} {measure}, and those of a "
+        f"single task by about {_round(unit * own)} more"
+        + (f"; the latter lie {directions}" if board.has_shape else "")
+    )
 
 
 def _round(value, scale=None):

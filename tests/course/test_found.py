@@ -78,9 +78,13 @@ def test_directions_are_counted_by_the_shape_of_slopes():
     board.root = np.diag(np.sqrt([0.5, 0.5, 0.0, 0.0]))
     assert "2.0 of 4 directions" in findings(board)["slopes"]
     board.root = np.eye(4) / 2.0
-    assert "any direction" in findings(board)["slopes"]
-    board.log_components = np.log([0.8, 0.1, 0.1])
     assert "nothing was found" in findings(board)["slopes"]
+    board.log_components = np.log([0.8, 0.1, 0.1])
+    board.root = np.diag(np.sqrt([0.5, 0.5, 0.0, 0.0]))
+    assert "nothing was found" in findings(board)["slopes"]
+    # The component with a mean is about 0 where no mean was sought.
+    board.log_components = np.log([0.1, 0.1, 0.8])
+    assert findings(board)["slopes"] == "those of tasks lie in about 2.0 of 4 directions"
 
 
 def test_what_was_sought_and_not_found_is_told():
