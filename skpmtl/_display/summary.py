@@ -25,6 +25,7 @@ _WORDS = {
     "variance": "variance",
 }
 _CORRELATIONS = 6  # columns of a page
+_NONE = 1e-20  # of the largest variance: what an optimiser leaves of zero
 _LATEX = {
     "~": "asciitilde",
     "^": "asciicircum",
@@ -71,6 +72,7 @@ def variance_columns(covariance, names, others=(), ends=None):
         correlations with those below.
     """
     variance = np.concatenate([np.diag(covariance), others])
+    variance[variance < _NONE * np.max(variance, initial=0.0)] = 0.0
     std = np.sqrt(np.maximum(variance, 0.0))
     columns = {"variance": variance, "std": std}
     if ends is not None:
@@ -239,6 +241,11 @@ class Summarised:
             notes=notes,
         )
 
+    @property
+    def _of_numbers(self):
+        law = getattr(self.billboard_, "law", None)
+        return law is not None and not law.of_scores
+
     def _has_found_nothing(self):
         """Whether the mean model is that of public numbers alone."""
         board = self.billboard_
@@ -267,8 +274,8 @@ class Summarised:
         source = (
             "They were measured by the squares that the standard errors need."
             if found.measured
-            else "They are the middle of votes on coarse grids; the intervals are those of the "
-            "votes, and those of slopes may be little more than the prior."
+            else "They are the middle of votes on coarse grids; intervals are wide, since they "
+            "hold what single tasks may have; those of slopes may be little more than the prior."
         )
         notes = [
             "Variance components say how much tasks differ: the intercept where all columns are "
@@ -287,10 +294,12 @@ class Summarised:
             raise ValueError('This fit has no pooled model: refit with unseen_task="mean".')
         std = getattr(self, "effect_std_", None)
         words = "This fit has no standard errors."
+        if getattr(self, "standard_errors", None) is False and self._of_numbers:
+            words = "This fit has no standard errors: pass standard_errors=True."
         dof = getattr(self, "effect_dof_", math.inf)
         if std is not None:
             words = "Standard errors hold whatever the dependence within tasks (CR2)"
-            private = getattr(self.privacy_, "epsilon", None) is not None
+            private = math.isfinite(getattr(self.privacy_, "epsilon", None) or math.inf)
             words += ", and include the noise of the guarantee." if private else "."
         elif getattr(self, "standard_errors", False):
             words = (
@@ -303,6 +312,8 @@ class Summarised:
                 "of tasks without rows is the middle of the public range. Pass a larger epsilon, "
                 "or list more tasks."
             )
+        elif std is None and not np.any(self.mean_coef_):
+            words = f"{words} There is no mean of slopes: variance components say how they differ."
         elif std is None and getattr(self.billboard_, "mean_is_level", False):
             words = f"{words} Slopes are below their noise: only the level is an estimate."
         coef = np.atleast_2d(self.mean_coef_ if std is None else self.effect_coef_)

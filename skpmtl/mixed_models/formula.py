@@ -7,9 +7,11 @@ import numpy as np
 
 from ..tables.ids import listed
 
-__all__ = ["Design", "grouping", "read_formula"]
+__all__ = ["Design", "grouping", "read_formula", "response_of"]
 
 _INSTALL = "Formulas need the package formulae: pip install skpmtl[formula]"
+# As R has them, without a prefix.
+_FUNCTIONS = {name: getattr(np, name) for name in ("exp", "log", "log2", "log10", "log1p", "sqrt")}
 _PROBES = 64  # rows that are made up to see whether a term looks at other rows
 _RANGE = (0.5, 2.0)  # of their numbers where no public one is given: logarithms and roots exist
 
@@ -24,7 +26,8 @@ def read_formula(formula):
     Returns
     -------
     parts : dict
-        "response" (str), "trials" (str or None, the second column of a response ``prop(k, n)``,
+        "response" (str, a column or a term of columns such as ``log(y)``), "of_response" (set of
+        str, its columns), "trials" (str or None, the second column of a response ``prop(k, n)``,
         whose first one is then "response"), "fixed" (str, the right-hand side), "random" (str, the
         left-hand side of the bar of the first grouping), "group" (str, its column, or several with
         ":" between), "others" (list of str, further groupings, which have intercepts alone),
@@ -49,6 +52,11 @@ def read_formula(formula):
     single = re.sub(r"\|\|", "|", formula)
     # Nor a grouping without random effects, whose rows are dependent all the same.
     single, n_bare = re.subn(r"\(\s*0\s*\|", "(1 |", single)
+    left = single.partition("~")[0].strip()
+    if re.match(r"cbind\(", left) or re.fullmatch(r"[^\W\d]\w*\s*/\s*[^\W\d]\w*", left):
+        raise ValueError(
+            f"formula={formula!r}: successes out of trials are written as prop(successes, trials)."
+        )
     try:
         model = model_description(single)
     except Exception as error:  # formulae has no exception of its own
@@ -89,6 +97,7 @@ def read_formula(formula):
         response, trials = found.groups()
     return {
         "response": response,
+        "of_response": set(getattr(model.response.term, "var_names", ())),
         "trials": trials,
         "fixed": " + ".join(fixed),
         "random": " + ".join(random),
@@ -177,7 +186,7 @@ class Design:
         from formulae import design_matrices
 
         try:
-            names = {"np": np, **self.constants}
+            names = {"np": np, **_FUNCTIONS, **self.constants}
             return design_matrices(side, frame, na_action="error", extra_namespace=names)
         except Exception as error:  # formulae has no exception of its own
             raise ValueError(f"{side!r} cannot be made of the table: {error}") from None
@@ -269,6 +278,16 @@ class Design:
 
 def _numbers(matrix):
     return np.asarray(matrix.design_matrix, dtype=float)
+
+
+def response_of(parts, data, public, is_private):
+    """Numbers of a target that is a term, such as ``log(y)``, as those of any other term: (N,)"""
+    side = f"0 + {parts['response']}"
+    alone = {"fixed": side, "random": "0", "variables": parts["of_response"]}
+    found, *_ = Design(alone, data, public, is_private).fitted()
+    if found.shape[1] != 1:
+        raise ValueError(f"The target {parts['response']!r} must be one column of numbers.")
+    return found[:, 0]
 
 
 def grouping(data, name):

@@ -18,7 +18,7 @@ from ..tables.convert import check_trials, expand_trials
 from ..tables.factors import ACROSS, BELOW, rows_of_factors
 from ..tables.frames import frame_of
 from ..tables.ids import listed, locate
-from .formula import Design, grouping, read_formula
+from .formula import Design, grouping, read_formula, response_of
 from .laplace import FAMILIES, fit_laplace
 from .reml import GroupedRows, fit_mixed
 
@@ -53,7 +53,8 @@ def mixed(
     Parameters
     ----------
     formula : str
-        As in lme4, such as ``"score ~ sex + prior + (1 + prior | school)"``. The grouping behind
+        As in lme4, such as ``"score ~ sex + prior + (1 + prior | school)"``; the target may be a
+        term, such as ``log(score)``. The grouping behind
         the bar is the task, the unit that is protected. ``(x || g)`` has independent random
         effects, ``(0 | g)`` none: least squares, with errors that are robust within g.
         ``offset(t)`` is a term without a coefficient. With ``family="binomial"`` a target
@@ -128,6 +129,8 @@ def mixed(
     parts = read_formula(formula)
     private = epsilon is not None and math.isfinite(epsilon)
     design = Design(parts, data, public, private)
+    if parts["of_response"] - {parts["response"], parts["trials"]}:
+        data = data.assign(**{parts["response"]: response_of(parts, data, public, private)})
     missing = [name for name in (parts["response"], parts["trials"]) if name and name not in data]
     if missing:
         raise ValueError(f"The table has no column {listed(missing)}.")
@@ -498,7 +501,12 @@ class _Estimated:
             common |= {"factors": settings["factors"], "relation": _by_task(settings["above"])}
         if family == "binomial":
             if design.offsets:
-                raise ValueError('offset() with family="binomial": leave it out.')
+                raise ValueError(
+                    'offset() with family="binomial" and a budget: probabilities are averages over '
+                    "models of a task, which have no place for a number of every row. Leave it "
+                    "out; or fit PrivateMTLClassifier with its column and init=, a public model "
+                    "that has coefficient 1 for it: tasks then learn the difference to that."
+                )
             levels = settings["range"]
             if levels is None:
                 name = design.parts["response"]
