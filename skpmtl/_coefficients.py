@@ -54,6 +54,7 @@ class NamedCoefficients:
     n_features_in_: int
     loss: str
     _form_: Any
+    factors_: dict
     noise_variance_: NDArray
     dof_: NDArray
 
@@ -133,12 +134,12 @@ class NamedCoefficients:
             Keys "task", "coef" (n_features,), "intercept", "classes" (list, or None for
             regression) and "feature_names" (list, or None); of counts "loss", too. With more than
             two classes "coef" is (n_classes, n_features) and "intercept" (n_classes,). With a
-            factor below tasks also "level_effects" (dict from level to effect), and the rest is the
-            model of rows of a new level. With `uncertainty` also "covariance" of coefficients and,
-            last, the intercept, and "noise_variance" and "dof", or "posterior_shift" of classes;
-            None where the rows of the task do not determine it. With `as_sklearn` a model that
-            predicts for X without the task column, whose probabilities are not averaged; of a
-            pipeline see `skpmtl.export_task`.
+            factor below tasks also "level_effects" (dict from level to effect), with one across
+            them "factors" (as `factors_`); the rest is the model of rows of a new level. With
+            `uncertainty` also "covariance" of coefficients and, last, the intercept, and
+            "noise_variance" and "dof", or "posterior_shift" of classes; None where the rows of the
+            task do not determine it. With `as_sklearn` a model that predicts for X without the task
+            column, whose probabilities are not averaged; of a pipeline see `skpmtl.export_task`.
 
         Raises
         ------
@@ -163,6 +164,9 @@ class NamedCoefficients:
             model["level_effects"] = known.by_level() if known else {}
         if as_sklearn:
             return linear_model(model)
+        across = getattr(getattr(self, "billboard_", None), "across", None)
+        if across is not None and across.name in getattr(self, "factors_", {}):
+            model["factors"] = {across.name: self.factors_[across.name]}
         if hasattr(self, "posterior_shift_"):
             known = np.isfinite(self.posterior_shift_[position]).all()
             for name in ("posterior_shift", "covariance"):

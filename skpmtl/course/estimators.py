@@ -16,6 +16,7 @@ from ..tables.factors import (
     factor_in,
     read_across,
     read_factor,
+    rows_of_factors,
     without_factors,
 )
 from ..tables.relation import read_relation
@@ -233,10 +234,9 @@ class Hierarchical(HasCovariates, BaseMTL):
         return self._plan(population).report(self._source())
 
     def _check_stored(self):
-        below = factor_in(BELOW, self.factors)
-        if below is not None:
+        for name, (place, _) in rows_of_factors(self.factors).items():
             raise ValueError(
-                f"Files of models of tasks have no effects of the factor {below!r} below tasks: "
+                f"Files of models of tasks have no effects of the factor {name!r} {place} tasks: "
                 "leave it out of factors= and of X; or use fit, or fit_shards without models=."
             )
 

@@ -4,16 +4,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.factors import count_of, spread_of
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.queries import NEVER, WITHIN, AcrossStep
+from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.factors import RowFactor
 from skpmtl.tables.row_levels import RowLevels
 from skpmtl.tables.table import TaskTable
 from skpmtl.task.priors import KAPPA, SIGMA
+from tests.helpers.sites import write_parts
 
 M, NEW, K = 300, 100, 20
 NAMES = [f"item {j:02d}" for j in range(K)]
@@ -116,6 +119,22 @@ def test_new_items_have_no_effect_and_wider_intervals(tmp_path):
         assert_allclose(found - found[-1], effects, atol=1e-9)
         low, high = one.predict_interval(X, coverage=0.9).T
         assert (high - low)[-1] > 1.3 * (high - low)[:3].max()
+
+
+def test_parts_on_a_disk_and_exported_models_have_effects(tmp_path):
+    rng, item = np.random.default_rng(0), np.tile(np.arange(4), 60)
+    task = np.repeat(np.arange(20), 12)
+    X, y = np.c_[rng.normal(size=240), item], item + rng.normal(size=240)
+    factors = {1: ("across", range(4))}
+    est = PrivateMTL(epsilon=200.0, factors=factors, tasks=range(20), random_state=0)
+    parts = write_parts(tmp_path, X, y, task, [range(12), range(12, 20)])
+    whole, sharded = clone(est).fit(X, y, task=task), fit_shards(clone(est), parts)
+    assert_allclose(sharded.billboard_.across_effects, whole.billboard_.across_effects)
+    with pytest.raises(ValueError, match="across tasks.*without models="):
+        fit_shards(clone(est), parts, models=tmp_path / "models")
+    own = whole.export_task(3)
+    found = own["intercept"] + X[36:48, :1] @ own["coef"] + own["factors"][1]["effects"][item[:12]]
+    assert_allclose(whole.predict(X[36:48], task=task[36:48]), found)
 
 
 def test_intervals_hold_for_old_and_for_new_items():

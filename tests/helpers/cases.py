@@ -131,7 +131,8 @@ def _hierarchical():
     yield _case(PrivateMTL, epsilon=1e4, relation=RELATION, marks=few_tasks)
     yield _case(PrivateMTL, epsilon=1e4, relation=CLUSTERS, factors={"district": "above"})
     yield _case(PrivateMTL, epsilon=1e4, form="levels", factors={3: "below"})
-    yield _case(PrivateMTL, epsilon=1e4, form="levels", factors={3: ("across", range(3))})
+    items = {3: ("across", range(3))}
+    yield _case(PrivateMTL, name="PrivateMTL-items", epsilon=1e4, form="levels", factors=items)
     yield _case(PrivateMTLClassifier, 2, epsilon=1e3, unseen_task="mean")
     yield _case(PrivateMTLClassifier, 3, epsilon=1e3, form="csr", unseen_task="mean")
     yield _case(MPMTLLowRank, epsilon=1e3)
