@@ -76,6 +76,15 @@ def test_effects_that_tasks_share_are_drawn_from_releases(folder, monkeypatch, n
     assert_allclose(reach[::-1], (effects["upper"] - effects["effect"]).fillna(0.0))
     assert {"sex_male", "age"} < set(effect.index) and "intercept" not in effect.index
     assert (folder / "out/public/effects.png").read_bytes().startswith(b"\x89PNG")
+    public = json.loads((folder / "public.json").read_text())
+    del public["scale"]["age"]
+    (folder / "public.json").write_text(json.dumps(public))
+    run(f"{fit} own --epsilon 30 --method mean")
+    est = load_billboard(folder / "own/public/billboard.npz")
+    age = list(drawn[1][0].index[::-1]).index("age")
+    scale, shared = est.billboard_.column_scale[age], est.summary().effects["effect"][age]
+    assert scale > 3.0
+    assert_allclose(drawn[1][0].loc["age"], shared * scale)
     capsys.readouterr()
     run(f"{fit} none --epsilon .001")
     assert not (folder / "none/public/effects.png").exists()

@@ -424,17 +424,22 @@ def effects_picture(estimator, columns, path):
         return str(error)
     found = summary.effects_frame()
     found = found[found.index.str.rpartition(", ").get_level_values(2) != "intercept"][::-1]
-    reach = (found["upper"] - found["effect"]).fillna(0.0)
+    # A number without a public scale has the released one: units of any size fit in one picture.
+    scales = zip(estimator.coef_names_, estimator.billboard_.column_scale, strict=True)
+    scales = {n: scale for n, scale in scales if n in columns.numbers and n not in columns.scale}
+    scale = found.index.str.rpartition(", ").get_level_values(2).map(lambda n: scales.get(n, 1.0))
+    effect = found["effect"] * scale
+    reach = ((found["upper"] - found["effect"]) * scale).fillna(0.0)
     figure = Figure(figsize=(6.4, 1.6 + 0.28 * len(found)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(0.0, color="grey", linewidth=1)
-    axes.errorbar(found["effect"], range(len(found)), xerr=reach, fmt="o", capsize=3)
+    axes.errorbar(effect, range(len(found)), xerr=reach, fmt="o", capsize=3)
     axes.set_yticks(range(len(found)), found.index)
     unit = repr(columns.target)
     if columns.classes is not None:
         two = len(columns.classes) == 2
         unit = f"the score of {columns.classes[1]!r}" if two else "scores"
-    axes.set(xlabel=f"effect on {unit}, for one public scale of the column, or 1")
+    axes.set(xlabel=f"effect on {unit} of one scale of a number, or of a category")
     known = found["std_error"].notna().any()
     axes.set_title("Effects that tasks share" + (", 95 % intervals" if known else ""))
     save_picture(figure, path)
