@@ -1,5 +1,6 @@
 """Sphinx configuration; ``make doc`` builds into doc/_build without the network."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import skpmtl
 
 sys.path.insert(0, str(Path(__file__).parent))  # gallery_order
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+logging.getLogger("skpmtl").setLevel(logging.ERROR)  # no page waits for compiled loops
 
 project = "skpmtl"
 author = "The skpmtl developers"
