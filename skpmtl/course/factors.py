@@ -1,4 +1,4 @@
-"""Effects of the levels of a factor above tasks, such as districts of schools.
+"""Effects of the levels of factors above and across tasks, such as districts and items.
 
 The level of a task k is l_k ~ N(c + u_j, tau^2) for its public level j of the factor, with effects
 u_j ~ N(0, omega^2). A task sends the deviation of its level from c + f_j, for the effects f that
@@ -15,6 +15,14 @@ have few rows. With grids of r and omega, and a flat prior of c, all of this is 
 posterior of u is a closed form (`posterior`). Half of the prior is on omega = 0, so that districts
 that do not matter are shrunk away. It is a function of releases and of public numbers of tasks, and
 costs nothing.
+
+A factor across tasks, such as items that pupils of many schools answer, has an effect v_j ~
+N(0, omega^2) on the targets of the rows of a level. A task sends the mean deviations of its rows
+from its own model, level by level, with weights that make their whole length about one
+(`skpmtl.course.queries.AcrossStep`), so that the same posterior follows from their sums. How much
+the rows of a level count is not public, and asked first. Without a budget effects are the posterior
+means given all scales, by steps of EM in which tasks take their own models from the residuals, and
+omega has the largest restricted likelihood of what the rows of a level say.
 """
 
 import math

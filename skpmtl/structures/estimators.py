@@ -47,7 +47,7 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
     relation : DataFrame, mapping, array, sparse matrix, graph or None, default=None
         Public covariates of the tasks, which move their centres; as of `PrivateMeanRegMTL`. Of real
         targets.
-    factors : mapping of str to "above" or "below", or None, default=None
+    factors : mapping of str to "above", "below", "across" or ("across", levels), default=None
         Further groupings, by where they stand. ``{{"district": "above"}}``: a column of `relation`
         that has the level of every task, such as its district, which moves the level of the task by
         an effect N(0, omega^2) that is released (`skpmtl.course.factors`).
@@ -56,6 +56,9 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         rows; one vote of the tasks is about rho. The column is no feature, is named as
         `task_feature` is, and is part of X in predictions, where a level that the task does not
         have stands for a new one. Of real targets.
+        ``{{"item": ("across", levels)}}``: a column of X that has the level of every row, such as
+        an item that many tasks answer, whose effects N(0, omega^2) are released. The list of
+        levels is public, and needed with a budget.
     relation_rank : int or None, default=None
         Columns of the basis of a graph or Omega. None: 10, or one for five tasks.
     fit_intercept : bool, default=True
@@ -108,8 +111,8 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         ``billboard_.relation.names``.
     factors_ : dict of str to dict
         With `factors`, by name, in units of the target: "spread", the standard deviation of
-        effects, and of a factor above tasks "levels" (n_levels,) and their released "effects"
-        (n_levels,) on levels of tasks.
+        effects, and of a factor above or across tasks "levels" (n_levels,) and their released
+        "effects" (n_levels,) on levels of tasks or on targets of rows.
     level_effects_ : ndarray of shape (n_tasks,) of `skpmtl.task.nested.LevelEffects`
         With a factor below tasks: the "levels" of each task and their "effects". For the task
         alone, like its model.
