@@ -9,6 +9,7 @@ import json
 import math
 import re
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -94,7 +95,7 @@ class Job:
         """Numbers in an upload."""
         return sum(math.prod(shape) for shape in self.parts.values())
 
-    @property
+    @cached_property
     def sections(self):
         """Where the sections of an upload begin, and where the last one ends.
 
@@ -130,9 +131,12 @@ class Job:
 
     def header(self, kind, client, rank, section, split):
         """What a share of one client belongs to; the dealer has the rank `n_servers`."""
-        scales = {"scales": [SCORE, SIZE, VALUE, WEIGHT]}
         own = {"kind": kind, "client": client, "rank": rank, "section": section, "split": split}
-        return asdict(self) | scales | own
+        return self._same_in_all | own
+
+    @cached_property
+    def _same_in_all(self):
+        return asdict(self) | {"scales": [SCORE, SIZE, VALUE, WEIGHT]}
 
 
 def pack(header, *bodies):
