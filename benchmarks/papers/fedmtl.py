@@ -618,7 +618,7 @@ def sizes():
             if n_servers:
                 job = Job(
                     n_servers=n_servers,
-                    n_clients=2,
+                    n_clients=80,
                     n_shared=shared,
                     n_tasks=8,
                     head_length=head,

@@ -20,9 +20,9 @@ step        step size 1 / L with L = 1, the bound for rows of length 1, beside t
 ==========  ===================================================================================
 
 Tuning is the paper's: cross-validation on training rows, for every method, data set and epsilon,
-without charge; of its five folds two, of the first draw, are used, and the other draws take the
-same parameters. `search` tries 60 settings of every method, private or not: a grid of its
-parameters, then ever smaller steps around the best (survey: one fold). The step
+without charge; of its five folds two, of the first draw, are used, with one seed of the noise, and
+the other draws take the same parameters. `search` tries 60 settings of every method, private or
+not: a grid of its parameters, then ever smaller steps around the best (survey: one fold). The step
 size is 1 / L with the largest L_i of the tasks, and K a multiple of the median length of a model
 learned alone; both are read from the rows, which is not charged either. delta is 1 / (m log m). "as
 published": the Wishart noise of the paper, whose epsilon is nominal only. Data: see

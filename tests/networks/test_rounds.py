@@ -43,15 +43,6 @@ def same_rows(n_classes, n_rows=20):
     return np.tile(X, (6, 1)), y, np.repeat(TASKS, n_rows)
 
 
-def smoothness(est, X, y, task):
-    """That of the linear estimators, of the first task."""
-    table, _ = est._read_training(X, y, task)
-    table, _ = est._encoded(table)
-    centred = est._task_side(table, Population.of(table)).centred
-    bound = {"squared": 1.0, "logistic": 0.25, "multinomial": 0.5}[centred.problem.loss]
-    return bound * (centred.scale * centred.curvature)[0]
-
-
 def test_two_scores_of_two_classes_are_their_log_odds():
     X, y, task = same_rows(2)
     given = {
