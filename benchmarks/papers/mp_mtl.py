@@ -922,7 +922,7 @@ MEASURES = {  # name -> (function, draws)
     "noise": (measure_noise, 10),
     "tasks": (measure_tasks, 10),
     "leak": (measure_leak, 300),
-    "rates": (measure_rates, 2),
+    "rates": (measure_rates, 5),
     "theory": (measure_theory, 5),
     "own": (measure_own, 5),
     "step": (measure_step, 5),
