@@ -595,7 +595,7 @@ def secure_parts(quick):
                 **{part: f"{cpu[part]:.2g}" for part in WORK},
                 "cpu_seconds": f"{whole:.3g}",
                 "share_of_shared_layers": f"{cpu['shared layers'] / whole:.2f}",
-                "megabytes": f"{sent:.4g}",
+                "megabytes": f"{float(f'{sent:.4g}'):g}",
                 "gigabytes_of_memory": f"{held:.2g}",
                 "difference": f"{difference:.0e}",
             }
