@@ -410,6 +410,12 @@ class HierarchicalBillboard(OfModels):
         return self.unit * self.middle_tau
 
     @property
+    def factors_of_rows(self):
+        """Names of the factors of which every row has a level."""
+        across = None if self.across is None else self.across.name
+        return [name for name in (self.below, across) if name is not None]
+
+    @property
     def asked_below(self):
         """Whether there is a factor below tasks, and a vote on the spread of its effects was."""
         return self.below is not None and not np.array_equal(self.log_ratio, priors.before_ratio())

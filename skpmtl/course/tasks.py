@@ -41,7 +41,11 @@ class HierarchicalTaskSide(TaskSide):
         return {query.statistic: total}
 
     def check(self, query):
-        """Raise ValueError for a model of other columns than these."""
+        """Raise ValueError for a model of other columns, or factors of rows, than these."""
         model = query.public.get("model")
-        if model is not None and model.n_features != self.models.X.shape[1]:
+        if model is None:
+            return
+        levels = self.models.row_levels
+        known = () if levels is None else levels.names
+        if model.n_features != self.models.X.shape[1] or set(model.factors_of_rows) - set(known):
             raise ValueError("a model of other columns than those of the study")
