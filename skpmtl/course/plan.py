@@ -39,6 +39,7 @@ COURSES = {
     "small": SMALL,
     "middle": (*MIDDLE, *LAST),
     "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
+    "equal": ("step", "vote tau", "step"),
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
 WEIGHTS = {
@@ -54,6 +55,7 @@ WEIGHTS = {
 }
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
 GROUPS = "groups"  # and unknown groups of tasks with similar slopes
+EQUAL = "equal"  # in place of all of them: slopes of counts are known to be the same in all tasks
 
 
 def shares_of(course):
@@ -76,12 +78,13 @@ def course_of(
 ):
     """Queries of a row of `COURSES` that these structures and levels have use for.
 
-    Without "mean" steps are of the level alone; without both shapes there is no moment. With
+    With equal slopes there is nothing to ask about priors of slopes. Without "mean" steps are of
+    the level alone; without both shapes there is no moment. With
     covariates of tasks what follows from them is learnt after the centre; then the effects of a
     factor across tasks, in units of the spread of rows, and of one above them, in units of the
     spread of levels; about each of these spreads there is one more vote.
     """
-    mean, level = "mean" in structures, levels == "auto"
+    mean, level = EQUAL in structures or "mean" in structures, levels == "auto"
     shapes = len({"low-rank", "sparse"}.intersection(structures)) > 0
     known = {
         "step": "step" if mean else "level" if level else None,
@@ -211,6 +214,8 @@ class HierarchicalPlan(Plan):
         least, steps, moments, large = ROWS_OF_UNITS if self.first == "place" else ROWS_OF_SCORES
         if ratio < steps or z < least:
             return "tiny"
+        if EQUAL in self.structures:
+            return "equal"
         if "mean" not in self.structures:
             moments = MOMENTS_ALONE
         if ratio < moments or self.n_features == 1:

@@ -127,10 +127,12 @@ class ScoreModels:
 
     def pull(self, model, centre, near):
         if not model.fit_intercept:
-            return self.deviations(model, centre, model.root, model.scales())
-        key = *self._placed, model.log_tau, model.root, near, model.factor_effects
+            return self.deviations(model, centre, model.root, model.scales(model.log_kappa))
+        known = model.log_kappa, model.log_sigma, model.log_tau, model.root
+        key = *self._placed, *known, near, model.factor_effects
         if not same(key, self._near):
-            found = self._posterior(model, near, model.root, model.scales(), moments="kept")
+            scales = model.scales(model.log_kappa)
+            found = self._posterior(model, near, model.root, scales, moments="kept")
             self._near, self._kept = key, found[1:4]
         level, slopes, kept = self._kept
         move = np.atleast_2d(centre - near)

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._display.diagram import ShowsPrivacy
 from .._display.listing import PrintsShort
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
+from ..course.plan import EQUAL
 from ..exchange.protocol import Population
 from ..structures.estimators import PrivateMTL
 from ..tables.forms import read_array, task_apart
@@ -20,16 +21,22 @@ from .periods import Periods, read_survival
 __all__ = ["SurvivalMTL"]
 
 
+class _EqualSlopes(PrivateMTL):
+    """The model of counts whose slopes are the same in all tasks."""
+
+    def _structures(self):
+        return (EQUAL,)
+
+
 class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
     """Proportional hazards of many tasks, with or without a privacy budget.
 
     The hazard of row i of task t in interval j is ``lambda_j exp(x_i' w_t + b_t)``. With constant
     hazards between public cuts this is a model of counts: each row has, in each interval that it
     enters, an exposure and at most one event. With a budget it is fitted by
-    ``PrivateMTL("mean", loss="poisson")`` on these, so that levels are frailties, and slopes and
-    baselines of tasks are shrunk to what tasks share. Without a budget slopes are those of all
-    tasks, unshrunk, and frailties are normal with an estimated variance, as ``coxph(... +
-    frailty(g, dist = "gauss"))`` of R has it.
+    ``PrivateMTL(loss="poisson")`` on these, so that levels are frailties. Slopes and the shape of
+    the baseline are those of all tasks; frailties are normal with an estimated variance, as
+    ``coxph(... + frailty(g, dist = "gauss"))`` of R has it.
 
     Parameters
     ----------
@@ -188,8 +195,7 @@ class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
         rows, intervals, events, exposures = periods.table()
         some = exposures > 0
         rows, intervals = rows[some], intervals[some]
-        est = PrivateMTL(
-            "mean",  # proportional hazards: rows of a task are few, and say little of own slopes
+        est = _EqualSlopes(
             loss="poisson",
             epsilon=self.epsilon,
             delta=self.delta,

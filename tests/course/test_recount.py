@@ -13,6 +13,7 @@ from skpmtl.course.plan import COURSES, ERRORS, STRUCTURES, HierarchicalPlan, co
 from skpmtl.course.plan import shares_of as shares_of_course
 from skpmtl.course.queries import Place
 from skpmtl.privacy.rng import noise_source
+from skpmtl.survival import SurvivalMTL
 from skpmtl.tables.factors import read_across, read_factor
 from skpmtl.tables.relation import read_relation
 from tests.helpers.sites import drive
@@ -23,7 +24,14 @@ DISTANCES = {"columns": (2.0, 1.0), "moment": (math.sqrt(2.0), 1.0)}
 DISTANCES["factor"] = DISTANCES["across"] = 2.0, 1.0
 DISTANCES["groups"] = 2.0, math.sqrt(2.0)  # one cell, and a deviation of length 1
 DISTANCES["place"] = math.sqrt(2.0 * 2.5), math.sqrt(2.5)  # two bins, and one of weight root(1/2)
-FIRST = "place", "zoom", "columns", "vote unit"  # of the whole budget; the table is of the rest
+DISTANCES["rates"] = math.sqrt(2.0 * 1.5), math.sqrt(1.5)
+FIRST = (
+    "place",
+    "rates",
+    "zoom",
+    "columns",
+    "vote unit",
+)  # of the whole budget; the table is of the rest
 # Without a place, without a moment that clears, and without directions to look for groups.
 MAY_BE_LEFT_OUT = "vote tau", "factor", "across", "vote shape", "groups", "vote groups"
 REPEATED = "step", "relation", "factor", "across", "groups"  # in many releases
@@ -70,7 +78,10 @@ def explained(found, row, rest):
     return not left
 
 
-def recount(report, related, grouped, factored, crossed):
+TABLE = tuple(row for row in COURSES if row != "equal")  # of slopes that may differ
+
+
+def recount(report, related, grouped, factored, crossed, table=TABLE):
     """Raises AssertionError unless the releases are those of the table. -> name of the row"""
     found = list(shares_of(report))
     assert sum(share for _, share in found) <= 1.0 + 1e-6
@@ -80,7 +91,7 @@ def recount(report, related, grouped, factored, crossed):
     rest, found = 1.0 - sum(first) - sum(last), found[: len(found) - len(last)]
     rows = [
         row
-        for row in COURSES
+        for row in table
         # Few tasks of a level: nothing is asked about a factor.
         for asked in itertools.product({factored, False}, {crossed, False})
         if explained(
@@ -136,10 +147,24 @@ def test_shares_add_up_on_every_path(taken):
     options = [name in taken for name in OPTIONS]
     reports = [course(seed, *options) for seed in range(60 if taken else 120)]
     rows = {recount(report, *options) for report in reports if report.releases}
-    assert rows | {"tiny"} == set(COURSES)  # of which most release nothing
+    assert rows | {"tiny"} == set(TABLE)  # of which most release nothing
     names = {entry["name"] for report in reports for entry in report.releases}
     known = dict(zip(("relation", "groups", "factor", "across"), options, strict=True))
     assert {name: name in names for name in known} == known
+
+
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_hazards_spend_their_budget_on_steps_and_frailties(adjacency):
+    rng = np.random.default_rng(0)
+    task, X, time = (
+        np.repeat(np.arange(200), 2),
+        rng.normal(size=(400, 2)),
+        rng.exponential(size=400),
+    )
+    y = np.array([(True, one) for one in time], dtype=[("event", bool), ("time", float)])
+    model = SurvivalMTL([0.5, 1.0], epsilon=3.0, tasks=range(200), adjacency=adjacency)
+    report = model.fit(X, y, task=task).privacy_
+    assert recount(report, False, False, False, False, ("equal",)) == "equal"
 
 
 def test_a_release_beyond_the_budget_is_an_error():

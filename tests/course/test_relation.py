@@ -114,7 +114,7 @@ def test_what_a_task_sends_of_covariates_is_bounded(adjacency):
     relation = read_relation({t: [t, t % 3] for t in range(20)}, np.arange(20), quiet=True)
     weights = relation.weights(np.arange(20))
     assert np.linalg.norm(weights, axis=1).max() <= 1.0 + 1e-9
-    question = RelationStep(np.zeros(D + 1), 0.7, 1.0, True, relation.rank)
+    question = RelationStep(np.zeros(D + 1), 0.7, 1.0, rank=relation.rank)
     sent = 1e6 * np.random.default_rng(0).normal(size=(20, relation.rank * (D + 1)))
     kept = question.bounded(sent)
     lengths = np.linalg.norm(kept, axis=1)
