@@ -59,6 +59,8 @@ _FACTS = (
     "feature_range",
     "relation",
     "factor",
+    "factor below",
+    "across",
     "clusters",
     "init",
 )
