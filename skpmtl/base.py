@@ -365,10 +365,10 @@ def warn_of_little(est, fitted):
             "slopes that all tasks share are below their noise, and every task has slopes of its "
             f"own alone. Remedies: fewer columns, {remedy}."
         )
-    elif getattr(board, "most_have_one_row", False) and board.scale_noise > 1.0:
+    elif getattr(board, "loses_scales", False):
         text = (
-            "most tasks have one row, and the noise of the released scales of columns is a factor "
-            f"of {2.0**board.scale_noise:.0f}. Remedies: columns of public scale, fewer columns, "
+            "columns are far from scale one, and the noise of their released scales is a factor of "
+            f"{2.0**board.scale_noise:.2g}. Remedies: columns of public scale, fewer columns, "
             f"{remedy}."
         )
     else:

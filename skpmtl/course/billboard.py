@@ -19,6 +19,7 @@ from .personal import HULL, bounded
 
 LEAST_SCALE = 1e-100  # of a column that a model can be divided by
 _ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none
+_OCTAVE, _FAR_OCTAVES = 1.0, 3.0  # noise of scales that costs models, and scales of raw columns
 OCTAVES = 8.0  # standard deviation in log2 of scales of columns before any release
 
 
@@ -106,8 +107,6 @@ class HierarchicalBillboard(OfModels):
     centre_noise : ndarray (2,)
         Standard deviation that the noise of steps adds to the level, as if no step took back what
         the noise of earlier ones did, and to a slope of the centre, in units.
-    repeats : float
-        Part of the tasks whose rows have a spread, as released of real targets; 1 before.
     scale_noise : float
         Standard deviation, in octaves, of the noise of a column's scale where scales are first
         asked; that of the prior before.
@@ -156,7 +155,6 @@ class HierarchicalBillboard(OfModels):
     spread: np.ndarray | None = None
     spread_doubt: np.ndarray | None = None
     centre_noise: np.ndarray | None = None
-    repeats: float = 1.0
     scale_noise: float = OCTAVES
     releases: list = field(default_factory=list)
     report: object = None
@@ -170,11 +168,10 @@ class HierarchicalBillboard(OfModels):
         "n_classes": [Interval(Integral, 0, None, closed="left")],
         "factor_spread": [Interval(Real, 0, None, closed="left"), None],
         "across_spread": [Interval(Real, 0, None, closed="left"), None],
-        "repeats": [Interval(Real, 0, 1, closed="both")],
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
     added = ("centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt")
-    added += ("repeats", "scale_noise", "below", "log_ratio")
+    added += ("scale_noise", "below", "log_ratio")
     added += ("across", "across_effects", "across_spread", "across_doubt")
     added += ("spread", "spread_doubt")
 
@@ -467,9 +464,10 @@ class HierarchicalBillboard(OfModels):
         return few and self.n_features > 1 and int(np.argmax(self.log_components)) > 0
 
     @property
-    def most_have_one_row(self):
-        """Whether most tasks have a single row, which has no spread."""
-        return bool(self.repeats < 0.5)
+    def loses_scales(self):
+        """Whether columns are far from scale one, and noise moves their scales by octaves."""
+        far = np.sqrt(np.mean(np.log2(self.column_scale) ** 2)) > _FAR_OCTAVES
+        return bool(far and self.scale_noise > _OCTAVE)
 
     def _in_units(self, centre, middle=0.0):
         """Slopes and levels at x = 0 of models (..., d + 1), in units of the input; 0 without."""

@@ -146,14 +146,14 @@ class Loop:
         -> what `read` says of the number of tasks with rows, and of scales
         """
         found, noise = yield from self.ask(question, share)
-        n, repeats, unit, window = read(found, noise, self.model.n_tasks)
+        n, unit, window = read(found, noise, self.model.n_tasks)
         more = self.plan.share_of_place(n) - share
         if (window if self.pools_levels else unit) is None and more > share:
             again, its_noise = yield from self.ask(question, more)
             found = (found * share + again * more) / (share + more)
             noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
-            n, repeats, unit, window = read(found, noise, self.model.n_tasks)
-        self.update(n_present=n, repeats=repeats)
+            n, unit, window = read(found, noise, self.model.n_tasks)
+        self.update(n_present=n)
         return n, unit, window
 
     def find_place(self, share):

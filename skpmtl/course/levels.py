@@ -34,8 +34,6 @@ def read_place(found, noise, m):
     -------
     n_present : float
         Tasks with rows, never above m.
-    repeats : float in [.1, 1]
-        Part of them whose rows have a spread.
     unit : float or None
     window : (middle, half) or None
     """
@@ -45,7 +43,6 @@ def read_place(found, noise, m):
     near = np.convolve(spreads, np.ones(3))[1:-1]
     top = int(np.argmax(near))
     around = spreads[max(top - _NEAR, 0) : top + _NEAR + 1].sum()
-    repeats = min(max(around / n_present, 0.1), 1.0)
     # Units about the size of means are likelier than others: odds of e for every _NEAR octaves.
     away = abs(top - int(np.argmax(means))) / _NEAR
     least = math.sqrt(3.0 * (_CLEAR**2 + 2.0 * away)) * noise
@@ -74,13 +71,13 @@ def read_place(found, noise, m):
         if good:
             break
     if not good:
-        return n_present, repeats, unit, None
+        return n_present, unit, None
     # Windows about the one that is clearest above its noise; among them the narrowest of the full.
     middle, half, *_ = max(good, key=lambda w: w[3])
     good = [w for w in good if abs(w[0] - middle) < w[1] + half]
     most = max(count for _, _, count, _ in good) - _SPARE * n_present
     middle, half, *_ = min((w for w in good if w[2] >= most), key=lambda w: w[1])
-    return n_present, repeats, unit, (middle, half)
+    return n_present, unit, (middle, half)
 
 
 def _present(count, noise, m):
@@ -98,16 +95,16 @@ def read_rates(found, noise, m):
     -------
     n_present : float
         Tasks with rows, never above m.
-    repeats, unit : float
-        1: nothing is asked of several rows, and the unit is that of scores.
+    unit : float
+        1, that of scores.
     window : (middle, half) or None
         Of logarithms of rates: the shortest run of octaves that holds half of the tasks.
     """
     n_present = _present(found[BINS] / SIGN, noise / SIGN, m)
     window = read_zoom(found[:BINS], noise, _OCTAVES, n_present)
     if window is None:
-        return n_present, 1.0, 1.0, None
-    return n_present, 1.0, 1.0, tuple(math.log(2.0) * value for value in window)
+        return n_present, 1.0, None
+    return n_present, 1.0, tuple(math.log(2.0) * value for value in window)
 
 
 def read_base(found, noise, m):

@@ -340,7 +340,7 @@ def test_units_far_from_all_means_must_be_clearer(octaves_away, z, is_unit):
     found = np.zeros(162)
     found[60], found[160:] = 150.0, 200.0 / np.sqrt(2.0)
     found[80 + 60 - octaves_away] = z * np.sqrt(3.0) * 8.0
-    unit = read_place(found, 8.0, 200)[2]
+    unit = read_place(found, 8.0, 200)[1]
     assert (unit is not None) == is_unit
 
 
