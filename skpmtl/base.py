@@ -812,10 +812,8 @@ class BaseMTL(
         if level != "population":
             raise ValueError(f'level={level!r} must be "task" or "population".')
         if not self._has_mean():
-            raise ValueError(
-                'This fit released no pooled model for level="population": refit with '
-                'unseen_task="mean".'
-            )
+            refit = ': refit with unseen_task="mean"' if "unseen_task" in self.get_params() else ""
+            raise ValueError(f'This fit has no pooled model for level="population"{refit}.')
         if task is None and self.task_feature is None and not is_mapping_of_tasks(X):
             task = np.repeat(self.tasks_[:1], X.shape[0] if hasattr(X, "shape") else len(X))
         rows = self._read_rows(X, task, mean=True)

@@ -362,6 +362,9 @@ class _Alone(Hierarchical):
     def _planned_report(self, population):
         return exact_report(_ALONE)
 
+    def _has_mean(self):
+        return False  # scores of classes have a public middle, which is no pooled model
+
 
 _ALONE = "nothing leaves a task"
 _DOC = """{summary}

@@ -183,7 +183,7 @@ class Summary:
         return "<div>" + "".join(parts) + "</div>"
 
     def to_latex(self) -> str:
-        """Both tables, for a paper: ``tabular`` environments that need no package.
+        """Both tables, for a paper: ``tabular`` environments, a paragraph each, without packages.
 
         Returns
         -------
@@ -192,7 +192,7 @@ class Summary:
         parts = [_latex(self.effects, self.names)]
         if self.components:
             parts.append(_latex(self._shown_variances()[0], self.components))
-        return "\n".join(parts)
+        return "\n\n".join(parts)
 
 
 class Summarised:
@@ -411,6 +411,7 @@ def _latex(columns, names):
         {c: "\\" + c for c in "&%$#_{}"} | {c: f"\\text{word}{{}}" for c, word in _LATEX.items()}
     )
     lines = [" & ".join(c.translate(special) for c in line) + r" \\" for line in [header, *rows]]
+    lines = ["{}" * line.startswith("[") + line for line in lines]  # no argument of the row before
     columns = "l" + "r" * (len(header) - 1)
     body = "\n".join([lines[0], r"\hline", *lines[1:]])
     return f"\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}"

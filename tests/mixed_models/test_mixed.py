@@ -427,6 +427,9 @@ def test_a_second_grouping_that_says_nothing_changes_nothing():
 def test_names_are_escaped_for_latex():
     text = Summary("t", names=["a|b^2_c\\"], effects={"effect": np.ones(1)}).to_latex()
     assert r"a\textbar{}b\textasciicircum{}2\_c\textbackslash{} & 1 \\" in text
+    # A bracket after the end of a row would be its argument.
+    text = Summary("t", names=["[x]"], effects={"effect": np.ones(1)}).to_latex()
+    assert "\n{}[x] & 1" in text
 
 
 def test_summaries_of_several_fits_stand_side_by_side(private):
@@ -467,3 +470,12 @@ def test_known_tasks_are_predicted_at_the_population_level():
     bare = PrivateMTL(epsilon=None).fit(X, y, task=data["g"])
     with pytest.raises(ValueError, match="missing"):
         bare.predict(X, task=ids)
+
+
+@pytest.mark.parametrize("name", ["LocalOnly", "LocalOnlyClassifier"])
+def test_tasks_alone_have_no_population_level(name):
+    data = table()
+    y = data["y"] if name == "LocalOnly" else data["y"] > data["y"].median()
+    est = getattr(skpmtl, name)().fit(data[["x"]], y, task=data["g"])
+    with pytest.raises(ValueError, match="no pooled model"):
+        est.predict(data[["x"]], level="population")
