@@ -42,8 +42,7 @@ N_STEPS = 30  # of the centre; each is shorter than the one before, so that the 
 # Root mean squares of what is not clipped: octaves of scales at first, and later; the latter of
 # asinh of centres in scales, too.
 FARTHEST, NEAREST = 8.0, 2.0
-ZOOMS, WIDE_RUN = 3, 8  # histograms one in the other, while half of the tasks are in few bins
-WIDER = 1.5  # length of a window over that of the run of bins that holds half of the tasks
+ZOOMS, NARROWER = 3, 0.5  # histograms one in the other, each about half of the one before or less
 TAU_CENTRE, TAU_WIDTH = -1.0, 1.0  # log2 of spreads of levels in units, for the vote on units
 HALVINGS = 6  # of a unit that is the width of the window: down to a 64th of it
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
@@ -169,7 +168,7 @@ class Loop:
             return
         middle, half = window
         self.unit_is_known = unit is not None
-        width, share = half, self.plan.share_of_zoom()
+        share = self.plan.share_of_zoom()
         for _ in range(ZOOMS):
             if unit is not None and half <= 4.0 * unit or self.spent + share > PLACE_ALL:
                 break
@@ -178,12 +177,10 @@ class Loop:
             near = read_zoom(found, noise, zoom, n)
             if near is None:
                 break
-            middle, run = near
-            width = min(run * zoom.width, half)
-            half = WIDER * width
-            if run > WIDE_RUN:
+            before, (middle, half) = half, near
+            if half > NARROWER * before:
                 break
-        self.update(middle=middle, width=width, unit=unit or width, log_tau=None)
+        self.update(middle=middle, width=half, unit=unit or half, log_tau=None)
 
     def vote_unit(self, share):
         """How far the unit of y is below the width of the window, which was taken for it.

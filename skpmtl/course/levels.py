@@ -4,31 +4,80 @@ A place is taken only where it clears its noise; no place is a result as well.
 """
 
 import math
+from functools import cache
 
 import numpy as np
+from scipy.special import ndtr
 
+from ..task.priors import log_sum_of
 from .queries import BINS, OCTAVE, SIGN, Zoom
 
-_CLEAR = 3.5  # standard deviations of noise that the largest of 80 bins of noise is rarely above
-_CLEAR_PLACE = 3.8  # the same of some 300 windows: a place that is none is worse than none
+_SURE = math.log(20.0)  # log odds of a place over none: a wrong one is worse than none
+_EVEN = np.full(BINS, 1.0 / BINS)  # parts of tasks in octaves of which none is a place
+_SPREADS = 0.125, 0.25, 0.5, 1.0  # of levels, in parts of their middle
+_PARTS = 0.5, 0.75, 1.0  # of the tasks, that have the place; with fewer there may be two of them
+_UNITS = 2.0 ** np.arange(-OCTAVE, OCTAVE)
+_UNIT_WIDTH, _REPEATS = 0.8, (0.1, 0.25, 0.5, 1.0)  # log2 of spreads, tasks that have one
+_ABOVE_UNIT = 3.0, 4.0  # log2 of levels over the spread of rows: its middle and width
+_APART = 0.1  # part of this prior that is of any unit, whatever levels are
+_POINTS = np.array([-1.8, -1.07, -0.57, -0.18, 0.18, 0.57, 1.07, 1.8])  # normal, equally likely
+_ENDS, _WIDER = np.array([0.05, 0.95]), 1.25  # quantiles, and a window over the range between them
 _ALL = 1.5  # standard deviations of noise below the public number of tasks
-_HALF = 0.5  # part of the tasks that a place must hold, so that there are no two of them
-_NEAR = (
-    8  # octaves about the unit with the spreads of a table, and below the end of a window about 0
-)
-_AGREED = 0.8  # part of the tasks whose means have one sign, for a window that excludes 0
-_SPARE = 0.15  # part of the tasks that a narrower window may lose
 FINER = 32  # bins of a zoom
 _LOGITS, _LOGIT_SPREAD = 5.0, 2.0  # range and prior of the log-odds of a mean share of a class
 _SHARE_DOUBT = 0.01  # least error of a mean share, as a guess of the level of scores
-_ZOOM_CLEAR = 1.0  # standard deviations beyond the largest of the noise
 
 
 _OCTAVES = Zoom(0.0, float(OCTAVE), 1.0)  # of rates, in logarithms to the base 2
 
 
+@cache
+def _places():
+    """Places that levels may have: normal about 0, or about half octaves on one side or on both.
+
+    -> points (K, 8) of their quantiles, parts (K, BINS + 2) of tasks in every octave and sign, and
+    log weights (K,) before any release, where all four kinds are as likely
+    """
+    sizes = 2.0 ** np.arange(0.25 - OCTAVE, OCTAVE, 0.5)
+    middle = np.append(np.zeros(len(sizes)), np.tile(sizes, len(_SPREADS)))
+    spread = np.append(sizes, np.outer(_SPREADS, sizes))
+    ends = 2.0 ** np.arange(1 - OCTAVE, OCTAVE)
+    near = [ndtr((end - middle) / spread) - ndtr((-end - middle) / spread) for end in ends]
+    octaves = np.diff([np.zeros(len(middle)), *near, np.ones(len(middle))], axis=0).T
+    positive, points = ndtr(middle / spread), middle[:, None] + spread[:, None] * _POINTS
+    half = np.full(len(middle), 0.5)
+    sides = (positive, points), (1.0 - positive, -points), (half, np.c_[points, -points][:, ::2])
+    weight = np.where(middle > 0, 1.0 / len(_SPREADS), 1.0 / 3.0) / (4.0 * len(sizes))
+    return (
+        np.concatenate([points for _, points in sides]),
+        np.concatenate([np.c_[octaves, signs, 1.0 - signs] for signs, _ in sides]),
+        np.tile(np.log(weight), len(sides)),
+    )
+
+
+@cache
+def _units():
+    """Parts of tasks in octaves of spreads about every unit, (K, BINS); spreads are log-normal."""
+    ends = np.concatenate([[-np.inf], np.arange(1 - OCTAVE, OCTAVE), [np.inf]])
+    return np.diff(ndtr((ends - 0.5 - np.log2(_UNITS)[:, None]) / _UNIT_WIDTH), axis=1)
+
+
+@cache
+def _together():
+    """Log weights before any release of a place and a unit, (K, U): levels are of the size of the
+    spread of rows or larger."""
+    points, _, before = _places()
+    octaves = np.log2(np.abs(points).max(axis=1))[:, None] - np.log2(_UNITS)
+    near = -0.5 * ((octaves - _ABOVE_UNIT[0]) / _ABOVE_UNIT[1]) ** 2 + before[:, None]
+    near += math.log1p(-_APART) - log_sum_of(near.ravel())
+    return np.logaddexp(near, before[:, None] + math.log(_APART / near.shape[1]))
+
+
 def read_place(found, noise, m):
     """From the cells of `queries.Place` to what they say.
+
+    Place and unit are where their posterior is, if it is sure that there is one: both, one of them
+    or none of them are as likely before the release.
 
     Returns
     -------
@@ -37,47 +86,58 @@ def read_place(found, noise, m):
     unit : float or None
     window : (middle, half) or None
     """
-    means, spreads, signs = found[:BINS], found[BINS : 2 * BINS], found[2 * BINS :] / SIGN
-    n_present = _present(signs.sum(), 2.0 * noise, m)
-    lead, lead_noise = signs[0] - signs[1], 2.0 * noise
-    near = np.convolve(spreads, np.ones(3))[1:-1]
-    top = int(np.argmax(near))
-    around = spreads[max(top - _NEAR, 0) : top + _NEAR + 1].sum()
-    # Units about the size of means are likelier than others: odds of e for every _NEAR octaves.
-    away = abs(top - int(np.argmax(means))) / _NEAR
-    least = math.sqrt(3.0 * (_CLEAR**2 + 2.0 * away)) * noise
-    clear = near.max() > max(_HALF * around, least, 0.0)
-    unit = 2.0 ** (top - OCTAVE) if clear else None
-    agreed = abs(lead) > max(_AGREED * n_present - lead_noise, 2.0 * lead_noise)
-    windows, below = [], []
-    for last in range(2, BINS):
-        for octaves in (1, 2, 3):
-            count = means[last - octaves + 1 : last + 1].sum()
-            low, high = 2.0 ** (last - octaves - OCTAVE + 1), 2.0 ** (last - OCTAVE + 1)
-            if agreed:
-                middle = math.copysign(0.5 * (low + high), lead)
-                windows.append((middle, 0.75 * (high - low), count, octaves))
-            if octaves == 3:
-                windows.append((0.0, 1.5 * high, count, octaves))
-        octaves = min(_NEAR, last + 1)
-        below.append((0.0, 1.5 * high, means[last - octaves + 1 : last + 1].sum(), octaves))
-    for some in windows, below:
-        good = [
-            (middle, half, count - noise * math.sqrt(k), count / math.sqrt(k))
-            for middle, half, count, k in some
-            if count >= max(_CLEAR_PLACE * noise * math.sqrt(k), _HALF * n_present)
-            and (unit is None or half >= 0.5 * unit)
-        ]
-        if good:
-            break
-    if not good:
-        return n_present, unit, None
-    # Windows about the one that is clearest above its noise; among them the narrowest of the full.
-    middle, half, *_ = max(good, key=lambda w: w[3])
-    good = [w for w in good if abs(w[0] - middle) < w[1] + half]
-    most = max(count for _, _, count, _ in good) - _SPARE * n_present
-    middle, half, *_ = min((w for w in good if w[2] >= most), key=lambda w: w[1])
-    return n_present, unit, (middle, half)
+    spreads, signs = found[BINS : 2 * BINS], found[2 * BINS :] / SIGN
+    n = _present(signs.sum(), 2.0 * noise, m)
+    points, parts, before = _places()
+    cells = np.append(found[:BINS], signs)
+    noises = np.append(np.full(BINS, noise), np.full(2, noise / SIGN))
+    nowhere = np.append(_EVEN, [0.5, 0.5])
+    of_places = before + _gains(cells, noises, n, nowhere, [nowhere], parts, _PARTS)
+    none = np.zeros(BINS)
+    of_units = _gains(spreads, noise, n, none, [none, _EVEN], _units(), _REPEATS)
+    both = _together() + of_places[:, None] - before[:, None] + of_units
+    of_units = of_units - math.log(len(of_units))
+    one, other, two = (log_sum_of(logs.ravel()) for logs in (of_places, of_units, both))
+    unit = window = None
+    if np.logaddexp(other, two) - np.logaddexp(0.0, one) > _SURE:
+        weights = np.logaddexp(np.logaddexp.reduce(both, axis=0), of_units)
+        unit = float(_UNITS[np.argmax(weights)])
+    if np.logaddexp(one, two) - np.logaddexp(0.0, other) > _SURE:
+        weights = np.logaddexp(np.logaddexp.reduce(both, axis=1), of_places)
+        middle, half = _range(points, weights)
+        window = middle, max(half, 0.5 * (unit or 0.0))
+    return n, unit, window
+
+
+def _gains(cells, noise, n, rest, without, parts, shares):
+    """Log likelihoods of counts in cells where a share of n tasks is in `parts` and the others in
+    `rest`, over those of `without`, for all shares alike.
+
+    Parameters
+    ----------
+    cells, noise, rest : ndarray (C,)
+    without : list of ndarray (C,)
+    parts : ndarray (K, C)
+    shares : sequence of float
+    """
+
+    def log_likelihood(parts):
+        spread = noise**2 + n * parts + 1.0
+        return -0.5 * np.sum((cells - n * parts) ** 2 / spread + np.log(spread), axis=-1)
+
+    logs = [log_likelihood(rest + share * (parts - rest)) for share in shares]
+    without = [log_likelihood(parts) for parts in without]
+    less = math.log(len(shares)) - math.log(len(without)) + np.logaddexp.reduce(without)
+    return np.logaddexp.reduce(logs) - less
+
+
+def _range(points, log_weights):
+    """Middle and half of a range that nine tasks in ten are in, and somewhat more."""
+    order = np.argsort(points, axis=None)
+    weights = np.repeat(np.exp(log_weights - log_weights.max()), points.shape[1])
+    total = np.cumsum(weights[order])
+    low, high = points.ravel()[order][np.searchsorted(total, _ENDS * total[-1])]
+    return float(0.5 * (low + high)), float(0.5 * _WIDER * (high - low))
 
 
 def _present(count, noise, m):
@@ -133,13 +193,23 @@ def read_base(found, noise, m):
     return n_present, scores - scores.mean()
 
 
+@cache
+def _places_in_bins(n):
+    """As `_places`, of n bins of width one from 0."""
+    spreads = 2.0 ** np.arange(-2, math.log2(max(n, 2)) - 1)
+    middle = np.tile(np.arange(0.25, n, 0.5), len(spreads))
+    spread = np.repeat(spreads, 2 * n)
+    parts = np.diff(ndtr((np.arange(n + 1) - middle[:, None]) / spread[:, None]), axis=1)
+    before = np.full(len(middle), -math.log(len(middle)))
+    return middle[:, None] + spread[:, None] * _POINTS, parts, before
+
+
 def read_zoom(found, noise, zoom, n_present):
-    """The shortest run of bins that holds half of the tasks. -> (middle, length in bins) or None"""
-    total = np.concatenate([[0.0], np.cumsum(found)])
-    for run in range(1, min(FINER, len(found)) + 1):
-        inside = total[run:] - total[:-run]
-        place = int(np.argmax(inside))
-        largest = math.sqrt(2.0 * math.log(len(inside))) + _ZOOM_CLEAR
-        if inside[place] > max(_HALF * n_present, largest * noise * math.sqrt(run)):
-            return zoom.middle - zoom.half + (place + 0.5 * run) * zoom.width, run
-    return None
+    """Middle and half of the range of most tasks, or None where no place in it is sure."""
+    n, even = len(found), np.full(len(found), 1.0 / len(found))
+    points, parts, before = _places_in_bins(n)
+    logs = before + _gains(found, noise, n_present, even, [even], parts, _PARTS)
+    if log_sum_of(logs) < _SURE:
+        return None
+    middle, half = _range(points, logs)
+    return zoom.middle - zoom.half + middle * zoom.width, half * zoom.width
