@@ -217,7 +217,10 @@ class TaskStratifiedKFold(_TaskSplitter):
     [1 3] [0 2 4]
     """
 
-    _remedy = "lower it, or use another random_state."
+    _remedy = (
+        "lower it, or use another random_state. A task of one row is never tested: LeaveTasksOut "
+        "tests whole tasks."
+    )
 
     def __init__(
         self,
