@@ -282,6 +282,7 @@ class HierarchicalBillboard(OfModels):
             priors.Component("shape", zero, self.root, shape, own),
             priors.Component("mean", self.centre[..., 1:], self.root, mean, common),
         ]
+        found = [part for part in found if part.log_weight > priors.NEVER]
         if self.groups is None:
             return found
         near = self.scales(self.group_kappa)

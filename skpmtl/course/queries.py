@@ -35,7 +35,7 @@ from .._runtime.public import Public
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
 from ..task.posterior import log_sum
-from ..task.priors import LAWS, RATIO, Scales
+from ..task.priors import LAWS, NEVER, RATIO, Scales
 from .billboard import HierarchicalBillboard, centre_shape
 from .personal import ALL, NOTHING
 
@@ -46,7 +46,6 @@ LEVEL_PART = 0.4  # of the length of a step for the level, where tasks of few ro
 WITHIN = 0.25  # of the variance of a row that is taken to be that of its level across tasks
 VOTE_LENGTH = 2.0  # c: at most four full votes of a task
 MOST_PRIORS = 24  # of a path that is voted on: more than cells of any grid, and than shapes
-NEVER = -1e9  # log weight of cells that are not part of a prior
 
 
 def _balls(sent, radius):

@@ -94,7 +94,7 @@ class ScoreModels:
     def _posterior(self, model, centre, root, scales, **options):
         """Of `skpmtl.task.losses`, and log weights of cells (K, F, T) last."""
         self._place(model)
-        centre = np.atleast_2d(centre)
+        scales, centre = scales.possible(), np.atleast_2d(centre)
         level, slopes = centre[:, 0], centre[:, 1:]
         if model.factor is not None:
             level = level + model.effects_of(self.tasks)[:, None]

@@ -35,6 +35,7 @@ RATIO = np.append(0.0, 4.0 ** np.arange(-3, 3))
 # Weights of cells of tau, kappa and sigma, over that of the heaviest, below which votes on shapes
 # and centres leave them out: gains of paths then move by a tenth of the noise at epsilon 3.
 _RARE = 1e-3, 1e-2, 1e-2
+NEVER = -1e9  # log weight of what is known not to be
 ODD = 0.05  # of the weight after a vote stays as it was before, for tasks unlike the others
 
 
@@ -224,13 +225,21 @@ class Scales:
     sigma: np.ndarray = field(default_factory=lambda: SIGMA)
     log_ratio: np.ndarray = field(default_factory=lambda: np.zeros(1))
 
+    def possible(self):
+        """Without cells that are known not to be."""
+        return self._only_above((NEVER, NEVER, NEVER))
+
     def likely(self):
         """Without cells that have less than `_RARE` of the weight of the heaviest.
 
         Levels that are outliers are kept: without theirs, a task would explain its own by slopes.
         """
+        return self._only_above(np.log(_RARE))
+
+    def _only_above(self, parts):
+        """Cells of tau, kappa and sigma with more than these log weights over the heaviest."""
         logs = self.log_tau, self.log_kappa, self.log_sigma
-        kept = [log > log.max() + math.log(part) for log, part in zip(logs, _RARE, strict=True)]
+        kept = [log > log.max() + part for log, part in zip(logs, parts, strict=True)]
         pairs = zip((self.tau, self.kappa, self.sigma), logs, kept, strict=True)
         (tau, log_tau), (kappa, log_kappa), (sigma, log_sigma) = (
             (grid[some], log[some]) for grid, log, some in pairs
