@@ -263,3 +263,9 @@ def test_origins_of_columns_without_a_release_mean_nothing(which):
     scores = [est.fit(Z, y, task=task).decision_function(Z, task=task) for Z in (X, X + origin)]
     np.testing.assert_allclose(scores[1], scores[0], rtol=1e-8, atol=1e-8)
     assert np.std(scores[0]) > 0.1
+
+
+def test_noise_alone_is_no_place_of_rates():
+    rng = np.random.default_rng(0)
+    cells = [np.append(rng.normal(size=queries.BINS), 5.0) for _ in range(400)]
+    assert all(read_rates(found, 1.0, 100)[-1] is None for found in cells)
