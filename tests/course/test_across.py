@@ -1,5 +1,7 @@
 """A factor across tasks, such as items that pupils of many schools answer."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -91,6 +93,17 @@ def test_effects_without_a_budget_are_those_of_shrunk_indicators():
     covariance += KAPPA[4] * (Z @ Z.T) * (X @ X.T)
     best = omega2 * of_items.T @ np.linalg.solve(covariance, y)
     assert_allclose(v, best, atol=1e-6)
+
+
+def test_without_a_budget_the_spread_is_that_of_lme4_on_penicillin():
+    """Random intercepts of 24 plates by 6 samples (lme4's documentation: 1.9316)."""
+    rows = pd.read_csv(Path(__file__).parents[1] / "mixed_models" / "penicillin.csv")
+    est = PrivateMTL(epsilon=None, factors={"sample": "across"}, task_feature="plate")
+    est.fit(rows[["plate", "sample"]].assign(z=0.0), rows["diameter"])
+    found = est.factors_["sample"]
+    assert found["spread"] == pytest.approx(1.9316, rel=0.01)
+    best = [2.18706, -1.01048, 1.93790, -0.09690, -0.01384, -3.00374]
+    assert_allclose(found["effects"], best, atol=0.02)
 
 
 def known_scales(k):
@@ -209,11 +222,11 @@ def test_spread_of_effects_has_the_largest_restricted_likelihood():
 @pytest.mark.parametrize("kind", ["classes", "counts"])
 @pytest.mark.parametrize("epsilon", [5.0, None])
 def test_items_help_for_classes_and_counts(kind, epsilon):
-    rng, item = np.random.default_rng(0), np.tile(np.arange(20) % 3, M)
-    task = np.repeat(np.arange(M), 20)
-    score = np.array([-1.2, 0.0, 1.2])[item] + 0.3 * rng.normal(size=M)[task]
+    m, rng = 150, np.random.default_rng(0)
+    item, task = np.tile(np.arange(20) % 3, m), np.repeat(np.arange(m), 20)
+    score = np.array([-1.2, 0.0, 1.2])[item] + 0.3 * rng.normal(size=m)[task]
     X = np.c_[rng.normal(size=len(task)), item]
-    given = {"factors": {1: ("across", range(3))}, "epsilon": epsilon, "tasks": range(M)}
+    given = {"factors": {1: ("across", range(3))}, "epsilon": epsilon, "tasks": range(m)}
     given["random_state"] = 0
     if kind == "classes":
         y = rng.random(len(task)) < 1.0 / (1.0 + np.exp(-score))
