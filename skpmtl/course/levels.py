@@ -16,6 +16,7 @@ _SURE = math.log(20.0)  # log odds of a place over none: a wrong one is worse th
 _EVEN = np.full(BINS, 1.0 / BINS)  # parts of tasks in octaves of which none is a place
 _SPREADS = 0.125, 0.25, 0.5, 1.0  # of levels, in parts of their middle
 _PARTS = 0.5, 0.75, 1.0  # of the tasks, that have the place; with fewer there may be two of them
+_LEAST = 0.01  # variance of a count that has no noise, where none is expected
 _UNITS = 2.0 ** np.arange(-OCTAVE, OCTAVE)
 _UNIT_WIDTH, _REPEATS = 0.8, (0.1, 0.25, 0.5, 1.0)  # log2 of spreads, tasks that have one
 _ABOVE_UNIT = 3.0, 4.0  # log2 of levels over the spread of rows: its middle and width
@@ -122,7 +123,7 @@ def _gains(cells, noise, n, rest, without, parts, shares):
     """
 
     def log_likelihood(parts):
-        spread = noise**2 + n * parts + 1.0
+        spread = noise**2 + n * parts + _LEAST
         return -0.5 * np.sum((cells - n * parts) ** 2 / spread + np.log(spread), axis=-1)
 
     logs = [log_likelihood(rest + share * (parts - rest)) for share in shares]
