@@ -184,7 +184,7 @@ class HierarchicalBillboard(OfModels):
             "root": lambda: self.flat,
             "log_kappa": lambda: self.law.log_kappa,
             "log_sigma": lambda: self.law.log_sigma,
-            "log_tau": lambda: priors.before_tau(self.tau),
+            "log_tau": lambda: self.law.before_tau(self.tau),
             "log_components": lambda: np.log([0.5, 1e-9, 0.5]),
             "log_ratio": lambda: np.zeros(1) if self.below is None else priors.before_ratio(),
             "centre_noise": lambda: np.zeros(2),
@@ -439,7 +439,7 @@ class HierarchicalBillboard(OfModels):
     @property
     def middle_tau(self):
         """`level_spread` in units."""
-        return priors.middle(self.log_tau, priors.before_tau(self.tau), self.tau)
+        return priors.middle(self.log_tau, self.law.before_tau(self.tau), self.tau)
 
     @property
     def mean_is_level(self):

@@ -18,7 +18,6 @@ from ..task.priors import (
     before_kappa,
     before_ratio,
     before_sigma,
-    before_tau,
     bump,
     candidates,
     normalised,
@@ -463,9 +462,10 @@ class Loop:
         grid = self.model.tau
         priors = candidates(grid, WIDTHS["tau"])
         parts = [self.part(axis=3, path=priors)]
-        log_weights, *_ = yield from self.vote("tau", parts, share)
+        before = self.law.before_tau(grid)
+        log_weights, *_ = yield from self.vote("tau", parts, share, log_prior=before)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
-        self.update(log_tau=after(self.above_noise(mixed), before_tau(grid)))
+        self.update(log_tau=after(self.above_noise(mixed), before))
 
     def vote_ratio(self, share):
         """The spread of effects of the factor below tasks, from none to wide.

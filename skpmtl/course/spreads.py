@@ -82,7 +82,7 @@ def _voted(board, coverage):
     to = np.diag(np.append(board.unit / board.column_scale, board.unit))
     to[d, :d] = -board.column_centre * board.unit / board.column_scale
     taus = np.append(
-        board.middle_tau, priors.ends(board.log_tau, priors.before_tau(tau), tau, coverage)
+        board.middle_tau, priors.ends(board.log_tau, board.law.before_tau(tau), tau, coverage)
     )
     found = np.zeros((3, d + 1, d + 1))
     found[:, d, d] = taus**2

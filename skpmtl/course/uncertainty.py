@@ -86,7 +86,7 @@ class Distances:
             kappa = priors.middle(s.log_kappa, priors.before_kappa(), s.kappa)
             sigma = priors.middle(s.log_sigma, priors.before_sigma(), s.sigma)
             variance += math.exp(part.log_weight) * (kappa + sigma**2 * (1.0 + model.middle_ratio))
-        self.weights = np.exp(priors.typical(model.log_tau, priors.before_tau(model.tau)))
+        self.weights = np.exp(priors.typical(model.log_tau, model.law.before_tau(model.tau)))
         self.stds = model.unit * np.sqrt(variance + model.tau**2)
 
     def quantile(self, coverage, doubt=0.0):

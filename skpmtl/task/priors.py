@@ -28,6 +28,9 @@ SCORE_KAPPA, SCORE_TAU = 8.0 ** np.arange(-3, 3), 2.0 ** np.arange(-4, 3)
 RATE_KAPPA = 4.0 ** np.arange(-5, 1)
 DISPERSION = (1.0, 3.0, 10.0)
 _SCORE_KAPPA_WIDTH = 1.0  # log10, about 1
+# Of rates, log2: tasks differ by a factor of 1.2 to 4. Mean rates of tasks without rows grow with
+# exp(tau^2 / 2), so that a vote that is mostly noise must not make tau 4.
+_RATE_TAU = -1.0, 1.5
 _OWN_RATES = 1.0  # spread of log rates where no place was found, about the task's own
 # Variance of effects of subgroups of rows over that of a row: from what ten classes of ten rows
 # barely show to effects that are four times a row's noise.
@@ -179,6 +182,8 @@ class Law:
     log_kappa, log_sigma : ndarray
     of_scores : bool
         Whether levels and slopes are those of scores, whose unit is public.
+    of_tau : (float, float) or None
+        log2 of the middle and of the width of spreads of levels; None: flat on the logarithm.
     """
 
     kappa: np.ndarray
@@ -186,6 +191,13 @@ class Law:
     log_kappa: np.ndarray
     log_sigma: np.ndarray
     of_scores: bool = True
+    of_tau: tuple | None = None
+
+    def before_tau(self, grid):
+        """Log weights of tau before any vote."""
+        if self.of_tau is None or len(grid) == 1:
+            return before_tau(grid)
+        return bump(grid, *self.of_tau)
 
     def tau(self, width, unit):
         """Grid of spreads of levels, for a window of this half-width; None: of free levels."""
@@ -201,7 +213,10 @@ def _laws():
     return {
         "squared": squared,
         "huber": squared,  # of rows that a task has weighed
-        "poisson": Law(RATE_KAPPA, dispersion, typical_kappa(RATE_KAPPA), before_tau(dispersion)),
+        "poisson": Law(
+            *(RATE_KAPPA, dispersion, typical_kappa(RATE_KAPPA), before_tau(dispersion)),
+            of_tau=_RATE_TAU,
+        ),
         "classes": Law(SCORE_KAPPA, np.ones(1), log_kappa, np.zeros(1)),
     }
 

@@ -17,6 +17,7 @@ from skpmtl.exchange.wire import pack, unpack
 from skpmtl.privacy.accounting import gdp_mu
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.task.scales import Summaries, own_scales
+from tests.helpers.sites import drive
 
 LOSSES = {"two": ("squared", 2), "four": ("squared", 4), "counts": ("poisson", 0)}
 D = 3
@@ -269,3 +270,16 @@ def test_noise_alone_is_no_place_of_rates():
     rng = np.random.default_rng(0)
     cells = [np.append(rng.normal(size=queries.BINS), 5.0) for _ in range(400)]
     assert all(read_rates(found, 1.0, 100)[-1] is None for found in cells)
+
+
+def test_a_vote_that_is_noise_leaves_rates_near_their_level():
+    """Mean rates are the level's times exp(tau^2 / 2)."""
+    plan = HierarchicalPlan(3.0, None, "replace-one", 100, 2, loss="poisson")
+    loop, rng = Loop(plan), np.random.default_rng(0)
+    loop.update(middle=0.0, width=1.0, log_tau=None)
+    before, found = loop.model, []
+    for _ in range(100):
+        loop.model, loop.spent = before, 0.0
+        drive(loop.vote_tau(0.1), lambda query, name, by: by.noise_std * rng.normal(size=by.shape))
+        found.append(loop.model.level_spread)
+    assert np.quantile(found, 0.95) < 1.3
