@@ -4,7 +4,8 @@
 kind     contribution of a task                            sensitivity, replace-one
 ======== ================================================= ==========================
 place    weighted one-hot bins; `zoom` and `rates` too     root of 2 times the sum of
-                                                           squared weights
+                                                           squared weights; once those
+                                                           of a single bin
 base     parts of the rows of a task in the classes        root of 2
 columns  log scales or centres of columns, in a ball of 1  2
 step     deviation from the centre, in a ball of C         2 C
@@ -151,7 +152,9 @@ class _Bins(Question):
 
     @property
     def spread(self):
-        return math.sqrt(2.0) * self.length
+        """Two tasks are in two bins of a block; of a single bin one of them may be in none."""
+        blocks = zip(self.counts, self.weights, strict=True)
+        return math.sqrt(sum(w * w * min(count, 2) for count, w in blocks))
 
     def bounded(self, sent):
         sent = np.array(sent, dtype=float)

@@ -24,7 +24,7 @@ DISTANCES = {"columns": (2.0, 1.0), "moment": (math.sqrt(2.0), 1.0)}
 DISTANCES["factor"] = DISTANCES["across"] = 2.0, 1.0
 DISTANCES["groups"] = 2.0, math.sqrt(2.0)  # one cell, and a deviation of length 1
 DISTANCES["place"] = math.sqrt(2.0 * 2.5), math.sqrt(2.5)  # two bins, and one of weight root(1/2)
-DISTANCES["rates"] = math.sqrt(2.0 * 1.5), math.sqrt(1.5)
+DISTANCES["rates"] = math.sqrt(2.5), math.sqrt(1.5)  # one cell counts the tasks
 FIRST = (
     "place",
     "rates",
