@@ -156,7 +156,7 @@ def locate(ids, known, name="Task"):
 
     Both come from `encode_ids`. Raises TypeError when one holds strings, the other numbers.
     """
-    if not len(known):
+    if not len(known) or not len(ids):  # ids that are all missing have no type
         return np.full(len(ids), -1)
     if (ids.dtype.kind == "U") != (known.dtype.kind == "U"):
         raise TypeError(
