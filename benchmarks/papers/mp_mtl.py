@@ -433,12 +433,16 @@ def measure_allocation(quick, repeats):
                                 f.score(
                                     fitted(
                                         estimator(
-                                            method, f, epsilon, seed, **{**how, "allocation": given}
+                                            method,
+                                            f,
+                                            epsilon,
+                                            5 * seed + i,
+                                            **{**how, "allocation": given},
                                         ),
                                         f,
                                     )
                                 )
-                                for f in data.folds(5)
+                                for i, f in enumerate(data.folds(5))
                             ]
                         )
                         for seed, data in enumerate(draws)
