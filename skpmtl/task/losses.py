@@ -26,14 +26,17 @@ Several classes have a score each, and only differences between scores mean anyt
 them have in common is taken away. Off that direction the curvature of the softmax loss is C / (C -
 1) times its diagonal where all classes are alike; determinants count (C - 1) / C times.
 
-Every loop goes through one task at a time, on rows of that task alone.
+Tasks with alike numbers of rows are computed side by side, each from its own rows alone.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
+from .._kernels.elementary import exp, log
 from .._runtime.jit import njit
+from ..tables.table import row_products
+from .lanes import LANES, ROWS, Chunk
 
 __all__ = ["LOGISTIC", "POISSON", "SOFTMAX", "ScoreRows", "posterior"]
 
@@ -43,6 +46,7 @@ _REACH = 3.0  # how far the score of a row moves in a step: beyond it the expans
 _FAR = 100.0  # scores of counts from which losses are linear
 _MOST_STEPS = 25
 _MANY = 64.0  # rows of a task, from which pairs of them say little beyond Laplace's approximation
+_MOMENTS = {"second": 2, "kept": 3}  # after 0, the evidence alone, and 1, means
 _MOST_BEYOND = 0.1  # of the next order: where it is larger, it is less sure itself
 
 
@@ -125,625 +129,811 @@ def posterior(
         columns of this size: means over cells of v, and of (1 + pi v / 8)^-1/2, by which MacKay
         ("The evidence framework applied to classification networks", Neural Computation 4(5), 1992)
         averages probabilities. Of counts, the mean over cells of the logarithm of the mean rate
-        at typical rows, less the score of `level` and `slopes` at the mean row; see `_log_rate`.
+        at typical rows, less the score of `level` and `slopes` at the mean row; see `_log_rates`.
     """
     m, C, (d, r) = rows.n_tasks, rows.n_outputs, root.shape
-    shape = tuple(len(grid) for grid in grids)
-    evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
-    of_slopes = np.zeros((m, C, d))
-    moment = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
-    typical = np.zeros((m, C, 2))
     kappa, phi, tau = (np.array(grid, dtype=float) for grid in grids)
-    if size is None:
-        size = float(rows.kind != POISSON)
-    _posterior(
-        rows.kind,
-        rows.X,
-        rows.y,
-        rows.weight,
-        rows.given,
-        np.array(rows.offsets, dtype=np.int64),
-        np.array(root, dtype=float, order="C"),
-        np.array(np.broadcast_to(level, (m, C)), dtype=float),
-        np.array(np.broadcast_to(slopes, (C, d)), dtype=float),
-        kappa,
-        phi,
-        0.5 * np.log(phi) if rows.kind == POISSON else 0.0 * phi,
-        tau**2,
-        np.array(np.broadcast_to(size, (m, d)), dtype=float),
-        np.array(np.broadcast_to(log_weights, shape), dtype=float),
-        float(tol),
-        bool(means or moments),
-        moments == "kept",
-        evidence,
-        of_level,
-        of_slopes,
-        moment,
-        typical,
-    )
+    shape = len(kappa), len(phi), len(tau)
+    level = np.array(np.broadcast_to(level, (m, C)), dtype=float)
+    slopes = np.array(np.broadcast_to(slopes, (C, d)), dtype=float)
+    size = np.broadcast_to(float(rows.kind != POISSON) if size is None else size, (m, d))
+    root = np.array(root, dtype=float, order="C")
+    grids = kappa, phi, 0.5 * np.log(phi) * (rows.kind == POISSON), tau**2
+    weights = np.array(np.broadcast_to(log_weights, shape), dtype=float)
+    asked = _MOMENTS[moments] if moments else means + 0
+    evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
+    of_slopes, typical = np.zeros((m, C, d)), np.zeros((m, C, 2))
+    moment = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
+    for chunk in Chunk.all(rows, root):
+        found = _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked)
+        tasks = chunk.tasks
+        evidence[tasks] = found[0]
+        if asked:
+            of_level[tasks], typical[tasks] = found[1], found[4]
+            of_slopes[tasks] = row_products(chunk.wide(found[2]), root.T)
+        if moments:
+            moment[tasks] = chunk.wide_moments(found[3], found[5])
     return evidence, of_level, of_slopes, moment, typical
 
 
+def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked):
+    """Evidence (m, ...), levels (m, C), slopes (m, C, E), moments (m, C, 1 + E, 1 + E), typical
+    (m, C, 2), and variances where tasks have no rows (m,), in the coordinates of the chunk."""
+    tasks, at = chunk.tasks, chunk.places
+    m, C, E = len(tasks), rows.n_outputs, chunk.A.shape[1]
+    y, weight, size = rows.y[at], rows.weight[at], size[tasks]
+    if rows.kind == SOFTMAX:
+        targets = (y[:, None] == np.arange(C)) * 1.0
+    else:
+        targets = y[:, None]
+    about = rows.given[at] + level[tasks][chunk.codes] + row_products(rows.X[at], slopes.T)
+    # Where steps of Newton's method begin: scores that are half way to their targets.
+    begin = targets * (1.0 + (C == 1)) - 1.0 / C
+    constant = np.zeros(m)
+    if rows.kind == POISSON:
+        begin = np.log(targets + 0.5)
+        constant = chunk.sums(y - y * np.log(np.maximum(y, 1e-300)))
+    many = (chunk.sums(weight) > _MANY) | (chunk.sizes > ROWS)
+    reach = row_products(size, (root**2).sum(axis=1))
+    of_tasks = np.stack([chunk.sizes, many, constant, reach], axis=1)
+    squares = chunk.squares(root, size) if asked > 1 else np.zeros((m, 0, 0))
+    shapes = weights.shape, (C,), (C, E), (C, 1 + E, 1 + E) if asked > 1 else (0, 0, 0), (C, 2), ()
+    out = [np.zeros((m, *shape)) for shape in shapes]
+    for lanes in chunk.blocks():
+        blocks, k = len(lanes.task), lanes.k
+        moment = (C, 1 + k, 1 + k) if asked > 1 else (0, 0, 0)
+        shapes = weights.shape, (C,), (C, k), moment, (C, 2), ()
+        found = [np.zeros((blocks, *shape, LANES)) for shape in shapes]
+        of_rows = [lanes.of_rows(x) for x in (targets, weight, about, begin)]
+        _posterior(
+            rows.kind,
+            lanes.of_columns(chunk.A),
+            *of_rows,
+            lanes.there,
+            lanes.of_tasks(of_tasks),
+            lanes.of_tasks(squares[:, :k, :k]),
+            lanes.heads,
+            *grids,
+            weights,
+            tol,
+            asked,
+            *found,
+        )
+        for x, into in zip(found, out, strict=True):
+            lanes.put(x, into)
+    return out
+
+
 # ----------------------------------------------------------------------------------- kernels
+# Arrays have tasks last, and every loop over them writes one array, which makes vector
+# instructions of it. What one lane gets does not depend on the others.
 @njit
-def _cholesky(A):
-    """Lower factor of A, in its place. -> log determinant of A"""
-    n, product, logs = len(A), 1.0, 0.0
-    for i in range(n):
-        for j in range(i + 1):
-            s = 0.0
-            for q in range(j):
-                s += A[i, q] * A[j, q]
-            if j < i:
-                A[i, j] = (A[i, j] - s) / A[j, j]
-            else:
-                product *= A[i, i] - s
-                A[i, i] = np.sqrt(A[i, i] - s)
-        if product > 1e100:
-            logs += np.log(product)
-            product = 1.0
-    return logs + np.log(product)
+def _pool(x, head):
+    """Sums over the lanes of every task, in all of them, for numbers (., W)."""
+    for i in range(x.shape[0]):
+        for t in range(len(head)):
+            if head[t] != t:
+                x[i, head[t]] += x[i, t]
+        for t in range(len(head)):
+            x[i, t] = x[i, head[t]]
 
 
 @njit
-def _solve(A, b):
-    """A^-1 b in the place of b, from the lower factor of A."""
-    n = len(A)
-    for i in range(n):
-        s = b[i]
-        for j in range(i):
-            s -= A[i, j] * b[j]
-        b[i] = s / A[i, i]
-    for k in range(n):
-        i = n - 1 - k
-        s = b[i]
-        for j in range(i + 1, n):
-            s -= A[j, i] * b[j]
-        b[i] = s / A[i, i]
+def _add_products(x, y, sign, out):
+    """out (W,) += sign times the sum over the first axis of x y, both (., W)."""
+    n, W = x.shape
+    for b in range(n // 2):  # two at a time: half of the sums are not written
+        i = 2 * b
+        for t in range(W):
+            out[t] += sign * (x[i, t] * y[i, t] + x[i + 1, t] * y[i + 1, t])
+    for i in range(n - n % 2, n):
+        for t in range(W):
+            out[t] += sign * x[i, t] * y[i, t]
+
+
+@njit
+def _add_rows(f, X, out):
+    """out (k, W) += the sum over rows of f X, f (n, W), X (n, >= k, W), for an even n."""
+    k, W = out.shape
+    for b in range(len(f) // 2):
+        i = 2 * b
+        for j in range(k):
+            for t in range(W):
+                out[j, t] += f[i, t] * X[i, j, t] + f[i + 1, t] * X[i + 1, j, t]
 
 
 @njit
 def _means(kind, score, p):
-    """Means of a row at its scores (C,), in p."""
-    C = len(score)
+    """Means of rows at their scores (C, n, W), in p."""
+    C, n, W = score.shape
     if kind == 1:
-        p[0] = np.exp(min(max(score[0], -_FAR), _FAR))
+        for i in range(n):
+            for t in range(W):
+                p[0, i, t] = exp(min(max(score[0, i, t], -_FAR), _FAR))
     elif C == 1:
-        e = np.exp(-abs(score[0]))
-        p[0] = (1.0 if score[0] > 0.0 else e) / (1.0 + e)
+        for i in range(n):
+            for t in range(W):
+                s = score[0, i, t]
+                e = exp(max(-abs(s), -700.0))
+                p[0, i, t] = (1.0 if s > 0.0 else e) / (1.0 + e)
     else:
-        top, s = score[0], 0.0
+        top, total = np.empty(W), np.empty(W)
+        for i in range(n):
+            for t in range(W):
+                top[t] = score[0, i, t]
+                total[t] = 0.0
+            for c in range(1, C):
+                for t in range(W):
+                    top[t] = max(top[t], score[c, i, t])
+            for c in range(C):
+                for t in range(W):
+                    p[c, i, t] = exp(max(score[c, i, t] - top[t], -700.0))
+            for c in range(C):
+                for t in range(W):
+                    total[t] += p[c, i, t]
+            for c in range(C):
+                for t in range(W):
+                    p[c, i, t] /= total[t]
+
+
+@njit
+def _expand(kind, targets, weight, phi, part, score, base, p, live, h, res):
+    """Curvatures and working responses less `base`, in lanes that are on their way."""
+    C, n, W = score.shape
+    bend = 0.0 if kind == 1 else 1.0
+    _means(kind, score, p)
+    for c in range(C):
+        for i in range(n):
+            for t in range(W):
+                curve = max(p[c, i, t] * (1.0 - bend * p[c, i, t]) / part, _LEAST)
+                h[c, i, t] = weight[i, t] * curve / phi if live[t] > 0.0 else h[c, i, t]
+            for t in range(W):
+                curve = max(p[c, i, t] * (1.0 - bend * p[c, i, t]) / part, _LEAST)
+                z = score[c, i, t] + (targets[c, i, t] - p[c, i, t]) / curve - base[c, i, t]
+                res[c, i, t] = z if live[t] > 0.0 else res[c, i, t]
+
+
+@njit
+def _factorise(A, h, kappa, head, B, f, logs):
+    """Lower factor of I + kappa A' H A, with inverses of its diagonal, in B; log determinants."""
+    n, k, W = A.shape
+    for i in range(k):
+        for j in range(i + 1):
+            for t in range(W):
+                B[i, j, t] = 0.0
+        for q in range(n):
+            for t in range(W):
+                f[q, t] = kappa * h[q, t] * A[q, i, t]
+        _add_rows(f, A, B[i, : i + 1])
+    for t in range(W):
+        logs[t] = 0.0
+    for i in range(k):
+        _pool(B[i, : i + 1], head)
+        for t in range(W):
+            B[i, i, t] += 1.0
+        for j in range(i):
+            _add_products(B[i, :j], B[j, :j], -1.0, B[i, j])
+            for t in range(W):
+                B[i, j, t] *= B[j, j, t]
+        _add_products(B[i, :i], B[i, :i], -1.0, B[i, i])
+        for t in range(W):
+            logs[t] += log(B[i, i, t])
+        for t in range(W):
+            B[i, i, t] = 1.0 / np.sqrt(B[i, i, t])
+
+
+@njit
+def _project(A, h, v, kappa, head, B, f, u, rest):
+    """Slopes kappa A' V^-1 v in u, and v less their scores in `rest`."""
+    n, k, W = A.shape
+    for j in range(k):
+        for t in range(W):
+            u[j, t] = 0.0
+    for q in range(n):
+        for t in range(W):
+            f[q, t] = kappa * h[q, t] * v[q, t]
+    _add_rows(f, A, u)
+    _pool(u, head)
+    for i in range(k):
+        _add_products(B[i, :i], u[:i], -1.0, u[i])
+        for t in range(W):
+            u[i, t] *= B[i, i, t]
+    for s in range(k):
+        i = k - 1 - s
+        for t in range(W):
+            u[i, t] *= B[i, i, t]
+        for j in range(i):
+            for t in range(W):
+                u[j, t] -= B[i, j, t] * u[i, t]
+    for q in range(n):
+        for t in range(W):
+            rest[q, t] = v[q, t]
+        _add_products(A[q], u, -1.0, rest[q])
+
+
+@njit
+def _dot(h, a, b, head, out):
+    """Sums over rows of h a b, (1, W)."""
+    for t in range(h.shape[1]):
+        out[0, t] = 0.0
+    for i in range(h.shape[0]):
+        for t in range(h.shape[1]):
+            out[0, t] += h[i, t] * a[i, t] * b[i, t]
+    _pool(out, head)
+
+
+@njit
+def _over_levels(part, t2, log_weights, logs, q, delta, P, share):
+    """Means of levels by tau, log weights of tau in P, (T, W), and weights that add up to one."""
+    T, C, W = delta.shape
+    top, total = np.empty(W), np.empty(W)
+    for j in range(T):
+        for t in range(W):
+            P[j, t] = log_weights[j]
+        for c in range(C):
+            for t in range(W):
+                delta[j, c, t] = t2[j] * q[c, 1, t] / (1.0 + t2[j] * q[c, 0, t])
+            for t in range(W):
+                v = part * (logs[c, t] + log(1.0 + t2[j] * q[c, 0, t]))
+                P[j, t] -= 0.5 * (v + q[c, 2, t] - q[c, 1, t] * delta[j, c, t])
+    _weights(P, share, top, total)
+    for j in range(T):
+        for t in range(W):
+            share[j, t] /= total[t]
+
+
+@njit
+def _weights(P, share, top, total):
+    """exp(P - top) in `share`, their largest and their sum."""
+    T, W = P.shape
+    for t in range(W):
+        top[t] = P[0, t]
+    for j in range(1, T):
+        for t in range(W):
+            top[t] = max(top[t], P[j, t])
+    for t in range(W):
+        total[t] = 0.0
+    for j in range(T):
+        for t in range(W):
+            share[j, t] = exp(max(P[j, t] - top[t], -700.0))
+        for t in range(W):
+            total[t] += share[j, t]
+
+
+@njit
+def _move(score, there, e0, e1, delta, share, live, moved, head):
+    """Scores to the mode of the expansion, in lanes on their way; how far the farthest moves."""
+    T, C, W = delta.shape
+    n = score.shape[1]
+    step, mean = np.zeros((C, W)), np.zeros(W)
+    for j in range(T):
+        for c in range(C):
+            for t in range(W):
+                step[c, t] += share[j, t] * delta[j, c, t]
+    for t in range(W):
+        moved[0, t] = 0.0
+    for i in range(n):
+        if C > 1:
+            for t in range(W):
+                mean[t] = 0.0
+            for c in range(C):
+                for t in range(W):
+                    mean[t] += (e0[c, i, t] + step[c, t] * e1[c, i, t]) / C
+        for c in range(C):
+            for t in range(W):
+                way = e0[c, i, t] + step[c, t] * e1[c, i, t] - mean[t] - score[c, i, t]
+                moved[0, t] = max(moved[0, t], abs(way) * there[i, t])
+            for t in range(W):
+                way = e0[c, i, t] + step[c, t] * e1[c, i, t] - mean[t] - score[c, i, t]
+                score[c, i, t] += min(max(way, -_REACH), _REACH) * live[t]
+    for t in range(len(head)):
+        moved[0, head[t]] = max(moved[0, head[t]], moved[0, t])
+    for t in range(len(head)):
+        moved[0, t] = moved[0, head[t]]
+
+
+@njit
+def _losses(kind, weight, phi, e0, e1, delta, head, total):
+    """What is convex in the negative log likelihood at scores e0 + delta e1, (C, n, W); (1, W)."""
+    C, n, W = e0.shape
+    top, e = np.empty(W), np.empty(W)
+    for t in range(W):
+        total[0, t] = 0.0
+    for i in range(n):
+        if kind == 1:
+            for t in range(W):
+                s = e0[0, i, t] + delta[0, t] * e1[0, i, t]
+                near = min(max(s, -_FAR), _FAR)
+                total[0, t] += weight[i, t] * exp(near) * (1.0 + s - near)
+            continue
+        if C == 1:
+            for t in range(W):
+                s = e0[0, i, t] + delta[0, t] * e1[0, i, t]
+                f = max(s, 0.0) + log(1.0 + exp(max(-abs(s), -700.0)))
+                total[0, t] += weight[i, t] * f
+            continue
+        for t in range(W):
+            top[t] = e0[0, i, t] + delta[0, t] * e1[0, i, t]
         for c in range(1, C):
-            top = max(top, score[c])
+            for t in range(W):
+                top[t] = max(top[t], e0[c, i, t] + delta[c, t] * e1[c, i, t])
+        for t in range(W):
+            e[t] = 0.0
         for c in range(C):
-            p[c] = np.exp(score[c] - top)
-            s += p[c]
-        for c in range(C):
-            p[c] /= s
+            for t in range(W):
+                s = e0[c, i, t] + delta[c, t] * e1[c, i, t] - top[t]
+                e[t] += exp(max(s, -700.0))
+        for t in range(W):
+            total[0, t] += weight[i, t] * (top[t] + log(e[t]))
+    for t in range(W):
+        total[0, t] /= phi
+    _pool(total, head)
 
 
 @njit
-def _gain(kind, y, weight, phi, base, e0, e1, delta, h, res):
-    """Log likelihood of the rows of a task at scores e0 + delta e1, (C, n), less its expansion."""
-    C, n = e0.shape
-    total, logs, product = 0.0, 0.0, 1.0
+def _linear(targets, weight, phi, h, res, base, e0, e1, head, f, sums):
+    """Of one class, sums of which the rest of the log likelihood less its expansion is made: that
+    at e0, and what multiplies delta and delta^2; (3, W)."""
+    n, W = h.shape
+    for j in range(3):
+        for t in range(W):
+            sums[j, t] = 0.0
     for i in range(n):
-        for c in range(C):
-            rest = res[c, i] + base[c, i] - e0[c, i] - delta[c] * e1[c, i]
-            total += 0.5 * h[c, i] * rest * rest
-    if kind == 1:
-        for i in range(n):
-            s = e0[0, i] + delta[0] * e1[0, i]
-            near = min(max(s, -_FAR), _FAR)
-            mean = np.exp(near)
-            total += (y[i] * s - mean - mean * (s - near)) / phi
-        return total
-    if C == 1:
-        for i in range(n):
-            s = e0[0, i] + delta[0] * e1[0, i]
-            e = 1.0 + np.exp(-abs(s))
-            total += weight[i] * (y[i] * s - max(s, 0.0))
-            if weight[i] == 1.0:  # one logarithm of many rows
-                product *= e
-                if product > 1e200:
-                    logs += np.log(product)
-                    product = 1.0
-            else:
-                logs += weight[i] * np.log(e)
-        return total - logs - np.log(product)
+        for t in range(W):
+            f[i, t] = res[i, t] + base[i, t] - e0[i, t]
     for i in range(n):
-        top, e = -np.inf, 0.0
-        for c in range(C):
-            top = max(top, e0[c, i] + delta[c] * e1[c, i])
-        for c in range(C):
-            e += np.exp(e0[c, i] + delta[c] * e1[c, i] - top)
-        c = int(y[i])
-        total += weight[i] * (e0[c, i] + delta[c] * e1[c, i] - top - np.log(e))
-    return total
+        for t in range(W):
+            y = weight[i, t] * targets[i, t] * e0[i, t] / phi
+            sums[0, t] += y + 0.5 * h[i, t] * f[i, t] * f[i, t]
+        for t in range(W):
+            y = weight[i, t] * targets[i, t] * e1[i, t] / phi
+            sums[1, t] += y - h[i, t] * f[i, t] * e1[i, t]
+        for t in range(W):
+            sums[2, t] += 0.5 * h[i, t] * e1[i, t] * e1[i, t]
+    _pool(sums, head)
 
 
 @njit
-def _factorise(A, K, h, kappa, dual, B):
-    """log |I + kappa A' H A|, and its factor, or that of I + kappa H^.5 A A' H^.5, in B."""
-    n, r = A.shape
-    if dual:
-        for i in range(n):
-            f = kappa * np.sqrt(h[i])
-            for j in range(i + 1):
-                B[i, j] = f * np.sqrt(h[j]) * K[i, j]
-            B[i, i] += 1.0
-        return _cholesky(B)
-    for i in range(r):
-        for j in range(r):
-            B[i, j] = 0.0
-        B[i, i] = 1.0
-    for k in range(n):
-        for i in range(r):
-            f = kappa * h[k] * A[k, i]
-            for j in range(i + 1):
-                B[i, j] += f * A[k, j]
-    return _cholesky(B)
+def _whiten(A, kappa, B, x, own):
+    """x, of which products are covariances of scores where the level is known, (n, k, W); their
+    squares, (n, W)."""
+    n, k, W = A.shape
+    f = np.sqrt(kappa)
+    for i in range(n):
+        for j in range(k):
+            for t in range(W):
+                x[i, j, t] = f * A[i, j, t]
+            _add_products(B[j, :j], x[i, :j], -1.0, x[i, j])
+            for t in range(W):
+                x[i, j, t] *= B[j, j, t]
+        for t in range(W):
+            own[i, t] = 0.0
+        _add_products(x[i], x[i], 1.0, own[i])
 
 
 @njit
-def _weigh(A, K, h, kappa, dual, B, v, u, fitted):
-    """V^-1 v; u gets the slopes kappa A' V^-1 v, and `fitted` their scores, of which the rest is
-    H^-1 V^-1 v. -> v' V^-1 v"""
-    n, r = A.shape
-    if dual:
-        x = np.empty(n)
-        for i in range(n):
-            x[i] = np.sqrt(h[i]) * v[i]
-        _solve(B, x)
-        q = 0.0
-        for i in range(n):
-            x[i] *= np.sqrt(h[i])
-            q += x[i] * v[i]
-        for i in range(n):
-            s = 0.0
-            for j in range(n):
-                s += K[i, j] * x[j]
-            fitted[i] = kappa * s
-        for j in range(r):
-            u[j] = 0.0
-        for i in range(n):
-            f = kappa * x[i]
-            for j in range(r):
-                u[j] += f * A[i, j]
-        return q
-    for j in range(r):
-        u[j] = 0.0
-    for i in range(n):
-        f = kappa * h[i] * v[i]
-        for j in range(r):
-            u[j] += f * A[i, j]
-    _solve(B, u)
-    q = 0.0
-    for i in range(n):
-        s = 0.0
-        for j in range(r):
-            s += A[i, j] * u[j]
-        fitted[i] = s
-        q += h[i] * v[i] * (v[i] - s)
-    return q
-
-
-@njit
-def _beyond(kind, weight, phi, scores, c, part, A, K, h, kappa, dual, B, e1, level):
+def _beyond(kind, weight, many, phi, p, part, x, own, e1, level, head, V, third, total):
     """What the evidence of one class is more than Laplace's approximation, to the next order.
 
     From third and fourth derivatives of the log likelihood of rows, and the covariance V of their
     scores: sum f4 V_ii^2 / 8 + sum f3 f3 (V_ii V_ij V_jj / 8 + V_ij^3 / 12).
     """
-    n, r = A.shape
-    k = len(B)
-    x, p, s = np.empty((k, n)), np.empty(len(scores)), np.empty(len(scores))
-    third, own, total = np.empty(n), np.empty(n), 0.0
+    n, k, W = x.shape
+    near, v, few = np.empty(W), np.empty(W), 0.0
+    for t in range(W):
+        few = max(few, 1.0 - many[t])
+    for t in range(W):
+        total[0, t] = 0.0
     for i in range(n):
-        own[i] = 0.0
-    for j in range(k):  # all rows at once
-        if dual:
-            f = kappa * np.sqrt(h[j])
-            for i in range(n):
-                x[j, i] = f * K[j, i]
-        else:
-            f = np.sqrt(kappa)
-            for i in range(n):
-                x[j, i] = f * A[i, j]
-        for q in range(j):
-            f = B[j, q]
-            for i in range(n):
-                x[j, i] -= f * x[q, i]
-        f = 1.0 / B[j, j]
-        for i in range(n):
-            x[j, i] *= f
-        for i in range(n):
-            own[i] += x[j, i] * x[j, i]
-    for i in range(n):
-        v = own[i]
-        own[i] = ((kappa * K[i, i] - v if dual else v) + level * e1[i] * e1[i]) / part
-        for q in range(len(s)):
-            s[q] = scores[q, i]
-        _means(kind, s, p)
+        for t in range(W):
+            V[i, t] = (own[i, t] + level[t] * e1[i, t] * e1[i, t]) / part
         if kind == 1:
-            third[i], fourth = -p[0] / phi, -p[0] / phi
+            for t in range(W):
+                third[i, t] = -weight[i, t] * p[i, t] / phi
+            for t in range(W):
+                total[0, t] += third[i, t] * V[i, t] * V[i, t] / 8.0
         else:
-            w = p[c] * (1.0 - p[c])
-            third[i] = -weight[i] * w * (1.0 - 2.0 * p[c])
-            fourth = -weight[i] * w * (1.0 - 6.0 * w)
-        total += fourth * own[i] * own[i] / 8.0
-    v, many = np.empty(n), weight.sum() > _MANY
-    for i in range(n):
-        pairs = third[i] * third[i] * own[i] ** 3 * (5.0 / 24.0)
-        if many:
-            total += pairs / max(weight[i], 1e-300)  # of the single rows that it counts
+            for t in range(W):
+                w = p[i, t] * (1.0 - p[i, t])
+                third[i, t] = -weight[i, t] * w * (1.0 - 2.0 * p[i, t])
+            for t in range(W):
+                w = p[i, t] * (1.0 - p[i, t])
+                total[0, t] -= weight[i, t] * w * (1.0 - 6.0 * w) * V[i, t] * V[i, t] / 8.0
+        for t in range(W):  # of many rows, with those of which each is
+            f = third[i, t] * third[i, t] * V[i, t] * V[i, t] * V[i, t] * (5.0 / 24.0)
+            total[0, t] += f / max(weight[i, t], 1e-300) if many[t] > 0.0 else f
+        if few == 0.0:
             continue
-        total += pairs
+        for t in range(W):
+            near[t] = 0.0
         for j in range(i):
-            v[j] = 0.0
-        for q in range(k):
-            f = x[q, i]
-            for j in range(i):
-                v[j] += f * x[q, j]
-        if dual:
-            for j in range(i):
-                v[j] = kappa * K[i, j] - v[j]
-        f, z, each = level * e1[i], own[i] / 4.0, 0.0
-        for j in range(i):
-            w = (v[j] + f * e1[j]) / part
-            each += third[j] * w * (z * own[j] + w * w / 6.0)
-        total += third[i] * each
-    return part * min(max(total, -_MOST_BEYOND), _MOST_BEYOND)
+            for t in range(W):
+                v[t] = level[t] * e1[i, t] * e1[j, t]
+            _add_products(x[i], x[j], 1.0, v)
+            for t in range(W):
+                w = v[t] / part
+                near[t] += third[j, t] * w * (0.25 * V[i, t] * V[j, t] + w * w / 6.0)
+        for t in range(W):
+            total[0, t] += third[i, t] * near[t] if many[t] == 0.0 else 0.0
+    _pool(total, head)
+    for t in range(W):
+        total[0, t] = part * min(max(total[0, t], -_MOST_BEYOND), _MOST_BEYOND)
 
 
 @njit
-def _covariance(A, h, kappa, dual, B, out):
+def _covariance(kappa, B, inverse, cov):
     """Covariance of slopes where the level is known, kappa (I + kappa A' H A)^-1."""
-    n, r = A.shape
-    if dual:
-        x = np.empty((r, n))
-        for j in range(r):
-            for i in range(n):
-                s = np.sqrt(h[i]) * A[i, j]
-                for k in range(i):
-                    s -= B[i, k] * x[j, k]
-                x[j, i] = s / B[i, i]
-        for i in range(r):
-            for j in range(r):
-                s = 0.0
-                for k in range(n):
-                    s += x[i, k] * x[j, k]
-                out[i, j] = -kappa * kappa * s
-            out[i, i] += kappa
-        return
-    x = np.empty(r)
-    for j in range(r):
-        for i in range(r):
-            x[i] = 0.0
-        x[j] = kappa
-        _solve(B, x)
-        for i in range(r):
-            out[i, j] = x[i]
+    k, _, W = B.shape
+    for i in range(k):
+        for t in range(W):
+            inverse[i, i, t] = B[i, i, t]
+        for j in range(i + 1, k):
+            for t in range(W):
+                inverse[j, i, t] = 0.0
+            for q in range(i, j):
+                for t in range(W):
+                    inverse[j, i, t] -= B[j, q, t] * inverse[q, i, t]
+            for t in range(W):
+                inverse[j, i, t] *= B[j, j, t]
+    for i in range(k):
+        for j in range(i + 1):
+            for t in range(W):
+                cov[i, j, t] = 0.0
+            for q in range(i, k):
+                for t in range(W):
+                    cov[i, j, t] += kappa * inverse[q, i, t] * inverse[q, j, t]
+            for t in range(W):
+                cov[j, i, t] = cov[i, j, t]
 
 
 @njit
-def _log_rate(A, h, cov, own, ur, u1, e1, first, spread, known, moved):
-    """Logarithm of the mean rate about the mean row of A, to the second order about the mode.
+def _log_rates(x, own, h, e1, ur, u1, mean, count, delta, q11, t2, known, moved, head, out):
+    """Logarithms of mean rates about the mean row, to the second order about the mode, (T, W).
 
     A score s at the mode, of variance v, has E exp(s) = exp(s + v / 2 + E ds), where the mean is
     off the mode by ds = -sum_i h_i V_i V_ii / 2, for the third derivatives -h_i of the rows, and
     their covariances V_i with s and variances V_ii. So the mean rate of a task that determines its
     level is that of its events. Rows about the mean row add what their variance is more.
     """
-    n, r = A.shape
-    mean = np.zeros(r)
+    n, k, W = x.shape
+    T = len(t2)
+    near, sums = np.zeros((k, W)), np.zeros((4, W))
+    of_r, of_1, variance, joint = np.zeros(W), np.zeros(W), np.zeros(W), np.empty(W)
     for i in range(n):
-        for j in range(r):
-            mean[j] += A[i, j] / n
-    score, off, near = first, 1.0, np.zeros(r)
-    for j in range(r):
-        score += mean[j] * (ur[j] - first * u1[j])
-        off -= mean[j] * u1[j]
-        for k in range(r):
-            near[j] += cov[j, k] * mean[k]
-    own_mean = 0.0
-    for j in range(r):
-        own_mean += mean[j] * near[j]
-    less = 0.0
+        for j in range(k):
+            for t in range(W):
+                near[j, t] += x[i, j, t] / max(count[t], 1.0)
+    _pool(near, head)
+    for j in range(k):
+        for t in range(W):
+            variance[t] += near[j, t] * near[j, t]
+        for t in range(W):
+            of_r[t] += mean[j, t] * ur[j, t]
+        for t in range(W):
+            of_1[t] += mean[j, t] * u1[j, t]
     for i in range(n):
-        joint = off * spread * e1[i]
-        for j in range(r):
-            joint += A[i, j] * near[j]
-        less += h[i] * joint * (own[i] + spread * e1[i] * e1[i])
-    variance = own_mean + off * off * spread
-    return score + 0.5 * (max(variance - less, 0.0) + known + moved * spread)
+        for t in range(W):
+            joint[t] = 0.0
+        for j in range(k):
+            for t in range(W):
+                joint[t] += x[i, j, t] * near[j, t]
+        for t in range(W):
+            sums[0, t] += h[i, t] * joint[t] * own[i, t]
+        for t in range(W):
+            sums[1, t] += h[i, t] * e1[i, t] * own[i, t]
+        for t in range(W):
+            sums[2, t] += h[i, t] * joint[t] * e1[i, t] * e1[i, t]
+        for t in range(W):
+            sums[3, t] += h[i, t] * e1[i, t] * e1[i, t] * e1[i, t]
+    _pool(sums, head)
+    for j in range(T):
+        for t in range(W):
+            spread, off = t2[j] / (1.0 + t2[j] * q11[t]), 1.0 - of_1[t]
+            less = sums[0, t] + spread * (off * sums[1, t] + sums[2, t])
+            less += spread * spread * off * sums[3, t]
+            bend = max(variance[t] + off * off * spread - less, 0.0)
+            score = delta[j, 0, t] * off + of_r[t]
+            out[j, t] = score + 0.5 * (bend + known[t] + (moved[t] - 1.0) * spread)
 
 
 @njit
-def _start(kind, y, C, score):
-    """Scores of rows that are half way to their targets, where steps of Newton's method begin."""
-    for i in range(len(y)):
-        if kind == 1:
-            score[0, i] = np.log(y[i] + 0.5)
-        elif kind == 0:
-            score[0, i] = 2.0 * y[i] - 1.0
-        else:
-            for c in range(C):
-                score[c, i] = -1.0 / C
-            score[int(y[i]), i] += 1.0
+def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, kept, first, w, moment):
+    """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
+    (T, W), k = P.shape, len(ur)
+    total, one, square = np.zeros(W), np.zeros(W), np.zeros(W)
+    held, shared = np.zeros(W), np.zeros(W)
+    for j in range(T):
+        for t in range(W):
+            total[t] += P[j, t]
+        for t in range(W):
+            one[t] += P[j, t] * delta[j, c, t]
+        for t in range(W):
+            shared[t] += P[j, t] / (1.0 + t2[j] * q11[t])
+        for t in range(W):
+            held[t] += P[j, t] * t2[j] / (1.0 + t2[j] * q11[t])
+        for t in range(W):
+            spread = t2[j] / (1.0 + t2[j] * q11[t])
+            square[t] += P[j, t] * (delta[j, c, t] * delta[j, c, t] + spread)
+    for t in range(W):
+        first[t] += one[t]
+    for i in range(k):
+        for t in range(W):
+            w[i, t] += total[t] * ur[i, t] - one[t] * u1[i, t]
+    if len(moment) == 0:
+        return
+    for t in range(W):
+        moment[0, 0, t] += shared[t] if kept else square[t]
+    for i in range(k):
+        for t in range(W):
+            cross = -held[t] * u1[i, t] / kappa
+            moment[0, 1 + i, t] += cross if kept else one[t] * ur[i, t] - square[t] * u1[i, t]
+        for t in range(W):
+            cross = -shared[t] * u1[i, t]
+            moment[1 + i, 0, t] += cross if kept else one[t] * ur[i, t] - square[t] * u1[i, t]
+        for j in range(k):
+            if kept:
+                for t in range(W):
+                    v = total[t] * cov[i, j, t] + held[t] * u1[i, t] * u1[j, t]
+                    moment[1 + i, 1 + j, t] += v / kappa
+                continue
+            for t in range(W):
+                both = ur[i, t] * u1[j, t] + u1[i, t] * ur[j, t]
+                v = total[t] * (cov[i, j, t] + ur[i, t] * ur[j, t]) - one[t] * both
+                moment[1 + i, 1 + j, t] += v + square[t] * u1[i, t] * u1[j, t]
+
+
+@njit
+def _fade(x, faded):
+    """Each lane of (., W) times its number."""
+    for i in range(x.shape[0]):
+        for t in range(x.shape[1]):
+            x[i, t] *= faded[t]
 
 
 @njit
 def _posterior(
     kind,
-    X,
-    y,
+    A,
+    targets,
     weight,
-    given,
-    offsets,
-    L,
-    level,
-    slopes,
+    about,
+    begin,
+    there,
+    of_tasks,
+    squares,
+    heads,
     kappa,
     phi,
     of_phi,
     t2,
-    size,
     log_weights,
     tol,
-    means,
-    kept,
+    asked,
     evidence,
     of_level,
     of_slopes,
     moment,
     typical,
+    outside,
 ):
-    C, (d, r), T = given.shape[1], L.shape, len(t2)
+    (blocks, n, k, W), C, T = A.shape, targets.shape[1], len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
-    moments = len(moment) > 0
-    q11, q1r, qrr, logs = np.zeros(C), np.zeros(C), np.zeros(C), np.zeros(C)
-    delta, step, P = np.zeros((T, C)), np.zeros(C), np.zeros(T)
-    ur, u1, cov = np.zeros((C, r)), np.zeros((C, r)), np.zeros((r, r))
-    w, p, s, G = np.zeros((C, r)), np.zeros(C), np.zeros(C), np.zeros((r, r))
-    for t in range(len(offsets) - 1):
-        lo, n = offsets[t], offsets[t + 1] - offsets[t]
-        A = np.zeros((n, r))
-        for i in range(n):
-            for q in range(d):
-                v = X[lo + i, q]
-                for j in range(r):
-                    A[i, j] += v * L[q, j]
-        whole = 0.0
-        for i in range(r):
-            for j in range(r):
-                G[i, j] = 0.0
-                for q in range(d):
-                    G[i, j] += size[t, q] * L[q, i] * L[q, j]
-            whole += G[i, i]
-        lower = 0.5 * whole if kind == 1 else 0.0
-        dual = n < r
-        K = np.empty((n, n) if dual else (0, 0))
-        for i in range(len(K)):
-            for j in range(n):
-                v = 0.0
-                for q in range(r):
-                    v += A[i, q] * A[j, q]
-                K[i, j] = v
-        k = min(n, r)
-        B = np.empty((C, k, k))
-        about, begin, score = np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
-        base, own = np.empty((C, n)), np.empty(n)
-        h, res, e0, e1 = np.empty((C, n)), np.empty((C, n)), np.empty((C, n)), np.empty((C, n))
-        one = np.ones(n)
-        for c in range(C):
-            for i in range(n):
-                v = given[lo + i, c] + level[t, c]
-                for j in range(d):
-                    v += X[lo + i, j] * slopes[c, j]
-                about[c, i] = v
-        ys, ws, fixed = y[lo : lo + n], weight[lo : lo + n], 0.0
-        if kind == 1:
-            for i in range(n):
-                if ys[i] > 0.0:
-                    fixed += ys[i] - ys[i] * np.log(ys[i])
-        _start(kind, ys, C, begin)
-        top, total = -np.inf, 0.0
-        for f in range(len(phi)):
+    score, base, p = np.empty((C, n, W)), np.empty((C, n, W)), np.empty((C, n, W))
+    h, res, e0, e1 = (
+        np.empty((C, n, W)),
+        np.empty((C, n, W)),
+        np.empty((C, n, W)),
+        np.empty((C, n, W)),
+    )
+    B, f, logs = np.zeros((C, k, k, W)), np.empty((n, W)), np.empty((C, W))
+    ur, u1, q = np.empty((C, k, W)), np.empty((C, k, W)), np.empty((C, 3, W))
+    delta, P, share, E = np.empty((T, C, W)), np.empty((T, W)), np.empty((T, W)), np.empty((T, W))
+    live, moved, gain, lines = np.empty(W), np.empty((1, W)), np.empty((1, W)), np.empty((C, 3, W))
+    x, own, V, third = np.empty((n, k, W)), np.empty((n, W)), np.empty((n, W)), np.empty((n, W))
+    inverse, cov = np.zeros((k, k, W)), np.zeros((k, k, W))
+    level, beyond, mean = np.empty(W), np.empty(W), np.empty((k, W))
+    top, total, most, sums = np.empty(W), np.empty(W), np.empty(W), np.empty(W)
+    known, spread, fade, own_trace = np.empty(W), np.empty(W), np.empty(W), np.empty(W)
+    for b in range(blocks):
+        head = heads[b]
+        count, many, constant = of_tasks[b, 0], of_tasks[b, 1], of_tasks[b, 2]
+        reach = of_tasks[b, 3]
+        lower = 0.5 if kind == 1 else 0.0
+        if kind == 1 and asked > 1:
+            for j in range(k):
+                for t in range(W):
+                    mean[j, t] = 0.0
+                for i in range(n):
+                    for t in range(W):
+                        mean[j, t] += A[b, i, j, t] / max(count[t], 1.0)
+            _pool(mean, head)
+        for t in range(W):
+            own_trace[t] = 0.0
+        for i in range(squares.shape[1]):
+            for t in range(W):
+                own_trace[t] += squares[b, i, i, t]
+        for t in range(W):
+            top[t] = -1e300
+        for t in range(W):
+            total[t] = 0.0
+        for g in range(len(phi)):
             for c in range(C):
                 for i in range(n):
-                    score[c, i] = begin[c, i]
+                    for t in range(W):
+                        score[c, i, t] = begin[b, c, i, t]
             for a in range(len(kappa)):
                 for c in range(C):
                     for i in range(n):
-                        base[c, i] = about[c, i] - kappa[a] * lower
+                        for t in range(W):
+                            base[c, i, t] = about[b, c, i, t] - kappa[a] * lower * reach[t]
+                for t in range(W):
+                    live[t] = 1.0
                 for turn in range(_MOST_STEPS):
-                    for i in range(n):
-                        for c in range(C):
-                            s[c] = score[c, i]
-                        _means(kind, s, p)
-                        for c in range(C):
-                            if kind == 1:
-                                curve, slope = p[c], y[lo + i] - p[c]
-                            elif C == 1:
-                                curve, slope = p[c] * (1.0 - p[c]), y[lo + i] - p[c]
-                            else:
-                                curve, slope = p[c] * (1.0 - p[c]) / part, -p[c]
-                                if int(y[lo + i]) == c:
-                                    slope += 1.0
-                            curve = max(curve, _LEAST)
-                            h[c, i] = weight[lo + i] * curve / phi[f]
-                            res[c, i] = score[c, i] + slope / curve - base[c, i]
+                    _expand(kind, targets[b], weight[b], phi[g], part, score, base, p, live, h, res)
                     for c in range(C):
-                        logs[c] = _factorise(A, K, h[c], kappa[a], dual, B[c])
-                        q1 = _weigh(A, K, h[c], kappa[a], dual, B[c], one, u1[c], e1[c])
-                        qr = _weigh(A, K, h[c], kappa[a], dual, B[c], res[c], ur[c], e0[c])
-                        q = 0.0
+                        _factorise(A[b], h[c], kappa[a], head, B[c], f, logs[c])
+                        _project(A[b], h[c], there[b], kappa[a], head, B[c], f, u1[c], e1[c])
+                        _project(A[b], h[c], res[c], kappa[a], head, B[c], f, ur[c], e0[c])
+                        _dot(h[c], there[b], e1[c], head, q[c, :1])
+                        _dot(h[c], e1[c], res[c], head, q[c, 1:2])
+                        _dot(h[c], res[c], e0[c], head, q[c, 2:])
+                        for t in range(W):
+                            q[c, 0, t] = max(q[c, 0, t], 0.0)
                         for i in range(n):
-                            e1[c, i] = 1.0 - e1[c, i]
-                            q += h[c, i] * e1[c, i] * res[c, i]
-                            e0[c, i] += base[c, i]
-                        q11[c], q1r[c], qrr[c] = max(q1, 0.0), q, qr
-                    most = -np.inf
-                    for j in range(T):
-                        P[j] = log_weights[a, f, j]
-                        for c in range(C):
-                            delta[j, c] = t2[j] * q1r[c] / (1.0 + t2[j] * q11[c])
-                            P[j] -= 0.5 * part * (logs[c] + np.log(1.0 + t2[j] * q11[c]))
-                            P[j] -= 0.5 * (qrr[c] - q1r[c] * delta[j, c])
-                        most = max(most, P[j])
-                    q = 0.0
-                    for c in range(C):
-                        step[c] = 0.0
-                    for j in range(T):
-                        e = np.exp(P[j] - most)
-                        q += e
-                        for c in range(C):
-                            step[c] += e * delta[j, c]
-                    moved = 0.0
-                    for i in range(n):
-                        mean = 0.0
-                        for c in range(C):
-                            s[c] = e0[c, i] + step[c] / q * e1[c, i]
-                            mean += s[c] / C
-                        for c in range(C):
-                            way = s[c] - score[c, i] - (mean if C > 1 else 0.0)
-                            moved = max(moved, abs(way))
-                            score[c, i] += min(max(way, -_REACH), _REACH)
-                    if moved <= tol:
+                            for t in range(W):
+                                e0[c, i, t] = base[c, i, t] + res[c, i, t] - e0[c, i, t]
+                    _over_levels(part, t2, log_weights[a, g], logs, q, delta, P, share)
+                    _move(score, there[b], e0, e1, delta, share, live, moved, head)
+                    going = 0.0
+                    for t in range(W):
+                        live[t] = live[t] if moved[0, t] > tol else 0.0
+                    for t in range(W):
+                        going += live[t]
+                    if going == 0.0:
                         break
-                beyond = 0.0
+                _means(kind, score, p)
+                for t in range(W):
+                    beyond[t] = constant[t] / phi[g] - of_phi[g] * count[t]
                 for c in range(C):
-                    e, v = 0.0, 0.0
+                    for t in range(W):
+                        level[t] = 0.0
                     for j in range(T):
-                        share = np.exp(P[j] - most)
-                        e += share
-                        v += share * t2[j] / (1.0 + t2[j] * q11[c])
-                    beyond += _beyond(
+                        for t in range(W):
+                            level[t] += share[j, t] * t2[j] / (1.0 + t2[j] * q[c, 0, t])
+                    _whiten(A[b], kappa[a], B[c], x, own)
+                    _beyond(
                         kind,
-                        ws,
-                        phi[f],
-                        score,
-                        c,
+                        weight[b],
+                        many,
+                        phi[g],
+                        p[c],
                         part,
-                        A,
-                        K,
-                        h[c],
-                        kappa[a],
-                        dual,
-                        B[c],
+                        x,
+                        own,
                         e1[c],
-                        v / e,
+                        level,
+                        head,
+                        V,
+                        third,
+                        gain,
                     )
+                    _linear(
+                        targets[b, c],
+                        weight[b],
+                        phi[g],
+                        h[c],
+                        res[c],
+                        base[c],
+                        e0[c],
+                        e1[c],
+                        head,
+                        f,
+                        lines[c],
+                    )
+                    for t in range(W):
+                        beyond[t] += gain[0, t] + lines[c, 0, t]
                 for j in range(T):
-                    E = beyond + P[j] - log_weights[a, f, j] + fixed / phi[f] - of_phi[f] * n
-                    E += _gain(kind, ys, ws, phi[f], base, e0, e1, delta[j], h, res)
-                    evidence[t, a, f, j] = E
-                    P[j] = E + log_weights[a, f, j]
-                if not means:
-                    continue
-                most = P[0]
-                for j in range(1, T):
-                    most = max(most, P[j])
-                if most > top:
-                    fade = np.exp(top - most)
-                    top, total = most, total * fade
+                    _losses(kind, weight[b], phi[g], e0, e1, delta[j], head, gain)
+                    for t in range(W):
+                        P[j, t] += beyond[t] - gain[0, t]
                     for c in range(C):
-                        of_level[t, c] *= fade
-                        for j in range(r):
-                            w[c, j] = w[c, j] * fade if a + f > 0 else 0.0
-                        if moments:
-                            typical[t, c, 0] *= fade
-                            typical[t, c, 1] *= fade
-                            for i in range(1 + r):
-                                for j in range(1 + r):
-                                    moment[t, c, i, j] *= fade
-                q = 0.0
+                        for t in range(W):
+                            v = lines[c, 1, t] + lines[c, 2, t] * delta[j, c, t]
+                            P[j, t] += v * delta[j, c, t]
+                    for t in range(W):
+                        evidence[b, a, g, j, t] = P[j, t] - log_weights[a, g, j]
+                if asked == 0:
+                    continue
+                _weights(P, share, most, sums)
+                for t in range(W):
+                    fade[t] = exp(max(min(most[t] - top[t], 0.0), -700.0))
                 for j in range(T):
-                    P[j] = np.exp(P[j] - top)
-                    q += P[j]
-                total += q
+                    for t in range(W):
+                        share[j, t] *= fade[t]
+                for t in range(W):
+                    sums[t] *= fade[t]
+                for t in range(W):
+                    fade[t] = exp(max(min(top[t] - most[t], 0.0), -700.0))
+                for t in range(W):
+                    top[t] = max(top[t], most[t])
+                for t in range(W):
+                    total[t] = total[t] * fade[t] + sums[t]
+                _fade(of_level[b], fade)
+                _fade(outside[b : b + 1], fade)
+                for t in range(W):
+                    outside[b, t] += (1.0 if asked == 3 else kappa[a]) * sums[t]
                 for c in range(C):
-                    first, square, held, shared = 0.0, 0.0, 0.0, 0.0
-                    for j in range(T):
-                        spread = t2[j] / (1.0 + t2[j] * q11[c])
-                        first += P[j] * delta[j, c]
-                        square += P[j] * (delta[j, c] * delta[j, c] + spread)
-                        held += P[j] * spread
-                        shared += P[j] / (1.0 + t2[j] * q11[c])
-                    of_level[t, c] += first
-                    for j in range(r):
-                        w[c, j] += q * ur[c, j] - first * u1[c, j]
-                    if moments:
-                        _covariance(A, h[c], kappa[a], dual, B[c], cov)
-                        known, moved = 0.0, 1.0
-                        for i in range(r):
-                            for j in range(r):
-                                known += G[i, j] * cov[i, j]
-                                moved += G[i, j] * u1[c, i] * u1[c, j]
-                        if kind == 1:
-                            for i in range(n):
-                                own[i] = 0.0
-                                for k in range(r):
-                                    v = 0.0
-                                    for b in range(r):
-                                        v += cov[k, b] * A[i, b]
-                                    own[i] += A[i, k] * v
+                    _fade(of_slopes[b, c], fade)
+                    _fade(typical[b, c], fade)
+                    if asked > 1:
+                        _fade(moment[b, c].reshape((1 + k) * (1 + k), W), fade)
+                        _covariance(kappa[a], B[c], inverse, cov)
+                    _add(
+                        share,
+                        delta,
+                        c,
+                        q[c, 0],
+                        t2,
+                        kappa[a],
+                        ur[c],
+                        u1[c],
+                        cov,
+                        asked == 3,
+                        of_level[b, c],
+                        of_slopes[b, c],
+                        moment[b, c] if asked > 1 else inverse[:0],
+                    )
+                    if asked < 2:
+                        continue
+                    for t in range(W):
+                        known[t] = kappa[a] * max(reach[t] - own_trace[t], 0.0)
+                    for t in range(W):
+                        spread[t] = 1.0
+                    for i in range(k):
+                        for j in range(k):
+                            for t in range(W):
+                                known[t] += squares[b, i, j, t] * cov[i, j, t]
+                            for t in range(W):
+                                v = squares[b, i, j, t] * u1[c, i, t] * u1[c, j, t]
+                                spread[t] += v
+                    if kind == 1:
+                        _log_rates(
+                            x,
+                            own,
+                            h[c],
+                            e1[c],
+                            ur[c],
+                            u1[c],
+                            mean,
+                            count,
+                            delta,
+                            q[c, 0],
+                            t2,
+                            known,
+                            spread,
+                            head,
+                            E,
+                        )
                         for j in range(T):
-                            if kind == 1:
-                                v = t2[j] / (1.0 + t2[j] * q11[c])
-                                v = _log_rate(
-                                    A,
-                                    h[c],
-                                    cov,
-                                    own,
-                                    ur[c],
-                                    u1[c],
-                                    e1[c],
-                                    delta[j, c],
-                                    v,
-                                    known,
-                                    moved - 1.0,
-                                )
-                                typical[t, c, 0] += P[j] * (v - kappa[a] * lower)
-                                continue
-                            v = known + moved * t2[j] / (1.0 + t2[j] * q11[c])
-                            typical[t, c, 0] += P[j] * v
-                            typical[t, c, 1] += P[j] / np.sqrt(1.0 + 0.125 * np.pi * v)
-                    if moments and kept:
-                        moment[t, c, 0, 0] += shared
-                        for i in range(r):
-                            moment[t, c, 0, 1 + i] -= held * u1[c, i] / kappa[a]
-                            moment[t, c, 1 + i, 0] -= shared * u1[c, i]
-                            for j in range(r):
-                                moment[t, c, 1 + i, 1 + j] += (
-                                    q * cov[i, j] + held * u1[c, i] * u1[c, j]
-                                ) / kappa[a]
-                    elif moments:
-                        moment[t, c, 0, 0] += square
-                        for i in range(r):
-                            cross = first * ur[c, i] - square * u1[c, i]
-                            moment[t, c, 0, 1 + i] += cross
-                            moment[t, c, 1 + i, 0] += cross
-                            for j in range(r):
-                                product = ur[c, i] * u1[c, j] + u1[c, i] * ur[c, j]
-                                moment[t, c, 1 + i, 1 + j] += (
-                                    q * (cov[i, j] + ur[c, i] * ur[c, j])
-                                    - first * product
-                                    + square * u1[c, i] * u1[c, j]
-                                )
-        if not means:
+                            for t in range(W):
+                                v = E[j, t] - kappa[a] * lower * reach[t]
+                                typical[b, c, 0, t] += share[j, t] * v
+                        continue
+                    for j in range(T):
+                        for t in range(W):
+                            v = known[t] + spread[t] * t2[j] / (1.0 + t2[j] * q[c, 0, t])
+                            typical[b, c, 0, t] += share[j, t] * v
+                        for t in range(W):
+                            v = known[t] + spread[t] * t2[j] / (1.0 + t2[j] * q[c, 0, t])
+                            typical[b, c, 1, t] += share[j, t] / np.sqrt(1.0 + 0.125 * np.pi * v)
+        if asked == 0:
             continue
         for c in range(C):
-            of_level[t, c] /= total
-            for j in range(d):
-                v = 0.0
-                for i in range(r):
-                    v += L[j, i] * w[c, i]
-                of_slopes[t, c, j] = v / total
-            if moments:
-                typical[t, c, 0] /= total
-                typical[t, c, 1] /= total
-                for i in range(1 + r):
-                    for j in range(1 + r):
-                        moment[t, c, i, j] /= total
+            for t in range(W):
+                spread[t] = 1.0 / total[t]
+            _fade(of_slopes[b, c], spread)
+            _fade(typical[b, c], spread)
+            if asked > 1:
+                _fade(moment[b, c].reshape((1 + k) * (1 + k), W), spread)
+        _fade(of_level[b], spread)
+        _fade(outside[b : b + 1], spread)

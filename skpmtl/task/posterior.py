@@ -33,8 +33,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._kernels.elementary import exp
 from .._runtime.jit import njit
 from ..tables.table import row_products
+from .stacks import groups_of_equal
 
 __all__ = [
     "Decomposition",
@@ -49,24 +51,9 @@ __all__ = [
     "moved",
 ]
 
-_AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
 _ROUNDING = 2.0**-50  # of the numbers of T, times the root of its size: added to its diagonal
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOG_MOST = 660.0  # of a product of pivots before its logarithm is taken
-
-
-def _groups(sizes, width):
-    """Stacks of tasks of equal size, of rows of this width. -> (size, tasks) of sizes above 0"""
-    order = np.argsort(sizes, kind="stable")
-    ends = np.flatnonzero(np.diff(sizes[order], append=-1)) + 1
-    first = 0
-    for end in ends:
-        size = int(sizes[order[first]])
-        if size > 0:
-            step = max(_AT_ONCE // (size * max(width, size)), 1)
-            for begin in range(first, end, step):
-                yield size, order[begin : min(begin + step, end)]
-        first = end
 
 
 def _members(starts, tasks, size):
@@ -128,7 +115,7 @@ class TaskRows:
             np.zeros(m),
         )
         both = np.c_[X, y].astype(float)
-        for n, tasks in _groups(sizes, d + 1):
+        for n, tasks in groups_of_equal(sizes, d + 1):
             places = _members(offsets, tasks, n)
             own = both[places]
             if counts is not None:
@@ -193,7 +180,7 @@ class Decomposition:
         sizes = np.diff(rows.starts)
         self.squares = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
         self.basis = np.zeros(self.squares[-1])
-        for k, tasks in _groups(sizes, len(self.root)):
+        for k, tasks in groups_of_equal(sizes, len(self.root)):
             A = rows.X[_members(rows.starts, tasks, k)] @ self.root
             at = self.squares[tasks][:, None] + np.arange(k * k)
             self.basis[at] = (A @ A.transpose(0, 2, 1)).reshape(len(tasks), k * k)
@@ -462,7 +449,7 @@ def _by_theta(dec, slopes, theta, given, first, last):
     if slopes.ndim == 1:
         slopes, given = slopes[None], None
     sizes = np.where(dec.rows.n > 0, np.diff(dec.rows.starts) + 1, 0)[first:last]
-    for size, tasks in _groups(sizes, len(theta) * d):
+    for size, tasks in groups_of_equal(sizes, len(theta) * d):
         k, tasks = size - 1, tasks + first
         values, Z, y = dec.spectrum(k, tasks)
         V = 1.0 / (1.0 + theta[:, None] * values[:, None])
@@ -605,29 +592,6 @@ def _forward(lo, k, T, both, theta, s, F, Wr, Wh):
 
 
 @njit
-def _exp(x):
-    """exp(x) of x in -700 ... 700 to 12 digits, in instructions that work on vectors.
-
-    exp(x) = 2^n exp(r) with an integer n, which is added to the exponent of the number.
-    """
-    n = np.rint(x * 1.4426950408889634)
-    r = x - n * 0.6931471805599453
-    p = 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
-    bits = np.float64(p).view(np.int64) + (np.int64(np.int32(n)) << 52)
-    return np.int64(bits).view(np.float64)
-
-
-@njit
 def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_tau):
     """Of means with variances v + tau^2 and -e^2 / 2 = `half`: sums over tau of density, over that
     at the largest tau, of which the exponent is `least`, and with `moments` those with one and two
@@ -638,7 +602,7 @@ def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_t
         t2, w = tau[0, j], tau[1, j]
         for q in range(len(v)):
             u[q] = 1.0 / (v[q] + t2)
-            density[q] = w * np.sqrt(u[q]) * _exp(max(half[q] * u[q] - least[q], -700.0))
+            density[q] = w * np.sqrt(u[q]) * exp(max(half[q] * u[q] - least[q], -700.0))
         for q in range(len(v)):
             m0[q] += density[q]
         if moments:
@@ -715,7 +679,7 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
             x, y, z, s = v[best], half[best], least[best], 0.0
             for j in range(tau.shape[1]):
                 f = 1.0 / (x + tau[0, j])
-                s += tau[1, j] * np.sqrt(f) * _exp(max(y * f - z, -700.0))
+                s += tau[1, j] * np.sqrt(f) * exp(max(y * f - z, -700.0))
             floor = weight[best] + np.log(s) - _OUT
             log_n, log_near = np.log(n), np.log(near)
             for p in range(P):
@@ -732,7 +696,7 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
             for q in range(first, last):
                 top[g] = max(top[g], weight[q])
             for q in range(first, last):
-                weight[q] = _exp(max(weight[q] - top[g], -700.0))
+                weight[q] = exp(max(weight[q] - top[g], -700.0))
         known = v[:count], half[:count], least[:count], weight
         into = out[t] if by_tau else none
         _over_tau(*known, tau, u, density, m0, m1, m2, len(sums) > 0, into)

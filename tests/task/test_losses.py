@@ -191,9 +191,10 @@ def test_dispersion_of_counts_is_found():
 @pytest.mark.parametrize("kind", [LOGISTIC, POISSON, SOFTMAX])
 def test_other_tasks_do_not_matter(kind):
     rng, C = np.random.default_rng(1), 3 if kind == SOFTMAX else 1
-    sizes = np.array([3, 0, 9, 1])
+    sizes = np.array([3, 0, 9, 1, 150, 40])  # of one lane and of several
     offsets, d = np.r_[0, np.cumsum(sizes)], 5
-    X, y = rng.normal(size=(13, d)), rng.integers(0, 2 + (kind == SOFTMAX), 13).astype(float)
+    n = sizes.sum()
+    X, y = rng.normal(size=(n, d)), rng.integers(0, 2 + (kind == SOFTMAX), n).astype(float)
     grids, weights = (KAPPA, ONE, TAU), np.zeros((len(KAPPA), 1, len(TAU)))
 
     def of(part, ends):

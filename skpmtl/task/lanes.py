@@ -1,0 +1,208 @@
+"""Rows of tasks side by side, in the order in which vector instructions take them.
+
+A lane has up to `ROWS` rows of one task, and a block has `LANES` lanes. What a lane has fewer rows
+or columns than the others of its block are zeros, which change no bit of what is computed from
+it. A task of more rows has several lanes in a row, whose sums over rows are added up.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..tables.table import row_products
+
+LANES, ROWS = 32, 64
+_AT_ONCE = 1 << 20  # numbers of rows that are laid out at a time
+
+
+@dataclass
+class Chunk:
+    """Some tasks of a table in coordinates of which each has no more than rows.
+
+    Of a task of n < r rows, the coordinates X L are turned into n, by an orthogonal basis of the
+    span of its rows.
+
+    Attributes
+    ----------
+    tasks : ndarray (m,)
+    places : ndarray (R,)
+        Rows of these tasks in the table, task by task.
+    codes : ndarray (R,)
+        To which of these tasks they belong.
+    sizes : ndarray (m,)
+    A : ndarray (R, E)
+        Coordinates; E is r, or 1 more, so that it is even, and columns at the end are zero.
+    rank : int
+        r, of the shape.
+    basis : dict
+        {n: (tasks, bases (., r, E))} of tasks of n < r rows; tasks are numbers among these.
+    """
+
+    tasks: np.ndarray
+    places: np.ndarray
+    codes: np.ndarray
+    sizes: np.ndarray
+    A: np.ndarray
+    rank: int
+    basis: dict
+
+    @classmethod
+    def all(cls, rows, root):
+        """Of all tasks, those of few rows first."""
+        sizes = np.diff(rows.offsets)
+        order = np.argsort(sizes, kind="stable")
+        which = np.cumsum(sizes[order] + 1) * max(rows.X.shape[1], 1) // _AT_ONCE
+        for tasks in np.split(order, np.flatnonzero(np.diff(which)) + 1):
+            yield cls.of(rows, root, tasks, sizes[tasks])
+
+    @classmethod
+    def of(cls, rows, root, tasks, sizes):
+        r = root.shape[1]
+        starts = np.cumsum(sizes) - sizes
+        places = np.repeat(rows.offsets[tasks] - starts, sizes) + np.arange(sizes.sum())
+        A = np.zeros((len(places), max(_even(r), 2)))
+        A[:, :r] = row_products(rows.X[places], root)
+        basis = {}
+        for n in np.unique(sizes[sizes < r]):
+            some = np.flatnonzero(sizes == n)
+            at = starts[some][:, None] + np.arange(n)
+            wide = np.zeros((len(some), r, A.shape[1]))
+            if n > 0:
+                wide[..., :n], R = np.linalg.qr(A[at][..., :r].transpose(0, 2, 1))
+                A[at, n:], A[at, :n] = 0.0, R.transpose(0, 2, 1)
+            basis[int(n)] = some, wide
+        codes = np.repeat(np.arange(len(tasks)), sizes)
+        return cls(tasks, places, codes, sizes, A, r, basis)
+
+    def sums(self, values):
+        """Sums over the rows of every task."""
+        return np.bincount(self.codes, values, minlength=len(self.tasks))
+
+    def squares(self, root, size):
+        """L' diag(size) L in these coordinates, (m, E, E), for size (m, d)."""
+        r, E = root.shape[1], self.A.shape[1]
+        found = np.zeros((len(self.tasks), E, E))
+        found[:, :r, :r] = (root.T * size[:, None]) @ root
+        for some, basis in self.basis.values():
+            own = found[some, :r, :r]
+            found[some] = basis.transpose(0, 2, 1) @ own @ basis
+        return found
+
+    def wide(self, slopes):
+        """Vectors (m, C, E) in the coordinates of the shape, (m, C, r)."""
+        for some, basis in self.basis.values():
+            slopes[some, :, : basis.shape[1]] = slopes[some] @ basis.transpose(0, 2, 1)
+        return slopes[..., : self.rank]
+
+    def wide_moments(self, moment, outside):
+        """Moments (m, C, 1 + E, 1 + E) there, with `outside` (m,) where a task has no rows."""
+        for some, basis in self.basis.values():
+            n, r, E = basis.shape
+            Q = np.zeros((n, 1, 1 + r, 1 + E))
+            Q[:, 0, 0, 0], Q[:, 0, 1:, 1:] = 1.0, basis
+            rest = np.eye(r) - basis @ basis.transpose(0, 2, 1)
+            found = Q @ moment[some] @ Q.transpose(0, 1, 3, 2)
+            found[..., 1:, 1:] += outside[some, None, None, None] * rest[:, None]
+            moment[some, :, : 1 + r, : 1 + r] = found
+        return moment[..., : 1 + self.rank, : 1 + self.rank]
+
+    def blocks(self):
+        """Layouts of all tasks: blocks of the same numbers of rows and columns together."""
+        m, n = len(self.tasks), self.sizes
+        parts = np.clip(-(-n // ROWS), 1, LANES)
+        each = -(-n // parts)
+        by_length = np.argsort(each, kind="stable")
+        at = np.empty(m, dtype=np.int64)
+        at[by_length] = _side_by_side(parts[by_length])
+        n_lanes = (at + parts).max() if m else 0
+        n_lanes += -n_lanes % LANES
+        first, count = np.zeros((2, n_lanes), dtype=np.int64)
+        task, head = np.full(n_lanes, m), np.arange(n_lanes)
+        starts = np.cumsum(n) - n
+        for part in range(parts.max(initial=0)):
+            some = np.flatnonzero(parts > part)
+            lanes = at[some] + part
+            first[lanes] = starts[some] + part * each[some]
+            count[lanes] = np.clip(n[some] - part * each[some], 0, each[some])
+            task[lanes], head[lanes] = some, at[some]
+        first, count, task, head = (x.reshape(-1, LANES) for x in (first, count, task, head))
+        columns = np.append(np.minimum(n, self.rank), 0)[task]
+        lengths, widths = (np.maximum(_even(x.max(axis=1)), 2) for x in (count, columns))
+        ends = np.flatnonzero(np.diff(lengths) | np.diff(widths)) + 1
+        for some in np.split(np.arange(len(first)), ends):
+            yield Lanes(
+                first[some], count[some], task[some], head[some], lengths[some[0]], widths[some[0]]
+            )
+
+
+def _even(n):
+    return n + n % 2
+
+
+def _side_by_side(parts):
+    """First lanes of tasks that have so many, so that none is in two blocks."""
+    if parts.max(initial=1) == 1:
+        return np.arange(len(parts))
+    at, free = np.empty(len(parts), dtype=np.int64), 0
+    for i, own in enumerate(parts.tolist()):
+        if free % LANES + own > LANES:
+            free += -free % LANES
+        at[i] = free
+        free += own
+    return at
+
+
+@dataclass
+class Lanes:
+    """Layout of blocks of n rows and k columns.
+
+    Attributes
+    ----------
+    first, count : ndarray (blocks, LANES)
+        Rows of lanes, among those of a chunk.
+    task : ndarray (blocks, LANES)
+        Numbers among the tasks of the chunk; their number where a lane is empty.
+    head : ndarray (blocks, LANES)
+        First lane of the task, among all of the chunk.
+    """
+
+    first: np.ndarray
+    count: np.ndarray
+    task: np.ndarray
+    head: np.ndarray
+    n: int
+    k: int
+
+    def __post_init__(self):
+        there = np.arange(self.n)[:, None] < self.count[:, None]
+        self.there = there.astype(float)
+        self._rows = np.where(there, self.first[:, None] + np.arange(self.n)[:, None], -1)
+
+    @property
+    def heads(self):
+        """First lanes within blocks (blocks, LANES); (blocks, 0) where no task has several."""
+        heads = self.head % LANES
+        return heads if (heads != np.arange(LANES)).any() else heads[:, :0]
+
+    def of_rows(self, x):
+        """Numbers of rows (R, ...) -> (blocks, ..., n, LANES), zeros where there are none."""
+        x = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[self._rows]
+        order = 0, *range(3, x.ndim), 1, 2
+        return np.ascontiguousarray(x.transpose(order))
+
+    def of_columns(self, A):
+        """Coordinates (R, E) -> (blocks, n, k, LANES)."""
+        return np.ascontiguousarray(self.of_rows(A[:, : self.k]).transpose(0, 2, 1, 3))
+
+    def of_tasks(self, x):
+        """Numbers of tasks (m, ...) -> (blocks, ..., LANES)."""
+        x = np.concatenate([x, np.zeros((1, *x.shape[1:]))])[self.task]
+        return np.ascontiguousarray(np.moveaxis(x, 1, -1))
+
+    def put(self, found, out):
+        """(blocks, ..., LANES) into (m, ...), of which axes may be longer."""
+        lanes = np.moveaxis(found, -1, 1).reshape(self.task.size, *found.shape[1:-1])
+        task = self.task.ravel()
+        used = np.flatnonzero(task < len(out))
+        used = used[self.head.ravel()[used] == used + self.head[0, 0] // LANES * LANES]
+        out[(task[used], *(slice(end) for end in lanes.shape[1:]))] = lanes[used]
