@@ -45,7 +45,7 @@ def best_matching(A):
 
 
 def reference(shared, heads, ids, sizes, Z, rule):
-    """Every rule in plain loops over clients, heads and neighbours."""
+    """Every rule, and versions of the paper, in plain loops over clients, heads and neighbours."""
     N = len(heads)
     Z = np.broadcast_to(Z, N)
     cos = [[None] * N for _ in range(N)]
@@ -54,9 +54,14 @@ def reference(shared, heads, ids, sizes, Z, rule):
         for j in range(N):
             A = np.array([[cosine(a, b) for b in heads[j]] for a in heads[i]])
             cos[i][j] = A
-            common = [(ids[i].index(k), ids[j].index(k)) for k in ids[i] if k in ids[j]]
+            mine, other = set(ids[i]), set(ids[j])
+            common = [(ids[i].index(k), ids[j].index(k)) for k in ids[i] if k in other]
             if rule == "similarity" and i != j:
                 S[i, j] = best_matching(A) / len(ids[i])
+            elif rule == "jaccard":
+                S[i, j] = len(mine & other) / len(mine | other)
+            elif rule == "exact-match":
+                S[i, j] = float(mine == other)
             elif rule == "per-task" and i != j:
                 gates = [max(0.0, A[a, b]) for a, b in common]
                 S[i, j] = max(0.1, np.mean(gates) ** 2) if gates else np.nan
@@ -72,7 +77,7 @@ def reference(shared, heads, ids, sizes, Z, rule):
         for a, k in enumerate(ids[i]):
             total, top = 0.0, 0.0
             for j in near:
-                if k not in ids[j]:
+                if k not in ids[j] or rule == "shared-only" and j != i:
                     continue
                 b, w = ids[j].index(k), weight[j]
                 if rule == "per-task":

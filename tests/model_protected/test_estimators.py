@@ -118,7 +118,8 @@ def test_more_budget_is_better():
         )
         for e in (0.01, 1.0, 3.0, 100.0, None)
     ]
-    assert (np.diff(scores) > -0.002).all() and scores[-1] > scores[1] + 0.1 > scores[0] + 0.2
+    assert (np.diff(scores) > -0.002).all()
+    assert scores[-1] > scores[1] + 0.05 and scores[1] > scores[0] + 0.1
 
 
 @pytest.mark.parametrize(
