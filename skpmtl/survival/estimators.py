@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._display.diagram import ShowsPrivacy
 from .._display.listing import PrintsShort
+from .._display.summary import Summary, check_coverage, effect_columns, variance_columns
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
 from ..course.plan import EQUAL
 from ..exchange.protocol import Population
@@ -340,6 +341,63 @@ class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
         """
         event, time = read_survival(y)
         return concordance(event, time, self.predict(X, task))
+
+    def summary(self, coverage: float = 0.95) -> Summary:
+        """What the fit found about all tasks: log hazard ratios, frailties, budget.
+
+        Parameters
+        ----------
+        coverage : float, default=0.95
+            Of the intervals, in (0, 1).
+
+        Returns
+        -------
+        summary : Summary
+            Of releases alone: after a private fit it may be published.
+
+        Raises
+        ------
+        ValueError
+            For a coverage outside of (0, 1).
+        """
+        check_is_fitted(self, "coef_")
+        check_coverage(coverage)
+        names = [str(c) for c in getattr(self, "feature_names_in_", ())]
+        names = names or [f"x{j}" for j in range(len(self.coef_))]
+        found = np.isfinite(self.coef_).all()
+        if self.epsilon is None:
+            error = np.sqrt(np.diag(self.covariance_))
+            words = "Standard errors are those of the penalised likelihood, given the frailties' "
+            words += "variance."
+            budget = "NO differential privacy guarantee: epsilon=None"
+        else:
+            error = np.full(len(self.coef_), np.nan)
+            words = "There are no standard errors: how far these effects are from the truth is not "
+            words += "known."
+            budget = self.privacy_.summary()
+        if not found:
+            words = "Nothing was found about what tasks share, and there are no estimates. Pass a "
+            words += "larger epsilon, or list more tasks."
+        components, variances, notes = [], {}, []
+        if found and np.isfinite(self.frailty_variance_):
+            components = ["log frailty"]
+            variances = variance_columns(np.zeros((0, 0)), (), [self.frailty_variance_])
+        else:
+            notes = ["No spread of frailties was released."]
+        return Summary(
+            title="SurvivalMTL: log hazard ratios",
+            facts={
+                "tasks": f"{len(self.tasks_):,} listed",
+                "budget": budget,
+                "intervals": f"{coverage:.0%}",
+            },
+            names=names,
+            effects=effect_columns(self.coef_, error, coverage),
+            components=components,
+            variances=variances,
+            errors=words,
+            notes=notes,
+        )
 
 
 def concordance(event, time, risk):

@@ -38,8 +38,10 @@ def test_hazard_ratios_are_those_of_r_within_one_percent():
     model = SurvivalMTL(epsilon=None).fit(X, y, task=patient)
     assert_allclose(np.exp(model.coef_), np.exp([0.004944493, -1.387909578]), rtol=0.01)
     assert model.frailty_variance_ == pytest.approx(0.5507, rel=0.02)
-    errors = np.sqrt(np.diag(model.covariance_))
-    assert_allclose(errors, [0.0123668, 0.441421], rtol=0.03)
+    summary = model.summary()
+    assert_allclose(summary.effects["std_error"], [0.0123668, 0.441421], rtol=0.03)
+    assert_allclose(summary.effects["effect"], model.coef_)
+    assert_allclose(summary.variances["variance"], [model.frailty_variance_])
 
 
 def test_without_frailties_it_is_the_regression_of_cox():
@@ -149,6 +151,10 @@ def test_a_budget_finds_hazards_of_many_tasks(n, off):
     assert private.privacy_.epsilon == 20.0
     assert_allclose(private.coef_, exact.coef_, atol=off)
     assert private.score(X, y, task=task) > exact.score(X, y, task=task) - 0.06
+    summary = private.summary()
+    assert_allclose(summary.effects["effect"], private.coef_)
+    assert np.isnan(summary.effects["std_error"]).all() and "no standard errors" in str(summary)
+    assert "epsilon = 20" in summary.facts["budget"]
     unknown = private.predict_survival_function(X[:2], times=[0.5, 1.0])
     assert ((unknown > 0) & (unknown < 1)).all()
 
@@ -190,3 +196,4 @@ def test_few_tasks_keep_their_own_models_under_a_budget():
     assert np.isfinite(model.predict(X, task=patient)).all()
     with pytest.raises(ValueError, match="population|pooled"):
         model.predict(X)
+    assert "Nothing was found" in str(model.summary())
