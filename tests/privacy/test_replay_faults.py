@@ -320,7 +320,7 @@ LAST_DIGITS = {
 @pytest.mark.parametrize("digits", LAST_DIGITS)
 def test_noise_that_leaves_the_last_digits(digits, monkeypatch):
     monkeypatch.setattr(rounds_module, "add_on_grid", LAST_DIGITS[digits])
-    found = failures(LinearRounds(**ROUNDS), 20)
+    found = failures(LinearRounds(**ROUNDS), 60)
     assert found and all("own last digits are released" in text for text in found), found
 
 
