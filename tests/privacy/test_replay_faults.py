@@ -321,7 +321,9 @@ LAST_DIGITS = {
 def test_noise_that_leaves_the_last_digits(digits, monkeypatch):
     monkeypatch.setattr(rounds_module, "add_on_grid", LAST_DIGITS[digits])
     found = failures(LinearRounds(**ROUNDS), 60)
-    assert found and all("own last digits are released" in text for text in found), found
+    named = ["own last digits are released" in text for text in found]
+    repeated = ["used again" in text for text in found]  # as coarse noise may be
+    assert any(named) and all(map(bool.__or__, named, repeated)), found
 
 
 def test_even_noise_of_the_loop(monkeypatch):
