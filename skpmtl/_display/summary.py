@@ -198,6 +198,7 @@ class Summary:
 class Summarised:
     """Mixin of estimators that may release a pooled model."""
 
+    _title = "pooled model"
     tasks_: NDArray
     privacy_: Any
     billboard_: Any
@@ -227,7 +228,7 @@ class Summarised:
         report = self.privacy_
         columns = effect_columns(effect, error, coverage, dof)
         return Summary(
-            title=f"{type(self).__name__}: pooled model",
+            title=f"{type(self).__name__}: {self._title}",
             facts={
                 "tasks": f"{len(self.tasks_):,} listed",
                 "budget": report.summary(),

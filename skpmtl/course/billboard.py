@@ -235,7 +235,7 @@ class HierarchicalBillboard(OfModels):
         return 0.0 if self.factor is None else self.factor.effects(tasks, self.factor_effects)
 
     def known_factors(self):
-        """Factors of which effects were released. -> list of factor, effects, spread, doubt"""
+        """Factors whose effects were released. -> list of factor, effects, spread, doubt"""
         every = (
             (self.factor, self.factor_effects, self.factor_spread, self.factor_doubt),
             (self.across, self.across_effects, self.across_spread, self.across_doubt),
@@ -409,7 +409,7 @@ class HierarchicalBillboard(OfModels):
 
     @property
     def factors_of_rows(self):
-        """Names of the factors of which every row has a level."""
+        """Names of the factors that rows have levels of."""
         across = None if self.across is None else self.across.name
         return [name for name in (self.below, across) if name is not None]
 

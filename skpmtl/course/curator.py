@@ -51,11 +51,11 @@ STEPS_NEAR = 5  # that tasks answer with one set of weights of their scales
 LONGEST, PER_SIGNAL = 6.0, 0.3
 OF_SCORES = 2.0  # times the length of steps: slopes of scores are larger than of units
 LOGITS = 5.0  # half-width of the window of the levels of classes
-# log2 widths of the priors that votes are on; cells of dispersion are far apart, and one of them is
-# that of events that come one by one
 # Variance of a slope, in scaled columns, times which the score of a task is its step where slopes
 # are known to be equal. Chosen on generated tables; .1 to 1 are as good within .01 of concordance.
 OF_EQUAL = 0.3
+# log2 widths of the priors that votes are on; cells of dispersion are far apart, and one of them is
+# that of events that come one by one
 WIDTHS = {"sigma": 0.6, "dispersion": 0.15, "tau": 0.6, "kappa": 3.3, "ratio": 1.2}
 
 

@@ -270,7 +270,7 @@ class Found:
     effect_covariance : ndarray (d + 1, d + 1)
         Of their errors.
     effect_dof : ndarray (d + 1,)
-        Degrees of freedom of every variance, of which tasks are one part and noise the other.
+        Degrees of freedom of every variance, which is a sum of parts by tasks and by noise.
     spread : ndarray (d + 2, d + 2)
         Covariance, between tasks, of slopes, intercept and, last, level at the centre of columns.
     spread_doubt : ndarray (d + 2,)

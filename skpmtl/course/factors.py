@@ -106,7 +106,7 @@ def find_across(loop, share):
 
 
 def _take(loop, effects, mean, omega, doubt):
-    """Effects across tasks, of which the centre takes the mean."""
+    """Effects across tasks; the centre takes their mean."""
     centre = loop.model.centre.copy()
     centre[0] += mean
     found = {"across_spread": omega, "across_doubt": doubt}

@@ -13,7 +13,7 @@ from ..task.priors import log_sum_of
 from .queries import BINS, OCTAVE, SIGN, Zoom
 
 _SURE = math.log(20.0)  # log odds of a place over none: a wrong one is worse than none
-_EVEN = np.full(BINS, 1.0 / BINS)  # parts of tasks in octaves of which none is a place
+_EVEN = np.full(BINS, 1.0 / BINS)  # parts of tasks in octaves, where there is no place
 _SPREADS = 0.125, 0.25, 0.5, 1.0  # of levels, in parts of their middle
 _PARTS = 0.5, 0.75, 1.0  # of the tasks, that have the place; with fewer there may be two of them
 _LEAST = 0.01  # variance of a count that has no noise, where none is expected
@@ -159,7 +159,7 @@ def read_rates(found, noise, m):
     unit : float
         1, that of scores.
     window : (middle, half) or None
-        Of logarithms of rates: the shortest run of octaves that holds half of the tasks.
+        Of logarithms of rates, as of `read_zoom`.
     """
     n_present = _present(found[BINS] / SIGN, noise / SIGN, m)
     window = read_zoom(found[:BINS], noise, _OCTAVES, n_present)

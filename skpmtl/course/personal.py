@@ -287,8 +287,10 @@ def dense_rows(table):
 
 
 def bounded(Z, reach=FAR):
-    """Distances of rows from a centre, of which what is beyond `reach` counts less the farther it
-    is: where a released centre or scale is wrong, all rows are far, and none says anything."""
+    """Distances of rows from a centre; those beyond `reach` count less the farther they are.
+
+    Where a released centre or scale is wrong, all rows are far, and none says anything.
+    """
     size = np.abs(Z)
     return Z * np.divide(reach, size, out=np.ones_like(size), where=size > reach) ** 2
 

@@ -9,10 +9,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._display.diagram import ShowsPrivacy
 from .._display.listing import PrintsShort
-from .._display.summary import Summary, check_coverage, effect_columns, variance_columns
+from .._display.summary import Summarised, variance_columns
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
 from ..course.plan import EQUAL
 from ..exchange.protocol import Population
+from ..privacy.report import exact_report
 from ..structures.estimators import PrivateMTL
 from ..tables.forms import read_array, task_apart
 from ..tables.ids import encode_ids, listed, locate
@@ -29,7 +30,7 @@ class _EqualSlopes(PrivateMTL):
         return (EQUAL,)
 
 
-class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
+class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
     """Proportional hazards of many tasks, with or without a privacy budget.
 
     The hazard of row i of task t in interval j is ``lambda_j exp(x_i' w_t + b_t)``. With constant
@@ -78,7 +79,7 @@ class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
         With a budget: the fitted model of counts. Its columns are the features and an indicator
         for each interval but the first.
     privacy_ : PrivacyReport
-        With a budget.
+        What was released; without a budget that there is no guarantee.
     n_features_in_ : int
 
     See Also
@@ -190,6 +191,7 @@ class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
             "frailty_variance_": found.theta,
             "frailties_": found.effects,
             "baseline_hazard_": found.hazard,
+            "privacy_": exact_report(),
         }
 
     def _fit_counts(self, X, ids, periods):
@@ -342,62 +344,36 @@ class SurvivalMTL(PrintsShort, ShowsPrivacy, BaseEstimator):
         event, time = read_survival(y)
         return concordance(event, time, self.predict(X, task))
 
-    def summary(self, coverage: float = 0.95) -> Summary:
-        """What the fit found about all tasks: log hazard ratios, frailties, budget.
+    # -------------------------------------------------------------------------- summary
+    _title = "log hazard ratios"
 
-        Parameters
-        ----------
-        coverage : float, default=0.95
-            Of the intervals, in (0, 1).
-
-        Returns
-        -------
-        summary : Summary
-            Of releases alone: after a private fit it may be published.
-
-        Raises
-        ------
-        ValueError
-            For a coverage outside of (0, 1).
-        """
-        check_is_fitted(self, "coef_")
-        check_coverage(coverage)
+    def _pooled_effects(self):
         names = [str(c) for c in getattr(self, "feature_names_in_", ())]
         names = names or [f"x{j}" for j in range(len(self.coef_))]
-        found = np.isfinite(self.coef_).all()
-        if self.epsilon is None:
+        error = np.full(len(self.coef_), np.nan)
+        if not np.isfinite(self.coef_).all():
+            words = (
+                "Nothing was found about what tasks share, and there are no estimates. Pass a "
+                "larger epsilon, or list more tasks."
+            )
+        elif self.epsilon is None:
             error = np.sqrt(np.diag(self.covariance_))
-            words = "Standard errors are those of the penalised likelihood, given the frailties' "
-            words += "variance."
-            budget = "NO differential privacy guarantee: epsilon=None"
+            words = (
+                "Standard errors are those of the penalised likelihood, given the variance of "
+                "frailties."
+            )
         else:
-            error = np.full(len(self.coef_), np.nan)
-            words = "There are no standard errors: how far these effects are from the truth is not "
-            words += "known."
-            budget = self.privacy_.summary()
-        if not found:
-            words = "Nothing was found about what tasks share, and there are no estimates. Pass a "
-            words += "larger epsilon, or list more tasks."
-        components, variances, notes = [], {}, []
-        if found and np.isfinite(self.frailty_variance_):
-            components = ["log frailty"]
-            variances = variance_columns(np.zeros((0, 0)), (), [self.frailty_variance_])
-        else:
-            notes = ["No spread of frailties was released."]
-        return Summary(
-            title="SurvivalMTL: log hazard ratios",
-            facts={
-                "tasks": f"{len(self.tasks_):,} listed",
-                "budget": budget,
-                "intervals": f"{coverage:.0%}",
-            },
-            names=names,
-            effects=effect_columns(self.coef_, error, coverage),
-            components=components,
-            variances=variances,
-            errors=words,
-            notes=notes,
-        )
+            words = (
+                "There are no standard errors: how far these effects are from the truth is not "
+                "known."
+            )
+        return names, self.coef_, error, np.inf, words
+
+    def _variance_components(self, names, coverage):
+        if not np.isfinite(self.frailty_variance_):
+            return [], {}, ["No spread of frailties was released."]
+        columns = variance_columns(np.zeros((0, 0)), (), [self.frailty_variance_])
+        return ["log frailty"], columns, []
 
 
 def concordance(event, time, risk):

@@ -245,7 +245,7 @@ def factor_in(place, factors):
 
 
 def rows_of_factors(factors):
-    """`read_places` of the factors of which every row has a level."""
+    """`read_places` of the factors that rows have levels of."""
     return {name: found for name, found in read_places(factors).items() if found[0] != ABOVE}
 
 

@@ -356,7 +356,7 @@ _FACTOR = "factor"
 
 
 def _row_factors(estimator):
-    """Factors of which every row has a level, in a column of X."""
+    """Factors whose levels are in a column of X, one for every row."""
     return rows_of_factors(getattr(estimator, "factors", None))
 
 
