@@ -24,7 +24,7 @@ from .command import command_line
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
-_SUITES = ("peers", "path", "grid", "kernels", "scale", "memory", "shards")
+_SUITES = ("peers", "path", "grid", "scale", "memory")
 
 
 def _commands():
@@ -34,7 +34,6 @@ def _commands():
     yield f"benchmarks.peers.wide --output {RESULTS / 'wide.csv'}", ["wide"]
     yield f"benchmarks.peers.wide_trace --output {RESULTS / 'wide_trace.csv'}", ["wide_trace"]
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
-    yield f"benchmarks.records --output {RESULTS / 'records.csv'}", ["records"]
     yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]
     yield f"benchmarks.accuracy.generated --output {RESULTS / 'unseen.csv'}", ["unseen"]
     methods = "--estimators PrivateMTL;PrivateMeanRegMTL;splines:PrivateMTL"

@@ -7,10 +7,8 @@ peers     exact solvers against others at equal accuracy, RMTL and MALSAR where 
           installed (see benchmarks/peers/external.py)
 path      a hundred strengths and their cross-validation, against loops of fits and lasso_path
 grid      exact fits on drawn shapes against FISTA on Gram matrices: the whole distribution
-kernels   exact local solves against loops of library calls, a gradient against reading rows
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
 memory    fits of 8 GB in 4 GB, as one memory map and in parts
-shards    what Ray actors add to the time of a release, and a lost one (extra ``ray``)
 ========  ==================================================================================
 
 Rows are printed as they are measured. Everything has one thread, but scale and memory,
@@ -23,7 +21,7 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from . import kernels, memory, scale, shards
+from . import memory, scale
 from .command import command_line, with_commit, write_rows
 from .peers import exact, external, grid, path
 
@@ -33,8 +31,6 @@ FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio"
 SUITES = {  # rows by quick, repeats and text of names; columns; whether on one thread
     "path": (path.measure, path.FIELDS, True),
     "grid": (lambda quick, repeats, only: grid.measure(quick, repeats), grid.FIELDS, True),
-    "kernels": (lambda quick, repeats, only: kernels.measure(quick, repeats), kernels.FIELDS, True),
-    "shards": (shards.measure, shards.FIELDS, True),
     "scale": (lambda quick, repeats, only: scale.measure(quick, only), scale.FIELDS, False),
     "memory": (lambda quick, repeats, only: memory.measure(quick, only), memory.FIELDS, False),
     "peers": (

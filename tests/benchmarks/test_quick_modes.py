@@ -7,7 +7,7 @@ from benchmarks import run, startup
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("suite", ["peers", "path", "kernels", "scale"])
+@pytest.mark.parametrize("suite", ["peers", "path", "scale"])
 def test_suite_runs_quickly(suite):
     only = {"scale": ["MPMTLLowRank(epsilon=1.0)"]}.get(suite, [])
     assert run.main([suite, "--quick", *(["--only", *only] if only else [])])
