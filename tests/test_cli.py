@@ -625,15 +625,3 @@ def test_tables_of_single_rows_are_fitted_in_their_own_units(tmp_path, monkeypat
     (tmp_path / "out/public/settings.json").write_text(json.dumps({**settings, "version": 1}))
     with pytest.raises(SystemExit, match="Another version of skpmtl.*fit the table again"):
         run("personalize out/public t.csv --output more")
-
-
-@pytest.mark.parametrize("ids", [["Köln", "Düsseldorf", "Tübingen"], ["東京", "大阪", "札幌"]])
-def test_ids_of_any_script_are_tasks(ids, tmp_path, monkeypatch, no_picture):
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"stadt": np.repeat(ids, 9), "x": rng.normal(size=27).round(3)})
-    frame["größe"] = (frame["x"] + rng.normal(size=27)).round(3)
-    frame.to_csv("data.csv", index=False, encoding="utf-8")
-    run("fit data.csv --task stadt --target größe --regress --epsilon none --output out")
-    run("predict out/private/models data.csv --output found.csv")
-    assert pd.read_csv("found.csv")["stadt"].tolist() == frame["stadt"].tolist()

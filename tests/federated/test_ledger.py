@@ -124,16 +124,6 @@ def test_state_from_a_backup_is_refused(tmp_path):
         query(site_of(tmp_path), 1)
 
 
-def test_ledger_that_is_gone_is_not_begun_anew(tmp_path):
-    """Neither after one answer, nor for a study that has none: its cap counts all studies."""
-    query(site_of(tmp_path, 9.0), 0)
-    (tmp_path / "ledger.jsonl").unlink()
-    for name in ("test", "second"):
-        with pytest.raises(Damaged, match="ledger.jsonl lacks an answer that test-.*state.npz has"):
-            query(site_of(tmp_path, 9.0, name=name), 0)
-    assert not (tmp_path / "ledger.jsonl").exists()
-
-
 def test_books_from_before_the_mark_answer_nothing(tmp_path):
     """All of them agree with each other; only somebody who has seen the newer ones can tell."""
     books, old = tmp_path / "books", tmp_path / "old"

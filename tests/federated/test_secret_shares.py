@@ -211,21 +211,6 @@ def test_a_server_walks_one_way(one):
             server.total(number, server.follow(run, 0, replies), [{"update": b""}])
 
 
-def test_a_site_walks_one_way(tmp_path):
-    study = served(tmp_path, n_rounds=3)
-    InProcessSites(study, tmp_path)
-    site = SiteConfig(tmp_path / "site0.toml").site(study.digest)
-    a, b = ({"update": np.full((1, 3), v)} for v in (0.5, 0.25))
-    site.sealed(0, site.follow("run", 0, []))
-    site.sealed(1, site.follow("run", 0, [a]))
-    site.sealed(1, site.follow("run", 0, [a]))
-    with pytest.raises(Refusal, match="differ from those"):
-        site.sealed(1, site.follow("run", 0, [b]))
-    with pytest.raises(Refusal, match="differ from those"):
-        site.sealed(2, site.follow("run", 0, [b, a]))
-    site.sealed(2, site.follow("run", 0, [a, b]))
-
-
 def test_a_site_receives_what_is_new(tmp_path):
     """What follows from parts of a story is what follows from the whole; a gap is noticed."""
     study = served(tmp_path, n_rounds=3)

@@ -91,14 +91,6 @@ def test_study_refuses_unknown_keys(tmp_path):
         Study.load(tmp_path / "a.json")
 
 
-@pytest.mark.parametrize("key", ["secure_sum", "noise_sites"])
-def test_removed_keys_of_a_study_name_the_remedy(tmp_path, key):
-    given = {**json.loads(study_of("rounds").to_json()), key: 3}
-    (tmp_path / "a.json").write_text(json.dumps(given))
-    with pytest.raises(ValueError, match='in the table "servers"'):
-        Study.load(tmp_path / "a.json")
-
-
 def test_estimators_that_can_be_federated():
     found = {name for name in federated() if name in NAMES}
     names = {estimator for estimator, _ in CASES.values()} & set(NAMES)
@@ -158,15 +150,6 @@ def test_columns_of_files_are_as_the_study_declares(tmp_path):
         with pytest.raises(ValueError, match=rf"(?=.*line 3)(?=.*'{column}')") as error:
             read_rows(path, study)
         assert "secret" not in str(error.value)
-
-
-@pytest.mark.parametrize(("module", "ending"), [("pandas", "csv"), ("pyarrow", "parquet")])
-def test_what_tables_need_is_named(tmp_path, module, ending, monkeypatch):
-    path = tmp_path / f"rows.{ending}"
-    path.write_bytes(b"PAR1")
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r'pip install "skpmtl\[tables\]"'):
-        read_rows(path, study_of("rounds", features=1))
 
 
 def site_of(study, folder, part=PARTS[0]):
@@ -332,12 +315,6 @@ def test_sites_answer_planned_queries_only(tmp_path, case, number, statistic, bo
             replies.append(sums or {"drawn": np.arange(M)})
         transcript = site.follow("run", 0, replies)
         transcript.check(number, statistic, {"clip_norm": bound})
-
-
-def test_large_releases_are_not_sent(monkeypatch):
-    assert study_of("loop").is_replayed
-    monkeypatch.setattr("skpmtl.federated.study._MOST", D)
-    assert not study_of("loop").is_replayed  # a moment is longer
 
 
 class Replayed:

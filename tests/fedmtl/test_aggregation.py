@@ -136,52 +136,6 @@ def test_two_clients_by_hand(threshold):
     assert_allclose(heads[1], [[1440 / 380, 1220 / 380], [0.0, 2.0]], rtol=1e-14)
 
 
-def test_other_rules_by_hand():
-    def run(rule, threshold=0.0):
-        return fedmtl_aggregate(SHARED, HEADS, IDS, SIZES, threshold, aggregation=rule)
-
-    mean = (100 * SHARED[0] + 300 * SHARED[1]) / 400
-    head = (100 * HEADS[0][0] + 300 * HEADS[1][0]) / 400
-    shared, heads, _ = run("uniform")
-    assert_allclose(shared, [mean, mean], rtol=1e-14)
-    for own, new in zip(HEADS, heads, strict=True):
-        assert_allclose(new, [head, own[1]], rtol=1e-14)
-    shared, heads, S = run("per-task")
-    assert_allclose(S, [[1, 0.96**2], [0.96**2, 1]], rtol=1e-14)
-    w = 300 * 0.96**2
-    assert_allclose(shared[0], (100 * SHARED[0] + w * SHARED[1]) / (100 + w), rtol=1e-14)
-    w = 300 * 0.96**4
-    assert_allclose(heads[0][0], (100 * HEADS[0][0] + w * HEADS[1][0]) / (100 + w), rtol=1e-14)
-    assert_allclose(heads[1][1], HEADS[1][1], rtol=1e-14)
-
-
-def test_per_task_weighs_heads_next_to_the_nearest_by_hand():
-    """Two groups of four whose heads have the cosine .8: far beside those that are equal. Were
-    there no equal ones, it would be near."""
-    heads = [[[1.0, 0.0]]] * 4 + [[[0.8, 0.6]]] * 4
-    given = {"sizes": np.ones(8), "thresholds": 0.0, "aggregation": "per-task"}
-    new = fedmtl_aggregate(np.zeros((8, 1)), heads, [["k"]] * 8, **given)[1]
-    w = 0.8**4 * 0.8**16
-    assert_allclose(new[0][0], [(1 + 0.8 * w) / (1 + w), 0.6 * w / (1 + w)], rtol=1e-12)
-    alone = np.sqrt(0.8) * np.eye(4) + (np.sqrt(1.0) - np.sqrt(0.8)) / 4  # any two equally far
-    unit = alone / np.linalg.norm(alone, axis=1, keepdims=True)
-    c = unit[0] @ unit[1]
-    given["sizes"] = np.ones(4)
-    new = fedmtl_aggregate(np.zeros((4, 1)), unit[:, None], [["k"]] * 4, **given)[1]
-    expected = (unit[0] + c**4 * unit[1:].sum(axis=0)) / (1 + 3 * c**4)
-    assert_allclose(new[0][0], expected, rtol=1e-12)
-
-
-def test_negative_cosines_stay_unmatched():
-    """Equal numbers of tasks leave no room for padding inside a square matrix: a pair with a
-    negative cosine counts 0 all the same."""
-    heads = [np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.0], [0.0, -1.0]])]
-    _, _, S = fedmtl_aggregate(np.eye(2), heads, [["a", "b"]] * 2, [1, 1], 0.4)
-    assert_allclose(S, [[1.0, 0.5], [0.5, 1.0]], rtol=1e-14)
-    _, _, S = fedmtl_aggregate(np.eye(2), [h[1:] for h in heads], [["b"]] * 2, [1, 1], 0.4)
-    assert_allclose(S, np.eye(2), atol=1e-15)
-
-
 # ----------------------------------------------------------------------- brute force
 def ragged(seed):
     return clients(seed, ragged=True)
@@ -229,15 +183,6 @@ def test_against_brute_force(rule, make, seeds):
         assert_same(fedmtl_aggregate(shared, heads, ids, sizes, Z, aggregation=rule), expected)
 
 
-@pytest.mark.parametrize("make", [clients, ragged])
-def test_no_similarity_of_these_draws_is_at_its_threshold(make):
-    """Rounding decides nothing there."""
-    for seed in range(4):
-        *given, Z = make(seed)
-        S = reference(*given, Z, "similarity")[2]
-        assert abs(S - Z[:, None])[~np.eye(len(Z), dtype=bool)].min() > 1e-6
-
-
 # ------------------------------------------------------------------------ corner cases
 @pytest.mark.parametrize("rule", RULES)
 def test_equal_clients_stay_as_they_are(rule):
@@ -266,13 +211,6 @@ def test_inputs_are_not_modified_and_not_aliased(rule):
         assert_array_equal(before, after)
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_one_client_and_one_task(rule):
-    shared, heads = np.array([[1.0, 2.0]]), [np.array([[3.0, -1.0]])]
-    found = fedmtl_aggregate(shared, heads, [["only"]], [7], 0.9, aggregation=rule)
-    assert_same(found, (shared, heads, np.ones((1, 1))), 1e-15)
-
-
 def test_tiny_and_huge_heads_have_directions():
     """Norms of 1e-170 square to 0."""
     shared, heads, ids, sizes, Z = clients(1)
@@ -280,15 +218,6 @@ def test_tiny_and_huge_heads_have_directions():
     scaled = [h * (1e-170 if i % 2 else 1e12) for i, h in enumerate(heads)]
     _, _, similarity = fedmtl_aggregate(shared, scaled, ids, sizes, Z)
     assert_allclose(similarity, plain[2], rtol=1e-12, atol=1e-12)
-
-
-def test_heads_of_different_lengths_are_not_compared():
-    heads = [[np.array([1.0, 1.0]), np.array([1.0, 2.0, 3.0])], [np.array([1.0, 2.0, 3.0])]]
-    _, new, S = fedmtl_aggregate(np.eye(2), heads, [["a", "b"], ["b"]], [1, 1], 0.0)
-    assert_allclose(S, [[1.0, 0.5], [1.0, 1.0]], rtol=1e-14)
-    assert [len(head) for head in new[0]] == [2, 3]
-    _, _, S = fedmtl_aggregate(np.eye(2), [heads[0][:1], heads[1]], [["a"], ["b"]], [1, 1], 0.0)
-    assert_array_equal(S, np.eye(2))
 
 
 # ------------------------------------------------------------------------------ errors
@@ -319,31 +248,25 @@ def poison(values):
     ("changes", "message"),
     [
         ({"shared": lambda v: v[:5]}, "6 entries.* 5 rows"),
-        ({"shared": lambda v: v[0]}, r"shape \(7,\)"),
         ({"shared": put((2, 1), np.inf)}, "[Cc]lient 2 .*inf"),
         ({"heads": lambda v: v[:5]}, "5 entries.* 6 rows"),
         ({"heads": poison}, "[Cc]lient 3 .*nan"),
-        ({"heads": put(4, np.empty((0, 4)))}, "[Cc]lient 4 "),
         ({"heads": put(1, np.ones((9, 4)))}, "[Cc]lient 1 .*9 heads"),
         ({"heads": put(4, np.empty((0, 4))), "task_ids": put(4, [])}, "[Cc]lient 4 "),
         ({"heads": put(2, np.ones((2, 4))), "task_ids": put(2, ["b", "b"])}, "[Cc]lient 2 .*'b'"),
         ({"task_ids": lambda v: v[:5]}, "5 entries.* 6 rows"),
         ({"sizes": lambda v: v[:5]}, "5"),
         ({"sizes": put(3, 0.0)}, "[Cc]lient 3 .* 0"),
-        ({"sizes": put(3, -2.0)}, "-2"),
         ({"sizes": put(3, np.nan)}, "nan"),
-        ({"sizes": put(3, np.inf)}, "inf"),
         ({"sizes": put(3, 1e-300)}, "size of client 3 is more than 2.53 times smaller"),
         ({"shared": put((2, 1), -1e17)}, "client 2 have a parameter above 2.53"),
         ({"heads": put(4, np.full((1, 4), 1e17))}, "The heads of client 4 have a parameter above"),
         ({"thresholds": 1.5}, "1.5"),
-        ({"thresholds": -0.1}, "-0.1"),
         ({"thresholds": np.nan}, "nan"),
         ({"thresholds": [0.5] * 5}, "5"),
         ({"thresholds": [0.5, 0.5, 0.5, 0.5, 1.25, 0.5]}, r"[Cc]lient 4.*1\.25"),
         ({"aggregation": "median"}, "median"),
         ({"shared": [[0.0]] * 5 + [[0.0, 1.0]]}, "shared layers .* the same length"),
-        ({"shared": [[0.0]] * 5 + [["x"]]}, "shared layers .* real numbers"),
         ({"shared": [[0.0]] * 5 + [[1j]]}, "shared layers .* real numbers"),
     ],
 )
@@ -365,14 +288,3 @@ def test_one_client_alone_may_have_any_finite_layers():
 def test_heads_that_are_no_numbers_name_their_client(own):
     with pytest.raises(ValueError, match="The heads of client 1 must be vectors of real numbers"):
         fedmtl_aggregate(np.eye(2), [[[1.0]], own], [["a"], ["a"]], [1, 1], 0.5)
-
-
-def test_no_clients():
-    with pytest.raises(ValueError):
-        fedmtl_aggregate(np.empty((0, 3)), [], [], [], 0.5)
-
-
-def test_heads_of_one_task_must_have_one_length():
-    heads = [[np.ones(3)], [np.ones(4)]]
-    with pytest.raises(ValueError, match="a"):
-        fedmtl_aggregate(np.eye(2), heads, [["a"], ["a"]], [1, 1], 0.5)

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
-from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-import skpmtl.fedmtl.network as network_module
 from skpmtl.fedmtl.clients import ClientTable
 from skpmtl.fedmtl.network import Heads, Network, Optimizer
 from skpmtl.tables.assignment import random_words
@@ -208,52 +206,6 @@ def test_large_scores_do_not_overflow():
 
 
 # ------------------------------------------------------------------ scikit-learn's network
-@pytest.mark.parametrize("kind", ["real", "binary", "multi"])
-@pytest.mark.parametrize("solver", ["sgd", "adam"])
-@pytest.mark.parametrize("activation", ACTIVATION)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_one_client_with_one_task_is_scikit_learns_mlp(kind, solver, activation, monkeypatch):
-    # Adam's epsilon is added after the bias correction here, before it there.
-    monkeypatch.setattr(network_module, "_EPS", 1e-200)
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 3))
-    z = X @ rng.normal(size=(3, 3))
-    y = z[:, 0] if kind == "real" else (z[:, 0] > 0) if kind == "binary" else z.argmax(axis=1)
-    y = y.astype(float)
-    heads = Heads(np.zeros((1, 1), int), np.array([3 if kind == "multi" else 1]), kind != "real")
-    table = ClientTable(X, y[:, None], np.array([0, 40]), np.array([0]), heads.slots)
-    network = Network(3, (6, 5), activation)
-    theta = np.concatenate(
-        [network.initial_shared(rng), network.initial_heads(heads, rng).ravel()]
-    )[None]
-    mlp = (MLPRegressor if kind == "real" else MLPClassifier)(
-        hidden_layer_sizes=(6, 5),
-        activation=activation,
-        solver=solver,
-        epsilon=1e-200,
-        alpha=0.02 * 40,
-        batch_size=40,
-        learning_rate_init=0.05,
-        momentum=0.8,
-        nesterovs_momentum=False,
-        max_iter=1,
-        warm_start=True,
-        random_state=0,
-        n_iter_no_change=1000,
-        tol=0.0,
-    ).fit(X, y)
-    (client,) = plain(network, table, heads, theta, [[0]])
-    mlp.coefs_ = [part.copy() for part in client.parameters()[::2]]
-    mlp.intercepts_ = [part.copy() for part in client.parameters()[1::2]]
-    mlp.set_params(max_iter=7).fit(X, y)
-    o = Optimizer(solver, 0.05, 0.8, 0.02, 40, 7)
-    network.train(theta, table, heads, o, rng)
-    (trained,) = plain(network, table, heads, theta, [[0]])
-    pairs = zip(mlp.coefs_, mlp.intercepts_, strict=True)
-    expected = np.concatenate([part.ravel() for pair in pairs for part in pair])
-    assert_allclose(trained.vector(), expected, rtol=0, atol=1e-10)
-
-
 # ------------------------------------------------------------------------ torch modules
 def tanh_trunk():
     torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")

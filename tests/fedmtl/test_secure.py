@@ -343,12 +343,6 @@ def test_a_job_has_numbers_that_can_be_served(changes, message):
         small_job(**changes)
 
 
-def test_missing_extra_is_named(no_process, monkeypatch):
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(ImportError, match=r"needs cryptography.*pip install skpmtl\[secure\]"):
-        SecureServers().aggregate(*clients(0))
-
-
 # ---------------------------------------------------------------------------- processes
 def assert_all_ended(servers):
     assert len(servers.processes) == servers.n_servers + 1

@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
 from skpmtl import (
@@ -258,34 +257,6 @@ def test_tasks_are_visited_in_random_order_and_as_often(size, visits):
 
 
 @pytest.mark.filterwarnings(SEEDED)
-def test_the_order_does_not_depend_on_the_data():
-    """A full step leads to the targets of a task: the last of two tasks decides the result."""
-    rng = np.random.default_rng(0)
-    lasts = []
-    for scale in (1.0, 1e6):
-        X, task = np.ones((8, 1)), np.repeat([0, 1], 4)
-        y = np.where(task == 0, scale, scale / 4 * rng.random(8))
-        est = DPMetaInit(
-            epsilon=None,
-            inner_steps=1,
-            inner_learning_rate=1.0,
-            meta_learning_rate=1.0,
-            tasks_per_round=1,
-            random_state=0,
-            fit_intercept=False,
-        )
-        seeds = range(8)
-        lasts.append(
-            [
-                bool(est.set_params(random_state=s).fit(X, y, task=task).init_coef_[0] > scale / 2)
-                for s in seeds
-            ]
-        )
-    assert lasts[0] == lasts[1]
-    assert 0 < sum(lasts[0]) < 8
-
-
-@pytest.mark.filterwarnings(SEEDED)
 def test_poisson_batches():
     """Unit rows make a batch visible: coordinate i moves by rate / B when record i is in it."""
     n, B, rate = 600, 150, 1e-6
@@ -507,12 +478,6 @@ def test_a_lost_initialisation_is_not_used(kind, refine):
 
 
 # ------------------------------------------------------------------------ odd problems
-def test_sparse_rows_are_refused_with_a_remedy():
-    X, y, task = problem("real")
-    with pytest.raises((TypeError, ValueError), match="toarray"):
-        DPMetaInit(epsilon=None).fit(sparse.csr_matrix(X), y, task=task)
-
-
 # ------------------------------------------------------------------------------ errors
 
 

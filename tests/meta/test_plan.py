@@ -330,20 +330,6 @@ def test_many_rates_are_rounded_up_to_a_grid(group, grid, monkeypatch):
     assert len(asked) <= 2 + math.log(rates.max() / rates.min()) / math.log(grid)
 
 
-def test_what_a_plan_says():
-    plan, local = plan_of(), plan_of(privacy="local", delta=1e-5)
-    public = plan.public_inputs()
-    assert public["n_rows, for noise and weights"] == "7 to 30" and public["batch_size"] is None
-    assert not {"max_rows_per_unit", "target_range", "feature_range"} & set(public)
-    assert "each 3 times" in plan_of(visits=3).scheme() and "each" not in plan.scheme()
-    assert plan_of(curator=("servers", 2)).notes()["servers"].startswith("2 servers hold")
-    assert local.guarantee == "local DP per task" != plan.guarantee
-    assert "batch_size" not in local.public_inputs() and "group_size" not in local.public_inputs()
-    assert "nobody else is trusted" in local.own_assumptions[0]
-    assert "records" in plan.notes() and "records" not in plan_of(max_rows_per_unit=3).notes()
-    assert not any(MetaPlan.nothing().values())
-
-
 # --------------------------------------------------------------------------- the rules
 def course_of(mode="task-global", loss="squared", noise=0.05, rows=SIZES, size=4, **settings):
     given = {"fit_intercept": False, "tasks": range(len(rows))}

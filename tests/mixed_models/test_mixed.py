@@ -470,20 +470,3 @@ def test_known_tasks_are_predicted_at_the_population_level():
     bare = PrivateMTL(epsilon=None).fit(X, y, task=data["g"])
     with pytest.raises(ValueError, match="missing"):
         bare.predict(X, task=ids)
-
-
-@pytest.mark.parametrize("name", ["LocalOnly", "LocalOnlyClassifier"])
-def test_tasks_alone_have_no_population_level(name):
-    data = table()
-    y = data["y"] if name == "LocalOnly" else data["y"] > data["y"].median()
-    est = getattr(skpmtl, name)().fit(data[["x"]], y, task=data["g"])
-    with pytest.raises(ValueError, match="no pooled model"):
-        est.predict(data[["x"]], level="population")
-
-
-def test_rows_whose_ids_are_all_missing_get_the_population_level():
-    data = table()
-    X, y = data[["x"]].to_numpy(), data["y"]
-    est = PrivateMTL(epsilon=None, unseen_task="mean").fit(X, y, task=data["g"])
-    found = est.predict(X[:4], task=[None] * 4)
-    assert_array_equal(found, est.predict(X[:4], level="population"))

@@ -200,30 +200,6 @@ def test_without_a_bound_gradients_not_finite_count_as_0():
     assert_array_equal(*found)
 
 
-@pytest.mark.filterwarnings("ignore:Full backward hook")  # of Opacus: rows need no gradient
-def test_clipped_gradients_are_those_of_opacus():
-    opacus = pytest.importorskip("opacus", reason="compares with Opacus")
-    rng = np.random.default_rng(0)
-    X, task = rng.normal(size=(24, 4)), np.repeat(range(3), 8)
-    y = rng.integers(0, 5, size=24)
-    est = TorchMetaInitClassifier(images, tasks=range(3), classes=range(5), random_state=2)
-    table, _ = est._read_training(X, y, task)
-    table, _ = est._encoded(table)
-    task_side = est._task_side(table, Population.of(table))
-    other = opacus.GradSampleModule(images(), loss_reduction="sum")
-    task_side.network.write(task_side.network.start)
-    other._module.load_state_dict(task_side.network.module.state_dict())
-    loss = torch.nn.functional.cross_entropy
-    loss(other(torch.from_numpy(X).float()), torch.from_numpy(y), reduction="sum").backward()
-    each = [p.grad_sample.reshape(24, -1) for p in other.parameters()]
-    each = torch.cat(each, dim=1).double().numpy()
-    lengths = np.linalg.norm(each, axis=1)
-    bound = float(np.median(lengths))
-    expected = np.minimum(1.0, bound / lengths) @ each
-    found = task_side.clipped_sum(np.zeros(task_side.network.n_shared), np.arange(24), bound)
-    assert_allclose(found, expected, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize("privacy", ["task-global", "local"])
 def test_a_fit_that_is_little_but_noise_warns(privacy):
     """sqrt(d / m) / (n mu), n records protected at once, whatever clip norm and rates are."""

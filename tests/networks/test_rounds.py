@@ -1,8 +1,6 @@
 """Networks in private rounds: against linear models, closed forms and plain loops."""
 
 import pickle
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -405,18 +403,6 @@ def test_dropout_and_starts_leave_the_generator_alone():
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_steps_seed_no_devices_that_are_not_there(monkeypatch):
-    """torch.manual_seed keeps a stack of calls for each of them: twice the time of small tasks."""
-    kept = []
-    for name in ("cuda", "xpu", "mtia"):
-        device = getattr(torch, name, None)
-        if hasattr(device, "_lazy_call"):
-            monkeypatch.setattr(device, "_lazy_call", lambda call, **given: kept.append(call))
-    X, y, task = long_data()
-    small(nets.dropout).fit(X, y, task=task).predict(X, task=task)
-    assert not kept
-
-
 # --------------------------------------------------------------------------- estimators
 def test_arguments_of_the_module_are_parameters():
     est = TorchMeanRegClassifier(nets.mlp, module__outputs=3, module__width=6)
@@ -499,15 +485,6 @@ def test_weights_of_rows_count():
     one = clone(est).fit(X, y, task=task, sample_weight=keep.astype(float))
     other = clone(est).fit(X[keep], y[keep], task=task[keep])
     assert_allclose(one.coef_, other.coef_, rtol=0, atol=1e-12)
-
-
-def test_importing_the_package_imports_no_torch():
-    code = (
-        "import sys, skpmtl, skpmtl.networks\n"
-        "sys.exit('imported torch' if 'torch' in sys.modules else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_history_and_replay_are_of_whole_networks():

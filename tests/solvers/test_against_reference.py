@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import Lasso, MultiTaskLasso, Ridge
+from sklearn.linear_model import MultiTaskLasso, Ridge
 
 from skpmtl.model_protected.estimators import (
     MPMTLGroupSparse,
@@ -196,19 +196,6 @@ def test_tiny_alpha(name, penalty):
     assert -1e-8 <= default / value - 1 <= 1e-6
 
 
-@pytest.mark.parametrize("penalty", ["trace", "l21"])
-@pytest.mark.parametrize("logistic", [False, True])
-@pytest.mark.spread(1)
-def test_against_slow_solver(penalty, logistic):
-    X, y, task = plain.make_rows([8, 20, 5, 30], 4, 20, labels=True)
-    y = y if logistic else regression_target(X, task)
-    kind = {"penalty": penalty, "alpha": 0.05, "ridge": 0.02, "logistic": logistic}
-    W, b = plain.fista(X, y, task, **kind, n_iter=150)
-    model = exact(penalty, logistic, alpha=0.05, ridge=0.02, tol=1e-12).fit(X, y, task=task)
-    np.testing.assert_allclose(model.coef_, W, atol=2e-5)
-    np.testing.assert_allclose(model.intercept_, b, atol=2e-5)
-
-
 # ---------------------------------------------------------------------------- closed forms
 @pytest.mark.parametrize("penalty, logistic", ESTIMATORS)
 def test_alpha_max(penalty, logistic):
@@ -264,14 +251,6 @@ def test_ridge_alone_separates_the_tasks(penalty, logistic, intercept):
             np.testing.assert_allclose(model.intercept_[k], ridge.intercept_, atol=1e-6)
 
 
-def test_small_alpha_approaches_ridge():
-    X, y, task = plain.make_rows([8, 20, 5], 4, 22)
-    for penalty in ("trace", "l21"):
-        ridge = exact(penalty, False, alpha=0.0, ridge=0.3, tol=1e-12).fit(X, y, task=task)
-        near = exact(penalty, False, alpha=1e-7, ridge=0.3, tol=1e-12).fit(X, y, task=task)
-        assert 0 < np.abs(near.coef_ - ridge.coef_).max() < 1e-5
-
-
 # ---------------------------------------------------------------------------- scikit-learn
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("n, d", [(40, 8), (10, 25)])
@@ -285,15 +264,6 @@ def test_group_sparse_is_multi_task_lasso_on_wide_y(intercept, n, d):
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-6)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-5)
-
-
-def test_group_sparse_of_one_task_is_lasso():
-    X, y, task = plain.make_rows([40], 10, 5)
-    ours = exact("l21", False, alpha=0.6, tol=1e-12).fit(X, y, task=task)
-    theirs = Lasso(alpha=0.6, tol=1e-12).fit(X, y)
-    np.testing.assert_allclose(ours.coef_[0], theirs.coef_, atol=1e-6)
-    assert ours.intercept_[0] == pytest.approx(theirs.intercept_, abs=1e-6)
-    assert (ours.coef_ == 0).any()
 
 
 # --------------------------------------------------------------------------- the iteration

@@ -5,31 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize as scipy_minimize
 
-from skpmtl import ClusteredMTL, ClusteredMTLClassifier, MPMTLGroupSparse, MPMTLLowRank
+from skpmtl import ClusteredMTL, MPMTLLowRank
 from skpmtl.solvers.clusters import ClusterPenalty
-from tests.helpers.shelf import LABEL, TASK, X, Y, malsar, rmtl
-
-
-@pytest.mark.parametrize(
-    ("cls", "kind", "y"),
-    [(ClusteredMTL, "Regression", Y), (ClusteredMTLClassifier, "Classification", LABEL)],
-)
-def test_objective_of_rmtl(cls, kind, y):
-    ((Lam1, Lam2, value),) = rmtl("MTL", kind, "CMTL")
-    est = cls(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-9, epsilon=None).fit(X, y, task=TASK)
-    # Theirs is above the optimum: slightly for squares, by half a percent for labels.
-    assert est.objective_ <= value
-    assert est.objective_ == pytest.approx(value, rel=1e-8 if kind == "Regression" else 1e-2)
-
-
-def test_malsar_leaves_its_constraints():
-    # Steps along a gradient that is not symmetric take an eigenvalue of M above 1, so that what it
-    # reports is below what any M within the constraints can reach.
-    Lam1, Lam2, value, largest = malsar("Logistic_CMTL")
-    est = ClusteredMTLClassifier(3, alpha=2 * Lam1, ridge=2 * Lam2, tol=1e-9, epsilon=None)
-    est.fit(X, LABEL, task=TASK)
-    assert largest > 1.05
-    assert value < est.objective_ - est.dual_gap_
+from tests.helpers.shelf import TASK, X, Y
 
 
 def test_optimum_of_cvxpy():
@@ -115,9 +93,3 @@ def test_columns_of_different_size_take_no_longer():
         rows, y, task=np.repeat(np.arange(60), 15)
     )
     assert est.n_iter_ < 100
-
-
-def test_a_strength_has_no_effect_under_a_budget_and_is_refused():
-    for est in (ClusteredMTL(2, alpha=1.0), MPMTLLowRank(0.1), MPMTLGroupSparse(0.1)):
-        with pytest.raises(ValueError, match="epsilon=None"):
-            est.fit(X, Y, task=TASK)

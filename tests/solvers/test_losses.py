@@ -238,19 +238,6 @@ def test_make_loss_takes_the_cheapest_representation():
         assert type(make_loss(replace(table, n_classes=2))) is LogisticLoss, name
 
 
-def test_wide_gram_matrices_use_blas(monkeypatch):
-    """Above `NARROW` columns the Gram matrices come from BLAS: same numbers."""
-    X, y, task = plain.make_rows([9, 30], 6, 8)
-    table = plain.long_table(X, y, task)
-    for centre in (True, False):
-        loops = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
-        monkeypatch.setattr(skpmtl.solvers.grams, "NARROW", 3)
-        blas = losses.grams(X, y, table.offsets, np.array([0.5, 2.0]), centre)
-        monkeypatch.undo()
-        for a, b in zip(loops, blas, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-12)
-
-
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
 @pytest.mark.parametrize(
     "sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 9), ([70, 66], 90), ([3, 60], 9)]
@@ -282,38 +269,6 @@ def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, m
         assert rho == pytest.approx(expected, rel=1e-10)
     flat = plain.long_table(np.ones((5, 3)) * (0 if not intercept else 1), np.ones(5), [0] * 5)
     assert SquaredLoss(flat, np.ones(1), intercept, 0.0).resolvent(0.1) is None
-
-
-@pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2), ("wide", 0.8)])
-def test_through_is_scores_and_combine(kind, missing, monkeypatch):
-    """Block by block or at once, with a scale and an array of the caller's."""
-    _, tables = representations(kind, missing)
-    monkeypatch.setattr(losses, "_BLOCK", 9)
-    for name, table in tables.items():
-        m, d = table.n_tasks, table.n_features
-        loss = LogisticLoss(table, np.linspace(0.5, 2.0, m), True, 0.3)
-        assert len(loss.blocks) > 1
-        W, own = np.random.default_rng(5).standard_normal((m, d)), np.linspace(-1.0, 3.0, m)
-        z, seen, total = loss.scores(W), [], 0.0
-        rows = table.X[table.rows] if table.rows is not None else table.X
-        expected = np.asarray(rows @ W.T)[np.arange(table.n_rows), table.codes]
-        np.testing.assert_allclose(z, expected, atol=1e-13, err_msg=name)
-
-        def inner(z, first, last, loss=loss, expected=expected, seen=seen):
-            part = slice(loss.offsets[first], loss.offsets[last])
-            np.testing.assert_allclose(z[part], expected[part], atol=1e-13)
-            seen.extend(range(first, last))
-            r = np.full(len(z), np.nan)
-            r[part] = np.cos(z[part])
-            return np.sum(z[part]), r
-
-        for scale, out in ((loss.scale, None), (own, np.full((m, d), np.nan))):
-            total, V = loss.through(W.T.copy().T, inner, scale, out)
-            assert out is None or V is out
-            assert total == pytest.approx(z.sum(), rel=1e-12)
-            right = loss.combine(np.cos(z)) * (scale / loss.scale)[:, None]
-            np.testing.assert_allclose(V, right, atol=1e-12, err_msg=name)
-        assert sorted(seen) == sorted(2 * list(range(m)))
 
 
 def logistic_tables():
@@ -375,37 +330,6 @@ def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, mon
             right = (V + rho * (W - S))[:, :, None]
             expected = np.linalg.solve(H + rho * np.eye(d), right)[:, :, 0]
             np.testing.assert_allclose(out, expected, atol=atol * abs(expected).max())
-
-
-def test_matrices_of_the_logistic_loss_are_cheap_to_renew(monkeypatch):
-    """By rows wherever that is less; not for long tasks that share X, whose products are BLAS."""
-    small_matrices(monkeypatch, 50_000)
-    X = np.random.default_rng(0).standard_normal((140, 160))
-    X[:, 0] = np.tile([1.0, -1.0], 70)
-    found = {}
-    for n in (100, 130):
-        Y = np.tile(X[:n, :1], 3)
-        tables = {
-            "shared": plain.wide_table(X[:n], Y),
-            "long": plain.long_table(*plain.unfold(X[:n], Y)),
-        }
-        tables["csr"] = plain.wide_table(sparse.csr_matrix(X[:n]), Y)
-        tables["more rows"] = plain.wide_table(X[:n, :50], Y)
-        tables["more rows, long"] = plain.long_table(*plain.unfold(X[:n, :50], Y))
-        for name, table in tables.items():
-            loss = LogisticLoss(table, 1.0 / table.sizes, True, 0.0)
-            found[name, n] = resolvents.narrower(loss, resolvents.room_beside(loss))
-            assert loss.is_narrow == (found[name, n] is not None)
-    assert found["shared", 100] == found["long", 100] == "rows"
-    assert found["csr", 100] == "rows" and found["csr", 130] is None
-    assert found["shared", 130] is None and found["long", 130] is None  # 3 * 130^2 > 50,000
-    small_matrices(monkeypatch, 60_000)
-    long = tables["long"]
-    loss = LogisticLoss(long, 1.0 / long.sizes, True, 0.0)
-    assert resolvents.narrower(loss, resolvents.room_beside(loss)) == "rows"
-    for n in (100, 130):
-        assert found["more rows, long", n] == "features"
-        assert found["more rows", n] is None
 
 
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)

@@ -48,54 +48,6 @@ def test_optimum_of_malsar(cls, function):
     assert est.outlier_.argmax() == 6
 
 
-def test_sparse_and_low_rank_is_not_above_malsar():
-    # Least_SparseTrace bounds the trace norm of P by tau = extra, and sets entries of Q to zero up
-    # to twice its threshold: with the strength that belongs to tau our value is the lower one.
-    gamma, tau, value, _ = malsar("Least_SparseTrace")
-
-    def fit(alpha):
-        est = MPMTLLowRank(
-            alpha,
-            outliers="entries",
-            outlier_alpha=gamma / 2,
-            epsilon=None,
-            task_weight="samples",
-            fit_intercept=False,
-            tol=1e-10,
-        ).fit(X, Y, task=TASK)
-        return est, np.linalg.norm(est.coef_ - est.outlier_coef_, "nuc")
-
-    low, high = 0.0, 20.0  # the trace norm falls with alpha
-    for _ in range(30):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if fit(middle)[1] > tau else (low, middle)
-    est, norm = fit(high)
-    assert norm == pytest.approx(tau, rel=1e-4)
-    ours = 2 * (est.objective_ - high * norm)
-    assert ours < value
-    assert ours == pytest.approx(value, rel=0.1)
-
-
-def test_what_is_near_the_dirty_model_of_malsar():
-    # Theirs has the largest entry of a feature where ours has the Euclidean norm.
-    lambda1, lambda2, value, _ = malsar("Least_Dirty")
-
-    def theirs(alpha):
-        est = MPMTLGroupSparse(
-            alpha,
-            outliers="entries",
-            outlier_alpha=lambda2 / 2,
-            epsilon=None,
-            task_weight="samples",
-            fit_intercept=False,
-        ).fit(X, Y, task=TASK)
-        loss = np.sum((Y - np.einsum("ij,ij->i", X, est.coef_[TASK])) ** 2)
-        P, Q = est.coef_ - est.outlier_coef_, est.outlier_coef_
-        return loss + lambda1 * np.abs(P).max(axis=0).sum() + lambda2 * np.abs(Q).sum()
-
-    assert 1.0 < min(theirs(alpha) for alpha in (2.5, 3.0, 3.5, 4.0)) / value < 1.06
-
-
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize(("cls", "outliers"), PAIRS)
 def test_optimum_of_cvxpy(cls, outliers, ridge):
@@ -214,29 +166,6 @@ def test_parts_do_not_grow_in_opposite_directions(seed):
         est.fit(rows, y, task=task)
         assert est.dual_gap_ <= 1e-8 * est.objective_
         assert np.abs(est.outlier_coef_).max() < 1e3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.4])
-def test_auto_costs_little_and_saves_much(share):
-    def error(seed, **parameters):
-        rng = np.random.default_rng(seed)
-        m, n, d = 120, 24, 16
-        W = rng.standard_normal((m, 2)) @ rng.standard_normal((2, d))
-        odd = rng.random(m) < share
-        W[odd] = 3.0 * np.sqrt(np.mean(W[~odd] ** 2)) * rng.standard_normal((odd.sum(), d))
-        task = np.repeat(np.arange(m), 2 * n)
-        rows = rng.uniform(-1, 1, (len(task), d))
-        y = np.einsum("ij,ij->i", rows, W[task])
-        y += 0.4 * y.std() * rng.standard_normal(len(y))
-        train = np.arange(len(y)) % 2 == 0
-        est = MPMTLLowRank(algorithm="proximal", epsilon=None, **parameters)
-        est.fit(rows[train], y[train], task=task[train])
-        return nmse(y[~train], est.predict(rows[~train], task=task[~train]))
-
-    plain = np.mean([error(seed) for seed in range(3)])
-    robust = np.mean([error(seed, outliers="tasks") for seed in range(3)])
-    assert robust < (1.05 if share == 0 else 0.95) * plain
 
 
 @pytest.mark.parametrize("kind", ["tasks", "entries"])

@@ -4,12 +4,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy import optimize, sparse
+from scipy import sparse
 from scipy.stats import bernoulli
 from sklearn.exceptions import ConvergenceWarning
 
 from skpmtl import set_num_threads
-from skpmtl._runtime.threads import single_blas_thread
 from skpmtl.solvers import losses, resolvents
 from skpmtl.solvers import minimize as solvers
 from skpmtl.solvers.certificate import dual_gap
@@ -100,26 +99,6 @@ def test_degenerate_data(name):
     loss = make_loss(exact, fit_intercept=False)
     solution = minimize(loss, PENALTIES[name], 1e-6)
     np.testing.assert_allclose(solution.W, 1.0, atol=1e-4)
-
-
-def test_unconverged_is_said():
-    loss = make_loss(plain.long_table(*plain.make_rows([6] * 9, 8, 5)))
-    with pytest.warns(ConvergenceWarning, match="after 2 iterations"):
-        solution = minimize(loss, TraceNorm(), 1e-3, max_iter=2)
-    assert not solution.converged and solution.n_iter == 2
-    assert solution.gap > 1e-6 * solution.objective
-
-
-def test_blas_runs_on_one_thread_inside_only():
-    from threadpoolctl import threadpool_info
-
-    def threads():
-        return [x["num_threads"] for x in threadpool_info() if x["user_api"] == "blas"]
-
-    before = threads()
-    with single_blas_thread():
-        assert set(threads()) <= {1}
-    assert threads() == before
 
 
 @pytest.mark.parametrize("intercept", [True, False])
@@ -279,47 +258,6 @@ def test_hard_classifications(problem, intercept, ridge, name):
     assert again.n_iter <= 8 and again.objective == pytest.approx(objective, rel=1e-8)
 
 
-@pytest.mark.parametrize("name", PENALTIES)
-def test_classification_against_smooth_factors(name):
-    """``alpha Omega(W) = min over W = C P' of alpha / 2 (||C||^2 + ||P||^2)``, by L-BFGS."""
-    X, y, task = plain.make_rows([25, 8, 40, 12, 30], 4, 8, labels=True)
-    loss = make_loss(plain.long_table(X, y, task), ridge=0.01)
-    alpha = 0.1 * largest(loss, PENALTIES[name])
-    solution = minimize(loss, PENALTIES[name], alpha, tol=1e-11)
-    m, d = loss.shape
-    weights = 1.0 / np.bincount(task)[task]
-
-    def split(x):
-        C, P, b = np.split(x, [m * d, len(x) - m])
-        return C.reshape(m, d), P.reshape(d, -1), b
-
-    def function(x):
-        C, P, b = split(x)
-        W = C @ P.T if name == "trace" else C * P.T
-        t = y * (np.einsum("ij,ij->i", X, W[task]) + b[task])
-        r = -weights * y / (1.0 + np.exp(t))
-        V = 0.01 * W
-        np.add.at(V, task, r[:, None] * X)
-        by_C = V @ P if name == "trace" else V * P.T
-        by_P = V.T @ C if name == "trace" else (V * C).sum(axis=0)
-        value = weights @ np.logaddexp(0.0, -t) + 0.005 * np.sum(W**2)
-        value += 0.5 * alpha * (np.sum(C**2) + np.sum(P**2))
-        by_b = np.bincount(task, r)
-        return value, np.concatenate(
-            [(by_C + alpha * C).ravel(), by_P.ravel() + alpha * P.ravel(), by_b]
-        )
-
-    size = m * d + (d * d if name == "trace" else d) + m
-    start = np.random.default_rng(0).standard_normal(size)
-    options = {"maxiter": 5000, "ftol": 0.0, "gtol": 1e-9}
-    found = optimize.minimize(function, start, jac=True, method="L-BFGS-B", options=options)
-    C, P, b = split(found.x)
-    assert found.fun == pytest.approx(solution.objective, rel=1e-9)
-    W = C @ P.T if name == "trace" else C * P.T
-    np.testing.assert_allclose(solution.W, W, atol=2e-5)
-    np.testing.assert_allclose(loss.intercepts(solution.W), b, atol=2e-5)
-
-
 @pytest.mark.parametrize(
     "name, sizes, d, intercept",
     [("trace", [4] * 8, 20, False), ("l21", [6] * 6, 4, True), ("l21", [6] * 6, 4, False)],
@@ -408,13 +346,6 @@ def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
         assert stopped.gap >= value - expected.objective * (1 + 1e-8)
     nothing = minimize(loss, penalty, 1.001 * alpha / 0.1, tol=1e-12)
     assert nothing.converged and not nothing.W.any()
-
-
-def test_a_sample_has_as_many_tasks_as_features(monkeypatch):
-    table = plain.long_table(*plain.make_rows([4] * 30, 20, 3, labels=True))
-    loss = make_loss(table)
-    monkeypatch.setattr(solvers, "_ROOM", 599)
-    assert loss.is_narrow and 30 * 20 > 599 and not solvers._is_large(loss)
 
 
 @pytest.mark.parametrize("name", PENALTIES)

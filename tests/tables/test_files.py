@@ -94,26 +94,7 @@ def test_a_stray_word_is_named_by_place_only(tmp_path, ending, word):
 
 @pytest.mark.parametrize(
     "cell",
-    [
-        "nan",
-        "NaN",
-        "inf",
-        "-Infinity",
-        "1e999",
-        "0x1",
-        "1_0",
-        "1,5",
-        "1.5.0",
-        "--1",
-        "e5",
-        ".",
-        "-",
-        " ",
-        "True",
-        "1 2",
-        "١",
-        "NA",
-    ],
+    [*"nan NaN inf -Infinity 1e999 0x1 1_0 1,5 1.5.0 --1 e5 . - True ١ NA".split(), " ", "1 2"],
 )
 def test_what_is_no_number_is_refused(tmp_path, cell):
     file = write(tmp_path / "t.csv", ["x", "t"], [[1, "a"], [cell, "b"]])
