@@ -21,6 +21,9 @@ def describe_study(study):
     print(f"study    {study.name}: {est}")
     print(f"tasks    {len(study.tasks)}, features {study.n_features}")
     print(f"epsilon  {est.epsilon}")
+    report = est.set_params(tasks=study.tasks)._planned_report(study.population())
+    if not report.releases:
+        print(f"WARNING  nothing will be released: {report.notes['reason']}")
     for name, key in sorted((study.servers or {}).items()):
         print(f"server   {name} {key}")
     print(f"digest   {study.digest}")

@@ -439,10 +439,12 @@ def test_models_of_a_site_predict_later(tmp_path):
         est.predict(frame[:1], task=[1])
 
 
-def test_commands(tmp_path, capsys):
-    (tmp_path / "study.json").write_text(
-        json.dumps({"name": "x", "estimator": "MPMTLLowRank", "tasks": [0, 1, 2], "features": D})
-    )
+@pytest.mark.parametrize(("n_tasks", "warned"), [(3, True), (60, False)])
+def test_commands(tmp_path, capsys, n_tasks, warned):
+    settings = {"name": "x", "estimator": "MPMTLLowRank", "features": D}
     study = str(tmp_path / "study.json")
+    (tmp_path / "study.json").write_text(json.dumps({**settings, "tasks": [*range(n_tasks)]}))
     assert command(["check", study]) == 0
-    assert Study.load(study).digest in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert Study.load(study).digest in printed
+    assert ("nothing will be released: so few tasks" in printed) == warned
