@@ -24,7 +24,14 @@ from skpmtl.reproduction.pmtl.estimators import BiasedMeanWarning
 from skpmtl.reproduction.pmtl.models import Task, linear_model
 from skpmtl.reproduction.pmtl.outputs import Classes, Numbers, TwoClasses
 from skpmtl.reproduction.pmtl.plan import FixedRelation
-from skpmtl.reproduction.pmtl.rounds import METHODS, GradientSteps, LocalTasks, curator, finetuned
+from skpmtl.reproduction.pmtl.rounds import (
+    METHODS,
+    GradientSteps,
+    LocalTasks,
+    curator,
+    finetuned,
+    kept_models,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
 M, N, D = 8, 12, 3
@@ -419,6 +426,13 @@ def test_sparse_rows_give_the_models_of_dense_ones(method, personalization):
     np.testing.assert_array_equal(
         found.predict(sparse.csr_matrix(X), task=task), dense.predict(X, task=task)
     )
+
+
+def test_models_beyond_a_gibibyte_lie_in_a_file():
+    W = kept_models(3, 2**26)
+    assert isinstance(W, np.memmap)
+    W[1, -2:] = 1.0
+    np.testing.assert_array_equal(W[:, -3:], [[0, 0, 0], [0, 1, 1], [0, 0, 0]])
 
 
 def test_classes_are_predicted_from_coefficients():

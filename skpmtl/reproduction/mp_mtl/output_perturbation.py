@@ -39,14 +39,23 @@ def relationship_columns(W, ratio):
     return (U * np.maximum(s - fall, 0.0)) @ Vt
 
 
-def pulled_models(tasks, centres, lam):
-    """argmin of 1/(2n) |X w - y|^2 + lam / 2 |w - v|^2 of every task, (m, d): a closed form."""
-    W = np.array(centres, dtype=float)
-    for k, (X, y) in enumerate(tasks):
-        if len(y):
-            H = X.T @ X / len(y) + lam * np.eye(X.shape[1])
-            W[k] += np.linalg.solve(H, X.T @ (y - X @ centres[k]) / len(y))
-    return W
+class PulledModels:
+    """argmin of 1/(2n) |X w - y|^2 + lam / 2 |w - v|^2 of every task, for centres v that change.
+
+    The closed form is (X'X/n + lam)^-1 (X'y/n + lam v), of which the first factor is kept.
+    """
+
+    def __init__(self, tasks, lam):
+        d, self.lam = tasks[0][0].shape[1], lam
+        self.moments, curvature = np.zeros((len(tasks), d)), np.zeros((len(tasks), d, d))
+        for k, (X, y) in enumerate(tasks):
+            if len(y):
+                curvature[k], self.moments[k] = X.T @ X / len(y), X.T @ y / len(y)
+        self.inverse = np.linalg.inv(curvature + lam * np.eye(d))
+
+    def around(self, centres):
+        """Models (m, d) around the centres (m, d)."""
+        return np.einsum("kde,ke->kd", self.inverse, self.moments + self.lam * centres)
 
 
 def logistic_models(tasks, lam):
@@ -205,7 +214,7 @@ class OutputNoise(LinearTasks):
         if table.n_classes:
             W, slope = logistic_models(tasks, self.lam), 1.0
         else:
-            W = pulled_models(tasks, np.zeros((m, d)), self.lam)
+            W = PulledModels(tasks, self.lam).around(np.zeros((m, d)))
             slope = estimated_lipschitz(tasks, W).max()
         if plan is not None:
             clip_rows(W, plan.given["clip_norm"])
@@ -225,9 +234,9 @@ class OutputNoise(LinearTasks):
         form.
         """
         m, d = len(tasks), tasks[0][0].shape[1]
-        columns = np.zeros((m, d))
+        columns, models = np.zeros((m, d)), PulledModels(tasks, self.lam)
         for t in range(self.n_rounds):
-            W = pulled_models(tasks, columns, self.lam)
+            W = models.around(columns)
             if plan is not None:
                 clip_rows(W, plan.given["clip_norm"])
                 W = plan.of(m * d).release(W.ravel(), source).reshape(m, d)

@@ -20,6 +20,7 @@ method             steps start at  a task sends            penalty    the sum is
 """
 
 import math
+import tempfile
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,6 +155,14 @@ class GradientSteps:
     batch_size: int | None = None
 
 
+def kept_models(m, size):
+    """Zeros (m, size) for the models of all tasks; beyond 1 GiB in a file that has no name."""
+    if m * size <= 2**27:
+        return np.zeros((m, size))
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, dtype=float, shape=(m, size))
+
+
 class LocalTasks(TaskSide):
     """The clients of all tasks, each with its model w_k.
 
@@ -179,9 +188,9 @@ class LocalTasks(TaskSide):
     def __init__(self, method, model, outputs, steps, rng, out=None):
         self.method, self.model, self.outputs, self.steps = method, model, outputs, steps
         self.rng, self.out, m = rng, out, len(model.sizes)
-        self.own = np.tile(model.start, (m, 1)) if method.own else None
-        if method.split:
-            self.own = np.zeros((m, model.size))
+        self.own = kept_models(m, model.size) if method.own or method.split else None
+        if method.own and model.start.any():
+            self.own[:] = model.start
 
     def contributions(self, query):
         m = len(self.model.sizes)
@@ -275,9 +284,11 @@ class LocalTasks(TaskSide):
         m = len(self.model.sizes)
         if self.method.parts:
             return shared.copy()
-        if self.method.split:
-            return shared + self.own
-        return self.own.copy() if self.method.own else np.broadcast_to(shared, (m, len(shared)))
+        if self.own is None:
+            return np.broadcast_to(shared, (m, len(shared)))
+        return np.add(
+            self.own, shared if self.method.split else 0.0, out=kept_models(m, len(self.own[0]))
+        )
 
 
 # ------------------------------------------------------------- personalisation, section 5.3
