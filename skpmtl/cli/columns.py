@@ -172,8 +172,9 @@ class Columns:
             numbers,
             text,
             "A column of text is declared by --category NAME, or by its words in the file of "
-            "--public, a target of classes by --classify, and a word for a gap by --missing WORD; "
-            '--drop NAME leaves a column out; --decimal "," reads numbers with a comma.',
+            "--public, a target of classes by --classify, and a word for a gap, such as NA, by "
+            "--missing NA; --drop NAME leaves a column out; "
+            '--decimal "," reads numbers with a comma.',
         )
         gap = table[self.task].isna().to_numpy()
         if gap.any():
@@ -274,15 +275,18 @@ class Columns:
         return cls(**values)
 
     def __str__(self):
-        text = f"{_counted(self.numbers, 'number', 'numbers')} and "
-        text += _counted(self.categories, "category", "categories")
+        numbers = _counted(self.numbers, "number", "numbers")
+        return f"{numbers} and {_counted(self.categories, 'category', 'categories')}"
+
+    def without_scale(self):
+        """A remark on numbers of unknown scale, which a private fit has to learn; or ""."""
         unknown = [name for name in self.numbers if name not in self.scale]
-        if unknown:
-            text += (
-                f"\nNo public scale is known of {listed(unknown, 20)}: rough standard deviations "
-                "as scale in the file of --public cost nothing; those that a fit learns are noisy."
-            )
-        return text
+        if not unknown:
+            return ""
+        return (
+            f"No public scale is known of {listed(unknown, 20)}: rough standard deviations as "
+            "scale in the file of --public cost nothing; those that a fit learns are noisy."
+        )
 
 
 def _divided(X, scales):

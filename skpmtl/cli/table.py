@@ -250,6 +250,8 @@ def fit(options):
             effects = effects_picture(model[-1], columns, folder / "public" / "effects.png")
     n_tasks = len(model[-1].tasks_)
     print(f"{len(table)} rows of {n_tasks} task{'s' if n_tasks > 1 else ''}; {columns}")
+    if options.epsilon is not None and columns.without_scale():
+        print(columns.without_scale())
     kind = f"the classes {listed(columns.classes, 20)}" if classify else "numbers"
     said = classify or options.regress or "target_range" in params
     other = "" if said else " (for classes: --classify)"
@@ -383,13 +385,10 @@ def verdict(totals, is_private=True):
     if fit <= 1.02 * best:
         return f"This fit is as good as {name}, within 2 %."
     percent = f", by {100.0 * (fit / best - 1.0):.0f} %" if best > 0 else ""
-    remedy = (
-        "a larger budget, or public scales of columns (--public)"
-        if is_private
-        else ("fewer columns (--drop)")
-    )
+    remedy = "a larger budget or public scales of columns (--public)" if is_private else None
+    remedy = remedy or "fewer columns (--drop)"
     return (
-        f"This fit is worse than {name}{percent}: {remedy}, may help. Its privacy report says what "
+        f"This fit is worse than {name}{percent}. Remedies: {remedy}. Its privacy report says what "
         "was found."
     )
 
