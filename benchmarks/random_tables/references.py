@@ -74,9 +74,9 @@ def mixed_model(A, y, t, B, u, alpha):
         return None
     try:
         fit = MixedLM(y, np.c_[np.ones(len(A)), A], t).fit()
+        effects = {k: float(np.asarray(v)[0]) for k, v in fit.random_effects.items()}
     except (np.linalg.LinAlgError, ValueError):
         return None
-    effects = {k: float(np.asarray(v)[0]) for k, v in fit.random_effects.items()}
     return np.c_[np.ones(len(B)), B] @ fit.fe_params + np.array([effects.get(k, 0.0) for k in u])
 
 
