@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from .alone import made
 from .cells import RESULTS, measure, named, parser_of, report
-from .peers import _designs
+from .peers import designs
 from .sources import SOURCES
 
 SIZES = {"few": (0, 5), "middle": (6, 20), "many": (21, np.inf)}
@@ -44,7 +44,7 @@ def mixed(sample, nominal):
     """GPBoost's random intercept. -> intervals, standard deviations"""
     import gpboost
 
-    X, X_test = _designs(sample)
+    X, X_test = designs(sample)
     model = gpboost.GPModel(group_data=sample.task, likelihood="gaussian").fit(y=sample.y, X=X)
     found = model.predict(
         X_pred=X_test, group_data_pred=sample.task_test, predict_var=True, predict_response=True

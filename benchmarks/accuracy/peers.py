@@ -103,7 +103,7 @@ def statsmodels(sample, loss):
         raise Skipped("statsmodels is not installed.") from None
     if loss != "squared":
         raise Skipped("MixedLM has real targets only.")
-    X, X_test = _designs(sample)
+    X, X_test = designs(sample)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = MixedLM(sample.y, X, groups=sample.task).fit()
@@ -116,7 +116,7 @@ def _gpboost(sample, loss, slopes):
         import gpboost
     except ImportError:
         raise Skipped("gpboost is not installed.") from None
-    X, X_test = _designs(sample)
+    X, X_test = designs(sample)
     fit, predict = {"group_data": sample.task}, {"group_data_pred": sample.task_test}
     if len(slopes):
         fit |= {
@@ -136,7 +136,7 @@ def varying(sample):
     return np.flatnonzero(np.mean(spreads, axis=0) > 0.3)
 
 
-def _designs(sample):
+def designs(sample):
     """A column of ones before the columns that no others determine, for training and test rows."""
     X = np.column_stack([np.ones(len(sample.X)), sample.X])
     R, order = qr(X, mode="r", pivoting=True)

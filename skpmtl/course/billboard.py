@@ -14,8 +14,8 @@ from ..tables.relation import Relation
 from ..task import priors
 from ..task.scales import MOST_VARIANCE
 from . import spreads, uncertainty
-from .models import models_of
 from .personal import HULL, bounded
+from .scores import models_of
 
 LEAST_SCALE = 1e-100  # of a column that a model can be divided by
 _ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none

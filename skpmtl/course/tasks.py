@@ -3,8 +3,8 @@
 from ..exchange.protocol import TaskSide
 from .errors import Errors
 from .groups import GroupStep
-from .models import models_of
 from .queries import KINDS, AcrossStep, ExactStep
+from .scores import models_of
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
 _KINDS = {**KINDS, Errors.kind: Errors, GroupStep.kind: GroupStep}

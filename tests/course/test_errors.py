@@ -10,8 +10,8 @@ from benchmarks.accuracy.standard_errors import table as scene_table
 from skpmtl import PrivateMTL
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.errors import ROUNDS, Errors, effects
-from skpmtl.course.models import models_of
 from skpmtl.course.plan import ERRORS
+from skpmtl.course.scores import models_of
 from skpmtl.privacy.mechanisms import ADJACENCIES
 from skpmtl.tables.forms import read_training
 
