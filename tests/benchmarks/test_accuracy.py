@@ -104,24 +104,9 @@ def test_faults_name_the_remedy(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_cell_is_measured_once_for_each_commit(folder, capsys, monkeypatch):
     output = folder / "out.csv"
-    options = [
-        "--tables",
-        "computer",
-        "--folder",
-        str(folder),
-        "--splits",
-        "2",
-        "--output",
-        str(output),
-        "--peers",
-        "pooled,statsmodels",
-        "--estimators",
-        "LocalOnly;LocalOnly()",
-        "--epsilon",
-        "3,none",
-        "--picture",
-        str(folder / "p.png"),
-    ]
+    options = f"--tables computer --folder {folder} --splits 2 --output {output} --epsilon 3,none "
+    options += "--peers pooled,statsmodels --estimators LocalOnly;LocalOnly() "
+    options = (options + f"--picture {folder / 'p.png'}").split()
 
     def run(*more):
         real.main([*options, *more])

@@ -205,7 +205,6 @@ def test_large_scores_do_not_overflow():
         assert_same_parameters(theta, clients, case, 1e-8)
 
 
-# ------------------------------------------------------------------ scikit-learn's network
 # ------------------------------------------------------------------------ torch modules
 def tanh_trunk():
     torch = pytest.importorskip("torch", reason="needs the extra skpmtl[torch]")

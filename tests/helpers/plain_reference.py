@@ -99,34 +99,6 @@ def excess_bound(X, y, task, W, b, *, penalty, alpha, ridge=0.0, weight="equal",
     return bound
 
 
-def fista(X, y, task, *, penalty, alpha, ridge=0.0, weight="equal", logistic=False, n_iter=3000):
-    """Accelerated proximal gradient with restarts, intercepts by `best_intercepts`."""
-    tasks = np.unique(task)
-    kind = {"ridge": ridge, "weight": weight, "logistic": logistic}
-    step = 0.0
-    for label in tasks:
-        rows = task == label
-        factor = 1.0 / rows.sum() if weight == "equal" else 1.0
-        step = max(step, factor * np.linalg.norm(X[rows], 2) ** 2)
-    step = 1.0 / (step * (0.25 if logistic else 1.0) + ridge)
-    W = np.zeros((len(tasks), X.shape[1]))
-    Z, t = W, 1.0
-    for _ in range(n_iter):
-        V, _ = descent(X, y, task, Z, best_intercepts(X, y, task, Z, logistic), **kind)
-        A = Z + step * V
-        if penalty == "trace":
-            U, s, Vt = np.linalg.svd(A, full_matrices=False)
-            new = (U * np.maximum(s - step * alpha, 0.0)) @ Vt
-        else:
-            norms = np.linalg.norm(A, axis=0)
-            new = A * (np.maximum(norms - step * alpha, 0.0) / np.where(norms > 0, norms, 1.0))
-        if np.vdot(Z - new, new - W) > 0:
-            t = 1.0
-        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t))
-        Z, W, t = new + (t - 1.0) / following * (new - W), new, following
-    return W, best_intercepts(X, y, task, W, logistic)
-
-
 def make_rows(sizes, d, seed=0, *, labels=False):
     """Gaussian rows of tasks with correlated coefficients: X, y, task."""
     rng = np.random.default_rng(seed)

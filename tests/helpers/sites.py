@@ -80,11 +80,6 @@ class Sites:
         return coef
 
 
-def play(est, population, release):
-    """Answer a curator with ``release(query, name, mechanism)``. -> billboard, queries, replies"""
-    return drive(est._curator(population, noise_source(None)), release)
-
-
 def drive(steps, release):
     """The same for a curator, or a part of one, that has begun. -> what it returns, and these"""
     queries, replies, reply = [], [], None

@@ -6,7 +6,7 @@ import importlib.util
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import optimize, sparse
+from scipy import sparse
 from scipy.special import logsumexp
 from sklearn.metrics import log_loss
 
@@ -101,66 +101,6 @@ def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, cluste
     if intercept:
         far = est.fit(X + 1e4, y, task=task)
         assert_allclose(far.coef_, expected, rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "kind, intercept",
-    [
-        ("binary", True),
-        ("binary", False),
-        *(pytest.param("multi", either, marks=pytest.mark.slow) for either in (True, False)),
-    ],
-)
-@pytest.mark.spread(1)
-def test_logistic_loss_against_a_long_descent(kind, intercept):
-    X, y, task = problem(kind, rows=(25, 40))
-    m, d, C = 7, 4, 3 if kind == "multi" else 2
-    lam, ridge = 0.2, 0.05
-    codes = y.astype(int)
-    sizes = np.bincount(task)
-
-    def scores(W, b):
-        return np.einsum("id,icd->ic", X, W[task]) + b[task]
-
-    def value(v):
-        W = v.reshape(m, -1, d + 1)
-        W, b = W[:, :, :d], W[:, :, d] * intercept
-        z = scores(W, b)
-        z = np.column_stack([np.zeros(len(z)), z]) if kind == "binary" else z
-        loss = (logsumexp(z, axis=1) - z[np.arange(len(z)), codes]) / sizes[task]
-        p = np.exp(z - logsumexp(z, axis=1)[:, None])
-        p[np.arange(len(z)), codes] -= 1
-        p = (p[:, 1:] if kind == "binary" else p) / sizes[task][:, None]
-        pull = W - W.mean(axis=0)
-        G = np.zeros((m, p.shape[1], d + 1))
-        for c in range(p.shape[1]):
-            np.add.at(G[:, c, :d], task, p[:, c, None] * X)
-            np.add.at(G[:, c, d], task, p[:, c] * intercept)
-        G[:, :, :d] += lam * pull + ridge * W
-        return loss.sum() + 0.5 * (lam * (pull**2).sum() + ridge * (W**2).sum()), G.ravel()
-
-    n = m * (d + 1) * (1 if kind == "binary" else C)
-    v = np.zeros(n)
-    for _ in range(4):  # restarts, until rounding stops it
-        v = optimize.minimize(
-            value,
-            v,
-            jac=True,
-            method="L-BFGS-B",
-            options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 0, "gtol": 1e-13, "maxcor": 50},
-        ).x
-    H = np.array([optimize.approx_fprime(v, lambda u, i=i: value(u)[1][i]) for i in range(n)])
-    v -= np.linalg.pinv(H, rcond=1e-6) @ value(v)[1]  # descent stops at 1e-8; one Newton step
-    W = v.reshape(m, -1, d + 1)
-    est = PrivateMeanRegMTLClassifier(lam, epsilon=None, ridge=ridge, fit_intercept=intercept)
-    est.fit(X, y, task=task)
-    found = est.coef_.reshape(m, -1, d)
-    assert_allclose(found, W[:, :, :d], rtol=0, atol=1e-8)
-    assert est.objective_ == pytest.approx(value(v)[0], rel=1e-12)
-    if intercept:  # of several classes the common level is free
-        b = est.intercept_.reshape(m, -1)
-        level = (b - W[:, :, d]) @ np.ones((b.shape[1], 1)) / b.shape[1] * (kind == "multi")
-        assert_allclose(b - level, W[:, :, d], rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("share", [-1.0, 1.0])  # by rows, and by their entries that are not zero
@@ -279,12 +219,6 @@ def test_clusters_are_separate_fits_without_privacy():
         est.set_params(clusters={k: 0 for k in range(7) if k != 3}).fit(X, y, task=task)
 
 
-# ---------------------------------------------------------------------------- kernels
-
-
-# -------------------------------------------------------------------------- the rounds
-
-
 # --------------------------------------------------------------------- personalisation
 
 
@@ -340,24 +274,6 @@ def test_few_or_unrelated_tasks_do_not_fall_far_below_alone(kind, m, shared, eps
         plain = fitted[0].set_params(uncertainty=False).fit(X, y, task=task)
         found = log_loss(y_test, plain.predict_proba(X_test, task=task_test))
         assert found < 1.1 * losses[1]
-
-
-# ------------------------------------------------------------------------ odd problems
-
-
-# ----------------------------------------------------------------------------- sparse
-@pytest.fixture(scope="module")
-def tags():
-    """60 tasks, 3000 columns, 9 classes: too many coefficients for one array."""
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(20, 40, 60)
-    n, nnz = sizes.sum(), 8
-    columns = np.sort((3000 * rng.random((n, nnz)) ** 3).astype(np.int32), axis=1)
-    X = sparse.csr_matrix((np.ones(n * nnz), columns.ravel(), np.arange(n + 1) * nnz), (n, 3000))
-    X.sum_duplicates()
-    task = np.repeat(np.arange(60), sizes)
-    y = (columns[:, 3] // 7 + (task % 2)) % 9
-    return X, y, task
 
 
 # ---------------------------------------------------------------------------- the table

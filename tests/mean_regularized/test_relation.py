@@ -1,7 +1,5 @@
 """Shared models that depend on public covariates about tasks."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -79,18 +77,3 @@ def test_without_privacy_clusters_are_a_relation():
     two = PrivateMeanRegMTL(0.4, epsilon=None, relation=clusters).fit(X, y, task=task)
     assert_allclose(two.coef_, one.coef_, rtol=1e-6, atol=1e-8)
     assert two.objective_ == pytest.approx(one.objective_, rel=1e-10)
-
-
-# --------------------------------------------------------------------------- privacy
-FREE = partial(PrivateMeanRegMTL, levels="free")
-
-
-def private(epsilon=1.0, cls=FREE, **options):
-    known = {"delta": 1e-4, "tasks": range(M), "random_state": 0, "epsilon": epsilon}
-    return cls(**{**known, **options})
-
-
-def neighbours(Z):
-    X, y, task, _ = related(np.random.default_rng(5))
-    other = np.where(task == 3, 4.0 - y, y)  # the model of task 3 with the other sign
-    return (X, y, task), (X, other, task)

@@ -477,7 +477,6 @@ def test_a_lost_initialisation_is_not_used(kind, refine):
     assert not model(kind, epsilon=None).fit(X, y, task=task).billboard_.lost
 
 
-# ------------------------------------------------------------------------ odd problems
 # ------------------------------------------------------------------------------ errors
 
 

@@ -300,9 +300,6 @@ def test_rounds_of_all_tasks_may_not_grow_tenfold(per_round, end):
     assert t == plan.n_rounds
 
 
-# -------------------------------------------------------------------------------- audits
-
-
 # ------------------------------------------------------------------------ Poisson batches
 @pytest.mark.parametrize("seed", [None, 0])
 def test_a_record_is_in_a_private_batch_by_its_own_secret_draw(monkeypatch, seed):

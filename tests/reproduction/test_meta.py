@@ -2,12 +2,10 @@
 
 import itertools
 import math
-import pickle
 
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from sklearn.base import clone
 
 from skpmtl.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu
 from skpmtl.reproduction.meta import (
@@ -395,13 +393,3 @@ def test_gradients_of_records_of_a_module_are_theirs():
     alone = [model.gradient(model.start, X[i : i + 1], np.zeros(1)) for i in range(6)]
     np.testing.assert_allclose(each, alone, atol=1e-6)
     np.testing.assert_allclose(model.gradient(model.start, X, np.zeros(6)), each.mean(0), atol=1e-6)
-
-
-def test_estimators_are_cloned_and_pickled():
-    X, y = tasks()
-    est = fitted(clone(PublishedMetaInit(epsilon=None, meta_step="aogd", random_state=0)), X, y)
-    again = pickle.loads(pickle.dumps(est))
-    assert again.get_params() == est.get_params()
-    np.testing.assert_array_equal(
-        again.predict(X[0], task=[1] * 6), est.predict(X[0], task=[1] * 6)
-    )

@@ -564,15 +564,6 @@ def test_classes_follow_from_coefficients(est):
     np.testing.assert_array_equal(est.predict(A, task=task), np.where(score > 0, "yes", "no"))
 
 
-def test_outcomes_of_the_same_persons_are_tasks_of_their_own():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((40, D)) / 2
-    Y = X @ rng.standard_normal((D, 5))
-    Y[rng.uniform(size=Y.shape) < 0.2] = np.nan
-    est = PublishedMPMTL(epsilon=None, lam=0.01, n_rounds=30).fit(X, Y)
-    np.testing.assert_allclose(est.predict(X), X @ est.coef_.T)
-
-
 def test_listed_tasks_without_rows_send_a_zero_model():
     A, b, task = long(*data())
     est = PublishedMPMTL(epsilon=None, lam=0.01, tasks=range(M + 2)).fit(A, b, task=task)

@@ -435,18 +435,6 @@ def test_models_beyond_a_gibibyte_lie_in_a_file():
     np.testing.assert_array_equal(W[:, -3:], [[0, 0, 0], [0, 1, 1], [0, 0, 0]])
 
 
-def test_classes_are_predicted_from_coefficients():
-    X, y, task = long(*data())
-    y = np.array(["a", "b", "c"])[np.digitize(y, [-0.3, 0.3])]
-    est = PublishedPMTLClassifier(
-        "stateful", epsilon=None, n_rounds=20, learning_rate=0.5, lam=0.1, tasks=range(M)
-    ).fit(X, y, task=task)
-    score = np.einsum("ncd,nd->nc", est.coef_[task], X) + est.intercept_[task]
-    np.testing.assert_allclose(est.decision_function(X, task=task), score)
-    np.testing.assert_allclose(est.predict_proba(X, task=task), softmax(score, axis=1))
-    assert est.score(X, y, task=task) > 0.6
-
-
 def test_tasks_of_other_lengths_move_no_bit():
     X, y = data()
     tasks = [Task(A[: n + 1], b[: n + 1, None]) for A, b, n in zip(X, y, range(M), strict=True)]
@@ -528,14 +516,6 @@ def test_faults_state_the_remedy_and_leave_no_fit(parameters, message):
         est.fit(X, y, task=task)
     with pytest.raises(NotFittedError):
         est.predict(X, task=task)
-
-
-def test_weights_are_refused():
-    X, y, task = long(*data())
-    with pytest.raises(ValueError, match="sample_weight"):
-        PublishedPMTL(tasks=range(M), random_state=0).fit(
-            X, y, task=task, sample_weight=np.linspace(0.1, 1, len(y))
-        )
 
 
 def test_a_monitor_sees_losses_fall_over_rounds():
