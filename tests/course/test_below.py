@@ -9,8 +9,7 @@ from sklearn.base import clone
 from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
-from skpmtl.course.queries import NEVER, CentreStep
-from skpmtl.course.tasks import HierarchicalTaskSide
+from skpmtl.course.queries import NEVER
 from skpmtl.shards.fit import fit_shards
 from skpmtl.tables.row_levels import RowLevels
 from skpmtl.tables.table import TaskTable
@@ -187,14 +186,6 @@ def test_parts_of_a_table_give_the_same_fit(tmp_path):
     assert_allclose(found, expected, rtol=1e-9)
     with pytest.raises(ValueError, match="without models="):
         fit_shards(clone(est), parts, models=tmp_path / "models")
-
-
-def test_task_sides_without_levels_refuse_a_model_with_a_factor():
-    table = TaskTable(np.zeros((2, 2)), np.zeros(2), np.array([0, 2]), np.array([7]))
-    board = HierarchicalBillboard(1, 1.0, np.zeros(3), below="class")
-    query = CentreStep(board.centre, 1.0, 1.0).query(board, None)
-    with pytest.raises(ValueError, match="other columns"):
-        HierarchicalTaskSide(table).check(query)
 
 
 def test_classes_and_counts_refuse_a_factor_below():

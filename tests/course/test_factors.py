@@ -93,19 +93,6 @@ def test_the_report_says_what_was_found_of_the_factor(tasks, says):
     assert says in est.privacy_.found()["district"]
 
 
-def test_without_a_budget_effects_are_near_their_best_predictors():
-    """Of a model of the means of tasks with known variances."""
-    data = schools(4, 2.0, n=30)
-    est = fitted(data, epsilon=None, **districts(data))
-    X, y, task, *_ = data
-    means = np.array([np.mean((y - X @ [1.0, -1.0])[task == t]) for t in range(M)])
-    own = np.array([means[j::K].mean() for j in range(K)]) - means.mean()
-    variance = (1.0 + 1.0 / 30) / (M / K)
-    best = own * 4.0 / (4.0 + variance)
-    assert_allclose(est.factors_["district"]["effects"], best, atol=0.25)
-    assert 1.0 < est.factors_["district"]["spread"] < 4.0
-
-
 def test_posterior_of_effects_is_that_of_a_dense_gaussian():
     """Conditional means of a joint normal of effects and answers, weighed by its density."""
     rng, n, k, wide = np.random.default_rng(0), 3, 4, 300.0

@@ -41,13 +41,6 @@ def test_numbers_are_those_of_the_table_in_units_of_y(epsilon, within):
     assert np.sqrt(0.5) / (2.0 * within) < own < np.sqrt(0.5) * 2.0 * within
 
 
-def test_units_of_y_go_through():
-    X, y, task = made(1)
-    fits = [PrivateMTL(epsilon=None).fit(X, unit * y, task=task) for unit in (4.0, 4096.0)]
-    one, two = (numbers(" ".join(fit.privacy_.found().values())) for fit in fits)
-    np.testing.assert_allclose(two[:5], 1024.0 * np.array(one[:5]), rtol=0.1)
-
-
 def test_the_stated_noise_covers_that_of_levels():
     X, y, task = made(2, m=200)
     off, stated = [], []

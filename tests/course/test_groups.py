@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from skpmtl import (
     ClusteredMTL,
@@ -103,13 +103,6 @@ def test_membership_is_in_nothing_that_is_published(three):
     text, arrays = pack(three.billboard_)
     assert "membership" not in text + " ".join(arrays)
     assert all(np.shape(array)[:1] != (M,) for array in arrays.values())
-
-
-def test_clustered_without_a_number_looks_for_groups(three):
-    X, y, task, _ = of_three()
-    est = ClusteredMTL("auto", epsilon=30.0, tasks=range(M), random_state=0).fit(X, y, task=task)
-    assert_array_equal(est.coef_, three.coef_)
-    assert_array_equal(est.membership_, three.membership_)
 
 
 @pytest.mark.parametrize(

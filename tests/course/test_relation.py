@@ -11,9 +11,6 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from skpmtl.course.queries import CentreStep, RelationStep
-from skpmtl.privacy.mechanisms import ADJACENCIES
-from skpmtl.tables.relation import read_relation
 from tests.helpers.sites import Sites, drive
 
 M, N, D = 300, 12, 4
@@ -96,33 +93,6 @@ def test_covariates_help_where_models_follow_from_them(cls):
         est.fit(X[seen], y[seen], task=task[seen])
         errors.append(np.mean((est.predict(X[~seen], task=task[~seen]) - y[~seen]) ** 2))
     assert errors[1] < 0.9 * errors[0]
-
-
-def test_clusters_are_a_category_among_covariates():
-    X, y, task, _, _ = related(2)
-    y = y + 4.0 * (task % 2) * X[:, 0]
-    est = PrivateMeanRegMTL(
-        epsilon=10.0, clusters={t: "ab"[t % 2] for t in range(M)}, tasks=range(M), random_state=0
-    ).fit(X, y, task=task)
-    assert est.billboard_.relation.names == ["constant", "cluster[b]"]
-    assert abs(est.relation_coef_[1, 0] - 4.0) < 0.5
-
-
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
-def test_what_a_task_sends_of_covariates_is_bounded(adjacency):
-    """By the same bound as a step, whatever is sent."""
-    relation = read_relation({t: [t, t % 3] for t in range(20)}, np.arange(20), quiet=True)
-    weights = relation.weights(np.arange(20))
-    assert np.linalg.norm(weights, axis=1).max() <= 1.0 + 1e-9
-    question = RelationStep(np.zeros(D + 1), 0.7, 1.0, rank=relation.rank)
-    sent = 1e6 * np.random.default_rng(0).normal(size=(20, relation.rank * (D + 1)))
-    kept = question.bounded(sent)
-    lengths = np.linalg.norm(kept, axis=1)
-    assert lengths.max() <= question.length * (1 + 1e-9)
-    assert lengths.min() > 0.99 * question.length  # and reached
-    far = np.linalg.norm(kept - question.bounded(-sent), axis=1).max()
-    assert far <= question.spread * (1 + 1e-9)
-    assert question.sensitivity(adjacency) == (1.4 if adjacency == "replace-one" else 0.7)
 
 
 # ------------------------------------------------------------------------- little or no signal
@@ -210,16 +180,3 @@ def test_shapes_are_of_what_covariates_leave():
     est = MPMTLLowRank(epsilon=10.0, tasks=range(m), random_state=0, relation=z)
     root = est.fit(X, y, task=task).billboard_.root
     assert np.sum((plane.T @ root) ** 2) > 0.7  # of a trace of one
-
-
-def test_a_task_sends_its_deviation_times_its_public_row():
-    X, y, task, z, _ = related()
-    est = PrivateMTL(epsilon=3.0, relation={t: z[t] for t in range(M)}, tasks=range(M))
-    sites = Sites(est, (X, y, task), [range(M)])
-    loop, models = est._loop(sites.population), sites.sites[0][1].models
-    loop.update(middle=2.0, width=4.0, unit=1.0, log_tau=None)
-    given = loop.model.centre, 0.7, 1.0, True
-    deviation = CentreStep(*given).answer(models, loop.model)
-    rows = loop.model.relation.weights(np.arange(M))
-    sent = RelationStep(*given, rank=2).answer(models, loop.model)
-    np.testing.assert_allclose(sent.reshape(M, 2, -1), np.einsum("mr,mj->mrj", rows, deviation))
