@@ -77,18 +77,6 @@ def test_gdp_numbers_and_limits():
     assert gdp_mu([[1.0], [2.0]], [1e-5, 1e-6, 1e-7]).shape == (2, 3)
 
 
-@pytest.mark.parametrize("bad", [(1.0, 0.0), (1.0, 1.0), (-1.0, 1e-5)])
-def test_gdp_refuses(bad):
-    with pytest.raises(ValueError, match="delta=|epsilon="):
-        gdp_mu(*bad)
-
-
-@pytest.mark.parametrize("bad", [([1.0, -1.0], 1.0), (1.0, [1.0, math.inf]), (1.0, math.nan)])
-def test_one_of_several_numbers_that_is_none_is_refused(bad):
-    with pytest.raises(ValueError, match="mu=|epsilon="):
-        gdp_delta(*bad)
-
-
 @pytest.mark.parametrize("mu", [0.3, 0.95])
 def test_far_tails_are_differences_of_logarithms(mu):
     for x in (30.0, 48.0, 51.0, 60.0, 300.0):  # past 50 a series takes over
@@ -207,15 +195,6 @@ def test_pure_calibration_goes_both_ways(method, epsilon, weights):
         assert budgets.sum() >= epsilon * (1 - 1e-12)  # never worse than the plain sum
 
 
-@pytest.mark.parametrize("method", ["best", "cb", "optimal", "basic"])
-@pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
-def test_no_rule_takes_a_delta_that_is_no_probability(method, delta):
-    with pytest.raises(ValueError, match="delta="):
-        pure_epsilon([0.1, 0.2], delta, method)
-    with pytest.raises(ValueError, match="delta="):
-        pure_epsilons(1.0, delta, [1.0, 2.0], method)
-
-
 def test_pure_calibration_stays_on_the_private_side():
     """Not a bit more than the budget, where the root of a search may be either side of it."""
     for epsilon in np.linspace(0.1, 5.0, 20):
@@ -254,26 +233,10 @@ def test_group_privacy_of_any_finite_budget(epsilon, delta, size):
     assert group_privacy(epsilon, delta, size) == (size * epsilon, pytest.approx(expected, 1e-10))
 
 
-def test_group_privacy():
-    epsilon, delta = group_privacy(0.1, 1e-8, 12)
-    assert epsilon == pytest.approx(1.2)
-    expected = 1e-8 * sum(math.exp(0.1 * i) for i in range(12))
-    assert delta == pytest.approx(expected, rel=1e-12, abs=0)
+def test_the_budget_of_a_record_is_that_of_its_group():
     assert group_privacy(*record_budget(2.0, 1e-6, 30), 30) == pytest.approx((2.0, 1e-6))
     published = record_budget(2.0, 1e-6, 30, "published")
     assert published == pytest.approx((2 / 30, 1e-6 / (30 * math.exp(2))))
-    assert published[1] < record_budget(2.0, 1e-6, 30)[1]
-    assert group_privacy(0.0, 1e-6, 5) == pytest.approx((0.0, 5e-6))
-    assert group_privacy(1.0, 1e-6, 2000) == (2000.0, 1.0)  # without overflow
-    # exact Gaussian group privacy (mu -> k mu) is never worse than the lemma
-    spent = gdp_epsilon(3 * 0.2, group_privacy(gdp_epsilon(0.2, 1e-6), 1e-6, 3)[1])
-    assert spent < 3 * gdp_epsilon(0.2, 1e-6)
-
-
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
-def test_budget_refuses_epsilon(epsilon):
-    with pytest.raises(ValueError, match="epsilon="):
-        check_budget(epsilon, 1e-5, 10)
 
 
 def test_budget():
@@ -300,9 +263,3 @@ def test_allocation():
     np.testing.assert_allclose(release_mus(1.0, 4), 0.5, rtol=1e-12)  # equal, unless told
     extreme = release_mus(1.0, 5000, ("geometric", 0.5))  # 2^5000 does not overflow
     assert compose_gdp(extreme) == pytest.approx(1.0) and (extreme > 0).all()
-
-
-@pytest.mark.parametrize("bad", ["cube", ("geometric", 0), ("power", 1), math.nan, None])
-def test_allocation_refuses(bad):
-    with pytest.raises(ValueError, match="allocation="):
-        allocation_weights(bad, 3)

@@ -163,41 +163,6 @@ def test_releases_must_be_countable(fault, words):
         audit(Toy(fault=fault), *neighbours(), n_draws=20)
 
 
-class Adaptive(Toy):
-    """Releases something else where the first release is large, or where a row is."""
-
-    def fit(self, X, y, task):
-        super().fit(X, y, task)
-        first, second = self.billboard_.releases
-        more = np.abs(X).max() > 50 if self.fault == "by rows" else first[0, 0] > 1.0
-        if more:
-            extra = VectorGaussian(2, 1e-3, 0.01)
-            source = noise_source([self.random_state, 1])
-            self.billboard_.releases.append(extra.release(np.zeros(2), source))
-            entries = (*self.privacy_.releases, extra.describe("extra"))
-            self.privacy_ = dataclasses.replace(self.privacy_, releases=entries)
-        return self
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
-def test_number_of_releases_may_follow_from_releases():
-    a, b = neighbours()
-    fits = [Adaptive(random_state=seed).fit(*a) for seed in range(20)]
-    numbers = {len(est.billboard_.releases) for est in fits}
-    assert numbers == {2, 3}
-    for seed in range(2):  # whatever the noise of the two that are compared
-        result = audit(Adaptive(), a, b, n_draws=40, random_state=seed)
-        assert not [text for text in result.failures if "Report" not in text], str(result)
-        assert len(result.noise_ratio) == 3
-    with pytest.raises(ValueError, match="depends on private rows"):
-        audit(Adaptive(fault="by rows"), *neighbours(), n_draws=20, random_state=0)
-
-
-def test_removed_clip_breaks_the_bound_too():
-    result = audit(Toy(fault="no clip"), *neighbours(), random_state=0)
-    assert result.epsilon_lower > result.epsilon_claimed == 1.0
-
-
 @pytest.mark.parametrize("d", [5, pytest.param(27, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_published_wishart_is_caught_by_its_draws(d, epsilon):

@@ -15,7 +15,6 @@ from skpmtl.privacy import (
     VectorGamma,
     VectorGaussian,
     mean_sensitivity,
-    noise_source,
     second_moment_sensitivity,
 )
 from skpmtl.privacy.rng import SeededSource
@@ -81,13 +80,6 @@ def test_one_number_has_no_other_direction_and_two_have_one():
             assert second_moment_sensitivity(1.5, adjacency, dimension=1, norm=norm) == 1.5**2
         found = second_moment_sensitivity(1.5, "replace-one", dimension=2, norm=norm)
         assert found == pytest.approx(np.linalg.norm(moved, order), rel=1e-12)
-
-
-def test_sensitivity_errors():
-    with pytest.raises(ValueError, match="adjacency='add'"):
-        second_moment_sensitivity(1.0, "add")
-    with pytest.raises(ValueError, match="norm='max'"):
-        second_moment_sensitivity(1.0, "zero-out", norm="max")
 
 
 # ---------------------------------------------------------------- clipping
@@ -244,11 +236,6 @@ def test_coupled_releases_differ_by_the_signal_only(i):
 
 
 # ---------------------------------------------------------------- arithmetic
-def test_release_stays_exact_when_noise_is_tiny():
-    mechanism = SymmetricGaussian(3, 1.0, 1e20)  # the paper runs epsilon = 1e40
-    value = np.diag([1e3, 2.0, 3.0])
-    released = mechanism.release(value, seeded(0))
-    np.testing.assert_allclose(released, value, rtol=1e-15, atol=1e-18)
 
 
 def test_release_hides_the_low_order_bits_of_the_value():
@@ -275,20 +262,6 @@ def test_release_checks_its_value():
     for bad in [(2, 0.0, 1.0), (2, 1.0, math.inf), (2, math.nan, 1.0)]:
         with pytest.raises(ValueError, match="positive, finite"):
             SymmetricGaussian(*bad)
-
-
-def test_release_with_the_system_source_differs_every_time():
-    mechanism = VectorGaussian(4, 1.0, 1.0)
-    source = noise_source()
-    assert (mechanism.sample(source) != mechanism.sample(source)).all()
-
-
-def test_describe_names_the_budget():
-    gaussian = SymmetricGaussian(3, 2.0, 0.5).describe("second moment")
-    assert gaussian["mu"] == 0.5 and "epsilon" not in gaussian
-    assert gaussian["statistic"] == "second moment" and gaussian["norm"] == "frobenius"
-    assert gaussian["noise_std"] == pytest.approx(4.0, rel=1e-5)
-    assert VectorGamma(3, 2.0, 0.5).describe()["epsilon"] == 0.5
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -105,12 +105,6 @@ def test_the_check_of_a_fault_finds_it_and_names_it(change, text):
     assert p < 1e-9 and any(one.startswith(f"Noise: {text}") for one in told), told
 
 
-def test_two_rows_of_a_release_are_compared():
-    z = np.random.default_rng(1).normal(size=(4, 4, 2, 40))
-    p, told = planted(z, mixed((ALL, ALL, 0), (ALL, ALL, 1)))
-    assert p < 1e-9 and told == ["Noise: that of releases of one fit is correlated."]
-
-
 def test_a_kind_of_release_and_a_task_are_named():
     rng = np.random.default_rng(2)
     given = [Noise(0, k, k, "ab"[k % 2], rng.normal(size=(3, 50))) for k in range(4)]
@@ -195,16 +189,6 @@ def test_noise_of_each_mechanism_becomes_standard_normal(mechanism):
         for k, r in enumerate(releases[:4])
     ]
     assert [*noise_checks.off_grid(SimpleNamespace(releases=off))] == [2]
-
-
-@pytest.mark.parametrize("std", [np.nextafter(1.0, 0.0), 1.0, np.nextafter(1.0, 2.0)])
-def test_noise_around_a_power_of_two_is_on_its_grid(std):
-    """Below it the step is half of that above."""
-    mechanism, value = VectorGaussian(40, std, 1.0), np.zeros(40)
-    assert mechanism.noise_std == std and mechanism.step == 2.0 ** (-24 - (std < 1.0))
-    reply = mechanism.release(value, SeededSource(np.random.default_rng(7)))
-    release = Release(mechanism.describe(), reply, value[None])
-    assert not [*noise_checks.off_grid(SimpleNamespace(releases=[release]))]
 
 
 def test_the_room_for_rounding_is_no_noise():
@@ -335,20 +319,6 @@ def test_last_digits_are_fair_at_the_stated_level():
         found.append([p for p, _ in noise_checks._coarse(steps.astype(float))])
     below = (np.array(found) < 0.05).sum(axis=0)
     assert below.max() <= binom.isf(1e-6, 400, 0.05)
-
-
-def test_the_same_numbers_in_two_fits():
-    steps = np.random.default_rng(0).integers(-(2**25), 2**25, size=40).astype(float)
-    steps[:3] = 0.0
-    p, text = next(noise_checks._coarse(steps))
-    assert p < 1e-15 and text == "Noise: 3 numbers are the same in two fits of the same rows."
-
-
-@pytest.mark.parametrize("lag", [1, 2, 3, 7, 16, 50])
-def test_pairs_have_every_entry_once(lag):
-    a, b = noise_checks._pairs(np.arange(100.0), lag)
-    assert (b - a == lag).all() and len({*a, *b}) == 2 * len(a)
-    assert len(a) >= (100 - lag) // 3
 
 
 def test_noise_of_the_same_bytes_is_the_same_whatever_the_sum_is():

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from skpmtl import MPMTLLowRankClassifier, load_billboard, save_billboard
 from skpmtl.privacy import (
     PrivacyReport,
     SymmetricGaussian,
@@ -95,20 +94,6 @@ def test_paragraph_states_everything(adjacency):
     assert "NO differential privacy" not in text
 
 
-def test_paragraph_without_guarantee():
-    text = NONE.text(None)
-    assert "NO differential privacy guarantee: epsilon=None" in text
-    published = gaussian(
-        guarantee="none",
-        mechanism="published Wishart",
-        notes={"reason": "one-sided noise", "delta_lower_bound": 0.632},
-    )
-    text = published.text(None)
-    assert "Delta lower bound: 0.632" in text and "Nominal values, not a guarantee" in text
-    seeded = gaussian(rng="seeded: not private against anyone who knows the seed")
-    assert "not private against anyone who knows the seed" in seeded.text(None)
-
-
 def test_a_guess_is_as_good_as_the_accuracy_of_the_best_test():
     for mu in (0.01, 0.268, 1.0, 4.0):  # the error of the likelihood ratio of N(0, 1), N(mu, 1)
         best = norm.cdf(mu / 2.0)
@@ -129,16 +114,6 @@ def test_what_a_guarantee_means_is_said_for_its_unit():
     assert "whether one task took part" in gaussian(adjacency="zero-out").meaning()
     nothing = PrivacyReport("joint DP per task", epsilon=0.0, notes={"reason": "one task"})
     assert NONE.meaning() == nothing.meaning() == ""
-
-
-def test_the_meaning_and_notes_come_before_the_definition():
-    report = gaussian(notes={"levels": "pooled about 20"})
-    for text in (report.text(None), report._repr_html_()):
-        places = [text.index(w) for w in ("a coin toss", "pooled about 20", "symmetric Gaussian")]
-        assert places == sorted(places)
-    order = [p.split()[0] for p in report.paragraphs()]
-    assert order == ["Suppose", "Levels:", "The", "Two", "Mechanism:", *order[5:]]
-    assert order[5:] == ["Randomness:", "Taken", "Assumptions:"]
 
 
 class Elements(HTMLParser):
@@ -286,26 +261,3 @@ def test_fits_that_release_nothing_cost_nothing():
 def test_delta_of_a_total_is_a_probability(delta):
     with pytest.raises(ValueError, match="delta="):
         compose([gaussian(), gaussian()], delta=delta)
-
-
-@pytest.mark.filterwarnings("ignore:(tasks|classes)=.auto. reads the list")
-def test_lists_that_were_read_from_rows_are_said_to_be(tmp_path):
-    rng = np.random.default_rng(0)
-    X, task = rng.normal(size=(60, 3)), np.repeat(np.arange(6), 10)
-    y = (X[:, 0] > 0).astype(int)
-    path = tmp_path / "billboard.npz"
-    for classes, lists in (("auto", "the tasks and the classes"), ([0, 1], "the tasks")):
-        est = MPMTLLowRankClassifier(epsilon=1.0, classes=classes).fit(X, y, task=task)
-        sentence = f"{lists} were read from private rows: which exist is disclosed"
-        save_billboard(est, path)
-        for report in (est.privacy_, est.billboard_.report, load_billboard(path).privacy_):
-            assert sentence in report.text(None)
-    known = MPMTLLowRankClassifier(epsilon=1.0, classes=[0, 1], tasks=range(6))
-    assert "were read from" not in known.fit(X, y, task=task).privacy_.text(None)
-
-
-@pytest.mark.parametrize("guarantee", ["record-level DP (task-global)", "local DP per task"])
-def test_records_and_groups_of_them_are_named(guarantee):
-    for unit, whom in (("record", "record"), ("3 records", "group of 3 records of one task")):
-        text = gaussian(guarantee=guarantee, unit=unit).text(None)
-        assert f"private in every {whom} ({guarantee})" in text

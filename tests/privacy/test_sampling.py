@@ -19,12 +19,6 @@ from skpmtl.privacy.sampling import (
 )
 
 
-def test_blocks():
-    assert blocks_mu(2.0, 9, "zero-out") == pytest.approx(1.5)
-    assert blocks_mu(2.0, 9, "replace-one") == pytest.approx(3.0)
-    assert blocks_mu(2.0, 9, "zero-out") == pytest.approx(compose_gdp([0.5] * 9))
-
-
 @pytest.mark.parametrize("adjacency, c", [("zero-out", 1), ("replace-one", 2)])
 def test_fixed_size_is_the_mixture_over_participation(adjacency, c):
     T, rate, z, epsilon = 6, 0.3, 1.7, 0.8
@@ -123,28 +117,6 @@ def test_poisson_one_round_has_a_closed_form(dp, group_size, z):
     step = x[1] - x[0]
     spent = [step * np.maximum(0.0, f - math.exp(epsilon) * g).sum() for f, g in pairs]
     assert max(spent) == pytest.approx(delta, rel=0.02) and max(spent) <= delta * 1.0001
-
-
-@pytest.mark.slow
-def test_groups_under_poisson(dp):
-    seen = [poisson_epsilon(2.0, 50, 0.1, 1e-5, "zero-out", group_size=k) for k in (1, 2, 5)]
-    assert seen == pytest.approx([1.65, 3.62, 10.7], abs=0.051)
-
-
-def test_factor_two_trap_of_the_rdp_accountant(dp):
-    """dp-accounting 0.6: RdpAccountant forgets the factor 2 of replace-one, PLD does not.
-
-    z = 2, T = 10, delta = 1e-5. The truth is mu = 2 sqrt(10) / 2. If the first assertion
-    fails, the library was repaired: read its release notes before trusting either number.
-    """
-    truth = gdp_epsilon(blocks_mu(2.0, 10, "replace-one"), 1e-5)
-    relation = dp.NeighboringRelation.REPLACE_ONE
-    event = dp.SelfComposedDpEvent(dp.GaussianDpEvent(2.0), 10)
-    rdp = dp.rdp.RdpAccountant(neighboring_relation=relation)
-    assert rdp.compose(event).get_epsilon(1e-5) == pytest.approx(8.08, abs=0.01)
-    pld = dp.pld.PLDAccountant(relation, value_discretization_interval=1e-3)
-    assert pld.compose(event).get_epsilon(1e-5) == pytest.approx(truth, rel=1e-3)
-    assert truth == pytest.approx(17.86, abs=0.01)
 
 
 @pytest.mark.parametrize(("epsilon", "rate", "n_rounds"), [(5.0, 0.7, 1), (30.0, 0.9, 2)])
