@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -18,9 +18,7 @@ from sklearn.linear_model import Ridge
 import skpmtl
 from skpmtl import (
     DPMetaInit,
-    DPMetaInitClassifier,
     MPMTLGroupSparse,
-    MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     PerTask,
     PrivateMeanRegMTL,
@@ -118,39 +116,6 @@ def test_column_of_a_frame(school_like, tmp_path):
     assert_same(other.coef_, there.coef_)
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_several_outcomes(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 3)) / 3
-    Y = (X @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(60, 7)) > 0).astype(float)
-    Y[rng.random(Y.shape) < 0.1] = np.nan
-    Y = pd.DataFrame(Y, columns=list("gfedcba"))
-    est = MPMTLGroupSparseClassifier(epsilon=3.0, **SEED).fit(X, Y[list("edcba")])
-    there = roundtrip(est, tmp_path).personalize(X, Y[["g", "f"]])
-    est.personalize(X, Y[["g", "f"]])
-    assert there.tasks_.tolist() == ["f", "g"]
-    assert_same(there.predict_proba(X), est.predict_proba(X)[:, [6, 5]])
-    assert there.classes_.dtype == est.classes_.dtype
-    # columns are those of the first y here, and a task that comes later is the last one
-    there.personalize(X, Y[["a"]])
-    assert_array_equal(there.predict(X), est.predict(X)[:, [6, 5, 4]])
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_dense_rows_with_a_billboard_of_sparse_rows(n_classes, tmp_path):
-    X, y, task, old = rows()
-    y, new = labels(y, n_classes), ~old
-    thin = sparse.csr_matrix(X)
-    for given, other in ((thin, X), (X, thin)):
-        est = PrivateMeanRegMTLClassifier(**SEED)
-        there = roundtrip(est.fit(given[old], y[old], task=task[old]), tmp_path)
-        est.personalize(given[new], y[new], task=task[new])
-        there.personalize(other[new], y[new], task=task[new])
-        same = est.coef_[np.searchsorted(est.tasks_, there.tasks_)]
-        assert_allclose(there.coef_, same, atol=3e-3)  # of up to 14: the two solvers stop elsewhere
-
-
 # ------------------------------------------------------------------------- without any task
 def device(tmp_path, **params):
     X, y, task, old = rows()
@@ -217,16 +182,6 @@ def test_features_are_compared_with_the_billboard(tmp_path):
     assert column.personalize(frame, y).predict(frame).shape == y.shape
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_labels_outside_the_classes(tmp_path):
-    est, X, y, task, old = fitted(DPMetaInitClassifier(epsilon=3.0, **SEED), 3)
-    there = roundtrip(est, tmp_path)
-    with pytest.raises(ValueError, match=r"not among the classes \['high'"):
-        there.personalize(X[:5], ["top", "low", "low", "high", "low"], task=list("aaaaa"))
-    there.personalize(X[:5], ["low"] * 5, task=list("aaaaa"))
-    assert there.predict(X[:5], task=list("aaaaa")).tolist() == ["low"] * 5
-
-
 # ----------------------------------------------------------------------------- from_billboard
 
 
@@ -237,16 +192,6 @@ def test_every_estimator_with_a_billboard_is_covered():
     assert found == known - set(networks.__all__)  # tests/networks has those
     covered = {*FIRST, *(type(case.estimator) for case in EXACT)}
     assert found == {cls.__name__ for cls in covered if cls.__name__ in found}
-
-
-def test_a_variant_from_elsewhere_is_written_only_if_it_says_so():
-    class Variant(MPMTLLowRank):
-        pass
-
-    assert "Variant" not in estimators()
-    for _ in range(2):  # when its module is loaded again, the last one counts
-        declared = type("Declared", (MPMTLLowRank,), {"_billboards": MPMTLLowRank._billboards})
-    assert estimators().pop("Declared") is declared
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
@@ -338,18 +283,6 @@ def refused(path, message):
     assert "Ask whoever published it" in str(caught.value)
 
 
-def test_other_files(tmp_path, written):
-    path = tmp_path / "other.npz"
-    for content in (b"", b"text", pickle.dumps([1]), written[0].read_bytes()[:-30]):
-        path.write_bytes(content)
-        refused(path, "cannot be read")
-    with open(path, "wb") as stream:
-        np.save(stream, np.ones(3))
-    refused(path, "is not a billboard of skpmtl")
-    np.savez(path, a=np.ones(3))
-    refused(path, "is not a billboard of skpmtl")
-
-
 def edit(tree, *path, value):
     for key in path[:-1]:
         tree = tree[key]
@@ -364,31 +297,6 @@ BOARD = ("board", "fields")
 
 def rewrite(path, header, arrays):
     np.savez(path, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays)
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_it_is_an_estimator_like_others(tmp_path):
-    est, X, y, task, old = fitted(
-        PrivateMeanRegMTL(clusters={f"t{k}": k % 2 for k in range(40)}, verbose=1), 0
-    )
-    there = roundtrip(est, tmp_path)
-    params = there.get_params()  # of clusters it knows what they say of tasks
-    assert pack(params.pop("relation"))[0] == pack(est.billboard_.relation)[0]
-    assert {**params, "relation": None} == {**est.get_params(), "verbose": 0, "clusters": None}
-    assert {**clone(there).get_params(), "relation": None} == {**params, "relation": None}
-    assert not hasattr(clone(there), "billboard_")
-    assert "PrivateMeanRegMTL" in there._repr_html_()
-    assert pack(there.export_billboard())[0] == pack(est.billboard_)[0]
-    there.set_params(relation=None, random_state=1, epsilon=None)
-    there.fit(X[old], y[old], task=task[old])
-    assert_array_equal(there.tasks_, est.tasks_)
-    assert not hasattr(there, "_billboard_names_") and there.billboard_.relation is None
-    meta = roundtrip(fitted(DPMetaInit(epsilon=3.0, **SEED), 0)[0], tmp_path)
-    meta.personalize(X[old], y[old], task=task[old])
-    spent = meta.task_privacy("t3")
-    assert spent["epsilon"] == spent["steps"] == spent["n_rows"] == 0
-    with pytest.raises(ValueError, match="no model here"):
-        meta.task_privacy("t33")
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn.linear_model import Ridge
 
 from skpmtl import MPMTLLowRank, save_billboard
@@ -14,10 +14,8 @@ from skpmtl.exchange.wire import pack, unpack
 from skpmtl.federated import load_models
 from skpmtl.federated.site import Refusal, Site
 from skpmtl.federated.study import Study
-from skpmtl.shards import fit_shards
 from tests.helpers.dummy_method import PrivateRidge
 from tests.helpers.plain_reference import even_tasks
-from tests.helpers.sites import write_parts
 
 M, N, D, ALPHA = 9, 8, 3, 0.3
 PARTS = ([1, 4, 6], [0, 2, 8], [3, 5, 7])
@@ -61,15 +59,6 @@ def test_other_billboards_are_refused(rows, tmp_path):
     est.billboard_.releases = [np.ones(D), np.ones(D)]
     with pytest.raises(ValueError, match="This billboard cannot be read"):
         save_billboard(est, tmp_path / "board.npz")
-
-
-def test_secret_noise_is_drawn_once(rows, tmp_path):
-    """The second fit takes what the first released."""
-    parts = write_parts(tmp_path, *rows, PARTS)
-    secret = estimator(random_state=None)
-    first = fit_shards(secret, parts, journal=tmp_path / "journal").coef_
-    assert_array_equal(fit_shards(secret, parts, journal=tmp_path / "journal").coef_, first)
-    assert (fit_shards(secret, parts).coef_ != first).any()
 
 
 class Sites:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skpmtl import DPMetaInit, DPMetaInitClassifier, PrivateMeanRegMTL
-from skpmtl.exchange.journal import Journal
+from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange.protocol import PublicDraw, Query, release, run
 from skpmtl.privacy import VectorGaussian
 from skpmtl.privacy.rng import SeededSource
@@ -91,43 +90,3 @@ def test_sums_are_divided_by_a_public_number_before_noise():
     mechanism = VectorGaussian(2, 1.0, 2.0)
     noise = [released(mechanism) - total, released(mechanism, divide=4.0) - total / 4.0]
     assert_allclose(*noise, rtol=1e-5)
-
-
-def test_journal_on_disk_resumes_and_refuses_other_runs(tmp_path):
-    est = PrivateMeanRegMTL(epsilon=60.0, tasks=TASKS, random_state=3)
-
-    def start(folder, cut=None):
-        sites = Sites(est, long_data(), [[0, 1, 2], [3, 4, 5]])
-        if cut is not None:
-            answer, asked = sites.answer, []
-
-            def dying(query):
-                asked.append(query)
-                if len(asked) == cut:
-                    raise KeyboardInterrupt
-                return answer(query)
-
-            sites.answer = dying
-        with Journal(folder, {"estimator": repr(est), "tasks": list(TASKS)}) as journal:
-            billboard = sites.run(journal)
-        return billboard, sites.asked
-
-    whole, asked = start(tmp_path / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        start(tmp_path / "cut", cut=2)
-    billboard, again = start(tmp_path / "cut")
-    assert_array_equal(billboard.centre, whole.centre)
-    assert len(again) == len(asked) - 1
-    assert start(tmp_path / "cut")[1] == []  # everything was released already
-    with pytest.raises(ValueError, match="another run"):
-        Journal(tmp_path / "cut", {"estimator": "other"})
-    replies = sorted((tmp_path / "cut").glob("*.npz"))
-    kept = replies[0].read_bytes()
-    replies[0].unlink()  # the second reply must not follow on a new first one
-    with pytest.raises(ValueError, match="replies are missing"):
-        start(tmp_path / "cut")
-    replies[0].write_bytes(kept)
-    damaged = replies[1]
-    damaged.write_bytes(damaged.read_bytes()[:40])
-    with pytest.raises(ValueError, match="damaged"):
-        start(tmp_path / "cut")

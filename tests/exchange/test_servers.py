@@ -9,11 +9,9 @@ from sklearn.base import clone
 
 from skpmtl import DPMetaInit, MPMTLLowRank, PrivateMTL
 from skpmtl.exchange import servers
-from skpmtl.exchange.plan import n_servers_of, stated
 from skpmtl.exchange.protocol import Query, release
 from skpmtl.privacy import PrivacyReport, gdp_mu
 from skpmtl.privacy.mechanisms import SymmetricGaussian, VectorGaussian
-from skpmtl.privacy.report import TRUSTED_CURATOR
 from skpmtl.privacy.rng import SeededSource, noise_source
 from skpmtl.search import PrivateSearch
 from tests.helpers.cases import long_data
@@ -107,27 +105,6 @@ def test_noise_of_one_server_suffices():
     assert "curator is trusted" not in str(report)
 
 
-def test_a_report_on_servers_states_the_budget_of_the_honest_one():
-    entries = [VectorGaussian(3, 1.0, mu).describe("x") for mu in (0.3, 0.4)]
-    report = PrivacyReport(
-        "joint DP per task",
-        epsilon=1.0,
-        delta=1e-5,
-        mu=0.5,
-        releases=entries,
-        assumptions=[TRUSTED_CURATOR, "the task list is public"],
-    )
-    found = stated(report, 3)
-    assert found.mu == pytest.approx(0.5 * math.sqrt(3))
-    mus = [entry["mu"] for entry in found.releases]
-    assert mus == pytest.approx([0.3 * math.sqrt(3), 0.4 * math.sqrt(3)])
-    assert [entry["servers"] for entry in found.releases] == [3, 3]
-    assert [entry["noise_std"] for entry in found.releases] == [e["noise_std"] for e in entries]
-    text = found.text(None)
-    assert "1.732 times the noise" in text and "the task list is public" in text
-    assert TRUSTED_CURATOR not in text and stated(report, 1) is report
-
-
 def test_a_report_on_noise_by_sites_is_refused():
     report = PrivacyReport("joint DP per task", releases=[{"name": "x", "sites": (3, 2)}])
     with pytest.raises(ValueError, match='fit again with curator="servers"'):
@@ -192,17 +169,6 @@ def test_refusals(est, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         est.fit(*long_data())
     assert not hasattr(est, "billboard_")
-
-
-def test_two_to_sixteen_servers():
-    for curator, found in (("trusted", 1), ("servers", 2), (("servers", 16), 16)):
-        assert n_servers_of(curator) == found
-
-
-def test_a_study_across_sites_has_one_curator():
-    study = pytest.importorskip("skpmtl.federated.study")
-    with pytest.raises(ValueError, match='the table "servers"'):
-        study.Study("s", "PrivateMTL", ["a", "b"], 3, parameters={"curator": "servers"})
 
 
 def test_a_sum_that_would_wrap_around_is_refused():

@@ -151,25 +151,6 @@ def test_contributions_are_reported_by_places_in_the_population():
     assert len(positions) == 0 and sent == {}
 
 
-def test_numbers_of_a_query_may_be_negative_and_counts_not():
-    spec = QuerySpec({}, {"x": Real, "n": Integral})
-    assert spec.check({"x": -1.5, "n": 3, "more": 0}) == {"x": -1.5, "n": 3}
-    for wrong in ({"x": -1.5, "n": -3}, {"x": math.inf, "n": 3}, {"x": 1.5}, {"x": 1.5, "n": 1.5}):
-        with pytest.raises(ValueError, match="is negative|not finite|without n|no Integral"):
-            spec.check(wrong)
-
-
-def test_only_tasks_that_remember_hear_what_a_journal_answers():
-    for remembers in (False, True):
-        side = Counting()
-        side.remembers = remembers
-        query = Query("v", {}, {"v": None}, lambda sent: sent)
-        side.recalled(query)
-        assert side.asked == remembers
-        PartialTaskSide(side, np.array([1, 4, 6])).recalled(query)
-        assert side.asked == 2 * remembers
-
-
 @pytest.mark.parametrize("everybody", [True, False])
 def test_rounds_ran_away_where_the_last_update_is_long(everybody):
     """Ten times the median, or a thousand times where others take part in each, and at the end."""
@@ -237,3 +218,11 @@ def test_all_that_ask_tasks_take_queries_with_the_factor():
     assert runs and all(
         "_queries(" in texts[name] or "allow_for_rounding(" in texts[name] for name in runs
     )
+
+
+def test_numbers_of_a_query_may_be_negative_and_counts_not():
+    spec = QuerySpec({}, {"x": Real, "n": Integral})
+    assert spec.check({"x": -1.5, "n": 3, "more": 0}) == {"x": -1.5, "n": 3}
+    for wrong in ({"x": -1.5, "n": -3}, {"x": math.inf, "n": 3}, {"x": 1.5}, {"x": 1.5, "n": 1.5}):
+        with pytest.raises(ValueError, match="is negative|not finite|without n|no Integral"):
+            spec.check(wrong)
