@@ -12,7 +12,6 @@ from sklearn.model_selection import (
     GridSearchCV,
     HalvingGridSearchCV,
     KFold,
-    RandomizedSearchCV,
     StratifiedKFold,
 )
 from sklearn.pipeline import make_pipeline
@@ -170,13 +169,6 @@ def test_folds_and_samples_of_all_rows_have_no_stated_cost(cls, settings):
         grid_search_cost(search)
 
 
-def test_a_fit_without_noise_leaves_no_guarantee():
-    search, _, _ = searched(DPMetaInit(), {"privacy": [None, "task-global", "local"]})
-    cost = grid_search_cost(search)
-    assert cost.guarantee == "none" and cost.epsilon == math.inf
-    assert "no guarantee" in cost.text(None)
-
-
 def test_folds_have_no_more_records_than_the_refit():
     """delta=None is larger with fewer records: the cost is an upper bound, tasks being known."""
     search, table, y = searched(DPMetaInit(), {"inner_steps": [1, 2]}, n=200)
@@ -199,23 +191,3 @@ def test_tasks_added_later_do_not_count():
     new = np.column_stack([np.arange(1000, 2000), np.ones((1000, D))])
     search.best_estimator_.personalize(new, np.ones(1000))
     assert grid_search_cost(search) == expected
-
-
-@pytest.mark.parametrize(
-    "cls, settings",
-    [
-        (RandomizedSearchCV, {"n_iter": 2, "random_state": 0}),
-        (HalvingGridSearchCV, {"resource": "visits", "max_resources": 4, "min_resources": 2}),
-    ],
-)
-def test_other_searches(cls, settings):
-    grid = {"inner_steps": [1, 2, 3], "epsilon": [1.0, 2.0]}
-    search, table, y = searched(DPMetaInit(), grid, cls, **settings)
-    assert_same_cost(grid_search_cost(search), compose(reports_of_fits(search, table, y)))
-
-
-@pytest.mark.filterwarnings("ignore:One or more of the test scores are non-finite")
-@pytest.mark.filterwarnings("ignore:\\s*2 fits failed")
-def test_settings_that_are_refused_publish_nothing():
-    search, _, _ = searched(PrivateMTL(), {"structure": ["none", "mean"]})
-    assert grid_search_cost(search).notes["fits"] == 3

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
@@ -45,19 +45,6 @@ SPLIT = [[1, 4, 6, 10], [0], [2, 3, 5, 7, 8, 9, 11]]
 
 def rows(est):
     return even_tasks(M, N, D, 2 * est._classification)
-
-
-@pytest.mark.skipif(np.__version__ < "2", reason="copies of a Generator forget their seed")
-def test_a_generator_is_drawn_from_once(tmp_path):
-    """Not by the copies of every part."""
-    X, y, task = even_tasks(M, N, D)
-
-    def est():
-        return DPMetaInit(random_state=np.random.default_rng(5), tasks=range(M))
-
-    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
-    whole = est().fit(X, y, task=task)
-    assert_same_fit(fit_shards(est(), parts), whole, rtol=1e-12, atol=1e-13)
 
 
 @pytest.mark.exact_bits("rows stay in a memory map")
@@ -190,18 +177,6 @@ def test_models_that_cannot_be_stored_are_no_reason_to_release(tmp_path, monkeyp
     with pytest.raises(OSError):
         fit_shards(est, parts, models=tmp_path / "file" / "models")
     assert not asked
-
-
-def test_what_tasks_keep_next_to_their_models(tmp_path):
-    est = MPMTLLowRank(epsilon=60.0, tasks=range(M + 1), random_state=3)  # one without rows
-    X, y, task = rows(est)
-    whole = clone(est).fit(X, y, task=task)
-    parts = write_parts(tmp_path, X, y, task, SPLIT)
-    assert_allclose(fit_shards(clone(est), parts).row_reach_, whole.row_reach_, atol=1e-9)
-    fit_shards(clone(est), parts, models=tmp_path / "kept")
-    few = load_models(tmp_path / "kept", tasks=[7, 2, M])
-    assert_allclose(few.row_reach_, whole.row_reach_[[2, 7, M]], atol=1e-9)
-    assert_allclose(few.prediction_range_, whole.prediction_range_[[2, 7, M]], atol=1e-9)
 
 
 def test_row_groups_of_one_file_are_parts(tmp_path):
@@ -484,19 +459,6 @@ def test_ray_gives_the_same_bits_when_a_worker_dies(name, ray, one_thread, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_ray_with_parts_journal_and_models_at_addresses(ray, one_thread, tmp_path):
-    pytest.importorskip("fsspec", reason="needs the extra skpmtl[remote]")
-    est = CASES["low rank"]
-    parts = write_parts(tmp_path, *rows(est), TWO)
-    here = fit_shards(clone(est), parts)
-    there, root = [f"file://{part}" for part in parts], f"file://{tmp_path}"
-    given = {"journal": f"{root}/journal", "models": f"{root}/kept"}
-    fit_shards(clone(est), there, backend="ray", **given)
-    assert_allclose(load_models(given["models"]).coef_, here.coef_, **ROUNDING)
-
-
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_a_dataset_of_ray_and_models_left_with_the_parts(ray, one_thread, tmp_path):
@@ -527,6 +489,3 @@ def test_errors_of_ray_workers_are_the_same(ray, tmp_path):
     with pytest.raises(ValueError, match=r"^Part '.*part-0': Input X contains NaN"):
         fit_shards(est, parts, backend="ray")
     assert not hasattr(est, "coef_")
-
-
-# ------------------------------------------------------------------------------ benchmarks

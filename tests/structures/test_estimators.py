@@ -12,7 +12,6 @@ from skpmtl import (
     load_billboard,
     save_billboard,
 )
-from skpmtl.datasets import load_school
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 KINDS = "low-rank", "sparse", "mean"
@@ -21,10 +20,6 @@ KINDS = "low-rank", "sparse", "mean"
 def error(est, test):
     X, y, task = test
     return np.mean((y - est.predict(X, task=task)) ** 2)
-
-
-def log_loss(est, X, y, task):
-    return -np.log(est.predict_proba(X, task=task)[np.arange(len(y)), y.astype(int)]).mean()
 
 
 def fitted(X, y, task, structure="auto", epsilon=None, **options):
@@ -203,14 +198,6 @@ def test_new_tasks_get_the_mean_wherever_the_target_lies(tasks_of):
 
 
 # -------------------------------------------------------------------------------- classes
-def test_two_classes_around_a_mean(tasks_of):
-    X, y, task, (X_test, y_test, task_test) = tasks_of("mean", m=150, n=10, d=6)
-    known = {"tasks": range(150), "classes": [False, True], "random_state": 0}
-    scores = []
-    for epsilon in (None, 8.0, 1e-6):
-        est = PrivateMTLClassifier(epsilon=epsilon, **known).fit(X, y > 0, task=task)
-        scores.append(log_loss(est, X_test, y_test > 0, task_test))
-    assert scores[0] < 1.01 * scores[1] < 0.8 * scores[2]
 
 
 @pytest.mark.parametrize("epsilon", [None, 8.0])
@@ -222,32 +209,3 @@ def test_few_rows_do_not_stretch_the_centre_of_classes(epsilon):
     known = {"tasks": range(m), "classes": [False, True], "random_state": 0}
     est = PrivateMTLClassifier(epsilon=epsilon, **known).fit(X, y, task=task)
     assert np.linalg.norm(est.mean_coef_ - a) < 0.5 * np.linalg.norm(a)
-
-
-def test_several_classes_around_a_mean():
-    rng = np.random.default_rng(0)
-    m, n, d, C = 100, 30, 5, 3
-    W = 1.5 * rng.normal(size=(C, d)) + 0.3 * rng.normal(size=(m, C, d))
-    X = rng.normal(size=(m, n, d))
-    score = np.einsum("kid,kcd->kic", X, W) + rng.gumbel(size=(m, n, C))
-    X, y, task = X.reshape(-1, d), score.argmax(axis=2).ravel(), np.repeat(np.arange(m), n)
-    few, known = np.arange(len(y)) % n < 12, {"classes": range(C), "tasks": range(m)}
-    est = PrivateMTLClassifier(epsilon=12.0, unseen_task="mean", random_state=0, **known)
-    est.fit(X[few], y[few], task=task[few])
-    assert_allclose(est.mean_coef_.sum(axis=0), 0.0, atol=1e-10)
-    test = X[~few], y[~few], task[~few]
-    new = est.predict(X[~few], task=task[~few] + m)  # by the mean model
-    assert (new == y[~few]).mean() > 0.7
-    lone = PrivateMTLClassifier(epsilon=1e-6, **known).fit(X[few], y[few], task=task[few])
-    assert not lone.privacy_.releases
-    assert log_loss(est, *test) < 0.75 * log_loss(lone, *test)
-
-
-@pytest.mark.slow
-def test_exact_models_do_not_depend_on_last_bits():
-    rng, school = np.random.default_rng(0), load_school()
-    y = school.target * (1.0 + 2e-16 * rng.standard_normal(len(school.target)))
-    one, other = (
-        PrivateMTL(epsilon=None).fit(school.data, t, school.task) for t in (school.target, y)
-    )
-    assert_allclose(one.coef_, other.coef_, atol=1e-6 * np.abs(one.coef_).max())
