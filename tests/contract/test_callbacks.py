@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 
 from skpmtl import DPMetaInit, FedMTLRegressor, LocalOnly, MPMTLLowRank, PrivateMTL
 from tests.helpers.data import about_one_model
@@ -59,7 +57,6 @@ def data(labels=False):
 
 COMMON = {"task_feature": 0, "tasks": range(6)}
 PRIVATE = {"epsilon": 1.0, "random_state": 0, **COMMON}
-BOUNDS = {"max_row_norm": 5.0, "max_target": 20.0, "max_task_rows": 20}
 FITS = [
     (DPMetaInit(tasks_per_round=2, **PRIVATE), "round", 3),
     (FedMTLRegressor(client_feature=0, n_rounds=4, random_state=0), "round", 4),
@@ -130,20 +127,6 @@ def test_an_error_ends_callbacks_and_leaves_no_fit(est, name, count):
     with pytest.raises(ValueError, match="NaN"):
         est.fit(X, bad)
     assert recorder.events == []  # nothing was begun
-
-
-@CASES
-def test_callbacks_reach_the_rounds_in_pipelines_and_searches(est, name, count):
-    X, y = data(labels=hasattr(est, "predict_proba"))
-    recorder = Recorder()
-    make_pipeline(clone(est)).set_callbacks(recorder).fit(X, y)
-    assert [e for e in recorder.names() if e[1] == name] == rounds(name, count)[2:-2]
-    recorder.events.clear()
-    folds = [(np.arange(len(X)) % 2 == 0, np.arange(len(X)) % 2 == 1)]
-    search = GridSearchCV(clone(est), {"verbose": [0]}, cv=folds)
-    search.set_callbacks(recorder).fit(X, y)
-    assert recorder.names().count(("end", name, count - 1)) == 2  # a fold, and the refit
-    assert "_skl_callbacks" not in vars(search.best_estimator_)
 
 
 def test_fits_without_a_known_number_of_rounds():

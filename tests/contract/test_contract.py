@@ -55,7 +55,6 @@ from tests.helpers.sites import Sites, assert_same_fit, released, write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 
-SLOW = pytest.mark.slow
 LONG = [case for case in CASES + EXACT if case.form in ("long", "csr")]
 # Fits that can be repeated, by curators who see none of the rows.
 CURATED = [
@@ -70,12 +69,11 @@ SPLIT = [[1, 4], [0], [2, 3, 5]]
 
 
 def first_of_every_form(cases):
-    """Of every estimator; the others, which share all but their plan with it, are slow."""
-    seen = set()
+    """Of every estimator; the others share all but their plan with it."""
+    seen = {}
     for case in cases:
-        kind = type(case.estimator), case.form, case.private
-        yield replace(case, marks=case.marks + (SLOW,) * (kind in seen))
-        seen.add(kind)
+        seen.setdefault((type(case.estimator), case.form, case.private), case)
+    return seen.values()
 
 
 def rows_of(case, data):
@@ -179,25 +177,15 @@ ROWS = {  # of the task, or of the record, that the neighbour has
     "one class": lambda X, y: (X, np.full_like(y, y[0])),
     "no row": lambda X, y: (X[:0], y[:0]),
 }
-QUICK = ("1e150", "1e308", "one row", "no row", "one class")
-
-
-def _valid(case, rows):
-    return rows not in ("one row", "no row") or not case.sizes_public
 
 
 @pytest.mark.parametrize(
     "case, rows",
     [
-        pytest.param(
-            case,
-            rows,
-            id=f"{case.name}-{rows}",
-            marks=case.marks if rows in QUICK else (*case.marks, SLOW),
-        )
+        pytest.param(case, rows, id=f"{case.name}-{rows}", marks=case.marks)
         for case in FIRST.values()
         for rows in ROWS
-        if _valid(case, rows)
+        if rows not in ("one row", "no row") or not case.sizes_public
     ],
 )
 @pytest.mark.spread(20)
@@ -520,67 +508,6 @@ def test_sites_agree_with_one_process(case):
         assert_allclose(sites.models(billboard), coef, rtol=1e-10, atol=1e-12)
 
 
-class Bounded(Sites):
-    """Every task on a site of its own, of which one sends what it likes; or nothing (NaN)."""
-
-    def answer(self, query):
-        self.asked.append(query)
-        sent, place = self.contributions(query)
-        honest = query.combine({k: v.copy() for k, v in sent.items()}, place)
-        for k in range(len(place)):
-            others = {name: np.delete(v, k, axis=0) for name, v in sent.items()}
-            without = query.combine(others, np.delete(place, k))
-            for name, mechanism in query.mechanisms.items():
-                if self.est.adjacency == "zero-out":
-                    own = {n: v[k : k + 1].copy() for n, v in sent.items()}
-                    alone = query.combine(own, place[k : k + 1])
-                    self.check(mechanism, alone[name] / query.divide)
-                    self.check(mechanism, (honest[name] - without[name]) / query.divide)
-            for garbage in (np.nan, np.inf, 1e300, -1e12):
-                broken = {name: v.copy() for name, v in sent.items()}
-                for value in broken.values():
-                    value[k] = garbage
-                sums = query.combine(broken, place)
-                for name, mechanism in query.mechanisms.items():
-                    if np.isnan(garbage):
-                        assert_allclose(sums[name], without[name], rtol=1e-13, atol=1e-13)
-                    other = (without if self.est.adjacency == "zero-out" else honest)[name]
-                    self.check(mechanism, (other - sums[name]) / query.divide)
-        return honest
-
-    largest = 0.0
-
-    def check(self, mechanism, moved):
-        size = length(mechanism)(moved)
-        assert np.isfinite(size)
-        assert size <= mechanism.sensitivity * (1 + 1e-9)
-        self.largest = max(self.largest, size / mechanism.sensitivity)
-
-
-@every(
-    first_of_every_form(
-        replace(case, marks=case.marks + (SLOW,) * ("Clustered" in case.name))  # takes seconds
-        for case in CURATED
-        if not case.record and "DPMetaInit" not in case.name and "LocalOnly" not in case.name
-    )
-)
-@pytest.mark.spread(13)
-def test_the_curator_bounds_what_tasks_send(case):
-    """Sensitivities do not rest on those who send: not on the honest, the broken, the silent."""
-    case.skip_without_extras()
-    usual = long_data(case.n_classes)
-    for data in (usual, neighbour(case, everybody(case, usual))):
-        sites = Bounded(seeded(case), rows_of(case, data), [[k] for k in TASKS])
-        billboard = sites.run()
-        if not billboard.report.releases:  # too few tasks for the budget: nobody is asked
-            return
-        assert sites.asked
-    if hasattr(sites.est, "max_task_rows") and sites.est.max_task_rows:
-        assert sites.largest > 0.05  # sensitivities are of all records of a task, one by one
-    else:
-        assert sites.largest > (0.4 if sites.est.adjacency == "zero-out" else 0.3)
-
-
 class Recorder:
     """A journal in memory, which remembers what an interrupted run was told."""
 
@@ -663,11 +590,10 @@ def n_threads(monkeypatch):
 
 @every(
     first_of_every_form(
-        # Classes have to compile, and groups of counts take seconds.
-        replace(c, marks=c.marks + (SLOW,) * bool(c.n_classes or "Clustered" in c.name))
-        for c in LONG
-        if not getattr(c.estimator, "secure", False) and not c.unit
-        if "graph" not in c.name  # of other tasks
+        case
+        for case in LONG  # classes have to compile, and groups of counts take seconds
+        if not case.n_classes and "Clustered" not in case.name and not case.unit
+        if not getattr(case.estimator, "secure", False) and "graph" not in case.name  # other tasks
     )
 )
 @pytest.mark.spread(6)
@@ -696,23 +622,9 @@ def arrays_in(value):
         yield from arrays_in(list(vars(value).values()))
 
 
-QUICK_FLOAT32 = FIRST[skpmtl.PrivateMeanRegMTL].name, EXACT[0].name  # the others have to compile
-
-
-@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=SLOW)])
-@every(
-    replace(case, marks=() if case.name in QUICK_FLOAT32 else (SLOW,))
-    for case in LONG
-    if case.form == "long" and "dtype" in case.estimator.get_params() and not case.unit
-    if not getattr(case.estimator, "secure", False)
-    if "graph" not in case.name  # of other tasks
-)
-def test_float32_is_the_fit_of_the_same_numbers_in_float64(case, wide):
+@every([FIRST[skpmtl.PrivateMeanRegMTL], EXACT[0]])  # the others have to compile
+def test_float32_is_the_fit_of_the_same_numbers_in_float64(case):
     wanted, (X, y, task) = with_many_tasks(case)
-    if wide:  # beyond what loops do for narrow tasks
-        if wanted.get_params().get("init") is not None:
-            pytest.skip("starts from a model of few features")
-        X = np.random.default_rng(1).standard_normal((len(X), 70)) / 8
     X = (X + 0.3).astype(np.float32)
     got = clone(wanted).set_params(dtype="float32")
     new = task >= len(MANY) - 2

@@ -11,12 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-import skpmtl
-from skpmtl.tables.table import LARGEST, TaskTable, bound_values
 from tests.helpers.data import about_one_model
 
 from ..helpers.public import public
@@ -145,7 +142,7 @@ def assert_finite(est, features):
 
 @pytest.mark.parametrize(
     "features, classify",
-    [(D, False), (D, True), (12, False), pytest.param(12, True, marks=pytest.mark.slow)],
+    [(D, False), (D, True), (12, False)],
 )
 @pytest.mark.parametrize("name", PRIVATE)
 @pytest.mark.spread(12)
@@ -208,20 +205,6 @@ def test_one_task_does_not_fail_the_personalisation_of_all(name, classify, epsil
     assert len(est.coef_) == 2 * M + len(EXTREME)
     assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
     assert_allclose(est.coef_[M : 2 * M], alone, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("epsilon", [None, 1.0])
-@pytest.mark.parametrize("name", ["mean", "low rank"])
-def test_sparse_rows(name, epsilon):
-    for change in EXTREME:
-        X, y, task = extreme(change)
-        try:
-            with strict():
-                est = make(name, False, epsilon).fit(sparse.csr_matrix(X), y, task=task)
-        except ValueError as error:
-            assert epsilon is None and "cale" in str(error), change
-        else:
-            assert np.isfinite(est.coef_).all() and np.isfinite(est.intercept_).all()
 
 
 @pytest.mark.parametrize(
@@ -294,42 +277,9 @@ def test_negative_counts_of_one_task_are_zeros_under_a_budget(name):
         est.set_params(epsilon=None).fit(X, negative, task=task)
 
 
-@pytest.mark.parametrize("classify", [False, True])
-def test_federated_tasks_are_finite_or_say_what_to_do(classify):
-    kind = skpmtl.FedMTLClassifier if classify else skpmtl.FedMTLRegressor
-    for change in EXTREME:
-        X, y, client = extreme(change, classify=classify)
-        est = kind((4,), n_rounds=2, random_state=0)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                est.fit(X, y, client=client)
-        except ValueError as error:
-            assert type(error) is ValueError and "cale" in str(error), (change, error)
-        else:
-            sane = client != BAD
-            assert est.predict(X[sane], client=client[sane]).shape == (sane.sum(),)
-            assert np.isfinite(est._models_.theta).all()
-
-
 @pytest.mark.parametrize("rate", ["inner_learning_rate", "meta_learning_rate"])
 def test_meta_rounds_without_noise_that_diverge_are_an_error(rate):
     X, y, task = rows_of_tasks()
     est = make("meta", False, None, tasks_per_round=1, visits=9, **{rate: 5.0})
     with pytest.raises(ValueError, match=f"diverged.*{rate}"):
         est.fit(X, y, task=task)
-
-
-# ------------------------------------------------------------------------------ tools
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("form", [np.array, sparse.csr_matrix])
-def test_bound_values(form, dtype):
-    X = np.array([[1.0, -2.0], [3.0, 1e35], [-1e36, 0.0]], dtype)
-    ends, tasks = np.array([0, 2, 3]), np.arange(2)
-    table = bound_values(TaskTable(form(X), np.array([1.0, -1e200, 2.0]), ends, tasks))
-    expected = np.clip(X, -LARGEST, LARGEST)
-    assert table.X.dtype == dtype
-    found = table.X.toarray() if sparse.issparse(table.X) else table.X
-    assert_array_equal(found, expected)
-    assert_array_equal(table.y, [1.0, -LARGEST, 2.0])
-    assert bound_values(table) is table  # nothing is copied where all is well

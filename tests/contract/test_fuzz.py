@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.utils.validation import check_is_fitted
 
-from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask, PrivateMeanRegMTLClassifier
+from skpmtl import FedMTLClassifier, FedMTLRegressor, PerTask
 from skpmtl._runtime.compat import StrOptions
 from tests.helpers.cases import FIRST, TASKS
 
@@ -20,7 +20,6 @@ hypothesis = pytest.importorskip("hypothesis", reason="extra test")
 from hypothesis import configuration  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-N_QUICK, N_SLOW = 8, 400
 ESTIMATORS = {
     **{cls.__name__: case.estimator for cls, case in FIRST.items()},
     "PerTask": PerTask(Ridge()),
@@ -84,31 +83,19 @@ def no_folder_here(tmp_path_factory):
     configuration.set_hypothesis_home_dir(tmp_path_factory.mktemp("hypothesis"))
 
 
-def quick_and_slow(test):
-    """The test with few examples, and with many of other seeds among the slow ones."""
-
-    def with_settings(number):
-        settings = hypothesis.settings(
-            max_examples=number,
-            derandomize=True,
-            database=None,
-            deadline=None,
-            suppress_health_check=list(hypothesis.HealthCheck),
-            report_multiple_bugs=False,
-            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # shrinking takes long
-        )
-        return settings(hypothesis.given(st.data())(test))
-
-    quick, slow = with_settings(N_QUICK), with_settings(N_SLOW)
-
-    @pytest.mark.parametrize(
-        "number", [N_QUICK, pytest.param(N_SLOW, marks=pytest.mark.slow)], ids=["quick", "slow"]
+def drawn(test):
+    """The test of every estimator with a few examples."""
+    settings = hypothesis.settings(
+        max_examples=8,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        report_multiple_bugs=False,
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # shrinking takes long
     )
-    @pytest.mark.parametrize("name", ESTIMATORS)
-    def run(name, number):
-        (quick if number == N_QUICK else slow)(name)
-
-    return run
+    run = settings(hypothesis.given(st.data())(test))
+    return pytest.mark.parametrize("name", ESTIMATORS)(lambda name: run(name))
 
 
 # ---------------------------------------------------------------- what is drawn
@@ -291,7 +278,7 @@ def judge(est, args):
 
 
 @pytest.mark.spread(6)
-@quick_and_slow
+@drawn
 def test_odd_numbers(name, data):
     """Valid input: a fit, or an error that says which parameter to change."""
     if "PerTask" in name:
@@ -300,22 +287,14 @@ def test_odd_numbers(name, data):
 
 
 @pytest.mark.spread(15)
-@quick_and_slow
+@drawn
 def test_odd_input(name, data):
     judge(settled(name), spoiled(data.draw, *sound(data.draw, name)))
 
 
 @pytest.mark.spread(8)
-@quick_and_slow
+@drawn
 def test_odd_parameters(name, data):
     est = settled(name)
     est.set_params(**parameters(data.draw, est))
     judge(est, sound(data.draw, name))
-
-
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_labels_that_no_integer_holds_are_refused():
-    y = np.array([1e300, 0.0] * 6)
-    est = PrivateMeanRegMTLClassifier(tasks=range(3))
-    with pytest.raises(ValueError, match="Unknown label type"):
-        est.fit(np.random.default_rng(0).normal(size=(12, 2)), y, np.repeat(range(3), 4))

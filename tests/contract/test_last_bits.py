@@ -13,14 +13,14 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
-from skpmtl import MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL, PrivateSearch
+from skpmtl import PrivateMeanRegMTL, PrivateMTL
 from skpmtl.privacy.replay import _ALL_PUBLIC, _OF_TASKS, _public_differences
 from skpmtl.privacy.tape import Tape
 from skpmtl.shards import fit_shards
 from skpmtl.tables.table import TaskTable
 from tests.helpers.cases import CASES, FIRST, N_ROWS, N_TASKS, arguments, every, labels, replaced
 from tests.helpers.sites import write_parts
-from tests.helpers.sizes import LEAST, NO_SIZES, make_tiny, numbers, sources, whole
+from tests.helpers.sizes import LEAST, make_tiny, sources, whole
 
 WIDTH = 17
 # What five tasks keep and six exceed, of tasks, columns, and squares of them.
@@ -102,19 +102,6 @@ def test_bits_of_a_task_depend_on_its_rows_alone(case, size, monkeypatch):
     assert not moved_of(case)
 
 
-@every(case for case in CASES if case not in CHOSEN)
-@pytest.mark.slow
-def test_bits_of_a_task_in_every_option(case, monkeypatch):
-    case.skip_without_extras()
-    for size in SIZES[::2]:
-        with monkeypatch.context() as patched:
-            make_tiny(patched, size)
-            try:
-                assert not moved_of(case)
-            except ValueError as error:  # tiny limits make all sparse rows wide ones
-                assert "sparse" in str(error)
-
-
 def test_a_count_of_tasks_with_rows_is_found(monkeypatch):
     """The test above finds a size that is compared with what is not public."""
     make_tiny(monkeypatch, SIZES[-1])
@@ -123,24 +110,6 @@ def test_a_count_of_tasks_with_rows_is_found(monkeypatch):
         case for case in CHOSEN if type(case.estimator).__name__.endswith("LowRankClassifier")
     )
     assert "covariance_ (whether it is there)" in moved_of(case)
-
-
-@pytest.mark.parametrize(
-    "est",
-    [
-        PrivateMeanRegMTL(),
-        MPMTLLowRank(loss="huber"),
-        PrivateMTL(epsilon=30.0),
-    ],
-    ids=lambda est: type(est).__name__,
-)
-def test_bits_of_models_of_a_search(est, monkeypatch):
-    make_tiny(monkeypatch, SIZES[1])
-    case = CASES[0]
-    data = table_of(case)
-    search = PrivateSearch(est.set_params(tasks=range(N_TASKS)), {"fit_intercept": [True]})
-    search.set_params(n_trials=1, epsilon=30.0)
-    assert not moved(search, data, others(case, data))
 
 
 def test_bits_of_models_in_parts(monkeypatch, tmp_path):
@@ -160,17 +129,6 @@ def test_bits_of_models_in_parts(monkeypatch, tmp_path):
         assert_array_equal(other.intercept_[keep], found[0].intercept_[keep])
 
 
-@pytest.mark.parametrize("csr", [False, True])
-def test_a_task_alone_gets_the_bits_of_the_fit(csr, monkeypatch):
-    make_tiny(monkeypatch, SIZES[1])
-    X, y, task = table_of(CASES[0])
-    X = sparse.csr_matrix(X) if csr else X
-    est = PrivateMeanRegMTL(epsilon=60.0, tasks=range(N_TASKS)).fit(X, y, task=task)
-    before, mine = est.coef_.copy(), task == 3
-    est.personalize(X[mine], y[mine], task=task[mine])
-    assert_array_equal(est.coef_, before)
-
-
 @pytest.mark.parametrize("csr", [sparse.csr_matrix, lambda x: x.astype(np.float32)])
 def test_one_task_does_not_choose_the_form_of_all(csr):
     """Tables of a mapping are all dense, or all sparse and of one type."""
@@ -187,8 +145,6 @@ def test_one_task_does_not_choose_the_form_of_all(csr):
 
 
 # ------------------------------------------------------------------------- where sizes are
-def test_exceptions_are_still_there():
-    assert NO_SIZES.keys() <= {name for _, name, _ in numbers()}
 
 
 ELSEWHERE = {  # comparisons with numbers that have no name, and why

@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
 
 from skpmtl import (
     LeaveTasksOut,
@@ -155,29 +154,6 @@ def distances(fit):
         for a, b in zip(first.releases, second.releases, strict=True)
         if len(a.values)
     ]
-
-
-TRAINING = {
-    "folds": lambda X, y, task: next(TaskStratifiedKFold(4).split(X, y, groups=task))[0],
-    "shuffled": lambda X, y, task: next(
-        TaskStratifiedKFold(4, shuffle=True, random_state=0).split(X, y, groups=task)
-    )[0],
-    "held out": lambda X, y, task: task_train_test_split(
-        np.arange(len(y)), task=task, train_size=0.5, random_state=0
-    )[0],
-}
-
-
-@pytest.mark.parametrize("name", TRAINING)
-def test_fits_to_a_part_of_the_rows_keep_their_sensitivity(name):
-    est = MPMTLLowRank(epsilon=1.0, tasks=range(M))
-
-    def fit(X, y, task):
-        rows = TRAINING[name](X, y, task)
-        clone(est).fit(X[rows], y[rows], task=task[rows])
-
-    found = distances(fit)
-    assert found and max(found) <= 1 + 1e-9
 
 
 def test_the_command_line_keeps_its_sensitivity(tmp_path):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -12,23 +11,16 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import (
-    GridSearchCV,
-    HalvingGridSearchCV,
     KFold,
     cross_val_predict,
     cross_val_score,
-    learning_curve,
 )
 
 from skpmtl import (
-    DPMetaInit,
     LeaveTasksOut,
-    LocalOnly,
     MPMTLLowRank,
-    MPMTLLowRankClassifier,
     PerTask,
     PrivateMeanRegMTL,
-    PrivateMeanRegMTLClassifier,
     TaskStratifiedKFold,
 )
 from tests.helpers.cases import (
@@ -143,39 +135,6 @@ def test_without_a_budget_absent_tasks_change_nobody_else(case):
         assert_array_equal(listed.coef_[ABSENT[0]], alone.mean_coef_)
 
 
-@pytest.mark.parametrize(
-    "est",
-    [
-        MPMTLLowRank(0.05, epsilon=None),
-        PrivateMeanRegMTL(0.3, epsilon=None),
-        DPMetaInit(epsilon=None),
-        LocalOnly(),
-    ],
-    ids=repr,
-)
-def test_without_a_budget_absent_tasks_have_the_shared_model(est):
-    X, y, task = thinned(long_data())
-    listed = clone(est).set_params(tasks=TASKS).fit(X, y, task=task)
-    if isinstance(est, DPMetaInit):
-        expected, shift = listed.init_coef_, listed.init_intercept_
-    else:
-        expected = listed.mean_coef_ if isinstance(est, PrivateMeanRegMTL) else np.zeros(3)
-        shift = 0.0 if isinstance(est, LocalOnly) else listed.mean_intercept_
-    assert_allclose(listed.coef_[ABSENT], np.tile(expected, (2, 1)), atol=1e-12)
-    assert_allclose(listed.intercept_[ABSENT], shift)
-
-
-def test_columns_without_labels_are_tasks_without_rows():
-    rng = np.random.default_rng(0)
-    X, Y = rng.normal(size=(30, 3)), pd.DataFrame(rng.normal(size=(30, 4)), columns=list("dacb"))
-    Y["a"], Y["b"] = np.nan, np.nan
-    est = PrivateMeanRegMTL(0.1, epsilon=None).fit(X, Y)
-    some = PrivateMeanRegMTL(0.1, epsilon=None).fit(X, Y[["d", "c"]])
-    assert est.tasks_.tolist() == list("abcd")
-    assert_allclose(est.predict(X)[:, [0, 2]], some.predict(X))
-    assert_allclose(est.coef_[[0, 1]], np.tile(some.mean_coef_, (2, 1)))
-
-
 @pytest.mark.parametrize("listed", [False, True])
 def test_mappings_may_have_empty_tables(listed):
     """They are tasks without rows, as those of a list are, in fit and in predict."""
@@ -235,16 +194,6 @@ def test_folds_of_whole_tasks(est):
             assert np.mean((predicted - y) ** 2) < 0.2 * np.var(y)
 
 
-@pytest.mark.filterwarnings("ignore:This fold has all rows of some tasks")
-@pytest.mark.parametrize("cls", [MPMTLLowRankClassifier, PrivateMeanRegMTLClassifier])
-def test_folds_of_whole_tasks_with_classes(cls):
-    X, y = table_of_tasks()
-    y = np.where(X[:, 0] % 4 == 3, 1, y > 0).astype(int)  # some tasks have one class
-    est = listing(cls(epsilon=3.0, classes=[0, 1]))
-    predicted = cross_val_predict(est, X, y, cv=KFold(4), method="predict_proba")
-    assert predicted.shape == (len(y), 2)
-
-
 def test_a_fold_with_all_rows_of_a_task_is_reported():
     X, y = table_of_tasks()
     est = listing(LISTED[2])
@@ -264,21 +213,3 @@ def test_a_fold_with_all_rows_of_a_task_is_reported():
         cross_val_score(FrozenEstimator(est), X, y, cv=KFold(4))
     est.personalize(X[~some], y[~some])
     cross_val_score(FrozenEstimator(est), X, y, cv=KFold(4))
-
-
-def test_learning_curves_and_searches():
-    X, y = table_of_tasks()
-    est = listing(LISTED[0])
-    sizes, train, test = learning_curve(
-        est, X, y, train_sizes=[0.1, 0.5, 1.0], cv=KFold(3), error_score="raise"
-    )
-    assert np.isfinite(test).all() and test[-1].mean() > test[0].mean()
-    grid = {"alpha": [1e-3, 1e3]}
-    left_out = LeaveTasksOut(3, task_feature=0, tasks=range(12))
-    for search in (
-        GridSearchCV(est, grid, cv=left_out, error_score="raise"),
-        GridSearchCV(est, grid, cv=KFold(3), error_score="raise"),
-        HalvingGridSearchCV(est, grid, cv=3, min_resources=30, error_score="raise", random_state=0),
-    ):
-        assert search.fit(X, y).best_params_ == {"alpha": 1e-3}
-        assert_array_equal(search.best_estimator_.tasks_, range(12))

@@ -3,7 +3,6 @@
 The posterior has the model as its mean, whatever the option; and it stays with the task.
 """
 
-import json
 import logging
 import pickle
 
@@ -14,7 +13,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skpmtl import load_billboard, save_billboard
 from skpmtl._uncertainty import POSTERIOR
 from skpmtl.exchange.wire import pack
-from skpmtl.federated.site import Site
 from skpmtl.shards import fit_shards
 from tests.helpers import posteriors
 from tests.helpers.cases import (
@@ -27,7 +25,6 @@ from tests.helpers.cases import (
     long_data,
     seeded,
 )
-from tests.helpers.federated_cases import PARTS, rows_of, study_of
 from tests.helpers.sites import write_parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
@@ -82,34 +79,6 @@ def test_it_goes_through_files_and_pickles(case, tmp_path):
         assert_allclose(getattr(there, name), getattr(est, name), rtol=1e-5)
         assert_array_equal(getattr(again, name)[: len(est.tasks_)], getattr(est, name))
         assert len(getattr(again, name)) == 2 * len(est.tasks_)
-
-
-@every(PLAIN)
-def test_parts_keep_it(case, tmp_path):
-    data = long_data()
-    est = fit(certain(case), *arguments(case, data))
-    parts = write_parts(tmp_path, np.asfortranarray(data[0]), *data[1:], [[1, 4], [0, 2], [3, 5]])
-    other = fit_shards(certain(case), parts)
-    for name in POSTERIOR:
-        assert_allclose(getattr(other, name), getattr(est, name), rtol=1e-9)
-
-
-def test_sites_write_it_next_to_their_models(tmp_path):
-    """For their own tasks; the billboard that they write has none of it."""
-    study = study_of("loop", parameters={"epsilon": 60.0, "uncertainty": True})
-    X, y, task = rows_of(study)
-    est = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
-    mine = np.isin(task, PARTS[0])
-    site = Site(study, (X[mine], y[mine], task[mine]), tmp_path)
-    local = site.publish(est.billboard_)
-    at = np.searchsorted(est.tasks_, local.tasks_)
-    assert_allclose(local.covariance_, est.covariance_[at], rtol=1e-6, atol=1e-9)
-    with np.load(site.folder / "models.npz") as kept:
-        assert_array_equal(kept["covariance_"], local.covariance_)
-    first = json.loads((site.folder / "models.json").read_text())[0]
-    assert_allclose(first["covariance"], local.covariance_[0])
-    published = load_billboard(site.folder / "billboard.npz")
-    assert not set(POSTERIOR) & set(vars(published))
 
 
 @every(PLAIN)

@@ -18,14 +18,11 @@ from sklearn.utils.fixes import parse_version
 
 import skpmtl
 from skpmtl._kernels.losses import LOGISTIC, MULTINOMIAL, SQUARED
-from skpmtl.federated.site import Site
 from skpmtl.metrics import average_auc, nmse, task_scorer, task_scores
 from skpmtl.privacy import audit
 from skpmtl.shards import fit_shards
-from skpmtl.tables.table import TaskTable, read_only
-from skpmtl.tables.weights import in_rows
-from tests.helpers.cases import EXACT, FIRST, TASKS, arguments, labels, long_data, replaced, seeded
-from tests.helpers.federated_cases import PARTS, rows_of, study_of
+from skpmtl.tables.table import read_only
+from tests.helpers.cases import EXACT, FIRST, TASKS, arguments, every, labels, long_data, seeded
 from tests.helpers.sites import assert_same_fit, write_parts
 from tests.meta.test_estimators import kernel_sum
 
@@ -135,29 +132,14 @@ def test_weights_of_records_are_at_most_one():
         named.fit(X, (y > 0).astype(int), task=task)
 
 
-def test_wide_targets_share_weights_of_rows():
-    rng = np.random.default_rng(0)
-    X, Y, w = rng.normal(size=(20, 3)), rng.normal(size=(20, 4)), rng.integers(0, 3, 20) / 2.0
-    Y[rng.random(Y.shape) < 0.2] = np.nan
-    est = skpmtl.MPMTLLowRank(0.1, epsilon=None, tol=1e-11)
-    wide = clone(est).fit(X, Y, sample_weight=w)
-    at = np.argwhere(~np.isnan(Y))
-    long = est.fit(X[at[:, 0]], Y[tuple(at.T)], task=at[:, 1], sample_weight=w[at[:, 0]])
-    close(wide, long)
-
-
-CASES = [case for case in [*FIRST.values(), *EXACT] if not case.needs]
 # One of each family; the others run the same loops, or have compiled forms of their own.
 QUICK = ("MPMTLLowRank", "PrivateMTL", "PrivateMeanReg", "DPMetaInitC")
+CASES = [
+    case for case in [*FIRST.values(), *EXACT] if case.name.startswith(QUICK) and not case.needs
+]
 
 
-def _marked(case):
-    quick = case.name.startswith(QUICK)
-    marks = case.marks if quick else (*case.marks, pytest.mark.slow)
-    return pytest.param(case, id=case.name, marks=marks)
-
-
-@pytest.mark.parametrize("case", map(_marked, CASES))
+@every(CASES)
 def test_equal_weights_are_none_and_those_of_zero_leave_rows_out(case):
     """Of all families, also with noise: it is the same."""
     data, est = long_data(case.n_classes), seeded(case)
@@ -178,21 +160,7 @@ def _alike(case, data, value):
     return {t: w[data[2] == t] for t in TASKS} if case.form == "mapping" else w
 
 
-def test_kish_rows():
-    w = np.array([0.2, 0.9, 1.0, 0.0, 0.5, 1e-200, 1e-200])
-    table = TaskTable(np.eye(7), np.zeros(7), np.array([0, 3, 4, 5, 7]), np.arange(4), weights=w)
-    found = in_rows(table)
-    assert_array_equal(found.tasks, [0, 2, 3])
-    assert_array_equal(found.absent, [1])
-    assert_allclose(found.support, [2.1**2 / (0.04 + 0.81 + 1.0), 1.0, 2.0])
-    assert_allclose(found.masses, [2.1, 0.5, 2e-200])
-    # Sums of weights and of their squares agree, as of so many rows of weight 1.
-    assert_allclose(np.add.reduceat(found.weights**2, found.offsets[:-1]), found.support)
-    assert_allclose(in_rows(found).weights, found.weights)
-    assert_allclose(in_rows(found).masses, found.masses)
-
-
-@pytest.mark.parametrize("case", [_marked(case) for case in FIRST.values() if not case.needs])
+@every(case for case in CASES if case in FIRST.values())
 def test_tasks_without_any_weight(case):
     data, est = long_data(case.n_classes), seeded(case)
     if case.form != "long" or case.unit:
@@ -213,14 +181,6 @@ def test_tasks_without_any_weight(case):
     assert_allclose(est.coef_[6], expected)
 
 
-def test_personalisation_repeats_rows():
-    X, y, task, times = tables()
-    again = np.repeat(np.arange(len(y)), times)
-    est = skpmtl.MPMTLLowRank(0.1, epsilon=None, tol=1e-10).fit(X, y, task=task)
-    one = clone(est).fit(X, y, task=task).personalize(X, y, task=task, sample_weight=times / 3.0)
-    close(one, est.personalize(X[again], y[again], task=task[again]), 1e-6)
-
-
 # ------------------------------------------------------------------------------- classes
 def test_balanced_classes():
     X, y, task, times = tables(2)
@@ -237,15 +197,6 @@ def test_balanced_classes():
     # Both classes weigh the same in every task.
     named = clone(est).set_params(class_weight={1: 0.25}).fit(X, y, task=task)
     close(named, est.fit(X, y, task=task, sample_weight=np.where(y == 1, 0.25, 1.0)), 1e-7)
-
-
-def test_class_weights_with_zero_leave_rows_and_tasks_out():
-    X, y, task, _ = tables(3)
-    y[task == 4] = 2
-    est = skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, class_weight={2: 0.0}, classes=range(3))
-    assert_array_equal(est.fit(X, y, task=task).tasks_, range(5))
-    fewer = skpmtl.MPMTLLowRankClassifier(0.1, epsilon=None, classes=range(3), tasks=range(5))
-    close(est, fewer.fit(X[y < 2], y[y < 2], task=task[y < 2]), 1e-7)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +246,6 @@ def test_wrong_weights(wrong, words):
         est.fit(*mapped, sample_weight={0: np.ones(16)})
 
 
-# -------------------------------------------------------------------------------- clients
 @pytest.mark.parametrize("kind", ["real", "two", "three"])
 def test_clients_of_fedmtl_have_weights(kind):
     """A step on all rows of a client is that of rows that are repeated; 0 leaves them out."""
@@ -379,19 +329,6 @@ def test_replay_of_records_with_weights(name):
         assert result.sensitivity_observed > 0.01 * result.sensitivity_stated
 
 
-@pytest.mark.parametrize("cls", ["MPMTLLowRank", "PrivateMTL", "PrivateMeanRegMTL"])
-def test_replay_of_tasks_with_weights(cls):
-    """Where tasks are protected weights are theirs: other ones are one more way to differ."""
-    est = public(cls)(tasks=TASKS, epsilon=20.0)
-    data, rng = long_data(), np.random.default_rng(4)
-    other = replaced(data, 3, 20.0 * rng.normal(size=(9, 3)), 30.0 * rng.normal(size=9))
-    w = rng.random(len(data[1])) ** 4
-    new = np.concatenate([w[data[2] != 3], rng.random(9) ** 4])
-    result = audit(est, (*data, w), (*other, new), replay=True, n_draws=0)
-    assert result.passed, str(result)
-    assert result.sensitivity_observed > 0.01 * result.sensitivity_stated
-
-
 def test_divisors_of_records_do_not_follow_weights():
     """Half the weights, half the way of the first step: nothing is divided by their sum."""
     X, y, task = long_data()
@@ -433,67 +370,7 @@ def test_parts_have_weights(tmp_path, name):
         fit_shards(clone(est), parts, journal=journal)
 
 
-@pytest.mark.parametrize("case", ["rounds", "low rank", "meta"])
-def test_sites_have_weights(tmp_path, case):
-    """Answers and models of sites with columns of their own are those of a fit with weights."""
-    study = study_of(case)
-    X, y, task = rows_of(study)
-    w = np.where(task == 4, 0.0, np.random.default_rng(0).random(len(y)))
-    sites = []
-    for k, part in enumerate(PARTS):
-        mine = np.isin(task, part)
-        rows = X[mine], y[mine], task[mine], *([w[mine]] if k < 2 else [])
-        sites.append(Site(study, rows, tmp_path / str(k)))
-    w[np.isin(task, PARTS[2])] = 1.0
-    est = study.build().set_params(tasks=study.tasks)
-    est.fit(X, y, task=task, sample_weight=w)
-    for site in sites:
-        local = site.publish(est.billboard_)
-        at = np.searchsorted(est.tasks_, local.tasks_)
-        assert_allclose(local.coef_, est.coef_[at], rtol=1e-6, atol=1e-9)
-    assert (4 in sites[0].table.tasks) == est._counts_rows()
-
-
 # -------------------------------------------------------------------- scikit-learn's tools
-
-
-def test_scores_have_weights():
-    rng = np.random.default_rng(0)
-    y, p, task = rng.normal(size=40), rng.normal(size=40), np.repeat([0, 1], 20)
-    times = rng.integers(0, 3, 40)
-    again, label = np.repeat(np.arange(40), times), (y > 0).astype(int)
-    p = np.round(p, 1)  # with ties
-    assert nmse(y, p, times) == pytest.approx(nmse(y[again], p[again]))
-    found = average_auc(label, p, task, times / 2.0)
-    assert found == pytest.approx(average_auc(label[again], p[again], task[again]))
-    one = [
-        roc_auc_score(label[task == k], p[task == k], sample_weight=times[task == k])
-        for k in (0, 1)
-    ]
-    assert found == pytest.approx(np.mean(one))
-    wide = np.column_stack([label[:20], label[20:]]), np.column_stack([p[:20], p[20:]])
-    both = average_auc(*wide, sample_weight=times[:20])
-    assert both == average_auc(label, p, task, np.tile(times[:20], 2))
-    X = rng.normal(size=(40, 2))
-    model = skpmtl.PerTask(Ridge(1.0)).fit(X, y, task=task)
-    scores = task_scores(model, X, y, task=task, sample_weight=np.where(task == 0, times, 0))
-    mine = task == 0
-    alone = model.estimators_[0].score(X[mine], y[mine], sample_weight=times[mine])
-    assert scores.scores[0] == pytest.approx(alone) and np.isnan(scores.scores[1])
-
-
-def test_private_search_leaves_rows_out():
-    X, y, task, times = tables(m=12)
-    search = skpmtl.PrivateSearch(
-        skpmtl.MPMTLLowRank(tasks=range(12)), {"tol": [1e-6, 1e-5]}, n_trials=2.0, random_state=0
-    )
-    some = times > 0
-    fewer = clone(search).fit(X[some], y[some], task=task[some])
-    search.fit(X, y, task=task, sample_weight=some.astype(float))
-    assert search.best_score_ == pytest.approx(fewer.best_score_)
-    close(search.best_estimator_, fewer.best_estimator_)
-    weighted = clone(search).fit(X, y, task=task, sample_weight=times / 3.0)
-    assert np.abs(weighted.best_estimator_.coef_ - search.best_estimator_.coef_).max() > 1e-3
 
 
 @pytest.mark.parametrize("n_classes", [0, 2, 3])
@@ -560,4 +437,40 @@ def test_routing_of_weights():
         assert expected == pytest.approx(first)
 
 
-# -------------------------------------------------------------------------------- kernels
+def test_scores_have_weights():
+    rng = np.random.default_rng(0)
+    y, p, task = rng.normal(size=40), rng.normal(size=40), np.repeat([0, 1], 20)
+    times = rng.integers(0, 3, 40)
+    again, label = np.repeat(np.arange(40), times), (y > 0).astype(int)
+    p = np.round(p, 1)  # with ties
+    assert nmse(y, p, times) == pytest.approx(nmse(y[again], p[again]))
+    found = average_auc(label, p, task, times / 2.0)
+    assert found == pytest.approx(average_auc(label[again], p[again], task[again]))
+    one = [
+        roc_auc_score(label[task == k], p[task == k], sample_weight=times[task == k])
+        for k in (0, 1)
+    ]
+    assert found == pytest.approx(np.mean(one))
+    wide = np.column_stack([label[:20], label[20:]]), np.column_stack([p[:20], p[20:]])
+    both = average_auc(*wide, sample_weight=times[:20])
+    assert both == average_auc(label, p, task, np.tile(times[:20], 2))
+    X = rng.normal(size=(40, 2))
+    model = skpmtl.PerTask(Ridge(1.0)).fit(X, y, task=task)
+    scores = task_scores(model, X, y, task=task, sample_weight=np.where(task == 0, times, 0))
+    mine = task == 0
+    alone = model.estimators_[0].score(X[mine], y[mine], sample_weight=times[mine])
+    assert scores.scores[0] == pytest.approx(alone) and np.isnan(scores.scores[1])
+
+
+def test_private_search_leaves_rows_out():
+    X, y, task, times = tables(m=12)
+    search = skpmtl.PrivateSearch(
+        skpmtl.MPMTLLowRank(tasks=range(12)), {"tol": [1e-6, 1e-5]}, n_trials=2.0, random_state=0
+    )
+    some = times > 0
+    fewer = clone(search).fit(X[some], y[some], task=task[some])
+    search.fit(X, y, task=task, sample_weight=some.astype(float))
+    assert search.best_score_ == pytest.approx(fewer.best_score_)
+    close(search.best_estimator_, fewer.best_estimator_)
+    weighted = clone(search).fit(X, y, task=task, sample_weight=times / 3.0)
+    assert np.abs(weighted.best_estimator_.coef_ - search.best_estimator_.coef_).max() > 1e-3

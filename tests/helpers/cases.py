@@ -4,7 +4,7 @@ import importlib.util
 import math
 import pickle
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -145,12 +145,6 @@ def _hierarchical():
     yield _case(PrivateMeanRegMTLClassifier, 3, epsilon=60.0, init=STARTS, unseen_task="mean")
     yield _case(ClusteredMTL, epsilon=1e4, adjacency="zero-out", target_range=(-3.0, 3.0))
     yield _case(ClusteredMTLClassifier, 2, epsilon=1e4)
-    slow = {"marks": (pytest.mark.slow,)}
-    yield _case(PrivateMTL, epsilon=1e3, **SECURE, **slow)
-    yield _case(PrivateMTLClassifier, 2, epsilon=60.0, init=START, **slow)
-    yield _case(PrivateMTLClassifier, 3, epsilon=1e4, fit_intercept=False, **slow)
-    yield _case(MPMTLLowRank, epsilon=1e3, adjacency="zero-out", init=START, **slow)
-    yield _case(ClusteredMTL, n_clusters="auto", epsilon=1e3, form="csr", **slow)
 
 
 def _meta():
@@ -196,33 +190,19 @@ def _meta():
     few_tasks = pytest.mark.filterwarnings("ignore:relation=:UserWarning")
     related = {"relation": RELATION, "marks": (few_tasks,), "inner_steps": 2}
     yield _case(DPMetaInit, epsilon=1e4, **related, **record)
-    related["marks"] += (pytest.mark.slow,)  # the same code in other forms
-    yield _case(DPMetaInitClassifier, 3, epsilon=1e4, unseen_task="mean", **related, **record)
-    yield _case(DPMetaInit, epsilon=1e4, privacy="local", **related)
-    slow = (pytest.mark.slow,)  # to compile
-    yield _case(DPMetaInit, dtype="float32", inner_steps=2, marks=slow, **record)
 
 
 def _losses():
     """Counts, and outlying rows."""
-    slow = {"marks": (pytest.mark.slow,)}
-    known = {"unseen_task": "mean", "target_range": (0.1, 60.0)}
-    for cls, options in (
-        (PrivateMTL, {"epsilon": 1e3, "unseen_task": "mean"}),
-        (PrivateMTL, {"epsilon": 60.0, "init": START, **known, **slow}),
-        (PrivateMTL, {"epsilon": 60.0, "fit_intercept": False, **slow}),
-        (MPMTLGroupSparse, {"epsilon": 60.0, "form": "csr"}),
-        (ClusteredMTL, {"epsilon": 1e4, "form": "csr", **slow}),
-    ):
-        yield _case(cls, COUNTS, loss="poisson", **options)
+    yield _case(PrivateMTL, COUNTS, loss="poisson", epsilon=1e3, unseen_task="mean")
+    yield _case(MPMTLGroupSparse, COUNTS, loss="poisson", epsilon=60.0, form="csr")
     # Squared loss, of rows that a task has weighed.
     yield _case(PrivateMTL, loss="huber", epsilon=1e3, unseen_task="mean")
-    yield _case(PrivateMeanRegMTL, loss="huber", epsilon=60.0, form="wide", tasks=False, **slow)
 
 
 def _servers():
     yield _case(PrivateMTL, curator="servers", epsilon=60.0)
-    yield _case(PrivateMTL, curator=("servers", 3), epsilon=1e3, marks=(pytest.mark.slow,))
+    yield _case(PrivateMTL, curator=("servers", 3), epsilon=1e3)
     yield _case(DPMetaInit, curator="servers", inner_steps=2, sizes_public=True, record=True)
 
 
@@ -277,27 +257,7 @@ def _exact():
     yield _case(DPMetaInitClassifier, 3, privacy=None)
 
 
-# Estimators that share plan, billboard and task side with another one, which has all its options
-# among the quick cases: so many of theirs are quick, the others the same code once more.
-_SIBLINGS = {
-    MPMTLGroupSparse: 6,
-    MPMTLGroupSparseClassifier: 5,
-}
-
-
-def _first_of_siblings(cases):
-    left = dict(_SIBLINGS)
-    for case in cases:
-        kind = type(case.estimator)
-        left[kind] = left.get(kind, math.inf) - (pytest.mark.slow not in case.marks)
-        yield case if left[kind] >= 0 else replace(case, marks=(*case.marks, pytest.mark.slow))
-
-
-CASES = [
-    *_hierarchical(),
-    *_meta(),
-]
-CASES = [*_first_of_siblings(CASES), *_losses(), *_servers()]
+CASES = [*_hierarchical(), *_meta(), *_losses(), *_servers()]
 CASES += [_case(PrivateRidge), _case(PrivateRidge, unseen_task="mean", adjacency="zero-out")]
 EXACT = [*_exact()]
 # One of every estimator, with warnings only where there is no other.
