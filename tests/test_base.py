@@ -9,22 +9,13 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn import config_context
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_selection import RFE, SelectFromModel
-from sklearn.inspection import permutation_importance
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import (
-    GridSearchCV,
-    KFold,
-    cross_val_predict,
     cross_validate,
-    learning_curve,
 )
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import get_tags
 
 from skpmtl import (
@@ -37,7 +28,7 @@ from skpmtl import (
 )
 from skpmtl._kernels.predict import csr_row_scores, row_scores
 from skpmtl.inspection import column_importances
-from skpmtl.model_selection import LeaveTasksOut, TaskStratifiedKFold
+from skpmtl.model_selection import LeaveTasksOut
 from skpmtl.privacy.report import PrivacyLeakWarning
 from skpmtl.tables.table import SingleTaskWarning, TaskTable, read_only
 from skpmtl.tables.targets import class_targets
@@ -45,15 +36,7 @@ from tests.helpers.tiny_ridge import TinyRidge, TinyRidgeClassifier
 
 from .helpers.public import public
 
-
 # ------------------------------------------------------------------------------ tools
-def pipeline(**parameters):
-    features = ColumnTransformer(
-        [("num", StandardScaler(), ["x0", "x1", "x2", "x3"])],
-        remainder="passthrough",
-        verbose_feature_names_out=False,
-    ).set_output(transform="pandas")
-    return make_pipeline(features, TinyRidge(task_feature="school", **parameters))
 
 
 @pytest.mark.parametrize("column", ["school", 1, -4, ["school"]])
@@ -145,61 +128,6 @@ def test_a_large_delta_is_warned_of_once_under_any_filter(school_like, cls):
         assert ["1/n_tasks" in str(warning.message) for warning in said].count(True) == 1
 
 
-def test_pipeline_with_passthrough(school_like):
-    frame, y = school_like()
-    model = pipeline().fit(frame, y)
-    assert model.score(frame, y) > 0.9
-    assert model[-1].tasks_[0] == "s000" and model[-1].coef_.shape == (8, 4)
-    by_position = make_pipeline(
-        ColumnTransformer([("num", StandardScaler(), [0, 2, 3, 4])], remainder="passthrough"),
-        TinyRidge(task_feature=-1),
-    ).fit(frame.to_numpy(), y)
-    assert_allclose(by_position[-1].coef_, model[-1].coef_)
-
-
-@pytest.mark.parametrize("scoring", [None, "r2", "neg_mean_squared_error"])
-def test_grid_search_on_a_frame_with_strings(school_like, scoring):
-    frame, y = school_like()
-    cv = TaskStratifiedKFold(4, task_feature="school")
-    grid = GridSearchCV(pipeline(), {"tinyridge__alpha": [0.1, 1e6]}, cv=cv, scoring=scoring)
-    grid.fit(frame, y)
-    assert grid.best_params_ == {"tinyridge__alpha": 0.1}
-    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
-    assert grid.predict(frame.head(3)).shape == (3,)
-
-
-def test_cross_validation_tools(school_like):
-    frame, y = school_like()
-    cv = TaskStratifiedKFold(4, task_feature="school", shuffle=True, random_state=0)
-    predicted = cross_val_predict(pipeline(), frame, y, cv=cv)
-    assert r2_score(y, predicted) > 0.9
-    scores = cross_validate(pipeline(), frame, y, cv=cv, scoring=["r2", "neg_mean_absolute_error"])
-    assert scores["test_r2"].min() > 0.9
-    sizes, train, test = learning_curve(
-        pipeline(), frame, y, cv=cv, train_sizes=[0.6, 1.0], shuffle=True, random_state=0
-    )
-    assert np.isfinite(train).all() and test[-1].min() > 0.9 and sizes[0] < sizes[1]
-
-
-def test_permutation_importance_knows_the_task_column(school_like):
-    frame, y = school_like(seed=1)
-    model = TinyRidge(task_feature="school").fit(frame, y)
-    result = permutation_importance(model, frame, y, n_repeats=3, random_state=0)
-    importance = dict(zip(frame, result.importances_mean, strict=True))
-    assert importance["school"] > 0.01  # another school's coefficients predict worse
-    # Without noise, the effect of a feature grows with the size of its coefficients.
-    size = dict(zip(["x0", "x1", "x2", "x3"], np.mean(model.coef_**2, axis=0), strict=True))
-    assert max(size, key=size.get) == max(size, key=importance.get)
-
-
-def test_sorted_rows_and_plain_kfold_are_explained(school_like):
-    frame, y = school_like()
-    frame = frame.sort_values("school")
-    y = y[frame.index]
-    with pytest.raises(ValueError, match="use TaskStratifiedKFold"):
-        cross_validate(TinyRidge(task_feature="school"), frame, y, cv=KFold(4), error_score="raise")
-
-
 def test_tasks_left_out_meet_the_mean_model(school_like):
     frame, y = school_like()
     est = TinyRidge(task_feature="school", unseen_task="mean")
@@ -223,37 +151,6 @@ def test_three_classes_name_who_takes_them(school_like):
         TinyRidgeClassifier(task_feature="school").fit(frame, np.digitize(y, [-1, 1]))
     for name in re.findall(r"\w+Classifier", str(error.value).split(";")[1]):
         assert get_tags(public(name)()).classifier_tags.multi_class
-
-
-def test_metadata_routing_needs_no_requests(school_like):
-    frame, y = school_like()
-    X, ids = frame.drop(columns="school"), frame["school"].to_numpy()
-    direct = TinyRidge().fit(StandardScaler().fit_transform(X), y, task=ids)
-    with config_context(enable_metadata_routing=True):
-        model = make_pipeline(StandardScaler(), TinyRidge()).fit(X, y, task=ids)
-        assert_allclose(model[-1].coef_, direct.coef_)
-        assert model.predict(X, task=ids).shape == y.shape
-        assert model.score(X, y, task=ids) > 0.9
-        cv = TaskStratifiedKFold(3)
-        grid = GridSearchCV(TinyRidge(), {"alpha": [0.1, 1e6]}, cv=cv)
-        grid.fit(X, y, task=ids, groups=ids)
-        assert grid.best_params_ == {"alpha": 0.1}
-        labels = np.where(y > y.median(), "high", "low")
-        clf = make_pipeline(StandardScaler(), TinyRidgeClassifier()).fit(X, labels, task=ids)
-        assert clf.predict_proba(X, task=ids).shape == (len(y), 2)
-        assert clf.decision_function(X, task=ids).shape == (len(y),)
-
-
-def test_clone_pickle_and_set_params(school_like):
-    frame, y = school_like()
-    est = TinyRidge(0.3, task_feature="school", tasks=sorted(set(frame["school"]))).fit(frame, y)
-    again = pickle.loads(pickle.dumps(est))
-    assert_allclose(again.predict(frame), est.predict(frame))
-    copy = clone(est)
-    assert copy.get_params() == est.get_params()
-    with pytest.raises(NotFittedError):
-        copy.predict(frame)
-    assert "TinyRidge" in est._repr_html_() if hasattr(est, "_repr_html_") else repr(est)
 
 
 # ---------------------------------------------------------------------------- kernels
@@ -366,18 +263,6 @@ def test_wide_classification(kind):
     assert est.score(X, target) == correct[known].mean() > 0.8
     by_task = est.predict_proba(X, task=[2] * 60)
     assert_allclose(by_task[:, 1], est.predict_proba(X)[:, 2])
-
-
-def test_mapping_classification():
-    rng = np.random.default_rng(0)
-    X = {name: rng.normal(size=(n, 2)) for name, n in [("b", 9), ("a", 5)]}
-    y = {name: np.arange(len(x)) % 2 for name, x in X.items()}
-    est = TinyRidgeClassifier().fit(X, y)
-    assert {k: v.shape for k, v in est.predict_proba(X).items()} == {"b": (9, 2), "a": (5, 2)}
-    predicted = est.predict(X)
-    hits = sum((predicted[name] == y[name]).sum() for name in X)
-    assert est.score(X, y) == hits / 14
-    assert est.score({"a": X["a"]}, y) == np.mean(predicted["a"] == y["a"])
 
 
 def test_class_errors():
@@ -509,16 +394,6 @@ def test_score_is_pooled_over_tasks(school_like):
         wide.score({0: X}, {0: Y[:, 1]}, sample_weight=rows)
     with pytest.raises(ValueError, match="one column per task"):
         TinyRidge().fit(X, Y).score(X, Y[:, :1])
-
-
-def test_one_new_named_column_after_a_wide_fit():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 3))
-    Y = pd.DataFrame(X @ rng.normal(size=(3, 2)), columns=["a", "b"])
-    new = pd.DataFrame({"c": X[:, 0]})
-    est = MPMTLLowRank(0.1, epsilon=None).fit(X, Y).personalize(X, new)
-    assert est.tasks_.tolist() == ["a", "b", "c"]
-    assert_allclose(est.coef_[:2], MPMTLLowRank(0.1, epsilon=None).fit(X, Y).coef_)
 
 
 def test_a_fit_that_finds_little_says_so_with_the_remedy():

@@ -578,13 +578,6 @@ def test_wrong_options(more, message, capsys):
     assert stop.value.code == 2 and message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("epsilon", ["0", "-1", "inf", "much"])
-def test_epsilon_is_positive_and_finite(epsilon, capsys):
-    with pytest.raises(SystemExit) as stop:
-        run(f"fit x.csv --task t --target y --output o --epsilon {epsilon}")
-    assert stop.value.code == 2 and "--epsilon" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("fit", "words"),
     [

@@ -156,14 +156,6 @@ def test_the_loss_and_its_dual():
         assert dual <= there + product + 1e-12
 
 
-def test_the_model_of_one_task_is_a_poisson_regressor():
-    X, y, task, _ = counts()
-    est = LocalOnly(loss="poisson", tasks=range(6)).fit(X, y, task=task)
-    model = est.export_task(3, as_sklearn=True)
-    assert_allclose(model.predict(X[:9]), est.predict(X[:9], task=np.full(9, 3)))
-    assert est.export_task(3)["loss"] == "poisson"
-
-
 # ----------------------------------------------------------------------- odd tasks
 @pytest.mark.parametrize(
     "est",
@@ -244,12 +236,6 @@ def test_predicted_rates_add_up_to_the_counts(level, epsilon):
     assert est.predict(X[~some], level="population").sum() == pytest.approx(y[~some].sum(), rel=0.2)
 
 
-def test_private_counts_without_an_intercept_have_none():
-    X, y, task, _ = counts(m=60, n=8)
-    est = PrivateMTL(loss="poisson", fit_intercept=False, tasks=range(60), random_state=0)
-    assert not est.fit(X, y, task=task).intercept_.any()
-
-
 def test_a_large_budget_is_as_none():
     """Few rows of counts that vary more than Poisson's, whose scales follow from the votes: of
     structures that few follow, too (1.03 to 1.20 where these are taken to be unknown)."""
@@ -262,3 +248,11 @@ def test_a_large_budget_is_as_none():
         est.fit(X[some], y[some], task=task[some])
         errors.append(mean_poisson_deviance(y[~some], est.predict(X[~some], task=task[~some])))
     assert errors[1] < 1.02 * errors[0]
+
+
+def test_the_model_of_one_task_is_a_poisson_regressor():
+    X, y, task, _ = counts()
+    est = LocalOnly(loss="poisson", tasks=range(6)).fit(X, y, task=task)
+    model = est.export_task(3, as_sklearn=True)
+    assert_allclose(model.predict(X[:9]), est.predict(X[:9], task=np.full(9, 3)))
+    assert est.export_task(3)["loss"] == "poisson"

@@ -108,28 +108,6 @@ def test_task_scores_in_all_forms(school_like):
     )
 
 
-@pytest.mark.parametrize("scoring", ["accuracy", "roc_auc", "neg_log_loss"])
-def test_task_scores_of_wide_labels(scoring):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(50, 3))
-    scores = X @ rng.normal(size=(3, 3)) + rng.normal(size=(50, 3))
-    Y = pd.DataFrame(scores > 0, columns=list("bca")).astype(float)
-    Y = Y.mask(rng.random(Y.shape) < 0.3)
-    est = TinyRidgeClassifier().fit(X, Y)
-    result = task_scores(est, X, Y[list("abc")], scoring=scoring)
-    assert_array_equal(result.tasks, list("bca"))
-    for t, score, n in zip(result.tasks, result.scores, result.n_samples, strict=True):
-        known = Y[t].notna().to_numpy()
-        p = est.predict_proba(X[known], task=[t] * known.sum())[:, 1]
-        y = Y[t][known].astype(int)
-        expected = {
-            "accuracy": lambda y, p: accuracy_score(y, p > 0.5),
-            "roc_auc": roc_auc_score,
-            "neg_log_loss": lambda y, p: -log_loss(y, p),
-        }[scoring](y, p)
-        assert score == pytest.approx(expected) and n == known.sum()
-
-
 def test_undefined_scores_are_left_out(school_like):
     frame, y = school_like()
     est = TinyRidge(task_feature="school").fit(frame, y)
@@ -190,3 +168,25 @@ def test_scores_of_tasks_as_a_frame():
     assert frame.index.tolist() == plain.tasks.tolist()
     assert_array_equal(frame["score"], plain.scores)
     assert_array_equal(frame["n_samples"], plain.n_samples)
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "roc_auc", "neg_log_loss"])
+def test_task_scores_of_wide_labels(scoring):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    scores = X @ rng.normal(size=(3, 3)) + rng.normal(size=(50, 3))
+    Y = pd.DataFrame(scores > 0, columns=list("bca")).astype(float)
+    Y = Y.mask(rng.random(Y.shape) < 0.3)
+    est = TinyRidgeClassifier().fit(X, Y)
+    result = task_scores(est, X, Y[list("abc")], scoring=scoring)
+    assert_array_equal(result.tasks, list("bca"))
+    for t, score, n in zip(result.tasks, result.scores, result.n_samples, strict=True):
+        known = Y[t].notna().to_numpy()
+        p = est.predict_proba(X[known], task=[t] * known.sum())[:, 1]
+        y = Y[t][known].astype(int)
+        expected = {
+            "accuracy": lambda y, p: accuracy_score(y, p > 0.5),
+            "roc_auc": roc_auc_score,
+            "neg_log_loss": lambda y, p: -log_loss(y, p),
+        }[scoring](y, p)
+        assert score == pytest.approx(expected) and n == known.sum()

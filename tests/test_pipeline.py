@@ -66,25 +66,6 @@ def test_new_tasks_go_through_all_steps(clinics):
     assert est.export_task("s011")["feature_names"][:2] == ["kind_a", "kind_b"]
 
 
-@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
-def test_after_an_error_nothing_was_added(clinics):
-    table, y, first = clinics
-    model = pipeline().fit(table[first], y[first])
-    with pytest.raises(ValueError, match="NaN"):
-        personalize(model, table[~first], y[~first] * np.nan)
-    assert [len(step.tasks_) for step in (model[0][0], model[0][2], model[1])] == [9, 9, 9]
-
-
-def test_without_a_task_column(school_like):
-    table, y = school_like()
-    X, task = table.drop(columns="school"), table["school"]
-    first = task < "s005"
-    names = sorted(set(task[first]))
-    est = MPMTLLowRank(epsilon=3.0, tasks=names).fit(X[first], y[first], task=task[first])
-    assert personalize(est, X[~first], y[~first], task=task[~first]) is est
-    assert_array_equal(est.tasks_, sorted(set(task)))
-
-
 def test_what_cannot_personalise_is_refused(school_like):
     table, y = school_like()
     X = table.drop(columns="school")
@@ -201,3 +182,12 @@ def test_what_cannot_be_exported_is_refused(clinics):
     own = export_task(model, "s001")
     task = np.repeat("s001", len(X))
     assert_allclose(own.predict(X), est.predict(model[0].transform(X), task=task))
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_after_an_error_nothing_was_added(clinics):
+    table, y, first = clinics
+    model = pipeline().fit(table[first], y[first])
+    with pytest.raises(ValueError, match="NaN"):
+        personalize(model, table[~first], y[~first] * np.nan)
+    assert [len(step.tasks_) for step in (model[0][0], model[0][2], model[1])] == [9, 9, 9]

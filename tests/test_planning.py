@@ -95,14 +95,6 @@ def test_fewer_tasks_stand_for_more_with_the_same_noise():
     assert _stand_in(PrivateMTL(), 0.5, 1e-6, m=300, simulated=300).epsilon == 0.5
 
 
-def test_classes_and_other_estimators():
-    found = skpmtl.plan(100, 20, 5, epsilons=[5], estimator=PrivateMTLClassifier(), n_repeats=1)
-    assert found.estimator == "PrivateMTLClassifier"
-    assert found.floors[1] < found.errors[1, 0] < 1.02
-    found = skpmtl.plan(100, 20, 5, epsilons=[5], estimator=PrivateMeanRegMTL(), n_repeats=1)
-    assert found.floors[1] < found.errors[1, 0] < 1.0
-
-
 @pytest.mark.parametrize(
     "given, said",
     [
@@ -126,13 +118,6 @@ def test_nonsense_is_refused(given, said):
         skpmtl.plan(**{"n_tasks": 20, "n_rows": 5, "n_features": 2, **given})
 
 
-def test_an_estimator_without_a_budget_is_refused():
-    with pytest.raises(
-        TypeError, match="MPMTLLowRankCV has no delta and no epsilon: pass a private"
-    ):
-        skpmtl.plan(20, 5, 2, estimator=skpmtl.MPMTLLowRankCV())
-
-
 def test_command_and_picture(tmp_path, capsys):
     picture = tmp_path / "plan.png"
     sizes = ["plan", "--tasks", "40", "--rows", "6", "--features", "3", "--epsilon", "2", "none"]
@@ -143,3 +128,18 @@ def test_command_and_picture(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["plan", "--tasks", "1", "--rows", "6", "--features", "3"])
     assert "One task has nobody to learn from" in capsys.readouterr().err
+
+
+def test_classes_and_other_estimators():
+    found = skpmtl.plan(100, 20, 5, epsilons=[5], estimator=PrivateMTLClassifier(), n_repeats=1)
+    assert found.estimator == "PrivateMTLClassifier"
+    assert found.floors[1] < found.errors[1, 0] < 1.02
+    found = skpmtl.plan(100, 20, 5, epsilons=[5], estimator=PrivateMeanRegMTL(), n_repeats=1)
+    assert found.floors[1] < found.errors[1, 0] < 1.0
+
+
+def test_an_estimator_without_a_budget_is_refused():
+    with pytest.raises(
+        TypeError, match="MPMTLLowRankCV has no delta and no epsilon: pass a private"
+    ):
+        skpmtl.plan(20, 5, 2, estimator=skpmtl.MPMTLLowRankCV())

@@ -9,13 +9,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import digamma, polygamma
 from sklearn.base import clone
-from sklearn.pipeline import make_pipeline
 
-from skpmtl import LocalOnly, PrivateMTL
-from skpmtl.metrics import nmse
+from skpmtl import LocalOnly
 from skpmtl.preprocessing import TaskImputer, TaskScaler
 from skpmtl.tables.table import SingleTaskWarning
-from tests.helpers.tiny_ridge import TinyRidge
 
 
 def plain_scale(rows, public):
@@ -56,36 +53,6 @@ def test_same_as_a_scaler_per_task(school_like, with_mean, with_std):
         assert_allclose(out.loc[ids == t, names], expected, atol=1e-12)
         assert_allclose(scaler.mean_[k], mean, atol=1e-12)
     assert scaler.tasks_.tolist() == sorted(set(ids))
-
-
-def test_covariates_of_tasks_are_kept_by_the_pipeline():
-    """The same as scaling the other columns only; without the covariate errors are larger."""
-    rng, m, n = np.random.default_rng(0), 200, 5
-    task, rank = np.repeat(np.arange(m), n), np.tile(np.arange(n), m)
-    z, x = rng.normal(size=m)[task], rng.normal(size=m * n)
-    y = 2 * z + x + 0.3 * rng.normal(size=m)[task] + rng.normal(size=m * n)
-    train = rank < n - 3
-
-    def error(columns, *scaled):
-        X = np.column_stack([task, *columns])
-        scaler = TaskScaler(task_feature=0, scale=1.0).fit(X[train])
-        X = np.column_stack([scaler.transform(X), *scaled])
-        model = PrivateMTL(epsilon=None, task_feature=0).fit(X[train], y[train])
-        return nmse(y[~train], model.predict(X[~train]))
-
-    assert error([x, z]) == error([x], z)
-    assert error([x, z]) < error([x])
-
-
-def test_a_task_alone_decides_what_describes_it():
-    """Rows of others, of which the feature varies within a task or does not, change nothing."""
-    X = np.array([[0, 7.0], [0, 7.0], [1, 7.0], [1, 7.0], [2, 3.0]])
-    other = X.copy()
-    other[2, 1] = 900.0
-    scaler = TaskScaler(task_feature=0, scale=2.0)
-    first, second = (clone(scaler).fit_transform(rows) for rows in (X, other))
-    assert_array_equal(first[:, 1], [3.5, 3.5, 3.5, 3.5, 0.0])
-    assert_array_equal(first[[0, 1, 4]], second[[0, 1, 4]])
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 8])
@@ -132,13 +99,6 @@ def test_containers(school_like):
     nullable = frame.assign(school=pd.Series(number, dtype="Int64"))
     kept = TaskScaler(task_feature="school").fit_transform(nullable)
     assert kept["school"].dtype == "Int64"
-
-
-def test_in_a_pipeline(school_like):
-    frame, y = school_like()
-    model = make_pipeline(TaskScaler(task_feature="school"), TinyRidge(task_feature="school"))
-    assert model.fit(frame, y).score(frame, y) > 0.9
-    assert_array_equal(model[-1].feature_names_in_, frame.columns)
 
 
 def test_errors(school_like):

@@ -49,9 +49,6 @@ def tasks_around_a_mean(m, n, seed, spread=0.7, d=5):
     return X, (rng.uniform(size=m * n) < expit(score)).astype(int), task
 
 
-# -------------------------------------------------------------------------- closed forms
-
-
 # --------------------------------------------------------------------------- calibration
 @pytest.mark.parametrize("epsilon", [None, 3.0])
 @pytest.mark.parametrize(
@@ -142,16 +139,6 @@ def test_a_task_keeps_its_posterior(case, tmp_path):
 
 
 # ------------------------------------------------------------------------------ edges
-def test_far_rows_are_never_certain():
-    X, y, task = tasks_around_a_mean(40, 10, 1)
-    est = PrivateMTLClassifier(epsilon=None).fit(X, y, task=task)
-    far = np.array([[1e9] * 5, [-1e9] * 5])
-    p = est.predict_proba(far, task=[3, 3])
-    assert 1e-6 < p.min() and p.max() < 1.0 - 1e-6
-    plain = est.set_params(uncertainty=False).fit(X, y, task=task)
-    assert_allclose(
-        plain.predict_proba(X, task=task)[:, 1], expit(plain.decision_function(X, task=task))
-    )
 
 
 def test_tasks_without_rows_know_how_far_levels_spread():
@@ -164,16 +151,6 @@ def test_tasks_without_rows_know_how_far_levels_spread():
     assert_allclose(est.predict_proba(X[:20], task=[999] * 20)[:, 1], expected)
     assert_allclose(est.predict_proba(X[:20], task=[150] * 20)[:, 1], expected)
     assert est.export_task(150)["covariance"] is None
-
-
-def test_more_rows_make_a_task_surer():
-    X, y, task = tasks_around_a_mean(60, 60, 3)
-    few = np.arange(len(y)) % 60 < 10
-    given = {"epsilon": None, "tasks": range(60), "classes": [0, 1]}
-    est = PrivateMTLClassifier(**given).fit(X, y, task=task)
-    much = np.trace(est.covariance_, axis1=1, axis2=2)
-    some = est.personalize(X[few], y[few], task=task[few]).covariance_
-    assert np.median(much / np.trace(some, axis1=1, axis2=2)) < 0.6
 
 
 def test_wide_models_have_no_covariance_by_default():
