@@ -120,6 +120,8 @@ BAD = [
     ),
     *((est, {"relation_rank": 3}, "relation_rank=3 has no effect") for est in (LOW, MEAN)),
     *((est, {"relation": {0: 1.0}}, "without a row in relation=") for est in (LOW, MEAN)),
+    (MTL, {"relation": dict.fromkeys(range(M), np.nan)}, "missing .NaN or infinite."),
+    (MTL, {"relation": {}}, "has no tasks"),
     (MEAN, {"relation": FACTS, "clusters": dict.fromkeys(range(M), 0)}, "one of clusters= and rel"),
     (MEAN, {"clusters": {k: 0 for k in range(M) if k != 3}}, r"without a cluster: \[3\]"),
     (MEAN, {"standard_errors": True, "loss": "poisson"}, 'they are of loss="squared"'),

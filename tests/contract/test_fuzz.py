@@ -94,8 +94,13 @@ def drawn(test):
         report_multiple_bugs=False,
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],  # shrinking takes long
     )
-    run = settings(hypothesis.given(st.data())(test))
-    return pytest.mark.parametrize("name", ESTIMATORS)(lambda name: run(name))
+    some = settings(hypothesis.given(st.data())(test))
+
+    @pytest.mark.parametrize("name", ESTIMATORS)
+    def run(name):
+        some(name)
+
+    return run
 
 
 # ---------------------------------------------------------------- what is drawn

@@ -102,19 +102,3 @@ def test_places_of_tasks_do_not_change_a_fit(est, tmp_path):
     for send in ("sums", "contributions"):
         board = Sites(clone(est), (X, y, task), parts, send).run()
         assert_allclose(board.related, whole.billboard_.related, **close)
-
-
-@pytest.mark.parametrize(
-    "relation, message",
-    [
-        ({t: 1.0 * t for t in range(M)}, r"without a row in relation=: \[40, 41\]"),
-        ({t: np.nan for t in range(M + 2)}, "missing .NaN or infinite."),
-        ({}, "has no tasks"),
-    ],
-)
-def test_covariates_that_are_no_relation_are_refused(relation, message):
-    X, y, task, _ = table()
-    est = PrivateMTL(relation=relation, tasks=range(M + 2))
-    with pytest.raises(ValueError, match=message):
-        est.fit(X, y, task=task)
-    assert not hasattr(est, "billboard_")

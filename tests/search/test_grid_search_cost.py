@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -119,22 +118,6 @@ def test_cost_is_that_of_the_fits(estimator, grid):
     reports = reports_of_fits(search, table, y)
     assert cost.notes["fits"] == len(reports)
     assert_same_cost(cost, compose(reports))
-
-
-@pytest.mark.parametrize("estimator, grid", GRIDS, ids=lambda v: str(v).replace("\n", "")[:60])
-def test_a_plan_costs_what_the_report_states(estimator, grid):
-    """From the parameters and public numbers alone."""
-    if hasattr(estimator, "steps") or isinstance(estimator, PrivateSearch):
-        return
-    table, y = rows()
-    if is_classifier(estimator):
-        y = np.tile([0, 1], len(y) // 2)
-    est = clone(estimator)
-    est.set_params(**_column(est)).fit(table, y)
-    planned = est._planned_report(replace(est._population_, sizes=np.full(M, N)))
-    assert_same_cost(planned, est.privacy_)
-    if isinstance(est, DPMetaInit):  # its releases do not follow from earlier ones
-        assert planned == est.privacy_
 
 
 @pytest.mark.parametrize(
