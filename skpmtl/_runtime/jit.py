@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numba
 
-logger = logging.getLogger("skpmtl")
+logger = logging.getLogger("skpmtl.compiling")
 # Sums may be reordered, which lets dot products use vector instructions. The flags that
 # assume the absence of NaN or infinity stay off: they would void the clipping.
 # A loop that adds up must not store as well: the compiler would choose between two orders of the

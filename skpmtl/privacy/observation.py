@@ -27,6 +27,8 @@ class _Lines(logging.Handler):
         self.lines = []
 
     def emit(self, record):
+        if record.name == "skpmtl.compiling":  # of which code is on the disk, whatever the rows
+            return
         if not _is_engine(record.name) or record.levelno >= logging.WARNING:
             self.lines.append((record.name, record.levelname, record.getMessage()))
 

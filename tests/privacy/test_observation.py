@@ -30,6 +30,7 @@ def test_text_logs_warnings_and_files_are_recorded(tmp_path):
         logging.getLogger("skpmtl_test").debug("of %d rows", 3)
         silent.info("unheard")
         logging.getLogger("numba.core").debug("how it compiles")
+        logging.getLogger("skpmtl.compiling").warning("what a first fit waits for")
         logging.getLogger("torch").warning("but warnings")
         (tmp_path / "new.txt").write_bytes(b"content")
         with open(tmp_path / "more.txt", "x") as file:
