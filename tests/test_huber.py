@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skpmtl import LocalOnly, MPMTLGroupSparse, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
+from skpmtl import LocalOnly, MPMTLLowRank, PrivateMeanRegMTL, PrivateMTL
 from skpmtl.solvers.robust import weighted
 from skpmtl.tables.table import TaskTable
 
@@ -64,7 +64,6 @@ def test_weights_are_of_the_rows_of_a_task():
     [
         PrivateMTL,
         MPMTLLowRank,
-        pytest.param(MPMTLGroupSparse, marks=pytest.mark.slow),
         PrivateMeanRegMTL,
     ],
 )

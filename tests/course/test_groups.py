@@ -125,15 +125,11 @@ def test_crafted_groups_are_refused(change, three):
         unpack(*pack(board))
 
 
-@pytest.mark.parametrize("loss", ["classes", pytest.param("poisson", marks=pytest.mark.slow)])
-def test_groups_of_classes_and_counts_are_found(loss):
+def test_groups_of_classes_are_found():
     rng, z = np.random.default_rng(0), np.arange(150) % 3
-    X, s, task = rows_of(rng, (4.0 if loss == "classes" else 1.0) * np.eye(3, D)[z], 12)
-    if loss == "classes":
-        y = rng.uniform(size=len(s)) < 1.0 / (1.0 + np.exp(-s))
-        est = ClusteredMTLClassifier(3, epsilon=60.0, classes=[False, True])
-    else:
-        y, est = rng.poisson(np.exp(s)), ClusteredMTL(3, loss="poisson", epsilon=300.0)
+    X, s, task = rows_of(rng, 4.0 * np.eye(3, D)[z], 12)
+    y = rng.uniform(size=len(s)) < 1.0 / (1.0 + np.exp(-s))
+    est = ClusteredMTLClassifier(3, epsilon=60.0, classes=[False, True])
     est.set_params(tasks=range(150), random_state=0).fit(X, y, task=task)
     named = nearest(est.groups_["centres"])[est.membership_.argmax(axis=1)]
     assert np.mean(named == z) > 0.9
