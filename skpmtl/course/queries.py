@@ -313,7 +313,7 @@ class ColumnUnits(Question):
             found = (s.x_mean - self.centre) / self.scale * (s.n > 0)[:, None]
             found = np.arcsinh(found) if self.clipped else found
         else:
-            found = s.log_spread(self.scale, self.centre)
+            found = s.log_spread(self.scale, self.centre, single=self.clipped)
         return found / self.per_task
 
     def means(self, found, noise, n):

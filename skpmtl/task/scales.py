@@ -89,21 +89,20 @@ class Summaries:
         series = 1.0 / x + 0.5 / x**2 + 1.0 / (6.0 * x**3)
         return _KURTOSIS * (0.5 / math.log(2.0)) ** 2 * series
 
-    def log_spread(self, scale=1.0, centre=None):
+    def log_spread(self, scale=1.0, centre=None, single=True):
         """log2 of spreads of columns over `scale`, less their sampling bias, (m, d).
 
-        0 where it is unknown; with a `centre` the distance of a single row from it stands for it.
+        0 where it is unknown; with a `centre` the distance from it stands for the spread of a
+        column that does not vary within a task, `single`: of tasks of one row alone.
         """
-        x = self._half_dof
-        bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
-        seen = self.x_std > 0
-        std = self.x_std
+        std, x = self.x_std, self._half_dof[:, None]
         if centre is not None:
-            far = np.abs(self.x_mean - centre) * ((self.n > 0) & (self.n <= 1))[:, None]
-            std = np.where(seen, std, far)
-            seen = std > 0
-        found = np.log2(np.where(seen, std, 1.0)) - np.log2(scale) - bias[:, None]
-        return np.where(seen, found, 0.0)
+            x = np.where(std > 0, x, 0.5)
+            known = (self.n > 0) & ((self.n <= 1) | (not single))
+            std = np.where(std > 0, std, np.abs(self.x_mean - centre) * known[:, None])
+        bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
+        found = np.log2(np.where(std > 0, std, 1.0)) - np.log2(scale) - bias
+        return np.where(std > 0, found, 0.0)
 
 
 def own_scales(summaries, released, common, single, own_unit=False):

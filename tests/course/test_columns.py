@@ -71,6 +71,21 @@ def test_mean_slopes_do_not_depend_on_a_unit_or_an_origin(unit, origin):
     assert np.linalg.norm(coef - slopes) < 0.1 * np.linalg.norm(slopes)
 
 
+@pytest.mark.parametrize(("unit", "origin"), [(1e4, 0.0), (1e-4, 0.0), (1.0, 1e3), (30.0, 1e5)])
+def test_columns_of_tasks_have_no_unit_and_no_origin_without_a_budget(unit, origin):
+    """A column that varies between tasks alone, such as the size of a school."""
+    rng = np.random.default_rng(0)
+    task, size = np.repeat(np.arange(60), 4), rng.normal(size=60)
+    x = rng.normal(size=240)
+    y = x + 1.5 * size[task] + 0.5 * rng.normal(size=60)[task] + rng.normal(size=240)
+    est = PrivateMTL(epsilon=None, tasks=range(60))
+    models = []
+    for column in (size, unit * size + origin):
+        X = np.column_stack([x, column[task]])
+        models.append(est.fit(X, y, task=task).predict(X + [1.0, 0.0], task=task))
+    np.testing.assert_allclose(models[1], models[0], atol=0.02)
+
+
 def test_slopes_of_one_row_tasks_are_found_off_the_origin():
     rng = np.random.default_rng(100)
     X, slopes = rng.normal(size=(2000, 5)), np.array([-1.6, 0.7, 2.9, 5.1, -3.4])
