@@ -79,6 +79,8 @@ class MetaPlan(Plan):
         Public; 0 and 1 without a `target_range`. Targets are (y - offset) / scale in the rounds.
     scaling : ndarray (2, n_features) or None
         The same of the features.
+    raw : bool
+        Whether steps with a budget take columns as they are.
     public_init : PublicInit or None
         Public model from which the rounds begin.
     begin : ndarray (n_outputs, size), or (r, n_outputs, size) with a relation
@@ -122,6 +124,7 @@ class MetaPlan(Plan):
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self.target_offset, self.target_scale = est._target_scaling()
         self.scaling = est._feature_scaling(population.n_features)
+        self.raw = self.mode is not None and getattr(est, "feature_range", ()) is None
         self.public_init = est._public_init(population)
         self.begin = self._begin(est.fit_intercept)
         self.n_servers = est._n_servers
@@ -524,6 +527,11 @@ class MetaPlan(Plan):
 
     def notes(self, made=None):
         notes = {}
+        if self.raw:
+            notes["features"] = (
+                "without a feature_range steps take columns as they are, in rows of length about "
+                "1: one column in a larger unit takes the whole bound on gradients from the others"
+            )
         if self.relation is not None:
             notes["relation"] = (
                 "updates have their noise when they are multiplied by public rows of the relation: "

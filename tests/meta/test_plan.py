@@ -285,6 +285,11 @@ def test_updates_of_a_relation_move_all_starts_by_as_much(mode):
     np.testing.assert_allclose(plan.starts(plan.begin, slice(None))[:, 0], np.tile(start, (m, 1)))
     assert "public rows of the relation" in plan.notes()["relation"]
     assert "relation" not in plan_of().notes() | plan_of().public_inputs()
+    assert "feature_range" in plan_of().notes()["features"]
+    assert not {"features"} & {
+        *plan_of(feature_range=(0, 1)).notes(),
+        *plan_of(epsilon=None).notes(),
+    }
     noise = plan.noise_of_init()
     if mode is None:
         assert noise.tolist() == [0.0] * 3
