@@ -91,7 +91,7 @@ class Loop:
         self.unit_is_known = self.law.of_scores
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
-        self.entries, self.spent, self.log = [], 0.0, None
+        self.entries, self.releases, self.spent, self.log = [], [], 0.0, None
         self.steps = self.drift = self.doubt = self.level_noise = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related, self.slopes_are_equal, self.gain = False, False, 1.0
@@ -111,9 +111,9 @@ class Loop:
             entry = mechanism.describe(question.kind)
             self.entries.append({"name": name or question.kind, **entry})
         found = (yield question.query(self.model, mechanism))[question.kind]
-        self.model = replace(self.model, releases=[*self.model.releases, found])
+        self.releases.append(found)
         if self.log is not None:
-            self.log(len(self.model.releases), std_of(mechanism))
+            self.log(len(self.releases), std_of(mechanism))
         return found, std_of(mechanism)
 
     def spend(self, share):
@@ -630,7 +630,7 @@ class Loop:
                 self.entries.append({"name": "errors", **entry})
         self.spend(sum(shares.values()))
         sums = yield question.query(self.model, mechanisms)
-        self.update(releases=[*self.model.releases, *sums.values()])
+        self.releases += sums.values()
         return sums, {name: std_of(mechanism) for name, mechanism in mechanisms.items()}
 
 
@@ -640,7 +640,7 @@ def release_model(loop, source):
     yield from loop.run()
     report = plan.report(source, loop.entries) if plan.is_private else exact_report(PLAIN)
     drift = np.sqrt([loop.level_noise, loop.drift])
-    board = replace(loop.model, centre_noise=drift)
+    board = replace(loop.model, centre_noise=drift, releases=loop.releases)
     notes = {**report.notes, **findings(board, plan.n_groups != 0, plan.is_private)}
     return replace(board, report=replace(report, notes=notes))
 

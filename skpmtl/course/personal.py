@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..tables.table import differences
+from ..tables.table import differences, row_dots
 from ..task.nested import (
     LevelEffects,
     RatioPart,
@@ -122,7 +122,7 @@ class TaskModels:
             level, slopes = level + own[:, 0], slopes + own[:, 1:] * (related == ALL)
         if self.apart is not None:
             apart = self.apart[some]
-            level = level + (_dot if slopes.ndim == 1 else _dots)(apart, slopes)
+            level = level + row_dots(apart, slopes)
         return level, slopes
 
     def around_part(self, model, part):
@@ -168,11 +168,11 @@ class TaskModels:
         scales = model.scales(model.log_kappa)
         of_level, of_slopes = self.deviations(model, model.centre, model.root, scales)
         slopes = slopes + of_slopes
-        at_mean = level + of_level + _dots(self.near_mean, slopes)
+        at_mean = level + of_level + row_dots(self.near_mean, slopes)
         effects = model.row_effects(self.row_levels)
         y = (self.y - model.middle - effects) / self.unit[self.codes]
         Z = (self.X - self.summaries.x_mean[self.codes]) / self.scale[self.codes]
-        left = y - at_mean[self.codes] - _dots(Z, slopes[self.codes])
+        left = y - at_mean[self.codes] - row_dots(Z, slopes[self.codes])
         found = left * (self.unit / model.unit)[self.codes], self.table.counts
         self._deviations = model, found
         return found
@@ -200,13 +200,13 @@ class TaskModels:
             share = np.exp(logs - total)
             slopes = share[:, None] * (a + of_slopes)
             coef += slopes
-            level += share * (c + of_level) + _dots(self.near_mean, slopes)
+            level += share * (c + of_level) + row_dots(self.near_mean, slopes)
         middle = model.middle if model.has_place else 0.0
         at_mean = middle + self.unit * level
         coef = coef * self.unit[:, None] / self.scale
         centre = self.summaries.x_mean
         bounds = self._bounds(model, at_mean)
-        models = model.add_init(coef, (at_mean - _dots(centre, coef)) * model.fit_intercept)
+        models = model.add_init(coef, (at_mean - row_dots(centre, coef)) * model.fit_intercept)
         extras = {"row_centre_": centre, **bounds}
         if model.groups is not None:
             logs = np.stack([logs for *_, logs in found], axis=1)
@@ -226,8 +226,8 @@ class TaskModels:
         of_new = np.zeros(len(self.tasks))
         for ratio, c, a, of_level, of_slopes, logs in found:
             share, slopes = np.exp(logs - total), a + of_slopes
-            level = c + of_level + _dots(near, slopes)
-            rest = means[:, -1] - level[t] - _dots(means[:, :-1], slopes[t])
+            level = c + of_level + row_dots(near, slopes)
+            rest = means[:, -1] - level[t] - row_dots(means[:, :-1], slopes[t])
             s = share[t] * groups.shrunk(ratio)
             effects += s * rest
             shrunk += s
@@ -299,12 +299,3 @@ def same(one, other):
     return len(one) == len(other) and all(
         a is b or np.array_equal(a, b) for a, b in zip(one, other, strict=True)
     )
-
-
-def _dots(A, B):
-    """Inner product of every task's vectors, one column after the other. -> (m,)"""
-    return sum(A[:, j] * B[:, j] for j in range(A.shape[1]))
-
-
-def _dot(A, a):
-    return sum(A[:, j] * a[j] for j in range(A.shape[1]))

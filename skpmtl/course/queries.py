@@ -107,7 +107,7 @@ class Question:
 
         public = {item.name: getattr(self, item.name) for item in fields(self)}
         if self.reads_model:
-            public["model"] = replace(model, releases=[])
+            public["model"] = model
         return Query(self.kind, public, {self.kind: mechanism}, combine)
 
     @classmethod
@@ -692,10 +692,9 @@ class Vote(Question):
     def answer(self, tasks, model):
         cells = np.concatenate([part.cells(tasks, model) for part in self.parts], axis=1)
         path = np.concatenate([part.path for part in self.parts], axis=1)
-        mixed = cells[:, None, :] + path[None]
-        found = log_sum(mixed.reshape(-1, mixed.shape[2])).reshape(mixed.shape[:2])
+        found = [log_sum(cells[:, logs > NEVER] + logs[logs > NEVER]) for logs in path]
         sent = np.zeros((len(cells), MOST_PRIORS - 1))
-        sent[:, : self.size] = np.diff(found, axis=1)
+        sent[:, : self.size] = np.diff(found, axis=0).T
         return sent
 
     def bounded(self, sent):

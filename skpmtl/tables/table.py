@@ -324,6 +324,15 @@ def row_products(A, B):
     return (own @ B.reshape(len(B), -1)).reshape(*A.shape[:-1], *B.shape[1:])
 
 
+def row_dots(A, B):
+    """Inner products of the rows of A (m, d) with those of B (m, d), or with B (d,). -> (m,)"""
+    A, B, m = np.ascontiguousarray(A), np.ascontiguousarray(B), len(A)
+    ends = np.arange(m + 1) if B.ndim == 2 else np.array([0, m])
+    out = np.empty(m)
+    scores(A, np.empty(0, dtype=np.int64), False, ends, np.atleast_2d(B), out)
+    return out
+
+
 def weighted_sum(weights, parts):
     """sum_s w_s a_s for w_s (m,) and a_s (m, ...) of m tasks, one part after the other.
 

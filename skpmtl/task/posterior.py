@@ -35,7 +35,7 @@ import numpy as np
 
 from .._kernels.elementary import exp
 from .._runtime.jit import njit
-from ..tables.table import row_products
+from ..tables.table import row_dots, row_products
 from .stacks import groups_of_equal
 
 __all__ = [
@@ -193,7 +193,7 @@ class Decomposition:
         rows = self.rows
         self.x0 = self.x_mean * as_rows
         of_mean = row_products(self.x0, self.shape)
-        self.h, self.b2 = self._rest(np.zeros(len(rows.y)), -of_mean), _dots(self.x0, of_mean)
+        self.h, self.b2 = self._rest(np.zeros(len(rows.y)), -of_mean), row_dots(self.x0, of_mean)
 
     def with_mean_rows(self, as_rows):
         """The same with other mean rows as rows."""
@@ -214,7 +214,7 @@ class Decomposition:
         rows, (first, last, _) = self.rows, some.indices(len(self.rows.n))
         x_mean = self.x_mean[some]
         slopes = np.broadcast_to(np.asarray(slopes, dtype=float), x_mean.shape)
-        r0 = rows.y_mean[some] - level - _dots(x_mean, slopes)
+        r0 = rows.y_mean[some] - level - row_dots(x_mean, slopes)
         both = np.stack([self._rest(rows.y, slopes, some), self.h])
         of_rows = (part[some] for part in (rows.n, rows.dof, rows.rest))
         known = self.reach[some], self.b2[some], r0, *of_rows
@@ -228,11 +228,6 @@ class Decomposition:
         values, U = np.linalg.eigh(A @ A.transpose(0, 2, 1))
         U = U.transpose(0, 2, 1)
         return np.maximum(values, 0.0), U @ X, (U @ self.rows.y[at][..., None])[..., 0]
-
-
-def _dots(A, B):
-    """Inner product of every task's vectors, one column after the other. -> (m,)"""
-    return sum((A[:, j] * B[:, j] for j in range(A.shape[1])), np.zeros(len(A)))
 
 
 # By theta, the kernel finds e and v / sigma^2 of the mean row, and sums over cells of their weights
@@ -330,18 +325,25 @@ def gains(dec, level, slopes, scales):
     """What multiplies residuals in posterior means, if the weights of cells stay as they are.
 
     For `moved`; of tasks of which rows know slopes, or the mean row does, but not both.
-    -> log evidence (m,); all theta, their weights (2, m, R), of the level (m,), of mean rows (m,)
+    -> log evidence (m,); sums over theta of weights times V^-1, in the basis of T (sum k^2,); what
+    multiplies the residual of the mean row, for the level (m,) and along the mean row (m,)
     """
-    theta, total, *found, weights = _in_means(dec, level, slopes, scales, lambda known: 1.0)
-    return total, (theta, weights, *found)
+    theta, total, of_level, near, weights = _in_means(dec, level, slopes, scales, lambda known: 1.0)
+    inverse = np.zeros(len(dec.basis))
+    _inverses(dec.rows.starts, dec.squares, dec.T, theta, weights[0], inverse)
+    return total, (inverse, of_level, near)
 
 
 def moved(dec, known, level, slopes):
     """Posterior means about another centre, by the `gains` of one. -> of l - c, of w - a"""
-    theta, weights, of_level, near = known
-    slopes = np.broadcast_to(np.asarray(slopes, dtype=float), dec.x_mean.shape)
-    r0 = dec.rows.y_mean - level - _dots(dec.x_mean, slopes)
-    return of_level * r0, _slopes_of(dec, slopes, theta, weights, near * r0)
+    inverse, of_level, near = known
+    rows, slopes = dec.rows, np.asarray(slopes, dtype=float)
+    slopes = np.ascontiguousarray(np.broadcast_to(slopes, dec.x_mean.shape))
+    r0 = rows.y_mean - level - row_dots(dec.x_mean, slopes)
+    out = (near * r0)[:, None] * dec.x0
+    r = dec._rest(rows.y, slopes)
+    _solved(rows.starts, dec.squares, dec.basis, inverse, r, rows.X, -1, out)
+    return of_level * r0, row_products(out, dec.shape)
 
 
 def _slopes_of(dec, centre, theta, weights, near):
@@ -567,28 +569,38 @@ def _residuals(starts, squares, W, X, y, a, way, r):
 # Of several arrays that one loop writes, the compiler does not see that they are apart, and works
 # number by number: loops here write one.
 @njit
-def _forward(lo, k, T, both, theta, s, F, Wr, Wh):
-    """Inverse pivots F of V = I + theta T, and what elimination makes of r and h, (k, n)."""
-    R = len(theta)
-    for j in range(R):
+def _pivots(lo, k, T, theta, s, F):
+    """Inverse pivots F (k, n) of V = I + theta T."""
+    for j in range(len(theta)):
         s[j] = 1.0
     for i in range(k):
-        a, y, z = T[0, lo + i], both[0, lo + i], both[1, lo + i]
+        a = T[0, lo + i]
+        if i > 0:
+            c = T[2, lo + i]
+            for j in range(len(theta)):
+                s[j] = 1.0 + c * theta[j] * F[i - 1, j] * s[j]
+        for j in range(len(theta)):
+            F[i, j] = 1.0 / (theta[j] * a + s[j])
+
+
+@njit
+def _forward(lo, k, T, both, theta, s, F, Wr, Wh):
+    """Also what elimination makes of r and h, (k, n)."""
+    R = len(theta)
+    _pivots(lo, k, T, theta, s, F)
+    for i in range(k):
+        y, z = both[0, lo + i], both[1, lo + i]
         if i == 0:
             for j in range(R):
                 Wr[0, j] = y
             for j in range(R):
                 Wh[0, j] = z
         else:
-            b, c = T[1, lo + i], T[2, lo + i]
-            for j in range(R):
-                s[j] = 1.0 + c * theta[j] * F[i - 1, j] * s[j]
+            b = T[1, lo + i]
             for j in range(R):
                 Wr[i, j] = y - b * theta[j] * F[i - 1, j] * Wr[i - 1, j]
             for j in range(R):
                 Wh[i, j] = z - b * theta[j] * F[i - 1, j] * Wh[i - 1, j]
-        for j in range(R):
-            F[i, j] = 1.0 / (theta[j] * a + s[j])
 
 
 @njit
@@ -756,6 +768,61 @@ def _slopes(starts, squares, W, T, both, theta, by_theta, X, way, out):
                 s += x[j]
             c[i] = s
         _rotate(W, squares[t], k, c, starts[0], way)
+        for i in range(k):
+            for j in range(d):
+                out[t, j] += c[i] * X[lo + i, j]
+
+
+@njit
+def _inverses(starts, squares, T, theta, weights, out):
+    """Sum over theta of weights times V^-1, of every task: a symmetric matrix (k, k).
+
+    By rows of V^-1 from the last one, with V = L D L' and l the numbers below the diagonal of L
+    (Takahashi, Fagan and Chin, PICA conference, 1973): the diagonal is 1 / D_i + l^2 times the one
+    below, and other numbers are -l times those below.
+    """
+    R, most = len(theta), _most_rows(starts)
+    kept, w, s, link = np.empty(R), np.empty(R), np.empty(R), np.empty(R)
+    F, Z = np.empty((most, R)), np.empty((most, R))
+    for t in range(len(weights)):
+        lo, k, o, n = starts[t], starts[t + 1] - starts[t], squares[t], 0
+        for j in range(R):
+            if weights[t, j] != 0.0:
+                kept[n], w[n] = theta[j], weights[t, j]
+                n += 1
+        _pivots(lo, k, T, kept[:n], s, F)
+        for step in range(k):
+            i = k - 1 - step
+            for j in range(n):
+                Z[i, j] = F[i, j]
+            if step > 0:
+                b = T[1, lo + i + 1]
+                for j in range(n):
+                    link[j] = b * kept[j] * F[i, j]
+                for j in range(n):
+                    Z[i, j] += link[j] * link[j] * Z[i + 1, j]
+                for q in range(i + 1, k):
+                    for j in range(n):
+                        Z[q, j] *= -link[j]
+            for q in range(i, k):
+                total = 0.0
+                for j in range(n):
+                    total += w[j] * Z[q, j]
+                out[o + i * k + q], out[o + q * k + i] = total, total
+
+
+@njit
+def _solved(starts, squares, W, inverse, r, X, way, out):
+    """X' times the matrix of `_inverses` times residuals, of every task: added to `out`."""
+    d, c = out.shape[1], np.empty(_most_rows(starts))
+    for t in range(len(out)):
+        lo, k, o = starts[t], starts[t + 1] - starts[t], squares[t]
+        for i in range(k):
+            s = 0.0
+            for j in range(k):
+                s += inverse[o + i * k + j] * r[lo + j]
+            c[i] = s
+        _rotate(W, o, k, c, starts[0], way)
         for i in range(k):
             for j in range(d):
                 out[t, j] += c[i] * X[lo + i, j]
