@@ -265,6 +265,18 @@ def test_wide_classification(kind):
     assert_allclose(by_task[:, 1], est.predict_proba(X)[:, 2])
 
 
+def test_mapping_classification():
+    rng = np.random.default_rng(0)
+    X = {name: rng.normal(size=(n, 2)) for name, n in [("b", 9), ("a", 5)]}
+    y = {name: np.arange(len(x)) % 2 for name, x in X.items()}
+    est = TinyRidgeClassifier().fit(X, y)
+    assert {k: v.shape for k, v in est.predict_proba(X).items()} == {"b": (9, 2), "a": (5, 2)}
+    predicted = est.predict(X)
+    hits = sum((predicted[name] == y[name]).sum() for name in X)
+    assert est.score(X, y) == hits / 14
+    assert est.score({"a": X["a"]}, y) == np.mean(predicted["a"] == y["a"])
+
+
 def test_class_errors():
     X, ids = np.arange(12.0).reshape(6, 2), ["a", "a", "b", "b", "c", "c"]
     fit = TinyRidgeClassifier().fit

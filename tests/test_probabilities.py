@@ -153,13 +153,14 @@ def test_tasks_without_rows_know_how_far_levels_spread():
     assert est.export_task(150)["covariance"] is None
 
 
-def test_wide_models_have_no_covariance_by_default():
+def test_covariances_above_a_size_are_not_kept_by_default(monkeypatch):
     rng = np.random.default_rng(0)
-    X, task = rng.standard_normal((240, 400)), np.repeat(np.arange(120), 2)
+    X, task = rng.standard_normal((240, 5)), np.repeat(np.arange(120), 2)
     y = np.tile([0, 1], 120)
     given = {"tasks": range(120), "classes": [0, 1], "epsilon": 0.01}  # nothing is released
-    est = PrivateMTLClassifier(**given).fit(X, y, task=task)
-    assert not set(KEPT) & set(vars(est))
-    assert_allclose(
-        est.predict_proba(X, task=task)[:, 1], expit(est.decision_function(X, task=task))
-    )
+    for size, kept in ((120 * 6**2, True), (120 * 6**2 - 1, False)):
+        monkeypatch.setattr("skpmtl._uncertainty._AUTO_COVARIANCE", size)
+        est = PrivateMTLClassifier(**given).fit(X, y, task=task)
+        assert (set(KEPT) & set(vars(est)) == set(KEPT)) == kept
+    plain = expit(est.decision_function(X, task=task))
+    assert_allclose(est.predict_proba(X, task=task)[:, 1], plain)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
@@ -133,6 +134,17 @@ def test_without_a_budget_absent_tasks_change_nobody_else(case):
     assert_array_equal(*listed.coef_[ABSENT])
     if hasattr(alone, "mean_coef_") and listed.unseen_task == "mean":
         assert_array_equal(listed.coef_[ABSENT[0]], alone.mean_coef_)
+
+
+def test_columns_without_labels_are_tasks_without_rows():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 3)), pd.DataFrame(rng.normal(size=(30, 4)), columns=list("dacb"))
+    Y["a"], Y["b"] = np.nan, np.nan
+    est = PrivateMeanRegMTL(0.1, epsilon=None).fit(X, Y)
+    some = PrivateMeanRegMTL(0.1, epsilon=None).fit(X, Y[["d", "c"]])
+    assert est.tasks_.tolist() == list("abcd")
+    assert_allclose(est.predict(X)[:, [0, 2]], some.predict(X))
+    assert_allclose(est.coef_[[0, 1]], np.tile(some.mean_coef_, (2, 1)))
 
 
 @pytest.mark.parametrize("listed", [False, True])

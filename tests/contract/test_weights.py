@@ -132,6 +132,17 @@ def test_weights_of_records_are_at_most_one():
         named.fit(X, (y > 0).astype(int), task=task)
 
 
+def test_wide_targets_share_weights_of_rows():
+    rng = np.random.default_rng(0)
+    X, Y, w = rng.normal(size=(20, 3)), rng.normal(size=(20, 4)), rng.integers(0, 3, 20) / 2.0
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    est = skpmtl.MPMTLLowRank(0.1, epsilon=None, tol=1e-11)
+    wide = clone(est).fit(X, Y, sample_weight=w)
+    at = np.argwhere(~np.isnan(Y))
+    long = est.fit(X[at[:, 0]], Y[tuple(at.T)], task=at[:, 1], sample_weight=w[at[:, 0]])
+    close(wide, long)
+
+
 # One of each family; the others run the same loops, or have compiled forms of their own.
 QUICK = ("MPMTLLowRank", "PrivateMTL", "PrivateMeanReg", "DPMetaInitC")
 CASES = [

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -19,6 +19,7 @@ import skpmtl
 from skpmtl import (
     DPMetaInit,
     MPMTLGroupSparse,
+    MPMTLGroupSparseClassifier,
     MPMTLLowRank,
     PerTask,
     PrivateMeanRegMTL,
@@ -114,6 +115,24 @@ def test_column_of_a_frame(school_like, tmp_path):
     other = load_billboard(tmp_path / "copy.npz")
     other.personalize(table[~old], y[~old])
     assert_same(other.coef_, there.coef_)
+
+
+@pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")
+def test_several_outcomes(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 3)) / 3
+    Y = (X @ rng.normal(size=(3, 7)) + 0.3 * rng.normal(size=(60, 7)) > 0).astype(float)
+    Y[rng.random(Y.shape) < 0.1] = np.nan
+    Y = pd.DataFrame(Y, columns=list("gfedcba"))
+    est = MPMTLGroupSparseClassifier(epsilon=3.0, **SEED).fit(X, Y[list("edcba")])
+    there = roundtrip(est, tmp_path).personalize(X, Y[["g", "f"]])
+    est.personalize(X, Y[["g", "f"]])
+    assert there.tasks_.tolist() == ["f", "g"]
+    assert_same(there.predict_proba(X), est.predict_proba(X)[:, [6, 5]])
+    assert there.classes_.dtype == est.classes_.dtype
+    # columns are those of the first y here, and a task that comes later is the last one
+    there.personalize(X, Y[["a"]])
+    assert_array_equal(there.predict(X), est.predict(X)[:, [6, 5, 4]])
 
 
 # ------------------------------------------------------------------------- without any task

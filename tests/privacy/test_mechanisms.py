@@ -82,6 +82,13 @@ def test_one_number_has_no_other_direction_and_two_have_one():
         assert found == pytest.approx(np.linalg.norm(moved, order), rel=1e-12)
 
 
+def test_sensitivity_errors():
+    with pytest.raises(ValueError, match="adjacency='add'"):
+        second_moment_sensitivity(1.0, "add")
+    with pytest.raises(ValueError, match="norm='max'"):
+        second_moment_sensitivity(1.0, "zero-out", norm="max")
+
+
 # ---------------------------------------------------------------- clipping
 @pytest.mark.parametrize("kernel", [clip, getattr(clip, "py_func", clip)])
 def test_clip(kernel):

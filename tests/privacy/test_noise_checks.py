@@ -191,6 +191,16 @@ def test_noise_of_each_mechanism_becomes_standard_normal(mechanism):
     assert [*noise_checks.off_grid(SimpleNamespace(releases=off))] == [2]
 
 
+@pytest.mark.parametrize("std", [np.nextafter(1.0, 0.0), 1.0, np.nextafter(1.0, 2.0)])
+def test_noise_around_a_power_of_two_is_on_its_grid(std):
+    """Below it the step is half of that above."""
+    mechanism, value = VectorGaussian(40, std, 1.0), np.zeros(40)
+    assert mechanism.noise_std == std and mechanism.step == 2.0 ** (-24 - (std < 1.0))
+    reply = mechanism.release(value, SeededSource(np.random.default_rng(7)))
+    release = Release(mechanism.describe(), reply, value[None])
+    assert not [*noise_checks.off_grid(SimpleNamespace(releases=[release]))]
+
+
 def test_the_room_for_rounding_is_no_noise():
     """Of a large value that is released without noise half a step is left at most."""
     mechanism, value = VectorGaussian(4, 1.0, 0.5), np.full(4, 1000.0)

@@ -261,3 +261,10 @@ def test_fits_that_release_nothing_cost_nothing():
 def test_delta_of_a_total_is_a_probability(delta):
     with pytest.raises(ValueError, match="delta="):
         compose([gaussian(), gaussian()], delta=delta)
+
+
+@pytest.mark.parametrize("guarantee", ["record-level DP (task-global)", "local DP per task"])
+def test_records_and_groups_of_them_are_named(guarantee):
+    for unit, whom in (("record", "record"), ("3 records", "group of 3 records of one task")):
+        text = gaussian(guarantee=guarantee, unit=unit).text(None)
+        assert f"private in every {whom} ({guarantee})" in text

@@ -180,3 +180,19 @@ def test_grid():
 def test_secure_needs_the_operating_system():
     with pytest.raises(ValueError, match="random_state=3"):
         noise_source(3, secure=True)
+
+
+def test_secure_mechanisms():
+    pytest.importorskip("opendp", reason="needs the extra skpmtl[secure]")
+    from skpmtl.privacy import SymmetricGaussian
+    from skpmtl.reproduction.mp_mtl import SymmetrizedWishart
+
+    source = noise_source(secure=True)
+    assert "OpenDP" in source.description
+    gaussian = SymmetricGaussian(3, 1.0, 0.5)
+    E = np.array([gaussian.sample(source) for _ in range(500)]) / gaussian.noise_std
+    assert (E == E.transpose(0, 2, 1)).all()
+    assert kstest(E[:, 0, 0], "norm").pvalue > RARE
+    assert kstest(E[:, 1, 0] * math.sqrt(2), "norm").pvalue > RARE
+    with pytest.raises(ValueError, match="secure=True"):
+        SymmetrizedWishart(2, 1.0, 1.0).sample(source)

@@ -12,8 +12,11 @@ import pandas as pd
 import pytest
 from scipy.stats import randint
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from skpmtl import (
+    PerTask,
     PrivacyLeakWarning,
     PrivateMTL,
     PrivateMTLClassifier,
@@ -403,6 +406,15 @@ def test_refused_settings(data, found, settings, words):
         model.set_params(**settings).fit(X, y, task=task)
     assert hasattr(found, "best_estimator_")
     assert not hasattr(model, "best_estimator_") and not hasattr(model, "privacy_")
+
+
+def test_refused_estimators(data):
+    X, y, task = data
+    pipe = make_pipeline(FunctionTransformer(), PrivateMTL())
+    with pytest.raises(TypeError, match="not a pipeline"):
+        search(pipe).fit(X, y, task=task)
+    with pytest.raises(TypeError, match="PerTask is not a private estimator"):
+        search(PerTask(PrivateMTL())).fit(X, y, task=task)
 
 
 class Overspending(PrivateMTL):

@@ -47,6 +47,19 @@ def rows(est):
     return even_tasks(M, N, D, 2 * est._classification)
 
 
+@pytest.mark.skipif(np.__version__ < "2", reason="copies of a Generator forget their seed")
+def test_a_generator_is_drawn_from_once(tmp_path):
+    """Not by the copies of every part."""
+    X, y, task = even_tasks(M, N, D)
+
+    def est():
+        return DPMetaInit(random_state=np.random.default_rng(5), tasks=range(M))
+
+    parts = write_parts(tmp_path, np.asfortranarray(X), y, task, SPLIT)
+    whole = est().fit(X, y, task=task)
+    assert_same_fit(fit_shards(est(), parts), whole, rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.exact_bits("rows stay in a memory map")
 def test_rows_stay_on_the_disk_and_answers_are_sums(tmp_path):
     """Rows sorted by task are used where they are; what comes back has the size of a release."""
