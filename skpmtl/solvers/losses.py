@@ -8,7 +8,6 @@ minimised over them. ``ridge / 2 ||W||_F^2`` belongs to the smooth part.
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from hashlib import blake2b
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -61,12 +60,21 @@ def _columns(table, columns):
 
 def _distinct(X, limit):
     """-> (rows that differ, position among them of every row of X); None: more than `limit`."""
-    places, inverse = {}, np.empty(len(X), dtype=np.int64)
-    for i, row in enumerate(X):
-        _, inverse[i] = places.setdefault(blake2b(row.copy()).digest(), (i, len(places)))
-        if len(places) > limit:
+    halves = X.view(np.uint32)  # of numbers, of which the lower ones may all be zero
+    weights = np.random.default_rng(0).integers(2**64, size=halves.shape[1], dtype=np.uint64)
+    keys, n = np.empty(len(X), dtype=np.uint64), 0
+    while n < len(X):  # most tables show in a few rows that there are too many
+        start, n = n, min(2 * n + limit + 1, len(X))
+        keys[start:n] = np.einsum("ij,j->i", halves[start:n], weights)
+        _, first, inverse = np.unique(keys[:n], return_index=True, return_inverse=True)
+        if len(first) > limit:
             return None
-    return X if len(places) == len(X) else X[[first for first, _ in places.values()]], inverse
+    if len(first) == len(X):
+        return X, np.arange(len(X))
+    order = np.argsort(first)
+    places = np.argsort(order)[inverse]
+    rows = X[first[order]]
+    return (rows, places) if np.array_equal(rows[places], X) else None
 
 
 class RowSpace:

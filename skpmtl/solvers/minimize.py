@@ -28,6 +28,8 @@ _FIRST = 30  # first-order steps before models, and that a phase may have ahead 
 _AHEAD = 250  # steps that a phase may have ahead after its `patience`
 _CHECK = 4  # iterations between two evaluations of the duality gap
 SMALLEST_SET = 32  # features of the first working set
+_SUBSPACE = 8  # rows, or features, for every direction of a subspace
+_INSIDE = 1e-8  # part of a direction that is rounding
 _EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
 _CYCLES = 100  # of coordinate descent for one set, before other methods take over
 _ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
@@ -86,20 +88,86 @@ def solve(loss, penalty, alpha, W, tol, max_iter, log=None, *, by_sets=False):
     """`minimize` without its warning, with working sets of the features or without."""
     if by_sets and alpha > 0:
         engine = _by_working_sets
-    elif penalty.turns and alpha > 0 and loss.row_space is not None:
-        engine = _in_row_space
+    elif penalty.turns and alpha > 0:
+        few = loss.keeps or _most_directions(loss) < 2 * SMALLEST_SET
+        engine = _in_row_space if few else _by_subspaces
     else:
         engine = _alternate
     return engine(loss, penalty, alpha, W, tol, max_iter, log)
 
 
+def _most_directions(loss):
+    """Of a subspace that still costs less than the space of all rows, or of all features."""
+    return min(loss.table.X.shape) // _SUBSPACE
+
+
+def _by_subspaces(loss, penalty, alpha, W, tol, max_iter, log):
+    """Models in few directions at a time, until no other one would change them.
+
+    As working sets of features: the problem with features X Q is solved to a part of the gap of the
+    whole one, and Q then grows by the directions that a proximal step would use: those of W plus
+    some of minus the gradient whose singular values are above alpha. What of them is outside of Q
+    adds its square to the dual levels, so that the gap closes fast. Where more directions are
+    needed than `_most_directions`, at the rate of the last two times, the space of the rows takes
+    over.
+    """
+    directions = np.zeros((0, loss.shape[1])) if W is None else penalty.directions(W)
+    W, done, gaps = np.zeros(loss.shape) if W is None else W, 0, []
+    X, Q, C = loss.table.X, directions[:0], np.zeros((loss.shape[0], 0))
+    Z = np.zeros((X.shape[0], 0))
+    while True:
+        value, V = loss.evaluate(W)
+        at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
+        if log is not None and done:
+            log(done, at.objective, at.gap)
+        if at.ends(tol) or done >= max_iter:
+            return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
+        size = np.linalg.norm(W)
+        step = V + np.linalg.norm(V) / size * W if size else V
+        new = _outside(Q, np.concatenate([directions, penalty.directions(step, alpha)]))
+        directions = directions[:0]
+        goal = _ENOUGH * tol * abs(at.objective)
+        gaps.append((len(Q), at.gap))
+        if not len(new) or _directions_ahead(gaps, len(new), goal) > _most_directions(loss):
+            rest = _in_row_space(loss, penalty, alpha, W, tol, max_iter - done, log)
+            rest.n_iter += done
+            return rest
+        Q, Z = np.concatenate([Q, new]), np.concatenate([Z, X @ new.T], axis=1)
+        part, start = loss.with_features(Z), np.concatenate([C, W @ new.T], axis=1)
+        inner = max(goal, _LOOSE * at.gap) / abs(at.objective)
+        found = _alternate(part, penalty, alpha, start, inner, max_iter - done, None)
+        C, done = found.W, done + max(found.n_iter, 1)
+        W = C @ Q
+
+
+def _outside(Q, D):
+    """Orthonormal rows that with those of Q span the rows of D, but for rounding."""
+    sizes = np.sqrt(np.einsum("kj,kj->k", D, D))
+    D = D / np.maximum(sizes, 1e-300)[:, None]
+    for _ in range(2):  # once leaves much of what is nearly inside
+        D = D - (D @ Q.T) @ Q
+    U, s, new = np.linalg.svd(D, full_matrices=False)
+    return new[s > _INSIDE]
+
+
+def _directions_ahead(gaps, n_new, goal):
+    """Directions at the end, from the numbers of them and gaps so far."""
+    (before, high), (now, low) = gaps[max(len(gaps) - 3, 0)], gaps[-1]
+    if now == before:
+        return now + n_new
+    rate = np.log(high / low) / (now - before)
+    return now + max(n_new, np.log(low / goal) / rate if rate > 0 else np.inf)
+
+
 def _in_row_space(loss, penalty, alpha, W, tol, max_iter, log):
-    """In coordinates of the space of all rows, which has fewer dimensions than there are features.
+    """In coordinates of the space of all rows, where it has far fewer dimensions than features.
 
     The penalty does not depend on coordinates, and has models without parts outside of that space.
     The gap is that of the rows themselves, on which the rest is done if rounding left any.
     """
     space = loss.row_space
+    if space is None:
+        return _alternate(loss, penalty, alpha, W, tol, max_iter, log)
     start = None if W is None else space.drop(W)
     found = _alternate(space.loss, penalty, alpha, start, tol, max_iter, log)
     W = space.lift(found.W)

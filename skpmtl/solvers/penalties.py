@@ -92,6 +92,13 @@ class TraceNorm(Penalty):
         small = V.T @ V if V.shape[0] >= V.shape[1] else V @ V.T
         return np.sqrt(np.maximum(np.linalg.eigvalsh(small), 0.0))
 
+    def directions(self, V, alpha=0.0):
+        """Rows that span the right singular vectors of V with singular values above alpha."""
+        tall = V.shape[0] >= V.shape[1]
+        squares, U = np.linalg.eigh(V.T @ V if tall else V @ V.T)
+        U = U[:, squares > max(alpha**2, 1e-15 * squares.max(initial=0.0))].T
+        return U if tall else U @ V
+
     def noise_level(self, squares, largest):
         return np.sqrt(largest) + np.sqrt(squares.sum(axis=1).max())
 

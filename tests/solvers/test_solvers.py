@@ -510,3 +510,40 @@ def test_wide_trace_norms_are_solved_in_the_space_of_rows(rows, logistic):
         with pytest.warns(ConvergenceWarning):
             stopped = minimize(loss, penalty, alpha, tol=1e-13, max_iter=2)
         assert stopped.n_iter == 2
+
+
+@pytest.mark.parametrize("logistic", [False, True])
+def test_wide_trace_norms_are_solved_in_subspaces(logistic):
+    """They end where the space of all rows does, and never build it; from any start."""
+    rng = np.random.default_rng(0)
+    X, y, task = plain.make_rows([200, 180, 190], 560, 3, labels=logistic)
+    loss, penalty = make_loss(plain.long_table(X, y, task), ridge=0.01), TraceNorm()
+    alpha = 0.5 * largest(loss, penalty)
+    found = minimize(loss, penalty, alpha, tol=1e-6)
+    assert found.converged and "row_space" not in vars(loss)
+    start = found.W + 0.1 * rng.standard_normal(loss.shape)
+    again = minimize(loss, penalty, alpha, W=start, tol=1e-6)
+    expected = solvers._in_row_space(loss, penalty, alpha, None, 1e-6, 10_000, None)
+    value, V = loss.evaluate(found.W)
+    at = dual_gap(loss, penalty, alpha, found.W, V, value, penalty.value(found.W), 1e-6)
+    assert found.gap == pytest.approx(at.gap, rel=1e-3) and at.closes(1e-6)
+    for other in (again, expected):
+        assert other.objective == pytest.approx(found.objective, rel=2e-6)
+
+
+def test_directions_outside_of_a_space_are_orthonormal():
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((9, 3)))[0].T
+    D = np.concatenate([rng.standard_normal((2, 3)) @ Q + 1e-6 * np.eye(2, 9), 5.0 * Q[:1]])
+    both = np.concatenate([Q, solvers._outside(Q, D)])
+    assert len(both) == 5
+    np.testing.assert_allclose(both @ both.T, np.eye(5), atol=1e-9)
+    np.testing.assert_allclose(D @ both.T @ both, D, atol=1e-9)
+
+
+def test_rows_that_differ_are_found():
+    X = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(float)
+    rows, places = losses._distinct(X, 81)
+    np.testing.assert_array_equal(rows[places], X)
+    assert len(rows) == len(np.unique(X, axis=0))
+    assert losses._distinct(X, len(rows)) is not None and losses._distinct(X, len(rows) - 1) is None
