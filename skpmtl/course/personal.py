@@ -273,10 +273,11 @@ def membership(log_shares, n_groups):
 
 def row_reach(tasks):
     """How far from the mean row of a task rows count in predictions, (m, d)."""
-    far = np.zeros_like(tasks.near_mean)
-    for t in range(len(far)):
-        Z = tasks.X[tasks.offsets[t] : tasks.offsets[t + 1]] - tasks.summaries.x_mean[t]
-        far[t] = np.abs(Z).max(axis=0, initial=0.0)
+    far, known = np.zeros_like(tasks.near_mean), np.diff(tasks.offsets) > 0
+    starts, mean = np.asarray(tasks.offsets)[:-1][known], tasks.summaries.x_mean[known]
+    if known.any():
+        low, high = (end.reduceat(tasks.X, starts) for end in (np.minimum, np.maximum))
+        far[known] = np.maximum(high - mean, mean - low)
     return np.maximum(far, FAR * tasks.scale) * (1.0 + DISTRUST / tasks.scale_variance)
 
 
