@@ -80,7 +80,7 @@ def measure(shapes, names, epsilons, draws, jobs=1):
             yield {
                 **about,
                 "estimator": name,
-                "epsilon": "" if epsilon is None else epsilon,
+                "epsilon": "" if epsilon is None else f"{epsilon:g}",
                 **summary([ratio for _, _, ratio, _, _ in cell]),
                 "seconds": round(float(np.mean([seconds for *_, seconds, _ in cell])), 3),
                 "note": next((message for *_, message in cell if message), ""),

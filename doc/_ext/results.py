@@ -48,6 +48,9 @@ class Results(Directive):
         for condition in filter(None, self.options.get("where", "").splitlines()):
             name, _, allowed = condition.partition("=")
             order[name.strip()] = [value.strip() for value in allowed.split("|")]
+            absent = {*order[name.strip()]} - {line[name.strip()] for line in lines}
+            if absent:
+                raise self.error(f"No line of {path.name} has {name.strip()} = {sorted(absent)}.")
         kept = [c for c in lines if all(c[name] in allowed for name, allowed in order.items())]
         rows = self.options["rows"].split()
         columns = self.options.get("columns", "").split()
