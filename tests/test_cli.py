@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from matplotlib.axes import Axes
 from numpy.testing import assert_allclose, assert_array_equal
@@ -310,36 +309,16 @@ def test_no_row_decides_the_kind_of_target(folder, odd, capsys):
     assert not (folder / "out").exists()
 
 
-def as_parquet(table, name):
-    """Typed as programs do it: codes are floats where one is missing, words a dictionary."""
-    types = {"visits": pd.ArrowDtype(pa.decimal128(5, 1)), "sex": "category", "ward": "float64"}
-    table.astype(types).to_parquet(name)
-
-
-@pytest.mark.parametrize(
-    ("name", "write", "options"),
-    [
-        (
-            "other.csv",
-            {"sep": ";", "decimal": ",", "encoding": "cp1252"},
-            "--sep ; --decimal , --encoding cp1252",
-        ),
-        ("other.parquet", None, ""),
-    ],
-    ids=["Excel", "Parquet"],
-)
-def test_files_that_are_written_otherwise(folder, name, write, options, capsys, no_picture):
+def test_files_that_are_written_otherwise(folder, capsys, no_picture):
     table = pd.read_csv("data.csv").query("clinic < 'clinic 008'").reset_index(drop=True)
     table = table.replace({"sex": {"female": "fémale"}})
     table["ward"] = pd.array([1, 2, pd.NA, 3] * (len(table) // 4 + 1), "Int64")[: len(table)]
     table["clinic"] = table["clinic"].str[-3:]  # "007"
     table.to_csv("plain.csv", index=False)
-    if write is None:
-        as_parquet(table, name)
-    else:
-        table.to_csv(name, **write)
+    table.to_csv("other.csv", sep=";", decimal=",", encoding="cp1252")
+    options = "--sep ; --decimal , --encoding cp1252"
     printed = []
-    for file, out, more in (("plain.csv", "plain", ""), (name, "other", options)):
+    for file, out, more in (("plain.csv", "plain", ""), ("other.csv", "other", options)):
         run(
             f"fit {file} --task clinic --target pressure --regress --epsilon none --drop level "
             f"--output {out} {KINDS} ward {more}"
