@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..tables.table import differences, row_dots
+from ..tables.table import WrittenRows, differences, row_dots
 from ..task.nested import (
     LevelEffects,
     RatioPart,
@@ -283,8 +283,7 @@ def row_reach(tasks):
 
 def dense_rows(table):
     """Rows of a table as an array of float64, which may be written."""
-    X = table.X if table.rows is None else table.X[table.rows]
-    return X.toarray().astype(float) if table.is_sparse else np.array(X, dtype=float, order="C")
+    return np.array(WrittenRows(table)[:], order="C")
 
 
 def bounded(Z, reach=FAR):

@@ -1,18 +1,47 @@
 """What tasks compute of classes and counts; see `skpmtl.course.personal`."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from scipy.special import expit
 
-from ..tables.table import differences
+from ..tables.table import WrittenRows, differences, row_dots
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
 from ..task.posterior import log_sum
 from ..task.scales import Summaries, own_scales, typical_squares
-from .personal import TaskModels, bounded, dense_rows, membership, row_reach, same
+from .personal import TaskModels, bounded, membership, row_reach, same
 
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
 _FINE, _LAST = 0.1, 0.02  # precision of modes, in scores: of votes on levels, of the last models
+
+
+@dataclass
+class ScaledRows:
+    """Rows about the centre of columns, in scales of their task, less its shift, where asked for.
+
+    Attributes
+    ----------
+    X : WrittenRows
+    codes : ndarray (N,)
+    centre : ndarray (d,)
+    scale, shift : ndarray (m, d)
+    """
+
+    X: WrittenRows
+    codes: np.ndarray
+    centre: np.ndarray
+    scale: np.ndarray
+    shift: np.ndarray
+
+    @property
+    def shape(self):
+        return self.X.shape
+
+    def __getitem__(self, places):
+        of = self.codes[places]
+        return (self.X[places] - self.centre) / self.scale[of] - self.shift[of]
 
 
 class ScoreModels:
@@ -22,23 +51,24 @@ class ScoreModels:
     ----------
     table : TaskTable
         Targets as `skpmtl.tables.targets.class_targets` makes them, or counts, and the scores of a
-        public initial model, if there is one, as base; sparse rows are written out.
+        public initial model, if there is one, as base. Rows stay as they are, sparse or shared by
+        tasks, and are written out and scaled some at a time.
     """
 
     def __init__(self, table):
-        self.X = dense_rows(table)
+        self.X = WrittenRows(table)
         self.offsets, self.codes, self.tasks = table.offsets, table.codes, table.tasks
         self.n_classes, self.row_levels = table.n_classes, table.levels
         self.weights = np.array(table.counts, dtype=float)
         C = self.n_classes if self.n_classes > 2 else 1
-        self.given = np.zeros((len(self.X), C)) if table.base is None else np.array(table.base)
+        self.given = np.zeros((len(table.y), C)) if table.base is None else np.array(table.base)
         if self.n_classes:
             self.kind = LOGISTIC if C == 1 else SOFTMAX
             self.y = (table.y > 0 if C == 1 else np.floor(table.y)).astype(float)
         else:
             self.kind, self.y = POISSON, np.array(table.y, dtype=float)
         found = Summaries.of(self.X, self.y, self.offsets, self.weights)
-        self.summaries = found.with_repeats(self.X, self.codes)
+        self.summaries = found.with_repeats(self.X, self.offsets)
         self._placed, self._near, self._deviations = (), (), None
 
     # --------------------------------------------------------------------------- first queries
@@ -71,7 +101,6 @@ class ScoreModels:
             self.summaries, model.column_scale, common, single
         )
         self.size = typical_squares(self.summaries, self.scale_variance)
-        Z = (self.X - model.column_centre) / self.scale[self.codes]
         mean = (self.summaries.x_mean - model.column_centre) / self.scale
         mean[self.summaries.n == 0] = 0.0
         self.near_mean = bounded(mean) if model.fit_intercept else mean
@@ -89,7 +118,7 @@ class ScoreModels:
         self.middle = np.broadcast_to(middle, len(mean))
         given = self.given + self.middle[self.codes, None]
         given = given + np.c_[model.row_effects(self.row_levels)]
-        Z = Z - self.shift[self.codes]
+        Z = ScaledRows(self.X, self.codes, model.column_centre, self.scale, self.shift)
         self._rows = ScoreRows(self.kind, Z, self.y, self.weights, given, self.offsets)
 
     def _posterior(self, model, centre, root, scales, **options):
@@ -158,7 +187,8 @@ class ScoreModels:
             + (model.centre[0] + model.effects_of(self.tasks) + level)[self.codes]
         )
         of_task = (model.centre[1:] + slopes)[self.codes]
-        score = score + sum(self._rows.X[:, j] * of_task[:, j] for j in range(of_task.shape[1]))
+        for some in self.X.blocks(self.offsets):
+            score[some] += row_dots(self._rows.X[some], of_task[some])
         score = np.clip(score, -LARGEST, LARGEST)
         mean = expit(score) if self.n_classes else np.exp(score)
         information = mean * (1.0 - mean) if self.n_classes else mean

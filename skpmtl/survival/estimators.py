@@ -4,6 +4,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -231,7 +232,10 @@ class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
     def _columns(self, X, intervals):
         """Features, and an indicator of every interval but the first."""
         size = len(np.atleast_1d(self.cuts)) + 1
-        return np.c_[X, (intervals[:, None] == np.arange(1, size)).astype(float)]
+        some = np.flatnonzero(intervals)
+        places = np.ones(len(some)), (some, intervals[some] - 1)
+        indicators = sparse.coo_array(places, shape=(len(X), size - 1))
+        return sparse.hstack([sparse.csr_array(X), indicators], format="csr")
 
     def _read(self, X, task, *, reset):
         """-> features (n, d), ids (n,) or None"""

@@ -22,6 +22,36 @@ _LARGEST_FLOAT = sys.float_info.max
 _BLOCK = 1 << 20  # numbers of X that a thread passes over at a time
 
 
+class WrittenRows:
+    """Rows of a table as arrays of float64, which are written out where they are asked for.
+
+    Parameters
+    ----------
+    table : TaskTable
+        Dense or sparse, with or without `rows`.
+    """
+
+    def __init__(self, table):
+        self._X, self._rows = table.X, table.rows
+        self.shape = int(table.offsets[-1]), table.X.shape[1]
+
+    def __getitem__(self, places):
+        """Of some places (R,), or a slice of them. -> (R, d), which is not to be written into"""
+        X = self._X[places if self._rows is None else self._rows[places]]
+        return np.asarray(X.toarray() if sparse.issparse(X) else X, dtype=np.float64)
+
+    def blocks(self, offsets):
+        """Slices of rows, of whole tasks each and of about `_BLOCK` numbers."""
+        return [slice(*offsets[[first, last]]) for first, last in blocks_of(offsets, self.shape[1])]
+
+
+def blocks_of(offsets, d):
+    """Ranges of tasks with about `_BLOCK` numbers in their rows of d columns. -> list of pairs"""
+    which = (offsets[1:] - 1) * d // _BLOCK
+    ends = [0, *(np.flatnonzero(np.diff(which)) + 1).tolist(), len(which)]
+    return list(zip(ends[:-1], ends[1:], strict=True))
+
+
 class SingleTaskWarning(UserWarning):
     """No task information was given; all rows were taken as one task."""
 

@@ -30,6 +30,8 @@ class Chunk:
     codes : ndarray (R,)
         To which of these tasks they belong.
     sizes : ndarray (m,)
+    X : ndarray (R, d)
+        Their rows.
     A : ndarray (R, E)
         Coordinates; E is r, or 1 more, so that it is even, and columns at the end are zero.
     rank : int
@@ -42,6 +44,7 @@ class Chunk:
     places: np.ndarray
     codes: np.ndarray
     sizes: np.ndarray
+    X: np.ndarray
     A: np.ndarray
     rank: int
     basis: dict
@@ -61,7 +64,8 @@ class Chunk:
         starts = np.cumsum(sizes) - sizes
         places = np.repeat(rows.offsets[tasks] - starts, sizes) + np.arange(sizes.sum())
         A = np.zeros((len(places), max(_even(r), 2)))
-        A[:, :r] = row_products(rows.X[places], root)
+        X = rows.X[places]
+        A[:, :r] = row_products(X, root)
         basis = {}
         for n in np.unique(sizes[sizes < r]):
             some = np.flatnonzero(sizes == n)
@@ -72,7 +76,7 @@ class Chunk:
                 A[at, n:], A[at, :n] = 0.0, R.transpose(0, 2, 1)
             basis[int(n)] = some, wide
         codes = np.repeat(np.arange(len(tasks)), sizes)
-        return cls(tasks, places, codes, sizes, A, r, basis)
+        return cls(tasks, places, codes, sizes, X, A, r, basis)
 
     def sums(self, values):
         """Sums over the rows of every task."""

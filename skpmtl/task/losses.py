@@ -58,7 +58,7 @@ class ScoreRows:
     ----------
     kind : int
         `LOGISTIC`, `POISSON` or `SOFTMAX`.
-    X : ndarray (N, d)
+    X : ndarray (N, d), or what gives rows as one does, of shape (N, d)
         Rows, about whatever the level is at.
     y : ndarray (N,)
         0 or 1; counts; numbers of classes.
@@ -166,7 +166,7 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
         targets = (y[:, None] == np.arange(C)) * 1.0
     else:
         targets = y[:, None]
-    about = rows.given[at] + level[tasks][chunk.codes] + row_products(rows.X[at], slopes.T)
+    about = rows.given[at] + level[tasks][chunk.codes] + row_products(chunk.X, slopes.T)
     # Where steps of Newton's method begin: scores that are half way to their targets.
     begin = targets * (1.0 + (C == 1)) - 1.0 / C
     constant = np.zeros(m)

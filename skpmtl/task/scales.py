@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..tables.table import blocks_of
+
 _KURTOSIS = 2.0  # variance of a log spread over that of normal rows: skewed and one-hot columns
 _HETERO = np.array([0.01, 0.3, 8.0])  # variances of a task's log2 scale about the released one:
 _HETERO_WEIGHTS = np.log([0.6, 0.3, 0.1])  # the same, within a factor of 2, of its own
@@ -33,19 +35,32 @@ class Summaries:
 
     @classmethod
     def of(cls, X, y, offsets, counts):
-        """From rows (N, d), targets (N,) and how much rows count (N,), sorted by task."""
+        """From rows (N, d), targets (N,) and how much rows count (N,), sorted by task.
+
+        Rows are taken some tasks at a time: `X` may write them out where they are asked for.
+        """
         m, d = len(offsets) - 1, X.shape[1]
         found = cls(*(np.zeros(shape) for shape in (m, (m, d), (m, d), m, m, m, m)))
         known = np.diff(offsets) > 0
         if not known.any():
             return found
-        starts = np.asarray(offsets)[:-1][known]
-        sizes = np.diff(offsets)[known]
+        offsets = np.asarray(offsets)
+        for first, last in blocks_of(offsets, d):
+            rows, own = slice(*offsets[[first, last]]), first + np.flatnonzero(known[first:last])
+            if len(own):
+                starts = offsets[own] - offsets[first]
+                found._add(own, X[rows], y[rows], counts[rows], starts, np.diff(offsets)[own])
+        found.x_std[found.x_std <= _TINY * np.abs(found.x_mean)] = 0.0
+        found.y_std[found.y_std <= _TINY * np.abs(found.y_mean)] = 0.0
+        return found
+
+    def _add(self, own, X, y, counts, starts, sizes):
+        """The numbers of the tasks at `own`, which have these rows."""
 
         def sums(values):
             return np.add.reduceat(values, starts)
 
-        def moments(values, u):
+        def moments(values, u, n, dof):
             mean = sums(u * values) / n
             rest = values - np.repeat(mean, sizes, axis=0)
             with np.errstate(over="ignore"):  # of rows that are refused or clipped later
@@ -53,29 +68,29 @@ class Summaries:
 
         n = sums(counts)
         dof = np.where((sizes > 1) & (n > 1.0), n - 1.0, 1.0)
-        found.n[known] = n
-        found.y_mean[known], found.y_std[known] = moments(y, counts)
-        found.y_low[known] = np.minimum.reduceat(y, starts)
-        found.y_high[known] = np.maximum.reduceat(y, starts)
-        n, dof = n[:, None], dof[:, None]
-        found.x_mean[known], found.x_std[known] = moments(X, counts[:, None])
-        found.x_std[found.x_std <= _TINY * np.abs(found.x_mean)] = 0.0
-        found.y_std[found.y_std <= _TINY * np.abs(found.y_mean)] = 0.0
-        return found
+        self.n[own] = n
+        self.y_mean[own], self.y_std[own] = moments(y, counts, n, dof)
+        self.y_low[own] = np.minimum.reduceat(y, starts)
+        self.y_high[own] = np.maximum.reduceat(y, starts)
+        of_columns = counts[:, None], n[:, None], dof[:, None]
+        self.x_mean[own], self.x_std[own] = moments(X, *of_columns)
 
-    def with_repeats(self, X, codes):
+    def with_repeats(self, X, offsets):
         """The same where rows of a task may repeat each other, as those of one person by interval:
         spreads are those of as many rows as the column with most values has values.
 
-        codes : ndarray (N,)
-            Task of every row of X (N, d), sorted.
+        offsets : ndarray (m + 1,)
+            Rows of task t are ``X[offsets[t]:offsets[t + 1]]``, of X (N, d).
         """
         most = np.minimum(self.n, 1.0)
-        for column in X.T:
-            order = np.lexsort((column, codes))
-            value = column[order]
-            first = np.append(True, (value[1:] != value[:-1]) | (codes[1:] != codes[:-1]))
-            most = np.maximum(most, np.bincount(codes, first, minlength=len(most)))
+        for first, last in blocks_of(offsets, X.shape[1]):
+            codes = np.repeat(np.arange(last - first), np.diff(offsets[first : last + 1]))
+            for column in X[slice(*offsets[[first, last]])].T:
+                order = np.lexsort((column, codes))
+                value = column[order]
+                new = np.append(True, (value[1:] != value[:-1]) | (codes[1:] != codes[:-1]))
+                of_column = np.bincount(codes, new[: len(codes)], minlength=last - first)
+                most[first:last] = np.maximum(most[first:last], of_column)
         return replace(self, n_values=np.minimum(most, self.n))
 
     @property

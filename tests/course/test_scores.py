@@ -179,12 +179,9 @@ def test_columns_that_are_constant_in_a_task_have_slopes(kind):
 
 def test_rows_that_repeat_a_person_say_its_spread_once():
     """Two people who are alike by chance give no bold slope, however many rows they have."""
-    X, codes = (
-        np.repeat([[0.24, 0.3], [0.25, 1.2], [2.0, 0.5]], 6, axis=0),
-        np.repeat([0, 1], [12, 6]),
-    )
+    X = np.repeat([[0.24, 0.3], [0.25, 1.2], [2.0, 0.5]], 6, axis=0)
     found = Summaries.of(X, np.ones(18), np.array([0, 12, 18]), np.ones(18))
-    scale, _ = own_scales(found.with_repeats(X, codes), np.ones(2), 0.0, 0.0)
+    scale, _ = own_scales(found.with_repeats(X, np.array([0, 12, 18])), np.ones(2), 0.0, 0.0)
     bold, _ = own_scales(found, np.ones(2), 0.0, 0.0)
     assert scale.min() > 0.4 and bold[0, 0] < 0.1
 
