@@ -629,7 +629,7 @@ def measure_sparse(quick, repeats):
             method,
             epsilon=2.0,
             n_rounds=1,
-            local_steps=2,
+            local_steps=1,
             tasks=range(m),
             classes=range(c),
             random_state=0,
@@ -645,7 +645,7 @@ def measure_sparse(quick, repeats):
                 "m": m,
                 "d": d,
                 "C": c,
-                "E": 2,
+                "E": 1,
                 "T": 1,
                 "CPU seconds": f"{time.process_time() - start:.1f}",
                 "GiB of kept models": f"{kept:.1f}",
@@ -885,7 +885,7 @@ MEASURES = {  # name -> (function, draws)
     "clip": (measure_clip, 5),
     "finetune": (measure_finetune, 5),
     "sparse": (measure_sparse, 1),
-    "networks": (measure_networks, 3),
+    "networks": (measure_networks, 2),
 }
 
 
