@@ -176,14 +176,6 @@ class Loss:
         run_blocks(lambda *block: self._score(*own, out, *block), self.blocks)
         return out
 
-    def combine(self, r):
-        """scale_k X_k' r_k, one row per task."""
-        if self._grid is not None:
-            return self._combine_grid(r, self.scale)
-        out = np.empty(self.shape)
-        run_blocks(lambda *block: self._combine(r, self.scale, out, *block), self.blocks)
-        return out
-
     def through(self, W, inner, scale, out=None):
         """-> (sum of the values v, scale_k X_k' r_k of all tasks) for (v, r) = inner(z, k, l).
 
