@@ -294,6 +294,20 @@ class HierarchicalBillboard(OfModels):
             for slopes, log in zip(self.groups, self.log_groups, strict=True)
         ]
 
+    def all_components(self):
+        """With those of tasks of which everything is larger; see `skpmtl.task.priors.LARGER`."""
+        found = self.components()
+        if not self.has_place or self.law.of_scores or found[0].name != "alone":
+            return found
+        for part in found:
+            part.log_weight += math.log1p(-(priors.ODD**2))
+        zero, log_weight = np.zeros(self.model_shape), math.log(priors.ODD**2 / len(priors.LARGER))
+        larger = [
+            priors.Component("larger", zero, self.flat, log_weight, self.scales().larger(octaves))
+            for octaves in priors.LARGER
+        ]
+        return larger + found
+
     def parameters(self):
         """Parameters of the estimator; those that some have not only where they were given."""
         factors = {} if self.factor is None else {self.factor.name: self.factor}

@@ -189,7 +189,7 @@ class TaskModels:
         `prediction_range_` (m, 2), which is that of differences to the public initial model.
         """
         found, ratios = [], RATIO[: len(model.log_ratio)]
-        for part in model.components():
+        for part in model.all_components():
             dec, about = self.decomposition(model, part.root), self.around_part(model, part)
             for ratio, (logs, *means) in zip(ratios, each(dec, *about, part.scales), strict=True):
                 found.append((ratio, *about, *means, part.log_weight + logs))

@@ -30,7 +30,7 @@ def posterior(tasks, model):
         of freedom of the noise of a row.
     """
     found = []
-    for part in model.components():
+    for part in model.all_components():
         of = tasks.decomposition(model, part.root), *tasks.around_part(model, part), part.scales
         log_evidence, *mean = averages(*of)
         by_sigma = part.log_weight + log_evidence_by("sigma", *of)

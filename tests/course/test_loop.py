@@ -485,3 +485,15 @@ def test_a_noisy_centre_bounds_spreads_from_below():
     assert found[4] == pytest.approx(0.5 * below)
     assert found[5] == pytest.approx(0.5 * below + np.exp(prior)[5])
     np.testing.assert_allclose(at_least(prior, variances, 0.0), prior)
+
+
+@pytest.mark.parametrize("times", [10.0, 30.0, 60.0, 200.0])
+def test_a_task_of_which_all_is_larger_keeps_its_level(times):
+    """Three rows far from all others that agree within a quarter of their size are no noise."""
+    for seed in range(2):
+        rng, task = np.random.default_rng(seed), np.repeat(np.arange(100), 3)
+        X, y = rng.normal(size=(300, 2)), 2.0 + rng.normal(size=100)[task]
+        y += 0.7 * rng.normal(size=300)
+        y[:3] = times * np.array([0.8, 1.25, 0.95])
+        est = PrivateMTL(epsilon=None, tasks=range(100)).fit(X, y, task=task)
+        assert est.predict(X[:3], task=task[:3]).mean() > 0.75 * times
