@@ -183,7 +183,10 @@ class Summary:
         return "<div>" + "".join(parts) + "</div>"
 
     def to_latex(self) -> str:
-        """Both tables, for a paper: ``tabular`` environments, a paragraph each, without packages.
+        """Tables for a paper: ``tabular`` environments, a paragraph each, without packages.
+
+        Correlations are a table of their own, with two digits and numbers of columns as headings,
+        which fits a page.
 
         Returns
         -------
@@ -191,7 +194,14 @@ class Summary:
         """
         parts = [_latex(self.effects, self.names)]
         if self.components:
-            parts.append(_latex(self._shown_variances()[0], self.components))
+            shown = self._shown_variances()[0]
+            apart = [column for name, column in shown.items() if name.startswith("corr. ")]
+            few = {name: column for name, column in shown.items() if not name.startswith("corr. ")}
+            parts.append(_latex(few, self.components))
+            if apart:
+                columns = {f"({j})": np.round(column, 2) for j, column in enumerate(apart, 1)}
+                names = [f"({j}) {name}" for j, name in enumerate(self.components, 1)]
+                parts.append(_latex(columns, names[: len(apart) + 1]))
         return "\n\n".join(parts)
 
 

@@ -417,8 +417,10 @@ class HierarchicalBillboard(OfModels):
 
     @property
     def level_spread(self):
-        """Typical spread of levels, in units of y: the part of a vote that stays flat, for tasks
-        unlike the others, is left out."""
+        """Typical spread of levels, in units of y: measured with `spread`, otherwise that of the
+        vote, without the part that stays flat for tasks unlike the others."""
+        if self.spread is not None:
+            return float(np.sqrt(self.spread[-1, -1]))
         return self.unit * self.middle_tau
 
     @property
@@ -452,7 +454,7 @@ class HierarchicalBillboard(OfModels):
 
     @property
     def middle_tau(self):
-        """`level_spread` in units."""
+        """Spread of levels under the vote, in units."""
         return priors.middle(self.log_tau, self.law.before_tau(self.tau), self.tau)
 
     @property

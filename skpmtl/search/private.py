@@ -77,9 +77,9 @@ _UNSEEN = "only the winning trial is ever seen: not the others, nor how many the
 def _by_winner(name, what):
     """A method of `best_estimator_`, for searches of estimators that have it."""
 
-    def method(self, X, task=None):
+    def method(self, X, task=None, **options):
         check_is_fitted(self)
-        return getattr(self.best_estimator_, name)(X, task=task)
+        return getattr(self.best_estimator_, name)(X, task=task, **options)
 
     method.__name__, method.__qualname__ = name, f"PrivateSearch.{name}"
     method.__doc__ = f"""{what}, by `best_estimator_`.
@@ -88,6 +88,8 @@ def _by_winner(name, what):
         ----------
         X, task
             As in the `{name}` of the estimator.
+        **options
+            Of the same, such as ``level="population"``.
 
         Returns
         -------

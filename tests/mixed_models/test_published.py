@@ -96,6 +96,10 @@ def teeth():
     ],
 )
 def test_worked_examples_are_as_nlme_prints_them(data, formula, deviance, effects, errors, stds):
+    """R 4.2.2, nlme 3.1-162: f <- lme(travel ~ 1, Rail, ~1 | Rail), (effort ~ Type, ergoStool,
+    ~1 | Subject), (score ~ Machine, Machines, ~1 | Worker) and ~1 | Worker / Machine, with
+    contr.treatment, and (distance ~ age, Orthodont, ~age | Subject); -2 * logLik(f),
+    summary(f)$tTable, VarCorr(f). Rows are those of nlme."""
     fit = skpmtl.mixed(formula, data(), epsilon=None)
     summary = fit.summary("model")
     assert fit.deviance == pytest.approx(deviance, rel=2e-6)

@@ -59,7 +59,7 @@ def marginal(rows, fit):
 
 
 def test_sleepstudy_is_as_lme4_prints_it():
-    # Bates, Machler, Bolker and Walker, J. Stat. Softw. 67(1), 2015, and help(sleepstudy).
+    """R 4.2.2, lme4 1.1-31: lmer(Reaction ~ Days + (Days | Subject), sleepstudy)"""
     fit = fit_mixed(sleepstudy())
     assert_allclose(fit.deviance, 1743.6283, atol=1e-4)
     assert_allclose(fit.coef, [251.405, 10.467], atol=1e-3)
@@ -70,6 +70,7 @@ def test_sleepstudy_is_as_lme4_prints_it():
 
 
 def test_independent_effects_are_as_lme4_prints_them():
+    """lmer(Reaction ~ Days + (Days || Subject), sleepstudy)"""
     fit = fit_mixed(sleepstudy(), correlated=False)
     assert_allclose(fit.deviance, 1743.6693, atol=1e-4)
     assert_allclose(np.diag(fit.random_covariance), [627.57, 35.86], rtol=2e-4)
@@ -77,6 +78,7 @@ def test_independent_effects_are_as_lme4_prints_them():
 
 
 def test_balanced_one_way_is_the_analysis_of_variance():
+    """Also lmer(Yield ~ 1 + (1 | Batch), Dyestuff) of lme4."""
     m, n = DYESTUFF.shape
     rows = GroupedRows(np.ones((30, 1)), np.ones((30, 1)), DYESTUFF.ravel(), np.arange(7) * n)
     fit = fit_mixed(rows)
@@ -85,7 +87,7 @@ def test_balanced_one_way_is_the_analysis_of_variance():
     assert_allclose(fit.sigma2, within, rtol=1e-6)
     assert_allclose(fit.random_covariance, between - within / n, rtol=1e-5)
     assert_allclose(fit.covariance, between / m, rtol=1e-5)
-    assert_allclose(fit.deviance, 319.6543, atol=1e-4)  # as lme4 prints it
+    assert_allclose(fit.deviance, 319.6543, atol=1e-4)
 
 
 def test_a_variance_of_zero_is_found():

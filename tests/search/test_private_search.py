@@ -252,6 +252,11 @@ def test_winner_is_the_best_candidate(data):
             # One in 400 searches draws no trial with the better one: hence the seed.
             fitted.set_params(random_state=0).fit(X, y + 100.0, task=task)
         assert fitted.best_params_ == {"fit_intercept": True}
+    best = fitted.best_estimator_
+    np.testing.assert_array_equal(
+        fitted.predict(X, task=task, level="population"),
+        best.predict(X, task=task, level="population"),
+    )
 
 
 def test_split_of_a_task_depends_on_its_own_rows_alone():

@@ -33,7 +33,9 @@ def generated(seed=0, m=60, n=10):
 
 
 def test_hazard_ratios_are_those_of_r_within_one_percent():
-    """coxph(Surv(time, status) ~ age + sex + frailty(id, dist="gauss"), ties="breslow")."""
+    """R 4.2.2, survival 3.5-3: coxph(Surv(time, status) ~ age + sex + frailty(id, dist = "gauss",
+    eps = 1e-9), kidney, ties = "breslow", control = coxph.control(eps = 1e-11, iter.max = 50,
+    outer.max = 50))"""
     X, y, patient = kidney()
     model = SurvivalMTL(epsilon=None).fit(X, y, task=patient)
     assert_allclose(np.exp(model.coef_), np.exp([0.004944493, -1.387909578]), rtol=0.01)
@@ -42,6 +44,29 @@ def test_hazard_ratios_are_those_of_r_within_one_percent():
     assert_allclose(summary.effects["std_error"], [0.0123668, 0.441421], rtol=0.03)
     assert_allclose(summary.effects["effect"], model.coef_)
     assert_allclose(summary.variances["variance"], [model.frailty_variance_])
+
+
+@pytest.mark.parametrize(
+    ("name", "coef", "errors"),
+    [
+        (
+            "lung",
+            [0.01109200324, -0.55586142995, 0.49131075601],
+            [0.009349815079, 0.1684922751, 0.1165827416],
+        ),
+        ("rats", [0.9045864913], [0.3221119434]),
+    ],
+)
+def test_further_hazard_ratios_are_those_of_r_within_one_percent(name, coef, errors):
+    """R 4.2.2, survival 3.5-3: coxph(Surv(time, status) ~ age + sex + ph.ecog + frailty(inst, dist
+    = "gauss"), lung, ties = "breslow") without missing values; Surv(time, status) ~ rx +
+    frailty(litter, dist = "gauss") of female rats."""
+    data = np.loadtxt(Path(__file__).with_name(f"{name}.csv"), delimiter=",", skiprows=1)
+    task, (time, status) = data[:, 0].astype(int), data[:, -2:].T
+    y = np.array(list(zip(status == 1, time, strict=True)), dtype=DTYPE)
+    model = SurvivalMTL(epsilon=None).fit(data[:, 1:-2], y, task=task)
+    assert_allclose(np.exp(model.coef_), np.exp(coef), rtol=0.01)
+    assert_allclose(np.sqrt(np.diag(model.covariance_)), errors, rtol=0.01)
 
 
 def test_without_frailties_it_is_the_regression_of_cox():
