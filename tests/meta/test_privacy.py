@@ -49,6 +49,12 @@ def estimator(cls=DPMetaInit, **parameters):
     return cls(**{**settings, **parameters})
 
 
+def fit(cls=DPMetaInit, seed=0, **parameters):
+    X, y = rows(seed)
+    target = y if cls is DPMetaInit else (y > 0).astype(int)
+    return estimator(cls, **parameters).fit(X, target, task=TASK)
+
+
 # ----------------------------------------------------------------- the plain accountant
 def test_the_plain_accountant_knows_the_closed_form():
     """Rate 1 is a Gaussian release; one step has a density that can be integrated."""
@@ -215,6 +221,56 @@ def test_the_first_noisy_sum_moves_by_the_stated_sensitivity(how, kind, intercep
     assert 1.2 * clip < moves.max() <= 2 * clip * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("k", [2, 5])
+def test_groups_of_records_move_the_sum_by_their_number(k):
+    X, y = np.zeros((10, 3)), np.zeros(10)
+    est = DPMetaInit(
+        epsilon=1.0,
+        delta=1e-3,
+        tasks=[0],
+        clip_norm=0.7,
+        inner_steps=1,
+        random_state=0,
+        inner_learning_rate=0.1,
+        meta_learning_rate=1.0,
+        group_size=k,
+        fit_intercept=False,
+    )
+    found = []
+    for sign in (-1, 1):
+        X[:k, 0], y[:k] = 1.0, sign * 1e6
+        found.append(est.fit(X, y, task=np.zeros(10, dtype=int)).init_coef_ * 10 / 0.1)
+    assert np.linalg.norm(found[1] - found[0]) == pytest.approx(2 * k * 0.7, rel=1e-5)
+
+
+@pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
+def test_a_local_update_is_bounded_as_a_whole(cls):
+    """Task level: all rows of a task change, the initialisation moves by 2 clip over m."""
+    X, y = rows()
+    y = y if cls is DPMetaInit else (y > 0).astype(int)
+    est = estimator(
+        cls,
+        privacy="local",
+        clip_norm=0.3,
+        random_state=1,
+        inner_learning_rate=0.5,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+        inner_steps=10,
+    )
+    found = []
+    for scale in (1.0, -1.0, 1e3, 1e9, 0.0):
+        A, t = X.copy(), y.copy()
+        A[TASK == 1] *= scale
+        t[TASK == 1] = t[TASK == 1] if cls is DPMetaInitClassifier else 5 * t[TASK == 1]
+        # The number of rows is the task's own business too.
+        few = (TASK != 1) | (np.arange(len(X)) < SIZES[0] + (2 if scale == 1e3 else 30))
+        est.fit(A[few], t[few], task=TASK[few])
+        found.append(3 * np.append(est.init_coef_, est.init_intercept_))
+    moved = [np.linalg.norm(a - b) for a, b in itertools.combinations(found, 2)]
+    assert 0.3 < max(moved) <= 0.6 * (1 + 1e-6)
+
+
 # ----------------------------------------------------------------------------- the noise
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_noise_has_the_stated_size(batches, steps):
@@ -262,7 +318,54 @@ def test_tasks_and_visits_have_noise_of_their_own():
     assert np.std(est.init_coef_) == pytest.approx(std, rel=6.0 / math.sqrt(2 * d))
 
 
+@pytest.mark.parametrize("visits", [1, 3])
+def test_local_noise(visits):
+    """sigma = 2 clip sqrt(visits) / mu: any two data sets of a task."""
+    m, d = 3, 6000
+    est = DPMetaInit(
+        epsilon=1.0,
+        delta=1e-3,
+        privacy="local",
+        tasks=[0, 1, 2],
+        clip_norm=0.7,
+        inner_steps=2,
+        visits=visits,
+        meta_learning_rate=1.0,
+        tasks_per_round="all",
+        fit_intercept=False,
+        refine="sgd",
+    ).fit(np.zeros((len(TASK), d)), np.zeros(len(TASK)), task=TASK)
+    sigma = np.std(est.init_coef_) * math.sqrt(m / visits)
+    spent = plain.gaussian_delta(2 * 0.7 * math.sqrt(visits) / sigma, 1.0)
+    expected = 2 * 0.7 * math.sqrt(visits) / _mu(1.0, 1e-3)
+    assert sigma == pytest.approx(expected, rel=6.0 / math.sqrt(2 * d)), spent
+    assert est.privacy_.unit == "task" and "local" in est.privacy_.guarantee
+
+
+def _mu(epsilon, delta):
+    from scipy.optimize import brentq
+
+    return brentq(lambda mu: plain.gaussian_delta(mu, epsilon) - delta, 1e-3, 30, xtol=1e-14)
+
+
 # --------------------------------------------------------------------------- the report
+
+
+def test_the_report_of_groups_persons_and_none():
+    assert fit(group_size=3).privacy_.unit in ("3 records", "k records")
+    assert "3" in fit(group_size=3).privacy_.text(None)
+    for parameters in ({"epsilon": None}, {"epsilon": math.inf}, {"privacy": None}):
+        nothing = fit(**parameters).privacy_
+        assert nothing.guarantee == "none" and nothing.epsilon == math.inf
+        assert "NO" in nothing.text(None)
+        assert fit(**parameters).task_privacy(0)["epsilon"] == math.inf
+    X, y = rows()
+    est = estimator(max_rows_per_unit=3, group_size=2)
+    report = est.fit(X, y, task=TASK, unit=np.arange(len(X))).privacy_
+    assert report.unit == "person"
+    assert report.public_inputs["max_rows_per_unit"] == 3
+    local = fit(privacy="local").privacy_
+    assert "local DP per task" in local.guarantee and local.unit == "task"
 
 
 def test_updates_without_a_budget_are_held_to_their_median():
