@@ -62,6 +62,20 @@ def test_looking_for_groups_costs_little_where_none_are(epsilon):
 
 
 # ------------------------------------------------------------------------- under a budget
+def test_no_groups_are_named_where_slopes_are_equal():
+    """Draws in which the likelier of two lists has groups, by less than its noise."""
+    named = 0
+    for seed in (20, 24, 25):
+        rng = np.random.default_rng(seed)
+        mean = rng.normal(size=6)
+        W = np.tile(1.5 * mean / np.linalg.norm(mean), (300, 1))
+        X, y, task = rows_of(rng, W, 10)
+        y = y + rng.normal(size=len(y))
+        est = PrivateMTL("groups", epsilon=10.0, tasks=range(300), random_state=seed)
+        named += est.fit(X, y, task=task).billboard_.groups is not None
+    assert named <= 1
+
+
 M, D, CENTRES = 200, 4, 3.0 * np.eye(3, 4)
 
 
