@@ -33,6 +33,8 @@ def _commands():
         yield f"benchmarks.run {suite} --output {RESULTS / suite}.csv", [suite]
     yield f"benchmarks.peers.wide --output {RESULTS / 'wide.csv'}", ["wide"]
     yield f"benchmarks.peers.wide_trace --output {RESULTS / 'wide_trace.csv'}", ["wide_trace"]
+    for name in ("random_shapes", "levels"):
+        yield f"benchmarks.peers.{name} --output {RESULTS / name}.csv", [name]
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]
     yield f"benchmarks.accuracy.generated --output {RESULTS / 'unseen.csv'}", ["unseen"]

@@ -8,7 +8,7 @@ import pytest
 
 import skpmtl
 from benchmarks import run, scale
-from benchmarks.peers import exact, grid, wide_trace
+from benchmarks.peers import exact, grid, random_shapes, wide_trace
 from benchmarks.peers.exact import Fista, fista_at, skpmtl_fit
 from benchmarks.problems import Problem, instances
 from benchmarks.walk import walk
@@ -123,6 +123,18 @@ def test_private_fits_enter_few_files(name, most):
     X, y, task = make_low_rank_tasks(n_tasks=12, n_samples=30, n_features=4, random_state=0)[:3]
     found = walk(public(name)(tasks=range(12), random_state=0), X, y, task)
     assert len(found) <= most + 1  # one more reads seeds
+
+
+def test_random_shapes_are_compared_with_the_largest_ratio_first():
+    one, other = (
+        random_shapes.draw(np.random.default_rng(5)),
+        random_shapes.draw(np.random.default_rng(5)),
+    )
+    assert one[:3] == other[:3] and np.array_equal(one[3], other[3])
+    rows = list(random_shapes.compared("", "trace", 0.3, *wide_trace.low_rank(3, 20, 9)))
+    ratios = {row["peer"]: float(row["ratio"]) for row in rows}
+    assert set(ratios) == {"skpmtl", "skpmtl, certified", "fista"} and ratios["skpmtl"] == 1.0
+    assert random_shapes.worst(rows) == ratios["fista"]
 
 
 def test_fista_on_rows_is_that_on_gram_matrices():

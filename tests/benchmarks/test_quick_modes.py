@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks import run, startup
+from benchmarks.peers import levels
 
 pytestmark = pytest.mark.slow
 
@@ -16,3 +17,8 @@ def test_suite_runs_quickly(suite):
 def test_startup_runs_quickly():
     cold, warm = [float(row["seconds"]) for row in startup.main(["--quick"])][2:]
     assert cold > warm  # a second process finds the loops compiled
+
+
+def test_levels_run_quickly():
+    rows = levels.main(["--quick"])
+    assert {"mixed", "PrivateMTL"} <= {row["peer"] for row in rows}

@@ -1,0 +1,108 @@
+"""Random intercepts alone, without a budget, compared with GPBoost.
+
+    python -m benchmarks.peers.levels [--quick] [--output FILE.csv]
+
+Every task has a level, and slopes are equal. CPU seconds of one thread, from arrays to effects and
+variances, after a fit of 200 tasks, and MB beyond the table; every fit has a process of its own.
+GPBoost is left out where it is not installed, and the loop of `PrivateMTL` at a million tasks.
+"""
+
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import skpmtl
+
+from ..command import command_line, write_rows
+
+FIELDS = ("problem", "peer", "seconds", "megabytes", "ratio")
+SHAPES = ((10_000, 10, 5), (100_000, 10, 5), (1_000_000, 5, 5))
+
+
+def table(m, n, d, seed=0):
+    """Rows X (m n, d), targets and tasks."""
+    rng = np.random.default_rng(seed)
+    X, task = rng.standard_normal((m * n, d)), np.repeat(np.arange(m), n)
+    y = X @ rng.standard_normal(d) + rng.standard_normal(m)[task] + rng.standard_normal(m * n)
+    return X, y, task
+
+
+def _mixed(X, y, task):
+    import pandas as pd
+
+    names = [f"x{j}" for j in range(X.shape[1])]
+    frame = pd.DataFrame(X, columns=names).assign(y=y, task=task)
+    skpmtl.mixed(f"y ~ {' + '.join(names)} + (1 | task)", frame, epsilon=None)
+
+
+def _gpboost(X, y, task):
+    import gpboost
+
+    model = gpboost.GPModel(group_data=task, likelihood="gaussian", num_parallel_threads=1)
+    model.fit(y=y, X=np.c_[np.ones(len(X)), X])
+    model.predict_training_data_random_effects()
+
+
+def _loop(X, y, task):
+    skpmtl.PrivateMTL(epsilon=None).fit(X, y, task=task)
+
+
+PEERS = {"mixed": _mixed, "PrivateMTL": _loop, "gpboost": _gpboost}
+
+
+def _measure_one(peer, m, n, d):
+    """Print CPU seconds and MB of one fit; used in a process of its own."""
+    skpmtl.set_num_threads(1)
+    X, y, task = table(m, n, d)
+    PEERS[peer](X[: 200 * n], y[: 200 * n], task[: 200 * n])  # compiles and imports
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with threadpool_limits(1):
+        start = time.process_time()
+        PEERS[peer](X, y, task)
+        spent = time.process_time() - start
+    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(spent, more / 1024)
+
+
+def measure(shapes=SHAPES):
+    """Yield rows; `ratio` is that of the seconds to those of GPBoost."""
+    for m, n, d in shapes:
+        found = {}
+        for peer in PEERS:
+            if peer == "PrivateMTL" and m > SHAPES[1][0]:
+                continue  # more memory than a laptop has
+            call = [
+                sys.executable,
+                "-m",
+                "benchmarks.peers.levels",
+                "--one",
+                peer,
+                str(m),
+                str(n),
+                str(d),
+            ]
+            done = subprocess.run(call, capture_output=True, text=True, check=False)
+            if done.returncode == 0:
+                found[peer] = [float(word) for word in done.stdout.split()[-2:]]
+        best = found.get("gpboost", [np.nan])[0]
+        for peer, (seconds, more) in found.items():
+            name = f"{m:,} tasks x {n} x {d}"
+            row = (name, peer, f"{seconds:.3f}", f"{more:.0f}", f"{seconds / best:.2f}")
+            yield dict(zip(FIELDS, row, strict=True))
+
+
+def main(arguments=None):
+    parser = command_line("peers.levels", __doc__, quick="the smallest table")
+    parser.add_argument("--one", nargs=4, metavar=("PEER", "M", "N", "D"), help="one fit, in here")
+    options = parser.parse_args(arguments)
+    if options.one:
+        return _measure_one(options.one[0], *map(int, options.one[1:]))
+    return write_rows(measure(SHAPES[: 1 if options.quick else None]), FIELDS, options.output)
+
+
+if __name__ == "__main__":
+    main()
