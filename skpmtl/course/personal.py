@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..tables.table import WrittenRows, differences, row_dots
+from ..tables.table import WrittenRows, blocks_of, differences, row_dots
 from ..task.nested import (
     LevelEffects,
     RatioPart,
@@ -273,11 +273,14 @@ def membership(log_shares, n_groups):
 
 def row_reach(tasks):
     """How far from the mean row of a task rows count in predictions, (m, d)."""
-    far, known = np.zeros_like(tasks.near_mean), np.diff(tasks.offsets) > 0
-    starts, mean = np.asarray(tasks.offsets)[:-1][known], tasks.summaries.x_mean[known]
-    if known.any():
-        low, high = (end.reduceat(tasks.X, starts) for end in (np.minimum, np.maximum))
-        far[known] = np.maximum(high - mean, mean - low)
+    far, offsets = np.zeros_like(tasks.near_mean), np.asarray(tasks.offsets)
+    for first, last in blocks_of(offsets, far.shape[1]):
+        own = first + np.flatnonzero(np.diff(offsets[first : last + 1]))
+        if len(own):
+            X, mean = tasks.X[slice(*offsets[[first, last]])], tasks.summaries.x_mean[own]
+            starts = offsets[own] - offsets[first]
+            low, high = (end.reduceat(X, starts) for end in (np.minimum, np.maximum))
+            far[own] = np.maximum(high - mean, mean - low)
     return np.maximum(far, FAR * tasks.scale) * (1.0 + DISTRUST / tasks.scale_variance)
 
 
