@@ -447,6 +447,8 @@ class BaseMTL(
         Kinds of billboards that the class publishes and goes on with.
     _federates : bool
         Whether sites can answer; `_query_specs` says what.
+    _name_in_studies : str or None
+        Name of the estimator that a study of this class gives to its users; None: its own.
     _reads_sizes : bool
         Whether the plan needs the number of rows of every task.
     _extras : tuple of str
@@ -456,6 +458,7 @@ class BaseMTL(
     privacy_: PrivacyReport
     _classification = False
     _federates = False
+    _name_in_studies: ClassVar[str | None] = None
     _reads_sizes = False
     _extras: ClassVar[tuple[str, ...]] = EXTRAS
     _parameter_constraints: ClassVar[dict] = {
@@ -684,6 +687,10 @@ class BaseMTL(
 
     def _check_stored(self):
         """Raise ValueError where files of the models of tasks would not hold all of them."""
+
+    def _n_columns(self, n_features):
+        """Columns of the model of a study with so many features."""
+        return n_features
 
     def _check_study(self):
         """Raise ValueError for parameters that sites cannot follow, or that protect nobody."""

@@ -205,13 +205,14 @@ def load_billboard(path):
         If the file cannot be opened.
     """
     if hasattr(path, "read"):
-        return _loaded(path, "The billboard")
+        return read_billboard(path)._for_users()
     path = os.fspath(path)
     with open(path, "rb") as stream:
-        return _loaded(stream, repr(path))
+        return read_billboard(stream, repr(path))._for_users()
 
 
-def _loaded(stream, name):
+def read_billboard(stream, name="The billboard"):
+    """`load_billboard` for a stream. -> estimator of the class that wrote it"""
     with Complaints(name):
         members = _members(stream)
         if "header" not in members:
@@ -353,6 +354,10 @@ class FromBillboard:
             If `billboard` is no billboard, or does not go with the class or the other arguments.
         """
         return estimator_of(cls, billboard, classes, n_features, feature_names, params)
+
+    def _for_users(self):
+        """What is given to those who read a file of this estimator."""
+        return self
 
     def _billboard_file(self):
         """What `save_billboard` writes. -> buffer"""

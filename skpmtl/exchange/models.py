@@ -10,7 +10,7 @@ from ..tables.forms import InputForm
 from ..tables.ids import listed, locate
 from ..tables.table import distinct_ids
 from .addresses import opened, reading
-from .files import load_billboard
+from .files import read_billboard
 
 __all__ = ["load_models"]
 
@@ -85,5 +85,5 @@ def load_models(folder, tasks=None):
         raise ValueError(f"{str(folder)!r} has no models: neither fit_shards nor a site wrote it.")
     order = np.argsort(merged["tasks"])
     with reading(files, f"{root}/billboard.npz") as stream:
-        est = load_billboard(stream)
-    return with_models(est, **{key: values[order] for key, values in merged.items()})
+        est = read_billboard(stream)
+    return with_models(est, **{key: values[order] for key, values in merged.items()})._for_users()

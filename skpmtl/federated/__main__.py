@@ -23,7 +23,8 @@ def main(arguments=None):
     source.add_argument("--server", type=Path, help="key of one of the servers of the studies")
     site.add_argument("--task", default="task", help="column of the rows (default: task)")
     site.add_argument("--target", default="y", help="column of the rows (default: y)")
-    site.add_argument("--weight", help="column of the rows (default: none)")
+    for name in ("weight", "event", "entry"):
+        site.add_argument(f"--{name}", help="column of the rows (default: none)")
     site.add_argument(
         "--epsilon", type=float, default=math.inf, help="cap for all studies (default: none)"
     )
@@ -53,7 +54,7 @@ def main(arguments=None):
 def _site(given):
     from .kit import prepare_site
 
-    columns = {"task": given.task, "target": given.target, "weight": given.weight}
+    columns = {k: getattr(given, k) for k in ("task", "target", "weight", "event", "entry")}
     columns = {k: v for k, v in columns.items() if v is not None and given.rows is not None}
     prepare_site(given.kit, given.studies, given.rows, given.server, columns, given.epsilon)
     return _check(argparse.Namespace(path=given.kit))

@@ -7,6 +7,7 @@ import json
 import math
 
 import numpy as np
+from scipy import sparse
 
 from .ledger import Ledger, Refusal, spending
 from .site_config import SiteConfig
@@ -50,7 +51,8 @@ def check_site(path):
                     f"{study.name} makes epsilon {total:g} in all, and site.toml allows {cap:g}: "
                     "raise epsilon there, or leave the study out."
                 )
-            length = np.median(np.linalg.norm(site.table.X, axis=1))
+            X = sparse.csr_array(site.table.X)
+            length = np.median(np.sqrt((X * X).sum(axis=1)))
             print(
                 f"ok       {len(site.positions)} tasks, {len(site.table.y)} rows of median length "
                 f"{length:.3g}, answered up to query {site.last()}"

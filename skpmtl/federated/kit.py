@@ -43,7 +43,7 @@ def prepare_site(kit, studies, rows=None, server=None, columns=None, epsilon=mat
     server : path-like, default=None
         Private key of one of the servers of a study, in place of rows.
     columns : dict, default=None
-        Names of the columns "task", "target" and "weight".
+        Names of the columns "task", "target", "weight", "event" and "entry".
     epsilon : float, default=inf
         Cap on the sum of the epsilons of all studies.
 

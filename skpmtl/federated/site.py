@@ -26,25 +26,35 @@ from .secret_shares import seal
 __all__ = ["Refusal", "Site", "read_rows"]
 
 
-def read_rows(path, study, task="task", target="y", weight=None):
+def read_rows(path, study, task="task", target="y", weight=None, event=None, entry=None):
     """Rows of a site from a file. -> X, y, task, and their weights if there are any
 
     The file is .csv or .parquet with a header (needs pandas and pyarrow; features that the study
     names are taken by name, else all other columns in their order); .npz with the arrays X, `task`
     and `target`; or .npy with a table of numbers, in which `task` and `target` are positions.
     `weight`, the column of the site's own weights, is as these two; None: all rows weigh the same.
+    Rows of `SurvivalMTL` have the time as `target`, have `event`, a column of 0 and 1, and may have
+    `entry`, the time from which they were observed; they become rows of its model of counts.
 
     The study declares the types of tables: its tasks and classes are text or whole numbers, all
     other columns are numbers. Raises ValueError where a cell is not as declared.
     """
-    path, known = Path(path), [task, target, *([] if weight is None else [weight])]
+    if study.has_events and (event is None or weight is not None):
+        raise ValueError(
+            f"Rows of {study.estimator} need event=, the column that says whether the event was "
+            "seen; they may have entry=, and have no weight=."
+        )
+    if not study.has_events and (event, entry) != (None, None):
+        raise ValueError(f"event= and entry= are of SurvivalMTL: {study.estimator} has none.")
+    path = Path(path)
+    known = [task, target, *(name for name in (weight, event, entry) if name is not None)]
     as_text = isinstance(study.tasks[0], str)  # "007" must not become 7
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as found:
-            X, ids, y, *weights = (found[name] for name in ("X", *known))
+            X, ids, y, *more = (found[name] for name in ("X", *known))
     elif path.suffix == ".npy":
         table = np.load(path, allow_pickle=False)
-        X, (ids, y, *weights) = np.delete(table, known, axis=1), table[:, known].T
+        X, (ids, y, *more) = np.delete(table, known, axis=1), table[:, known].T
     elif path.suffix in (".csv", ".parquet"):
         file = TableFile(path)
         names = study.feature_names or [name for name in file.names if name not in known]
@@ -56,10 +66,11 @@ def read_rows(path, study, task="task", target="y", weight=None):
         table = file.read(numbers, dict.fromkeys(declared, ()))
         for name, values in declared.items():
             table[name] = _as_declared(table[name], values, file)
-        X, (ids, y, *weights) = table[names], (table[name].to_numpy() for name in known)
+        X, (ids, y, *more) = table[names], (table[name].to_numpy() for name in known)
     else:
         raise ValueError(f"rows={str(path)!r} must end in .csv, .parquet, .npz or .npy.")
-    return X, y, ids.astype(str) if as_text else ids, *weights
+    ids = ids.astype(str) if as_text else ids
+    return study.rows(X, y, ids, *more) if study.has_events else (X, y, ids, *more)
 
 
 def _as_declared(column, values, file):

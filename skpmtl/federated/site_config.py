@@ -11,6 +11,7 @@
     task = "school"
     target = "score"
     weight = "sure"              # where rows have weights
+    # event = "died", entry = "from"  # of SurvivalMTL, whose target is a time
 
 One of the servers of a study has ``server = "server.key"``, its private key, in place of rows.
 
@@ -42,6 +43,8 @@ class Participation:
     task: object = "task"
     target: object = "y"
     weight: object = None
+    event: object = None
+    entry: object = None
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,8 @@ class SiteConfig:
             if part.server is not None:
                 site = ShareServer(study, part.server, self.folder)
             else:
-                rows = read_rows(part.rows, study, part.task, part.target, part.weight)
+                columns = part.task, part.target, part.weight, part.event, part.entry
+                rows = read_rows(part.rows, study, *columns)
                 site = Site(study, rows, self.folder, self.settings.epsilon)
             self._sites[part.file] = found, site
         return self._sites[part.file][1]

@@ -26,6 +26,7 @@ _ELSEWHERE = {
     "class_weight": "every site weighs its own rows",
     "classes": 'take the list "classes" beside "parameters"',
     "curator": 'take the table "servers" beside "parameters"',
+    "names": 'take the list "features" beside "parameters"',
     "random_state": 'take "seed", for tests only',
     "task_feature": "every site names its own task column",
     "tasks": 'take the list "tasks" beside "parameters"',
@@ -39,7 +40,8 @@ _MOST = 2**18  # numbers of one contribution up to which releases are sent to si
 
 def federated():
     """Estimators that can be federated. -> {name: class}"""
-    return {name: cls for name, cls in estimators().items() if cls._federates}
+    known = [(cls._name_in_studies or name, cls) for name, cls in estimators().items()]
+    return {name: cls for name, cls in known if cls._federates}
 
 
 @dataclass(frozen=True)
@@ -239,6 +241,25 @@ class Study:
     def n_features(self):
         return self.features if isinstance(self.features, int) else len(self.features)
 
+    @cached_property
+    def n_columns(self):
+        """Of the model: features, and intervals of time."""
+        return self.build()._n_columns(self.n_features)
+
+    @property
+    def has_events(self):
+        """Whether targets are times and events."""
+        return hasattr(federated()[self.estimator], "rows")
+
+    def rows(self, X, time, ids, event, entry=None):
+        """Rows with times and events, as those of the model. -> X, y, task, weights"""
+        if X.shape[1] != self.n_features:
+            raise ValueError(f"The rows have {X.shape[1]} features, the study {self.n_features}.")
+        if not np.isin(event, (0, 1)).all():
+            raise ValueError("The column of events must hold 0 and 1: whether each was seen.")
+        y = np.rec.fromarrays([np.asarray(event, dtype=bool), time], names="event,time")
+        return self.build().rows(np.asarray(X, dtype=np.float64), y, entry, ids)
+
     @property
     def feature_names(self):
         return None if isinstance(self.features, int) else list(self.features)
@@ -257,6 +278,8 @@ class Study:
             if name not in known and not ("module" in known and name.startswith("module__")):
                 raise ValueError(f"{self.estimator} has no parameter {name!r}.")
         given = dict(self.parameters)
+        if "names" in known:
+            given["names"] = self.feature_names
         if "module" in known:
             given["module"] = _imported(given.get("module"))
             if isinstance(given.get("local"), list):  # as files have it
@@ -284,8 +307,8 @@ class Study:
         return cls.from_billboard(
             billboard,
             classes=self.class_labels,
-            n_features=self.n_features,
-            feature_names=self.feature_names,
+            n_features=self.n_columns,
+            feature_names=self.feature_names if self.n_columns == self.n_features else None,
             **given,
         )
 
@@ -296,7 +319,7 @@ class Study:
             raise ValueError(f"features={self.features!r} must be a positive number, or names.")
         sizes = None if self.n_rows is None else np.full(len(tasks), int(self.n_rows))
         n_classes = 0 if self.classes is None else len(self.class_labels)
-        return Population(tasks, self.n_features, n_classes, sizes)
+        return Population(tasks, self.n_columns, n_classes, sizes)
 
     def positions(self, names):
         """Positions in the population of tasks given by name; -1 for unknown ones."""

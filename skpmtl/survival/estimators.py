@@ -4,7 +4,6 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -12,23 +11,15 @@ from .._display.diagram import ShowsPrivacy
 from .._display.listing import PrintsShort
 from .._display.summary import Summarised, variance_columns
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
-from ..course.plan import EQUAL
 from ..exchange.protocol import Population
 from ..privacy.report import exact_report
-from ..structures.estimators import PrivateMTL
 from ..tables.forms import read_array, task_apart
 from ..tables.ids import encode_ids, listed, locate
+from .counts import PiecewiseHazards
 from .frailty import fit_frailty
-from .periods import Periods, read_survival
+from .periods import Periods, read_cuts, read_survival, time_spent
 
 __all__ = ["SurvivalMTL"]
-
-
-class _EqualSlopes(PrivateMTL):
-    """The model of counts whose slopes are the same in all tasks."""
-
-    def _structures(self):
-        return (EQUAL,)
 
 
 class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
@@ -76,7 +67,7 @@ class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
         Of all tasks, by interval.
     ends_ : ndarray of shape (n_intervals,)
         Ends of the intervals; infinity for the last one with `cuts`.
-    estimator_ : PrivateMTL
+    estimator_ : PiecewiseHazards
         With a budget: the fitted model of counts. Its columns are the features and an indicator
         for each interval but the first.
     privacy_ : PrivacyReport
@@ -155,24 +146,39 @@ class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         event, time = read_survival(y)
-        X, ids = self._read(X, task, reset=True)
-        if ids is None:
-            raise ValueError("Give the task of every row: set task_feature, or pass task=.")
-        if len(X) != len(time) or len(ids) != len(time):
-            raise ValueError("X, y and the tasks must have one entry for each row.")
+        X, ids = self._read(X, task, len(time), reset=True)
         if self.epsilon is not None and self.cuts is None:
             raise ValueError(
                 "With a budget the intervals are public: pass cuts=, such as [30, 90, 365], or "
                 "epsilon=None."
             )
-        periods = Periods(event, time, entry, self.cuts)
-        fitted = {"ends_": periods.ends, "_periods": periods}
         if self.epsilon is None:
-            fitted |= self._fit_exact(X, ids, periods)
+            fitted = self._fit_exact(X, ids, Periods(event, time, entry, self.cuts))
         else:
-            fitted |= self._fit_counts(X, ids, periods)
+            fitted = self._fit_counts(X, y, entry, ids)
         for name, value in fitted.items():
             setattr(self, name, value)
+        return self
+
+    def personalize(
+        self, X, y, task: ArrayLike | None = None, *, entry: ArrayLike | None = None
+    ) -> Self:
+        """Add tasks, or give tasks other rows, from what a fit with a budget released.
+
+        Parameters
+        ----------
+        X, y, task, entry
+            As in `fit`.
+
+        Returns
+        -------
+        self : object
+        """
+        check_is_fitted(self, "estimator_")
+        X, ids = self._read(X, task, len(y), reset=False)
+        columns, rates, ids, exposures = self.estimator_.rows(X, y, entry, ids)
+        self.estimator_.personalize(columns, rates, task=ids, sample_weight=exposures)
+        self.tasks_ = self.estimator_.tasks_
         return self
 
     def _fit_exact(self, X, ids, periods):
@@ -193,81 +199,78 @@ class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
             "frailties_": found.effects,
             "baseline_hazard_": found.hazard,
             "privacy_": exact_report(),
+            "ends_": periods.ends,
+            "_periods": periods,
         }
 
-    def _fit_counts(self, X, ids, periods):
-        rows, intervals, events, exposures = periods.table()
-        some = exposures > 0
-        rows, intervals = rows[some], intervals[some]
-        est = _EqualSlopes(
-            loss="poisson",
+    def _fit_counts(self, X, y, entry, ids):
+        est = PiecewiseHazards(
+            np.atleast_1d(self.cuts).tolist(),
             epsilon=self.epsilon,
             delta=self.delta,
             adjacency=self.adjacency,
             curator=self.curator,
             tasks=self.tasks,
-            unseen_task="mean",
             random_state=self.random_state,
         )
-        columns = self._columns(X[rows], intervals)
         m = len(encode_ids(list(ids if isinstance(self.tasks, str) else self.tasks))[1])
         try:
-            est._planned_report(Population(np.arange(m), columns.shape[1]))
+            est._planned_report(Population(np.arange(m), est._n_columns(X.shape[1])))
         except ValueError:  # too few tasks for a pooled model, by public numbers
             est.set_params(unseen_task="error")
-        rates, exposures = events[some] / exposures[some], exposures[some]
-        est.fit(columns, rates, task=ids[rows], sample_weight=exposures)
-        d, size = X.shape[1], len(periods.ends)
-        pooled = getattr(est, "mean_coef_", np.full(d + size - 1, np.nan))
-        level = float(getattr(est, "mean_intercept_", np.nan))
-        return {
-            "estimator_": est,
-            "tasks_": est.tasks_,
-            "coef_": np.array(pooled[:d]),
-            "frailty_variance_": float(getattr(est, "level_spread_", np.nan)) ** 2,
-            "baseline_hazard_": np.exp(level + np.append(0.0, pooled[d:])),
-            "privacy_": est.privacy_,
-        }
+        columns, rates, ids, exposures = est.rows(X, y, entry, ids)
+        est.fit(columns, rates, task=ids, sample_weight=exposures)
+        return _read_off(est)
 
-    def _columns(self, X, intervals):
-        """Features, and an indicator of every interval but the first."""
-        size = len(np.atleast_1d(self.cuts)) + 1
-        some = np.flatnonzero(intervals)
-        places = np.ones(len(some)), (some, intervals[some] - 1)
-        indicators = sparse.coo_array(places, shape=(len(X), size - 1))
-        return sparse.hstack([sparse.csr_array(X), indicators], format="csr")
+    @classmethod
+    def _of_counts(cls, est):
+        """The fitted estimator of a model of counts, such as one from a file."""
+        names = "epsilon", "delta", "adjacency", "curator"
+        model = cls(est.cuts, **{name: getattr(est, name) for name in names})
+        fitted = _read_off(est)
+        model.n_features_in_ = len(fitted["coef_"])
+        if est.names is not None:
+            model.feature_names_in_ = np.array(est.names, dtype=object)
+        for name, value in fitted.items():
+            setattr(model, name, value)
+        return model
 
-    def _read(self, X, task, *, reset):
-        """-> features (n, d), ids (n,) or None"""
+    def _read(self, X, task, n=None, *, reset):
+        """-> features (n, d), ids (n,), which are None only where there are no `n` targets"""
         X, task, _ = task_apart(X, task, self.task_feature)
         validate_data(self, X, skip_check_array=True, reset=reset)
         X = read_array(X, dtype=np.float64, estimator=self, input_name="X")
         if not np.isfinite(X).all():
             raise ValueError("X has missing or infinite values: impute them, or drop the rows.")
-        return X, None if task is None else np.asarray(task)
+        ids = None if task is None else np.asarray(task)
+        if n is not None and ids is None:
+            raise ValueError("Give the task of every row: set task_feature, or pass task=.")
+        if n is not None and not len(X) == len(ids) == n:
+            raise ValueError("X, y and the tasks must have one entry for each row.")
+        return X, ids
 
     # -------------------------------------------------------------------------- predict
     def _cumulative(self, X, task, times):
         """Cumulative hazards, (n_samples, n_times)."""
         check_is_fitted(self, "coef_")
         X, ids = self._read(X, task, reset=False)
-        periods = self._periods
         if self.epsilon is None:
             score = X @ self.coef_
             if ids is not None:
                 codes, names = encode_ids(ids, missing_too=True)
                 place = np.append(locate(names, self.tasks_), -1)[codes]
                 score = score + np.append(self.frailties_, 0.0)[place]
-            base = periods.cumulative(self.baseline_hazard_, times)
+            base = self._periods.cumulative(self.baseline_hazard_, times)
             return np.exp(score)[:, None] * base
-        size, est = len(periods.ends), self.estimator_
+        est = self.estimator_
         level = {"level": "population"} if ids is None else {}
+        if ids is None and not len(est.tasks_):  # of a billboard, for which all tasks are new
+            ids, level = np.zeros(len(X), dtype=np.int64), {}
         rates = [
-            est.predict(self._columns(X, np.full(len(X), j)), task=ids, **level)
-            for j in range(size)
+            est.predict(est.columns(X, np.full(len(X), j)), task=ids, **level)
+            for j in range(len(self.ends_))
         ]
-        spent = np.stack([periods.cumulative(np.eye(size)[j], times) for j in range(size)])
-        return np.column_stack(rates) @ spent
+        return np.column_stack(rates) @ time_spent(self.ends_, times).T
 
     def _times(self, times):
         if times is None:
@@ -378,6 +381,23 @@ class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
             return [], {}, ["No spread of frailties was released."]
         columns = variance_columns(np.zeros((0, 0)), (), [self.frailty_variance_])
         return ["log frailty"], columns, []
+
+
+def _read_off(est):
+    """What a fitted `PiecewiseHazards` says of hazards. -> {name: value} of attributes"""
+    ends = read_cuts(est.cuts)
+    d = est.billboard_.n_features - len(est.cuts)
+    pooled = getattr(est, "mean_coef_", np.full(d + len(est.cuts), np.nan))
+    level = float(getattr(est, "mean_intercept_", np.nan))
+    return {
+        "estimator_": est,
+        "tasks_": est.tasks_,
+        "coef_": np.array(pooled[:d]),
+        "frailty_variance_": float(getattr(est, "level_spread_", np.nan)) ** 2,
+        "baseline_hazard_": np.exp(level + np.append(0.0, pooled[d:])),
+        "privacy_": est.privacy_,
+        "ends_": ends,
+    }
 
 
 def concordance(event, time, risk):

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-__all__ = ["Periods", "read_survival"]
+__all__ = ["Periods", "read_cuts", "read_survival", "time_spent"]
 
 _MOST = 50_000_000  # exposures that are not zero, which are held in memory
 
@@ -29,6 +29,25 @@ def read_survival(y):
     if not (np.isfinite(time) & (time > 0)).all():
         raise ValueError(f"The field {fields[1]!r} of y must hold positive, finite times.")
     return event, time
+
+
+def read_cuts(cuts):
+    """Ends of the intervals between cuts; the last one is infinity. -> (n_cuts + 1,)
+
+    Raises ValueError unless cuts are positive, finite and increase.
+    """
+    cuts = np.asarray(cuts, dtype=float)
+    if cuts.ndim != 1 or not ((cuts > 0) & np.isfinite(cuts)).all():
+        raise ValueError("cuts= must be a list of positive, finite times.")
+    if (np.diff(cuts) <= 0).any():
+        raise ValueError("cuts= must increase.")
+    return np.append(cuts, np.inf)
+
+
+def time_spent(ends, times):
+    """Time in each interval until some times, (n_times, n_intervals)."""
+    begins = np.concatenate([[0.0], ends[:-1]])
+    return np.clip(np.asarray(times, dtype=float)[:, None], begins, ends) - begins
 
 
 class Periods:
@@ -65,12 +84,7 @@ class Periods:
             if not len(self.ends):
                 raise ValueError("No row has the event: there is nothing to learn hazards from.")
         else:
-            cuts = np.asarray(cuts, dtype=float)
-            if cuts.ndim != 1 or not ((cuts > 0) & np.isfinite(cuts)).all():
-                raise ValueError("cuts= must be a list of positive, finite times.")
-            if (np.diff(cuts) <= 0).any():
-                raise ValueError("cuts= must increase.")
-            self.ends = np.append(cuts, np.inf)
+            self.ends = read_cuts(cuts)
         first = np.searchsorted(self.ends, entry, side="right")  # entry < end
         last = np.searchsorted(self.ends, time, side="right" if self.is_cox else "left")
         # At risk at an event time: entry < end <= time. In an interval: from its begin on.
@@ -110,6 +124,4 @@ class Periods:
         if self.is_cox:
             total = np.concatenate([[0.0], np.cumsum(hazard)])
             return total[np.searchsorted(self.ends, times, side="right")]
-        begins = np.concatenate([[0.0], self.ends[:-1]])
-        spent = np.clip(times[:, None], begins, self.ends) - begins
-        return spent @ hazard
+        return time_spent(self.ends, times) @ hazard

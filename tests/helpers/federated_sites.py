@@ -19,6 +19,8 @@ class InProcessSites:
     folder : Path
         Where a study has servers, their keys are there: ``name.key``.
     parts : sequence of lists of tasks
+    rows : dict of arrays, default=None
+        X, y, task, and further columns, as sites name them; None: `rows_of` the study.
     broken : callable, default=None
         ``broken(site, kind, content, reply) -> reply or None``; None: the answer does not come.
 
@@ -29,16 +31,17 @@ class InProcessSites:
     offline : set of names
     """
 
-    def __init__(self, study, folder, parts=PARTS, broken=None):
+    def __init__(self, study, folder, parts=PARTS, broken=None, rows=None):
         self.broken, self.sent, self.received, self.offline = broken, [], [], set()
         self.configs = {}
         folder.mkdir(exist_ok=True)
         (folder / "study.json").write_text(study.to_json())
-        X, y, task = rows_of(study)
+        rows = rows or dict(zip(("X", "y", "task"), rows_of(study), strict=True))
+        more = [f'{name} = "{name}"' for name in rows if name not in ("X", "y", "task")]
         for k, part in enumerate(parts):
-            mine = np.isin(task, part)
-            np.savez(folder / f"{k}.npz", X=X[mine], y=y[mine], task=task[mine])
-            self._add(folder, f"site{k}", f'rows = "{k}.npz"')
+            mine = np.isin(rows["task"], part)
+            np.savez(folder / f"{k}.npz", **{name: array[mine] for name, array in rows.items()})
+            self._add(folder, f"site{k}", "\n".join([f'rows = "{k}.npz"', *more]))
         for name in sorted(study.servers or ()):
             self._add(folder, name, f'server = "{name}.key"')
 

@@ -1,0 +1,102 @@
+"""The model of counts of hazards that are constant between cuts."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from .._runtime.compat import StrOptions
+from .._runtime.hints import Adjacency, Curator, RandomState
+from ..course.plan import EQUAL
+from ..structures.estimators import PrivateMTL
+from .periods import Periods, read_cuts, read_survival
+
+__all__ = ["PiecewiseHazards"]
+
+
+class PiecewiseHazards(PrivateMTL):
+    """Rates of events, whose columns are features and an indicator of every interval but the first.
+
+    It is `PrivateMTL` with slopes that are the same in all tasks, and what sites of a study of
+    `SurvivalMTL` fit; `rows` makes its rows.
+
+    Parameters
+    ----------
+    cuts : list of float
+        As of `SurvivalMTL`; required.
+    names : list of str or None, default=None
+        Of the features, as a study has them.
+    loss, fit_intercept, epsilon, delta, adjacency, curator, tasks, unseen_task, random_state
+        As of `PrivateMTL`; the loss is that of counts.
+    """
+
+    _parameter_constraints = {
+        **PrivateMTL._parameter_constraints,
+        "cuts": "no_validation",  # by `read_cuts`
+        "names": [list, None],
+        "loss": [StrOptions({"poisson"})],
+    }
+    _name_in_studies = "SurvivalMTL"
+    structure, init, target_range, task_feature = "auto", None, None, None
+    uncertainty, secure, verbose, dtype = False, False, 0, np.float64
+
+    def __init__(
+        self,
+        cuts: ArrayLike | None = None,
+        *,
+        names: list | None = None,
+        loss: Literal["poisson"] = "poisson",
+        fit_intercept: bool = True,
+        epsilon: float | None = 1.0,
+        delta: float | None = None,
+        adjacency: Adjacency = "replace-one",
+        curator: Curator = "trusted",
+        tasks: ArrayLike = "auto",
+        unseen_task: Literal["error", "mean"] = "mean",
+        random_state: RandomState = None,
+    ) -> None:
+        self.cuts = cuts
+        self.names = names
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.curator = curator
+        self.tasks = tasks
+        self.unseen_task = unseen_task
+        self.random_state = random_state
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        read_cuts(self.cuts)
+
+    def _structures(self):
+        return (EQUAL,)
+
+    def _n_columns(self, n_features):
+        return n_features + len(self.cuts)
+
+    def columns(self, X, intervals):
+        """Columns of the rows of X in these intervals. -> csr_array"""
+        some = np.flatnonzero(intervals)
+        places = np.ones(len(some)), (some, intervals[some] - 1)
+        indicators = sparse.coo_array(places, shape=(len(X), len(self.cuts)))
+        return sparse.hstack([sparse.csr_array(X), indicators], format="csr")
+
+    def rows(self, X, y, entry, ids):
+        """One row for every row and interval in which it was observed.
+
+        -> columns, rates, task ids, exposures: what `fit` takes
+        """
+        event, time = read_survival(y)
+        rows, intervals, events, exposures = Periods(event, time, entry, self.cuts).table()
+        some = exposures > 0
+        rows, intervals, exposures = rows[some], intervals[some], exposures[some]
+        return self.columns(X[rows], intervals), events[some] / exposures, ids[rows], exposures
+
+    def _for_users(self):
+        from .estimators import SurvivalMTL
+
+        return SurvivalMTL._of_counts(self)
