@@ -23,7 +23,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._coefficients import NamedCoefficients
 from ._display.diagram import Documented, ShowsPrivacy
-from ._display.listing import PrintsShort
 from ._display.summary import Summarised
 from ._runtime.compat import (
     CALLBACK_ATTRIBUTES,
@@ -88,7 +87,7 @@ def _selects_by_coef(value):
     return isinstance(value, BaseEstimator) and isinstance(getter, str) and getter == "auto"
 
 
-class TaskIndexed(PrintsShort, Documented, BaseEstimator):
+class TaskIndexed(Documented, BaseEstimator):
     """Estimator whose rows have a task: reads the input and keeps failed fits unfitted.
 
     Subclasses have the parameters `task_feature` and `tasks` and define

@@ -14,7 +14,6 @@ from sklearn.utils import Bunch
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._display.diagram import Documented
-from ._display.listing import PrintsShort
 from ._runtime.compat import safe_indexing
 from ._runtime.hints import Self
 from ._runtime.stack import users_line
@@ -49,9 +48,7 @@ def __dir__():
 _SPREAD, _FEW, _DOUBT = 0.25, 5, 3.0
 
 
-class _TaskTransformer(
-    PrintsShort, Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
-):
+class _TaskTransformer(Documented, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Numbers of every task, from its own rows and for its own rows."""
 
     def _check_task_feature(self):

@@ -11,11 +11,12 @@ from ..exchange.billboard import OfModels, Personal
 from ..tables.factors import BELOW, Factor, RowFactor
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
+from ..tables.table import differences
 from ..task import priors
 from ..task.scales import MOST_VARIANCE
 from . import spreads, uncertainty
-from .personal import HULL, bounded
-from .scores import models_of
+from .personal import HULL, TaskModels, bounded
+from .scores import ScoreModels
 
 LEAST_SCALE = 1e-100  # of a column that a model can be divided by
 _ANY_DIRECTION = 0.8  # part of the directions from which on a shape prefers none
@@ -597,3 +598,12 @@ class HierarchicalBillboard(OfModels):
 
     def posterior(self, table):
         return uncertainty.posterior(models_of(table, self.init), self)
+
+
+def models_of(table, public_init=None):
+    """`TaskModels` of real targets, `ScoreModels` of classes and counts.
+
+    `public_init` is the public initial model, to which all models are differences.
+    """
+    kind = ScoreModels if table.has_log_loss else TaskModels
+    return kind(differences(table, public_init))

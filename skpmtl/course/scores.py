@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from ..tables.table import WrittenRows, differences, row_dots
+from ..tables.table import WrittenRows, row_dots
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
 from ..task.posterior import log_sum
 from ..task.scales import Summaries, own_scales, typical_squares
-from .personal import TaskModels, bounded, membership, row_reach, same
+from .personal import bounded, membership, row_reach, same
 
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
@@ -279,12 +279,3 @@ class ScoreModels:
 def _dots(coef, place):
     """Inner products of models (m, C, d) and vectors (m, d), one column after the other. (m, C)"""
     return sum(coef[:, :, j] * place[:, j, None] for j in range(coef.shape[2]))
-
-
-def models_of(table, public_init=None):
-    """`TaskModels` of real targets, `ScoreModels` of classes and counts.
-
-    `public_init` is the public initial model, to which all models are differences.
-    """
-    kind = ScoreModels if table.has_log_loss else TaskModels
-    return kind(differences(table, public_init))

@@ -1,10 +1,10 @@
 """The task side of the loop: every kind of query says how it is answered."""
 
 from ..exchange.protocol import TaskSide
+from .billboard import models_of
 from .errors import Errors
 from .groups import GroupStep
 from .queries import KINDS, AcrossStep, ExactStep
-from .scores import models_of
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
 _KINDS = {**KINDS, Errors.kind: Errors, GroupStep.kind: GroupStep}

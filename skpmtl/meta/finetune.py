@@ -17,7 +17,7 @@ from ..tables.table import table_of, weighted_sum
 from ..task import priors
 from ..task.losses import LOGISTIC, SOFTMAX, ScoreRows
 from ..task.losses import posterior as posterior_of_scores
-from ..task.mixture import covariance_of, flatter, noise_of, shares_of
+from ..task.mixture import covariance_of, flatter, noise_of
 from ..task.posterior import (
     Decomposition,
     TaskRows,
@@ -25,6 +25,7 @@ from ..task.posterior import (
     covariances,
     log_evidence_by,
     log_sum,
+    shares_of,
 )
 from ..task.scales import Summaries, own_scales
 

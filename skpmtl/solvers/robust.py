@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .._kernels.levels import medians
+from .._runtime.jit import njit
 from ..tables.table import common_scores
 from .grams import largest_eigenvalues
 from .ridge import RidgeModels
@@ -70,5 +70,25 @@ def _medians(table, values):
     """Median of every task by the weights of its rows, (n_tasks,)."""
     out = np.empty(table.n_tasks)
     order = np.lexsort((values, table.codes))
-    medians(np.ascontiguousarray(values, dtype=float), table.counts, order, table.offsets, out)
+    _middles(np.ascontiguousarray(values, dtype=float), table.counts, order, table.offsets, out)
     return out
+
+
+@njit
+def _middles(values, weights, order, offsets, out):
+    """out[k] = weighted median of the values of task k: the middle of all that halve the weights.
+
+    `order` has the rows of every task by their values.
+    """
+    for k in range(out.shape[0]):
+        lo, hi = offsets[k], offsets[k + 1]
+        mass, below, first, last = 0.0, 0.0, -1, -1
+        for i in range(lo, hi):
+            mass += weights[i]
+        for i in range(lo, hi):
+            below += weights[order[i]]
+            if first < 0 and below >= mass * (0.5 - 1e-9):
+                first = order[i]
+            if last < 0 and below >= mass * (0.5 + 1e-9):
+                last = order[i]
+        out[k] = 0.5 * (values[first] + values[last])

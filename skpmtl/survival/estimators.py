@@ -8,7 +8,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._display.diagram import ShowsPrivacy
-from .._display.listing import PrintsShort
 from .._display.summary import Summarised, variance_columns
 from .._runtime.hints import Adjacency, Curator, RandomState, Self
 from ..exchange.protocol import Population
@@ -22,7 +21,7 @@ from .periods import Periods, read_cuts, read_survival, time_spent
 __all__ = ["SurvivalMTL"]
 
 
-class SurvivalMTL(Summarised, PrintsShort, ShowsPrivacy, BaseEstimator):
+class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
     """Proportional hazards of many tasks, with or without a privacy budget.
 
     The hazard of row i of task t in interval j is ``lambda_j exp(x_i' w_t + b_t)``. With constant

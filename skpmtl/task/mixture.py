@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ..tables.table import weighted_sum
-from .posterior import log_sum
 
 __all__ = [
     "LEAST_DOF",
@@ -15,7 +14,6 @@ __all__ = [
     "covariance_of",
     "flatter",
     "noise_of",
-    "shares_of",
 ]
 
 _TIE = 1e-9  # between two scores
@@ -35,18 +33,6 @@ class Posterior(NamedTuple):
 
     def attributes(self):
         return {f"{name}_": value for name, value in self._asdict().items()}
-
-
-def shares_of(logs):
-    """Posterior probabilities of components. -> (n, m)
-
-    Parameters
-    ----------
-    logs : list of ndarray (m,)
-        Of every component, the log of prior weight times evidence.
-    """
-    logs = np.stack(logs, axis=1)
-    return np.exp(logs - log_sum(logs)[:, None]).T
 
 
 def covariance_of(shares, means, seconds):

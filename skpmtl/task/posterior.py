@@ -36,7 +36,6 @@ import numpy as np
 from .._kernels.elementary import exp
 from .._runtime.jit import njit
 from ..tables.table import row_dots, row_products
-from .stacks import groups_of_equal
 
 __all__ = [
     "Decomposition",
@@ -49,11 +48,27 @@ __all__ = [
     "log_evidence_by",
     "log_sum",
     "moved",
+    "shares_of",
 ]
 
 _ROUNDING = 2.0**-50  # of the numbers of T, times the root of its size: added to its diagonal
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOG_MOST = 660.0  # of a product of pivots before its logarithm is taken
+_AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
+
+
+def _groups_of_equal(sizes, width):
+    """Stacks of tasks of equal size, of rows of this width. -> (size, tasks) of sizes above 0"""
+    order = np.argsort(sizes, kind="stable")
+    ends = np.flatnonzero(np.diff(sizes[order], append=-1)) + 1
+    first = 0
+    for end in ends:
+        size = int(sizes[order[first]])
+        if size > 0:
+            step = max(_AT_ONCE // (size * max(width, size)), 1)
+            for begin in range(first, end, step):
+                yield size, order[begin : min(begin + step, end)]
+        first = end
 
 
 def _members(starts, tasks, size):
@@ -115,7 +130,7 @@ class TaskRows:
             np.zeros(m),
         )
         both = np.c_[X, y].astype(float)
-        for n, tasks in groups_of_equal(sizes, d + 1):
+        for n, tasks in _groups_of_equal(sizes, d + 1):
             places = _members(offsets, tasks, n)
             own = both[places]
             if counts is not None:
@@ -180,7 +195,7 @@ class Decomposition:
         sizes = np.diff(rows.starts)
         self.squares = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
         self.basis = np.zeros(self.squares[-1])
-        for k, tasks in groups_of_equal(sizes, len(self.root)):
+        for k, tasks in _groups_of_equal(sizes, len(self.root)):
             A = rows.X[_members(rows.starts, tasks, k)] @ self.root
             at = self.squares[tasks][:, None] + np.arange(k * k)
             self.basis[at] = (A @ A.transpose(0, 2, 1)).reshape(len(tasks), k * k)
@@ -451,7 +466,7 @@ def _by_theta(dec, slopes, theta, given, first, last):
     if slopes.ndim == 1:
         slopes, given = slopes[None], None
     sizes = np.where(dec.rows.n > 0, np.diff(dec.rows.starts) + 1, 0)[first:last]
-    for size, tasks in groups_of_equal(sizes, len(theta) * d):
+    for size, tasks in _groups_of_equal(sizes, len(theta) * d):
         k, tasks = size - 1, tasks + first
         values, Z, y = dec.spectrum(k, tasks)
         V = 1.0 / (1.0 + theta[:, None] * values[:, None])
@@ -467,6 +482,18 @@ def log_sum(E):
     E = np.asarray(E).reshape(len(E), -1)
     top = E.max(axis=1)
     return top + np.log(np.exp(E - top[:, None]).sum(axis=1))
+
+
+def shares_of(logs):
+    """Posterior probabilities of components. -> (n, m)
+
+    Parameters
+    ----------
+    logs : list of ndarray (m,)
+        Of every component, the log of prior weight times evidence.
+    """
+    logs = np.stack(logs, axis=1)
+    return np.exp(logs - log_sum(logs)[:, None]).T
 
 
 # ------------------------------------------------------------------------------------ kernels

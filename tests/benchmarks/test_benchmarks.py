@@ -116,7 +116,7 @@ def test_missing_peers_are_skipped(monkeypatch):
 
 @pytest.mark.parametrize(
     "name, most",
-    [("PrivateMTL", 29), ("DPMetaInit", 30)],
+    [("PrivateMTL", 26), ("DPMetaInit", 27)],
 )
 @pytest.mark.filterwarnings("ignore::skpmtl.PrivacyLeakWarning")  # a fixed seed
 def test_private_fits_enter_few_files(name, most):

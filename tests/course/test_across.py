@@ -14,8 +14,7 @@ from skpmtl.course.factors import spread_of
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.queries import NEVER, AcrossStep
 from skpmtl.shards.fit import fit_shards
-from skpmtl.tables.factors import RowFactor
-from skpmtl.tables.row_levels import RowLevels
+from skpmtl.tables.factors import RowFactor, RowLevels
 from skpmtl.tables.table import TaskTable
 from skpmtl.task.priors import KAPPA, SIGMA
 from tests.helpers.sites import write_parts

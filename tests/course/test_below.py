@@ -11,7 +11,7 @@ from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.queries import NEVER
 from skpmtl.shards.fit import fit_shards
-from skpmtl.tables.row_levels import RowLevels
+from skpmtl.tables.factors import RowLevels
 from skpmtl.tables.table import TaskTable
 from skpmtl.task.priors import KAPPA, RATIO, SIGMA
 from tests.helpers.sites import write_parts

@@ -8,10 +8,9 @@ import pytest
 from benchmarks.accuracy.standard_errors import SCENES
 from benchmarks.accuracy.standard_errors import table as scene_table
 from skpmtl import PrivateMTL
-from skpmtl.course.billboard import HierarchicalBillboard
+from skpmtl.course.billboard import HierarchicalBillboard, models_of
 from skpmtl.course.errors import ROUNDS, Errors, effects
 from skpmtl.course.plan import ERRORS
-from skpmtl.course.scores import models_of
 from skpmtl.tables.forms import read_training
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
