@@ -258,26 +258,28 @@ class Loop:
 
         Slopes of the centre, and slopes and levels of every covariate, have priors N(0, A) of their
         own, with A where the evidence is largest, too (MacKay, Neural Computation 4, 1992).
+        Of scores the levels stay where steps of EM have brought them, and slopes begin there.
         `doubt` is minus the logarithm of the Occam factor of slopes, or of what covariates add.
         """
-        D, relation = self.d + 1, self.plan.relation if related else None
+        D, relation = self.model.centre.size, self.plan.relation if related else None
         A, units = np.ones((relation.rank if related else 1, D)), np.ones(1)
         if related:  # numbers of a covariate with mean square one over the tasks
             rows = relation.rows(np.array(relation.tasks))
             units = np.append(1.0, np.sqrt(np.mean(rows[:, 1:] ** 2, axis=0)))
         units = np.repeat(units, D)
-        A[0, 0] = 1.0 / LEAST_LEVEL
-        A[0, 1:] = with_slopes
-        A[:, 0] *= self.model.has_place
-        learnt = [(j, part) for j in range(len(A)) for part in (slice(1, None), slice(0, 1))]
-        learnt = [one for one in learnt if one != (0, slice(0, 1)) and A[one].all()]
+        level = np.arange(D) % (self.d + 1) == 0
+        A[0, level], A[0, ~level] = 1.0 / LEAST_LEVEL, with_slopes
+        A[:, level] *= self.model.has_place and not self.law.of_scores
+        learnt = [(j, part) for j in range(len(A)) for part in (~level, level)]
+        learnt = [(j, part) for j, part in learnt if (j or part is not level) and A[j, part].all()]
+        of_free = self.n_slopes / max((~level).sum(), 1)  # several classes have one number less
         for _ in range(EXACT_STEPS):
             question = queries.ExactStep(self.model.log_kappa, len(A))
             found, _ = yield from self.ask(question, 0.0)
-            now = self.model.centre
+            now = self.model.centre.ravel()
             if related:
                 now = np.append(now, self.model.related[1:])
-            # In numbers of prior variance one, with what is held at zero left out.
+            # In numbers of prior variance one, with what is held left out.
             root = np.sqrt(A.ravel()) / units
             free = np.flatnonzero(root)
             prior = np.zeros_like(now)
@@ -285,8 +287,8 @@ class Loop:
             inside = np.eye(len(now)) + root[:, None] * found[1:] * root
             unsure = np.linalg.inv(inside)
             moved = prior + unsure @ (root * found[0] - prior)
-            models = (root * moved).reshape(A.shape)
-            self.update(centre=models[0])
+            models = np.where(root, root * moved, now).reshape(A.shape)
+            self.update(centre=self.of_free(models[0].reshape(self.shape)))
             if related:
                 self.update(related=np.concatenate([np.zeros((1, D)), models[1:]]))
             numbers = np.arange(A.size).reshape(A.shape)
@@ -294,10 +296,14 @@ class Loop:
             for one in learnt:
                 at = numbers[one]
                 size, own = moved[at] @ moved[at], unsure[np.ix_(at, at)]
-                known = 1e-12 + len(at) - np.trace(own)  # numbers that rows determine
+                known = 1e-12 + of_free * (len(at) - np.trace(own))  # numbers that rows determine
                 if one[0] or not (related and self.pooled):
-                    self.doubt += 0.5 * (size - np.linalg.slogdet(own)[1])
+                    self.doubt += 0.5 * (size - of_free * np.linalg.slogdet(own)[1])
                 A[one] = max(A[one][0] * size / known, LEAST_LEVEL)
+
+    def of_free(self, numbers):
+        """Numbers of classes without what all of several have in common, which no score shows."""
+        return numbers - numbers.mean(axis=0) if self.plan.n_classes > 2 else numbers
 
     @property
     def level_unit(self):
@@ -311,9 +317,12 @@ class Loop:
         return max(0.5 * self.model.width / self.model.unit, 1.0)
 
     def step(self, share, with_slopes=True):
-        if not self.plan.is_private and not self.law.of_scores:
+        if self.plan.is_private or self.law.of_scores:
+            yield from self.bounded_steps(share, with_slopes)
+        if not self.plan.is_private:
             yield from self.exact_steps(with_slopes, related=self.is_related)
-            return
+
+    def bounded_steps(self, share, with_slopes):
         if not with_slopes and not self.model.has_place:
             return
         bounds = self.lengths(share, self.n_slopes * with_slopes)
@@ -327,8 +336,7 @@ class Loop:
                 found.reshape(*self.shape[:-1], -1) / self.model.n_present
             )
             moved[..., 0] *= self.level_unit
-            if self.plan.n_classes > 2:
-                moved -= moved.mean(axis=0)
+            moved = self.of_free(moved)
             self.drift = self.drift * (1.0 - min(bound, 1.0)) ** 2
             self.drift += (noise / self.model.n_present) ** 2
             self.level_noise += (noise / self.model.n_present * self.level_unit) ** 2

@@ -1,5 +1,7 @@
 """The task side of the loop: every kind of query says how it is answered."""
 
+import numpy as np
+
 from ..exchange.protocol import TaskSide
 from .billboard import models_of
 from .errors import Errors
@@ -33,7 +35,7 @@ class HierarchicalTaskSide(TaskSide):
         if kind not in (ExactStep, AcrossStep) or query.pick is not None:
             return super().answer(query)
         question, model, total = kind.of(query.public), query.public["model"], 0.0
-        width = question.n_levels if kind is AcrossStep else (model.n_features + 1) ** 2
+        width = question.n_levels if kind is AcrossStep else np.size(model.centre) ** 2
         size = max(_BLOCK // width, 1)
         for first in range(0, len(self.models.tasks), size):
             sent = question.answer(self.models, model, slice(first, first + size))

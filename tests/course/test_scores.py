@@ -212,3 +212,13 @@ def test_a_vote_that_is_noise_leaves_rates_near_their_level():
         drive(loop.vote_tau(0.1), lambda query, name, by: by.noise_std * rng.normal(size=by.shape))
         found.append(loop.model.level_spread)
     assert np.quantile(found, 0.95) < 1.3
+
+
+# --------------------------------------------------------------------------- without a budget
+def test_few_tasks_of_counts_have_a_centre_only_where_evidence_pays_for_it():
+    """Counts of three tasks that have nothing to do with ten columns: no slopes are shared."""
+    rng = np.random.default_rng(3)
+    X, task = rng.normal(size=(45, 10)), np.repeat(np.arange(3), 15)
+    y = rng.negative_binomial(4, 0.2, size=45)
+    est = estimator("counts", None, m=3).fit(X, y, task=task)
+    assert np.abs(est.billboard_.centre[1:]).max() < 0.05
