@@ -106,7 +106,8 @@ class Summary:
         Names of the variance components.
     variances : dict of str to ndarray
         Columns "variance" and "std", in units of the target, after a private fit "lower" and
-        "upper" of the latter, and perhaps one of correlations for every component before.
+        "upper" of the latter, NaN where none is known to hold, and perhaps one of correlations for
+        every component before.
     errors : str
         How standard errors were made, in one sentence.
     notes : list of str
@@ -285,8 +286,8 @@ class Summarised:
         source = (
             "They were measured by the squares that the standard errors need."
             if found.measured
-            else "They are the middle of votes on coarse grids; intervals are wide, since they "
-            "hold what single tasks may have; those of slopes may be little more than the prior."
+            else "They are the middle of votes on coarse grids, which give no intervals of slopes; "
+            "the others are wide, since they hold what single tasks may have."
         )
         notes = [
             "Variance components say how much tasks differ: the intercept where all columns are "

@@ -5,7 +5,8 @@ With the scales at one value each, a task has the score s of the centre and its 
 step of Newton's method from the released centre is the estimate of generalised least squares
 whatever the centre was shrunk by; its covariance H^-1 (sum s s') H^-1, H the sum of I, holds where
 noise or slopes are not as the model has them. The sums of the scores, of their squares and of the
-information are released, and the noise of each is part of the covariance.
+information are released, and the noise of each is part of the covariance. Columns are in released
+scales: in those of a task, which few rows leave open, slopes would seem to vary more than they do.
 
 Where columns are correlated, some directions of H are small, and the same noise in all directions
 would hide them. So the information is released several times, each time in coordinates in which
@@ -121,10 +122,8 @@ class Errors(Question):
         bare = replace(model, middle=0.0, centre=np.zeros(d + 1), init=None)
         scales = priors.Scales(one, one, one, *grids, model.log_ratio)
         score, information = tasks.information(bare, scales)
-        of_task = np.c_[np.ones(len(score)), tasks.scale / model.column_scale] * self.deviations
-        score = self.whiten @ (score * of_task)[:, :, None]
-        information = information * of_task[:, :, None] * of_task[:, None, :]
-        information = self.whiten @ information @ self.whiten.T
+        to = self.whiten * self.deviations
+        score, information = to @ score[:, :, None], to @ information @ to.T
         if self.clipped:
             size = np.sqrt(np.einsum("tij,tij->t", information, information))
             weight = np.minimum(1.0, self.largest / np.maximum(size, 1e-300))[:, None, None]
@@ -204,8 +203,8 @@ def whitened(model, question, sums, noise):
     """The next question: in coordinates in which this information is that of the identity a task.
 
     Directions below the noise are stretched to it. Where squares were released, models of tasks
-    have the spread that these show above a standard deviation of their noise, and at least that of
-    the votes.
+    have the spread that these show above a standard deviation of their noise, and with a budget at
+    least that of the votes.
     """
     values, vectors = np.linalg.eigh(question.largest * sums["information"])
     least = max(_edge(question, noise), 1e-12 * np.linalg.norm(values), 1e-300)
@@ -221,6 +220,8 @@ def whitened(model, question, sums, noise):
     by = _from_whitened(following)
     spread = by @ _moments(model, following, square - np.outer(score, score), one)[0] @ by.T
     kappa, tau = float(np.trace(spread[1:, 1:])), math.sqrt(spread[0, 0])
+    if not question.clipped:
+        return replace(following, kappa=kappa, tau=tau)
     wider = replace(following, kappa=max(question.kappa, kappa), tau=max(question.tau, tau))
     more = _expected(model, wider) - _expected(model, following)
     # Information of the identity becomes (I + more)^-1.

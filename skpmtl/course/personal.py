@@ -36,20 +36,23 @@ class TaskModels:
     ----------
     table : TaskTable
         With real targets, as differences to the public initial model; sparse rows are written out.
+    released_scales : bool
+        Whether columns have the released scales in all tasks, instead of a task's own.
     """
 
-    def __init__(self, table):
+    def __init__(self, table, released_scales=False):
         self.X = dense_rows(table)
         self.y, self.offsets, self.codes = np.array(table.y, float), table.offsets, table.codes
         self.table, self.counts, self.tasks = table, table.weights, table.tasks
+        self.released_scales = released_scales
         self.row_levels = table.levels
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near, self.subgroups = (), [], (), None
         self._deviations = None
 
     def about(self, public_init):
-        """The same tasks with targets less the scores of this model."""
-        return TaskModels(differences(self.table, public_init))
+        """The same tasks with targets less the scores of this model, in released scales."""
+        return TaskModels(differences(self.table, public_init), released_scales=True)
 
     def _place(self, model):
         """Rows, scales and units under the released units of a model."""
@@ -66,6 +69,8 @@ class TaskModels:
         self.scale, self.scale_variance = own_scales(
             self.summaries, model.column_scale, common, single, model.unit is None
         )
+        if self.released_scales:
+            self.scale = np.broadcast_to(model.column_scale, self.scale.shape)
         self.unit = own_units(self.summaries, model.unit)
         Z = (self.X - model.column_centre) / self.scale[self.codes]
         middle = model.middle if model.has_place else 0.0

@@ -19,7 +19,7 @@ class Components:
         the target, or of the score, over those of the columns.
     of_models : ndarray (d + 2, 3)
         Standard deviations of slopes, intercept and, last, level at the centre of the columns, and
-        the ends of their intervals.
+        the ends of their intervals. NaN where slopes are votes, whose quantiles are no intervals.
     measured : bool
         Whether they are moments of what tasks sent, instead of the middle of a vote.
     residual : ndarray (3,) or None
@@ -43,7 +43,8 @@ def variance_components(board, coverage):
     board : HierarchicalBillboard
         Of one score, with pooled levels.
     coverage : float
-        Of the intervals. Those of votes are between quantiles of the released weights.
+        Of the intervals. Those of votes are between quantiles of the released weights, of the level
+        and rows alone: those of slopes held .6 to 1 for .9.
 
     Returns
     -------
@@ -84,14 +85,14 @@ def _voted(board, coverage):
     taus = np.append(
         board.middle_tau, priors.ends(board.log_tau, board.law.before_tau(tau), tau, coverage)
     )
-    found = np.zeros((3, d + 1, d + 1))
-    found[:, d, d] = taus**2
+    found = np.zeros((d + 1, d + 1))
+    found[d, d] = taus[0] ** 2
     for p, part in zip(weights, parts, strict=True):
         known = part.scales.log_kappa, law.log_kappa, law.kappa
-        kappas = np.append(priors.middle(*known), priors.ends(*known, coverage))
         apart = part.slopes - mean
-        shape = part.root @ part.root.T
-        found[:, :d, :d] += p * (kappas[:, None, None] * shape + np.outer(apart, apart))
+        shape = priors.middle(*known) * part.root @ part.root.T
+        found[:d, :d] += p * (shape + np.outer(apart, apart))
     found = to @ found @ to.T
-    variances = np.c_[np.diagonal(found, axis1=1, axis2=2), (board.unit * taus) ** 2]
-    return found[0], np.sqrt(variances.T)
+    stds = np.full((d + 2, 3), np.nan)
+    stds[:-1, 0], stds[-1] = np.sqrt(np.diag(found)), board.unit * taus
+    return found, stds

@@ -84,7 +84,7 @@ def test_a_public_start_moves_effects_and_no_errors():
 
 
 def test_without_a_budget_they_are_least_squares_and_cr2(monkeypatch):
-    """Written out with matrices of all rows; slopes are normal in the task's scales of columns."""
+    """Written out with matrices of all rows; slopes are normal in released scales of columns."""
     questions = []
 
     def asked_last(model, question, *sums):
@@ -97,9 +97,7 @@ def test_without_a_budget_they_are_least_squares_and_cr2(monkeypatch):
     est = PrivateMTL(epsilon=None, standard_errors=True).fit(X, y, task=task)
     board = est.billboard_
     (q,) = questions
-    tasks = models_of(read_training(est, X, y, task)[0], None)
-    tasks.decomposition(board, board.root)
-    Z, full = (X - board.column_centre) / tasks.scale[task], np.c_[X, np.ones(len(X))]
+    Z, full = (X - board.column_centre) / board.column_scale, np.c_[X, np.ones(len(X))]
     H, own = 0.0, []
     for t in range(30):
         Zt, Ft, yt = Z[task == t], full[task == t], y[task == t]
