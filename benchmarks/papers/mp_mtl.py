@@ -20,7 +20,7 @@ step        step size 1 / L with L = 1, the bound for rows of length 1, beside t
 ==========  ===================================================================================
 
 Tuning is the paper's: cross-validation on training rows, for every method, data set and epsilon,
-without charge; of its five folds two, of the first draw, are used, with one seed of the noise, and
+without charge; of its five folds two, of the first draw, are used, each with noise of its own, and
 the other draws take the same parameters. `search` tries 60 settings of every method, private or
 not: a grid of its parameters, then ever smaller steps around the best (survey: one fold). The step
 size is 1 / L with the largest L_i of the tasks, and K a multiple of the median length of a model
@@ -287,8 +287,10 @@ def search(method, data, epsilon, quick=False, n_folds=2, **fixed):
                 continue
             try:
                 errors = [
-                    fold.score(fitted(estimator(method, fold, epsilon, 7, **how, **fixed), fold))
-                    for fold in folds
+                    fold.score(
+                        fitted(estimator(method, fold, epsilon, 7 + i, **how, **fixed), fold)
+                    )
+                    for i, fold in enumerate(folds)
                 ]
             except ValueError:  # the rounds diverged
                 errors = [np.inf]

@@ -64,7 +64,7 @@ def test_stored_figures_are_those_of_the_page():
     alone = {name: found[name, "STL, l2", ""] for name in mp_mtl.DATA}
     second, third = "Algorithm 2, as published", "Algorithm 3, as published"
     for name in mp_mtl.DATA:
-        assert found[name, second, "0.1"] > alone[name]
+        assert (found[name, second, "0.1"] > alone[name]) == (name != "group-sparse")
         assert all(found[name, second, e] < alone[name] for e in ("1.0", "10.0", "100.0"))
     assert all(found["group-sparse", third, e] > alone["group-sparse"] for e in ("0.1", "10.0"))
     assert min(found["low-rank", m, "1000.0"] for m in ("DP-MTRL", "DP-MTRL, columns")) > 0.3
