@@ -296,7 +296,7 @@ class HierarchicalBillboard(OfModels):
         ]
 
     def all_components(self):
-        """With those of tasks of which everything is larger; see `skpmtl.task.priors.LARGER`."""
+        """Also those of tasks whose spreads are all larger, see `skpmtl.task.priors.LARGER`."""
         found = self.components()
         if not self.has_place or self.law.of_scores or found[0].name != "alone":
             return found
