@@ -104,6 +104,18 @@ def test_exact_fits_reach_the_optimum(est, penalty, intercept):
     assert_allclose(est.coef_.T, W, atol=1e-4)
 
 
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("cls", [MPMTLLowRank, MPMTLGroupSparse])
+def test_last_bits_do_not_keep_gaps_open(cls, intercept):
+    """A step may lower the gap, but the objective by less than its last bit."""
+    X, y, task, _ = counts(m=4, n=12)
+    for seed in range(20):
+        other = X * (1 + 2e-16 * np.random.default_rng(seed).integers(-1, 2, X.shape))
+        est = cls(0.1, loss="poisson", epsilon=None, tol=1e-11, fit_intercept=intercept)
+        est.fit(other, y, task=task)
+        assert est.dual_gap_ <= 1e-11 * est.objective_
+
+
 @pytest.mark.parametrize("l1, intercept", [(0.0, True), (0.02, True), (0.2, False)])
 def test_a_graph_reaches_the_optimum(l1, intercept):
     X, y, task, _ = counts(m=4, n=12)

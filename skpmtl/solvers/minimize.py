@@ -40,6 +40,7 @@ _EVENLY, _UNEVEN = 3.0, (1 / 16, 4.0)  # best step by sizes of its two sides; ho
 _TURN = 500  # iterations of splitting before gradient steps
 _MODEL_FLOOR = 1e-3  # how far slopes of models are raised towards their bound
 _FORCING = 0.05  # part of the gap that a model may leave
+_HIDDEN = 1e-14  # part of an objective by which two cannot be told apart
 _SHORTEST = 1e-9  # part of a Newton step, where all are taken
 _RELAXATION = 1.8  # of Douglas-Rachford steps, below 2
 _SHORT = 2  # steps of a short history
@@ -96,6 +97,17 @@ def solve(loss, penalty, alpha, W, tol, max_iter, log=None, *, by_sets=False):
     return engine(loss, penalty, alpha, W, tol, max_iter, log)
 
 
+def _judged(loss, penalty, alpha, W, tol, done, max_iter, log):
+    """-> minus the gradient at W, its gap; W as a `Solution` where it is the last, else None"""
+    value, V = loss.evaluate(W)
+    at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
+    if log is not None and done:
+        log(done, at.objective, at.gap)
+    if at.ends(tol) or done >= max_iter:
+        return V, at, Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
+    return V, at, None
+
+
 def _most_directions(loss):
     """Of a subspace that still costs less than the space of all rows, or of all features."""
     return min(loss.table.X.shape) // _SUBSPACE
@@ -105,8 +117,8 @@ def _by_subspaces(loss, penalty, alpha, W, tol, max_iter, log):
     """Models in few directions at a time, until no other one would change them.
 
     As working sets of features: the problem with features X Q is solved to a part of the gap of the
-    whole one, and Q then grows by the directions that a proximal step would use: those of W plus
-    some of minus the gradient whose singular values are above alpha. What of them is outside of Q
+    whole one, and Q then grows by the directions that a proximal step would use: those of minus the
+    gradient plus a part of W with singular values above alpha. What of them is outside of Q
     adds its square to the dual levels, so that the gap closes fast. Where more directions are
     needed than `_most_directions`, at the rate of the last two times, the space of the rows takes
     over.
@@ -116,12 +128,9 @@ def _by_subspaces(loss, penalty, alpha, W, tol, max_iter, log):
     X, Q, C = loss.table.X, directions[:0], np.zeros((loss.shape[0], 0))
     Z = np.zeros((X.shape[0], 0))
     while True:
-        value, V = loss.evaluate(W)
-        at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
-        if log is not None and done:
-            log(done, at.objective, at.gap)
-        if at.ends(tol) or done >= max_iter:
-            return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
+        V, at, solution = _judged(loss, penalty, alpha, W, tol, done, max_iter, log)
+        if solution is not None:
+            return solution
         size = np.linalg.norm(W)
         step = V + np.linalg.norm(V) / size * W if size else V
         new = _outside(Q, np.concatenate([directions, penalty.directions(step, alpha)]))
@@ -191,12 +200,9 @@ def _by_working_sets(loss, penalty, alpha, W, tol, max_iter, log):
     W, done = np.zeros(loss.shape) if W is None else W, 0
     inside, members, descends = np.zeros(loss.shape[1], dtype=bool), None, True
     while True:
-        value, V = loss.evaluate(W)
-        at = dual_gap(loss, penalty, alpha, W, V, value, penalty.value(W), tol)
-        if log is not None and done:
-            log(done, at.objective, at.gap)
-        if at.ends(tol) or done >= max_iter:
-            return Solution(W, at.objective, at.gap, done, at.closes(tol), at.ends(tol))
+        V, at, solution = _judged(loss, penalty, alpha, W, tol, done, max_iter, log)
+        if solution is not None:
+            return solution
         levels = np.where(W.any(axis=0), np.inf, at.levels)
         levels[inside] = 0.0
         order = np.argsort(-levels, kind="stable")[: max(SMALLEST_SET, int(inside.sum()))]
@@ -291,8 +297,8 @@ def _by_models(loss, penalty, alpha, W, tol, max_iter, log, whole=False):
         while True:
             trial = W + size * part.W
             there = loss.evaluate(trial)[0] + alpha * penalty.value(trial)
-            if there <= at.objective - 0.1 * size * promise:
-                break
+            if there <= at.objective - 0.1 * size * promise + _HIDDEN * abs(at.objective):
+                break  # or by less than can be seen: gaps, which are of first order, tell of it
             size *= 0.5
             if size < 0.1 and not whole:
                 return W, done
@@ -449,7 +455,7 @@ class _Proximal:
                 trial, trial_omega = penalty.prox(guess, alpha / self.lipschitz)
                 trial_value, V = loss.evaluate(trial)
                 trial_objective = trial_value + alpha * trial_omega
-                if trial_objective <= objective + 1e-14 * abs(objective):
+                if trial_objective <= objective + _HIDDEN * abs(objective):
                     break
                 history.clear()
                 if extrapolated:
