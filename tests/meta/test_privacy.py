@@ -243,6 +243,34 @@ def test_groups_of_records_move_the_sum_by_their_number(k):
     assert np.linalg.norm(found[1] - found[0]) == pytest.approx(2 * k * 0.7, rel=1e-5)
 
 
+@pytest.mark.parametrize("privacy", ["task-global", "local"])
+def test_rounding_to_a_coarse_grid_stays_within_the_bound(privacy):
+    """Next to no budget: a step of the grid is a good part of the bound, and sums make room."""
+    clip, tape = 1.0, Tape()
+    est = estimator(
+        tasks=[0],
+        privacy=privacy,
+        epsilon=1e-9,
+        delta=6e-8,
+        clip_norm=clip,
+        inner_steps=1,
+        inner_learning_rate=1e9,
+        fit_intercept=False,
+        random_state=0,
+    )
+    plan = MetaPlan(est, Population(np.zeros(1, dtype=int), 2, 0, np.array([1])))
+    assert plan.noise_step[0] in (0.25 * clip, 0.5 * clip)
+    sent = []
+    with tape.running():
+        for angle in np.linspace(0.0, 2 * math.pi, 25):
+            x = 9.0 * np.array([[math.cos(angle), math.sin(angle)]])
+            est.fit(x, [9.0], task=[0])
+            released = tape.releases[-1].reply
+            sent.append(np.ravel(released["sums" if privacy == "task-global" else "update"]))
+    moved = [np.linalg.norm(a - b) for a, b in itertools.combinations(sent, 2)]
+    assert clip < max(moved) <= 2 * clip
+
+
 @pytest.mark.parametrize("cls", [DPMetaInit, DPMetaInitClassifier])
 def test_a_local_update_is_bounded_as_a_whole(cls):
     """Task level: all rows of a task change, the initialisation moves by 2 clip over m."""

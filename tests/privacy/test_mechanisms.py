@@ -149,6 +149,7 @@ def test_stated_noise_is_sensitivity_over_budget():
         for mechanism, ideal, steps in [
             (SymmetricGaussian(d, 2.0, 0.4), 5.0, d),
             (VectorGaussian(d, 2.0, 0.4), 5.0, math.sqrt(d)),
+            (PiecewiseGaussian(d, 2.0, 0.4), 5.0, math.sqrt(d)),
             (VectorGamma(d, 2.0, 0.4), 5.0 * math.sqrt(d + 1), math.sqrt(d)),
             (SymmetrizedWishart(d, 2.0, 0.4), 2.5 * 2 * math.sqrt(d + 1), d**1.5),
         ]:
@@ -158,7 +159,7 @@ def test_stated_noise_is_sensitivity_over_budget():
             # The largest signal shrinks by what rounding may add, and not by more.
             value = np.full(mechanism.shape, 3e4)
             noise = mechanism.sample(seeded(4))
-            shrink = ((mechanism.release(value, seeded(4)) - noise) / value).mean()
+            shrink = ((mechanism.release(value.copy(), seeded(4)) - noise) / value).mean()
             assert shrink == pytest.approx(1 - steps * mechanism.step / 2.0, abs=1e-10)
             assert shrink > 0.9996
 
