@@ -48,7 +48,7 @@ from .exchange.billboard import Personal
 from .exchange.files import FromBillboard, first_tasks, rows_before_tasks
 from .exchange.plan import n_servers_of
 from .exchange.protocol import Population, allow_for_rounding, run, task_side_of
-from .privacy.report import LittleFoundWarning, PrivacyLeakWarning, PrivacyReport
+from .privacy.report import ALONE, LittleFoundWarning, PrivacyLeakWarning, PrivacyReport
 from .privacy.rng import SeededSource, noise_source
 from .solvers.robust import weighted
 from .tables.datafits import DATAFITS
@@ -338,7 +338,7 @@ def warn_of_little(est, fitted):
     It follows from the billboard and from parameters alone.
     """
     report, board = fitted.get("privacy_"), fitted.get("billboard_")
-    if report is None or report.guarantee == "none":
+    if report is None or report.guarantee == "none" or report.notes.get("reason") == ALONE:
         return
     remedy = "a larger epsilon, or more tasks"
     wants_mean = getattr(est, "unseen_task", None) == "mean"

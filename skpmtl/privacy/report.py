@@ -468,6 +468,9 @@ def _kind(mechanism, count, sensitivity, noise_std):
     return f"{count} with {noise}, sensitivity {_short(sensitivity)}, noise std {_short(noise_std)}"
 
 
+ALONE = "tasks learn alone"  # the reason of `silent_report` where that was asked for
+
+
 def silent_report(reason, **fields):
     """The statement of a private fit that releases nothing, for this reason."""
     return PrivacyReport(

@@ -12,7 +12,7 @@ from ..._runtime.threads import single_blas_thread
 from ...base import MTLClassifierMixin, MTLRegressorMixin, TaskIndexed
 from ...exchange.protocol import allow_for_rounding, run
 from ...privacy.accounting import check_budget
-from ...privacy.report import PrivacyReport, silent_report
+from ...privacy.report import ALONE, PrivacyReport, silent_report
 from ...privacy.rng import noise_source
 from ...tables.table import by_code
 from .losses import losses_of, own_rates, ridge_models, rows_of
@@ -404,7 +404,7 @@ class ModelProtected(LinearTasks):
                 models.step_alone()
                 if watch is not None:
                     watch(t + 1, None)
-            report = silent_report("tasks learn alone", adjacency=self.adjacency)
+            report = silent_report(ALONE, adjacency=self.adjacency)
         coef = models.total / models.t if self.average else models.models()
         releases = MPMTLReleases(moments, projections, report)
         return {"coef_": coef, "billboard_": releases, "privacy_": report}

@@ -7,7 +7,7 @@ import numpy as np
 from ...exchange.plan import Plan
 from ...privacy.accounting import gdp_epsilon, gdp_mu
 from ...privacy.mechanisms import VectorGaussian, mean_sensitivity
-from ...privacy.report import PUBLIC_LISTS, TRUSTED_CURATOR
+from ...privacy.report import ALONE, PUBLIC_LISTS, TRUSTED_CURATOR
 from ...privacy.sampling import fixed_size_epsilon, fixed_size_noise
 from .rounds import METHODS
 
@@ -118,7 +118,7 @@ class PMTLPlan(Plan):
         if METHODS[method].parts:
             self.guarantee = "task DP"
             self.own_assumptions = (TRUSTED_CURATOR, PUBLIC_LISTS)
-        self.relation, self.silence = relation, "tasks learn alone"
+        self.relation, self.silence = relation, ALONE
 
     def _noise_for(self, epsilon):
         if self.n_sampled == self.n_tasks:
