@@ -121,9 +121,11 @@ bench: $(VENV)/with-test
 	$(BIN)/python -m benchmarks.startup
 
 REV ?= $(error REV=COMMIT names the commit to compare with)
-bench-compare: $(VENV)/with-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check asv build virtualenv
-	cd benchmarks/asv && $(abspath $(BIN))/asv machine --yes && \
+# In turns, by an environment that imports the dependencies of this one.
+bench-compare: $(VENV)/made
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . asv virtualenv
+	cd benchmarks/asv && $(abspath $(BIN))/asv machine --yes && ASV_DEPENDENCIES="$$( \
+	  $(abspath $(BIN))/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 	  $(abspath $(BIN))/asv continuous --interleave-rounds $(ARGS) $(REV) HEAD
 
 accuracy-compare: $(VENV)/with-test
