@@ -24,7 +24,7 @@ from .command import command_line
 
 RESULTS = Path("benchmarks", "results")
 FIELDS = ("file", "command", "release", "commit", "date", "seconds")
-_SUITES = ("peers", "path", "grid", "scale", "memory")
+_SUITES = ("peers", "path", "scale", "memory")
 
 
 def _commands():

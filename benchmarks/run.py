@@ -6,7 +6,6 @@
 peers     exact solvers against others at equal accuracy, RMTL and MALSAR where they are
           installed (see benchmarks/peers/external.py)
 path      a hundred strengths and their cross-validation, against loops of fits and lasso_path
-grid      exact fits on drawn shapes against FISTA on Gram matrices: the whole distribution
 scale     seconds and memory of fit and predict, and their exponent in the number of rows
 memory    fits of 8 GB in 4 GB, as one memory map and in parts
 ========  ==================================================================================
@@ -23,14 +22,13 @@ import skpmtl
 
 from . import memory, scale
 from .command import command_line, with_commit, write_rows
-from .peers import exact, external, grid, path
+from .peers import exact, external, path
 
 FIELDS = ("commit", "peer", "problem", "penalty", "accuracy", "seconds", "ratio", "megabytes")
 
 
 SUITES = {  # rows by quick, repeats and text of names; columns; whether on one thread
     "path": (path.measure, path.FIELDS, True),
-    "grid": (lambda quick, repeats, only: grid.measure(quick, repeats), grid.FIELDS, True),
     "scale": (lambda quick, repeats, only: scale.measure(quick, only), scale.FIELDS, False),
     "memory": (lambda quick, repeats, only: memory.measure(quick, only), memory.FIELDS, False),
     "peers": (

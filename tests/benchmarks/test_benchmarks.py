@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import skpmtl
-from benchmarks import run, scale
-from benchmarks.peers import exact, grid, random_shapes, wide_trace
+from benchmarks import scale
+from benchmarks.peers import random_shapes, wide_trace
 from benchmarks.peers.exact import Fista, fista_at, skpmtl_fit
 from benchmarks.problems import Problem, instances
 from benchmarks.walk import walk
@@ -39,21 +39,6 @@ def test_the_peer_is_a_correct_solver(problem):
     assert norm > 0
     assert dual <= 1 + 1e-8
     assert np.vdot(G, W) == pytest.approx(norm, rel=1e-8)
-
-
-@pytest.mark.slow
-def test_grid_quick(tmp_path, capsys):
-    rows = run.main(["grid", "--quick", "--output", str(tmp_path / "grid.csv")])
-    assert len(rows) == 2 and capsys.readouterr().out.count("alpha") == 2
-    for row in rows:
-        assert float(row["gap"]) <= 1.01e-6 and float(row["ratio"]) > 0
-    problem = grid.draw(np.random.default_rng(5), quick=True)
-    fista = exact.Fista(problem).prepare()
-    ours, theirs = (
-        problem.objective(*fista.solution(W))
-        for W in (exact.skpmtl_fit(problem)[0], grid.fista_fit(problem))
-    )
-    assert ours == pytest.approx(theirs, rel=2e-6)
 
 
 def test_memory_is_that_of_the_fit(monkeypatch):
