@@ -348,28 +348,22 @@ def unlabelled(Y):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"X": with_cell(3, 1, np.nan)}, ValueError, "NaN.*row 3.*column 1"),
-        ({"X": with_cell(3, 1, np.inf)}, ValueError, r"infinity.*row 3.*column 1"),
-        ({"X": lambda X: X[:-1]}, ValueError, "."),
-        ({"X": lambda X: X[0]}, ValueError, "2D|2-D"),
-        ({"client": lambda c: c[:-1]}, ValueError, "one id for each"),
-        ({"client": lambda c: [None, *c[1:]]}, ValueError, "Client id missing.*position 0"),
-        ({"client": lambda c: c[:, None].repeat(2, axis=1)}, (ValueError, TypeError), "."),
-        ({"y": unlabelled}, ValueError, "'ben'"),
-        ({"y": lambda Y: Y.assign(c=np.nan)}, ValueError, "'c'"),
-        ({"y": lambda Y: Y.assign(a=Y["a"] * 0 + 7)}, ValueError, "'a'.*one class"),
-        ({"y": lambda Y: Y.assign(a=Y["a"] + 0.25)}, ValueError, "continuous|Unknown label"),
-        ({"y": lambda Y: Y.set_axis(["a", "b", "b"], axis=1)}, ValueError, "'b'"),
-        ({"y": None}, ValueError, "y"),
-        ({"y": lambda Y: Y.to_numpy()[:, :, None]}, ValueError, "dim|shape"),
-        ({"task": ["a"] * 7}, ValueError, "task"),
+        ({"X": with_cell(3, 1, np.nan)}, "NaN.*row 3.*column 1"),
+        ({"client": lambda c: c[:-1]}, "one id for each"),
+        ({"client": lambda c: [None, *c[1:]]}, "Client id missing.*position 0"),
+        ({"y": unlabelled}, "'ben'"),
+        ({"y": lambda Y: Y.assign(c=np.inf)}, "infinity.*'c'"),
+        ({"y": lambda Y: Y.assign(c=np.nan)}, "'c'"),
+        ({"y": lambda Y: Y.assign(a=Y["a"] * 0 + 7)}, "'a'.*one class"),
+        ({"y": lambda Y: Y.set_axis(["a", "b", "b"], axis=1)}, "'b'"),
+        ({"task": ["a"] * 7}, "task"),
     ],
 )
-def test_bad_data_are_named_and_nothing_is_fitted(changes, error, message):
+def test_bad_data_are_named_and_nothing_is_fitted(changes, message):
     est = quick().fit(**changed())
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         est.fit(**changed(**changes))
     assert [name for name in vars(est) if name.endswith("_")] == []
 
@@ -399,29 +393,15 @@ def test_a_task_of_one_class_is_no_error(kind):
     assert p.shape[1] == 3 and (p[:, 1] > 0.5).all()
 
 
-def test_infinite_targets_are_refused():
-    frame, Y, _ = data("real")
-    Y.iloc[4, 1] = np.inf
-    with pytest.raises(ValueError, match="infinity.*row 4.*'b'"):
-        quick("real", client_feature="client").fit(frame, Y)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
-        ({"activation": "softsign"}, "'activation'.*'softsign'"),
         ({"threshold": 1.5}, "threshold.*1.5"),
-        ({"threshold": (0.5, 0.6, 0.7)}, "threshold"),
         ({"threshold": ("geometric", 0.5)}, "threshold"),
         ({"n_rounds": 0}, "'n_rounds'.*0"),
-        ({"solver": "lbfgs"}, "'solver'"),
-        ({"aggregation": "median"}, "'aggregation'.*'median'"),
         ({"secure": True}, "secure=True.*per-task"),
-        ({"secure": True, "aggregation": "local"}, "secure=True.*local"),
-        ({"n_servers": 1}, "'n_servers'.*1"),
         ({"client_feature": "shop"}, "client_feature='shop' is not a column"),
-        ({"client_feature": 9}, "client_feature=9 is outside"),
         ({"client_feature": "client", "task_feature": "client"}, "same column"),
     ],
 )
@@ -440,9 +420,7 @@ def test_bad_rows_to_predict_are_named():
     for given, message in [
         ({"X": X[:2], "client": ["ben", "zed"]}, "Unknown clients.*'zed'"),
         ({"X": X[:2]}, "client="),
-        ({"X": X[:2, :3], "client": ["ben", "ben"]}, "3 features.*4 features"),
         ({"X": with_cell(1, 2, np.nan)(X[:2]), "client": ["ben", "ben"]}, "NaN.*row 1"),
-        ({"X": X[:2], "client": ["ben"]}, "one id for each"),
         ({"X": X[:2], "client": ["ben"] * 2, "task": ["a"] * 2}, "without task="),
     ]:
         with pytest.raises(ValueError, match=message):
@@ -475,11 +453,9 @@ def far_from_order_one(features, targets, offset=0.0):
 @pytest.mark.parametrize(
     ("scale", "tasks"),
     [
-        ((1, 1000.0), r"\[1\]"),
         ((1, 1e-4), r"\[1\]"),
         ((1, 1.0, 30.0), r"\[1\]"),
         ((1e4, 1.0), r"\[0, 1\]"),
-        ((1e-3, 1.0), r"\[0, 1\]"),
     ],
 )
 def test_targets_and_features_of_another_scale_are_warned_about(scale, tasks):

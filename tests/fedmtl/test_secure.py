@@ -1,6 +1,5 @@
 """Secure FedMTL: its result, messages that are refused, and servers that end."""
 
-import itertools
 import os
 import re
 import signal
@@ -16,6 +15,7 @@ from skpmtl.fedmtl.mpc.job import HEADER, Job, pack
 from skpmtl.fedmtl.mpc.server import LOST
 from skpmtl.fedmtl.padded import Padded
 from skpmtl.fedmtl.secure import SecureServers, collect_answer, split_upload
+from tests.fedmtl.test_aggregation import reference
 from tests.helpers.parties import serve
 
 TIMEOUT = 120.0  # of a round; a busy machine needs a part of it
@@ -36,40 +36,11 @@ def clients(seed, counts=(2, 3, 1, 2, 3), n_tasks=4, n_shared=7, length=6):
     return rng.normal(size=(len(counts), n_shared)), heads, tasks, sizes, thresholds
 
 
-def cosine(u, v):
-    norms = np.linalg.norm(u) * np.linalg.norm(v)
-    return u @ v / norms if len(u) == len(v) and norms > 0 else 0.0
-
-
-def similarities(heads):
-    """Equations 4 to 6, by enumeration."""
-    S = np.eye(len(heads))
-    for i, j in itertools.permutations(range(len(heads)), 2):
-        few, many = sorted((heads[i], heads[j]), key=len)
-        H = max(
-            sum(max(0.0, cosine(few[a], many[b])) for a, b in enumerate(chosen))
-            for chosen in itertools.permutations(range(len(many)), len(few))
-        )
-        S[i, j] = H / len(heads[i])
-    return S
-
-
 def plainly(shared, heads, tasks, sizes, thresholds):
-    """Equations 2 to 9 as they stand. -> shared, heads, least |S_ij - Z_i|"""
-    n, S = len(shared), similarities(heads)
-    new_shared, new_heads = [], []
-    for i in range(n):
-        near = [j for j in range(n) if j == i or S[i, j] >= thresholds[i]]
-        weights = {j: S[i, j] * sizes[j] for j in near}
-        new_shared.append(sum(w * shared[j] for j, w in weights.items()) / sum(weights.values()))
-        own = []
-        for task in tasks[i]:
-            having = [j for j in near if task in tasks[j]]
-            total = sum(weights[j] for j in having)
-            own.append(sum(weights[j] * heads[j][tasks[j].index(task)] for j in having) / total)
-        new_heads.append(own)
-    off = ~np.eye(n, dtype=bool)
-    return np.array(new_shared), new_heads, np.abs(S - np.reshape(thresholds, (n, 1)))[off].min()
+    """-> shared, heads, least |S_ij - Z_i|"""
+    *models, S = reference(shared, heads, tasks, sizes, thresholds, "similarity")
+    off = ~np.eye(len(S), dtype=bool)
+    return *models, np.abs(S - np.reshape(thresholds, (-1, 1)))[off].min()
 
 
 def assert_equal_models(got, expected, tolerance=1e-6):
@@ -95,7 +66,7 @@ def near(arguments):
 
     0 and 1 are exact.
     """
-    S = similarities(arguments[1])
+    S = reference(*arguments, 0.0, "similarity")[2]
     other = np.array([S[i, (i + 1) % len(S)] for i in range(len(S))])
     thresholds = np.abs(other + 1.2e-5 * (-1.0) ** np.arange(len(S)))
     expected = plainly(*arguments, thresholds)
@@ -209,7 +180,6 @@ def test_shares_are_uniform_and_new_in_every_split():
         ("rank", "rank=. instead of"),
         ("round", "round=6 instead of 7"),
         ("name", "name='Other' instead of 'Study'"),
-        ("shape", "max_size=16.0 instead of 8.0"),
         ("split", "client 1 are of different splits"),
         ("cut", "it is cut or damaged"),
         ("header", "has no valid header"),
@@ -227,7 +197,6 @@ def test_a_wrong_share_is_refused_by_all(rank, section, spoil, message, monkeypa
         "rank": lambda: own[section][(rank + 1) % 3],
         "round": lambda: upload_of(small_job(round=6), 1)[1][section][rank],
         "name": lambda: upload_of(small_job(name="Other"), 1)[1][section][rank],
-        "shape": lambda: upload_of(small_job(max_size=16.0), 1)[1][section][rank],
         "split": lambda: upload_of(job, 1)[1][section][rank],
         "cut": lambda: own[section][rank][:-8],
         "header": lambda: bytes(len(own[section][rank])),
@@ -294,34 +263,23 @@ def changed(position, value):
 @pytest.mark.parametrize(
     ("arguments", "settings", "message"),
     [
-        (changed(0, lambda shared: shared[:4]), {}, "has 5 entries, but shared has 4"),
         (changed(0, lambda shared: shared * 1e9), {}, r"Client 0: a parameter is .*scale"),
-        (changed(3, lambda sizes: -sizes), {}, "sizes must be positive"),
-        (changed(4, lambda thresholds: 1.5), {}, "threshold of client 0, 1.5"),
         (clients(0), {"max_heads": 2}, "Client 1: the number of heads must be .* max_heads=2"),
-        (clients(0), {"max_heads": 11}, "max_heads=11 must be from 1 to 10"),
         (clients(0), {"max_size": 100}, "is not between max_size / 65536 and max_size=128"),
-        (clients(0), {"max_size": np.nan}, "max_size=nan must be a positive number"),
         (changed(3, lambda sizes: sizes * 10.0 ** -np.arange(0, 10, 2)), {}, "Client 3: the size"),
-        (clients(0), {"n_servers": 1}, "n_servers=1 must be a whole number, 2 or more"),
     ],
 )
 def test_wrong_input_starts_nothing(no_process, arguments, settings, message):
-    servers = SecureServers(n_servers=settings.pop("n_servers", 3))
     with pytest.raises(ValueError, match=message):
-        servers.aggregate(*arguments, **settings)
+        SecureServers(n_servers=3).aggregate(*arguments, **settings)
 
 
 @pytest.mark.parametrize(
     ("upload", "message"),
     [
         ((np.zeros(3), np.ones((1, 3)), [0], 1.0, 0.5), r"the shapes \(3,\)"),
-        ((np.zeros(4), np.ones((1, 2)), [0], 1.0, 0.5), r"\(1, 2\), not"),
-        ((np.zeros(4), np.ones((0, 3)), [], 1.0, 0.5), "number of heads must be"),
-        ((np.zeros(4), np.ones((1, 3)), [2], 1.0, 0.5), "different columns from 0 to 1"),
         ((np.zeros(4), np.ones((2, 3)), [1, 1], 1.0, 0.5), "different columns from 0 to 1"),
         ((np.full(4, np.nan), np.ones((1, 3)), [0], 1.0, 0.5), "a parameter is not below"),
-        ((np.zeros(4), np.ones((1, 3)), [0], np.nan, 0.5), "the size is not"),
         ((np.zeros(4), np.ones((1, 3)), [0], 1.0, np.nan), "the threshold is not"),
     ],
 )
@@ -330,16 +288,9 @@ def test_a_client_checks_what_it_splits(upload, message):
         split_upload(small_job(), 1, *upload)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n_clients": 2**13}, "n_clients=8192 .* is too many"),
-        ({"max_size": np.inf}, "max_size=inf"),
-        ({"max_size": 12.0}, "max_size=12.0 must be a power of two"),
-    ],
-)
-def test_a_job_has_numbers_that_can_be_served(changes, message):
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("changes", [{"n_clients": 2**13}, {"max_size": 12.0}])
+def test_a_job_has_numbers_that_can_be_served(changes):
+    with pytest.raises(ValueError, match="too many|power of two"):
         small_job(**changes)
 
 
