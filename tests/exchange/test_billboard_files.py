@@ -232,15 +232,15 @@ def test_crafted_files_are_refused_or_work(files, tmp_path):
     personalize_elsewhere(found, tmp_path)
 
 
-@pytest.mark.parametrize("name", [LOOP, MEAN, META])
+@pytest.mark.parametrize("name", [LOOP, META])
 def test_damaged_files_are_refused_or_the_same(name, files, tmp_path):
     content = files(name).read_bytes()
     path, rng = tmp_path / "board", np.random.default_rng(0)
-    for end in range(0, len(content), max(len(content) // 50, 1)):
+    for end in range(0, len(content), max(len(content) // 20, 1)):
         path.write_bytes(content[:end])
         assert refused(path)
     survivors = []
-    for k in range(100):
+    for k in range(60):
         changed = bytearray(content)
         # The directory at the end, the header at the beginning, or anywhere.
         low, high = [(-min(600, len(content)), 0), (0, 600), (-len(content), 0)][k % 3]

@@ -227,8 +227,8 @@ def test_sound_mechanisms_pass(i):
 
 def test_audit_is_not_blind():
     """On sound mechanisms the bound comes near the claim, and it reacts to halved noise."""
-    laplace = audit(VectorGamma(1, 1.0, 1.0), n_draws=20000, random_state=0)
-    assert 0.8 < laplace.epsilon_lower <= 1.0
+    laplace = audit(VectorGamma(1, 1.0, 1.0), n_draws=6000, random_state=0)
+    assert 0.7 < laplace.epsilon_lower <= 1.0
     mechanism = SymmetricGaussian(5, 1.0, gdp_mu(1.0, 1e-5))
     mechanism.sensitivity *= 4  # the statistic moves four times as far as the noise allows
     moved = audit(mechanism, epsilon=1.0, random_state=0)

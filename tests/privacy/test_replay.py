@@ -110,7 +110,7 @@ def test_draws_of_the_loop_raise_no_alarm():
         y = np.einsum("ij,ij->i", X, W[task]) + noise
         y[task == 3] += 500.0 * (2 * axis - 1)
         pair.append((X, y, task))
-    result = audit(PrivateMTL(tasks=range(m), epsilon=20.0), *pair, n_draws=40, random_state=1)
+    result = audit(PrivateMTL(tasks=range(m), epsilon=20.0), *pair, n_draws=20, random_state=1)
     assert result.passed, str(result)
     assert len(result.noise_ratio) > 30  # steps of the centre, votes, and moments
     # The neighbours use up most of what is stated, so that the check has something to see.
