@@ -117,7 +117,7 @@ def replayed(case, other):
 
 
 @every(CASES)
-@pytest.mark.spread(90)
+@pytest.mark.spread(60)
 def test_only_releases_depend_on_a_neighbour(case):
     """The report counts and names them, and says what is public, or why nothing is released."""
     course, ratio = replayed(case, neighbour)
@@ -147,7 +147,7 @@ def test_only_releases_depend_on_a_neighbour(case):
 
 
 @every(first_of_every_form(CASES))
-@pytest.mark.spread(19)
+@pytest.mark.spread(12)
 def test_only_releases_depend_on_all_rows(case):
     """Whatever is public and depends on rows comes from releases, which the report lists."""
     replayed(case, everybody)
@@ -191,7 +191,7 @@ ROWS = {  # of the task, or of the record, that the neighbour has
         if rows not in ("one row", "no row") or not case.sizes_public
     ],
 )
-@pytest.mark.spread(20)
+@pytest.mark.spread(12)
 def test_adversarial_neighbours(case, rows):
     def other(case, data):
         X, y, task = data
@@ -222,7 +222,7 @@ def test_a_label_of_one_task_alone(case):
 
 # --------------------------------------------------------------------------------- report
 @every(CASES + EXACT)
-@pytest.mark.spread(66)
+@pytest.mark.spread(40)
 def test_report(case):
     est, _ = fitted(case)
     report = est.privacy_
@@ -266,7 +266,7 @@ def test_noise_is_that_of_the_operating_system_by_default(case):
 
 
 @every(CURATED)
-@pytest.mark.spread(76)
+@pytest.mark.spread(40)
 def test_report_is_known_before_the_fit(case):
     """From public numbers; bounds that follow the releases are those of the start."""
     est, data = fitted(case)
@@ -307,7 +307,7 @@ def newcomers(case):
 
 
 @every(first_of_every_form(LONG))
-@pytest.mark.spread(22)
+@pytest.mark.spread(14)
 def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
     """Another machine has what the one of the fit has: models, predictions, exports, report."""
     est, data = fitted(case)
@@ -360,7 +360,7 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
 
 
 @every(case for case in LONG if not {"clusters", "relation"} & {*case.name.split("-")})
-@pytest.mark.spread(104)
+@pytest.mark.spread(50)
 def test_unseen_tasks_get_the_mean_model_or_an_error(case):
     est, data = fitted(case)
     X, strange = rows_of(case, data)[0][:5], [99] * 5
@@ -392,7 +392,7 @@ def test_unseen_tasks_get_the_mean_model_or_an_error(case):
 )
 @every(first_of_every_form([*FIRST.values(), *EXACT]))
 @pytest.mark.parametrize("form", ["wide", "mapping", "column"])
-@pytest.mark.spread(31)
+@pytest.mark.spread(20)
 def test_forms_of_input_give_one_fit(form, case):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, 3)) / 2
@@ -438,7 +438,7 @@ def collect(tree, numbers):
 
 
 @every(first_of_every_form(case for case in LONG if not case.unit))
-@pytest.mark.spread(22)
+@pytest.mark.spread(12)
 def test_nothing_private_is_in_the_file(case, tmp_path):
     case.skip_without_extras()
     X, y, task = long_data(case.n_classes)
@@ -474,7 +474,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 
 # ----------------------------------------------------------------------------------- wire
 @every(CASES + EXACT)
-@pytest.mark.spread(66)
+@pytest.mark.spread(30)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
     billboard = fitted(case)[0].billboard_

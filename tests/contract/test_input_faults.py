@@ -248,9 +248,6 @@ def test_a_column_that_is_not_numeric_is_named(days):
             MPMTLLowRank(epsilon=None, task_feature="task").fit(given, Y)
 
 
-# ------------------------------------------------------------ no private value in a message
-
-
 # ------------------------------------------------------------------ the list of classes
 CLASSIFIERS = [
     value

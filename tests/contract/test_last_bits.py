@@ -95,7 +95,7 @@ def moved_of(case):
 
 @pytest.mark.parametrize("size", SIZES)
 @every(CHOSEN)
-@pytest.mark.spread(5)
+@pytest.mark.spread(3)
 def test_bits_of_a_task_depend_on_its_rows_alone(case, size, monkeypatch):
     case.skip_without_extras()
     make_tiny(monkeypatch, size)

@@ -21,11 +21,8 @@ STEPS = {"learning_rate": 0.1, "batch_size": 16}
 QUICK = [
     skpmtl.MPMTLLowRank(),
     skpmtl.MPMTLLowRank(0.1, epsilon=None),
-    skpmtl.ClusteredMTL(alpha=1.0, epsilon=None),
     skpmtl.PrivateMTLClassifier(),
-    skpmtl.PrivateMeanRegMTL(),
     skpmtl.PrivateMeanRegMTLClassifier(),
-    skpmtl.DPMetaInit(),
     skpmtl.DPMetaInitClassifier(),
     skpmtl.FedMTLClassifier(n_rounds=5, **STEPS),
     skpmtl.PerTask(Ridge()),
@@ -33,6 +30,9 @@ QUICK = [
     skpmtl.TaskImputer(),
 ]
 SLOW = [  # those whose code is mostly that of another one
+    skpmtl.ClusteredMTL(alpha=1.0, epsilon=None),
+    skpmtl.PrivateMeanRegMTL(),
+    skpmtl.DPMetaInit(),
     skpmtl.MPMTLLowRankCV(n_alphas=3, eps=0.1, cv=2),
     skpmtl.PrivateMTL(),
     skpmtl.MPMTLGroupSparse(),

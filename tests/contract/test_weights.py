@@ -55,7 +55,7 @@ def close(est, other, tol=1e-8):
 @pytest.mark.parametrize("n_classes", [0, 2, 3])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("weight", ["equal", "samples"])
-@pytest.mark.spread(18)
+@pytest.mark.spread(9)
 def test_exact_fits_repeat_rows(form, n_classes, intercept, weight):
     X, y, task, times = tables(n_classes)
     again = np.repeat(np.arange(len(y)), times)
@@ -151,6 +151,7 @@ CASES = [
 
 
 @every(CASES)
+@pytest.mark.spread(12)
 def test_equal_weights_are_none_and_those_of_zero_leave_rows_out(case):
     """Of all families, also with noise: it is the same."""
     data, est = long_data(case.n_classes), seeded(case)

@@ -72,7 +72,7 @@ def test_mean_slopes_do_not_depend_on_a_unit_or_an_origin(unit, origin):
 
 
 @pytest.mark.parametrize(("unit", "origin"), [(1e4, 0.0), (1e-4, 0.0), (1.0, 1e3), (30.0, 1e5)])
-def test_columns_of_tasks_have_no_unit_and_no_origin_without_a_budget(unit, origin):
+def test_columns_of_tasks_have_no_unit_without_a_budget(unit, origin):
     """A column that varies between tasks alone, such as the size of a school."""
     rng = np.random.default_rng(0)
     task, size = np.repeat(np.arange(60), 4), rng.normal(size=60)

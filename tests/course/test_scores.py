@@ -215,7 +215,7 @@ def test_a_vote_that_is_noise_leaves_rates_near_their_level():
 
 
 # --------------------------------------------------------------------------- without a budget
-def test_few_tasks_of_counts_have_a_centre_only_where_evidence_pays_for_it():
+def test_few_tasks_of_counts_have_a_centre_where_it_pays():
     """Counts of three tasks that have nothing to do with ten columns: no slopes are shared."""
     rng = np.random.default_rng(3)
     X, task = rng.normal(size=(45, 10)), np.repeat(np.arange(3), 15)

@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import accuracy_score, r2_score
 
 from skpmtl import FedMTLClassifier, FedMTLRegressor
-from tests.helpers.apart import apart
 
 SETS = {"anna": "ab", "ben": "bc", "cleo": "abc", "dan": "ab", "eve": "c"}
 
@@ -237,17 +236,6 @@ def test_report_says_that_there_is_no_guarantee():
     assert report.guarantee == "none" and report.epsilon == np.inf
     assert "NO differential privacy" in report.text(None)
     assert report.from_json(report.to_json()) == report
-
-
-def test_optional_packages_are_not_imported(tmp_path):
-    code = (
-        "import sys, numpy as np, skpmtl, skpmtl.fedmtl, skpmtl.inspection\n"
-        "X = np.random.default_rng(0).normal(size=(20, 2))\n"
-        "skpmtl.FedMTLRegressor(n_rounds=1).fit(X, X, client=[0, 1] * 10)\n"
-        "found = {'torch', 'cryptography', 'matplotlib'} & set(sys.modules)\n"
-        "sys.exit(f'imported {found}' if found else 0)"
-    )
-    apart(code, tmp_path)
 
 
 @pytest.mark.parametrize(

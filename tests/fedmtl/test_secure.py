@@ -185,6 +185,7 @@ def test_shares_are_uniform_and_new_in_every_split():
         ("header", "has no valid header"),
     ],
 )
+@pytest.mark.spread(12)
 def test_a_wrong_share_is_refused_by_all(rank, section, spoil, message, monkeypatch):
     monkeypatch.setattr("skpmtl.fedmtl.mpc.job._COLUMNS", 4)
     job = small_job()

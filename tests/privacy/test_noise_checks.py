@@ -75,6 +75,11 @@ def mixed(a, b):
     return change
 
 
+def uneven(z):
+    """As much as stated, most of it in every other number by chance."""
+    z *= np.where(np.random.default_rng(2).random(z.shape) < 0.5, 0.2, 1.4)
+
+
 ALL = slice(None)
 EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
 
@@ -97,6 +102,7 @@ EVEN, ODD = slice(0, None, 2), slice(1, None, 2)
         (mixed((ALL, 1), (ALL, 2)), "that of releases of one fit"),
         (mixed((EVEN,), (ODD,)), "that of two fits"),
         (mixed((2,), (3,)), "that of two fits"),
+        (uneven, "its distribution is not the stated one"),
     ],
 )
 def test_the_check_of_a_fault_finds_it_and_names_it(change, text):

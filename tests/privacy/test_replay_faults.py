@@ -115,37 +115,6 @@ def reused(z, kept, rows):
     return kept.setdefault(z.shape, z).copy()
 
 
-def mirrored(z, kept, rows):
-    """Every other time the negative of the last ones."""
-    last = kept.pop(z.shape, None)
-    if last is None:
-        kept[z.shape] = z
-    return z if last is None else -last
-
-
-def drifting(z, kept, rows):
-    """Mostly the last noise again."""
-    last = kept.get(z.shape, z)
-    kept[z.shape] = z = 0.95 * last + np.sqrt(1.0 - 0.95**2) * z
-    return z
-
-
-def common(z, kept, rows):
-    """Entries that move together."""
-    return 0.1 * z + np.sqrt(0.99) * SystemSource().normal(1)
-
-
-def mixed(z, kept, rows):
-    """As much noise as stated, most of it on every other number."""
-    return z * np.where(SystemSource().uniform(z.shape) < 0.5, 0.2, 1.4)
-
-
-def first_of(z, kept, rows):
-    """No noise but on the first entries."""
-    z.reshape(-1)[z.size // 2 + 1 :] = 0.0
-    return z
-
-
 def of_the_rows(z, kept, rows):
     """The same noise for the same data."""
     kept["calls"] = kept.get("calls", 0) + 1
@@ -158,15 +127,11 @@ def of_the_rows(z, kept, rows):
     [
         (halved, "times the stated std", 6, None),
         (reused, "are used again", 6, None),
-        (mirrored, "are used again", 6, None),
-        (drifting, "of releases of one fit is correlated", 6, None),
-        (common, "of entries of one release is correlated", 6, None),
-        (mixed, "its distribution is not the stated one", 500, None),  # as much: more is needed
-        (first_of, "released numbers have none", 6, None),
         (of_the_rows, "are used again", 24, 8),
     ],
 )
 def test_faulty_noise(fault, text, n_rounds, n_draws):
+    """Others are those of tests/privacy/test_noise_checks.py."""
     found = finds(text, with_noise(fault)(tasks=TASKS, n_rounds=n_rounds), n_draws)
     assert kinds(found) == {"Noise"}
 
