@@ -165,8 +165,9 @@ class NamedCoefficients:
         if as_sklearn:
             return linear_model(model)
         across = getattr(getattr(self, "billboard_", None), "across", None)
-        if across is not None and across.name in getattr(self, "factors_", {}):
-            model["factors"] = {across.name: self.factors_[across.name]}
+        name = None if across is None else across.factor.name
+        if name in getattr(self, "factors_", {}):
+            model["factors"] = {name: self.factors_[name]}
         if hasattr(self, "posterior_shift_"):
             known = np.isfinite(self.posterior_shift_[position]).all()
             for name in ("posterior_shift", "covariance"):

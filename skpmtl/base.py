@@ -915,7 +915,7 @@ class HasCovariates:
             fit has; a level of a factor may be new, and has the effect zero.
         """
         check_is_fitted(self)
-        if all(getattr(self.billboard_, name, None) is None for name in ("relation", "factor")):
+        if all(getattr(self.billboard_, name, None) is None for name in ("relation", "above")):
             raise ValueError("This fit has no relation=, so that covariates of tasks mean nothing.")
         self.billboard_ = self.billboard_.with_covariates(covariates)
         return self

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._runtime.compat import Interval, StrOptions
 from ..exchange.billboard import OfModels, Personal
-from ..tables.factors import BELOW, Factor, RowFactor
+from ..tables.factors import BELOW, Factor, FactorEffects, RowFactor
 from ..tables.public_init import PublicInit
 from ..tables.relation import Relation
 from ..tables.table import differences
@@ -51,6 +51,9 @@ class HierarchicalBillboard(OfModels):
         Root of the shape of slopes, which has trace one.
     log_kappa, log_sigma, log_tau : ndarray
         Log weights of the grids of `skpmtl.task.priors`.
+    moved : ndarray (4,)
+        Octaves by which the grids of kappa, sigma, tau and the ratio are moved: without a budget to
+        their estimates, where there are factors.
     log_components : ndarray (3,)
         Of "alone", "shape" and "mean".
     target_range : ndarray (2,) or None
@@ -68,25 +71,13 @@ class HierarchicalBillboard(OfModels):
         Public covariates of tasks: task k lies about the centre and v_k `related`, for its public
         row v_k.
     related : ndarray (rank, d + 1) or None
-    factor : Factor or None
-        Public levels of a factor above the tasks.
-    factor_effects : ndarray (n_levels,) or None
-        What the levels of the tasks are moved by, in units, for every level of the factor.
-    factor_spread : float or None
-        Standard deviation of these effects, in units.
-    factor_doubt : ndarray (n_levels,) or None
-        Standard deviations of the effects about what was found of them, in units.
+    factors : list of FactorEffects
+        Of factors above and across tasks.
     below : str, int or None
         Name of the factor below the tasks, whose levels rows have.
     log_ratio : ndarray
         Log weights of `skpmtl.task.priors.RATIO`, the variance of effects of its levels over that
         of a row; without such a factor of zero alone.
-    across : RowFactor or None
-        Public levels of a factor across tasks.
-    across_effects : ndarray (n_levels,) or None
-        What the targets of rows are moved by, in units, for every level of this factor.
-    across_spread, across_doubt
-        As of the factor above tasks.
     groups : ndarray (G, d) or None
         Slopes that groups of tasks are about, in units and scaled columns.
     log_groups, group_counts : ndarray (G,) or None
@@ -128,6 +119,7 @@ class HierarchicalBillboard(OfModels):
     log_kappa: np.ndarray | None = None
     log_sigma: np.ndarray | None = None
     log_tau: np.ndarray | None = None
+    moved: np.ndarray | None = None
     log_components: np.ndarray | None = None
     target_range: np.ndarray | None = None
     init: PublicInit | None = None
@@ -136,16 +128,9 @@ class HierarchicalBillboard(OfModels):
     n_classes: int = 0
     relation: Relation | None = None
     related: np.ndarray | None = None
-    factor: Factor | None = None
-    factor_effects: np.ndarray | None = None
-    factor_spread: float | None = None
-    factor_doubt: np.ndarray | None = None
+    factors: list = field(default_factory=list)
     below: str | int | None = None
     log_ratio: np.ndarray | None = None
-    across: RowFactor | None = None
-    across_effects: np.ndarray | None = None
-    across_spread: float | None = None
-    across_doubt: np.ndarray | None = None
     groups: np.ndarray | None = None
     log_groups: np.ndarray | None = None
     group_counts: np.ndarray | None = None
@@ -167,18 +152,15 @@ class HierarchicalBillboard(OfModels):
         "unit": [Interval(Real, 0, None, closed="neither"), None],
         "loss": [StrOptions({"squared", "poisson", "huber"})],
         "n_classes": [Interval(Integral, 0, None, closed="left")],
-        "factor_spread": [Interval(Real, 0, None, closed="left"), None],
-        "across_spread": [Interval(Real, 0, None, closed="left"), None],
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
-    added = ("centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt")
-    added += ("scale_noise", "below", "log_ratio")
-    added += ("across", "across_effects", "across_spread", "across_doubt")
-    added += ("spread", "spread_doubt")
+    added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio")
+    added += ("spread", "spread_doubt", "moved")
 
     def __post_init__(self):
         d = self.n_features
         defaults = {
+            "moved": lambda: np.zeros(4),
             "column_scale": lambda: np.ones(d),
             "column_centre": lambda: np.zeros(d),
             "scale_variance": lambda: np.array([OCTAVES**2, 0.0]),
@@ -223,54 +205,74 @@ class HierarchicalBillboard(OfModels):
         return bool(self.column_centre.any())
 
     @property
+    def kappa(self):
+        """Grid of variances of slopes."""
+        return self.law.kappa * 2.0 ** self.moved[0]
+
+    @property
+    def sigma(self):
+        """Grid of spreads of rows."""
+        return self.law.sigma * 2.0 ** self.moved[1]
+
+    @property
     def tau(self):
         """Grid of spreads of levels."""
-        return self.law.tau(self.width, self.unit) if self.fit_intercept else np.zeros(1)
+        if not self.fit_intercept:
+            return np.zeros(1)
+        return self.law.tau(self.width, self.unit) * 2.0 ** self.moved[2]
+
+    @property
+    def ratio(self):
+        """Grid of variances of effects of a factor below tasks, over that of a row."""
+        return priors.RATIO * 2.0 ** self.moved[3] if self.below is not None else np.zeros(1)
 
     @property
     def has_one_mean(self):
-        return self.relation is None and self.factor is None
+        return self.relation is None and self.above is None
+
+    @property
+    def above(self):
+        """`FactorEffects` of the factor above tasks, or None."""
+        return next((one for one in self.factors if isinstance(one.factor, Factor)), None)
+
+    @property
+    def across(self):
+        """`FactorEffects` of the factor across tasks, or None."""
+        return next((one for one in self.factors if isinstance(one.factor, RowFactor)), None)
+
+    def with_effects(self, factor, /, **values):
+        """A copy with other values of the `FactorEffects` of this factor."""
+        every = [replace(e, **values) if e.factor is factor else e for e in self.factors]
+        return replace(self, factors=every)
 
     def effects_of(self, tasks):
         """What the levels of tasks are moved by, in units, by the factor above them: (n,), or 0."""
-        return 0.0 if self.factor is None else self.factor.effects(tasks, self.factor_effects)
-
-    def known_factors(self):
-        """Factors whose effects were released. -> list of factor, effects, spread, doubt"""
-        every = (
-            (self.factor, self.factor_effects, self.factor_spread, self.factor_doubt),
-            (self.across, self.across_effects, self.across_spread, self.across_doubt),
-        )
-        return [one for one in every if one[2] is not None]
+        return 0.0 if self.above is None else self.above.of(tasks)
 
     def row_effects(self, row_levels, rows=slice(None)):
         """What the targets of rows are moved by, in units of y, by the factor across tasks."""
-        if self.across is None:
-            return 0.0
-        return self.unit * self.across.effects(row_levels, self.across_effects, rows=rows)
+        return 0.0 if self.across is None else self.unit * self.across.of(row_levels, rows)
 
     def row_doubt(self, row_levels, rows=slice(None)):
         """Variance of `row_effects`, in units of y: (n,); that of omega for a new level, or 0."""
-        if self.across_doubt is None:
+        if self.across is None or self.across.spread is None:
             return 0.0
-        known = self.across_doubt, self.across_spread
-        return (self.unit * self.across.effects(row_levels, *known, rows)) ** 2
+        return (self.unit * self.across.doubt_of(row_levels, rows)) ** 2
 
     def level_doubt(self, tasks):
         """Variance of what a factor adds to the levels of tasks without rows, in units of y: (n,).
 
         That of omega for a level of the factor that no task of the fit has.
         """
-        if self.factor_doubt is None or not len(tasks):
+        if self.above is None or self.above.spread is None or not len(tasks):
             return np.zeros(len(tasks))
-        own = self.factor.effects(tasks, self.factor_doubt, self.factor_spread)
-        return (self.unit * own) ** 2
+        return (self.unit * self.above.doubt_of(tasks)) ** 2
 
     def scales(self, log_kappa=None):
         """Priors of the scales; None: of kappa that before any vote."""
         law = self.law
         log_kappa = law.log_kappa if log_kappa is None else log_kappa
-        grids = self.tau, law.kappa, law.sigma
+        grids = self.tau, self.kappa, self.sigma
         return priors.Scales(log_kappa, self.log_sigma, self.log_tau, *grids, self.log_ratio)
 
     def components(self):
@@ -311,11 +313,9 @@ class HierarchicalBillboard(OfModels):
 
     def parameters(self):
         """Parameters of the estimator; those that some have not only where they were given."""
-        factors = {} if self.factor is None else {self.factor.name: self.factor}
+        factors = {one.factor.name: one.factor.place for one in self.factors}
         if self.below is not None:
             factors[self.below] = BELOW
-        if self.across is not None:
-            factors[self.across.name] = "across", self.across.levels
         own = {"init": self.init, "relation": self.relation, "factors": factors or None}
         given = {name: value for name, value in own.items() if value is not None}
         return {**super().parameters(), **given}
@@ -336,6 +336,7 @@ class HierarchicalBillboard(OfModels):
         yield "log_kappa", self.log_kappa, [(len(self.law.kappa),)]
         yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
         yield "log_tau", self.log_tau, [(len(self.tau),)]
+        yield "moved", self.moved, [(4,)]
         yield "log_components", self.log_components, [(3,)]
         yield "log_ratio", self.log_ratio, [(1 if self.below is None else len(priors.RATIO),)]
         yield "centre_noise", self.centre_noise, [(2,)]
@@ -345,20 +346,12 @@ class HierarchicalBillboard(OfModels):
         if self.relation is not None:
             yield from self.relation.declared()
             yield "models of its relation", self.related, [(self.relation.rank, d + 1)]
-        if (self.factor is None) != (self.factor_effects is None):
-            raise ValueError("its factor has no effects, or effects no factor")
-        if self.factor is not None:
-            self.factor.check()
-            yield "effects of its factor", self.factor_effects, [(self.factor.n_levels,)]
-            if self.factor_doubt is not None:
-                yield "doubts of its factor", self.factor_doubt, [(self.factor.n_levels,)]
-        if (self.across is None) != (self.across_effects is None):
-            raise ValueError("its factor across tasks has no effects, or effects no factor")
-        if self.across is not None:
-            self.across.check()
-            yield "effects across tasks", self.across_effects, [(self.across.n_levels,)]
-            if self.across_doubt is not None:
-                yield "doubts across tasks", self.across_doubt, [(self.across.n_levels,)]
+        if not all(isinstance(one, FactorEffects) for one in self.factors):
+            raise ValueError("its list of factors has something else")
+        if len({type(one.factor) for one in self.factors}) < len(self.factors):
+            raise ValueError("it has several factors in one place")
+        for one in self.factors:
+            yield from one.declared()
         if self.groups is not None:
             G = len(self.groups)
             yield "groups", self.groups, [(G, d)]
@@ -427,7 +420,7 @@ class HierarchicalBillboard(OfModels):
     @property
     def factors_of_rows(self):
         """Names of the factors that rows have levels of."""
-        across = None if self.across is None else self.across.name
+        across = None if self.across is None else self.across.factor.name
         return [name for name in (self.below, across) if name is not None]
 
     @property
@@ -438,12 +431,12 @@ class HierarchicalBillboard(OfModels):
     @property
     def middle_ratio(self):
         """Typical variance of effects of a factor below tasks, over that of a row; 0 without."""
-        return 0.0 if self.below is None else priors.middle_ratio(self.log_ratio)
+        return 0.0 if self.below is None else priors.middle_ratio(self.log_ratio, self.ratio)
 
     @property
     def row_spread(self):
         """Typical standard deviation of a row about the model of its task, in units."""
-        return priors.middle(self.log_sigma, self.law.log_sigma, self.law.sigma)
+        return priors.middle(self.log_sigma, self.law.log_sigma, self.sigma)
 
     @property
     def spread_below(self):
@@ -500,12 +493,13 @@ class HierarchicalBillboard(OfModels):
 
     def with_covariates(self, given):
         """A copy that knows covariates of further tasks, and their levels of a factor."""
-        factor, relation = self.factor, self.relation
-        if factor is not None:
-            factor = factor.with_tasks(given)
+        board, relation = self, self.relation
+        if self.above is not None:
+            factor = self.above.factor
+            board = self.with_effects(factor, factor=factor.with_tasks(given))
         if relation is not None:
             relation = relation.with_tasks(given)
-        return replace(self, factor=factor, relation=relation)
+        return replace(board, relation=relation)
 
     def without_rows(self, tasks):
         """The mean model, or that of what is public of each task."""
@@ -529,12 +523,13 @@ class HierarchicalBillboard(OfModels):
                 part[0] += own
             found |= {"relation_coef_": slopes, "relation_intercept_": level}
         factors: dict = {
-            factor.name: {
-                "levels": np.array(factor.levels),
-                "effects": self.unit * effects,
-                "spread": self.unit * spread,
+            one.factor.name: {
+                "levels": np.array(one.factor.levels),
+                "effects": self.unit * one.effects,
+                "spread": self.unit * one.spread,
             }
-            for factor, effects, spread, _ in self.known_factors()
+            for one in self.factors
+            if one.spread is not None
         }
         if self.spread_below is not None:
             factors[self.below] = {"spread": self.spread_below}

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..privacy.mechanisms import std_of
 from ..privacy.report import exact_report
+from ..tables.factors import FactorEffects
 from ..task.priors import (
     RATIO,
     after,
@@ -22,7 +23,7 @@ from ..task.priors import (
     candidates,
     normalised,
 )
-from . import errors, factors, groups, queries
+from . import errors, factors, groups, likelihood, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
@@ -76,12 +77,10 @@ class Loop:
         if plan.relation is not None:
             rank = plan.relation.rank
             self.update(relation=plan.relation, related=np.zeros((rank, d + 1)))
-        if plan.factor is not None:
-            self.update(factor=plan.factor, factor_effects=np.zeros(plan.factor.n_levels))
+        known = [factor for factor in (plan.factor, plan.across) if factor is not None]
+        self.update(factors=[FactorEffects.none(factor) for factor in known])
         if plan.below is not None:
             self.update(below=plan.below, log_ratio=before_ratio())
-        if plan.across is not None:
-            self.update(across=plan.across, across_effects=np.zeros(plan.across.n_levels))
         if self.law.of_scores:
             self.update(unit=1.0)
             if plan.levels == "free":
@@ -123,6 +122,9 @@ class Loop:
 
     def update(self, **values):
         self.model = replace(self.model, **values)
+
+    def update_effects(self, factor, /, **values):
+        self.model = self.model.with_effects(factor, **values)
 
     def vote(self, name, parts, share, *, falls_from=0, log_prior=0.0):
         """A vote on a path. -> posterior log weights, log evidence along it, noise of a step"""
@@ -454,7 +456,7 @@ class Loop:
     def vote_sigma(self, share):
         """The noise of a row, whether tasks follow the centre or are alone."""
         name = "dispersion" if self.law.of_scores else "sigma"
-        priors = candidates(self.law.sigma, WIDTHS[name])
+        priors = candidates(self.model.sigma, WIDTHS[name])
         parts = [
             self.part(axis=2, path=priors),
             self.part(self.zero, self.model.flat, axis=2, path=priors),
@@ -561,6 +563,13 @@ class Loop:
     def find_across(self, share):
         yield from factors.find_across(self, share)
 
+    def find_spreads(self, share, first=True):
+        if self.model.has_place and self.pools_levels:
+            yield from likelihood.find_spreads(self, first)
+
+    def find_exact_spreads(self, share):
+        yield from self.find_spreads(share, first=False)
+
     # --------------------------------------------------------------------------------- groups
     def find_groups(self, share):
         self.found_groups = yield from groups.find(self, share)
@@ -591,6 +600,8 @@ class Loop:
             "relation": self.relation,
             "factor": self.find_factor,
             "across": self.find_across,
+            "spreads": self.find_spreads,
+            "spreads exact": self.find_exact_spreads,
             "groups": self.find_groups,
             "moment": self.moment,
             **{

@@ -65,15 +65,15 @@ def find(loop, share):
     question = queries.FactorStep(factor.n_levels, spread, loop.plan.is_private)
     asked, effects = [], np.zeros(factor.n_levels)
     for _ in range(STEPS):
-        loop.update(factor_effects=effects)
+        loop.update_effects(factor, effects=effects)
         sums, noise = yield from loop.ask(question, share / STEPS)
         asked.append((effects, spread * sums / counts))
         noise = (spread * noise / counts) ** 2
         mean, effects, omega, doubt = posterior(asked, noise, spread**2 / counts, OMEGA * spread)
     centre = loop.model.centre.copy()
     centre[0] += mean
-    found = {"factor_effects": effects - mean, "factor_spread": omega, "factor_doubt": doubt}
-    loop.update(centre=centre, **found)
+    loop.update(centre=centre)
+    loop.update_effects(factor, effects=effects - mean, spread=omega, doubt=doubt)
 
 
 def find_across(loop, share):
@@ -97,7 +97,7 @@ def find_across(loop, share):
     question = queries.AcrossStep(k, unit)
     asked, effects = [], np.zeros(k)
     for _ in range(STEPS):
-        loop.update(across_effects=effects)
+        loop.update_effects(factor, effects=effects)
         sums, noise = yield from loop.ask(question, share * (1.0 - OF_COUNTS) / STEPS)
         asked.append((effects, unit * sums / counts))
         noise = (unit * noise / counts) ** 2
@@ -109,8 +109,9 @@ def _take(loop, effects, mean, omega, doubt):
     """Effects across tasks; the centre takes their mean."""
     centre = loop.model.centre.copy()
     centre[0] += mean
-    found = {"across_spread": omega, "across_doubt": doubt}
-    loop.update(across_effects=effects - mean, centre=centre, **found)
+    loop.update(centre=centre)
+    known = {"effects": effects - mean, "spread": omega, "doubt": doubt}
+    loop.update_effects(loop.plan.across, **known)
 
 
 def count_of(found, noise, n_present):
@@ -134,10 +135,10 @@ def exact_across(loop, unit):
     mean over levels, from the answer to effects that alternate in sign.
     """
     k, model = loop.plan.across.n_levels, loop.model
-    effects, apart = model.across_effects, 0.01 * unit * (-1.0) ** np.arange(k)
+    effects, apart = model.across.effects, 0.01 * unit * (-1.0) ** np.arange(k)
 
     def ask(effects, of_rows=False):
-        loop.update(across_effects=effects)
+        loop.update_effects(loop.plan.across, effects=effects)
         question = queries.AcrossStep(k, unit, of_rows, False)
         return (yield from loop.ask(question, 0.0))[0]
 

@@ -31,12 +31,10 @@ def findings(board, with_groups=False, is_private=False):
     if board.unit is not None and not board.law.of_scores:
         spread = _round(board.unit * board.row_spread)
         found["rows"] = f"standard deviation of about {spread} around the model of their task"
-    if board.factor is not None:
-        found[board.factor.name] = _too_few("tasks of each of its levels")
-    if board.across is not None:
-        found[str(board.across.name)] = _too_few("tasks for so many levels")
-    for factor, *effects in board.known_factors():
-        found[str(factor.name)] = _effects(board, *effects)
+    for one in board.factors:
+        few = "tasks of each of its levels" if one is board.above else "tasks for so many levels"
+        known = _too_few(few) if one.spread is None else _effects(board, one)
+        found[str(one.factor.name)] = known
     if board.asked_below:
         found[str(board.below)] = _below(board)
     found["slopes"] = _slopes(board)
@@ -90,10 +88,11 @@ def _too_few(what):
     return f"nothing was asked: too few {what} for this budget"
 
 
-def _effects(board, effects, spread, doubt):
+def _effects(board, known):
     """Of the levels of a factor."""
-    spread, most = (_round(board.unit * size) for size in (spread, float(np.abs(effects).max())))
-    noise = _round(board.unit * math.sqrt(np.mean(doubt**2)))
+    sizes = known.spread, float(np.abs(known.effects).max())
+    spread, most = (_round(board.unit * size) for size in sizes)
+    noise = _round(board.unit * math.sqrt(np.mean(known.doubt**2)))
     return f"its levels differ by about {spread}, by {most} at most, with errors of about {noise}"
 
 
@@ -115,7 +114,7 @@ def _slopes(board):
         if board.has_shape:
             return f"those of tasks lie {directions}"
         return "nothing was found that tasks have in common"
-    own = math.sqrt(priors.middle(board.log_kappa, board.law.log_kappa, board.law.kappa))
+    own = math.sqrt(priors.middle(board.log_kappa, board.law.log_kappa, board.kappa))
     size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
     unit = board.unit or 1.0
     measure = "units of the score" if board.law.of_scores else "units of y"

@@ -122,7 +122,7 @@ def starts(about, root, kappa, number):
 def find(loop, share):
     """Rounds of k-means by evidence. -> centres (G, d), counts (G,), noise of a count"""
     model = loop.model
-    kappa = float(np.exp(model.log_kappa) @ model.law.kappa)
+    kappa = float(np.exp(model.log_kappa) @ model.kappa)
     centres = starts(loop.about[1:], model.root, kappa, loop.plan.n_groups)
     counts, noise = np.zeros(len(centres)), 0.0
     radius = math.sqrt(kappa)
@@ -147,7 +147,7 @@ def vote(loop, centres, counts, share):
     Groups are named where the likeliest list with them is more likely than the likeliest without by
     more than the noise of the steps of the path between the two.
     """
-    model, zero, grid = loop.model, loop.zero, loop.law.kappa
+    model, zero, grid = loop.model, loop.zero, loop.model.kappa
     logs = np.log(counts / counts.sum())
     scales = candidates(grid, _WIDTH)
     # From near to far without groups, and back with them: neighbours are alike.

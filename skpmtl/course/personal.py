@@ -16,7 +16,6 @@ from ..task.nested import (
     moved,
 )
 from ..task.posterior import Decomposition, TaskRows, log_sum
-from ..task.priors import RATIO
 from ..task.scales import Summaries, own_scales, own_units
 
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
@@ -48,7 +47,7 @@ class TaskModels:
         self.row_levels = table.levels
         self.summaries = Summaries.of(self.X, self.y, self.offsets, table.counts)
         self._placed, self._shapes, self._near, self.subgroups = (), [], (), None
-        self._deviations = None
+        self._deviations = self.products = None
 
     def about(self, public_init):
         """The same tasks with targets less the scores of this model, in released scales."""
@@ -57,7 +56,7 @@ class TaskModels:
     def _place(self, model):
         """Rows, scales and units under the released units of a model."""
         key = model.middle, model.unit, model.width, model.column_scale, model.column_centre
-        key = *key, model.across_effects
+        key = *key, model.across and model.across.effects, model.ratio
         if same(key, self._placed):
             return
         self._placed, self._shapes = key, []
@@ -80,7 +79,7 @@ class TaskModels:
         self.rows = [(rows, np.zeros(len(rows.n)), self.near_mean)]
         if self.subgroups is not None:
             known = Z, y, self.offsets, self.table.counts
-            for ratio in RATIO[1:]:
+            for ratio in model.ratio[1:]:
                 found, log_root = self.subgroups.rows(*known, ratio)
                 near = self.near_mean + (found.x_mean - rows.x_mean)
                 self.rows.append((found, log_root, near))
@@ -158,7 +157,7 @@ class TaskModels:
             return self.deviations(model, centre, model.root, model.scales())
         parts = self.decomposition(model, model.root, joined=False)
         key = *self._placed, model.log_sigma, model.log_tau, model.root, near
-        key = *key, model.related, model.factor_effects, model.log_ratio
+        key = *key, model.related, model.above and model.above.effects, model.log_ratio
         if not same(key, self._near):
             self._near = key
             self._gains = gains(parts, *self.around(model, near), model.scales())
@@ -193,7 +192,7 @@ class TaskModels:
         Extras are what bounds predictions, `row_centre_` (m, d), `row_reach_` (m, d) and
         `prediction_range_` (m, 2), which is that of differences to the public initial model.
         """
-        found, ratios = [], RATIO[: len(model.log_ratio)]
+        found, ratios = [], model.ratio
         for part in model.all_components():
             dec, about = self.decomposition(model, part.root), self.around_part(model, part)
             for ratio, (logs, *means) in zip(ratios, each(dec, *about, part.scales), strict=True):

@@ -51,6 +51,7 @@ WEIGHTS = {
     "relation": 6.0,
     "factor": 6.0,
     "across": 6.0,
+    "spreads": 1.0,
     "groups": 12.0,
 }
 STRUCTURES = "low-rank", "sparse", "mean"  # what slopes may share
@@ -123,6 +124,8 @@ Z_FACTOR = 9.0
 # 100 tasks, 8 items and epsilon 1, which this leaves out. Of counts 100 tasks, 10 items and epsilon
 # 3 had 1.02, and 1.12 for new tasks.
 Z_ACROSS, Z_ACROSS_OF_COUNTS = 12.0, 24.0
+# Without a budget, of factors above and across tasks, whose pairs are a matrix in memory.
+MOST_LEVELS = 4096
 # The rest, by z = (tasks with rows) mu: z or z / root(d) below the first two of these, steps would
 # be noise; z / root(d) below the third, moments would, and below the last further rounds. A task
 # without a unit sends steps in its own, so that they need no place; scores need their base first.
@@ -238,7 +241,12 @@ class HierarchicalPlan(Plan):
         if self.below is not None and course:
             after = len(course) - course[::-1].index("vote sigma")
             course = *course[:after], "vote ratio", *course[after:]
-        if crossed and not self.is_private:  # once more, about what was found since
+        n_levels = sum(f.n_levels for f in (self.factor, self.across) if f is not None)
+        exact = not self.is_private and self.first == "place" and n_levels <= MOST_LEVELS
+        if exact and (self.below is not None or factored or crossed):
+            exact = {"factor", "across", "vote ratio"}
+            course = *("spreads" if name in exact else name for name in course), "spreads exact"
+        elif crossed and not self.is_private:  # once more, about what was found since
             course = *course, "across"
         if self.n_classes:
             course = [name for name in course if name != "vote sigma"]

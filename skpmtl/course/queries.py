@@ -440,7 +440,7 @@ class FactorStep(Question):
 
     def answer(self, tasks, model):
         level, _ = tasks.pull(model, model.centre, model.centre)
-        return model.factor.indicators(tasks.tasks) * (level / self.level_unit)[:, None]
+        return model.above.factor.indicators(tasks.tasks) * (level / self.level_unit)[:, None]
 
     def bounded(self, sent):
         return _within_one(sent, self.clipped)
@@ -486,7 +486,7 @@ class AcrossStep(Question):
     def answer(self, tasks, model, some=slice(None)):
         first, last, _ = some.indices(len(tasks.tasks))
         shape, rows = (last - first, self.n_levels), slice(*tasks.offsets[[first, last]])
-        level = model.across.of(tasks.row_levels, rows)
+        level = model.across.factor.of(tasks.row_levels, rows)
         known = level >= 0
         cells = ((tasks.codes[rows] - first) * self.n_levels + level)[known]
 
@@ -643,7 +643,7 @@ class Part(Public):
 
     def cells(self, tasks, model):
         """Log evidence of every cell, (m, n_cells)."""
-        grids = model.tau, model.law.kappa, model.law.sigma
+        grids = model.tau, model.kappa, model.sigma
         by = (None, "kappa", "sigma", "tau", "ratio")[self.axis]
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio)

@@ -93,7 +93,7 @@ class ScoreModels:
     # ------------------------------------------------------------------------------- posteriors
     def _place(self, model):
         key = model.middle, model.width, model.column_scale, model.column_centre
-        key = *key, model.across_effects
+        key = *key, model.across and model.across.effects
         if same(key, self._placed):
             return
         self._placed, self._near = key, ()
@@ -127,7 +127,7 @@ class ScoreModels:
         self._place(model)
         scales, centre = scales.possible(), np.atleast_2d(centre)
         level, slopes = centre[:, 0], centre[:, 1:]
-        if model.factor is not None:
+        if model.above is not None:
             level = level + model.effects_of(self.tasks)[:, None]
         grids = scales.kappa, scales.sigma**2, scales.tau
         logs = scales.log_kappa[:, None, None] + scales.log_sigma[:, None] + scales.log_tau
@@ -160,7 +160,7 @@ class ScoreModels:
         if not model.fit_intercept:
             return self.deviations(model, centre, model.root, model.scales(model.log_kappa))
         known = model.log_kappa, model.log_sigma, model.log_tau, model.root
-        key = *self._placed, *known, near, model.factor_effects
+        key = *self._placed, *known, near, model.above and model.above.effects
         if not same(key, self._near):
             scales = model.scales(model.log_kappa)
             found = self._posterior(model, near, model.root, scales, moments="kept")

@@ -54,10 +54,12 @@ def variance_components(board, coverage):
     covariance, of_models = _measured(board, coverage) if measured else _voted(board, coverage)
     residual = None
     if not law.of_scores:
-        known = board.log_sigma, law.log_sigma, law.sigma
+        known = board.log_sigma, law.log_sigma, board.sigma
         residual = board.unit * np.append(board.row_spread, priors.ends(*known, coverage))
     factors = {
-        str(factor.name): board.unit * spread for factor, _, spread, _ in board.known_factors()
+        str(one.factor.name): board.unit * one.spread
+        for one in board.factors
+        if one.spread is not None
     }
     if board.spread_below is not None:
         factors[str(board.below)] = board.spread_below
@@ -88,7 +90,7 @@ def _voted(board, coverage):
     found = np.zeros((d + 1, d + 1))
     found[d, d] = taus[0] ** 2
     for p, part in zip(weights, parts, strict=True):
-        known = part.scales.log_kappa, law.log_kappa, law.kappa
+        known = part.scales.log_kappa, law.log_kappa, board.kappa
         apart = part.slopes - mean
         shape = priors.middle(*known) * part.root @ part.root.T
         found[:d, :d] += p * (shape + np.outer(apart, apart))

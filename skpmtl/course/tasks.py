@@ -6,10 +6,11 @@ from ..exchange.protocol import TaskSide
 from .billboard import models_of
 from .errors import Errors
 from .groups import GroupStep
+from .likelihood import LikelihoodStep
 from .queries import KINDS, AcrossStep, ExactStep
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
-_KINDS = {**KINDS, Errors.kind: Errors, GroupStep.kind: GroupStep}
+_KINDS = {**KINDS, **{kind.kind: kind for kind in (Errors, GroupStep, LikelihoodStep)}}
 
 
 class HierarchicalTaskSide(TaskSide):
@@ -32,6 +33,9 @@ class HierarchicalTaskSide(TaskSide):
     def answer(self, query):
         """As of `TaskSide`; large answers of tasks are added up as they are made."""
         kind = _KINDS[query.statistic]
+        if kind is LikelihoodStep:
+            sums = kind.of(query.public).sums(self.models, query.public["model"])
+            return {query.statistic: sums}
         if kind not in (ExactStep, AcrossStep) or query.pick is not None:
             return super().answer(query)
         question, model, total = kind.of(query.public), query.public["model"], 0.0

@@ -6,9 +6,11 @@ column of X that is taken out before the model.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 
+from .._runtime.compat import Interval
 from .._runtime.public import Public
 from .ids import encode_ids, listed, locate
 from .relation import UNNAMED, columns_of
@@ -16,6 +18,7 @@ from .table import distinct_ids
 
 __all__ = [
     "Factor",
+    "FactorEffects",
     "RowFactor",
     "RowLevels",
     "factor_in",
@@ -57,6 +60,11 @@ class Factor(Public):
     def n_levels(self):
         return len(self.levels)
 
+    @property
+    def place(self):
+        """What `factors` of an estimator that knows it names."""
+        return self
+
     def of(self, tasks):
         """Places (n,) of the levels of task ids, -1 of a level that no task of the fit has.
 
@@ -73,10 +81,6 @@ class Factor(Public):
     def indicators(self, tasks):
         """(n, n_levels) with a one where the level of a task is."""
         return (self.of(tasks)[:, None] == np.arange(self.n_levels)).astype(float)
-
-    def effects(self, tasks, effects, of_new=0.0):
-        """The effect of the level of every task, (n,); `of_new` of a level that is new."""
-        return np.append(effects, of_new)[self.of(tasks)]
 
     def with_tasks(self, given):
         """A copy that knows the level of further tasks, as `Relation.with_tasks`."""
@@ -131,13 +135,14 @@ class RowFactor(Public):
     def n_levels(self):
         return len(self.levels)
 
+    @property
+    def place(self):
+        """What `factors` of an estimator names."""
+        return ACROSS, self.levels
+
     def of(self, row_levels, rows=slice(None)):
         """Places (n_rows,) of the levels of `RowLevels`, -1 of one that is not listed."""
         return row_levels.among(self.name, np.array(self.levels), rows)
-
-    def effects(self, row_levels, effects, of_new=0.0, rows=slice(None)):
-        """The effect of the level of every row, (n_rows,); `of_new` of a level that is new."""
-        return np.append(effects, of_new)[self.of(row_levels, rows)]
 
     def describe(self):
         """The line of a report."""
@@ -148,6 +153,54 @@ class RowFactor(Public):
         kinds = {type(level) for level in self.levels}
         if kinds not in ({int}, {str}) or self.levels != sorted(set(self.levels)):
             raise ValueError("levels of its factor across tasks must be different, and sorted")
+
+
+@dataclass(eq=False)
+class FactorEffects(Public):
+    """What is known of the effects of a factor above or across tasks, in units of the target.
+
+    Attributes
+    ----------
+    factor : Factor or RowFactor
+    effects : ndarray (n_levels,)
+        What levels of tasks, or targets of rows, are moved by.
+    spread : float or None
+        Standard deviation of effects; None where nothing was released.
+    doubt : ndarray (n_levels,) or None
+        Standard deviations of the effects about what was found of them.
+    """
+
+    factor: Factor | RowFactor
+    effects: np.ndarray
+    spread: float | None = None
+    doubt: np.ndarray | None = None
+
+    constraints = {"spread": [Interval(Real, 0, None, closed="left"), None]}
+
+    @classmethod
+    def none(cls, factor):
+        """Before anything was released."""
+        return cls(factor, np.zeros(factor.n_levels))
+
+    def of(self, *rows):
+        """The effect of the level of every task or row, (n,); 0 of a level that is new."""
+        return np.append(self.effects, 0.0)[self.factor.of(*rows)]
+
+    def doubt_of(self, *rows):
+        """Standard deviations of these effects, (n,); `spread` of a level that is new."""
+        return np.append(self.doubt, self.spread)[self.factor.of(*rows)]
+
+    def declared(self):
+        """What `effects` and `doubt` have to be, after a check of the factor."""
+        if not isinstance(self.factor, (Factor, RowFactor)):
+            raise ValueError("effects without a factor")
+        self.factor.check()
+        if (self.spread is None) != (self.doubt is None):
+            raise ValueError("its effects have a spread without errors, or errors without a spread")
+        shapes = [(self.factor.n_levels,)]
+        yield f"effects of {self.factor.name}", self.effects, shapes
+        if self.doubt is not None:
+            yield f"doubts of {self.factor.name}", self.doubt, shapes
 
 
 @dataclass(frozen=True, eq=False)

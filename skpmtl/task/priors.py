@@ -167,12 +167,11 @@ def ends(log_weights, before, grid, coverage):
     return 2.0 ** np.interp([0.5 - 0.5 * coverage, 0.5 + 0.5 * coverage], below, cells)
 
 
-def middle_ratio(log_ratio):
-    """Geometric mean of a ratio of `RATIO` that is not zero, times the weight of these, as
-    `middle`."""
+def middle_ratio(log_ratio, grid):
+    """Geometric mean of a ratio that is not zero, times the weight of these, as `middle`."""
     weights = np.exp(typical(log_ratio, before_ratio()))
     some = weights[1:].sum()
-    return float(some * 2.0 ** (weights[1:] @ np.log2(RATIO[1:]) / some))
+    return float(some * 2.0 ** (weights[1:] @ np.log2(grid[1:]) / some))
 
 
 @dataclass(frozen=True)

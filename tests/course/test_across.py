@@ -1,6 +1,5 @@
 """A factor across tasks, such as items that pupils of many schools answer."""
 
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ from skpmtl.course.factors import spread_of
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.queries import NEVER, AcrossStep
 from skpmtl.shards.fit import fit_shards
-from skpmtl.tables.factors import RowFactor, RowLevels
+from skpmtl.tables.factors import FactorEffects, RowFactor, RowLevels
 from skpmtl.tables.table import TaskTable
 from skpmtl.task.priors import KAPPA, SIGMA
 from tests.helpers.sites import write_parts
@@ -81,7 +80,7 @@ def test_effects_without_a_budget_are_those_of_shrunk_indicators():
     question, v = AcrossStep(k, 1.0, False, False), np.zeros(k)
     counts = np.bincount(item, minlength=k)
     for _ in range(200):
-        board.across_effects = v
+        board.across.effects = v
         tasks._deviations = None
         sums = question.answer(tasks, board).sum(axis=0)
         v = (counts * v + sums) / (counts + sigma2 / omega2)
@@ -94,24 +93,13 @@ def test_effects_without_a_budget_are_those_of_shrunk_indicators():
     assert_allclose(v, best, atol=1e-6)
 
 
-def test_the_exact_spread_is_that_of_lme4_on_penicillin():
-    """Random intercepts of 24 plates by 6 samples (lme4's documentation: 1.9316)."""
-    rows = pd.read_csv(Path(__file__).parents[1] / "mixed_models" / "penicillin.csv")
-    est = PrivateMTL(epsilon=None, factors={"sample": "across"}, task_feature="plate")
-    est.fit(rows[["plate", "sample"]].assign(z=0.0), rows["diameter"])
-    found = est.factors_["sample"]
-    assert found["spread"] == pytest.approx(1.9316, rel=0.01)
-    best = [2.18706, -1.01048, 1.93790, -0.09690, -0.01384, -3.00374]
-    assert_allclose(found["effects"], best, atol=0.02)
-
-
 def known_scales(k):
     """A model without slopes in common, of which every scale is known."""
     one = {"log_kappa": KAPPA, "log_sigma": SIGMA}
     at = {"log_kappa": 4, "log_sigma": int(np.flatnonzero(SIGMA == 1.0)[0])}
     one = {name: np.where(np.arange(len(g)) == at[name], 0.0, NEVER) for name, g in one.items()}
     public = {"width": 1.0, "middle": 0.0, "unit": 1.0, "scale_variance": np.zeros(2), **one}
-    across = {"across": RowFactor("item", list(range(k))), "across_effects": np.zeros(k)}
+    across = {"factors": [FactorEffects.none(RowFactor("item", list(range(k))))]}
     board = HierarchicalBillboard(1, 1.0, np.zeros(2), **public, **across)
     board.log_tau = np.where(board.tau == 1.0, 0.0, NEVER)
     return board
@@ -141,7 +129,7 @@ def test_parts_on_a_disk_and_exported_models_have_effects(tmp_path):
     est = PrivateMTL(epsilon=200.0, factors=factors, tasks=range(20), random_state=0)
     parts = write_parts(tmp_path, X, y, task, [range(12), range(12, 20)])
     whole, sharded = clone(est).fit(X, y, task=task), fit_shards(clone(est), parts)
-    assert_allclose(sharded.billboard_.across_effects, whole.billboard_.across_effects)
+    assert_allclose(sharded.billboard_.across.effects, whole.billboard_.across.effects)
     with pytest.raises(ValueError, match="across tasks.*without models="):
         fit_shards(clone(est), parts, models=tmp_path / "models")
     own = whole.export_task(3)

@@ -285,14 +285,14 @@ def written(tmp_path):
 
 def test_files_before_fields_were_added_are_read(written):
     path, header, arrays = written
-    added = {"centre_noise", "factor", "factor_effects", "factor_spread", "factor_doubt"}
+    added = {"centre_noise", "factors", "moved"}
     fields = header["board"]["fields"]
     assert added <= fields.keys()
     header["board"]["fields"] = {name: fields[name] for name in fields.keys() - added}
-    del arrays["board.centre_noise"]
+    del arrays["board.centre_noise"], arrays["board.moved"]
     rewrite(path, header, arrays)
     there = load_billboard(path)
-    assert there.billboard_.factor is None and not there.billboard_.centre_noise.any()
+    assert there.billboard_.factors == [] and not there.billboard_.centre_noise.any()
     assert there.mean_coef_.shape == (4,)
 
 

@@ -1,0 +1,71 @@
+"""Without a budget: variance components of factors above, below and across tasks."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from scipy.optimize import minimize
+
+from skpmtl import PrivateMTL
+
+TABLES = Path(__file__).parents[1] / "mixed_models"
+
+
+@pytest.mark.parametrize(
+    ("table", "task", "factors", "best"),
+    [
+        ("pastes", "batch", {"cask": "below"}, [2.90408, 1.28736, 0.82341]),
+        ("penicillin", "plate", {"sample": "across"}, [1.93157, 0.84671, 0.54992]),
+    ],
+)
+def test_spreads_are_those_of_lme4(table, task, factors, best):
+    """Documentation of lme4: strength ~ 1 + (1 | batch / cask), diameter ~ 1 + (1 | plate) +
+    (1 | sample)."""
+    rows = pd.read_csv(TABLES / f"{table}.csv")
+    est = PrivateMTL(epsilon=None, factors=factors, task_feature=task)
+    est.fit(rows[[task, *factors]].assign(z=0.0), rows.drop(columns=[task, *factors]).squeeze())
+    found = [*(f["spread"] for f in est.factors_.values()), est.level_spread_]
+    assert_allclose([*found, est.billboard_.unit * est.billboard_.row_spread], best, rtol=1e-3)
+    if table == "penicillin":
+        best = [2.18706, -1.01048, 1.93790, -0.09690, -0.01384, -3.00374]
+        assert_allclose(est.factors_["sample"]["effects"], best, atol=2e-3)
+
+
+def test_three_factors_at_once_have_the_restricted_likelihood_of_a_dense_normal():
+    rng, m, n, k = np.random.default_rng(0), 24, 10, 5
+    task, item = np.repeat(np.arange(m), n), rng.integers(k, size=m * n)
+    cell = task * 3 + rng.integers(3, size=m * n)
+    district = np.arange(m) % 6
+    y = 30.0 + rng.normal(size=m)[task] + rng.normal(size=6)[district[task]]
+    y += (
+        0.7 * rng.normal(size=3 * m)[cell] + 0.8 * rng.normal(size=k)[item] + rng.normal(size=m * n)
+    )
+    rows = pd.DataFrame({"x": 0.0, "task": task, "item": item, "class": cell})
+    factors = {"district": "above", "class": "below", "item": "across"}
+    est = PrivateMTL(epsilon=None, factors=factors, task_feature="task")
+    est.set_params(relation={t: f"d{district[t]}" for t in range(m)}).fit(rows, y)
+    same = [of[:, None] == of for of in (task, district[task], cell, item)]
+
+    def covariance(stds):
+        return sum(s * s * one for s, one in zip(stds, same, strict=False)) + stds[
+            -1
+        ] ** 2 * np.eye(len(y))
+
+    def deviance(logs):
+        V = covariance(np.exp(logs))
+        one, r = np.linalg.solve(V, np.c_[np.ones(len(y)), y]).T
+        rest = y @ r - (one @ y) ** 2 / one.sum()
+        return np.linalg.slogdet(V)[1] + np.log(one.sum()) + rest
+
+    best = np.exp(minimize(deviance, np.zeros(5)).x)
+    found = [est.level_spread_, *(est.factors_[f]["spread"] for f in ("district", "class", "item"))]
+    found.append(est.billboard_.unit * est.billboard_.row_spread)
+    assert_allclose(found, best, rtol=2e-3)
+    V = covariance(best)
+    one = np.linalg.solve(V, np.ones(len(y)))
+    rest = np.linalg.solve(V, y - one @ y / one.sum())
+    for name, of, std in (("district", district[task], best[1]), ("item", item, best[3])):
+        effects = std**2 * np.bincount(of, rest)
+        assert_allclose(est.factors_[name]["effects"], effects, atol=5e-3)
