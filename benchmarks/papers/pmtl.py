@@ -296,7 +296,7 @@ def measure_finetune(quick, repeats):
         name = [*DATA][-1]
         data = drawn(name, seed, quick)
         cells.append((("local", "finetune", "inf"), alone(data, seed, quick)))
-        for method in ("algorithm-1", "stateful", "fedavg"):
+        for method in ("algorithm-1", "stateful", "fedavg", "fedprox"):
             rows = runs(name, method, seed, quick)
             for epsilon in (0.1, 0.8, 2.0, np.inf):
                 best = chosen(rows, epsilon, data.sign)
@@ -619,7 +619,7 @@ def measure_sparse(quick, repeats):
     rows = []
     many, few = (40, 4) if quick else (400, 20)
     for method in SHARING[:-1]:
-        m = many if method in ("algorithm-1", "fedavg") else few
+        m = many if method in ("algorithm-1", "fedavg", "fedprox") else few
         rng = np.random.default_rng(0)
         n = 100 * m
         columns = np.minimum(rng.zipf(1.3, n * 60) - 1, d - 1)

@@ -42,15 +42,6 @@ def test_validation_rows_are_training_rows():
         assert not set(fold.train[1]) & set(fold.test[1])
 
 
-@pytest.mark.parametrize("penalty", ["low-rank", "group-sparse"])
-def test_sides_of_the_lemmas_hold(penalty):
-    rng = np.random.default_rng(0)
-    C, s, k = mp_mtl.model_matrix(rng, 10, 50, penalty, 2.0)
-    G = rng.standard_normal((10, 11))
-    value, bound = mp_mtl.lemma_sides(C, s, k, 1e-3 * G @ G.T, penalty, 2.0)
-    assert 0 < value < bound
-
-
 def test_the_page_shows_files_that_are_stored():
     files = re.findall(r":file: (\S+)", PAGE.read_text(encoding="utf-8"))
     assert {Path(name).name for name in files} == {f"mp_mtl_{n}.csv" for n in mp_mtl.MEASURES}
