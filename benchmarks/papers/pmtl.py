@@ -429,6 +429,25 @@ def measure_sampling(quick, repeats):
 
 
 # ------------------------------------------------------------------------------------- theorems
+SAME_STEPS = "E, same steps"  # the theorems count steps: T / E of theirs are rounds
+
+
+def varied(base, name, value):
+    """The setting with one thing varied; the noise is for the budget over `noise_T` rounds."""
+    if name == SAME_STEPS:
+        steps = base["E"] * base["T"]
+        return base | {"E": value, "T": steps // value, "noise_T": steps}
+    setting = base | {name: value}
+    return setting | {"noise_T": setting["T"]}
+
+
+def noise_of(setting, m, q):
+    """Noise multiplier of Algorithm 1 for epsilon at delta 1e-3 over `noise_T` rounds."""
+    budget = setting["epsilon"], 1e-3
+    plan = PMTLPlan("algorithm-1", m, q, setting["noise_T"], 2.0, *budget, None, "replace-one")
+    return plan.noise_multiplier
+
+
 def measure_theorems(quick, repeats):
     """Gap (1/m) sum f_k(w_k^T; w~^T) - f_k(w_k*; w~*) on strongly convex tasks, one thing varied.
 
@@ -441,12 +460,13 @@ def measure_theorems(quick, repeats):
         "epsilon": (1.0, 2.0, 4.0, 8.0),
         "T": (10, 20, 40, 80),
         "E": (1, 2, 5, 20),
+        SAME_STEPS: (1, 2, 5, 20),
         "q": (0.25, 0.5, 1.0),
     }
     cells = []
     for name, values in vary.items():
         for value, private, seed in itertools.product(values, (True, False), range(repeats)):
-            setting = base | {name: value}
+            setting = varied(base, name, value)
             for method in ("algorithm-1", "unbiased") if name == "q" else ("algorithm-1",):
                 gap = _gap(setting, private, seed, method, quick)
                 cells.append(((method, name, value, "yes" if private else "no"), gap))
@@ -499,12 +519,13 @@ def measure_nonconvex(quick, repeats):
         "epsilon": (1.0, 2.0, 4.0, 8.0),
         "T": (10, 20, 40, 80, 160),
         "E": (1, 2, 5, 20),
+        SAME_STEPS: (1, 2, 5, 20),
         "lam": (0.03, 0.1, 0.3, 1.0),
     }
     cells = []
     for name, values in vary.items():
         for value, private, seed in itertools.product(values, (True, False), range(repeats)):
-            found = _stationarity(base | {name: value}, private, seed, quick)
+            found = _stationarity(varied(base, name, value), private, seed, quick)
             cells.append((("algorithm-1", name, value, "yes" if private else "no"), found))
     return _with_slopes(cells)
 
@@ -524,9 +545,9 @@ def _stationarity(setting, private, seed, quick):
         m,
         setting["T"],
         clip_norm=2.0,
-        epsilon=setting["epsilon"] if private else None,
+        epsilon=None,
         delta=1e-3,
-        noise_multiplier=None,
+        noise_multiplier=noise_of(setting, m, m) if private else None,
         adjacency="replace-one",
     )
     found = []
@@ -557,15 +578,16 @@ def _gap(setting, private, seed, method, quick):
     def watch(t, tasks, shared):
         kept[:] = [tasks.objective(tasks.own, shared) - tasks.objective(best, mean)]
 
-    budget = setting["epsilon"] if private else None
+    q = max(int(setting["q"] * m), 1)
     est = PublishedPMTL(
         method,
         lam=lam,
-        epsilon=budget,
+        epsilon=None,
+        noise_multiplier=noise_of(setting, m, q) if private else None,
         delta=1e-3,
         clip_norm=2.0,
         n_rounds=setting["T"],
-        n_sampled=max(int(setting["q"] * m), 1),
+        n_sampled=q,
         local_steps=setting["E"],
         learning_rate=0.5,
         fit_intercept=False,

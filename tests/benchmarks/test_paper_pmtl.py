@@ -97,3 +97,4 @@ def test_stored_squared_gradients_have_the_slopes_of_the_page():
     assert slopes["m", "yes"] == pytest.approx(-2.0, abs=0.1)
     assert slopes["epsilon", "yes"] == pytest.approx(-1.4, abs=0.1)
     assert abs(slopes["E", "yes"]) < 0.1 and slopes["E", "no"] < -0.4
+    assert slopes[pmtl.SAME_STEPS, "yes"] < -0.4
