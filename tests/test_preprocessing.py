@@ -269,6 +269,7 @@ ODD = [10**20, -(10**400), 2**63, 1.5, True, None, "word", Decimal("2.5"), np.fl
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda value: type(value).__name__)
 @pytest.mark.parametrize("column", ["number", "whole", "word"])
+@pytest.mark.spread(10)
 def test_no_value_of_one_task_changes_what_others_fill_in(column, odd):
     """Whatever type it gives to the column."""
     frame = pd.DataFrame({"task": list("aaaabbbbcc")})

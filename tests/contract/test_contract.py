@@ -496,7 +496,7 @@ def test_wire(case):
 
 # ---------------------------------------------------------------------- sites and shards
 @every(first_of_every_form(CURATED))
-@pytest.mark.spread(16)
+@pytest.mark.spread(9)
 def test_sites_agree_with_one_process(case):
     """Whether they send sums, or contributions that the curator bounds and adds up itself."""
     est, data = fitted(case)
@@ -531,7 +531,7 @@ class Recorder:
 
 
 @every(first_of_every_form(CURATED))
-@pytest.mark.spread(16)
+@pytest.mark.spread(9)
 def test_an_interrupted_run_repeats_no_release(case):
     """Whatever was released before the cut is not asked for, nor released, again."""
     est, data = seeded(case), long_data(case.n_classes)
@@ -552,7 +552,7 @@ def test_an_interrupted_run_repeats_no_release(case):
 
 
 @every(first_of_every_form(case for case in CURATED if case.form == "long"))
-@pytest.mark.spread(11)
+@pytest.mark.spread(7)
 def test_parts_agree_with_one_table(case, tmp_path):
     whole, (X, y, task) = fitted(case)
     # In Fortran order, so that workers copy it and loops need not be compiled for read-only rows.

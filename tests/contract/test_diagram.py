@@ -56,6 +56,7 @@ SHOWN = [
 
 @pytest.mark.parametrize("est", SHOWN, ids=lambda est: type(est).__name__)
 @pytest.mark.parametrize("with_scaler", [False, True])
+@pytest.mark.spread(9)
 def test_no_number_of_a_task_is_shown(school_like, est, with_scaler):
     """A diagram of other rows is the same diagram; scikit-learn 1.9 would show models."""
     table, y = school_like()

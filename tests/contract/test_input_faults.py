@@ -149,6 +149,7 @@ def test_entries_of_one_place_are_added_and_columns_sorted():
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
 @pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.spread(7)
 def test_sound_matrices_of_every_format_are_read(kind, empty):
     whole = csr() if not empty else sparse.csr_matrix((18, 4))
     for made in (whole.asformat(kind), sparse.csr_array(whole).asformat(kind)):
@@ -317,6 +318,7 @@ def test_classes_are_a_public_list(cls):
 
 @pytest.mark.parametrize("cls", CLASSIFIERS, ids=lambda cls: cls.__name__)
 @pytest.mark.parametrize("epsilon", [None, 2.0])
+@pytest.mark.spread(6)
 def test_listed_classes_need_not_be_in_the_rows(cls, epsilon):
     est = cls(tasks=TASKS, classes=["no", "yes"], **bounds(cls) | {"epsilon": epsilon})
     est.fit(X, ["yes"] * 18, task=TASK)

@@ -46,6 +46,7 @@ class Garbled(Sites):
     if type(case.estimator) in (DPMetaInit, DPMetaInitClassifier) and not case.marks
     if not case.unit and not case.estimator.secure
 )
+@pytest.mark.spread(8)
 def test_garbage_of_a_task_moves_an_initialisation_by_its_bound(case):
     """Updates of DPMetaInit come with their noise: the bound has room for it, and not for more."""
     case.skip_without_extras()

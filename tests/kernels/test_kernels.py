@@ -93,6 +93,7 @@ def intercept_of(run, z, y, start=0.0):
 
 @pytest.mark.parametrize("start", [0.0, 50.0, -1e4])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 30.0, 500.0])
+@pytest.mark.spread(8)
 def test_logistic_intercept_is_stationary(run, size, start):
     rng = np.random.default_rng(3)
     z, y = size * rng.standard_normal(40), np.where(rng.random(40) < 0.3, 1.0, -1.0)
@@ -162,6 +163,7 @@ INVERSES = [lambda run: run(linalg.spd_inverse), _narrow]
 
 @pytest.mark.parametrize("d, m", [(1, 4), (2, 65), (5, 4), (30, 3)])
 @pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
+@pytest.mark.spread(8)
 def test_spd_inverse(run, inverse, d, m):
     rng = np.random.default_rng(d)
     Z = rng.standard_normal((m, 2 * d, d)) * np.geomspace(1, 1e3, d)
@@ -176,6 +178,7 @@ def test_spd_inverse(run, inverse, d, m):
     "bad", [np.diag([1.0, -1e-9, 2.0]), np.zeros((3, 3)), np.full((3, 3), np.nan)]
 )
 @pytest.mark.parametrize("inverse", INVERSES, ids=["one by one", "side by side"])
+@pytest.mark.spread(4)
 def test_spd_inverse_refuses(run, inverse, bad):
     assert not inverse(run)(np.stack([np.eye(3), bad]))
 
@@ -259,6 +262,7 @@ def test_registers_take_rows_in_c_order_only():
 
 @pytest.mark.parametrize("centre", [False, True])
 @pytest.mark.parametrize("form", ["dense", "picked", "sparse"])
+@pytest.mark.spread(6)
 def test_curvatures_are_power_steps(run, form, centre):
     """Also of a task whose rows are copied piece by piece, and of odd numbers of rows."""
     sizes, d = np.array([1, 7, 4, 75]), 5

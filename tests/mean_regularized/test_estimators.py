@@ -23,6 +23,7 @@ def problem(kind, m=7, d=4, C=3, seed=0, rows=(12, 25), spread=0.5):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("weight", ["equal", "samples"])
 @pytest.mark.parametrize("lam, ridge", [(0.3, 0.0), (50.0, 0.2), (1e-3, 1e-2)])
+@pytest.mark.spread(6)
 def test_squared_loss_is_one_linear_system(intercept, weight, lam, ridge):
     X, y, task = problem("real")
     m, d = 7, 4
@@ -62,6 +63,7 @@ def test_squared_loss_is_one_linear_system(intercept, weight, lam, ridge):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("lam, ridge", [(0.3, 0.0), (50.0, 0.2), (1e-2, 0.0)])
 @pytest.mark.parametrize("clusters", [None, {k: k % 2 for k in range(30)}])
+@pytest.mark.spread(6)
 def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, clusters):
     """Against models that minimise for given means, and means that are theirs; wherever X lies."""
     rng = np.random.default_rng(5)

@@ -96,6 +96,7 @@ def odd_rows(kind, n=40, d=5, seed=3):
 @pytest.mark.parametrize("clip_norm", [1e-3, 0.7, 1e4, np.inf])
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.spread(10)
 def test_clipped_sums_against_a_loop(kind, intercept, clip_norm):
     X, y = odd_rows(kind)
     if clip_norm > 1e3:  # nothing to compare digits with beside gradients of length 1e14

@@ -130,6 +130,7 @@ def test_models_of_classes_are_means_of_their_posterior():
 
 @pytest.mark.parametrize("scale", [1e-6, 0.03, 30.0, 1e6])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.spread(5)
 def test_the_unit_of_a_column_hardly_changes_a_score(kind, scale):
     """Of tasks of thirty rows: fewer know their own scales of columns less well."""
     X, y, task = problem(kind, rows=(30, 40))

@@ -67,18 +67,6 @@ def test_joblib_threads_share_the_limit(n_threads):
     assert threads._state.working == 0
 
 
-def _threads_of_a_worker():
-    return skpmtl.get_num_threads(), os.environ.get("OMP_NUM_THREADS")
-
-
-def test_joblib_processes_get_their_share(monkeypatch):
-    for name in threads._VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    with joblib.parallel_config("loky", inner_max_num_threads=1):
-        got = joblib.Parallel(n_jobs=2)(joblib.delayed(_threads_of_a_worker)() for _ in range(2))
-    assert got == [(1, "1"), (1, "1")]
-
-
 def test_an_error_in_a_block_reaches_the_caller(n_threads):
     def work(first, last):
         if first == 7:

@@ -57,6 +57,7 @@ def residual(table, W, k, intercept, weighted):
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.spread(8)
 def test_optimality_on_random_tables(kind, weighted, seed):
     """Equal and constant columns, tasks of one row, weights, ridges, shared rows with gaps."""
     rng = np.random.default_rng(seed)

@@ -189,6 +189,7 @@ def test_gradient_by_finite_differences(kind, missing, logistic):
 @pytest.mark.parametrize("penalty", [TraceNorm(), GroupNorm()], ids=["trace", "l21"])
 @pytest.mark.parametrize("kind, missing", [("long", 0), ("wide", 0), ("wide", 0.2)])
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
+@pytest.mark.spread(9)
 def test_dual_gap_bounds_the_suboptimality(
     kind, missing, penalty, logistic, intercept, weight, ridge
 ):
@@ -243,6 +244,7 @@ def test_make_loss_takes_the_cheapest_representation():
     "sizes, d", [([3, 7, 5], 9), ([12, 20, 9], 9), ([70, 66], 90), ([3, 60], 9)]
 )
 @pytest.mark.parametrize("small", [0, 1 << 20])
+@pytest.mark.spread(8)
 def test_resolvents_solve_the_tasks(sizes, d, intercept, weight, ridge, small, monkeypatch):
     """By n x n and by d x d matrices, against a plain solve."""
     small_matrices(monkeypatch, small)
@@ -299,6 +301,7 @@ LOGISTIC = dict(logistic_tables())
 
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
 @pytest.mark.parametrize("name", LOGISTIC)
+@pytest.mark.spread(9)
 def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, monkeypatch):
     """Against Hessians from finite differences, the quarter bound, and formulas between them."""
     table, small, form = LOGISTIC[name]
@@ -334,6 +337,7 @@ def test_logistic_resolvents_solve_the_tasks(name, intercept, weight, ridge, mon
 
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
 @pytest.mark.parametrize("name", ["narrow", "by BLAS", "gaps"])
+@pytest.mark.spread(4)
 def test_models_have_gradient_and_hessian_of_the_logistic_loss(name, intercept, weight, ridge):
     table, _, _ = LOGISTIC[name]
     loss = LogisticLoss(table, scale_of(table, weight), intercept, ridge)
@@ -349,6 +353,7 @@ def test_models_have_gradient_and_hessian_of_the_logistic_loss(name, intercept, 
 
 @pytest.mark.parametrize("intercept, weight, ridge", SETTINGS)
 @pytest.mark.parametrize("d, form", [(4, "features"), (30, "rows")])
+@pytest.mark.spread(3)
 def test_resolvents_of_classes_solve_them_one_by_one(d, form, intercept, weight, ridge):
     """With the diagonal 2 p (1 - p), which is above the Hessian in the scores."""
     X, _, task = plain.make_rows([12, 20, 9], d, 3)

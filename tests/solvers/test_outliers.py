@@ -50,6 +50,7 @@ def test_optimum_of_malsar(cls, function):
 
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize(("cls", "outliers"), PAIRS)
+@pytest.mark.spread(4)
 def test_optimum_of_cvxpy(cls, outliers, ridge):
     cp = pytest.importorskip("cvxpy")
     m, d = 8, X.shape[1]
@@ -71,6 +72,7 @@ def test_optimum_of_cvxpy(cls, outliers, ridge):
 
 @pytest.mark.parametrize(("cls", "outliers"), PAIRS)
 @pytest.mark.parametrize("classes", [0, 2, 3])
+@pytest.mark.spread(6)
 def test_objective_gap_and_new_tasks(cls, outliers, classes):
     thirds = np.concatenate(
         [3 * Y[TASK == k].argsort().argsort() // (TASK == k).sum() for k in range(8)]

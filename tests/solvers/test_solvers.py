@@ -24,6 +24,7 @@ PENALTIES = {"trace": TraceNorm(), "l21": GroupNorm()}
 
 @pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize("shape", [(9, 4), (4, 9), (5, 5), (1, 3), (3, 1)])
+@pytest.mark.spread(6)
 def test_penalty_maps(name, shape):
     penalty = PENALTIES[name]
     V = np.random.default_rng(0).standard_normal(shape)
@@ -103,6 +104,7 @@ def test_degenerate_data(name):
 
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ridge, fraction", [(0.0, 0.3), (0.1, 0.3), (0.0, 1e-3), (0.0, 1.1)])
+@pytest.mark.spread(4)
 def test_working_sets_leave_no_feature_out(intercept, ridge, fraction):
     """Optimality over all features, computed from the rows; few, most or no features in use."""
     rng = np.random.default_rng(6)
@@ -309,6 +311,7 @@ ROOMS = {  # the loss, numbers that are few, whether there is no room for a hist
 @pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("case", ROOMS)
+@pytest.mark.spread(5)
 def test_sample_start_of_classifications(monkeypatch, case, intercept, name):
     make, small, lean, off = ROOMS[case]
     loss, penalty = make(intercept), PENALTIES[name]
@@ -478,6 +481,7 @@ def test_wide_sparse_rows_take_the_steps_of_dense_ones(name, logistic):
 
 @pytest.mark.parametrize("logistic", [False, True])
 @pytest.mark.parametrize("rows", ["long", "dependent", "repeated", "shared"])
+@pytest.mark.spread(4)
 def test_wide_trace_norms_are_solved_in_the_space_of_rows(rows, logistic):
     rng = np.random.default_rng(0)
     X, y, task = plain.make_rows([5, 4, 6], 50, 3, labels=logistic)

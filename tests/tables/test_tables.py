@@ -87,6 +87,7 @@ FORMS = list(as_forms(*EXAMPLE))
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.spread(8)
 def test_all_forms_give_the_models_of_separate_fits(form, school_like):
     frame, y = school_like()
     parameters, X, target, task = as_forms(frame, y)[form]

@@ -144,6 +144,7 @@ def test_differences_of_evidence_are_exact_to_a_twentieth(kind, n):
 
 @pytest.mark.parametrize("events", [0, 1, 6, 20])
 @pytest.mark.parametrize("tau", [0.25, 0.5, 1.0, 2.0])
+@pytest.mark.spread(6)
 def test_mean_rates_of_counts_are_those_of_quadrature(events, tau):
     """Of one row, for a level and a slope, at new rows about the mean row of the task."""
     kappa, centre, x, size = 0.3, 0.7, 0.5, 0.8
