@@ -1,6 +1,5 @@
 """A factor across tasks, such as items that pupils of many schools answer."""
 
-
 import numpy as np
 import pandas as pd
 import pytest
