@@ -262,9 +262,9 @@ def test_relation_shows_what_covariates_add_with_the_noise():
 
 
 def test_effects_show_their_intervals():
-    X, y, task = make_low_rank_tasks(n_tasks=500, n_features=3, random_state=0)
+    X, y, task = make_low_rank_tasks(n_tasks=200, n_features=3, random_state=0)
     X = pd.DataFrame(X, columns=["age", "dose", "size"])
-    est = PrivateMeanRegMTL(epsilon=1000.0, tasks=range(500), standard_errors=True)
+    est = PrivateMeanRegMTL(epsilon=100.0, tasks=range(200), standard_errors=True)
     est.fit(X, y, task=task)
     display = EffectsDisplay.from_estimator(est, coverage=0.8)
     assert [ax.get_title() for ax in display.axes_] == ["shared model"]
@@ -275,7 +275,7 @@ def test_effects_show_their_intervals():
     ends = np.array([segment[:, 0] for segment in lines.get_segments()])
     reach = student.ppf(0.9, est.effect_dof_[:-1]) * est.effect_std_
     np.testing.assert_allclose(ends, np.c_[est.effect_coef_ - reach, est.effect_coef_ + reach])
-    plain = PrivateMeanRegMTL(epsilon=1000.0, tasks=range(500)).fit(X, y, task=task)
+    plain = PrivateMeanRegMTL(epsilon=100.0, tasks=range(200)).fit(X, y, task=task)
     with pytest.raises(ValueError, match="standard_errors=True"):
         EffectsDisplay.from_estimator(plain)
 

@@ -4,7 +4,8 @@
         [--draws N] [--output FILE.csv]
 
 Each table has tasks of 5 to 15 rows with three columns, of which the second has no effect. Levels
-and slopes of tasks are normal, but exponential in "skewed models". A row of the csv is a scene, a
+and slopes of tasks are normal, but exponential in "skewed models"; drifts are a random slope of the
+number of the row, which is no column. A row of the csv is a scene, a
 number of tasks and an epsilon (none: no privacy), over all draws:
 
 - "given": in how many draws errors were released; without any, the remaining cells are empty;
@@ -37,6 +38,7 @@ SCENES = (
     "noise that differs",
     "correlated columns",
     "skewed models",
+    "drifts that the model lacks",
 )
 FIELDS = (
     "commit",
@@ -68,6 +70,9 @@ def table(scene, n_tasks, seed):
             noise[i + 1] = 0.7 * noise[i] + np.sqrt(1.0 - 0.49) * noise[i + 1]
     if scene == "noise that differs":
         noise *= np.exp(0.5 * rng.normal(size=n_tasks))[task]
+    if scene == "drifts that the model lacks":
+        first = np.flatnonzero(np.diff(task, prepend=-1))
+        noise += 0.2 * rng.normal(size=n_tasks)[task] * (np.arange(n) - first[task])
     own = 0.3 * rng.normal(size=(n_tasks, d))
     if scene == "skewed models":
         own = 0.2 * rng.normal(size=(n_tasks, d))

@@ -33,12 +33,12 @@ from .queries import Question
 
 # Lengths of a score and of an information in units of their root mean square, with rows without
 # end. Scores are sent the longer, the smaller the noise is: that of their sum has 1.5 times the
-# standard deviation of the sum at most, that of squares a quarter of their sum.
+# standard deviation of the sum at most, that of squares a tenth of their sum.
 SHORTEST, LONGEST, LARGEST = 2.25, 4.0, 1.5
-OF_SCORES, OF_SQUARES = 1.5, 0.25
+OF_SCORES, OF_SQUARES = 1.5, 0.1
 BEYOND = 1.0  # mean of an exponential tail beyond any point, in standard deviations
 CLEAR = 2.0  # edges of the noise that every direction of the information has to clear
-LEAST_DOF = 4.0  # of a variance, below which it is mostly noise
+LEAST_DOF = 4.0  # of a variance: a smaller one than has these is taken for the noise that hides it
 _ALONE = 1e-9  # of information that other tasks have, too
 # Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.
 ROUNDS: tuple[dict[str, float], ...] = (
@@ -302,26 +302,28 @@ def effects(model, question, sums, noise):
     """
     m, k = model.n_present, question.size
     H, edge = question.largest * sums["information"], _edge(question, noise)
-    if m <= k or np.linalg.eigvalsh(H)[0] <= max(CLEAR * edge, 1e-9):
+    if m - k < LEAST_DOF or np.linalg.eigvalsh(H)[0] <= max(CLEAR * edge, 1e-9):
         return None
     inverse, length = np.linalg.inv(H), question.longest
     score, square = length * sums["score"], length**2 * sums["square"]
     step = inverse @ score
     # A symmetric noise N in H moves the step by H^-1 N step, to first order.
     of_score, of_H = (length * noise["score"]) ** 2, (question.largest * noise["information"]) ** 2
+    of_square = length**2 * noise["square"]
+    # Where tasks differ less than noise can tell, it stands for how much they do; where it is more
+    # than scores of the model have, nothing is known.
+    least = math.sqrt(0.5 * LEAST_DOF) * of_square
+    if least > m + of_score:
+        return None
     known = of_score * np.eye(k)
     known += 0.5 * of_H * (step @ step * np.eye(k) + np.outer(step, step))
     values, vectors = np.linalg.eigh(square - np.outer(score, score) / m + known)
-    inner = (vectors * np.maximum(values, of_score)) @ vectors.T
+    inner = (vectors * np.maximum(values, max(of_score, least))) @ vectors.T
     to = _to_effects(model, question) @ question.whiten.T
     rows = to @ inverse
     covariance = rows @ inner @ rows.T
-    variance, reach = np.diag(covariance), np.sum(rows**2, axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        unsure = length**2 * noise["square"] * reach / variance
-        dof = 1.0 / (1.0 / (m - k) + 0.5 * unsure**2)
-    if not (dof > LEAST_DOF).all():
-        return None
+    unsure = of_square * np.sum(rows**2, axis=1) / np.maximum(np.diag(covariance), 1e-300)
+    dof = 1.0 / (1.0 / (m - k) + 0.5 * unsure**2)
     effect = question.mean + to @ step
     to = np.r_[to, model.unit * _from_whitened(question)[:1]]
     score, squares = score / m, square / m + (of_score / m**2) * np.eye(k)
@@ -330,7 +332,7 @@ def effects(model, question, sums, noise):
     left = m * to @ inverse
     right = left - 2.0 * to @ squares
     size = np.sum(left**2, axis=1)
-    by_square = length**2 * noise["square"] / m * size
+    by_square = of_square / m * size
     size = 0.5 * (size * np.sum(right**2, axis=1) + np.sum(left * right, axis=1) ** 2)
     by_information = np.sqrt(of_H * size) / m
     drawn = math.sqrt(2.0 / m) * np.einsum("ij,jk,ik->i", to, squares, to)
