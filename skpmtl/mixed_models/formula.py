@@ -48,8 +48,8 @@ def read_formula(formula):
         raise ImportError(_INSTALL) from error
     if not isinstance(formula, str):
         raise TypeError(f"formula={formula!r} must be a string, such as 'y ~ x + (1 | g)'.")
-    # lme4 writes independent effects with two bars, which formulae does not know.
-    single = re.sub(r"\|\|", "|", formula)
+    # lme4 writes independent effects with two bars, and powers as R does; formulae knows neither.
+    single = formula.replace("||", "|").replace("^", "**")
     # Nor a grouping without random effects, whose rows are dependent all the same.
     single, n_bare = re.subn(r"\(\s*0\s*\|", "(1 |", single)
     left = single.partition("~")[0].strip()

@@ -30,7 +30,7 @@ from .._runtime.jit import njit
 __all__ = ["GroupedRows", "MixedFit", "fit_mixed"]
 
 _TOL = 1e-12  # relative change of the deviance between two iterations
-_SLOPE = 1e-6  # of the deviance of a row by L
+_LEFT = 1e-6  # of the deviance: what another step of Newton's method may still take off it
 _BLOCK = 1 << 15  # tasks whose errors are computed at a time
 _ALONE = 1e-9  # what is left of a score below this is rounding
 _FLAT, _AWAY = 0.05, 0.3  # of L: nearly nothing, and where to start again
@@ -289,8 +289,7 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
             if not better:
                 break
         theta = found.x
-        # Line searches end at rounding, which is no failure where the slope is gone.
-        converged = bool(found.success or np.abs(found.jac).max() < _SLOPE * N)
+        converged = _is_minimum(found)
     L = factor_of(theta)
     value, beta, rss, inverse = profile(L)
     sigma2 = rss / (N - p)
@@ -308,6 +307,11 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
         deviance=float(value + constant),
         converged=converged,
     )
+
+
+def _is_minimum(found):
+    """Line searches end at rounding, too, which is no failure where no step would gain anything."""
+    return bool(found.success or 0.5 * found.jac @ found.hess_inv.dot(found.jac) < _LEFT)
 
 
 def _fit_with_others(rows, correlated, max_iter):
@@ -366,7 +370,7 @@ def _fit_with_others(rows, correlated, max_iter):
         effects=effects / size_z,
         effects_covariance=sigma2 * G / np.outer(size_z, size_z),
         deviance=float(value + constant),
-        converged=bool(found.success or np.abs(found.jac).max() < _SLOPE * N),
+        converged=_is_minimum(found),
         other_effects=tuple(np.split(free[p:], np.cumsum(counts)[:-1])),
         other_std=np.sqrt(sigma2) * np.abs(found.x[n_factor:]),
     )

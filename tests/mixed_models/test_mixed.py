@@ -159,7 +159,7 @@ def test_terms_of_other_rows_are_refused_under_a_budget(term):
 def test_terms_of_public_numbers_are_taken_under_a_budget():
     public = {**PUBLIC, "at": [3.0, 6.0], "x": (0.0, 10.0)}
     spline = "bs(x, knots=at, lower_bound=0, upper_bound=10, center=False)"
-    for term in ("np.log(x)", "{(x - 5) / 2}", f"0 + {spline}", "sex:x"):
+    for term in ("np.log(x)", "{(x - 5) / 2}", "I(x^2)", f"0 + {spline}", "sex:x"):
         fit = skpmtl.mixed(f"y ~ {term} + (1 | g)", table(), epsilon=50.0, public=public)
         assert np.isfinite(fit.predict(table())).all()
 
@@ -294,10 +294,16 @@ def test_missing_values_are_refused():
             246.990745853,
             [1.287364735, 2.904077810, 0.823407523],
         ),
+        (  # a line search that ends at rounding
+            "pixel",
+            "pixel ~ day + I(day^2) + (day | Dog) + (1 | Dog:Side)",
+            825.2101935,
+            [28.36990, 1.843750, 16.82431, 8.989606],
+        ),
     ],
 )
 def test_crossed_and_nested_groupings_are_as_lme4_prints_them(name, formula, deviance, std):
-    """R 4.2.2, lme4 1.1-31: lmer(formula, Penicillin) and Pastes, control = lmerControl(
+    """R 4.2.2, lme4 1.1-31: lmer(formula, Penicillin), Pastes, nlme::Pixel, control = lmerControl(
     optimizer = "bobyqa", optCtrl = list(rhoend = 1e-10)); REMLcrit, VarCorr, ranef"""
     data = pd.read_csv(Path(__file__).with_name(f"{name}.csv"))
     fit = exact(formula, data)
