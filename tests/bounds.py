@@ -33,6 +33,8 @@ WIDTHS = {
     "_store4": 8,
     "_same": 1,
     "_along": 4,
+    "_row": 32,
+    "_set_row": 32,
 }
 
 

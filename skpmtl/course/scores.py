@@ -1,6 +1,6 @@
 """What tasks compute of classes and counts; see `skpmtl.course.personal`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import expit
@@ -9,7 +9,6 @@ from ..tables.table import WrittenRows, row_dots
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
 from ..task.posterior import log_sum
-from ..task.priors import NEVER
 from ..task.scales import Summaries, own_scales, typical_squares
 from .personal import bounded, membership, row_reach, same
 
@@ -180,47 +179,21 @@ class ScoreModels:
     def information(self, model, scales, some=slice(None)):
         """Score and information of slopes of the centre; zeros for its levels, which are given.
 
-        With a posterior N(u, V) of w - a in a cell, whose prior is N(0, K),
-
-            score = K^-1 u,     information = K^-1 (K - V) K^-1,
-
-        averaged over cells by their weights (Louis, JRSS B 44, 1982, less his last term, so that
-        steps do not overshoot, as of real targets).
-
         -> score (m, C (1 + d)), information (m, C (1 + d), C (1 + d))
         """
         if self._information is None or self._information[0] is not model:
-            self._information = model, self._information_of(model, scales)
-        score, of_class = (found[some] for found in self._information[1])
-        m, C, D = score.shape
-        info = np.zeros((m, C, D, C, D))
+            options = {"tol": _FINE, "moments": "information"}
+            found = self._posterior(model, model.centre, model.root, scales, **options)
+            present = self.summaries.n > 0
+            found = (of * present.reshape(-1, *[1] * (of.ndim - 1)) for of in found[2:4])
+            self._information = model, tuple(found)
+        of_slopes, of_class = (found[some] for found in self._information[1])
+        m, C, d = of_slopes.shape
+        score, info = np.zeros((m, C, 1 + d)), np.zeros((m, C, 1 + d, C, 1 + d))
+        score[..., 1:] = of_slopes
         for c in range(C):
-            info[:, c, :, c] = of_class[:, c]
-        return score.reshape(m, C * D), info.reshape(m, C * D, C * D)
-
-    def _information_of(self, model, scales):
-        found = []
-        for a, (kappa, log_kappa) in enumerate(zip(scales.kappa, scales.log_kappa, strict=True)):
-            if log_kappa <= NEVER:
-                continue
-            one = slice(a, a + 1)
-            cell = replace(scales, kappa=scales.kappa[one], log_kappa=scales.log_kappa[one])
-            options = {"tol": _FINE, "moments": "kept"}
-            E, _, slopes, kept, _, logs = self._posterior(
-                model, model.centre, model.root, cell, **options
-            )
-            found.append((log_sum(E + logs), kappa, slopes, kept[..., 1:, 1:]))
-        total = log_sum(np.stack([logs for logs, *_ in found], axis=1))
-        m, C, d = found[0][2].shape
-        score, info = np.zeros((m, C, 1 + d)), np.zeros((m, C, 1 + d, 1 + d))
-        back = np.linalg.pinv(model.root)
-        present = self.summaries.n > 0
-        for logs, kappa, slopes, kept in found:
-            weight = np.exp(logs - total) * present / kappa
-            score[..., 1:] += weight[:, None, None] * (slopes @ back.T @ back)
-            known = back.T @ (np.eye(len(back)) - kept) @ back
-            info[..., 1:, 1:] += weight[:, None, None, None] * known
-        return score, info
+            info[:, c, 1:, c, 1:] = of_class[:, c]
+        return score.reshape(m, -1), info.reshape(m, C * (1 + d), C * (1 + d))
 
     def row_deviations(self, model):
         """Working residuals of scores about the model of their task, and their information."""

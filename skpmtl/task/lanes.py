@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .._runtime.registers import WIDE
 from ..tables.table import row_products
 
-LANES, ROWS = 32, 64
+LANES, ROWS = WIDE, 64
 _AT_ONCE = 1 << 20  # numbers of rows that are laid out at a time
 
 
@@ -84,31 +85,60 @@ class Chunk:
 
     def squares(self, root, size):
         """L' diag(size) L in these coordinates, (m, E, E), for size (m, d)."""
-        r, E = root.shape[1], self.A.shape[1]
-        found = np.zeros((len(self.tasks), E, E))
-        found[:, :r, :r] = (root.T * size[:, None]) @ root
-        for some, basis in self.basis.values():
-            own = found[some, :r, :r]
-            found[some] = basis.transpose(0, 2, 1) @ own @ basis
+        m, E = len(self.tasks), self.A.shape[1]
+        found = np.zeros((m, E, E))
+        for some, n, L in self._turned(root):
+            found[some, :n, :n] = (L.swapaxes(-1, -2) * size[some, None]) @ L
         return found
+
+    def _turned(self, vectors):
+        """Vectors (., r) in the coordinates of tasks. -> tasks, n, (., n) or (tasks, ., n)"""
+        few = np.zeros(len(self.tasks), dtype=bool)
+        for n, (some, basis) in self.basis.items():
+            few[some] = True
+            yield some, n, vectors @ basis[..., :n]
+        yield np.flatnonzero(~few), self.rank, vectors
 
     def wide(self, slopes):
         """Vectors (m, C, E) in the coordinates of the shape, (m, C, r)."""
-        for some, basis in self.basis.values():
-            slopes[some, :, : basis.shape[1]] = slopes[some] @ basis.transpose(0, 2, 1)
+        for n, (some, basis) in self.basis.items():
+            turned = slopes[some, :, :n] @ basis[..., :n].transpose(0, 2, 1)
+            slopes[some, :, : self.rank] = turned
         return slopes[..., : self.rank]
 
     def wide_moments(self, moment, outside):
         """Moments (m, C, 1 + E, 1 + E) there, with `outside` (m,) where a task has no rows."""
-        for some, basis in self.basis.values():
-            n, r, E = basis.shape
-            Q = np.zeros((n, 1, 1 + r, 1 + E))
-            Q[:, 0, 0, 0], Q[:, 0, 1:, 1:] = 1.0, basis
-            rest = np.eye(r) - basis @ basis.transpose(0, 2, 1)
-            found = Q @ moment[some] @ Q.transpose(0, 1, 3, 2)
+        r = self.rank
+        for n, (some, basis) in self.basis.items():
+            Q = np.zeros((len(some), 1, 1 + r, 1 + n))
+            Q[:, 0, 0, 0], Q[:, 0, 1:, 1:] = 1.0, basis[..., :n]
+            rest = np.eye(r) - basis[..., :n] @ basis[..., :n].transpose(0, 2, 1)
+            found = Q @ moment[some, :, : 1 + n, : 1 + n] @ Q.transpose(0, 1, 3, 2)
             found[..., 1:, 1:] += outside[some, None, None, None] * rest[:, None]
             moment[some, :, : 1 + r, : 1 + r] = found
-        return moment[..., : 1 + self.rank, : 1 + self.rank]
+        return moment[..., : 1 + r, : 1 + r]
+
+    def information(self, back, slopes, kept, precision):
+        """Of the slopes of the centre, scores (m, C, d) and information (m, C, d, d).
+
+        Parameters
+        ----------
+        back : ndarray (r, d)
+            Inverse of the root of the shape.
+        slopes, kept : ndarray (m, C, E), (m, C, 1 + E, 1 + E)
+            Over cells, means of u / kappa and of V / kappa^2 for the posterior N(u, V).
+        precision : ndarray (m,)
+            Means of 1 / kappa.
+        """
+        (m, C, _), d = slopes.shape, back.shape[1]
+        score, info = np.zeros((m, C, d)), np.zeros((m, C, d, d))
+        for some, n, turned in self._turned(back.T):
+            own = kept[some, :, 1 : 1 + n, 1 : 1 + n]
+            known = precision[some, None, None, None] * np.eye(n) - own
+            turned = turned if turned.ndim == 2 else turned[:, None]
+            score[some] = (turned @ slopes[some, :, :n, None])[..., 0]
+            info[some] = turned @ known @ turned.swapaxes(-1, -2)
+        return score, info
 
     def blocks(self):
         """Layouts of all tasks: blocks of the same numbers of rows and columns together."""

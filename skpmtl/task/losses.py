@@ -33,8 +33,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._kernels.elementary import exp, log
 from .._runtime.jit import njit
+from .._runtime.registers import chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
 from ..tables.table import row_products
 from .lanes import LANES, ROWS, Chunk
 
@@ -46,7 +46,7 @@ _REACH = 3.0  # how far the score of a row moves in a step: beyond it the expans
 _FAR = 100.0  # scores of counts from which losses are linear
 _MOST_STEPS = 25
 _MANY = 64.0  # rows of a task, from which pairs of them say little beyond Laplace's approximation
-_MOMENTS = {"second": 2, "kept": 3}  # after 0, the evidence alone, and 1, means
+_MOMENTS = {"second": 2, "kept": 3, "information": 4}  # after 0, the evidence alone, and 1, means
 _MOST_BEYOND = 0.1  # of the next order: where it is larger, it is less sure itself
 
 
@@ -110,7 +110,7 @@ def posterior(
         move it by a multiple of the square.
     means : bool, default=False
         Whether posterior means are asked for besides the evidence.
-    moments : {"second", "kept"} or None, default=None
+    moments : {"second", "kept", "information"} or None, default=None
         What is asked for besides the means.
 
     Returns
@@ -124,12 +124,17 @@ def posterior(
     moment : ndarray (m, C, 1 + r, 1 + r) or (0, 0, 0, 0)
         "second": second moments of (l - c, L^-1 (w - a)). "kept": covariances within cells times
         the precision of the prior, the part of a move of the centre that the posterior mean keeps.
+        "information": that of slopes of the centre, (m, C, d, d), and `slopes` is their score.
+        With a posterior N(u, V) of w - a in a cell, whose prior is N(0, K), these are
+        K^-1 (K - V) K^-1 and K^-1 u, averaged over cells by their weights (Louis, JRSS B 44, 1982,
+        less his last term, so that steps do not overshoot, as of real targets).
     typical : ndarray (m, C, 2)
-        With moments. Of classes, of the variance v in a cell of the score at a row of independent
-        columns of this size: means over cells of v, and of (1 + pi v / 8)^-1/2, by which MacKay
-        ("The evidence framework applied to classification networks", Neural Computation 4(5), 1992)
-        averages probabilities. Of counts, the mean over cells of the logarithm of the mean rate
-        at typical rows, less the score of `level` and `slopes` at the mean row; see `_log_rates`.
+        With second moments. Of classes, of the variance v in a cell of the score at a row of
+        independent columns of this size: means over cells of v, and of (1 + pi v / 8)^-1/2, by
+        which MacKay ("The evidence framework applied to classification networks", Neural
+        Computation 4(5), 1992) averages probabilities. Of counts, the mean over cells of the
+        logarithm of the mean rate at typical rows, less the score of `level` and `slopes` at the
+        mean row; see `_log_rates`.
     """
     m, C, (d, r) = rows.n_tasks, rows.n_outputs, root.shape
     kappa, phi, tau = (np.array(grid, dtype=float) for grid in grids)
@@ -143,13 +148,19 @@ def posterior(
     asked = _MOMENTS[moments] if moments else means + 0
     evidence, of_level = np.zeros((m, *shape)), np.zeros((m, C))
     of_slopes, typical = np.zeros((m, C, d)), np.zeros((m, C, 2))
-    moment = np.zeros((m, C, 1 + r, 1 + r) if moments else (0, 0, 0, 0))
+    width = d if asked == 4 else 1 + r
+    moment = np.zeros((m, C, width, width) if moments else (0, 0, 0, 0))
+    back = np.linalg.pinv(root) if asked == 4 else root
     for chunk in Chunk.all(rows, root):
         found = _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked)
         tasks = chunk.tasks
         evidence[tasks] = found[0]
         if asked:
             of_level[tasks], typical[tasks] = found[1], found[4]
+        if asked == 4:
+            of_slopes[tasks], moment[tasks] = chunk.information(back, *found[2:4], found[5])
+            continue
+        if asked:
             of_slopes[tasks] = row_products(chunk.wide(found[2]), root.T)
         if moments:
             moment[tasks] = chunk.wide_moments(found[3], found[5])
@@ -176,20 +187,21 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
     many = (chunk.sums(weight) > _MANY) | (chunk.sizes > ROWS)
     reach = row_products(size, (root**2).sum(axis=1))
     of_tasks = np.stack([chunk.sizes, many, constant, reach], axis=1)
-    squares = chunk.squares(root, size) if asked > 1 else np.zeros((m, 0, 0))
+    squares = chunk.squares(root, size) if asked == 2 else np.zeros((m, 0, 0))
     shapes = weights.shape, (C,), (C, E), (C, 1 + E, 1 + E) if asked > 1 else (0, 0, 0), (C, 2), ()
     out = [np.zeros((m, *shape)) for shape in shapes]
+    # As `TARGET`, `WEIGHT`, `THERE` and `BASE`, and the scores of the beginning.
+    shared = [np.repeat(x[:, None], C, axis=1) for x in (weight, np.ones(len(weight)))]
+    given = np.stack([targets, *shared, about, begin], axis=2)
     for lanes in chunk.blocks():
         blocks, k = len(lanes.task), lanes.k
         moment = (C, 1 + k, 1 + k) if asked > 1 else (0, 0, 0)
         shapes = weights.shape, (C,), (C, k), moment, (C, 2), ()
         found = [np.zeros((blocks, *shape, LANES)) for shape in shapes]
-        of_rows = [lanes.of_rows(x) for x in (targets, weight, about, begin)]
         _posterior(
             rows.kind,
             lanes.of_columns(chunk.A),
-            *of_rows,
-            lanes.there,
+            lanes.of_rows(given),
             lanes.of_tasks(of_tasks),
             lanes.of_tasks(squares[:, :k, :k]),
             lanes.heads,
@@ -205,389 +217,313 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
 
 
 # ----------------------------------------------------------------------------------- kernels
-# Arrays have tasks last, and every loop over them writes one array, which makes vector
-# instructions of it. What one lane gets does not depend on the others.
+# Arrays have tasks last, and a kernel works on the numbers of all of them at once. What one lane
+# gets does not depend on the others. Of a class, numbers of rows are in one array (10, n, W): what
+# is given, the scores, their curvatures and working responses less `BASE`, and what is left of
+# these and of a level of one.
+TARGET, WEIGHT, THERE, BASE, SCORE, MEAN, CURVE, RESPONSE, LEFT, LEFT_OF_ONE = range(10)
+
+
 @njit
 def _pool(x, head):
-    """Sums over the lanes of every task, in all of them, for numbers (., W)."""
-    for i in range(x.shape[0]):
-        for t in range(len(head)):
-            if head[t] != t:
-                x[i, head[t]] += x[i, t]
-        for t in range(len(head)):
-            x[i, t] = x[i, head[t]]
+    """Sums over the lanes of every task, in all of them, for numbers (W,)."""
+    for t in range(len(head)):
+        if head[t] != t:
+            x[head[t]] += x[t]
+    for t in range(len(head)):
+        x[t] = x[head[t]]
 
 
 @njit
-def _add_products(x, y, sign, out):
-    """out (W,) += sign times the sum over the first axis of x y, both (., W)."""
-    n, W = x.shape
-    for b in range(n // 2):  # two at a time: half of the sums are not written
-        i = 2 * b
-        for t in range(W):
-            out[t] += sign * (x[i, t] * y[i, t] + x[i + 1, t] * y[i + 1, t])
-    for i in range(n - n % 2, n):
-        for t in range(W):
-            out[t] += sign * x[i, t] * y[i, t]
+def _pooled(x, head, buffer):
+    """`_pool` of a row."""
+    if len(head) == 0:
+        return x
+    set_row(buffer, x)
+    _pool(buffer, head)
+    return row(buffer)
 
 
 @njit
-def _add_rows(f, X, out):
-    """out (k, W) += the sum over rows of f X, f (n, W), X (n, >= k, W), for an even n."""
-    k, W = out.shape
-    for b in range(len(f) // 2):
-        i = 2 * b
-        for j in range(k):
-            for t in range(W):
-                out[j, t] += f[i, t] * X[i, j, t] + f[i + 1, t] * X[i + 1, j, t]
-
-
-@njit
-def _means(kind, score, p):
-    """Means of rows at their scores (C, n, W), in p."""
-    C, n, W = score.shape
-    if kind == 1:
-        for i in range(n):
-            for t in range(W):
-                p[0, i, t] = exp(min(max(score[0, i, t], -_FAR), _FAR))
-    elif C == 1:
-        for i in range(n):
-            for t in range(W):
-                s = score[0, i, t]
-                e = exp(max(-abs(s), -700.0))
-                p[0, i, t] = (1.0 if s > 0.0 else e) / (1.0 + e)
-    else:
-        top, total = np.empty(W), np.empty(W)
-        for i in range(n):
-            for t in range(W):
-                top[t] = score[0, i, t]
-                total[t] = 0.0
+def _means(kind, R):
+    """Means of rows at their scores."""
+    C, n = R.shape[0], R.shape[2]
+    for i in range(n):
+        top, total = row(R, 0, SCORE, i), wide(0.0)
+        if kind == 1:
+            set_row(R, 0, MEAN, i, exp(smaller(larger(top, -_FAR), _FAR)))
+        elif C == 1:
+            e = exp(larger(smaller(top, 0.0 - top), -700.0))
+            set_row(R, 0, MEAN, i, chosen(top, 1.0, e) / (1.0 + e))
+        else:
             for c in range(1, C):
-                for t in range(W):
-                    top[t] = max(top[t], score[c, i, t])
+                top = larger(top, row(R, c, SCORE, i))
             for c in range(C):
-                for t in range(W):
-                    p[c, i, t] = exp(max(score[c, i, t] - top[t], -700.0))
+                e = exp(larger(row(R, c, SCORE, i) - top, -700.0))
+                total = total + e
+                set_row(R, c, MEAN, i, e)
             for c in range(C):
-                for t in range(W):
-                    total[t] += p[c, i, t]
-            for c in range(C):
-                for t in range(W):
-                    p[c, i, t] /= total[t]
+                set_row(R, c, MEAN, i, row(R, c, MEAN, i) / total)
 
 
 @njit
-def _expand(kind, targets, weight, phi, part, score, base, p, live, h, res):
-    """Curvatures and working responses less `base`, in lanes that are on their way."""
-    C, n, W = score.shape
+def _expand(kind, phi, part, live, R):
+    """Curvatures and working responses less `BASE`, in lanes that are on their way."""
     bend = 0.0 if kind == 1 else 1.0
-    _means(kind, score, p)
-    for c in range(C):
-        for i in range(n):
-            for t in range(W):
-                curve = max(p[c, i, t] * (1.0 - bend * p[c, i, t]) / part, _LEAST)
-                h[c, i, t] = weight[i, t] * curve / phi if live[t] > 0.0 else h[c, i, t]
-            for t in range(W):
-                curve = max(p[c, i, t] * (1.0 - bend * p[c, i, t]) / part, _LEAST)
-                z = score[c, i, t] + (targets[c, i, t] - p[c, i, t]) / curve - base[c, i, t]
-                res[c, i, t] = z if live[t] > 0.0 else res[c, i, t]
+    _means(kind, R)
+    for c in range(R.shape[0]):
+        for i in range(R.shape[2]):
+            p = row(R, c, MEAN, i)
+            curve = larger(p * (1.0 - bend * p) / part, _LEAST)
+            z = row(R, c, SCORE, i) + (row(R, c, TARGET, i) - p) / curve - row(R, c, BASE, i)
+            h = row(R, c, WEIGHT, i) * curve / phi
+            set_row(R, c, CURVE, i, chosen(live, h, row(R, c, CURVE, i)))
+            set_row(R, c, RESPONSE, i, chosen(live, z, row(R, c, RESPONSE, i)))
 
 
 @njit
-def _factorise(A, h, kappa, head, B, f, logs):
-    """Lower factor of I + kappa A' H A, with inverses of its diagonal, in B; log determinants."""
-    n, k, W = A.shape
+def _factorise(A, r, kappa, head, B, f):
+    """Lower factor of I + kappa A' H A, with inverses of its diagonal, in B. -> log determinants"""
+    n, k = A.shape[0], A.shape[1]
     for i in range(k):
-        for j in range(i + 1):
-            for t in range(W):
-                B[i, j, t] = 0.0
         for q in range(n):
-            for t in range(W):
-                f[q, t] = kappa * h[q, t] * A[q, i, t]
-        _add_rows(f, A, B[i, : i + 1])
-    for t in range(W):
-        logs[t] = 0.0
+            set_row(f, q, kappa * row(r, CURVE, q) * row(A, q, i))
+        for j in range(i + 1):
+            total = wide(0.0)
+            for q in range(n):
+                total = total + row(f, q) * row(A, q, j)
+            set_row(B, i, j, total)
+            _pool(B[i, j], head)
+    logs = wide(0.0)
     for i in range(k):
-        _pool(B[i, : i + 1], head)
-        for t in range(W):
-            B[i, i, t] += 1.0
         for j in range(i):
-            _add_products(B[i, :j], B[j, :j], -1.0, B[i, j])
-            for t in range(W):
-                B[i, j, t] *= B[j, j, t]
-        _add_products(B[i, :i], B[i, :i], -1.0, B[i, i])
-        for t in range(W):
-            logs[t] += log(B[i, i, t])
-        for t in range(W):
-            B[i, i, t] = 1.0 / np.sqrt(B[i, i, t])
+            total = row(B, i, j)
+            for q in range(j):
+                total = total - row(B, i, q) * row(B, j, q)
+            set_row(B, i, j, total * row(B, j, j))
+        total = row(B, i, i) + 1.0
+        for q in range(i):
+            total = total - row(B, i, q) * row(B, i, q)
+        logs = logs + log(total)
+        set_row(B, i, i, 1.0 / sqrt(total))
+    return logs
 
 
 @njit
-def _project(A, h, v, kappa, head, B, f, u, rest):
-    """Slopes kappa A' V^-1 v in u, and v less their scores in `rest`."""
-    n, k, W = A.shape
-    for j in range(k):
-        for t in range(W):
-            u[j, t] = 0.0
+def _project(A, r, v, kappa, head, B, f, u, rest):
+    """Slopes kappa A' V^-1 v in u, and v less their scores, for `v` and `rest` of rows."""
+    n, k = A.shape[0], A.shape[1]
     for q in range(n):
-        for t in range(W):
-            f[q, t] = kappa * h[q, t] * v[q, t]
-    _add_rows(f, A, u)
-    _pool(u, head)
+        set_row(f, q, kappa * row(r, CURVE, q) * row(r, v, q))
+    for j in range(k):
+        total = wide(0.0)
+        for q in range(n):
+            total = total + row(f, q) * row(A, q, j)
+        set_row(u, j, total)
+        _pool(u[j], head)
     for i in range(k):
-        _add_products(B[i, :i], u[:i], -1.0, u[i])
-        for t in range(W):
-            u[i, t] *= B[i, i, t]
+        total = row(u, i)
+        for j in range(i):
+            total = total - row(B, i, j) * row(u, j)
+        set_row(u, i, total * row(B, i, i))
     for s in range(k):
         i = k - 1 - s
-        for t in range(W):
-            u[i, t] *= B[i, i, t]
-        for j in range(i):
-            for t in range(W):
-                u[j, t] -= B[i, j, t] * u[i, t]
+        total = row(u, i)
+        for j in range(i + 1, k):
+            total = total - row(B, j, i) * row(u, j)
+        set_row(u, i, total * row(B, i, i))
     for q in range(n):
-        for t in range(W):
-            rest[q, t] = v[q, t]
-        _add_products(A[q], u, -1.0, rest[q])
+        total = row(r, v, q)
+        for j in range(k):
+            total = total - row(A, q, j) * row(u, j)
+        set_row(r, rest, q, total)
 
 
 @njit
-def _dot(h, a, b, head, out):
-    """Sums over rows of h a b, (1, W)."""
-    for t in range(h.shape[1]):
-        out[0, t] = 0.0
-    for i in range(h.shape[0]):
-        for t in range(h.shape[1]):
-            out[0, t] += h[i, t] * a[i, t] * b[i, t]
-    _pool(out, head)
+def _dot(r, a, b, head, buffer):
+    """Sum over rows of h a b."""
+    total = wide(0.0)
+    for i in range(r.shape[1]):
+        total = total + row(r, CURVE, i) * row(r, a, i) * row(r, b, i)
+    return _pooled(total, head, buffer)
 
 
 @njit
 def _over_levels(part, t2, log_weights, logs, q, delta, P, share):
     """Means of levels by tau, log weights of tau in P, (T, W), and weights that add up to one."""
-    T, C, W = delta.shape
-    top, total = np.empty(W), np.empty(W)
+    T, C = delta.shape[0], delta.shape[1]
     for j in range(T):
-        for t in range(W):
-            P[j, t] = log_weights[j]
+        total = wide(log_weights[j])
         for c in range(C):
-            for t in range(W):
-                delta[j, c, t] = t2[j] * q[c, 1, t] / (1.0 + t2[j] * q[c, 0, t])
-            for t in range(W):
-                v = part * (logs[c, t] + log(1.0 + t2[j] * q[c, 0, t]))
-                P[j, t] -= 0.5 * (v + q[c, 2, t] - q[c, 1, t] * delta[j, c, t])
-    _weights(P, share, top, total)
+            apart = 1.0 + t2[j] * row(q, c, 0)
+            d = t2[j] * row(q, c, 1) / apart
+            v = part * (row(logs, c) + log(apart)) + row(q, c, 2) - row(q, c, 1) * d
+            total = total - 0.5 * v
+            set_row(delta, j, c, d)
+        set_row(P, j, total)
+    total = _weights(P, share)[1]
     for j in range(T):
-        for t in range(W):
-            share[j, t] /= total[t]
+        set_row(share, j, row(share, j) / total)
 
 
 @njit
-def _weights(P, share, top, total):
-    """exp(P - top) in `share`, their largest and their sum."""
-    T, W = P.shape
-    for t in range(W):
-        top[t] = P[0, t]
-    for j in range(1, T):
-        for t in range(W):
-            top[t] = max(top[t], P[j, t])
-    for t in range(W):
-        total[t] = 0.0
-    for j in range(T):
-        for t in range(W):
-            share[j, t] = exp(max(P[j, t] - top[t], -700.0))
-        for t in range(W):
-            total[t] += share[j, t]
+def _weights(P, share):
+    """exp(P - top) in `share`. -> their largest and their sum"""
+    top, total = row(P, 0), wide(0.0)
+    for j in range(1, len(P)):
+        top = larger(top, row(P, j))
+    for j in range(len(P)):
+        e = exp(larger(row(P, j) - top, -700.0))
+        total = total + e
+        set_row(share, j, e)
+    return top, total
 
 
 @njit
-def _move(score, there, e0, e1, delta, share, live, moved, head):
-    """Scores to the mode of the expansion, in lanes on their way; how far the farthest moves."""
-    T, C, W = delta.shape
-    n = score.shape[1]
-    step, mean = np.zeros((C, W)), np.zeros(W)
-    for j in range(T):
+def _move(R, delta, share, live, step, head, buffer):
+    """Scores to the mode of the expansion, in lanes on their way. -> how far the farthest moves"""
+    T, C, by_class = delta.shape[0], delta.shape[1], 1.0 / delta.shape[1]
+    for c in range(C):
+        total = wide(0.0)
+        for j in range(T):
+            total = total + row(share, j) * row(delta, j, c)
+        set_row(step, c, total)
+    moved = wide(0.0)
+    for i in range(R.shape[2]):
+        mean = wide(0.0)
         for c in range(C):
-            for t in range(W):
-                step[c, t] += share[j, t] * delta[j, c, t]
-    for t in range(W):
-        moved[0, t] = 0.0
-    for i in range(n):
-        if C > 1:
-            for t in range(W):
-                mean[t] = 0.0
-            for c in range(C):
-                for t in range(W):
-                    mean[t] += (e0[c, i, t] + step[c, t] * e1[c, i, t]) / C
+            way = row(R, c, LEFT, i) + row(step, c) * row(R, c, LEFT_OF_ONE, i)
+            mean = mean + by_class * way
         for c in range(C):
-            for t in range(W):
-                way = e0[c, i, t] + step[c, t] * e1[c, i, t] - mean[t] - score[c, i, t]
-                moved[0, t] = max(moved[0, t], abs(way) * there[i, t])
-            for t in range(W):
-                way = e0[c, i, t] + step[c, t] * e1[c, i, t] - mean[t] - score[c, i, t]
-                score[c, i, t] += min(max(way, -_REACH), _REACH) * live[t]
+            way = row(R, c, LEFT, i) + row(step, c) * row(R, c, LEFT_OF_ONE, i)
+            way = way - row(R, c, SCORE, i) if C == 1 else way - mean - row(R, c, SCORE, i)
+            moved = larger(moved, larger(way, 0.0 - way) * row(R, c, THERE, i))
+            way = smaller(larger(way, -_REACH), _REACH)
+            set_row(R, c, SCORE, i, row(R, c, SCORE, i) + way * live)
+    set_row(buffer, moved)
     for t in range(len(head)):
-        moved[0, head[t]] = max(moved[0, head[t]], moved[0, t])
+        buffer[head[t]] = max(buffer[head[t]], buffer[t])
     for t in range(len(head)):
-        moved[0, t] = moved[0, head[t]]
+        buffer[t] = buffer[head[t]]
+    return row(buffer)
 
 
 @njit
-def _losses(kind, weight, phi, e0, e1, delta, head, total):
-    """What is convex in the negative log likelihood at scores e0 + delta e1, (C, n, W); (1, W)."""
-    C, n, W = e0.shape
-    top, e = np.empty(W), np.empty(W)
-    for t in range(W):
-        total[0, t] = 0.0
-    for i in range(n):
+def _losses(kind, phi, R, delta, head, buffer):
+    """What is convex in the negative log likelihood with levels delta (C, W)."""
+    C, total = R.shape[0], wide(0.0)
+    for i in range(R.shape[2]):
+        s = row(R, 0, LEFT, i) + row(delta, 0) * row(R, 0, LEFT_OF_ONE, i)
         if kind == 1:
-            for t in range(W):
-                s = e0[0, i, t] + delta[0, t] * e1[0, i, t]
-                near = min(max(s, -_FAR), _FAR)
-                total[0, t] += weight[i, t] * exp(near) * (1.0 + s - near)
-            continue
-        if C == 1:
-            for t in range(W):
-                s = e0[0, i, t] + delta[0, t] * e1[0, i, t]
-                f = max(s, 0.0) + log(1.0 + exp(max(-abs(s), -700.0)))
-                total[0, t] += weight[i, t] * f
-            continue
-        for t in range(W):
-            top[t] = e0[0, i, t] + delta[0, t] * e1[0, i, t]
-        for c in range(1, C):
-            for t in range(W):
-                top[t] = max(top[t], e0[c, i, t] + delta[c, t] * e1[c, i, t])
-        for t in range(W):
-            e[t] = 0.0
-        for c in range(C):
-            for t in range(W):
-                s = e0[c, i, t] + delta[c, t] * e1[c, i, t] - top[t]
-                e[t] += exp(max(s, -700.0))
-        for t in range(W):
-            total[0, t] += weight[i, t] * (top[t] + log(e[t]))
-    for t in range(W):
-        total[0, t] /= phi
-    _pool(total, head)
+            near = smaller(larger(s, -_FAR), _FAR)
+            f = exp(near) * (1.0 + s - near)
+        elif C == 1:
+            f = larger(s, 0.0) + log(1.0 + exp(larger(smaller(s, 0.0 - s), -700.0)))
+        else:
+            top, e = s, wide(0.0)
+            for c in range(1, C):
+                top = larger(top, row(R, c, LEFT, i) + row(delta, c) * row(R, c, LEFT_OF_ONE, i))
+            for c in range(C):
+                s = row(R, c, LEFT, i) + row(delta, c) * row(R, c, LEFT_OF_ONE, i)
+                e = e + exp(larger(s - top, -700.0))
+            f = top + log(e)
+        total = total + row(R, 0, WEIGHT, i) * f
+    return _pooled(total / phi, head, buffer)
 
 
 @njit
-def _linear(targets, weight, phi, h, res, base, e0, e1, head, f, sums):
+def _linear(phi, r, head, buffer):
     """Of one class, sums of which the rest of the log likelihood less its expansion is made: that
-    at e0, and what multiplies delta and delta^2; (3, W)."""
-    n, W = h.shape
-    for j in range(3):
-        for t in range(W):
-            sums[j, t] = 0.0
-    for i in range(n):
-        for t in range(W):
-            f[i, t] = res[i, t] + base[i, t] - e0[i, t]
-    for i in range(n):
-        for t in range(W):
-            y = weight[i, t] * targets[i, t] * e0[i, t] / phi
-            sums[0, t] += y + 0.5 * h[i, t] * f[i, t] * f[i, t]
-        for t in range(W):
-            y = weight[i, t] * targets[i, t] * e1[i, t] / phi
-            sums[1, t] += y - h[i, t] * f[i, t] * e1[i, t]
-        for t in range(W):
-            sums[2, t] += 0.5 * h[i, t] * e1[i, t] * e1[i, t]
-    _pool(sums, head)
+    at `LEFT`, and what multiplies delta and delta^2."""
+    at, along, square = wide(0.0), wide(0.0), wide(0.0)
+    for i in range(r.shape[1]):
+        e0, e1, h = row(r, LEFT, i), row(r, LEFT_OF_ONE, i), row(r, CURVE, i)
+        f, y = row(r, RESPONSE, i) + row(r, BASE, i) - e0, row(r, WEIGHT, i) * row(r, TARGET, i)
+        at = at + (y * e0 / phi + 0.5 * h * f * f)
+        along = along + (y * e1 / phi - h * f * e1)
+        square = square + 0.5 * h * e1 * e1
+    at, along = _pooled(at, head, buffer), _pooled(along, head, buffer)
+    return at, along, _pooled(square, head, buffer)
 
 
 @njit
-def _whiten(A, kappa, B, x, own):
-    """x, of which products are covariances of scores where the level is known, (n, k, W); their
-    squares, (n, W)."""
-    n, k, W = A.shape
+def _whiten(A, kappa, B, x):
+    """x, of which products are covariances of scores where the level is known, (n, k, W)."""
     f = np.sqrt(kappa)
-    for i in range(n):
-        for j in range(k):
-            for t in range(W):
-                x[i, j, t] = f * A[i, j, t]
-            _add_products(B[j, :j], x[i, :j], -1.0, x[i, j])
-            for t in range(W):
-                x[i, j, t] *= B[j, j, t]
-        for t in range(W):
-            own[i, t] = 0.0
-        _add_products(x[i], x[i], 1.0, own[i])
+    for i in range(A.shape[0]):
+        for j in range(A.shape[1]):
+            total = f * row(A, i, j)
+            for q in range(j):
+                total = total - row(B, j, q) * row(x, i, q)
+            set_row(x, i, j, total * row(B, j, j))
 
 
 @njit
-def _beyond(kind, weight, many, phi, p, part, x, own, e1, level, head, V, third, total):
+def _covariance_of(x, i, j):
+    total = wide(0.0)
+    for q in range(x.shape[1]):
+        total = total + row(x, i, q) * row(x, j, q)
+    return total
+
+
+@njit
+def _beyond(kind, many, few, phi, part, r, x, level, V, head, buffer):
     """What the evidence of one class is more than Laplace's approximation, to the next order.
 
     From third and fourth derivatives of the log likelihood of rows, and the covariance V of their
-    scores: sum f4 V_ii^2 / 8 + sum f3 f3 (V_ii V_ij V_jj / 8 + V_ij^3 / 12).
+    scores: sum f4 V_ii^2 / 8 + sum f3 f3 (V_ii V_ij V_jj / 8 + V_ij^3 / 12). Third derivatives and
+    variances are in V (2, n, W).
     """
-    n, k, W = x.shape
-    near, v, few = np.empty(W), np.empty(W), 0.0
-    for t in range(W):
-        few = max(few, 1.0 - many[t])
-    for t in range(W):
-        total[0, t] = 0.0
-    for i in range(n):
-        for t in range(W):
-            V[i, t] = (own[i, t] + level[t] * e1[i, t] * e1[i, t]) / part
+    total = wide(0.0)
+    for i in range(r.shape[1]):
+        p, weight, e = row(r, MEAN, i), row(r, WEIGHT, i), row(r, LEFT_OF_ONE, i)
+        v = (_covariance_of(x, i, i) + level * e * e) / part
         if kind == 1:
-            for t in range(W):
-                third[i, t] = -weight[i, t] * p[i, t] / phi
-            for t in range(W):
-                total[0, t] += third[i, t] * V[i, t] * V[i, t] / 8.0
+            third = 0.0 - weight * p / phi
+            fourth = third
         else:
-            for t in range(W):
-                w = p[i, t] * (1.0 - p[i, t])
-                third[i, t] = -weight[i, t] * w * (1.0 - 2.0 * p[i, t])
-            for t in range(W):
-                w = p[i, t] * (1.0 - p[i, t])
-                total[0, t] -= weight[i, t] * w * (1.0 - 6.0 * w) * V[i, t] * V[i, t] / 8.0
-        for t in range(W):  # of many rows, with those of which each is
-            f = third[i, t] * third[i, t] * V[i, t] * V[i, t] * V[i, t] * (5.0 / 24.0)
-            total[0, t] += f / max(weight[i, t], 1e-300) if many[t] > 0.0 else f
+            w = p * (1.0 - p)
+            third = 0.0 - weight * w * (1.0 - 2.0 * p)
+            fourth = 0.0 - weight * w * (1.0 - 6.0 * w)
+        set_row(V, 0, i, third)
+        set_row(V, 1, i, v)
+        # Of many rows, with those of which each is.
+        f = third * third * v * v * v * (5.0 / 24.0)
+        f = chosen(many, f / larger(weight, 1e-300), f)
+        total = total + (fourth * v * v / 8.0 + f)
         if few == 0.0:
             continue
-        for t in range(W):
-            near[t] = 0.0
+        near = wide(0.0)
         for j in range(i):
-            for t in range(W):
-                v[t] = level[t] * e1[i, t] * e1[j, t]
-            _add_products(x[i], x[j], 1.0, v)
-            for t in range(W):
-                w = v[t] / part
-                near[t] += third[j, t] * w * (0.25 * V[i, t] * V[j, t] + w * w / 6.0)
-        for t in range(W):
-            total[0, t] += third[i, t] * near[t] if many[t] == 0.0 else 0.0
-    _pool(total, head)
-    for t in range(W):
-        total[0, t] = part * min(max(total[0, t], -_MOST_BEYOND), _MOST_BEYOND)
+            w = (_covariance_of(x, i, j) + level * e * row(r, LEFT_OF_ONE, j)) / part
+            near = near + row(V, 0, j) * w * (0.25 * v * row(V, 1, j) + w * w / 6.0)
+        total = total + chosen(many, 0.0, third * near)
+    total = _pooled(total, head, buffer)
+    return part * smaller(larger(total, -_MOST_BEYOND), _MOST_BEYOND)
 
 
 @njit
 def _covariance(kappa, B, inverse, cov):
     """Covariance of slopes where the level is known, kappa (I + kappa A' H A)^-1."""
-    k, _, W = B.shape
+    k = len(B)
     for i in range(k):
-        for t in range(W):
-            inverse[i, i, t] = B[i, i, t]
+        set_row(inverse, i, i, row(B, i, i))
         for j in range(i + 1, k):
-            for t in range(W):
-                inverse[j, i, t] = 0.0
+            total = wide(0.0)
             for q in range(i, j):
-                for t in range(W):
-                    inverse[j, i, t] -= B[j, q, t] * inverse[q, i, t]
-            for t in range(W):
-                inverse[j, i, t] *= B[j, j, t]
+                total = total - row(B, j, q) * row(inverse, q, i)
+            set_row(inverse, j, i, total * row(B, j, j))
     for i in range(k):
         for j in range(i + 1):
-            for t in range(W):
-                cov[i, j, t] = 0.0
+            total = wide(0.0)
             for q in range(i, k):
-                for t in range(W):
-                    cov[i, j, t] += kappa * inverse[q, i, t] * inverse[q, j, t]
-            for t in range(W):
-                cov[j, i, t] = cov[i, j, t]
+                total = total + row(inverse, q, i) * row(inverse, q, j)
+            set_row(cov, i, j, kappa * total)
+            set_row(cov, j, i, kappa * total)
 
 
 @njit
-def _log_rates(x, own, h, e1, ur, u1, mean, count, delta, q11, t2, known, moved, head, out):
+def _log_rates(x, r, ur, u1, mean, near, count, delta, q11, t2, known, moved, head, buffer, out):
     """Logarithms of mean rates about the mean row, to the second order about the mode, (T, W).
 
     A score s at the mode, of variance v, has E exp(s) = exp(s + v / 2 + E ds), where the mean is
@@ -595,110 +531,91 @@ def _log_rates(x, own, h, e1, ur, u1, mean, count, delta, q11, t2, known, moved,
     their covariances V_i with s and variances V_ii. So the mean rate of a task that determines its
     level is that of its events. Rows about the mean row add what their variance is more.
     """
-    n, k, W = x.shape
-    T = len(t2)
-    near, sums = np.zeros((k, W)), np.zeros((4, W))
-    of_r, of_1, variance, joint = np.zeros(W), np.zeros(W), np.zeros(W), np.empty(W)
-    for i in range(n):
-        for j in range(k):
-            for t in range(W):
-                near[j, t] += x[i, j, t] / max(count[t], 1.0)
-    _pool(near, head)
+    n, k = x.shape[0], x.shape[1]
+    of_r, of_1, variance = wide(0.0), wide(0.0), wide(0.0)
     for j in range(k):
-        for t in range(W):
-            variance[t] += near[j, t] * near[j, t]
-        for t in range(W):
-            of_r[t] += mean[j, t] * ur[j, t]
-        for t in range(W):
-            of_1[t] += mean[j, t] * u1[j, t]
+        total = wide(0.0)
+        for i in range(n):
+            total = total + row(x, i, j) / count
+        total = _pooled(total, head, buffer)
+        variance = variance + total * total
+        set_row(near, j, total)
+        of_r = of_r + row(mean, j) * row(ur, j)
+        of_1 = of_1 + row(mean, j) * row(u1, j)
+    a, b, c, d = wide(0.0), wide(0.0), wide(0.0), wide(0.0)
     for i in range(n):
-        for t in range(W):
-            joint[t] = 0.0
+        h, e, joint = row(r, CURVE, i), row(r, LEFT_OF_ONE, i), wide(0.0)
         for j in range(k):
-            for t in range(W):
-                joint[t] += x[i, j, t] * near[j, t]
-        for t in range(W):
-            sums[0, t] += h[i, t] * joint[t] * own[i, t]
-        for t in range(W):
-            sums[1, t] += h[i, t] * e1[i, t] * own[i, t]
-        for t in range(W):
-            sums[2, t] += h[i, t] * joint[t] * e1[i, t] * e1[i, t]
-        for t in range(W):
-            sums[3, t] += h[i, t] * e1[i, t] * e1[i, t] * e1[i, t]
-    _pool(sums, head)
-    for j in range(T):
-        for t in range(W):
-            spread, off = t2[j] / (1.0 + t2[j] * q11[t]), 1.0 - of_1[t]
-            less = sums[0, t] + spread * (off * sums[1, t] + sums[2, t])
-            less += spread * spread * off * sums[3, t]
-            bend = max(variance[t] + off * off * spread - less, 0.0)
-            score = delta[j, 0, t] * off + of_r[t]
-            out[j, t] = score + 0.5 * (bend + known[t] + (moved[t] - 1.0) * spread)
+            joint = joint + row(x, i, j) * row(near, j)
+        own = _covariance_of(x, i, i)
+        a = a + h * joint * own
+        b = b + h * e * own
+        c = c + h * joint * e * e
+        d = d + h * e * e * e
+    a, b = _pooled(a, head, buffer), _pooled(b, head, buffer)
+    c, d = _pooled(c, head, buffer), _pooled(d, head, buffer)
+    off = 1.0 - of_1
+    for j in range(len(t2)):
+        spread = t2[j] / (1.0 + t2[j] * q11)
+        less = a + spread * (off * b + c) + spread * spread * off * d
+        bend = larger(variance + off * off * spread - less, 0.0)
+        score = row(delta, j, 0) * off + of_r
+        set_row(out, j, score + 0.5 * (bend + known + (moved - 1.0) * spread))
 
 
 @njit
-def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, kept, first, w, moment):
+def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, asked, first, w, moment):
     """Sums over tau with weights P of one class: levels, slopes and, if asked for, moments."""
-    (T, W), k = P.shape, len(ur)
-    total, one, square = np.zeros(W), np.zeros(W), np.zeros(W)
-    held, shared = np.zeros(W), np.zeros(W)
+    T, k = len(P), len(ur)
+    total, one, square, held, shared = wide(0.0), wide(0.0), wide(0.0), wide(0.0), wide(0.0)
     for j in range(T):
-        for t in range(W):
-            total[t] += P[j, t]
-        for t in range(W):
-            one[t] += P[j, t] * delta[j, c, t]
-        for t in range(W):
-            shared[t] += P[j, t] / (1.0 + t2[j] * q11[t])
-        for t in range(W):
-            held[t] += P[j, t] * t2[j] / (1.0 + t2[j] * q11[t])
-        for t in range(W):
-            spread = t2[j] / (1.0 + t2[j] * q11[t])
-            square[t] += P[j, t] * (delta[j, c, t] * delta[j, c, t] + spread)
-    for t in range(W):
-        first[t] += one[t]
+        p, d, apart = row(P, j), row(delta, j, c), 1.0 + t2[j] * q11
+        total = total + p
+        one = one + p * d
+        shared = shared + p / apart
+        held = held + p * t2[j] / apart
+        square = square + p * (d * d + t2[j] / apart)
+    set_row(first, row(first) + one)
     for i in range(k):
-        for t in range(W):
-            w[i, t] += total[t] * ur[i, t] - one[t] * u1[i, t]
-    if len(moment) == 0:
-        return
-    for t in range(W):
-        moment[0, 0, t] += shared[t] if kept else square[t]
-    for i in range(k):
-        for t in range(W):
-            cross = -held[t] * u1[i, t] / kappa
-            moment[0, 1 + i, t] += cross if kept else one[t] * ur[i, t] - square[t] * u1[i, t]
-        for t in range(W):
-            cross = -shared[t] * u1[i, t]
-            moment[1 + i, 0, t] += cross if kept else one[t] * ur[i, t] - square[t] * u1[i, t]
-        for j in range(k):
-            if kept:
-                for t in range(W):
-                    v = total[t] * cov[i, j, t] + held[t] * u1[i, t] * u1[j, t]
-                    moment[1 + i, 1 + j, t] += v / kappa
-                continue
-            for t in range(W):
-                both = ur[i, t] * u1[j, t] + u1[i, t] * ur[j, t]
-                v = total[t] * (cov[i, j, t] + ur[i, t] * ur[j, t]) - one[t] * both
-                moment[1 + i, 1 + j, t] += v + square[t] * u1[i, t] * u1[j, t]
+        set_row(w, i, row(w, i) + (total * row(ur, i) - one * row(u1, i)))
+    if asked == 2:
+        _plus(moment, 0, 0, square)
+        for i in range(k):
+            r, u = row(ur, i), row(u1, i)
+            _plus(moment, 0, 1 + i, one * r - square * u)
+            _plus(moment, 1 + i, 0, one * r - square * u)
+            for j in range(k):
+                both = r * row(u1, j) + u * row(ur, j)
+                v = total * (row(cov, i, j) + r * row(ur, j)) - one * both
+                _plus(moment, 1 + i, 1 + j, v + square * u * row(u1, j))
+    elif asked > 2:
+        _plus(moment, 0, 0, shared)
+        for i in range(k):
+            u = row(u1, i)
+            _plus(moment, 0, 1 + i, 0.0 - held * u / kappa)
+            _plus(moment, 1 + i, 0, 0.0 - shared * u)
+            for j in range(k):
+                v = total * row(cov, i, j) + held * u * row(u1, j)
+                _plus(moment, 1 + i, 1 + j, v / kappa)
+
+
+@njit
+def _plus(x, i, j, value):
+    set_row(x, i, j, row(x, i, j) + value)
 
 
 @njit
 def _fade(x, faded):
-    """Each lane of (., W) times its number."""
-    for i in range(x.shape[0]):
-        for t in range(x.shape[1]):
-            x[i, t] *= faded[t]
+    """Rows of (., W) times one."""
+    for i in range(len(x)):
+        set_row(x, i, row(x, i) * faded)
 
 
 @njit
 def _posterior(
     kind,
     A,
-    targets,
-    weight,
-    about,
-    begin,
-    there,
+    given,
     of_tasks,
     squares,
     heads,
@@ -716,224 +633,159 @@ def _posterior(
     typical,
     outside,
 ):
-    (blocks, n, k, W), C, T = A.shape, targets.shape[1], len(t2)
+    (blocks, n, k, W), C, T = A.shape, given.shape[1], len(t2)
     part = 1.0 if C == 1 else (C - 1.0) / C
-    score, base, p = np.empty((C, n, W)), np.empty((C, n, W)), np.empty((C, n, W))
-    h, res, e0, e1 = (
-        np.empty((C, n, W)),
-        np.empty((C, n, W)),
-        np.empty((C, n, W)),
-        np.empty((C, n, W)),
-    )
-    B, f, logs = np.zeros((C, k, k, W)), np.empty((n, W)), np.empty((C, W))
-    ur, u1, q = np.empty((C, k, W)), np.empty((C, k, W)), np.empty((C, 3, W))
+    lower = 0.5 if kind == 1 else 0.0
+    R, B, u = np.empty((C, 10, n, W)), np.zeros((C, k, k, W)), np.empty((C, 2, k, W))
+    f, x, V, near = np.empty((n, W)), np.empty((n, k, W)), np.empty((2, n, W)), np.empty((2, k, W))
+    logs, q, step, buffer = np.empty((C, W)), np.empty((C, 3, W)), np.empty((C, W)), np.empty(W)
     delta, P, share, E = np.empty((T, C, W)), np.empty((T, W)), np.empty((T, W)), np.empty((T, W))
-    live, moved, gain, lines = np.empty(W), np.empty((1, W)), np.empty((1, W)), np.empty((C, 3, W))
-    x, own, V, third = np.empty((n, k, W)), np.empty((n, W)), np.empty((n, W)), np.empty((n, W))
-    inverse, cov = np.zeros((k, k, W)), np.zeros((k, k, W))
-    level, beyond, mean = np.empty(W), np.empty(W), np.empty((k, W))
-    top, total, most, sums = np.empty(W), np.empty(W), np.empty(W), np.empty(W)
-    known, spread, fade, own_trace = np.empty(W), np.empty(W), np.empty(W), np.empty(W)
+    lines, inverse, cov = np.empty((C, 2, W)), np.zeros((k, k, W)), np.zeros((k, k, W))
     for b in range(blocks):
-        head = heads[b]
-        count, many, constant = of_tasks[b, 0], of_tasks[b, 1], of_tasks[b, 2]
-        reach = of_tasks[b, 3]
-        lower = 0.5 if kind == 1 else 0.0
-        if kind == 1 and asked > 1:
-            for j in range(k):
-                for t in range(W):
-                    mean[j, t] = 0.0
-                for i in range(n):
-                    for t in range(W):
-                        mean[j, t] += A[b, i, j, t] / max(count[t], 1.0)
-            _pool(mean, head)
+        head, few, a_b = heads[b], 0.0, A[b]
+        count, many, constant = row(of_tasks, b, 0), row(of_tasks, b, 1), row(of_tasks, b, 2)
+        reach, at_least_one = row(of_tasks, b, 3), larger(count, 1.0)
         for t in range(W):
-            own_trace[t] = 0.0
+            few = max(few, 1.0 - of_tasks[b, 1, t])
+        own_trace, top, total = wide(0.0), wide(-1e300), wide(0.0)
         for i in range(squares.shape[1]):
-            for t in range(W):
-                own_trace[t] += squares[b, i, i, t]
-        for t in range(W):
-            top[t] = -1e300
-        for t in range(W):
-            total[t] = 0.0
+            own_trace = own_trace + row(squares, b, i, i)
+        for j in range(k):
+            mean = wide(0.0)
+            for i in range(n):
+                mean = mean + row(a_b, i, j) / at_least_one
+            set_row(near, 0, j, _pooled(mean, head, buffer))
         for g in range(len(phi)):
             for c in range(C):
-                for i in range(n):
-                    for t in range(W):
-                        score[c, i, t] = begin[b, c, i, t]
+                for v in range(given.shape[2]):
+                    for i in range(n):
+                        set_row(R, c, v, i, row(given, b, c, v, i))
             for a in range(len(kappa)):
+                K, live = kappa[a], wide(1.0)
                 for c in range(C):
                     for i in range(n):
-                        for t in range(W):
-                            base[c, i, t] = about[b, c, i, t] - kappa[a] * lower * reach[t]
-                for t in range(W):
-                    live[t] = 1.0
+                        set_row(R, c, BASE, i, row(given, b, c, BASE, i) - K * lower * reach)
                 for turn in range(_MOST_STEPS):
-                    _expand(kind, targets[b], weight[b], phi[g], part, score, base, p, live, h, res)
+                    _expand(kind, phi[g], part, live, R)
                     for c in range(C):
-                        _factorise(A[b], h[c], kappa[a], head, B[c], f, logs[c])
-                        _project(A[b], h[c], there[b], kappa[a], head, B[c], f, u1[c], e1[c])
-                        _project(A[b], h[c], res[c], kappa[a], head, B[c], f, ur[c], e0[c])
-                        _dot(h[c], there[b], e1[c], head, q[c, :1])
-                        _dot(h[c], e1[c], res[c], head, q[c, 1:2])
-                        _dot(h[c], res[c], e0[c], head, q[c, 2:])
-                        for t in range(W):
-                            q[c, 0, t] = max(q[c, 0, t], 0.0)
+                        r = R[c]
+                        set_row(logs, c, _factorise(a_b, r, K, head, B[c], f))
+                        _project(a_b, r, THERE, K, head, B[c], f, u[c, 0], LEFT_OF_ONE)
+                        _project(a_b, r, RESPONSE, K, head, B[c], f, u[c, 1], LEFT)
+                        q11 = _dot(r, THERE, LEFT_OF_ONE, head, buffer)
+                        set_row(q, c, 0, larger(q11, 0.0))
+                        set_row(q, c, 1, _dot(r, LEFT_OF_ONE, RESPONSE, head, buffer))
+                        set_row(q, c, 2, _dot(r, RESPONSE, LEFT, head, buffer))
                         for i in range(n):
-                            for t in range(W):
-                                e0[c, i, t] = base[c, i, t] + res[c, i, t] - e0[c, i, t]
+                            e = row(r, BASE, i) + row(r, RESPONSE, i) - row(r, LEFT, i)
+                            set_row(r, LEFT, i, e)
                     _over_levels(part, t2, log_weights[a, g], logs, q, delta, P, share)
-                    _move(score, there[b], e0, e1, delta, share, live, moved, head)
+                    moved = _move(R, delta, share, live, step, head, buffer)
+                    live = chosen(moved - tol, live, 0.0)
+                    set_row(buffer, live)
                     going = 0.0
                     for t in range(W):
-                        live[t] = live[t] if moved[0, t] > tol else 0.0
-                    for t in range(W):
-                        going += live[t]
+                        going += buffer[t]
                     if going == 0.0:
                         break
-                _means(kind, score, p)
-                for t in range(W):
-                    beyond[t] = constant[t] / phi[g] - of_phi[g] * count[t]
+                _means(kind, R)
+                beyond = constant / phi[g] - of_phi[g] * count
                 for c in range(C):
-                    for t in range(W):
-                        level[t] = 0.0
+                    level, q11 = wide(0.0), row(q, c, 0)
                     for j in range(T):
-                        for t in range(W):
-                            level[t] += share[j, t] * t2[j] / (1.0 + t2[j] * q[c, 0, t])
-                    _whiten(A[b], kappa[a], B[c], x, own)
-                    _beyond(
-                        kind,
-                        weight[b],
-                        many,
-                        phi[g],
-                        p[c],
-                        part,
-                        x,
-                        own,
-                        e1[c],
-                        level,
-                        head,
-                        V,
-                        third,
-                        gain,
+                        level = level + row(share, j) * t2[j] / (1.0 + t2[j] * q11)
+                    _whiten(a_b, K, B[c], x)
+                    beyond = beyond + _beyond(
+                        kind, many, few, phi[g], part, R[c], x, level, V, head, buffer
                     )
-                    _linear(
-                        targets[b, c],
-                        weight[b],
-                        phi[g],
-                        h[c],
-                        res[c],
-                        base[c],
-                        e0[c],
-                        e1[c],
-                        head,
-                        f,
-                        lines[c],
-                    )
-                    for t in range(W):
-                        beyond[t] += gain[0, t] + lines[c, 0, t]
+                    at, along, square = _linear(phi[g], R[c], head, buffer)
+                    beyond = beyond + at
+                    set_row(lines, c, 0, along)
+                    set_row(lines, c, 1, square)
                 for j in range(T):
-                    _losses(kind, weight[b], phi[g], e0, e1, delta[j], head, gain)
-                    for t in range(W):
-                        P[j, t] += beyond[t] - gain[0, t]
+                    v = row(P, j) + beyond - _losses(kind, phi[g], R, delta[j], head, buffer)
                     for c in range(C):
-                        for t in range(W):
-                            v = lines[c, 1, t] + lines[c, 2, t] * delta[j, c, t]
-                            P[j, t] += v * delta[j, c, t]
-                    for t in range(W):
-                        evidence[b, a, g, j, t] = P[j, t] - log_weights[a, g, j]
+                        d = row(delta, j, c)
+                        v = v + (row(lines, c, 0) + row(lines, c, 1) * d) * d
+                    set_row(P, j, v)
+                    set_row(evidence, b, a, g, j, v - log_weights[a, g, j])
                 if asked == 0:
                     continue
-                _weights(P, share, most, sums)
-                for t in range(W):
-                    fade[t] = exp(max(min(most[t] - top[t], 0.0), -700.0))
-                for j in range(T):
-                    for t in range(W):
-                        share[j, t] *= fade[t]
-                for t in range(W):
-                    sums[t] *= fade[t]
-                for t in range(W):
-                    fade[t] = exp(max(min(top[t] - most[t], 0.0), -700.0))
-                for t in range(W):
-                    top[t] = max(top[t], most[t])
-                for t in range(W):
-                    total[t] = total[t] * fade[t] + sums[t]
-                _fade(of_level[b], fade)
-                _fade(outside[b : b + 1], fade)
-                for t in range(W):
-                    outside[b, t] += (1.0 if asked == 3 else kappa[a]) * sums[t]
+                most, sums = _weights(P, share)
+                now = exp(larger(smaller(most - top, 0.0), -700.0))
+                before = exp(larger(smaller(top - most, 0.0), -700.0))
+                top = larger(top, most)
+                total = total * before + sums * now
+                if asked == 4:  # of what is divided by the variance of slopes
+                    now = now / K
+                _fade(share, now)
+                _fade(of_level[b], before)
+                kept = sums * now * (K if asked == 2 else 1.0)
+                set_row(outside, b, row(outside, b) * before + kept)
                 for c in range(C):
-                    _fade(of_slopes[b, c], fade)
-                    _fade(typical[b, c], fade)
+                    q11 = row(q, c, 0)
+                    _fade(of_slopes[b, c], before)
                     if asked > 1:
-                        _fade(moment[b, c].reshape((1 + k) * (1 + k), W), fade)
-                        _covariance(kappa[a], B[c], inverse, cov)
+                        _fade(moment[b, c].reshape((1 + k) * (1 + k), W), before)
+                        _covariance(K, B[c], inverse, cov)
                     _add(
                         share,
                         delta,
                         c,
-                        q[c, 0],
+                        q11,
                         t2,
-                        kappa[a],
-                        ur[c],
-                        u1[c],
+                        K,
+                        u[c, 1],
+                        u[c, 0],
                         cov,
-                        asked == 3,
+                        asked,
                         of_level[b, c],
                         of_slopes[b, c],
-                        moment[b, c] if asked > 1 else inverse[:0],
+                        moment[b, c] if asked > 1 else cov,
                     )
-                    if asked < 2:
+                    if asked != 2:
                         continue
-                    for t in range(W):
-                        known[t] = kappa[a] * max(reach[t] - own_trace[t], 0.0)
-                    for t in range(W):
-                        spread[t] = 1.0
+                    _fade(typical[b, c], before)
+                    known, spread = K * larger(reach - own_trace, 0.0), wide(1.0)
                     for i in range(k):
                         for j in range(k):
-                            for t in range(W):
-                                known[t] += squares[b, i, j, t] * cov[i, j, t]
-                            for t in range(W):
-                                v = squares[b, i, j, t] * u1[c, i, t] * u1[c, j, t]
-                                spread[t] += v
+                            s = row(squares, b, i, j)
+                            known = known + s * row(cov, i, j)
+                            spread = spread + s * row(u, c, 0, i) * row(u, c, 0, j)
                     if kind == 1:
                         _log_rates(
                             x,
-                            own,
-                            h[c],
-                            e1[c],
-                            ur[c],
-                            u1[c],
-                            mean,
-                            count,
+                            R[c],
+                            u[c, 1],
+                            u[c, 0],
+                            near[0],
+                            near[1],
+                            at_least_one,
                             delta,
-                            q[c, 0],
+                            q11,
                             t2,
                             known,
                             spread,
                             head,
+                            buffer,
                             E,
                         )
-                        for j in range(T):
-                            for t in range(W):
-                                v = E[j, t] - kappa[a] * lower * reach[t]
-                                typical[b, c, 0, t] += share[j, t] * v
-                        continue
                     for j in range(T):
-                        for t in range(W):
-                            v = known[t] + spread[t] * t2[j] / (1.0 + t2[j] * q[c, 0, t])
-                            typical[b, c, 0, t] += share[j, t] * v
-                        for t in range(W):
-                            v = known[t] + spread[t] * t2[j] / (1.0 + t2[j] * q[c, 0, t])
-                            typical[b, c, 1, t] += share[j, t] / np.sqrt(1.0 + 0.125 * np.pi * v)
+                        p = row(share, j)
+                        if kind == 1:
+                            v = row(E, j) - K * lower * reach
+                        else:
+                            v = known + spread * t2[j] / (1.0 + t2[j] * q11)
+                            flat = p / sqrt(1.0 + 0.125 * np.pi * v)
+                            set_row(typical, b, c, 1, row(typical, b, c, 1) + flat)
+                        set_row(typical, b, c, 0, row(typical, b, c, 0) + p * v)
         if asked == 0:
             continue
+        by_total = 1.0 / total
         for c in range(C):
-            for t in range(W):
-                spread[t] = 1.0 / total[t]
-            _fade(of_slopes[b, c], spread)
-            _fade(typical[b, c], spread)
+            _fade(of_slopes[b, c], by_total)
+            _fade(typical[b, c], by_total)
             if asked > 1:
-                _fade(moment[b, c].reshape((1 + k) * (1 + k), W), spread)
-        _fade(of_level[b], spread)
-        _fade(outside[b : b + 1], spread)
+                _fade(moment[b, c].reshape((1 + k) * (1 + k), W), by_total)
+        _fade(of_level[b], by_total)
+        set_row(outside, b, row(outside, b) * by_total)

@@ -94,3 +94,24 @@ def test_write(name):
     getattr(registers, name)(expected, 1, 3, x)
     run(lower, kind, a, x)
     np.testing.assert_array_equal(a, expected)
+
+
+def test_rows_are_those_of_numpy():
+    """Whole rows, exponentials and logarithms: twelve digits, over all that is allowed."""
+    from skpmtl._runtime.jit import njit
+    from skpmtl._runtime.registers import chosen, exp, larger, log, row, set_row, smaller, sqrt
+
+    @njit
+    def kernel(a, out):
+        x, y = row(a, 0), row(a, 1)
+        set_row(out, 0, exp(x))
+        set_row(out, 1, log(y))
+        set_row(out, 2, chosen(x, sqrt(y), 2.0))
+        set_row(out, 3, larger(smaller(x, 1.0 / y), -3.0 + y))
+
+    a = np.stack([np.linspace(-700.0, 700.0, registers.WIDE), np.logspace(-300, 300, 32)])
+    out, expected = np.empty((4, registers.WIDE)), np.empty((4, registers.WIDE))
+    kernel(a, out)
+    getattr(kernel, "py_func", kernel)(a, expected)
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+    np.testing.assert_allclose(out[:2], [np.exp(a[0]), np.log(a[1])], rtol=1e-12)

@@ -238,7 +238,7 @@ def test_second_moments_are_those_of_the_mixture(n):
 
 @pytest.mark.parametrize("n", [3, 12])
 def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
-    """Of one cell, where a move of the centre is small."""
+    """Of one cell, where a move of the centre is small; and information is that of the score."""
     rng, d = np.random.default_rng(n), 5
     X, y = drawn(LOGISTIC, n, d, rng)
     root = rng.normal(size=(d, d))
@@ -252,6 +252,11 @@ def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
     step, zero = 1e-5, np.zeros(d)
     *_, kept, _ = of(0.0, zero, moments="kept")
     moves = [(step, zero), *((0.0, step * root[:, j]) for j in range(d))]
+    *_, score, information, _ = of(0.0, zero, moments="information")
+    inverse = np.linalg.inv(0.5 * root @ root.T)
+    np.testing.assert_allclose(score[0, 0], inverse @ of(0.0, zero, means=True)[2][0, 0])
+    bend = inverse @ (np.eye(d) - root @ kept[0, 0, 1:, 1:] @ np.linalg.inv(root))
+    np.testing.assert_allclose(information[0, 0], bend, rtol=1e-6, atol=1e-8)
     found = []
     for level, slopes in moves:
         after, before = of(level, slopes, means=True), of(-level, -slopes, means=True)
