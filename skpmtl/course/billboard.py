@@ -48,7 +48,7 @@ class HierarchicalBillboard(OfModels):
     centre : ndarray (d + 1,)
         (c, a): level at x = 0 and slopes that tasks share, in units and scaled columns.
     root : ndarray (d, d)
-        Root of the shape of slopes, which has trace one.
+        Root of the shape of slopes, which has trace one; zeros where they are equal.
     log_kappa, log_sigma, log_tau : ndarray
         Log weights of the grids of `skpmtl.task.priors`.
     moved : ndarray (4,)
@@ -195,6 +195,11 @@ class HierarchicalBillboard(OfModels):
         return np.eye(self.n_features) / np.sqrt(self.n_features)
 
     @property
+    def slopes_are_equal(self):
+        """Whether all tasks have the slopes of the centre, and a task learns its level alone."""
+        return not self.root.any()
+
+    @property
     def has_place(self):
         """Whether levels are pooled; otherwise every task has its own, in its own unit."""
         return self.width is not None
@@ -331,7 +336,7 @@ class HierarchicalBillboard(OfModels):
         yield "scale_variance", self.scale_variance, [(2,)]
         yield "centre", self.centre, [centre_shape(d, self.n_classes)]
         yield "root", self.root, [(d, d)]
-        if abs(np.sum(self.root**2) - 1.0) > 1e-6:
+        if not self.slopes_are_equal and abs(np.sum(self.root**2) - 1.0) > 1e-6:
             raise ValueError("its shape of slopes does not have trace one")
         yield "log_kappa", self.log_kappa, [(len(self.law.kappa),)]
         yield "log_sigma", self.log_sigma, [(len(self.law.sigma),)]
@@ -471,7 +476,7 @@ class HierarchicalBillboard(OfModels):
     @property
     def has_shape(self):
         """Whether slopes prefer some directions, and most tasks follow these."""
-        few = self.directions <= _ANY_DIRECTION * self.n_features
+        few = not self.slopes_are_equal and self.directions <= _ANY_DIRECTION * self.n_features
         return few and self.n_features > 1 and int(np.argmax(self.log_components)) > 0
 
     @property

@@ -23,12 +23,12 @@ from ..task.priors import (
     candidates,
     normalised,
 )
-from . import errors, factors, groups, likelihood, queries
+from . import equal, errors, factors, groups, likelihood, queries
 from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
-from .plan import ERRORS, PLACE_ALL, UNIT
+from .plan import COURSES, ERRORS, PLACE_ALL, UNIT, shares_of
 from .shapes import (
     by_chance,
     falling,
@@ -437,16 +437,23 @@ class Loop:
         return self.model.log_kappa if self.slopes_are_equal else self.law.log_kappa
 
     def take_equal(self):
-        """Slopes are equal, and events come one by one: what votes would be about is known.
+        """Slopes are equal: what votes on their priors would be about is known."""
+        log_kappa = np.full(len(self.law.kappa), queries.NEVER)
+        log_kappa[0] = 0.0
+        components = np.array([queries.NEVER, queries.NEVER, 0.0])
+        self.update(log_kappa=log_kappa, log_components=components)
+        self.slopes_are_equal = self.pooled = True
+
+    def take_events(self):
+        """As `take_equal`, of events that come one by one.
 
         Deviations from the centre are then scores of tasks times the least variance of slopes.
         """
-        sure = [np.full(len(grid), queries.NEVER) for grid in (self.law.kappa, self.law.sigma)]
-        for log in sure:
-            log[0] = 0.0
-        components = np.array([queries.NEVER, queries.NEVER, 0.0])
-        self.update(log_kappa=sure[0], log_sigma=sure[1], log_components=components)
-        self.slopes_are_equal, self.gain = True, OF_EQUAL * self.d / self.law.kappa[0]
+        self.take_equal()
+        log_sigma = np.full(len(self.law.sigma), queries.NEVER)
+        log_sigma[0] = 0.0
+        self.update(log_sigma=log_sigma)
+        self.gain = OF_EQUAL * self.d / self.law.kappa[0]
 
     @property
     def zero(self):
@@ -457,10 +464,9 @@ class Loop:
         """The noise of a row, whether tasks follow the centre or are alone."""
         name = "dispersion" if self.law.of_scores else "sigma"
         priors = candidates(self.model.sigma, WIDTHS[name])
-        parts = [
-            self.part(axis=2, path=priors),
-            self.part(self.zero, self.model.flat, axis=2, path=priors),
-        ]
+        parts = [self.part(axis=2, path=priors)]
+        if not self.slopes_are_equal:
+            parts.append(self.part(self.zero, self.model.flat, axis=2, path=priors))
         log_weights, *_ = yield from self.vote("sigma", parts, share, log_prior=self.law.log_sigma)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_sigma=after(mixed, self.law.log_sigma))
@@ -590,7 +596,7 @@ class Loop:
         if self.model.has_place and not self.unit_is_known:
             yield from self.vote_unit(UNIT)
         if self.plan.row(self.model.n_present) == "equal":
-            self.take_equal()
+            self.take_events()
         with_errors = self.plan.has_errors and self.model.has_place
         with_errors = with_errors and self.spent + 2.0 * ERRORS <= 1.0
         self.rest = 1.0 - self.spent - ERRORS * with_errors
@@ -618,7 +624,10 @@ class Loop:
                 )
             },
         }
-        for name, share in self.plan.shares(self.model.n_present):
+        course = self.plan.shares(self.model.n_present)
+        if self.plan.asks_first and self.model.has_place and (yield from equal.find(self)):
+            course = shares_of(COURSES["levels"])
+        for name, share in course:
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"
             yield from answers[name](share * self.rest)

@@ -117,6 +117,11 @@ def _slopes(board):
     own = math.sqrt(priors.middle(board.log_kappa, board.law.log_kappa, board.kappa))
     size = math.sqrt(np.mean(np.sum(np.atleast_2d(board.centre)[:, 1:] ** 2, axis=1)))
     unit = board.unit or 1.0
+    if board.slopes_are_equal:
+        return (
+            "those of tasks are equal, as far as their rows show, and change predictions by about "
+            f"{_round(unit * size)} units of y"
+        )
     measure = "units of the score" if board.law.of_scores else "units of y"
     return (
         f"common ones change predictions by about {_round(unit * size)} {measure}, and those of a "

@@ -15,7 +15,7 @@ from ..task.nested import (
     log_evidence_by,
     moved,
 )
-from ..task.posterior import Decomposition, TaskRows, log_sum
+from ..task.posterior import Decomposition, LevelRows, TaskRows, log_sum
 from ..task.scales import Summaries, own_scales, own_units
 
 NOTHING, LEVELS, ALL = range(3)  # what counts of the models that follow from covariates
@@ -23,6 +23,7 @@ FAR = 3.0  # scales of a column to which a mean row counts in a level, and rows 
 _WIDER = 0.5, 0.25  # ranges that predictions may leave a task's own by: at least, and for every row
 HULL = 2.0  # units about its level that a task's predictions may always take
 DISTRUST = 1.0  # variance of log2 of a scale that halves the reach of rows beyond a task's own
+SURE = 1e-12  # the same of slopes that all tasks have: rows are believed wherever they are
 
 
 class TaskModels:
@@ -56,10 +57,13 @@ class TaskModels:
     def _place(self, model):
         """Rows, scales and units under the released units of a model."""
         key = model.middle, model.unit, model.width, model.column_scale, model.column_centre
-        key = *key, model.across and model.across.effects, model.ratio
+        key = *key, model.across and model.across.effects, model.ratio, model.slopes_are_equal
         if same(key, self._placed):
             return
         self._placed, self._shapes = key, []
+        self.single = (np.diff(self.offsets) == 1)[:, None]
+        if model.slopes_are_equal:
+            return self._place_levels(model)
         if model.below is not None and self.subgroups is None:
             levels = self.table.levels
             self.level_names, codes = levels.column(model.below)
@@ -88,7 +92,23 @@ class TaskModels:
         self.apart = None
         if model.fit_intercept and model.scale_variance.any():
             self.apart = model.seen(self.summaries.x_mean) - self.near_mean
-        self.single = (np.diff(self.offsets) == 1)[:, None]
+
+    def _place_levels(self, model):
+        """The same where slopes are equal: in released units, and the rows are only read."""
+        known = self.X, self.y, self.table.counts, self.offsets
+        known = *known, self.summaries.x_mean, self.summaries.y_mean
+        units = model.column_centre, model.column_scale, model.middle, model.unit
+        rows = LevelRows.about(known, *units)
+        self.scale = np.broadcast_to(model.column_scale, rows.x_mean.shape)
+        doubt = max(model.scale_variance.sum(), SURE)
+        self.scale_variance = np.broadcast_to(doubt, rows.x_mean.shape)
+        self.unit, self.near_mean, self.apart = np.full(len(rows.n), model.unit), rows.x_mean, None
+        self.rows = [(rows, np.zeros(len(rows.n)), rows.x_mean)]
+
+    def level_products(self, model, ratio, some):
+        """Of a model with equal slopes: see `LevelRows.products`."""
+        self._place(model)
+        return self.rows[0][0].products(ratio, some)
 
     def decomposition(self, model, root, *, joined=True):
         """Of a shape; `joined`: whether mean rows are seen as rows, or as the level alone.
@@ -134,12 +154,13 @@ class TaskModels:
         centre = np.append(model.centre[0], part.slopes)
         return self.around(model, centre, ALL if part.name == "mean" else LEVELS)
 
-    def evidence(self, model, centre, root, scales, by=None, related=ALL):
+    def evidence(self, model, centre, root, scales, by=None, related=ALL, some=slice(None)):
         """Log evidence under N(a, kappa root root') with (c, a) = `centre`.
 
         -> (m,); with `by` = "kappa", "sigma", "tau" or "ratio" of every cell of its grid, (m, n)
         """
-        given = self.decomposition(model, root), *self.around(model, centre, related), scales
+        parts = self.decomposition(model, root)
+        given = parts, *self.around(model, centre, related, some), scales, some
         return log_evidence(*given) if by is None else log_evidence_by(by, *given)
 
     def deviations(self, model, centre, root, scales, related=ALL):
@@ -195,7 +216,9 @@ class TaskModels:
         found, ratios = [], model.ratio
         for part in model.all_components():
             dec, about = self.decomposition(model, part.root), self.around_part(model, part)
-            for ratio, (logs, *means) in zip(ratios, each(dec, *about, part.scales), strict=True):
+            for ratio, (logs, *means) in zip(
+                ratios, each(dec, *about, part.scales.possible()), strict=True
+            ):
                 found.append((ratio, *about, *means, part.log_weight + logs))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         coef = np.zeros_like(self.near_mean)

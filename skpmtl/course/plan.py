@@ -40,6 +40,7 @@ COURSES = {
     "middle": (*MIDDLE, *LAST),
     "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
     "equal": ("step", "vote tau", "step"),
+    "levels": ("vote sigma", "vote tau"),  # without a budget, of real targets
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
 WEIGHTS = {
@@ -181,6 +182,17 @@ class HierarchicalPlan(Plan):
     @property
     def is_private(self):
         return self.mu < math.inf
+
+    @property
+    def asks_first(self):
+        """Whether tasks may turn out to have equal slopes before anything is asked about them."""
+        known = self.is_private, self.relation, self.factor, self.below, self.across
+        pooled = "mean" in self.structures and self.levels == "auto" and self.fit_intercept
+        return (
+            pooled
+            and self.loss == "squared"
+            and not (any(known) or self.n_classes or self.n_groups or self.has_errors)
+        )
 
     @property
     def first(self):

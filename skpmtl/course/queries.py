@@ -35,7 +35,7 @@ from .._runtime.compat import Interval
 from .._runtime.public import Public
 from ..exchange.protocol import Query, QuerySpec
 from ..privacy.mechanisms import SymmetricGaussian, VectorGaussian, clip_rows
-from ..task.posterior import log_sum
+from ..task.posterior import log_mixtures
 from ..task.priors import LAWS, NEVER, RATIO, Scales
 from .billboard import HierarchicalBillboard, centre_shape
 from .personal import ALL, NOTHING
@@ -550,6 +550,63 @@ class ExactStep(Question):
         return np.concatenate([(rows.T @ score).reshape(1, -1), info.reshape(self.rank * D, -1)])
 
 
+@dataclass
+class LevelSums(Question):
+    """Where slopes are taken to be equal: what restricted likelihood needs of the tasks.
+
+    Without a budget only. See `skpmtl.task.posterior.LevelRows.products`.
+
+    Attributes
+    ----------
+    ratio : float
+        Variance of levels over that of a row.
+    """
+
+    kind = "level sums"
+    ratio: float
+
+    def answer(self, tasks, model, some=slice(None)):
+        w, products, slopes = tasks.level_products(model, self.ratio, some)
+        sums = np.stack([tasks.summaries.n[some], w, w * w], axis=1)
+        parts = (part.reshape(len(w), -1) for part in (products, slopes))
+        return np.concatenate([sums, *parts], axis=1)
+
+    def bounded(self, sent):
+        return sent
+
+    @staticmethod
+    def parts(total, size):
+        """-> sums of n, w and w^2, products and minus their derivative (size, size)"""
+        return *total[:3], *total[3:].reshape(2, size, size)
+
+
+@dataclass
+class SlopeScores(LevelSums):
+    """How much slopes differ, from scores at a fit in which they are equal.
+
+    With u = X' V^-1 r of a task and C = X' V^-1 X, in coordinates in which the mean of C is the
+    identity, every task sends A = u u' - C and the square of its size. Where slopes vary by K, the
+    mean of A is K, and it is zero where they are equal (Rao's score).
+
+    Attributes
+    ----------
+    residual : ndarray (d + 2,)
+        What makes a residual, over the standard deviation of a row, of (1, x, y).
+    whiten : ndarray (d, d)
+    """
+
+    kind = "slope scores"
+    residual: np.ndarray
+    whiten: np.ndarray
+
+    def answer(self, tasks, model, some=slice(None)):
+        _, products, _ = tasks.level_products(model, self.ratio, some)
+        u = (products[:, 1:-1] @ self.residual) @ self.whiten.T
+        A = u[:, :, None] * u[:, None] - self.whiten @ products[:, 1:-1, 1:-1] @ self.whiten.T
+        A = A.reshape(len(A), -1)
+        return np.c_[np.sum(A * A, axis=1), A]
+
+
 # ----------------------------------------------------------------------------------- moment
 @dataclass
 class Moment(Question):
@@ -641,15 +698,17 @@ class Part(Public):
         n_cells = (1, *sizes, len(RATIO))[self.axis]
         yield "path", self.path, [(n, n_cells) for n in range(2, MOST_PRIORS + 1)]
 
-    def cells(self, tasks, model):
-        """Log evidence of every cell, (m, n_cells)."""
+    def cells(self, tasks, model, *some):
+        """Log evidence of every cell, (m, n_cells); of `some` tasks, a slice."""
         grids = model.tau, model.kappa, model.sigma
         by = (None, "kappa", "sigma", "tau", "ratio")[self.axis]
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
         scales = Scales(self.log_kappa, self.log_sigma, self.log_tau, *grids, log_ratio)
+        scales = scales.possible()
         if not self.axis:  # outlying scales of few tasks move no vote
             scales = scales.likely()
-        found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)
+        known = self.centre, self.root, scales, by, self.related
+        found = tasks.evidence(model, *known, *some)
         return found if self.axis else found[:, None]
 
 
@@ -689,12 +748,11 @@ class Vote(Question):
     def spread(self):
         return 2.0 * self.length
 
-    def answer(self, tasks, model):
-        cells = np.concatenate([part.cells(tasks, model) for part in self.parts], axis=1)
+    def answer(self, tasks, model, *some):
+        cells = np.concatenate([part.cells(tasks, model, *some) for part in self.parts], axis=1)
         path = np.concatenate([part.path for part in self.parts], axis=1)
-        found = [log_sum(cells[:, logs > NEVER] + logs[logs > NEVER]) for logs in path]
         sent = np.zeros((len(cells), MOST_PRIORS - 1))
-        sent[:, : self.size] = np.diff(found, axis=0).T
+        sent[:, : self.size] = np.diff(log_mixtures(cells, path), axis=1)
         return sent
 
     def bounded(self, sent):
@@ -714,7 +772,7 @@ PLACES: dict[str, tuple[type[Question], ...]] = {
 }
 BOUNDED: tuple[type[Question], ...] = (ColumnUnits, CentreStep, Moment, Vote)
 _EVERY: list[type[Question]] = [
-    *(*BOUNDED, RelationStep, FactorStep, AcrossStep, ExactStep),
+    *(*BOUNDED, RelationStep, FactorStep, AcrossStep, ExactStep, LevelSums, SlopeScores),
     *(Place, Zoom, Rates, Base),
 ]
 KINDS = {kind.kind: kind for kind in _EVERY}

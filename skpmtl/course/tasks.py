@@ -7,9 +7,11 @@ from .billboard import models_of
 from .errors import Errors
 from .groups import GroupStep
 from .likelihood import LikelihoodStep
-from .queries import KINDS, AcrossStep, ExactStep
+from .personal import TaskModels
+from .queries import KINDS, AcrossStep, ExactStep, LevelSums, SlopeScores, Vote
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
+_LARGE = ExactStep, AcrossStep, LevelSums, SlopeScores
 _KINDS = {**KINDS, **{kind.kind: kind for kind in (Errors, GroupStep, LikelihoodStep)}}
 
 
@@ -32,19 +34,24 @@ class HierarchicalTaskSide(TaskSide):
 
     def answer(self, query):
         """As of `TaskSide`; large answers of tasks are added up as they are made."""
-        kind = _KINDS[query.statistic]
+        kind, model = _KINDS[query.statistic], query.public.get("model")
         if kind is LikelihoodStep:
-            sums = kind.of(query.public).sums(self.models, query.public["model"])
-            return {query.statistic: sums}
-        if kind not in (ExactStep, AcrossStep) or query.pick is not None:
+            return {query.statistic: kind.of(query.public).sums(self.models, model)}
+        of_levels = kind is Vote and model.slopes_are_equal
+        if query.pick is not None or not (of_levels or kind in _LARGE):
             return super().answer(query)
-        question, model, total = kind.of(query.public), query.public["model"], 0.0
-        width = question.n_levels if kind is AcrossStep else np.size(model.centre) ** 2
+        question, total = kind.of(query.public), 0.0
+        width = question.n_levels if kind is AcrossStep else 3 * np.size(model.centre) ** 2
         size = max(_BLOCK // width, 1)
         for first in range(0, len(self.models.tasks), size):
             sent = question.answer(self.models, model, slice(first, first + size))
             total = total + query.combine({query.statistic: sent})[query.statistic]
         return {query.statistic: total}
+
+    def final_models(self, billboard, personalize):
+        """Of real targets by what is known of the rows already."""
+        known = isinstance(self.models, TaskModels)
+        return self.models.personal(billboard) if known else personalize()
 
     def check(self, query):
         """Raise ValueError for a model of other columns, or factors of rows, than these."""

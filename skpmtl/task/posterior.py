@@ -39,6 +39,7 @@ from ..tables.table import row_dots, row_products
 
 __all__ = [
     "Decomposition",
+    "LevelRows",
     "TaskRows",
     "averages",
     "covariances",
@@ -46,6 +47,7 @@ __all__ = [
     "information",
     "log_evidence",
     "log_evidence_by",
+    "log_mixtures",
     "log_sum",
     "moved",
     "shares_of",
@@ -54,6 +56,7 @@ __all__ = [
 _ROUNDING = 2.0**-50  # of the numbers of T, times the root of its size: added to its diagonal
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOG_MOST = 660.0  # of a product of pivots before its logarithm is taken
+_LOST = 1e-280  # of a sum of weights, which may have lost digits
 _AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
 
 
@@ -157,6 +160,76 @@ class TaskRows:
             rows.X[at], rows.y[at] = own[..., :d], own[..., d]
         return rows
 
+    def rest_about(self, slopes):
+        """Sum of squares that these slopes of the centre leave, of what no own slopes can reach."""
+        return self.rest
+
+
+@dataclass
+class LevelRows(TaskRows):
+    """Rows of tasks whose slopes are those of the centre: none of them can be reached.
+
+    Attributes
+    ----------
+    table : tuple
+        Rows (N, d), targets (N,), how much rows count (N,), offsets (m + 1,), mean rows (m, d) and
+        targets (m,), all as they are.
+    to : ndarray (d,)
+        Slopes as they are, over those of the centre.
+    unit : float
+        Of the target.
+    known : tuple or None
+        Slopes that sums of squares were last about, and these.
+    """
+
+    table: tuple
+    to: np.ndarray
+    unit: float
+    known: tuple | None = None
+
+    @classmethod
+    def about(cls, table, centre, scale, middle, unit):
+        """The rows of `table` in these units."""
+        X, _, counts, offsets, x_mean, y_mean = table
+        n = np.zeros(len(y_mean))
+        some = np.flatnonzero(np.diff(offsets))
+        n[some] = np.add.reduceat(counts, offsets[some])
+        known = n[:, None] > 0
+        none = np.zeros((0, X.shape[1])), np.zeros(0), np.zeros(len(n) + 1, dtype=np.int64)
+        means = np.where(known, (x_mean - centre) / scale, 0.0), (y_mean - middle) / unit
+        return cls(*none, np.zeros(len(n)), n, n - 1.0, *means, table, unit / scale, unit)
+
+    def rest_about(self, slopes):
+        if self.known is None or not np.array_equal(self.known[0], slopes):
+            out = np.empty(len(self.n))
+            _squares(*self.table, slopes * self.to, out)
+            out /= self.unit**2
+            self.known = slopes, out
+        return self.known[1]
+
+    def products(self, ratio, some):
+        """Products of (1, x, y) over the rows of these tasks, by the inverse covariance.
+
+        With f = (1, x, y) in units, fbar its mean and w = n / (1 + n g), g = `ratio`, of every task
+
+            M = sum (f - fbar) (f - fbar)' + w fbar fbar',
+
+        where levels vary by g times the noise (Searle, Casella and McCulloch, "Variance
+        components", 1992, chapter 3). The second is dM / dg = -w^2 fbar fbar'.
+
+        -> w (m,), M (m, d + 2, d + 2), -dM / dg
+        """
+        n, d = self.n[some], self.x_mean.shape[1]
+        w, to = n / (1.0 + n * ratio), np.append(self.unit / self.to, self.unit)
+        mean = np.c_[np.ones(len(n)), self.x_mean[some], self.y_mean[some]]
+        both = w[:, None, None] * (mean[:, :, None] * mean[:, None])
+        slope = w[:, None, None] * both
+        first, last, _ = some.indices(len(self.n))
+        X, y, counts, offsets, x_mean, y_mean = self.table
+        known = offsets[first : last + 1], x_mean[some], y_mean[some]
+        _products(X, y, counts, *known, to, both, np.empty(d + 1))
+        return w, both, slope
+
 
 class Decomposition:
     """Rows of every task in a basis in which X S X' is tridiagonal.
@@ -227,12 +300,12 @@ class Decomposition:
         """Arguments of kernels: the targets of these tasks less their centre, in this basis, and of
         means."""
         rows, (first, last, _) = self.rows, some.indices(len(self.rows.n))
-        x_mean = self.x_mean[some]
+        x_mean, rest = self.x_mean[some], self.rows.rest_about(slopes)
         slopes = np.broadcast_to(np.asarray(slopes, dtype=float), x_mean.shape)
         r0 = rows.y_mean[some] - level - row_dots(x_mean, slopes)
         both = np.stack([self._rest(rows.y, slopes, some), self.h])
-        of_rows = (part[some] for part in (rows.n, rows.dof, rows.rest))
-        known = self.reach[some], self.b2[some], r0, *of_rows
+        of_rows = (part[some] for part in (rows.n, rows.dof))
+        known = self.reach[some], self.b2[some], r0, *of_rows, rest[some]
         return rows.starts[first : last + 1], self.T, both, np.stack(known, axis=1)
 
     def spectrum(self, k, tasks):
@@ -267,10 +340,11 @@ def _cells(scales, by=None):
     return theta, cells, at.ravel(), tau, by == "tau", size
 
 
-def _evidence(dec, level, slopes, scales, by=None):
+def _evidence(dec, level, slopes, scales, by=None, some=slice(None)):
     *cells, size = _cells(scales, by)
-    found = np.zeros((len(dec.rows.n), size))
-    _posterior(*dec._centred(level, slopes), *cells, found, np.zeros((0, 0, 0)))
+    given = dec._centred(level, slopes, some)
+    found = np.zeros((len(given[-1]), size))
+    _posterior(*given, *cells, found, np.zeros((0, 0, 0)))
     return found
 
 
@@ -289,7 +363,7 @@ def _known(dec, level, slopes, scales, some=slice(None)):
         yield block, total[:, 0], cells[0], sums
 
 
-def log_evidence(dec, level, slopes, scales):
+def log_evidence(dec, level, slopes, scales, some=slice(None)):
     """Log evidence of the rows of every task. -> (m,), 0 for a task without rows
 
     Parameters
@@ -301,16 +375,18 @@ def log_evidence(dec, level, slopes, scales):
         a, of all tasks or of every one.
     scales : priors.Scales
         Grids of kappa (variance), sigma and tau (standard deviations), and log weights on them.
+    some : slice
+        Tasks, whose levels and slopes are given.
     """
-    return _evidence(dec, level, slopes, scales)[:, 0]
+    return _evidence(dec, level, slopes, scales, None, some)[:, 0]
 
 
-def log_evidence_by(axis, dec, level, slopes, scales):
+def log_evidence_by(axis, dec, level, slopes, scales, some=slice(None)):
     """Log evidence of every cell of one grid, over the others. -> (m, n)
 
     `axis` is "kappa", "sigma" or "tau". Weights of `scales` count for it, too.
     """
-    return _evidence(dec, level, slopes, scales, axis)
+    return _evidence(dec, level, slopes, scales, axis, some)
 
 
 def averages(dec, level, slopes, scales):
@@ -484,6 +560,19 @@ def log_sum(E):
     return top + np.log(np.exp(E - top[:, None]).sum(axis=1))
 
 
+def log_mixtures(cells, paths):
+    """log sum exp of cells (m, n) with each of these log weights (J, n). -> (m, J)"""
+    top = cells.max(axis=1, keepdims=True)
+    found = row_products(np.exp(cells - top), np.exp(paths).T)
+    lost = np.flatnonzero((found < _LOST).any(axis=1))
+    with np.errstate(divide="ignore"):
+        found = np.log(found, out=found)
+    found += top
+    for j, path in enumerate(paths):  # whose cells are far below others of the task
+        found[lost, j] = log_sum(cells[lost] + path) if len(lost) else found[lost, j]
+    return found
+
+
 def shares_of(logs):
     """Posterior probabilities of components. -> (n, m)
 
@@ -503,6 +592,34 @@ def _most_rows(starts):
     for t in range(len(starts) - 1):
         most = max(most, starts[t + 1] - starts[t])
     return most
+
+
+@njit
+def _squares(X, y, counts, offsets, x_mean, y_mean, slopes, out):
+    """Sums of squares of rows about the mean of their task, less their slopes."""
+    for t in range(len(out)):
+        total = 0.0
+        for i in range(offsets[t], offsets[t + 1]):
+            e = y[i] - y_mean[t]
+            for j in range(len(slopes)):
+                e -= (X[i, j] - x_mean[t, j]) * slopes[j]
+            total += counts[i] * e * e
+        out[t] = total
+
+
+@njit
+def _products(X, y, counts, offsets, x_mean, y_mean, units, out, f):
+    """Products of rows and targets about the means of their task, in units: added to `out`."""
+    d = X.shape[1]
+    for t in range(len(y_mean)):
+        for i in range(offsets[t], offsets[t + 1]):
+            for j in range(d):
+                f[j] = (X[i, j] - x_mean[t, j]) / units[j]
+            f[d] = (y[i] - y_mean[t]) / units[d]
+            for j in range(d + 1):
+                a = counts[i] * f[j]
+                for q in range(d + 1):
+                    out[t, 1 + j, 1 + q] += a * f[q]
 
 
 @njit
