@@ -14,6 +14,7 @@ from .personal import bounded, membership, row_reach, same
 
 LARGEST = 30.0  # score of classes: a probability of 1 but for 1e-13
 _NO_EVENTS = 0.5  # events more in the rate of a task, so that it is finite
+_SCALINGS = 30  # of shares about given scores, which start a fit: levels to .01 in most tasks
 _FINE, _LAST = 0.1, 0.02  # precision of modes, in scores: of votes on levels, of the last models
 
 
@@ -61,7 +62,8 @@ class ScoreModels:
         self.n_classes, self.row_levels = table.n_classes, table.levels
         self.weights = np.array(table.counts, dtype=float)
         C = self.n_classes if self.n_classes > 2 else 1
-        self.given = np.zeros((len(table.y), C)) if table.base is None else np.array(table.base)
+        self.is_free = table.base is None  # of given scores
+        self.given = np.zeros((len(table.y), C)) if self.is_free else np.array(table.base)
         if self.n_classes:
             self.kind = LOGISTIC if C == 1 else SOFTMAX
             self.y = (table.y > 0 if C == 1 else np.floor(table.y)).astype(float)
@@ -73,12 +75,29 @@ class ScoreModels:
 
     # --------------------------------------------------------------------------- first queries
     def class_shares(self):
-        """Parts of the rows of every task in the classes, (m, n_classes); zeros without rows."""
+        """Parts of the rows of every task in the classes, (m, n_classes); zeros without rows.
+
+        Where scores are given, those that rows would have without them: with one row more, in all
+        classes alike, they follow from the sums of the classes by iterative scaling (Darroch and
+        Ratcliff, Ann. Math. Stat. 43, 1972).
+        """
         m, C = len(self.summaries.n), self.n_classes
         cells = self.codes * C + self.y.astype(np.int64)
         counts = np.bincount(cells, self.weights, minlength=m * C).reshape(m, C)
-        total = sum(counts[:, c] for c in range(C))[:, None]
-        return counts / np.where(total > 0, total, 1.0)
+        total = _over(counts)
+        if self.is_free:
+            return counts / np.where(total > 0, total, 1.0)
+        given = self.given if C > 2 else np.c_[np.zeros(len(self.given)), self.given]
+        odds = np.exp(given - given.max(axis=1, keepdims=True))
+        shares = wanted = (counts + 1.0 / C) / (total + 1.0)
+        cells = self.codes[:, None] * C + np.arange(C)
+        for _ in range(_SCALINGS):
+            p = shares[self.codes] * odds
+            p *= self.weights[:, None] / np.maximum(_over(p), 1e-300)
+            found = np.bincount(cells.ravel(), p.ravel(), minlength=m * C).reshape(m, C)
+            shares = shares * wanted * (total + 1.0) / (found + shares)
+            shares = shares / _over(shares)
+        return shares * (total > 0)
 
     def log_rates(self):
         """Logarithms of events per exposure of every task, (m,)."""
@@ -293,6 +312,11 @@ class ScoreModels:
             if model.target_range is not None and model.init is None:
                 low, high = (np.clip(end, *model.target_range) for end in (low, high))
         return {"row_reach_": reach, "prediction_range_": np.stack([low, high], axis=1)}
+
+
+def _over(values):
+    """Sums of the rows of (m, C), one column after the other. (m, 1)"""
+    return sum(values[:, c] for c in range(values.shape[1]))[:, None]
 
 
 def _dots(coef, place):

@@ -20,6 +20,7 @@ from ..tables.frames import frame_of
 from ..tables.ids import listed, locate
 from .formula import Design, grouping, read_formula, response_of
 from .laplace import FAMILIES, fit_laplace
+from .offsets import OFFSET, _OffsetClassifier
 from .reml import GroupedRows, fit_mixed
 
 __all__ = ["MixedResult", "mixed"]
@@ -489,6 +490,7 @@ class _Estimated:
         has_intercept = len(self.kept) < len(design.names)
         self.names = [design.names[j] for j in self.kept] + ["Intercept"] * has_intercept
         self.random_names, self.family = list(self.names), family
+        self.has_offset = bool(design.offsets)
         common: dict[str, Any] = {
             "epsilon": settings["epsilon"],
             "delta": settings["delta"],
@@ -500,13 +502,6 @@ class _Estimated:
         if settings["factors"]:
             common |= {"factors": settings["factors"], "relation": _by_task(settings["above"])}
         if family == "binomial":
-            if design.offsets:
-                raise ValueError(
-                    'offset() with family="binomial" and a budget: probabilities are averages over '
-                    "models of a task, which have no place for a number of every row. Leave it "
-                    "out; or fit PrivateMTLClassifier with its column and init=, a public model "
-                    "that has coefficient 1 for it: tasks then learn the difference to that."
-                )
             levels = settings["range"]
             if levels is None:
                 name = design.parts["response"]
@@ -514,11 +509,12 @@ class _Estimated:
                     "The list of classes would be read from private rows. Pass the public list: "
                     f"public={{{name!r}: [0, 1]}}."
                 )
-            est, y = PrivateMTLClassifier(**common, classes=levels), target.to_numpy()
+            kind = _OffsetClassifier if design.offsets else PrivateMTLClassifier
+            est, y = kind(**common, classes=levels), target.to_numpy()
             if y.ndim == 2:  # successes and trials
                 rows, y = expand_trials(*y.T)
                 group, *of_rows = (part.iloc[rows] for part in groups)
-                X = X[rows]
+                X, offset = X[rows], offset[rows]
                 weights = None if weights is None else weights[rows]
         elif family == "poisson":
             est, y = PrivateMTL(**common, loss="poisson"), _numbers(target)
@@ -531,7 +527,7 @@ class _Estimated:
             est = PrivateMTL(**common, standard_errors=True)
             est.set_params(target_range=settings["range"])
             y = _numbers(target) - offset
-        columns = self._columns(X, of_rows)
+        columns = self._columns(X, of_rows, offset)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self.estimator = est.fit(columns, y, task=group, sample_weight=weights)
@@ -539,14 +535,17 @@ class _Estimated:
             warnings.warn(str(warning.message), warning.category, stacklevel=users_line())
         self.groups = self.estimator.tasks_
 
-    def _columns(self, X, levels):
-        """Columns of the estimator, then `levels` of rows; None: of rows that have none."""
-        columns = np.ascontiguousarray(X[:, self.kept])
+    def _columns(self, X, levels, offset):
+        """Columns of the estimator, the offset of classes, then `levels` of rows; None: of rows
+        that have none."""
+        columns, names = np.ascontiguousarray(X[:, self.kept]), self.names[: len(self.kept)]
+        if self.family == "binomial" and self.has_offset:
+            columns, names = np.c_[columns, offset], [*names, OFFSET]
         if not self.factors_of_rows:
             return columns
         import pandas as pd
 
-        frame = pd.DataFrame(columns, columns=self.names[: len(self.kept)])
+        frame = pd.DataFrame(columns, columns=names)
         for k, name in enumerate(self.factors_of_rows):
             known = None if levels is None else levels[k]
             frame[name] = "" if known is None else known.fillna("").astype(str).to_numpy()
@@ -608,7 +607,7 @@ class _Estimated:
         report = est.privacy_
         budget = report.summary()
         return {
-            "method": type(est).__name__,
+            "method": "PrivateMTLClassifier" if self.family == "binomial" else "PrivateMTL",
             "tasks": f"{len(self.groups):,} listed",
             "budget": budget,
         }
@@ -628,7 +627,7 @@ class _Estimated:
             needed = [not unknown.all() or set(name.split(":")) <= set(data) for name in names]
             pairs = zip(names, needed, strict=True)
             levels = [grouping(data, name) if given else None for name, given in pairs]
-        rows = self._columns(X, levels)
+        rows = self._columns(X, levels, offset)
         out = np.empty(len(rows))
         if unknown.any():
             if not hasattr(est, "mean_coef_"):

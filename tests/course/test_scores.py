@@ -13,7 +13,9 @@ from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.curator import Loop
 from skpmtl.course.levels import read_base, read_rates
 from skpmtl.course.plan import HierarchicalPlan
+from skpmtl.course.scores import ScoreModels
 from skpmtl.exchange.wire import pack, unpack
+from skpmtl.tables.forms import read_training
 from skpmtl.task.scales import Summaries, own_scales
 from tests.helpers.sites import drive
 
@@ -40,6 +42,32 @@ def estimator(which, epsilon, m=60, **more):
     if C:
         return PrivateMTLClassifier(epsilon=epsilon, classes=range(C), **more)
     return PrivateMTL(epsilon=epsilon, loss="poisson", **more)
+
+
+@pytest.mark.parametrize("which", ["two", "four"])
+def test_shares_are_those_without_the_scores_that_are_given(which):
+    """With one row more, in all classes alike and of no given score, they add up to the classes."""
+    C, (X, y, task) = LOSSES[which][1], table(which)
+    est = estimator(which, 3.0)
+    rows = est._encoded(read_training(est, X, y, task)[0], np.arange(C))[0]
+    base = 3.0 * np.random.default_rng(0).normal(size=(len(y), 1 if C == 2 else C))
+    models = ScoreModels(replace(rows, base=base))
+    given = np.c_[np.zeros(len(y)), base] if C == 2 else base
+    for t, share in enumerate(models.class_shares()):
+        own = models.codes == t
+        found = softmax(np.log(share) + given[own], axis=1).sum(axis=0) + share
+        wanted = np.bincount(models.y[own].astype(int), minlength=C) + 1.0 / C
+        np.testing.assert_allclose(found, wanted, atol=0.05)
+
+
+def test_levels_of_classes_are_about_the_public_model():
+    """Of log-odds near -3, of which the shares alone know as well."""
+    X, _, task = table("two", m=200, n=20)
+    rng = np.random.default_rng(0)
+    y = rng.random(len(X)) < 1.0 / (1.0 + np.exp(3.0 - X[:, 0]))
+    init = {"coef": np.zeros(D), "intercept": -3.0}
+    est = estimator("two", None, m=200, init=init, unseen_task="mean").fit(X, y.astype(int), task)
+    assert est.mean_intercept_ == pytest.approx(-3.0, abs=0.3)
 
 
 # ------------------------------------------------------------------------------------ bounds

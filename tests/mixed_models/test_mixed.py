@@ -200,6 +200,27 @@ def test_counts_take_the_logarithm_of_an_exposure():
     assert_allclose(fit.predict(data), 2.0 * est.predict(X, task=data["g"]), rtol=1e-10)
 
 
+def test_a_constant_offset_of_classes_is_the_intercept_of_a_public_model():
+    data = table().assign(t=1.5)
+    settings = {"epsilon": 8.0, "random_state": 0}
+    given = {"init": {"coef": [0.0], "intercept": 1.5}, "unseen_task": "mean"}
+    est = PrivateMTLClassifier(tasks=range(M), classes=[0, 1], **given, **settings)
+    with pytest.warns(skpmtl.PrivacyLeakWarning):
+        formula, public = "win ~ x + offset(t) + (1 | g)", {"g": range(M), "win": [0, 1]}
+        fit = skpmtl.mixed(formula, data, family="binomial", public=public, **settings)
+        est.fit(data[["x"]].to_numpy(), data["win"], task=data["g"])
+    for level in ("task", "population"):
+        known = {"task": data["g"]} if level == "task" else {"level": level}
+        expected = est.predict_proba(data[["x"]].to_numpy(), **known)[:, 1]
+        assert_allclose(fit.predict(data, level=level), expected, rtol=1e-10)
+    assert_allclose(fit.params["Intercept"] + 1.5, est.mean_intercept_, rtol=1e-10)
+    assert fit.estimator.summary().names == ["x0", "intercept"]
+    moved = fit.predict(data.assign(t=0.5), level="population")
+    plain = fit.predict(data, level="population")
+    apart = np.log(plain / (1.0 - plain)) - np.log(moved / (1.0 - moved))
+    assert_allclose(apart, 1.0, rtol=1e-6)
+
+
 def test_two_classes_are_predicted_by_probabilities():
     data = table()
     fit = skpmtl.mixed("win ~ x + (1 | g)", data, family="binomial", epsilon=None)
