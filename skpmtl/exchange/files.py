@@ -139,12 +139,13 @@ def save_billboard(est, path: str | PathLike[str]):
 
 def file_of(est):
     """What `save_billboard` writes. -> buffer"""
+    est = est._in_files() if hasattr(est, "_in_files") else est
     cls = type(est)
     if estimators().get(cls.__name__) is not cls:
+        names = sorted(one._name_in_studies or name for name, one in estimators().items())
         raise ValueError(
             f"{cls.__name__} has no billboard that others can go on with. Give one of the fitted "
-            f"estimators {listed(sorted(estimators()), 50)}; of a search or a pipeline its last "
-            "step."
+            f"estimators {listed(names, 50)}; of a search or a pipeline its last step."
         )
     check_is_fitted(est)
     billboard = est.billboard_

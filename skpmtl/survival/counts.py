@@ -1,5 +1,6 @@
 """The model of counts of hazards that are constant between cuts."""
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -10,9 +11,42 @@ from .._runtime.compat import StrOptions
 from .._runtime.hints import Adjacency, Curator, RandomState
 from ..course.plan import EQUAL
 from ..structures.estimators import PrivateMTL
+from ..tables.ids import encode_ids
+from ..tables.table import bounded
 from .periods import Periods, read_cuts, read_survival
 
-__all__ = ["PiecewiseHazards"]
+__all__ = ["PeriodRows", "PiecewiseHazards"]
+
+
+class PeriodRows:
+    """Columns of the model of counts by pair of a row and an interval, which are never stored.
+
+    Parameters
+    ----------
+    X : ndarray (n, d)
+        Sorted by task.
+    periods : Periods
+        Of the same rows, between cuts.
+    """
+
+    dtype = np.dtype(np.float64)
+
+    def __init__(self, X, periods):
+        self.data, self.periods = bounded(X), periods  # other numbers are zeros and ones
+        self.shape = int(periods.starts[-1]), X.shape[1] + len(periods.ends) - 1
+
+    def __getitem__(self, places):
+        """Of some pairs (R,), or a slice of them. -> (R, d + n_cuts)"""
+        rows, intervals = self.periods.pairs(places)
+        found, d = np.zeros((len(rows), self.shape[1])), self.data.shape[1]
+        found[:, :d] = self.data[rows]
+        some = np.flatnonzero(intervals)
+        found[some, d + intervals[some] - 1] = 1.0
+        return found
+
+    def nothing(self):
+        """A matrix of this shape without numbers, for checks of what comes with it."""
+        return sparse.csr_array(self.shape)
 
 
 class PiecewiseHazards(PrivateMTL):
@@ -78,6 +112,22 @@ class PiecewiseHazards(PrivateMTL):
     def _n_columns(self, n_features):
         return n_features + len(self.cuts)
 
+    def _read_training(self, X, y, task=None, sample_weight=None):
+        if not isinstance(X, PeriodRows):
+            return super()._read_training(X, y, task, sample_weight)
+        table, form = super()._read_training(X.nothing(), y, task, sample_weight)
+        return replace(table, X=X), form
+
+    def passes(self, X, y, entry, ids):
+        """As `rows`, with columns that are written out where they are asked for."""
+        order = np.argsort(encode_ids(ids)[0], kind="stable")
+        event, time = read_survival(y)
+        entry = None if entry is None else np.asarray(entry, dtype=float)[order]
+        periods = Periods(event[order], time[order], entry, self.cuts)
+        rows, _, events, exposures = periods.table()
+        columns = PeriodRows(X[order], periods)
+        return columns, events / exposures, ids[order][rows], exposures
+
     def columns(self, X, intervals):
         """Columns of the rows of X in these intervals. -> csr_array"""
         some = np.flatnonzero(intervals)
@@ -95,6 +145,14 @@ class PiecewiseHazards(PrivateMTL):
         some = exposures > 0
         rows, intervals, exposures = rows[some], intervals[some], exposures[some]
         return self.columns(X[rows], intervals), events[some] / exposures, ids[rows], exposures
+
+    def __repr__(self, N_CHAR_MAX=700):
+        """As `SurvivalMTL`, by which people know it."""
+        from .estimators import SurvivalMTL
+
+        names = set(SurvivalMTL().get_params()) & set(self.get_params())
+        shown = SurvivalMTL(**{name: getattr(self, name) for name in names})
+        return shown.__repr__(N_CHAR_MAX=N_CHAR_MAX)
 
     def _for_users(self):
         from .estimators import SurvivalMTL

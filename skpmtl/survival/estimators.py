@@ -79,9 +79,9 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
 
     Notes
     -----
-    A row takes as many rows of the model of counts as it enters intervals. With too few tasks for
-    the budget nothing is found that tasks share: the report says so, and each task has its own
-    model.
+    A row takes as many rows of the model of counts as it enters intervals, whose columns are
+    written out pass by pass, some tasks at a time. With too few tasks for the budget nothing is
+    found that tasks share: the report says so, and each task has its own model.
 
     Examples
     --------
@@ -211,13 +211,14 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
             curator=self.curator,
             tasks=self.tasks,
             random_state=self.random_state,
+            names=list(map(str, getattr(self, "feature_names_in_", ()))) or None,
         )
         m = len(encode_ids(list(ids if isinstance(self.tasks, str) else self.tasks))[1])
         try:
             est._planned_report(Population(np.arange(m), est._n_columns(X.shape[1])))
         except ValueError:  # too few tasks for a pooled model, by public numbers
             est.set_params(unseen_task="error")
-        columns, rates, ids, exposures = est.rows(X, y, entry, ids)
+        columns, rates, ids, exposures = est.passes(X, y, entry, ids)
         est.fit(columns, rates, task=ids, sample_weight=exposures)
         return _read_off(est)
 
@@ -233,6 +234,15 @@ class SurvivalMTL(Summarised, ShowsPrivacy, BaseEstimator):
         for name, value in fitted.items():
             setattr(model, name, value)
         return model
+
+    def _in_files(self):
+        """What `save_billboard` writes, and `load_billboard` gives back as `SurvivalMTL`."""
+        check_is_fitted(self, "coef_")
+        if self.epsilon is None:
+            raise ValueError(
+                "SurvivalMTL has a billboard with a budget only: pass cuts= and epsilon=."
+            )
+        return self.estimator_
 
     def _read(self, X, task, n=None, *, reset):
         """-> features (n, d), ids (n,), which are None only where there are no `n` targets"""

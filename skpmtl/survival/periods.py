@@ -1,5 +1,7 @@
 """Rows of survival data as exposures and events in intervals of time."""
 
+from functools import cached_property
+
 import numpy as np
 from scipy import sparse
 
@@ -67,7 +69,10 @@ class Periods:
 
     Attributes
     ----------
-    exposure : csr_array of shape (n, n_intervals)
+    first : ndarray of shape (n,)
+        Interval in which a row was first at risk.
+    starts : ndarray of shape (n + 1,)
+        Numbers of pairs with intervals of the rows before.
     which : ndarray of shape (n,)
         Interval in which a row ended.
     ends : ndarray of shape (n_intervals,)
@@ -95,17 +100,29 @@ class Periods:
                 f"{counts.sum():,} pairs of rows and intervals are too many: pass cuts=, some "
                 "times between which the hazard is constant."
             )
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        rows = np.repeat(np.arange(len(time)), counts)
-        columns = np.arange(ends[-1]) - ends[rows] + first[rows]
-        values = np.ones(ends[-1])
+        self.first, self.starts = first, np.concatenate([[0], np.cumsum(counts)])
+        self.entry, self.time, self.event = entry, time, event
+        self.which = np.minimum(last - self.is_cox, len(self.ends) - 1)
+
+    def pairs(self, places=slice(None)):
+        """Rows and intervals of some pairs of these, in the order of rows. -> rows, intervals"""
+        if isinstance(places, slice):
+            lo, hi, _ = places.indices(self.starts[-1])
+            places = np.arange(lo, hi)
+        rows = np.searchsorted(self.starts, places, side="right") - 1
+        return rows, self.first[rows] + places - self.starts[rows]
+
+    @cached_property
+    def exposure(self):
+        """csr_array (n, n_intervals)"""
+        rows, columns = self.pairs()
+        values = np.ones(len(rows))
         if not self.is_cox:
             begins = np.concatenate([[0.0], self.ends[:-1]])
-            values = np.minimum(time[rows], self.ends[columns])
-            values -= np.maximum(entry[rows], begins[columns])
-        shape = len(time), len(self.ends)
-        self.exposure = sparse.csr_array((values, columns, ends), shape=shape)
-        self.which, self.event = np.minimum(last - self.is_cox, len(self.ends) - 1), event
+            values = np.minimum(self.time[rows], self.ends[columns])
+            values -= np.maximum(self.entry[rows], begins[columns])
+        shape = len(self.time), len(self.ends)
+        return sparse.csr_array((values, columns, self.starts), shape=shape)
 
     def events(self):
         """Numbers of events by interval, (n_intervals,)."""

@@ -429,7 +429,7 @@ def _within(values):
 def bound_values(table):
     """A table whose features and targets are within the public bound; itself if they are."""
     X = table.X
-    values = X.data if sparse.issparse(X) else X
+    values = X if isinstance(X, np.ndarray) else X.data
     near = bounded(values)
     if near is not values:
         if sparse.issparse(X):

@@ -24,6 +24,9 @@ from skpmtl import load_billboard
 from skpmtl.datasets.generators import make_low_rank_tasks
 from skpmtl.federated import Study, load_models
 from skpmtl.federated.runlog import questions, read_log
+from skpmtl.survival import SurvivalMTL
+from tests.survival.test_sites import CUTS, EPSILON, study_of, target
+from tests.survival.test_sites import rows as survival_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +55,7 @@ builders:
 class Federation:
     """Processes of one federation in one folder; leaving it ends them."""
 
-    def __init__(self, folder, study, rows):
+    def __init__(self, folder, study, rows, *options):
         self.folder, self.study, self.rows, self.processes = folder, study, rows, {}
         self.kits = folder / "workspace" / "exam" / "prod_00"
         self.environment = {
@@ -67,17 +70,16 @@ class Federation:
             (folder / "project.yml").write_text(PROJECT % probe.getsockname()[1])
         (folder / "study.json").write_text(study.to_json())
         self.call("nvflare", "provision", "-p", "project.yml", "-w", "workspace", "--force")
-        X, y, task = rows
         for name, part in zip(SITES, np.array_split(study.tasks, 3), strict=True):
-            mine = np.isin(task, part)
-            np.savez(folder / f"{name}.npz", X=X[mine], y=y[mine], task=task[mine])
+            mine = np.isin(rows["task"], part)
+            np.savez(folder / f"{name}.npz", **{key: all_[mine] for key, all_ in rows.items()})
             kit = str(self.kits / name)
-            self.command("site", kit, "study.json", "--rows", f"{name}.npz")
+            self.command("site", kit, "study.json", "--rows", f"{name}.npz", *options)
         self.command("curator", str(self.kits / "localhost"))
 
     def call(self, *words):
         done = subprocess.run(
-            words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=60
+            words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=LIMIT
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -149,10 +151,15 @@ class Federation:
         return place
 
 
+def low_rank_rows():
+    found = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+    return dict(zip(("X", "y", "task"), found, strict=True))
+
+
 @pytest.fixture
 def federation(tmp_path):
     """Three sites and a server that run a study, which needs all three."""
-    rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+    rows = low_rank_rows()
     settings = {"timeout": 10.0, "enrolment": 15.0, "seed": 5, "min_sites": 3}
     parameters = {"epsilon": 60.0}
     study = Study("exam", "MPMTLLowRank", list(range(9)), 4, parameters, **settings)
@@ -170,7 +177,7 @@ def finish(federation, kept):
     """The result is that of one process with the same seed, so that no noise was drawn again."""
     assert federation.processes["run"].wait(federation.end - time.monotonic()) == 0
     assert {path: path.read_bytes() for path in kept} == kept
-    X, y, task = federation.rows
+    X, y, task = federation.rows.values()
     study = federation.study
     whole = study.build().set_params(tasks=study.tasks).fit(X, y, task=task)
     public = load_billboard(federation.curator / "billboard.npz")
@@ -210,9 +217,29 @@ def test_full_disk_of_a_site_spends_nothing(federation):
     finish(federation, kept)
 
 
+def test_hazards_of_three_sites_equal_one_table(tmp_path):
+    study, table = study_of(features=2, timeout=10.0, enrolment=15.0, min_sites=3), survival_rows()
+    options = "--event", "event", "--entry", "entry"
+    with Federation(tmp_path, study, table, *options) as federation:
+        federation.wait_for(lambda events: events and events[-1]["event"] == "end", federation.end)
+        assert federation.processes["run"].wait(federation.end - time.monotonic()) == 0
+        whole = SurvivalMTL(CUTS, epsilon=EPSILON, tasks=study.tasks, random_state=study.seed)
+        X, task = table["X"], table["task"]
+        whole.fit(X, target(table), task=task, entry=table["entry"])
+        for name in SITES:
+            model = load_models(federation.site(name))
+            mine = np.isin(task, model.tasks_)
+            assert 0 < mine.sum() < len(X)
+            ours, theirs = (
+                each.predict_survival_function(X[mine], task=task[mine], times=[0.1, 0.5, 2.0])
+                for each in (model, whole)
+            )
+            assert_allclose(ours, theirs, rtol=1e-6)
+
+
 def test_kits_allow_one_class_no_code_and_no_logs(tmp_path):
     study = Study("exam", "PrivateMeanRegMTL", list(range(9)), 4)
-    rows = make_low_rank_tasks(n_tasks=9, n_samples=12, n_features=4, random_state=0)
+    rows = low_rank_rows()
     kits = Federation(tmp_path, study, rows).kits
     for name, allowed in (
         ("site-a", "skpmtl.federated.executor.SiteExecutor"),

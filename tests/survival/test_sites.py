@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skpmtl import load_billboard
+from skpmtl import load_billboard, save_billboard
 from skpmtl.federated import Study, load_models
 from skpmtl.federated.check import check_site
 from skpmtl.federated.curator import curate
@@ -48,7 +48,7 @@ def target(table):
     return np.rec.fromarrays([table["event"] == 1, table["y"]], names="event,time")
 
 
-def test_three_sites_equal_one_table(tmp_path):
+def test_three_sites_equal_one_table(tmp_path, capsys):
     study, table = study_of(), rows()
     X, task = table["X"], table["task"]
     whole = SurvivalMTL(CUTS, epsilon=EPSILON, tasks=range(M), random_state=3)
@@ -78,6 +78,9 @@ def test_three_sites_equal_one_table(tmp_path):
     assert public.summary().effects["effect"].shape == (2,)
     assert public.feature_names_in_.tolist() == ["age", "dose"]
     assert check_site(tmp_path / "site0.toml") == 0
+    assert "hazards: SurvivalMTL(cuts=[0.2, 0.5, 1.0], epsilon=30.0" in capsys.readouterr().out
+    save_billboard(whole, tmp_path / "whole.npz")
+    assert_allclose(load_billboard(tmp_path / "whole.npz").predict(X), public.predict(X), rtol=1e-6)
     some = task < 2
     few = {name: array[some] for name, array in table.items()}
     public.personalize(few["X"], target(few), task=few["task"], entry=few["entry"])
