@@ -133,7 +133,9 @@ class Loop:
         if falls_from is not None and noise:
             found = np.append(found[:falls_from], falling(found[falls_from:]))
         gain = np.append(0.0, np.cumsum(found))
-        return normalised(gain / max(1.0, noise) + log_prior), gain, noise
+        most = self.model.n_present * question.length / math.sqrt(question.size)
+        believed = most / (max(1.0, noise) * math.hypot(most, noise))
+        return normalised(gain * believed + log_prior), gain, noise
 
     @property
     def pools_levels(self):
@@ -193,7 +195,7 @@ class Loop:
             replace(
                 self.part(log_kappa=before_kappa(halvings)),
                 log_sigma=before_sigma(halvings),
-                log_tau=bump(model.tau, TAU_CENTRE - halvings, TAU_WIDTH),
+                log_tau=bump(model.tau, TAU_CENTRE, TAU_WIDTH),
             )
             for halvings in range(HALVINGS + 1)
         ]
