@@ -29,6 +29,7 @@ from .found import findings
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
 from .plan import COURSES, ERRORS, PLACE_ALL, UNIT, shares_of
+from .queries import LEVEL_PART
 from .shapes import (
     by_chance,
     falling,
@@ -91,7 +92,7 @@ class Loop:
         # Slopes that are free: several classes have what they share taken away.
         self.n_slopes = d * (self.shape[0] - 1) if plan.n_classes > 2 else d
         self.entries, self.releases, self.spent, self.log = [], [], 0.0, None
-        self.steps = self.drift = self.doubt = self.level_noise = 0
+        self.steps = self.drift = self.doubt = self.level_noise = self.reach = 0
         self.pooled, self.path, self.moments = "mean" in plan.structures, [], []
         self.is_related, self.slopes_are_equal, self.gain = False, False, 1.0
 
@@ -330,6 +331,7 @@ class Loop:
         if not with_slopes and not self.model.has_place:
             return
         bounds = self.lengths(share, self.n_slopes * with_slopes)
+        self.reach += LEVEL_PART * bounds.sum() if with_slopes else bounds.sum()
         for k, bound in enumerate(bounds):
             if k % (STEPS_NEAR * (1 + self.law.of_scores)) == 0:  # scores are nearly linear
                 near = self.model.centre
@@ -353,9 +355,11 @@ class Loop:
         """Levels spread about a released centre by what its noise has moved it, at least.
 
         Without this the vote on their spread, which is noise itself, may bind tasks to a level that
-        is far from all of them.
+        is far from all of them. A window has its levels anywhere: what steps were too short to make
+        up for of its half counts as noise.
         """
-        return at_least(log_tau, self.model.tau**2, self.level_noise)
+        far = max(1.0 - self.reach, 0.0) * self.level_unit * (not self.plan.n_classes)
+        return at_least(log_tau, self.model.tau**2, self.level_noise + far**2)
 
     def relation(self, share):
         """Steps of the models that follow from covariates, from zero; shrunk by their noise."""
