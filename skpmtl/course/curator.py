@@ -44,7 +44,6 @@ N_STEPS = 30  # of the centre; each is shorter than the one before, so that the 
 # asinh of centres in scales, too.
 FARTHEST, NEAREST = 8.0, 2.0
 ZOOMS, NARROWER = 3, 0.5  # histograms one in the other, each about half of the one before or less
-TAU_CENTRE, TAU_WIDTH = -1.0, 1.0  # log2 of spreads of levels in units, for the vote on units
 HALVINGS = 6  # of a unit that is the width of the window: down to a 64th of it
 EXACT_STEPS = 5  # without a budget, where a step is one of Newton
 LEAST_LEVEL = 1e-6  # prior precision of the level, and least variance of slopes of the centre
@@ -144,18 +143,22 @@ class Loop:
 
     # -------------------------------------------------------------------------------- scales
     def first_look(self, share, question, read):
-        """Where levels are, with more of the budget where fewer tasks have rows than are listed.
+        """Where levels are: half of the share first, and all of it where no place is sure; then
+        more where fewer tasks have rows than are listed.
 
         -> what `read` says of the number of tasks with rows, and of scales
         """
-        found, noise = yield from self.ask(question, share)
-        n, unit, window = read(found, noise, self.model.n_tasks)
-        more = self.plan.share_of_place(n) - share
-        if (window if self.pools_levels else unit) is None and more > share:
-            again, its_noise = yield from self.ask(question, more)
-            found = (found * share + again * more) / (share + more)
-            noise = math.sqrt((noise * share) ** 2 + (its_noise * more) ** 2) / (share + more)
-            n, unit, window = read(found, noise, self.model.n_tasks)
+        spent, total, n = 0.0, 0.0, self.model.n_tasks
+        for share_of in (lambda n: 0.5 * share, lambda n: share, self.plan.share_of_place):
+            more = share_of(n) - spent
+            if more < spent:
+                break
+            found, noise = yield from self.ask(question, more)
+            spent, total = spent + more, total + more * found
+            noise *= math.sqrt(more / spent)
+            n, unit, window = read(total / spent, noise, self.model.n_tasks)
+            if (window if self.pools_levels else unit) is not None:
+                break
         self.update(n_present=n)
         return n, unit, window
 
@@ -189,16 +192,12 @@ class Loop:
     def vote_unit(self, share):
         """How far the unit of y is below the width of the window, which was taken for it.
 
-        Noise, slopes and levels shrink together along the path, by cells of their grids.
+        Noise and slopes shrink together along the path, by cells of their grids; levels do not,
+        which are as far apart as the window says.
         """
-        model = self.model
         parts = [
-            replace(
-                self.part(log_kappa=before_kappa(halvings)),
-                log_sigma=before_sigma(halvings),
-                log_tau=bump(model.tau, TAU_CENTRE, TAU_WIDTH),
-            )
-            for halvings in range(HALVINGS + 1)
+            replace(self.part(log_kappa=before_kappa(j)), log_sigma=before_sigma(j))
+            for j in range(HALVINGS + 1)
         ]
         log_weights, *_ = yield from self.vote("unit", queries.separate(parts), share)
         halvings = np.exp(log_weights) @ np.arange(HALVINGS + 1)
@@ -359,6 +358,7 @@ class Loop:
         up for of its half counts as noise.
         """
         far = max(1.0 - self.reach, 0.0) * self.level_unit * (not self.plan.n_classes)
+        far *= self.plan.is_private
         return at_least(log_tau, self.model.tau**2, self.level_noise + far**2)
 
     def relation(self, share):
