@@ -2,9 +2,9 @@
 
     python -m benchmarks.peers.levels [--quick] [--output FILE.csv]
 
-Every task has a level, and slopes are equal. CPU seconds of one thread, from arrays to effects and
-variances, after a fit of 200 tasks, and MB beyond the table; every fit has a process of its own.
-GPBoost is left out where it is not installed, and the loop of `PrivateMTL` at a million tasks.
+Every task has a level, and slopes are equal. CPU seconds of one thread, from the table (arrays; of
+`mixed` a DataFrame) to effects and variances, after a fit of 10,000 tasks, and MB beyond the table;
+every fit has a process of its own. GPBoost is left out where it is not installed.
 """
 
 import resource
@@ -31,38 +31,54 @@ def table(m, n, d, seed=0):
     return X, y, task
 
 
-def _mixed(X, y, task):
+def _frame(X, y, task):
     import pandas as pd
 
-    names = [f"x{j}" for j in range(X.shape[1])]
-    frame = pd.DataFrame(X, columns=names).assign(y=y, task=task)
-    skpmtl.mixed(f"y ~ {' + '.join(names)} + (1 | task)", frame, epsilon=None)
+    return pd.DataFrame(X, columns=[f"x{j}" for j in range(X.shape[1])]).assign(y=y, task=task)
 
 
-def _gpboost(X, y, task):
+def _mixed(frame):
+    names = " + ".join(frame.columns[:-2])
+    skpmtl.mixed(f"y ~ {names} + (1 | task)", frame, epsilon=None)
+
+
+def _gpboost(table):
     import gpboost
 
+    X, y, task = table
     model = gpboost.GPModel(group_data=task, likelihood="gaussian", num_parallel_threads=1)
     model.fit(y=y, X=np.c_[np.ones(len(X)), X])
     model.predict_training_data_random_effects()
 
 
-def _loop(X, y, task):
+def _loop(table):
+    X, y, task = table
     skpmtl.PrivateMTL(epsilon=None).fit(X, y, task=task)
 
 
-PEERS = {"mixed": _mixed, "PrivateMTL": _loop, "gpboost": _gpboost}
+def _arrays(*table):
+    return table
+
+
+# What a table is to a peer, and its fit.
+PEERS = {
+    "mixed": (_frame, _mixed),
+    "PrivateMTL": (_arrays, _loop),
+    "gpboost": (_arrays, _gpboost),
+}
 
 
 def _measure_one(peer, m, n, d):
     """Print CPU seconds and MB of one fit; used in a process of its own."""
     skpmtl.set_num_threads(1)
-    X, y, task = table(m, n, d)
-    PEERS[peer](X[: 200 * n], y[: 200 * n], task[: 200 * n])  # compiles and imports
+    form, fit = PEERS[peer]
+    rows, few = table(m, n, d), 10_000 * n
+    fit(form(*(part[:few] for part in rows)))  # compiles and imports
+    rows = form(*rows)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with threadpool_limits(1):
         start = time.process_time()
-        PEERS[peer](X, y, task)
+        fit(rows)
         spent = time.process_time() - start
     more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(spent, more / 1024)
@@ -73,8 +89,6 @@ def measure(shapes=SHAPES):
     for m, n, d in shapes:
         found = {}
         for peer in PEERS:
-            if peer == "PrivateMTL" and m > SHAPES[1][0]:
-                continue  # more memory than a laptop has
             call = [
                 sys.executable,
                 "-m",

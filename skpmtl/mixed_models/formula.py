@@ -180,7 +180,8 @@ class Design:
         return self._split(fixed, random)
 
     def _split(self, fixed, random):
-        return fixed[:, self._kept], fixed[:, self._offset].sum(axis=1), random
+        kept = fixed[:, self._kept] if self._offset else fixed
+        return kept, fixed[:, self._offset].sum(axis=1), random
 
     def _matrices(self, side, frame):
         from formulae import design_matrices
@@ -199,7 +200,7 @@ class Design:
         missing = [name for name in names if name not in data]
         if missing:
             raise ValueError(f"The table has no columns {listed(missing)}.")
-        frame = pd.DataFrame({name: data[name] for name in names}, index=data.index)
+        frame = pd.DataFrame({name: data[name] for name in names}, index=data.index, copy=False)
         if not names:  # intercepts only: formulae needs a column to see how many rows there are
             frame["_"] = 0.0
         empty = [name for name in names if frame[name].isna().any()]

@@ -141,7 +141,7 @@ class _Problem:
     def __init__(self, rows, family, weight, offset, correlated):
         self.size_x, self.size_z = column_sizes(rows.X), column_sizes(rows.Z)
         self.X, self.Z, self.y = rows.X / self.size_x, rows.Z / self.size_z, rows.y
-        check_rank(self.X)
+        check_rank(self.X, 1.0)
         self.family, self.weight, self.offset = family, weight, offset
         self.starts, self.m = rows.offsets[:-1], len(rows.offsets) - 1
         self.owner = np.repeat(np.arange(self.m), np.diff(rows.offsets))

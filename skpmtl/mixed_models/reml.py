@@ -31,6 +31,7 @@ __all__ = ["GroupedRows", "MixedFit", "fit_mixed"]
 
 _TOL = 1e-12  # relative change of the deviance between two iterations
 _LEFT = 1e-6  # of the deviance: what another step of Newton's method may still take off it
+_ROWS = 1 << 16  # that are looked at together for their rank
 _BLOCK = 1 << 15  # tasks whose errors are computed at a time
 _ALONE = 1e-9  # what is left of a score below this is rounding
 _FLAT, _AWAY = 0.05, 0.3  # of L: nearly nothing, and where to start again
@@ -242,11 +243,13 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
     X, y = rows.X, rows.y
     (N, p), q = X.shape, rows.Z.shape[1]
     size_x, size_z = column_sizes(X), column_sizes(rows.Z)
-    # Columns of one size keep products as accurate as rows are; results are in units of the user.
-    scaled = GroupedRows(X / size_x, rows.Z / size_z, y, rows.offsets)
-    check_rank(scaled.X)
-    ZZ, ZX, Zy = scaled.products()
-    totals = scaled.X.T @ scaled.X, scaled.X.T @ y, float(y @ y)
+    check_rank(X, size_x)
+    # Products are those of columns of one size; results are in units of the user.
+    ZZ, ZX, Zy = rows.products()
+    ZZ /= np.outer(size_z, size_z)
+    ZX /= np.outer(size_z, size_x)
+    Zy /= size_z
+    totals = X.T @ X / np.outer(size_x, size_x), X.T @ y / size_x, float(y @ y)
     lower = np.tril_indices(q) if correlated else np.diag_indices(q)
     on_diagonal = lower[0] == lower[1]
 
@@ -318,7 +321,7 @@ def _fit_with_others(rows, correlated, max_iter):
     (N, p), q, m = rows.X.shape, rows.Z.shape[1], len(rows.offsets) - 1
     size_x, size_z = column_sizes(rows.X), column_sizes(rows.Z)
     scaled = GroupedRows(rows.X / size_x, rows.Z / size_z, rows.y, rows.offsets)
-    check_rank(scaled.X)
+    check_rank(rows.X, size_x)
     ZZ, ZX, Zy = scaled.products()
     counts = [W.shape[1] for W in rows.others]
     W = sparse.hstack(rows.others, format="csr")
@@ -377,15 +380,19 @@ def _fit_with_others(rows, correlated, max_iter):
 
 
 def column_sizes(columns):
-    size = np.sqrt((columns * columns).mean(axis=0))
+    size = np.sqrt(np.einsum("ij,ij->j", columns, columns) / len(columns))
     return np.where(size > 0, size, 1.0)
 
 
-def check_rank(X):
+def check_rank(X, sizes):
+    """ValueError unless columns X (N, p), over these sizes, are of full rank."""
     N, p = X.shape
     if N <= p:
         raise ValueError(f"{N} rows cannot determine {p} fixed effects and their errors.")
-    if np.linalg.matrix_rank(X, tol=1e-10 * np.sqrt(N)) < p:
+    root = np.zeros((0, p))  # of rows so far, as their triangular factor
+    for first in range(0, N, _ROWS):
+        root = np.linalg.qr(np.r_[root, X[first : first + _ROWS] / sizes], mode="r")
+    if np.linalg.matrix_rank(root, tol=1e-10 * np.sqrt(N)) < p:
         raise ValueError(
             "Columns of the fixed effects are linearly dependent: leave out one of them, such as "
             "an indicator of every category beside an intercept."

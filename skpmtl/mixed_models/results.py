@@ -201,10 +201,15 @@ def mixed(
 
 
 def _pandas(data):
+    import pandas as pd
+
     frame = frame_of(data, "data")
     if frame is None:
         raise TypeError(f"data is a {type(data).__name__}: pass a DataFrame.")
-    return frame.to_pandas().reset_index(drop=True)
+    found = frame.to_pandas()
+    if found.index.equals(pd.RangeIndex(len(found))):  # as it is, and not copied
+        return found
+    return found.reset_index(drop=True)
 
 
 class MixedResult:
@@ -386,12 +391,15 @@ class _Exact:
             raise ValueError("Some rows have no group: drop them.")
         y, weights = _responses(family, target, weights, settings["range"])
         kept = np.flatnonzero(weights > 0)
+        kept = slice(None) if len(kept) == len(weights) else kept
         levels, numbers = zip(
             *(np.unique(group.to_numpy()[kept], return_inverse=True) for group in groups),
             strict=True,
         )
         order = np.argsort(numbers[0], kind="stable")
-        X, offset, Z, y, weights = (part[kept[order]] for part in (*design.fitted(), y, weights))
+        # Rows that are sorted by task are not copied.
+        sort = slice(None) if (order[1:] > order[:-1]).all() else order
+        X, offset, Z, y, weights = (part[kept][sort] for part in (*design.fitted(), y, weights))
         offsets = np.searchsorted(numbers[0][order], np.arange(len(levels[0]) + 1))
         self.design, self.family, self.groups = design, family, levels[0]
         self.names, self.random_names = design.names, design.random_names
@@ -402,7 +410,9 @@ class _Exact:
             for number, known in zip(numbers[1:], levels[1:], strict=True):
                 places = np.arange(len(order)), number[order]
                 others.append(sparse.csr_array((root, places), shape=(len(order), len(known))))
-            columns = X * root[:, None], Z * root[:, None], (y - offset) * root
+            columns = X, Z, y - offset
+            if (root != 1.0).any():
+                columns = X * root[:, None], Z * root[:, None], columns[2] * root
             self.rows = GroupedRows(*columns, offsets, tuple(others))
             self.fit = fit_mixed(self.rows, correlated=self.correlated)
         else:
