@@ -78,9 +78,8 @@ class Federation:
         self.command("curator", str(self.kits / "localhost"))
 
     def call(self, *words):
-        done = subprocess.run(
-            words, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=LIMIT
-        )
+        given = {"cwd": self.folder, "env": self.environment, "timeout": LIMIT}
+        done = subprocess.run(words, capture_output=True, text=True, **given)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def command(self, *words):
