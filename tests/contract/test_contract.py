@@ -117,7 +117,7 @@ def replayed(case, other):
 
 
 @every(CASES)
-@pytest.mark.spread(60)
+@pytest.mark.spread(46)
 def test_only_releases_depend_on_a_neighbour(case):
     """The report counts and names them, and says what is public, or why nothing is released."""
     course, ratio = replayed(case, neighbour)
@@ -147,7 +147,7 @@ def test_only_releases_depend_on_a_neighbour(case):
 
 
 @every(first_of_every_form(CASES))
-@pytest.mark.spread(12)
+@pytest.mark.spread(9)
 def test_only_releases_depend_on_all_rows(case):
     """Whatever is public and depends on rows comes from releases, which the report lists."""
     replayed(case, everybody)
@@ -191,7 +191,7 @@ ROWS = {  # of the task, or of the record, that the neighbour has
         if rows not in ("one row", "no row") or not case.sizes_public
     ],
 )
-@pytest.mark.spread(12)
+@pytest.mark.spread(9)
 def test_adversarial_neighbours(case, rows):
     def other(case, data):
         X, y, task = data
