@@ -7,7 +7,7 @@ A CSV file ``pmtl_NAME.csv`` for each NAME:
 
 ========  =====================================================================================
 epsilon   figures 1, 3, 7, 8: test scores of all methods against epsilon
-finetune  tables 1 and 3: four personalisations, one global model, PMTL, and every task alone
+finetune  tables 1 and 3: four personalisations, global models, PMTL, and every task alone
 rounds    figure 2: training loss and epsilon, round by round
 clip      figures 4 to 6: score and epsilon over sigma and clipping norm
 adjacency epsilons of the tables, and what the same noise keeps at zero-out adjacency
