@@ -188,15 +188,15 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
     reach = row_products(size, (root**2).sum(axis=1))
     of_tasks = np.stack([chunk.sizes, many, constant, reach], axis=1)
     squares = chunk.squares(root, size) if asked == 2 else np.zeros((m, 0, 0))
-    shapes = weights.shape, (C,), (C, E), (C, 1 + E, 1 + E) if asked > 1 else (0, 0, 0), (C, 2), ()
+    shapes = weights.shape, (C,), (C, E), (C, 1 + E, 1 + E) if asked > 1 else (C, 0), (C, 2), ()
     out = [np.zeros((m, *shape)) for shape in shapes]
-    # As `TARGET`, `WEIGHT`, `THERE` and `BASE`, and the scores of the beginning.
+    # From `TARGET` to `THERE`.
     shared = [np.repeat(x[:, None], C, axis=1) for x in (weight, np.ones(len(weight)))]
-    given = np.stack([targets, *shared, about, begin], axis=2)
+    given = np.stack([targets, shared[0], about, begin, shared[1]], axis=2)
     for lanes in chunk.blocks():
         blocks, k = len(lanes.task), lanes.k
-        moment = (C, 1 + k, 1 + k) if asked > 1 else (0, 0, 0)
-        shapes = weights.shape, (C,), (C, k), moment, (C, 2), ()
+        square = (1 + k) ** 2 * (asked > 1)
+        shapes = weights.shape, (C,), (C, k), (C, square), (C, 2), ()
         found = [np.zeros((blocks, *shape, LANES)) for shape in shapes]
         _posterior(
             rows.kind,
@@ -211,6 +211,8 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
             asked,
             *found,
         )
+        if asked > 1:
+            found[3] = found[3].reshape(blocks, C, 1 + k, 1 + k, LANES)
         for x, into in zip(found, out, strict=True):
             lanes.put(x, into)
     return out
@@ -219,9 +221,9 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
 # ----------------------------------------------------------------------------------- kernels
 # Arrays have tasks last, and a kernel works on the numbers of all of them at once. What one lane
 # gets does not depend on the others. Of a class, numbers of rows are in one array (10, n, W): what
-# is given, the scores, their curvatures and working responses less `BASE`, and what is left of
-# these and of a level of one.
-TARGET, WEIGHT, THERE, BASE, SCORE, MEAN, CURVE, RESPONSE, LEFT, LEFT_OF_ONE = range(10)
+# is given, where rows are and their working responses less `BASE`, what slopes leave of these two,
+# and means and curvatures at the scores.
+TARGET, WEIGHT, BASE, SCORE, THERE, RESPONSE, LEFT_OF_ONE, LEFT, MEAN, CURVE = range(10)
 
 
 @njit
@@ -310,42 +312,53 @@ def _factorise(A, r, kappa, head, B, f):
 
 
 @njit
-def _project(A, r, v, kappa, head, B, f, u, rest):
-    """Slopes kappa A' V^-1 v in u, and v less their scores, for `v` and `rest` of rows."""
+def _project(A, r, kappa, head, B, f, slopes):
+    """Slopes kappa A' V^-1 v, and v less their scores, of a level of one and of responses."""
     n, k = A.shape[0], A.shape[1]
-    for q in range(n):
-        set_row(f, q, kappa * row(r, CURVE, q) * row(r, v, q))
-    for j in range(k):
-        total = wide(0.0)
+    for s in range(2):
+        u, v = slopes[s], THERE + s
         for q in range(n):
-            total = total + row(f, q) * row(A, q, j)
-        set_row(u, j, total)
-        _pool(u[j], head)
-    for i in range(k):
-        total = row(u, i)
-        for j in range(i):
-            total = total - row(B, i, j) * row(u, j)
-        set_row(u, i, total * row(B, i, i))
-    for s in range(k):
-        i = k - 1 - s
-        total = row(u, i)
-        for j in range(i + 1, k):
-            total = total - row(B, j, i) * row(u, j)
-        set_row(u, i, total * row(B, i, i))
-    for q in range(n):
-        total = row(r, v, q)
+            set_row(f, q, kappa * row(r, CURVE, q) * row(r, v, q))
         for j in range(k):
-            total = total - row(A, q, j) * row(u, j)
-        set_row(r, rest, q, total)
+            total = wide(0.0)
+            for q in range(n):
+                total = total + row(f, q) * row(A, q, j)
+            set_row(u, j, total)
+            _pool(u[j], head)
+        for i in range(k):
+            total = row(u, i)
+            for j in range(i):
+                total = total - row(B, i, j) * row(u, j)
+            set_row(u, i, total * row(B, i, i))
+        for step in range(k):
+            i = k - 1 - step
+            total = row(u, i)
+            for j in range(i + 1, k):
+                total = total - row(B, j, i) * row(u, j)
+            set_row(u, i, total * row(B, i, i))
+        for q in range(n):
+            total = row(r, v, q)
+            for j in range(k):
+                total = total - row(A, q, j) * row(u, j)
+            set_row(r, LEFT_OF_ONE + s, q, total)
 
 
 @njit
-def _dot(r, a, b, head, buffer):
-    """Sum over rows of h a b."""
-    total = wide(0.0)
+def _forms(r, q, head):
+    """q_11, q_1r and q_rr, (3, W), and then scores without levels in place of `LEFT`."""
+    one, both, square = wide(0.0), wide(0.0), wide(0.0)
     for i in range(r.shape[1]):
-        total = total + row(r, CURVE, i) * row(r, a, i) * row(r, b, i)
-    return _pooled(total, head, buffer)
+        h, e, z = row(r, CURVE, i), row(r, LEFT_OF_ONE, i), row(r, RESPONSE, i)
+        one = one + h * row(r, THERE, i) * e
+        both = both + h * e * z
+        square = square + h * z * row(r, LEFT, i)
+        set_row(r, LEFT, i, row(r, BASE, i) + z - row(r, LEFT, i))
+    set_row(q, 0, one)
+    set_row(q, 1, both)
+    set_row(q, 2, square)
+    for i in range(3):
+        _pool(q[i], head)
+    set_row(q, 0, larger(row(q, 0), 0.0))
 
 
 @njit
@@ -578,30 +591,32 @@ def _add(P, delta, c, q11, t2, kappa, ur, u1, cov, asked, first, w, moment):
     set_row(first, row(first) + one)
     for i in range(k):
         set_row(w, i, row(w, i) + (total * row(ur, i) - one * row(u1, i)))
+    at = 0 * k
     if asked == 2:
-        _plus(moment, 0, 0, square)
+        _plus(moment, at, square)
         for i in range(k):
             r, u = row(ur, i), row(u1, i)
-            _plus(moment, 0, 1 + i, one * r - square * u)
-            _plus(moment, 1 + i, 0, one * r - square * u)
+            at = (1 + i) * (1 + k)
+            _plus(moment, 1 + i, one * r - square * u)
+            _plus(moment, at, one * r - square * u)
             for j in range(k):
                 both = r * row(u1, j) + u * row(ur, j)
                 v = total * (row(cov, i, j) + r * row(ur, j)) - one * both
-                _plus(moment, 1 + i, 1 + j, v + square * u * row(u1, j))
+                _plus(moment, at + 1 + j, v + square * u * row(u1, j))
     elif asked > 2:
-        _plus(moment, 0, 0, shared)
+        _plus(moment, at, shared)
         for i in range(k):
-            u = row(u1, i)
-            _plus(moment, 0, 1 + i, 0.0 - held * u / kappa)
-            _plus(moment, 1 + i, 0, 0.0 - shared * u)
+            u, at = row(u1, i), (1 + i) * (1 + k)
+            _plus(moment, 1 + i, 0.0 - held * u / kappa)
+            _plus(moment, at, 0.0 - shared * u)
             for j in range(k):
                 v = total * row(cov, i, j) + held * u * row(u1, j)
-                _plus(moment, 1 + i, 1 + j, v / kappa)
+                _plus(moment, at + 1 + j, v / kappa)
 
 
 @njit
-def _plus(x, i, j, value):
-    set_row(x, i, j, row(x, i, j) + value)
+def _plus(x, i, value):
+    set_row(x, i, row(x, i) + value)
 
 
 @njit
@@ -670,15 +685,8 @@ def _posterior(
                     for c in range(C):
                         r = R[c]
                         set_row(logs, c, _factorise(a_b, r, K, head, B[c], f))
-                        _project(a_b, r, THERE, K, head, B[c], f, u[c, 0], LEFT_OF_ONE)
-                        _project(a_b, r, RESPONSE, K, head, B[c], f, u[c, 1], LEFT)
-                        q11 = _dot(r, THERE, LEFT_OF_ONE, head, buffer)
-                        set_row(q, c, 0, larger(q11, 0.0))
-                        set_row(q, c, 1, _dot(r, LEFT_OF_ONE, RESPONSE, head, buffer))
-                        set_row(q, c, 2, _dot(r, RESPONSE, LEFT, head, buffer))
-                        for i in range(n):
-                            e = row(r, BASE, i) + row(r, RESPONSE, i) - row(r, LEFT, i)
-                            set_row(r, LEFT, i, e)
+                        _project(a_b, r, K, head, B[c], f, u[c])
+                        _forms(r, q[c], head)
                     _over_levels(part, t2, log_weights[a, g], logs, q, delta, P, share)
                     moved = _move(R, delta, share, live, step, head, buffer)
                     live = chosen(moved - tol, live, 0.0)
@@ -726,7 +734,7 @@ def _posterior(
                     q11 = row(q, c, 0)
                     _fade(of_slopes[b, c], before)
                     if asked > 1:
-                        _fade(moment[b, c].reshape((1 + k) * (1 + k), W), before)
+                        _fade(moment[b, c], before)
                         _covariance(K, B[c], inverse, cov)
                     _add(
                         share,
@@ -741,7 +749,7 @@ def _posterior(
                         asked,
                         of_level[b, c],
                         of_slopes[b, c],
-                        moment[b, c] if asked > 1 else cov,
+                        moment[b, c],
                     )
                     if asked != 2:
                         continue
@@ -786,6 +794,6 @@ def _posterior(
             _fade(of_slopes[b, c], by_total)
             _fade(typical[b, c], by_total)
             if asked > 1:
-                _fade(moment[b, c].reshape((1 + k) * (1 + k), W), by_total)
+                _fade(moment[b, c], by_total)
         _fade(of_level[b], by_total)
         set_row(outside, b, row(outside, b) * by_total)
