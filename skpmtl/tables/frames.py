@@ -13,6 +13,8 @@ def frame_of(X, name="X"):
     Raises TypeError for a table that is not computed yet, and ValueError for two columns of one
     name.
     """
+    if isinstance(X, np.ndarray):  # which narwhals takes .2 ms to find out
+        return None
     try:
         found = nw.from_native(X, pass_through=True)
     except nw.exceptions.DuplicateError as error:
