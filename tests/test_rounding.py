@@ -1,12 +1,9 @@
 """The option --rounding: which bits change, and that a test which hangs on them fails."""
 
-from types import SimpleNamespace
-
 import numpy as np
 from numpy.testing import assert_array_equal
 from scipy import sparse
 
-from tests.conftest import Part
 from tests.rounding import rounded
 
 
@@ -41,17 +38,3 @@ def test_sparse_rows():
     assert_array_equal(out.toarray(), rounded(dense, 3))
     assert_array_equal(given.toarray(), dense)
     assert rounded(out, 3) is out
-
-
-def test_parts_meet_every_case_once():
-    cases, left = list(range(50)), []
-    hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
-    config, found = SimpleNamespace(hook=hook), []
-    for k in range(4):
-        items = cases.copy()
-        Part(f"{k}/4").pytest_collection_modifyitems(config, items)
-        assert len(items) in (12, 13)
-        assert {case % 4 for case in items} == set(range(4))  # of values that take turns
-        found += items
-    assert sorted(found) == cases
-    assert sorted(left) == sorted(3 * cases)

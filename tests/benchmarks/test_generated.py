@@ -1,12 +1,9 @@
 """Defaults on unseen tables: tables are what they say, it runs, and defaults hold on part of it."""
 
-import csv
-
 import numpy as np
 import pytest
 
-import skpmtl
-from benchmarks.accuracy import alone, generated
+from benchmarks.accuracy import alone
 from benchmarks.accuracy.shapes import SHAPES
 
 
@@ -33,48 +30,6 @@ def test_tables_are_seeded_and_cover_what_they_should():
     assert min(fewest) == 2 and max(fewest) == 600
     rare = SHAPES["logistic, one-class tasks"].draw(0)
     assert min(len(set(rare.y[rare.task == k])) for k in rare.tasks) == 1
-
-
-@pytest.mark.slow
-def test_it_runs_and_keeps_what_is_raised(tmp_path, monkeypatch, capsys):
-    class Broken:
-        def __init__(self, **given):
-            self.given = given
-
-        def fit(self, X, y, task):
-            raise ValueError("no\nsuch luck")
-
-    monkeypatch.setattr(skpmtl, "DPMetaInit", Broken)
-    rows = generated.main(
-        [
-            "--draws",
-            "2",
-            "--shapes",
-            "mean, 3 tasks;one-hot, unrelated",
-            "--epsilons",
-            "1,none",
-            "--estimators",
-            "MPMTLLowRank,DPMetaInit,pooled",
-            "--output",
-            str(tmp_path / "t.csv"),
-            "--picture",
-            str(tmp_path / "t.png"),
-        ]
-    )
-    assert (tmp_path / "t.png").read_bytes()[1:4] == b"PNG"
-    with (tmp_path / "t.csv").open(newline="") as file:
-        kept = list(csv.DictReader(file))
-    assert [row["median"] for row in kept] == [str(row["median"]) for row in rows]
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(rows) == 13
-    for row in rows:
-        if row["estimator"] == "DPMetaInit":
-            assert row["median"] == "" and row["note"] == "error: ValueError: no such luck"
-        else:
-            assert 0 < row["median"] <= row["worst"] and not row["note"]
-    read = ["--read", str(tmp_path / "t.csv"), "--picture", str(tmp_path / "u.png")]
-    again = generated.main([*read, "--choice", str(tmp_path / "v.png")])
-    assert len(again) == len(rows) and (tmp_path / "u.png").exists()
-    assert (tmp_path / "v.png").exists()
 
 
 @pytest.mark.filterwarnings("ignore::skpmtl.privacy.PrivacyLeakWarning")
