@@ -9,10 +9,12 @@ from functools import cache
 import numpy as np
 from scipy.special import ndtr
 
+from ..task.posterior import log_sum
 from ..task.priors import log_sum_of
 from .queries import BINS, OCTAVE, SIGN, Zoom
 
 _SURE = math.log(20.0)  # log odds of a place over none: a wrong one is worse than none
+_NEAR = 2.0  # octaves about the likeliest size of levels, or unit, that a place is sure to be in
 _EVEN = np.full(BINS, 1.0 / BINS)  # parts of tasks in octaves, where there is no place
 _SPREADS = 0.125, 0.25, 0.5, 1.0  # of levels, in parts of their middle
 _PARTS = 0.5, 0.75, 1.0  # of the tasks, that have the place; with fewer there may be two of them
@@ -77,8 +79,8 @@ def _together():
 def read_place(found, noise, m):
     """From the cells of `queries.Place` to what they say.
 
-    Place and unit are where their posterior is, if it is sure that there is one: both, one of them
-    or none of them are as likely before the release.
+    Place and unit are where their posterior is, if it is sure of their size: both, one of them or
+    none of them are as likely before the release.
 
     Returns
     -------
@@ -98,16 +100,26 @@ def read_place(found, noise, m):
     of_units = _gains(spreads, noise, n, none, [none, _EVEN], _units(), _REPEATS)
     both = _together() + of_places[:, None] - before[:, None] + of_units
     of_units = of_units - math.log(len(of_units))
-    one, other, two = (log_sum_of(logs.ravel()) for logs in (of_places, of_units, both))
+    every = np.block([[both, of_places[:, None]], [of_units, 0.0]])  # none of them is the last
     unit = window = None
-    if np.logaddexp(other, two) - np.logaddexp(0.0, one) > _SURE:
-        weights = np.logaddexp(np.logaddexp.reduce(both, axis=0), of_units)
-        unit = float(_UNITS[np.argmax(weights)])
-    if np.logaddexp(one, two) - np.logaddexp(0.0, other) > _SURE:
-        weights = np.logaddexp(np.logaddexp.reduce(both, axis=1), of_places)
-        middle, half = _range(points, weights)
+    near = _near(np.log2(_UNITS), log_sum(every.T)[:-1])
+    if _is_sure(every[:, :-1][:, near], every[:, np.append(~near, True)]):
+        unit = float(_UNITS[near][np.argmax(log_sum(every.T)[:-1][near])])
+    sizes, weights = np.log2(np.abs(points).max(axis=1)), log_sum(every)[:-1]
+    near = _near(sizes, weights)
+    if _is_sure(every[:-1][near], every[np.append(~near, True)]):
+        middle, half = _range(points[near], weights[near])
         window = middle, max(half, 0.5 * (unit or 0.0))
     return n, unit, window
+
+
+def _near(octaves, log_weights):
+    """Which sizes are near the likeliest one."""
+    return np.abs(octaves - octaves[np.argmax(log_weights)]) <= _NEAR
+
+
+def _is_sure(log_weights, others):
+    return log_sum_of(log_weights.ravel()) - log_sum_of(others.ravel()) > _SURE
 
 
 def _gains(cells, noise, n, rest, without, parts, shares):
