@@ -332,13 +332,21 @@ class TaskIndexed(Documented, BaseEstimator):
         return tags
 
 
+# Standard errors of a correlation of levels and slopes from which on fits without a budget say so:
+# 4 of 16 public tables, on which mixed models are 15 to 30 % better; without any it was .1 to 2.2.
+_FAN, _FAINT = 4.0, 0.05
+
+
 def warn_of_little(est, fitted):
     """`LittleFoundWarning` where a private fit found no structure, level, mean model or scales.
 
-    It follows from the billboard and from parameters alone.
+    It follows from the billboard and from parameters alone; without a budget from models, too.
     """
     report, board = fitted.get("privacy_"), fitted.get("billboard_")
-    if report is None or report.guarantee == "none" or report.notes.get("reason") == ALONE:
+    if report is None or report.notes.get("reason") == ALONE:
+        return
+    if report.guarantee == "none":
+        _warn_of_fans(est, fitted, board)
         return
     remedy = "a larger epsilon, or more tasks"
     wants_mean = getattr(est, "unseen_task", None) == "mean"
@@ -373,6 +381,33 @@ def warn_of_little(est, fitted):
     else:
         return
     warnings.warn(f"Little was found: {text}", LittleFoundWarning, stacklevel=users_line())
+
+
+def _warn_of_fans(est, fitted, board):
+    """`LittleFoundWarning` where levels and slopes of tasks are plainly correlated."""
+    model = getattr(board, "loss", None) == "squared" and not board.n_classes
+    centre = getattr(board, "column_centre", None) if model else None
+    if centre is None or not (_looks_for_place(est) and _seeks_slopes(est)):
+        return
+    slopes, few = fitted["coef_"], 3
+    if len(slopes) <= few:
+        return
+    level = fitted["intercept_"] + slopes @ centre
+    level, slopes = level - level.mean(), slopes - slopes.mean(axis=0)
+    spreads = level.std(), slopes.std(axis=0)
+    # Spreads that no prediction shows, of slopes that are equal, say nothing.
+    seen = np.minimum(spreads[0], spreads[1] * board.column_scale) > _FAINT * (board.unit or 0.0)
+    size = np.where(seen, len(level) * spreads[0] * spreads[1], np.inf)
+    r = np.clip(level @ slopes / size, -1.0 + 1e-12, 1.0 - 1e-12)
+    j = int(np.abs(r).argmax())
+    if abs(np.arctanh(r[j])) * math.sqrt(len(slopes) - few) > _FAN:
+        warnings.warn(
+            f"Levels of tasks and their slopes of column {j} have a correlation of {r[j]:.2f}, "
+            "which this model leaves out. Remedies: mixed(formula, epsilon=None) with a term "
+            "(x | task), which has it, or another scale of the target, such as its logarithm.",
+            LittleFoundWarning,
+            stacklevel=users_line(),
+        )
 
 
 def _looks_for_place(est):

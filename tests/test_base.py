@@ -431,6 +431,20 @@ def test_a_meta_initialisation_that_is_noise_is_a_warning():
         DPMetaInit(epsilon=100.0, **settings).fit(X, X[:, 0], task=task)
 
 
+@pytest.mark.parametrize("fan", [0.0, 0.8])
+def test_levels_and_slopes_that_go_together_are_said(fan):
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(500, 2)), np.repeat(np.arange(50), 10)
+    W = rng.normal(size=(50, 3))
+    W[:, 2] += fan * W[:, 0]
+    y = W[task, 0] + np.einsum("ij,ij->i", X, W[task, 1:]) + 0.3 * rng.normal(size=500)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", LittleFoundWarning)
+        PrivateMTL(epsilon=None).fit(X, y, task=task)
+    assert [one.filename for one in said] == [__file__] * bool(fan)
+    assert all(re.search(r"slopes of column 1 .*mixed\(", str(one.message)) for one in said)
+
+
 @pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
 @pytest.mark.parametrize(
     ("epsilon", "units", "said"),

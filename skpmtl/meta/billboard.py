@@ -16,7 +16,6 @@ from .finetune import KnownModel, fine_tuned
 from .rules import LEFT
 from .steps import gradient_steps
 
-_TINY = 1e-12  # of the mean of a column, a spread that is rounding
 _LOST = 0.8  # expected error, over that of 0, from which tasks leave an initialisation aside
 # Prior weight of models about a place that no release says, against 1 for an initialisation, and
 # the error that an initialisation there would have.
@@ -45,7 +44,7 @@ class MetaBillboard(Billboard):
     target_offset : float
         Of the public range of the target: intercept before anything is known.
     scaling : ndarray (2, n_features) or None
-        Middles and units of the public ranges of the features (without privacy their means and
+        Middles and units of the features, public or released (without privacy their means and
         standard deviations), in which tasks fine-tune; the initialisation is in the units of the
         features.
     public_init : PublicInit or None
@@ -246,25 +245,6 @@ class MetaBillboard(Billboard):
         back[d, :d] = -self.scaling[0] / self.scaling[1]
         with np.errstate(invalid="ignore"):  # what is not finite stays so
             return back @ covariance @ back.T
-
-
-def standardising(table, fit_intercept):
-    """Means and standard deviations of the features of a dense table, (2, n_features).
-
-    Of all rows: for fits in which nothing is private. Columns that do not vary have scale 1, and
-    without intercept nothing is subtracted.
-    """
-    X, counts = table.X, table.counts
-    if table.rows is not None:
-        counts = np.bincount(table.rows, counts, len(X))
-    counts = counts / counts.sum()
-    with np.errstate(all="ignore"):  # columns that overflow stay as they are
-        mean = counts @ X
-        away = X - mean.astype(X.dtype) if fit_intercept else X
-        std = np.sqrt(np.einsum("i,ij,ij->j", counts, away, away))
-        varies = np.isfinite(mean) & np.isfinite(std) & (std > _TINY * np.abs(mean))
-    middle = np.where(np.isfinite(mean), mean, 0.0) if fit_intercept else np.zeros(len(mean))
-    return np.stack([middle, np.where(varies, std, 1.0)])
 
 
 def scaled_table(table, scaling):

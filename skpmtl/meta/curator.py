@@ -24,6 +24,7 @@ def release_init(plan, log=None):
     and of its tasks. Raises ValueError when rounds without noise diverge.
     """
     init = plan.begin.copy()
+    of_rounds = {"scaling": plan.scaling} if plan.columns else {}
     t, lengths = 0, []
     for _ in range(plan.visits):
         order = (yield PublicDraw(lambda source: source.permutation(len(plan.sizes))))["drawn"]
@@ -31,7 +32,7 @@ def release_init(plan, log=None):
             pick = np.sort(order[first : first + plan.tasks_per_round])
             query = Query(
                 "update",
-                {"init": init, "round": t, "everybody": pick},
+                {**of_rounds, "init": init, "round": t, "everybody": pick},
                 {"update": None},
                 partial(sum_of_updates, plan),
                 len(pick),

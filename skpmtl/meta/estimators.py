@@ -24,7 +24,8 @@ from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
 from ..task.mixture import Posterior
-from .billboard import MetaBillboard, scaled_table, split_models, standardising, unscaled
+from .billboard import MetaBillboard, scaled_table, split_models, unscaled
+from .columns import release_scaling
 from .curator import release_init
 from .plan import MetaPlan
 from .tasks import MetaTaskSide
@@ -156,12 +157,9 @@ class _MetaInit(HasCovariates, BaseMTL):
         return self._target_scaling()[0]
 
     def _feature_scaling(self, n_features):
-        """Offsets and scales of the features in the rounds, (2, n_features), or None.
-
-        Public; those of all rows where nothing is private, see `standardising`.
-        """
+        """Public offsets and scales of the features in the rounds, (2, n_features), or None."""
         if self.feature_range is None:
-            return (self._made or {}).get("scaling")
+            return None
         low, high = public_ranges(self.feature_range, n_features)
         middle, width = 0.5 * (low + high), high - low
         if not self.fit_intercept:  # nothing takes up what is subtracted
@@ -182,8 +180,7 @@ class _MetaInit(HasCovariates, BaseMTL):
         Parameters
         ----------
         X : array-like or DataFrame of shape (n_samples, n_features), or mapping
-            Features, in rows of length about 1 (divide by public numbers); with `task_feature` one
-            column is the task. Or ``{task: X_t}``.
+            Features; with `task_feature` one column is the task. Or ``{task: X_t}``.
         y : array-like of shape (n_samples,) or (n_samples, n_tasks), or mapping
             Targets. With two dimensions there is one column per task, with NaN where a target
             is not known. With a mapping X, ``{task: y_t}``.
@@ -217,11 +214,6 @@ class _MetaInit(HasCovariates, BaseMTL):
                 PrivacyLeakWarning,
                 stacklevel=users_line(),
             )
-        # Steps of a given length are those for features as they are.
-        free = not self._is_private() and isinstance(self.inner_learning_rate, str)
-        if free and self.feature_range is None:
-            dense = _dense(table, self)
-            self._once("scaling", lambda: standardising(dense, self.fit_intercept))
         return super()._fit_table(table)
 
     def _once(self, name, make):
@@ -258,6 +250,7 @@ class _MetaInit(HasCovariates, BaseMTL):
         if plan.relation is not None:
             self._relation(population, plan.relation.rank, quiet=False)  # for its warnings
         log = self._progress("round %d: %d tasks", plan.n_rounds)
+        plan = plan.with_scaling((yield from release_scaling(plan)))
         init = yield from release_init(plan, log)
         noise, row_noise, middle = plan.noise_of_init(), None, plan.target_offset
         if plan.relation is not None:
@@ -355,7 +348,14 @@ class _MetaInit(HasCovariates, BaseMTL):
         public = {"init": [plan.begin.shape], "round": Integral}
         if self.random_state is not None:  # who else takes part, for reproducible noise only
             public["everybody"] = np.int64
-        return {"update": QuerySpec({"update": shape}, public)}
+        found = {"update": QuerySpec({"update": shape}, public)}
+        if plan.columns:
+            d = plan.n_features
+            public["scaling"] = [(2, d)]
+            known = {"number": Integral, "reach": Real}
+            known |= dict.fromkeys(("scale", "centre", "known"), [(d,)])
+            found["columns"] = QuerySpec({"columns": (d + (plan.mode is None),)}, known)
+        return found
 
     def _transport(self, population):
         longest = self._plan(population).longest
@@ -547,9 +547,11 @@ _DOC = """{summary}
         numbers, or two arrays with one for each feature without the task column. All steps are then
         those for ``(x - middle) / unit``, the unit a fifth of the range times sqrt(n_features), so
         that rows have length about 1 in whatever units and at whatever offset they come (without
-        intercept nothing is subtracted). None: rounds with a budget take features as they are,
-        because no release gives their scales: set it if their units or origins differ. Without a
-        budget, and with ``inner_learning_rate="auto"``, all rows give them.{target_range}
+        intercept nothing is subtracted). None: with ``inner_learning_rate="auto"`` tasks release
+        scales and centres of columns before the rounds, for a tenth of the squared budget, where
+        budget and rows are enough to find any (not with Poisson batches); the report says whether.
+        Otherwise rounds with a budget take features as they are. Without a budget all rows give
+        them.{target_range}
     {secure}
     random_state : int, Generator, RandomState or None, default=None
         Order of the tasks, noise and batches. None: from the operating system's generator. Anything

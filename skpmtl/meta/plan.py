@@ -25,6 +25,7 @@ from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, exact_report
 from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
 from ..tables.table import row_products
+from . import columns
 from .billboard import scaled
 from .rules import LEFT, course, task_weights
 
@@ -81,6 +82,10 @@ class MetaPlan(Plan):
         The same of the features.
     raw : bool
         Whether steps with a budget take columns as they are.
+    columns : tuple of ColumnQuery
+        Queries for scales of columns that nothing public says; see `skpmtl.meta.columns`.
+    step_mu : float
+        What these leave of `record_mu`.
     public_init : PublicInit or None
         Public model from which the rounds begin.
     begin : ndarray (n_outputs, size), or (r, n_outputs, size) with a relation
@@ -124,9 +129,9 @@ class MetaPlan(Plan):
         self.clip_norm, self.batches = float(est.clip_norm), est.batches
         self.target_offset, self.target_scale = est._target_scaling()
         self.scaling = est._feature_scaling(population.n_features)
-        self.raw = self.mode is not None and getattr(est, "feature_range", ()) is None
         self.public_init = est._public_init(population)
-        self.begin = self._begin(est.fit_intercept)
+        self.fit_intercept = est.fit_intercept
+        self.begin = self._begin()
         self.n_servers = est._n_servers
         self._check(est)
         self.batch_size = float(est.batch_size or 1)
@@ -138,6 +143,12 @@ class MetaPlan(Plan):
         self.noise_std = self.noise_step = self.shrink = None
         if self.mode is not None:
             self._spend(est)
+        unknown = getattr(est, "feature_range", ()) is None
+        # Steps of a given length are those for features as they are.
+        self.columns = ()
+        if unknown and isinstance(est.inner_learning_rate, str):
+            self._ask_of_columns()
+        self.raw = unknown and self.mode is not None and not self.columns
         self._settle(est, 1)
         self.relation = self.to = self.rows = self.gain = None
         if getattr(est, "relation", None) is not None:
@@ -182,13 +193,23 @@ class MetaPlan(Plan):
             most += 1
         return most
 
-    def _begin(self, fit_intercept):
+    def _begin(self):
         if self.public_init is None:
             return np.zeros((self.n_outputs, self.size))
-        begin = scaled(self.public_init.joined(fit_intercept), self.scaling)
-        if fit_intercept:
+        begin = scaled(self.public_init.joined(self.fit_intercept), self.scaling)
+        if self.fit_intercept:
             begin[:, -1] -= self.target_offset
         return begin / self.target_scale
+
+    def with_scaling(self, scaling):
+        """The same plan for features in released units, (2, n_features)."""
+        found = copy.copy(self)
+        found.scaling, found.begin = scaling, np.zeros(self.begin.shape)
+        if self.public_init is not None:
+            found.begin = found._begin()
+            if self.relation is not None:
+                found.begin = np.multiply.outer(self.relation.of_constant, found.begin)
+        return found
 
     def _check(self, est):
         if self.batches == "full" and est.batch_size is not None:
@@ -212,7 +233,7 @@ class MetaPlan(Plan):
             whole, rest = divmod(self.max_rows, self.group)
             factor = math.sqrt(whole * self.group**2 + rest**2)
         total = float(gdp_mu(self.epsilon, self.delta))
-        self.record_mu = total / factor
+        self.record_mu = self.step_mu = total / factor
         if self.mode == "local" or self.batches != "poisson":
             self.mu = total
 
@@ -220,14 +241,14 @@ class MetaPlan(Plan):
         """Noise by which one step moves the mean over a task's rows, see `rules.course`."""
         if self.mode is None:
             return 0.0
-        noise = self.reach / self.record_mu
+        noise = self.reach / self.step_mu
         if self.mode == "local":
             return noise * math.sqrt(self.size * self.n_outputs)
         return noise * math.sqrt(np.mean(self.n_batches / self.sizes**2.0))
 
     # ------------------------------------------------------------------------- noise
     def _calibrate(self):
-        unit = self.reach / self.record_mu
+        unit = self.reach / self.step_mu
         m = len(self.sizes)
         if self.mode == "local":
             z = np.full(m, math.sqrt(self.visits) * unit)
@@ -236,18 +257,67 @@ class MetaPlan(Plan):
         else:
             z = np.sqrt(self.touches()) * unit
         self.noise_multiplier = z
-        values, which = np.unique(z, return_inverse=True)
         numbers = self.n_outputs * self.size
-        sensitivity = self.reach * self.clip_norm
+        self.noise_std, self.noise_step, self.shrink = self._grid(z, numbers, self.clip_norm)
+
+    def _grid(self, z, numbers, clip_norm):
+        """Std, grid and shrinking of noise on sums of vectors that are clipped to `clip_norm`."""
+        values, which = np.unique(z, return_inverse=True)
+        sensitivity = self.reach * clip_norm
         found = [VectorGaussian(numbers, sensitivity, self.reach / v) for v in values]
-        self.noise_std, self.noise_step = (
+        std, step = (
             np.array([getattr(mechanism, name) for mechanism in found])[which]
             for name in ("noise_std", "step")
         )
         # With next to no noise the grid is that of the sums: whole numbers must stay exact.
-        coarse = np.log2(self.clip_norm * (self.sizes if self.mode == "task-global" else 1.0))
-        self.noise_step = np.maximum(self.noise_step, 2.0 ** (np.ceil(coarse) - 51.0))
-        self.shrink = 1.0 - math.sqrt(numbers) * self.noise_step / sensitivity
+        coarse = np.log2(clip_norm * (self.sizes if self.mode == "task-global" else 1.0))
+        step = np.maximum(step, 2.0 ** (np.ceil(coarse) - 51.0))
+        return std, step, 1.0 - math.sqrt(numbers) * step / sensitivity
+
+    # ------------------------------------------------------------------------- columns
+    def _ask_of_columns(self):
+        """Settle `columns`, by public numbers; Poisson batches are accounted without them."""
+        m, d = len(self.sizes), self.n_features
+        if self.mode is None:
+            self.columns = tuple(columns.ColumnQuery(what, np.ones(m)) for what in columns.EXACT)
+            if not self.fit_intercept:  # nothing takes up what is subtracted
+                self.columns = self.columns[1:]
+            return
+        if self.batches == "poisson":
+            return
+        unit = columns.NEAREST * math.sqrt(d)
+
+        def asked(what, part):
+            z = np.full(m, self.reach / (self.record_mu * math.sqrt(columns.SHARE * part)))
+            weights = np.ones(m)
+            if self.mode == "task-global":
+                weights = columns.weights_of((unit * z / self.sizes) ** 2)
+            return columns.ColumnQuery(what, weights, *self._grid(z, d, 1.0))
+
+        order = columns.order_of(unit * self.noise_of_columns(asked("scales", 1.0)))
+        if not self.fit_intercept:
+            order = columns.SCALES if order else ()
+        self.columns = tuple(asked(*item) for item in order)
+        if order:
+            self.step_mu = self.record_mu * math.sqrt(1.0 - columns.SHARE)
+
+    def noise_of_columns(self, asked):
+        """Std of the noise in each number of a released mean."""
+        return float(np.linalg.norm(asked.weights * asked.noise_std / self._records())) / float(
+            asked.weights.sum()
+        )
+
+    def longest_columns(self, asked):
+        """Bound that the mean over the records of each task keeps, as good as always; (n_tasks,)"""
+        if self.mode is None:
+            return np.full(len(self.sizes), math.inf)
+        root = math.sqrt(self.n_features)
+        noise = root * asked.noise_step + (root + math.sqrt(2.0 * _FAR)) * asked.noise_std
+        return 1.0 + noise / self._records()
+
+    def _records(self):
+        """What sums of records are divided by after their noise; local means have theirs whole."""
+        return self.sizes if self.mode == "task-global" else np.ones(len(self.sizes))
 
     def _weights(self):
         records = np.minimum(self.batch_size, self.sizes) if self.rates.min() < 1 else self.sizes
@@ -299,6 +369,7 @@ class MetaPlan(Plan):
         for name in _PER_TASK:
             value = getattr(self, name)
             setattr(mine, name, None if value is None else value[positions])
+        mine.columns = tuple(asked.part(positions) for asked in self.columns)
         if self.mode == "local":
             mine._divide(sizes)
         return mine
@@ -383,19 +454,21 @@ class MetaPlan(Plan):
         return self.inner_rate * self.weights * moved
 
     # ------------------------------------------------------------------------ report
-    def describe(self, block):
-        """Of what the tasks of a block release, each alone, in every step or visit."""
+    def describe(self, block, asked=None):
+        """Of what the tasks of a block release, each alone, in every step or visit, or if `asked`
+        of columns."""
+        noise, clip_norm = (self, self.clip_norm) if asked is None else (asked, 1.0)
         return {
             "mechanism": "Gaussian, added by the task",
-            "sensitivity": self._reached(),
+            "sensitivity": self._reached(clip_norm),
             "norm": "l2",
-            "noise_std": self.noise_std[block],
+            "noise_std": noise.noise_std[block],
             "tasks": block,
         }
 
-    def _reached(self):
+    def _reached(self, clip_norm):
         """Sensitivity of what a task adds its noise to, for all records of a group."""
-        return self.reach * self.clip_norm * self.group
+        return self.reach * clip_norm * self.group
 
     def task(self, k):
         """Budget and noise of one task, as a dict."""
@@ -471,7 +544,8 @@ class MetaPlan(Plan):
 
     def releases(self, made=None):
         """One entry for all tasks with the same noise."""
-        entries, local = [], self.mode == "local"
+        local = self.mode == "local"
+        entries = [self._of_columns(asked, local) for asked in self.columns]
         values, first, counts = np.unique(
             self.noise_multiplier, return_index=True, return_counts=True
         )
@@ -481,7 +555,7 @@ class MetaPlan(Plan):
                 "n_tasks": int(count),
                 "statistic": "clipped update" if local else "sum of clipped gradients",
                 "mechanism": "Gaussian",
-                "sensitivity": self._reached(),
+                "sensitivity": self._reached(self.clip_norm),
                 "norm": "l2",
                 "noise_std": float(self.noise_std[k]),
                 "noise_multiplier": float(z),
@@ -492,6 +566,23 @@ class MetaPlan(Plan):
                 entry["n_batches"] = int(self.n_batches[k])
             entries.append(entry)
         return entries
+
+    def _of_columns(self, asked, local):
+        """Entry of a query on columns, whose noise is the same in all tasks."""
+        m = len(self.sizes)
+        std = float(asked.noise_std[0])
+        entry = {
+            "name": f"{m} task{'s' if m > 1 else ''}",
+            "n_tasks": m,
+            "statistic": f"{asked.what} of columns",
+            "mechanism": "Gaussian",
+            "sensitivity": self._reached(1.0),
+            "norm": "l2",
+            "noise_std": std,
+            "noise_multiplier": std,
+            "times": 1,
+        }
+        return entry if local else {**entry, "sampling_rate": 1.0, "n_batches": 1}
 
     def accountant(self):
         sampled = self.mode == "task-global" and self.rates.min() < 1
@@ -530,7 +621,15 @@ class MetaPlan(Plan):
         if self.raw:
             notes["features"] = (
                 "without a feature_range steps take columns as they are, in rows of length about "
-                "1: one column in a larger unit takes the whole bound on gradients from the others"
+                "1: one column in a larger unit takes the whole bound on gradients from the "
+                "others. Scales of columns are found where the budget, times rows, is larger, with "
+                'full or disjoint batches and inner_learning_rate="auto"'
+            )
+        elif self.columns:
+            centres = any(asked.what == "centres" for asked in self.columns)
+            notes["features"] = (
+                f"scales {'and centres ' * centres}of columns are found before the rounds, for "
+                f"{columns.SHARE:.0%} of mu^2; a feature_range in their place costs nothing"
             )
         if self.relation is not None:
             notes["relation"] = (

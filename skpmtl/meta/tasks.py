@@ -6,6 +6,8 @@ from .._runtime.threads import cost_blocks
 from ..exchange.protocol import TaskSide
 from ..privacy.mechanisms import clip_rows
 from ..privacy.rng import SeededSource, add_on_grid, replied
+from .billboard import scaled_table
+from .columns import sums_of_records
 from .steps import even_weights, own_rates, row_norms, run_inner
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
@@ -21,24 +23,32 @@ class MetaTaskSide(TaskSide):
     remembers = False  # tasks draw their noise anew, and are not asked twice if it can be helped
 
     def __init__(self, est, plan, table, positions, source):
-        self.plan, self.table, self.source = plan.part(positions, table.sizes), table, source
+        self.plan, self.source = plan.part(positions, table.sizes), source
         # With seeded noise those of a larger population leave out what the others draw.
         self.positions = None if len(positions) == len(plan.sizes) else positions
         self.visits = np.zeros(table.n_tasks, dtype=np.int64)
-        self.fit_intercept = est.fit_intercept
-        self.norms = row_norms(table.X, est.fit_intercept)
+        self.asked = 0  # queries on columns
+        self.fit_intercept, self.given, self.scaling = est.fit_intercept, table, None
         # Where records are protected the divisors are public, and weights are those of records.
         public = self.plan.mode == "task-global"
         self.weights = table.counts if public else even_weights(table)
-        rate = plan.inner_rate
+        if not self.plan.columns:  # otherwise with their scales
+            self._take(table)
+
+    def _take(self, table):
+        """Go on with rows in these units."""
+        self.table, rate = table, self.plan.inner_rate
+        self.norms = row_norms(table.X, self.fit_intercept)
         if isinstance(rate, str):
-            self.rate = own_rates(table, plan.loss, est.fit_intercept)
+            self.rate = own_rates(table, self.plan.loss, self.fit_intercept)
         else:
             self.rate = np.full(table.n_tasks, float(rate))
 
     def answer(self, query):
         """Weighted sum of what the tasks of the round send, in shape of the initialisation."""
         plan = self.plan
+        if query.statistic == "columns":
+            return {"columns": self.contributions(query)["columns"].sum(axis=0)}
         if plan.holds:  # against the length of most
             return query.combine(self.contributions(query), query.pick)
         total = np.zeros(query.public["init"].shape)
@@ -51,6 +61,8 @@ class MetaTaskSide(TaskSide):
 
     def contributions(self, query):
         """What each task of the round sends: "update" (n, n_outputs, size)."""
+        if query.statistic == "columns":
+            return {"columns": self._of_columns(query)}
         init = query.public["init"]
         self.visits[query.pick] += 1
         parts = [self.plan.weights[block, None, None] * sent for block, sent in self._sent(query)]
@@ -58,19 +70,63 @@ class MetaTaskSide(TaskSide):
 
     def check(self, query):
         # Here the tasks spend the budget, and no curator can make them spend more.
-        if (self.visits[query.pick] >= self.plan.visits).any():
+        if query.statistic == "columns":
+            if query.public["number"] != self.asked or self.asked >= len(self.plan.columns):
+                raise ValueError(f"of columns tasks answer {len(self.plan.columns)} queries once")
+        elif (self.visits[query.pick] >= self.plan.visits).any():
             raise ValueError(f"tasks take part {self.plan.visits} times, which is done")
 
     @property
     def state(self):
-        """How often each task took part."""
-        return {"visits": self.visits}
+        """How often each task took part, and how many queries on columns it answered."""
+        return {"visits": self.visits, "asked": np.array(self.asked)}
 
     @state.setter
     def state(self, arrays):
         self.visits = arrays.get("visits", self.visits)
+        self.asked = int(arrays.get("asked", self.asked))
+
+    def _of_columns(self, query):
+        """Weighted means over the records of each task, with its noise."""
+        plan, number = self.plan, query.public["number"]
+        self.asked = number + 1
+        m, d = self.given.n_tasks, plan.n_features
+        source, parts = self.source.stream(plan.n_rounds + number), []
+        if self.positions is None or not isinstance(source, SeededSource):
+            blocks = self._blocks(np.arange(m), d)
+        else:  # the same noise wherever the rows of a task are
+            blocks = np.arange(m)[:, None]
+        before = 0
+        for block in blocks:
+            if self.positions is not None and isinstance(source, SeededSource):
+                source.normal((self.positions[block[0]] - before) * d)
+                before = self.positions[block[0]] + 1
+            parts.append(self._mean_columns(block, query.public, plan.columns[number], source))
+        return np.concatenate(parts)
+
+    def _mean_columns(self, block, public, asked, source):
+        def exact():
+            return sums_of_records(self.given, self.weights, block, asked.what, public)
+
+        if self.plan.mode is None:
+            return exact()
+        divisor = self.given.sizes[block, None]
+        before, after = (1.0, divisor) if self.plan.mode == "task-global" else (divisor, 1.0)
+
+        def draw():
+            noise = self._noise_steps(block, (self.plan.n_features,), source, asked)
+            step, shrink = asked.noise_step[block, None], asked.shrink[block, None]
+            return {"update": add_on_grid(exact() / before * shrink, noise, step)}
+
+        sent = replied(
+            lambda: self.plan.describe(block, asked), draw, lambda reply: exact() / before
+        )
+        return asked.weights[block, None] * sent["update"] / after
 
     def _sent(self, query):
+        if "scaling" in query.public and not np.array_equal(self.scaling, query.public["scaling"]):
+            self.scaling = query.public["scaling"]
+            self._take(scaled_table(self.given, self.scaling))
         init, number = query.public["init"], query.public["round"]
         source, begun = self.source.stream(number), self.plan.steps_before(number)
         if self.positions is None or not isinstance(source, SeededSource):
@@ -87,9 +143,13 @@ class MetaTaskSide(TaskSide):
             one = np.array([k])
             yield one, self._updates(one, self.plan.starts(init, one), begun, source)
 
-    def _blocks(self, pick):
-        """`pick` in pieces whose noise and marks stay small."""
+    def _blocks(self, pick, n_columns=0):
+        """`pick` in pieces whose noise and marks, or columns of rows, stay small."""
         plan = self.plan
+        if n_columns:
+            for first, last in cost_blocks(self.given.sizes[pick] * n_columns, _BLOCK):
+                yield pick[first:last]
+            return
         cost = np.full(len(pick), plan.n_outputs * plan.size)
         if plan.mode == "task-global":
             cost *= plan.inner_steps
@@ -200,9 +260,10 @@ class MetaTaskSide(TaskSide):
                 W -= self.rate[k] / divisor * sums[a, t]
         return out
 
-    def _noise_steps(self, block, shape, source):
+    def _noise_steps(self, block, shape, source, asked=None):
         """Noise in whole steps of each task's grid, (len(block), *shape)."""
-        scale = (self.plan.noise_std / self.plan.noise_step)[block]
+        noise = self.plan if asked is None else asked
+        scale = (noise.noise_std / noise.noise_step)[block]
         if not source.exact:
             noise = source.normal((len(block), *shape))
             noise *= scale.reshape(-1, *[1] * len(shape))

@@ -113,22 +113,21 @@ def _of_tasks(report, made, fitted):
     steps, noise = {}, {}
     for release in made:
         tasks = release.entry["tasks"].tolist()
-        stds = release.entry["noise_std"].tolist()
-        for k, std in zip(tasks, stds, strict=True):
+        multipliers = release.entry["noise_std"] / release.entry["sensitivity"]
+        for k, multiplier in zip(tasks, multipliers.tolist(), strict=True):
             steps.setdefault(k, []).append(len(release.values) // len(tasks))
-            noise.setdefault(k, []).append(std)
-    reach = made[0].entry["sensitivity"]
+            noise.setdefault(k, []).append(multiplier)
     local = report.guarantee.startswith("local")
     sampling = "full" if local else fitted.batches
     if sampling == "poisson":
-        return _of_poisson_batches(report, reach, steps, noise, fitted)
+        return _of_poisson_batches(report, steps, noise, fitted)
     found = []
     for k in steps:
         n_batches = 1
         if sampling == "disjoint":
             n_batches = -(-_rows(fitted, k) // int(fitted.batch_size))
         uses = [-(-count // n_batches) for count in steps[k]]
-        found.append(compose_gdp(reach / np.repeat(noise[k], uses)))
+        found.append(compose_gdp(1.0 / np.repeat(noise[k], uses)))
     mu = max(found)
     if report.unit == "person":
         # The worst case: groups of rows, each in one task, and the rest in another.
@@ -142,11 +141,11 @@ def _rows(fitted, k):
     return fitted.task_privacy(fitted.tasks_[k])["n_rows"]
 
 
-def _of_poisson_batches(report, reach, steps, noise, fitted):
+def _of_poisson_batches(report, steps, noise, fitted):
     if report.unit != "record":
         return None
     known = {
-        (reach / min(noise[k]), sum(steps[k]), min(1.0, fitted.batch_size / _rows(fitted, k)))
+        (1.0 / min(noise[k]), sum(steps[k]), min(1.0, fitted.batch_size / _rows(fitted, k)))
         for k in steps
     }
     factor = mean_sensitivity(1.0, 1.0, report.adjacency)

@@ -56,9 +56,10 @@ _UNIT = re.compile(r"task|record|person|[1-9][0-9]* records")
 
 
 class LittleFoundWarning(UserWarning):
-    """A private fit found less than it was asked for; the warning names what, and the remedy.
+    """A fit found less than it was asked for; the warning names what, and the remedy.
 
-    It follows from released and public numbers alone, as the report does.
+    Of a private fit it follows from released and public numbers alone, as the report does. Without
+    a budget it says where levels and slopes of tasks are correlated, which fits leave out.
     """
 
 

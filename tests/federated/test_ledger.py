@@ -18,7 +18,7 @@ MINE = np.array([1, 4])
 
 
 def site_of(folder, cap=math.inf, **settings):
-    study = study_of("meta", seed=None, **settings)
+    study = study_of("meta, units", seed=None, **settings)
     X, y, task = rows_of(study)
     mine = np.isin(task, PARTS[0])
     return Site(study, (X[mine], y[mine], task[mine]), folder, cap)

@@ -160,8 +160,8 @@ def site_of(study, folder, part=PARTS[0]):
 
 def test_site_answers_every_question_once(tmp_path):
     """The second process finds the noise and the running models of the first in the file."""
-    study = study_of("meta")
-    unseeded = study_of("meta", seed=None)
+    study = study_of("meta, units")
+    unseeded = study_of("meta, units", seed=None)
     positions = np.array([1, 4])  # queries alternate with draws
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": positions}
     first = site_of(unseeded, tmp_path).answer(1, "update", public, positions)
@@ -201,7 +201,7 @@ def test_other_rows_do_not_answer_in_the_name_of_the_first(tmp_path, change):
 @pytest.mark.parametrize("positions", [[1, 1], [4, 1], [1, 4, 4]])
 def test_no_task_answers_twice_in_one_question(tmp_path, positions):
     """Every answer of DPMetaInit has noise of its own: their mean would be free of it."""
-    site = site_of(study_of("meta", seed=None), tmp_path)
+    site = site_of(study_of("meta, units", seed=None), tmp_path)
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     with pytest.raises(Refusal, match="twice"):
         site.answer(1, "update", public, np.array(positions))
@@ -225,7 +225,7 @@ def test_no_task_answers_twice_in_one_question(tmp_path, positions):
 def test_public_numbers_of_another_kind_are_refused(tmp_path, change, message):
     """Compiled loops know one type of numbers, and do not check their bounds."""
     # Sites are told who else takes part for reproducible noise only.
-    site = site_of(study_of("meta", seed=3 if "everybody" in change else None), tmp_path)
+    site = site_of(study_of("meta, units", seed=3 if "everybody" in change else None), tmp_path)
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     with pytest.raises(Refusal, match=message):
         site.answer(1, "update", public | change, np.array([1, 4]))
@@ -262,11 +262,11 @@ def test_one_name_is_one_budget(tmp_path):
     """Another time-out, or version of skpmtl, makes another digest, but no new budget."""
     public = {"init": np.zeros((1, D + 1)), "round": 0, "everybody": np.array([1, 4])}
     asked = 1, "update", public, np.array([1, 4])
-    site_of(study_of("meta", seed=None), tmp_path).answer(*asked)
-    changed = study_of("meta", seed=None, timeout=7.0)
+    site_of(study_of("meta, units", seed=None), tmp_path).answer(*asked)
+    changed = study_of("meta, units", seed=None, timeout=7.0)
     with pytest.raises(Refusal, match="of this name"):
         site_of(changed, tmp_path).answer(*asked)
-    renamed = study_of("meta", seed=None, name="test-2", timeout=7.0)
+    renamed = study_of("meta, units", seed=None, name="test-2", timeout=7.0)
     assert "update" in site_of(renamed, tmp_path).answer(*asked)
 
 
@@ -299,8 +299,8 @@ def test_site_refuses_what_is_not_in_its_study(tmp_path, change, message):
         ("rounds", 0, "length", 1.0, "is 'length', and the study has 'update' there"),
         ("rounds", 0, "update", 100.0, "clip_norm=100.0, and the study plans 1.0"),
         ("rounds", 1, "update", np.nan, "clip_norm=nan, and the study plans"),
-        ("meta", 0, "update", 1.0, "query 0 is none, but a draw"),
-        ("meta", 9, "update", 1.0, "which has 8: the curator asks for more"),
+        ("meta, units", 0, "update", 1.0, "query 0 is none, but a draw"),
+        ("meta, units", 9, "update", 1.0, "which has 8: the curator asks for more"),
     ],
 )
 def test_sites_answer_planned_queries_only(tmp_path, case, number, statistic, bound, message):
@@ -311,7 +311,7 @@ def test_sites_answer_planned_queries_only(tmp_path, case, number, statistic, bo
         while len(replies) < number:
             step = Transcript(study, "run", replies).steps[-1]
             names = getattr(step, "mechanisms", {})
-            sums = {name: np.zeros((1, D + (case == "meta"))) for name in names}
+            sums = {name: np.zeros((1, D + (case == "meta, units"))) for name in names}
             replies.append(sums or {"drawn": np.arange(M)})
         transcript = site.follow("run", 0, replies)
         transcript.check(number, statistic, {"clip_norm": bound})

@@ -42,6 +42,10 @@ CASES = {
     ),
     "classes": ("PrivateMeanRegMTLClassifier", {"epsilon": 60.0}),
     "meta": ("DPMetaInit", {"epsilon": 5.0, "visits": 2, "tasks_per_round": 4}),
+    "meta, units": (
+        "DPMetaInit",
+        {"epsilon": 5.0, "visits": 2, "tasks_per_round": 4, "feature_range": [-2.0, 2.0]},
+    ),
     "meta, start": (
         "DPMetaInitClassifier",
         {"epsilon": 5.0, "init": {"coef": [1.0, -0.5, 0.25], "classes": [0, 1]}},

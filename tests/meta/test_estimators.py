@@ -13,8 +13,9 @@ from skpmtl import (
     DPMetaInitClassifier,
 )
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms
+from skpmtl.meta.columns import FARTHEST, NEAREST, sums_of_records
 from skpmtl.meta.rules import LEFT
-from skpmtl.tables.table import read_only
+from skpmtl.tables.table import TaskTable, read_only
 from tests.helpers import plain_reptile as plain
 from tests.helpers.plain_reference import random_tasks
 
@@ -407,7 +408,8 @@ def test_units_and_offsets_of_features_do_not_matter(kind, intercept, refine):
         unseen_task="mean",
     )
     unit = np.full(d, 2.5 * np.sqrt(1.0 / d))  # half of a range whose fifth is 1 / sqrt(d)
-    same = model(kind, tasks=range(30), **settings).fit(X, y, task=task)
+    rate = 0.5 if kind == "real" and intercept else 1.0  # with which columns stay as they are
+    same = model(kind, tasks=range(30), inner_learning_rate=rate, **settings).fit(X, y, task=task)
     low, high = -unit, unit
     own = model(kind, tasks=range(30), feature_range=(low, high), **settings)
     own = own.fit(X, y, task=task)
@@ -446,16 +448,34 @@ def test_exact_fits_take_features_of_any_unit_and_origin(kind, intercept, refine
         assert_allclose(found, getattr(own, predict)(X, task=rows), rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.filterwarnings(SEEDED)
-@pytest.mark.parametrize("scale, origin", [(1e6, 0.0), (1e7, 1.6e9), (1e-6, 0.0)])
+@pytest.mark.parametrize("scale, origin", [(50.0, 0.0), (1e6, 0.0), (1e7, 1.6e9), (1e-6, 0.0)])
 def test_a_column_of_another_unit_does_not_hide_the_others(scale, origin):
-    """With a budget it spoils the initialisation, but not what tasks learn from their rows."""
+    """Tasks release scales and centres: the initialisation is good for tasks without rows."""
     rng = np.random.default_rng(0)
-    X, task = rng.normal(size=(40 * 30, 4)), np.repeat(np.arange(40), 30)
+    X, task = rng.normal(size=(100 * 30, 4)), np.repeat(np.arange(100), 30)
     y = X @ [0.3, -0.6, 0.5, 0.4] + 0.2 * rng.normal(size=len(X))
-    X[:, 0] = origin + scale * X[:, 0]
-    est = DPMetaInit(epsilon=3.0, tasks=range(40), random_state=0).fit(X, y, task=task)
-    assert est.score(X, y, task=task) > 0.9 and est.billboard_.scaling is None
+    moved = X.copy()
+    moved[:, 0] = origin + scale * X[:, 0]
+    est = DPMetaInit(epsilon=10.0, tasks=range(100), unseen_task="mean").fit(moved, y, task=task)
+    assert est.score(moved, y, task=np.full(len(y), 999)) > 0.9
+    centre, unit = est.billboard_.scaling
+    assert np.abs(np.log2(unit / (2.0 * np.append(scale, np.ones(3))))).max() < 0.5
+    assert np.abs((centre - np.append(origin, np.zeros(3))) / unit).max() < 0.25
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300, -1e200])
+def test_what_a_record_says_of_columns_is_bounded(bad):
+    """In a ball of length 1, whatever it holds and whatever was released before."""
+    X = np.array([[bad, 1.0, 0.0], [0.0, -1e-300, bad], [1.0, 2.0, 3.0], [-bad, bad, bad]])
+    table = TaskTable(X=X, y=np.zeros(4), offsets=np.arange(5), tasks=np.arange(4))
+    for what, reach in (("scales", FARTHEST), ("scales", NEAREST), ("centres", NEAREST)):
+        for scale, centre, known in ((1e-250, 0.0, 0.0), (1.0, 1e12, 1.0), (1e250, -1e3, 1.0)):
+            public = {"scale": scale, "centre": centre, "known": known}
+            public = {name: np.full(3, value) for name, value in public.items()}
+            public |= {"reach": reach, "number": 0}
+            sent = sums_of_records(table, np.ones(4), np.arange(4), what, public)
+            assert np.isfinite(sent).all() and (np.linalg.norm(sent, axis=1) <= 1.0).all()
+            assert sent.any()
 
 
 @pytest.mark.parametrize("given", [3.0, (1, 0), (0, np.inf), ([0, 0], [1, 1]), ("a", "b")])

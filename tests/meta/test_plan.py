@@ -7,6 +7,7 @@ import pytest
 
 from skpmtl import DPMetaInit, DPMetaInitClassifier
 from skpmtl.exchange import Population
+from skpmtl.meta import columns
 from skpmtl.meta import plan as plans
 from skpmtl.meta.plan import MetaPlan, poisson_multiplier
 from skpmtl.meta.rules import course, task_weights
@@ -25,6 +26,40 @@ def plan_of(cls=DPMetaInit, sizes=SIZES, d=4, n_classes=0, **settings):
     given |= {"inner_steps": 5, "clip_norm": 0.5, "inner_learning_rate": 0.2}
     est = cls(**{**given, "meta_learning_rate": 0.7, **settings})
     return MetaPlan(est, Population(np.arange(len(sizes)), d, n_classes, np.array(sizes)))
+
+
+@pytest.mark.parametrize("adjacency", REACH)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"batches": "disjoint", "batch_size": 5, "visits": 3},
+        {"group_size": 3},
+        {"max_rows_per_unit": 7, "group_size": 3},
+        {"privacy": "local", "sizes": np.full(4000, 9)},
+    ],
+)
+def test_queries_on_columns_are_paid_for(adjacency, settings):
+    """Squares of all ratios of sensitivity to noise add up to that of the budget."""
+    given = {"sizes": SIZES, "adjacency": adjacency, "epsilon": 1e3, "delta": 1e-5, **settings}
+    plan = plan_of(inner_learning_rate="auto", fit_intercept=True, **given)
+    local, people = plan.mode == "local", "max_rows_per_unit" in settings
+    reach = 2.0 if local else REACH[adjacency]
+    for k in range(3):
+        noise = [asked.noise_std[k] for asked in plan.columns]
+        assert len(noise) == len(columns.IN_TURN)
+        z = plan.noise_multiplier[k] / math.sqrt(plan.visits if local else plan.touches()[k])
+        of_columns = np.linalg.norm(reach / np.array(noise))
+        assert of_columns == pytest.approx(plan.record_mu * math.sqrt(columns.SHARE), rel=1e-6)
+        assert math.hypot(of_columns, reach / z) == pytest.approx(plan.record_mu, rel=1e-6)
+    factor = math.sqrt(2 * 9 + 1) if people else plan.group
+    assert plan.record_mu == pytest.approx(gdp_mu(1e3, 1e-5) / factor)
+    entries = plan.releases()[: len(plan.columns)]
+    assert {entry["sensitivity"] for entry in entries} == {reach * plan.group}
+    assert "found before the rounds" in plan.notes()["features"]
+    for without in ({"feature_range": (0, 1)}, {"inner_learning_rate": 0.2}, {"epsilon": 0.01}):
+        other = plan_of(**{"inner_learning_rate": "auto", **given, **without})
+        assert not other.columns and other.step_mu == other.record_mu
 
 
 @pytest.mark.parametrize("adjacency", REACH)
@@ -285,7 +320,7 @@ def test_updates_of_a_relation_move_all_starts_by_as_much(mode):
     np.testing.assert_allclose(plan.starts(plan.begin, slice(None))[:, 0], np.tile(start, (m, 1)))
     assert "public rows of the relation" in plan.notes()["relation"]
     assert "relation" not in plan_of().notes() | plan_of().public_inputs()
-    assert "feature_range" in plan_of().notes()["features"]
+    assert "take columns as they are" in plan_of().notes()["features"]
     assert not {"features"} & {
         *plan_of(feature_range=(0, 1)).notes(),
         *plan_of(epsilon=None).notes(),

@@ -91,7 +91,8 @@ def test_no_guarantee_depends_on_the_covariates():
     assert_allclose(plan.noise_std, plain.noise_std)
     report = plan.report(est._source())
     assert report.public_inputs["relation"].startswith("public, 40 x 3, largest leverage 1")
-    assert report.sensitivity[0] == 2 * est.clip_norm
+    assert report.sensitivity[-1] == 2 * est.clip_norm
+    assert report.sensitivity[:-1] == (2.0,) * 6  # of columns
 
 
 def test_audit_catches_a_clip_that_is_stated_too_small(monkeypatch):
@@ -100,7 +101,7 @@ def test_audit_catches_a_clip_that_is_stated_too_small(monkeypatch):
     row = np.flatnonzero(task == 7)[0]
     near[row], far[row] = 50.0, -50.0
     stated = MetaPlan._reached
-    monkeypatch.setattr(MetaPlan, "_reached", lambda self: stated(self) / 1.05)
+    monkeypatch.setattr(MetaPlan, "_reached", lambda self, norm: stated(self, norm) / 1.05)
     est = private(20.0, relation=covariates(Z), inner_steps=2)
     result = audit(est, (X, near, task), (X, far, task), replay=True)
     assert not result.passed and "Sensitivity" in str(result)
