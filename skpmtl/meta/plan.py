@@ -519,7 +519,7 @@ class MetaPlan(Plan):
         }
         if self.target_range is not None:
             public["target_range"] = tuple(self.target_range)
-        if self.scaling is not None:
+        if self.scaling is not None and not self.columns:
             public["feature_range"] = "a public range of every feature"
         if self.mode != "local":
             public["n_rows, for noise and weights"] = f"{self.sizes.min()} to {self.sizes.max()}"
