@@ -92,7 +92,7 @@ def test_no_guarantee_depends_on_the_covariates():
     report = plan.report(est._source())
     assert report.public_inputs["relation"].startswith("public, 40 x 3, largest leverage 1")
     assert report.sensitivity[-1] == 2 * est.clip_norm
-    assert report.sensitivity[:-1] == (2.0,) * 6  # of columns
+    assert report.sensitivity[:-1] == (2.0,) * len(plan.columns) != ()
 
 
 def test_audit_catches_a_clip_that_is_stated_too_small(monkeypatch):
