@@ -215,7 +215,9 @@ def test_robust_errors_are_those_of_clubsandwich():
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_robust_errors_under_correlated_columns(mixed):
-    """clubSandwich of lm and of lme(random = ~1 | g), y ~ x + v + h with correlations of .95."""
+    """R 4.2.2, nlme 3.1-162, clubSandwich 0.5.8: vcovCR and coef_test(...)$df_Satt of lm and of
+    lme(random = ~1 | g, control = lmeControl(opt = "optim", reltol = 1e-14)), y ~ x + v + h with
+    v = x + .45 sin(i), h = x - .45 cos(2 i), which have correlations of .95."""
     y, x, _, g = UNBALANCED.T
     places, ones = np.arange(1, len(y) + 1), np.ones(len(y))
     X = np.c_[ones, x, x + 0.45 * np.sin(places), x - 0.45 * np.cos(2.0 * places)]

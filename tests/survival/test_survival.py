@@ -88,7 +88,8 @@ def test_without_frailties_it_is_the_regression_of_cox():
     ],
 )
 def test_concordance_is_that_of_r_and_of_scikit_survival(risk, expected):
-    """concordance(Surv(time, status) ~ risk, reverse = TRUE); concordance_index_censored"""
+    """R 4.2.2, survival: concordance(Surv(time, status) ~ risk, kidney, reverse = TRUE); the same
+    of concordance_index_censored."""
     X, y, _ = kidney()
     found = concordance(y["event"], y["time"], risk(*X.T))
     assert found == pytest.approx(expected, rel=1e-12)
