@@ -284,7 +284,8 @@ class Summarised:
         others = std[len(names) :] ** 2
         columns = variance_columns(covariance, names, others, np.transpose(ends))
         source = (
-            "They were measured by the squares that the standard errors need."
+            "They were measured by the squares that the standard errors need; the residual is the "
+            "middle of a vote."
             if found.measured
             else "They are the middle of votes on coarse grids, which give no intervals of slopes; "
             "the others are wide, since they hold what single tasks may have."
@@ -315,8 +316,8 @@ class Summarised:
             words += ", and include the noise of the guarantee." if private else "."
         elif getattr(self, "standard_errors", False):
             words = (
-                "There are no standard errors: too few tasks, or too small a budget. How far these "
-                "effects are from the truth is not known."
+                "There are no standard errors: too few tasks, or too small a budget. Effects may "
+                "be much nearer to zero than the truth: by how much is not known."
             )
         if self._has_found_nothing():
             words = (
