@@ -5,8 +5,8 @@
 
 Each table has tasks of 5 to 15 rows with three columns, of which the second has no effect. Levels
 and slopes of tasks are normal, but exponential in "skewed models"; drifts are a random slope of the
-number of the row, which is no column. A row of the csv is a scene, a
-number of tasks and an epsilon (none: no privacy), over all draws:
+number of the row, which is no column. A row of the csv is a scene, a number of tasks and an epsilon
+(none: no privacy), over all draws:
 
 - "given": in how many draws errors were released; without any, the remaining cells are empty;
 - "slopes", "level": coverage of intervals that should cover .9;
