@@ -345,14 +345,22 @@ def sleepstudy():
     return pd.read_csv(Path(__file__).with_name("sleepstudy.csv"))
 
 
-def test_summaries_have_the_variance_components_of_lme4():
-    """R 4.2.2, lme4 1.1-31: lmer(Reaction ~ Days + (Days | Subject), sleepstudy)"""
-    found = exact("Reaction ~ Days + (1 + Days | Subject)", sleepstudy()).summary("model")
+def test_sleepstudy_is_as_lme4_prints_it():
+    """R 4.2.2, lme4 1.1-31: lmer(Reaction ~ Days + (Days | Subject), sleepstudy), and with ||"""
+    fit = exact("Reaction ~ Days + (1 + Days | Subject)", sleepstudy())
+    found = fit.summary("model")
     frame = found.variance_frame()
     assert frame.index.tolist() == ["Intercept", "Days", "residual"]
-    assert_allclose(frame["std"], [24.741, 5.922, 25.592], atol=1e-3)
+    assert_allclose(frame["variance"], [612.10, 35.07, 654.94], rtol=2e-4)
     assert frame.loc["Days", "corr. Intercept"] == pytest.approx(0.066, abs=1e-3)
+    assert_allclose(found.effects["effect"], [251.405, 10.467], atol=1e-3)
     assert_allclose(found.effects["std_error"], [6.825, 1.546], atol=1e-3)
+    assert_allclose(fit.random_effects.iloc[0], [2.2586, 9.1990], atol=1e-3)
+    assert_allclose(fit.deviance, 1743.6283, atol=1e-4)
+    fit = exact("Reaction ~ Days + (1 + Days || Subject)", sleepstudy())
+    assert_allclose(fit.deviance, 1743.6693, atol=1e-4)
+    variances = fit.summary("model").variances["variance"]
+    assert_allclose(variances, [627.57, 35.86, 653.58], rtol=2e-4)
 
 
 def test_the_loop_finds_the_fixed_effects_of_lme4():

@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose
 
 from skpmtl.mixed_models.reml import GroupedRows, fit_mixed
 
-SLEEP = np.loadtxt(Path(__file__).with_name("sleepstudy.csv"), delimiter=",", skiprows=1)
 # Yields of six batches of dyestuff (Davies, Statistical Methods in Research and Production, 1947).
 DYESTUFF = np.array(
     [
@@ -21,13 +20,6 @@ DYESTUFF = np.array(
     ],
     dtype=float,
 )
-
-
-def sleepstudy():
-    order = np.argsort(SLEEP[:, 2], kind="stable")
-    y, days, subject = SLEEP[order].T
-    X = np.c_[np.ones(180), days]
-    return GroupedRows(X, X, y, np.searchsorted(subject, [*np.unique(subject), np.inf]))
 
 
 def generated(seed=0, m=12, p=3, q=2):
@@ -58,25 +50,6 @@ def marginal(rows, fit):
     return V
 
 
-def test_sleepstudy_is_as_lme4_prints_it():
-    """R 4.2.2, lme4 1.1-31: lmer(Reaction ~ Days + (Days | Subject), sleepstudy)"""
-    fit = fit_mixed(sleepstudy())
-    assert_allclose(fit.deviance, 1743.6283, atol=1e-4)
-    assert_allclose(fit.coef, [251.405, 10.467], atol=1e-3)
-    assert_allclose(np.sqrt(np.diag(fit.covariance)), [6.825, 1.546], atol=1e-3)
-    assert_allclose(np.diag(fit.random_covariance), [612.10, 35.07], rtol=2e-4)
-    assert_allclose(fit.sigma2, 654.94, rtol=1e-4)
-    assert_allclose(fit.effects[0], [2.2586, 9.1990], atol=1e-3)
-
-
-def test_independent_effects_are_as_lme4_prints_them():
-    """lmer(Reaction ~ Days + (Days || Subject), sleepstudy)"""
-    fit = fit_mixed(sleepstudy(), correlated=False)
-    assert_allclose(fit.deviance, 1743.6693, atol=1e-4)
-    assert_allclose(np.diag(fit.random_covariance), [627.57, 35.86], rtol=2e-4)
-    assert_allclose(fit.sigma2, 653.58, rtol=1e-4)
-
-
 def test_balanced_one_way_is_the_analysis_of_variance():
     """Also lmer(Yield ~ 1 + (1 | Batch), Dyestuff) of lme4."""
     m, n = DYESTUFF.shape
@@ -100,7 +73,7 @@ def test_a_variance_of_zero_is_found():
     assert_allclose(fit.sigma2, levels.var(ddof=1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_estimates_are_generalised_least_squares(seed):
     rows = generated(seed)
     fit = fit_mixed(rows)
@@ -118,23 +91,13 @@ def test_estimates_are_generalised_least_squares(seed):
     assert_allclose(fit.effects[0], effect, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_neighbour_has_a_higher_likelihood(seed):
     statsmodels = pytest.importorskip("statsmodels.regression.mixed_linear_model")
     rows = generated(seed, m=20)
     groups = np.repeat(np.arange(20), np.diff(rows.offsets))
     other = statsmodels.MixedLM(rows.y, rows.X, groups, exog_re=rows.Z).fit()
     assert fit_mixed(rows).deviance <= -2.0 * other.llf + 1e-5
-
-
-def test_cr1_without_random_effects_is_the_plain_sandwich():
-    rows = generated(q=0)
-    fit, (N, p), m = fit_mixed(rows), rows.X.shape, 12
-    bread = np.linalg.inv(rows.X.T @ rows.X)
-    e = rows.y - rows.X @ (bread @ rows.X.T @ rows.y)
-    scores = np.add.reduceat(rows.X * e[:, None], rows.offsets[:-1])
-    expected = bread @ scores.T @ scores @ bread * m / (m - 1) * (N - 1) / (N - p)
-    assert_allclose(fit.cluster_robust(rows, "CR1")[0], expected, rtol=1e-8)
 
 
 def test_cr1_equals_the_clustered_errors_of_statsmodels():
