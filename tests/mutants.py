@@ -3,8 +3,8 @@
 A mutant is the package with one expression or statement changed. It is killed when a default test
 fails or takes too long. Those of `FILES` are drawn at random until the minutes are over. Survivors
 that compute the same as the original belong into ``mutants_equivalent.txt``, with the reason.
-Texts, type hints, decorators, logging, what is raised, ``strict=`` and tolerances (numbers below
-1e-6) are not changed.
+Texts, type hints, decorators, logging, what is raised, ``strict=``, compiled loops and tolerances
+(numbers below 1e-6) are not changed.
 
 One process imports the package and collects the tests, and a fork of it runs each mutant: code,
 defaults and constants are replaced in place. It gets the tests that reach the changed line, as
@@ -49,7 +49,7 @@ EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 RECORD = ROOT / "build" / "mutants.json"
 FILES = [
     str(path.relative_to(ROOT))
-    for place in ("privacy/*", "exchange/*", "course/*", "meta/curator", "meta/plan")
+    for place in ("privacy/*", "exchange/*", "course/*", "task/*", "meta/curator", "meta/plan")
     for path in sorted(ROOT.glob(f"skpmtl/{place}.py"))
 ]
 TESTS = [
@@ -138,6 +138,8 @@ def parts(node):
                 case ast.Raise() | ast.JoinedStr() | ast.keyword(arg="strict"):
                     pass
                 case ast.Call(func=ast.Attribute(attr=called)) if called in TELLS:
+                    pass
+                case ast.FunctionDef(decorator_list=marks) if "njit" in map(ast.unparse, marks):
                     pass
                 case ast.Call(func=ast.Name("log") | ast.Attribute(ast.Name("self"), "log")):
                     pass

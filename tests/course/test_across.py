@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
 from skpmtl.course.billboard import HierarchicalBillboard
-from skpmtl.course.factors import spread_of
+from skpmtl.course.factors import count_of, spread_of
 from skpmtl.course.personal import TaskModels
 from skpmtl.course.queries import NEVER, AcrossStep
 from skpmtl.shards.fit import fit_shards
@@ -159,6 +159,14 @@ def test_spread_of_effects_has_the_largest_restricted_likelihood():
     level, own = np.array([3.0, -1.0, 0.5, 2.0, -2.5]), np.full(5, 0.7)
     assert spread_of(level, own) ** 2 == pytest.approx(np.var(level, ddof=1) - 0.7, rel=1e-3)
     assert spread_of(0.1 * level, own) == 0.0
+
+
+def test_counts_of_levels_are_shrunk_as_james_and_stein_do():
+    """By 1 - (number - 1) (variance of noise) / (squared length), about the upper end of a mean."""
+    apart = 4.0 * np.array([1.0, -1.0, 1.0, -1.0])
+    found = count_of(40.0 + apart, 2.0, n_present=100.0)
+    assert_allclose(found, 41.0 + (1.0 - 3.0 * 4.0 / 64.0) * apart)
+    assert_allclose(count_of(40.0 + apart, 8.0, n_present=100.0), 44.0)
 
 
 @pytest.mark.parametrize("kind", ["classes", "counts"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax, logit, softmax
 
 from skpmtl import PrivateMTL, PrivateMTLClassifier
 from skpmtl.course import queries
@@ -130,6 +130,16 @@ def one_cell(grid, value):
     """Log weights of a grid with this value alone. -> the nearest value, log weights"""
     nearest = int(np.argmin(np.abs(np.log(grid / value))))
     return grid[nearest], np.where(np.arange(len(grid)) == nearest, 0.0, -1e3)
+
+
+def test_unknown_levels_bring_probabilities_nearer():
+    """Also at the mean row of a task, where slopes say nothing."""
+    X, y, task = table("two", m=40, n=3)
+    est = estimator("two", None, 40).fit(X, y, task=task)
+    centre = X.reshape(40, 3, D).mean(axis=1)
+    score = np.sum(centre * est.coef_, axis=1) + est.intercept_
+    p = est.predict_proba(centre, task=np.arange(40))[:, 1]
+    assert (logit(p) / score < 0.985).all()
 
 
 @pytest.mark.parametrize("value", [1.0, 8.0])
