@@ -333,8 +333,8 @@ class TaskIndexed(Documented, BaseEstimator):
 
 
 # Standard errors of a correlation of levels and slopes from which on fits without a budget say so:
-# 4 of 16 public tables, on which mixed models are 15 to 30 % better; without any it was .1 to 2.2.
-_FAN, _FAINT = 4.0, 0.05
+# 3 of 16 public tables, on which mixed models are 15 to 23 % better; without any it was .1 to 2.2.
+_FAN, _PLAIN, _FAINT = 4.0, 0.5, 0.05
 
 
 def warn_of_little(est, fitted):
@@ -387,7 +387,7 @@ def _warn_of_fans(est, fitted, board):
     """`LittleFoundWarning` where levels and slopes of tasks are plainly correlated."""
     model = getattr(board, "loss", None) == "squared" and not board.n_classes
     centre = getattr(board, "column_centre", None) if model else None
-    if centre is None or not (_looks_for_place(est) and _seeks_slopes(est)):
+    if centre is None or not board.has_place or not (_looks_for_place(est) and _seeks_slopes(est)):
         return
     slopes, few = fitted["coef_"], 3
     if len(slopes) <= few:
@@ -396,11 +396,11 @@ def _warn_of_fans(est, fitted, board):
     level, slopes = level - level.mean(), slopes - slopes.mean(axis=0)
     spreads = level.std(), slopes.std(axis=0)
     # Spreads that no prediction shows, of slopes that are equal, say nothing.
-    seen = np.minimum(spreads[0], spreads[1] * board.column_scale) > _FAINT * (board.unit or 0.0)
+    seen = np.minimum(spreads[0], spreads[1] * board.column_scale) > _FAINT * board.unit
     size = np.where(seen, len(level) * spreads[0] * spreads[1], np.inf)
     r = np.clip(level @ slopes / size, -1.0 + 1e-12, 1.0 - 1e-12)
     j = int(np.abs(r).argmax())
-    if abs(np.arctanh(r[j])) * math.sqrt(len(slopes) - few) > _FAN:
+    if abs(r[j]) > _PLAIN and abs(np.arctanh(r[j])) * math.sqrt(len(slopes) - few) > _FAN:
         warnings.warn(
             f"Levels of tasks and their slopes of column {j} have a correlation of {r[j]:.2f}, "
             "which this model leaves out. Remedies: mixed(formula, epsilon=None) with a term "

@@ -22,6 +22,7 @@ from skpmtl import (
     ClusteredMTL,
     DPMetaInit,
     LittleFoundWarning,
+    LocalOnly,
     MPMTLLowRank,
     PrivateMeanRegMTL,
     PrivateMTL,
@@ -441,6 +442,7 @@ def test_levels_and_slopes_that_go_together_are_said(fan):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", LittleFoundWarning)
         PrivateMTL(epsilon=None).fit(X, y, task=task)
+        LocalOnly().fit(X, y, task=task)
     assert [one.filename for one in said] == [__file__] * bool(fan)
     assert all(re.search(r"slopes of column 1 .*mixed\(", str(one.message)) for one in said)
 
