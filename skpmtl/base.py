@@ -982,9 +982,13 @@ class HasCovariates:
         which = number[-1 - rows.codes[new]]
         for g in np.unique(which):
             part = new[which == g]
-            block = rows.features(part) @ models[g].T + shift[g]
+            block = self._mean_scores(rows.features(part), models[g], shift[g])
             scores[part] = block if scores.ndim == 2 else block[:, 0]
         return scores
+
+    def _mean_scores(self, X, coef, intercept):
+        """Of rows of tasks without rows in the fit, whose mean model this is."""
+        return X @ coef.T + intercept
 
 
 class MTLRegressorMixin(Intervals, Scored, RegressorMixin):

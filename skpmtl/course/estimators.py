@@ -334,11 +334,20 @@ class Hierarchical(HasCovariates, BaseMTL):
             coef, intercept = board.subtract_init(*model)
             scores = _bounded(X, coef, intercept, *bounds, moved)
         elif hasattr(self, "mean_coef_"):
-            coef, intercept = board.subtract_init(self.mean_coef_, self.mean_intercept_)
-            near, limits = board.near_rows(X)
-            scores = np.clip(intercept + near @ coef.T, *limits)
+            return self._mean_scores(X, self.mean_coef_, self.mean_intercept_)
         else:
             return X @ self.coef_[t].T + self.intercept_[t] + moved
+        return self._with_init(scores, X, coef, intercept)
+
+    def _mean_scores(self, X, coef, intercept):
+        if not hasattr(self, "row_reach_"):  # an exact fit
+            return super()._mean_scores(X, coef, intercept)
+        coef, intercept = self.billboard_.subtract_init(coef, intercept)
+        near, limits = self.billboard_.near_rows(_dense(X))
+        return self._with_init(np.clip(intercept + near @ coef.T, *limits), X, coef, intercept)
+
+    def _with_init(self, scores, X, coef, intercept):
+        board = self.billboard_
         if board.init is not None:
             of_init = board.add_init(np.zeros_like(coef), np.zeros_like(intercept))
             scores += X @ of_init[0].T + of_init[1]

@@ -91,6 +91,12 @@ def test_the_report_says_what_was_found_of_the_factor(tasks, says):
     est.set_params(relation={t: of[t] for t in range(tasks)}, factors=ABOVE)
     est.fit(X[some], y[some], task=task[some])
     assert says in est.privacy_.found()["district"]
+    if says == "too few":  # nothing changes for schools without rows
+        without = PrivateMTL(epsilon=3.0, tasks=range(tasks), random_state=0, unseen_task="mean")
+        without.fit(X[some], y[some], task=task[some])
+        est.set_params(unseen_task="mean").relate({t: of[t] for t in range(M)})
+        new = X[:9], np.full(9, tasks)
+        assert_allclose(est.predict(new[0], task=new[1]), without.predict(new[0], task=new[1]))
 
 
 def test_posterior_of_effects_is_that_of_a_dense_gaussian():
