@@ -136,7 +136,7 @@ BAD = [
         for name, value in options.items()
     ),
     (LOW, {"ridge": 0.3, **EXACT}, "leave ridge at 0.0"),
-    (MEAN, {"relation": FACTS, "loss": "poisson"}, "belong to exact fits"),
+    *((est, {"relation": FACTS, "loss": "poisson"}, "belong to exact fits") for est in (MEAN, MTL)),
     (ON_GRAPH, {"epsilon": 1.0}, "Leave lam at"),
     (ON_GRAPH, {"lam": "auto"}, "number as lam"),
     (ON_GRAPH, {"relation": None}, "no effect without relation"),

@@ -99,6 +99,12 @@ def test_estimators_that_can_be_federated():
     }
 
 
+def test_a_study_has_questions_about_what_it_names_alone():
+    more = {"relation", "factor", "across", "groups", "errors"}
+    assert not more & study_of("loop").questions.keys()
+    assert more & study_of("relation").questions.keys() == {"relation"}
+
+
 @pytest.mark.parametrize("ending", ["csv", "parquet", "npz", "npy"])
 def test_rows_from_files(tmp_path, ending):
     pd = pytest.importorskip("pandas")
