@@ -182,6 +182,9 @@ class Loop:
             zoom = queries.Zoom(middle, half, max(2.0 * half / FINER, unit or 0.0))
             found, noise = yield from self.ask(zoom, share)
             near = read_zoom(found, noise, zoom, n)
+            if near is None and noise and self.spent + share <= PLACE_ALL:
+                again, _ = yield from self.ask(zoom, share)
+                near = read_zoom(0.5 * (found + again), noise * math.sqrt(0.5), zoom, n)
             if near is None:
                 break
             before, (middle, half) = half, near
