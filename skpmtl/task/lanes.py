@@ -52,12 +52,18 @@ class Chunk:
 
     @classmethod
     def all(cls, rows, root):
-        """Of all tasks, those of few rows first."""
+        """Of all tasks, those of few rows first. That of a table of one chunk is kept with its
+        rows for the next call, which mostly is about the same shape."""
         sizes = np.diff(rows.offsets)
         order = np.argsort(sizes, kind="stable")
         which = np.cumsum(sizes[order] + 1) * max(rows.X.shape[1], 1) // _AT_ONCE
-        for tasks in np.split(order, np.flatnonzero(np.diff(which)) + 1):
-            yield cls.of(rows, root, tasks, sizes[tasks])
+        parts = np.split(order, np.flatnonzero(np.diff(which)) + 1)
+        if len(parts) > 1:
+            yield from (cls.of(rows, root, tasks, sizes[tasks]) for tasks in parts)
+            return
+        if rows.chunk is None or not np.array_equal(rows.chunk[0], root):
+            rows.chunk = root, cls.of(rows, root, order, sizes[order])
+        yield rows.chunk[1]
 
     @classmethod
     def of(cls, rows, root, tasks, sizes):

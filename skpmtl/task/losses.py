@@ -67,6 +67,8 @@ class ScoreRows:
     given : ndarray (N, C)
         Scores besides those of the model, such as logarithms of exposures; C is 1 but for softmax.
     offsets : ndarray (m + 1,)
+    chunk : tuple, default=None
+        A root and the coordinates in it: see `Chunk.all`.
         Rows of task t are ``offsets[t]:offsets[t + 1]``.
     """
 
@@ -76,6 +78,7 @@ class ScoreRows:
     weight: np.ndarray
     given: np.ndarray
     offsets: np.ndarray
+    chunk: tuple | None = None
 
     @property
     def n_outputs(self):
