@@ -20,7 +20,8 @@ A factor across tasks, such as items that pupils of many schools answer, has an 
 N(0, omega^2) on the targets of the rows of a level. A task sends the mean deviations of its rows
 from its own model, level by level, with weights that make their whole length about one
 (`skpmtl.course.queries.AcrossStep`), so that the same posterior follows from their sums. How much
-the rows of a level count is not public, and asked first. Without a budget effects are the posterior
+the rows of a level count is not public, and asked first. Without a budget real targets have the
+effects and spreads of `skpmtl.course.likelihood`. Effects of classes and counts are the posterior
 means given all scales, by steps of EM in which tasks take their own models from the residuals, and
 omega has the largest restricted likelihood of what the rows of a level say.
 """
