@@ -285,7 +285,7 @@ class Summarised:
         columns = variance_columns(covariance, names, others, np.transpose(ends))
         source = (
             "They were measured by the squares that the standard errors need; the residual is the "
-            "middle of a vote."
+            "middle of a vote on powers of two, and what it may be off is in the other intervals."
             if found.measured
             else "They are the middle of votes on coarse grids, which give no intervals of slopes; "
             "the others are wide, since they hold what single tasks may have."

@@ -39,6 +39,7 @@ OF_SCORES, OF_SQUARES = 1.5, 0.1
 BEYOND = 1.0  # mean of an exponential tail beyond any point, in standard deviations
 CLEAR = 2.0  # edges of the noise that every direction of the information has to clear
 LEAST_DOF = 4.0  # of a variance: a smaller one than has these is taken for the noise that hides it
+OF_CELL = 0.5  # of the variance of rows, known by a cell from half to twice it: half of the way up
 _ALONE = 1e-9  # of information that other tasks have, too
 # Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.
 ROUNDS: tuple[dict[str, float], ...] = (
@@ -328,7 +329,8 @@ def effects(model, question, sums, noise):
     to = np.r_[to, model.unit * _from_whitened(question)[:1]]
     score, squares = score / m, square / m + (of_score / m**2) * np.eye(k)
     spread, squares = _moments(model, question, squares - np.outer(score, score), H / m)
-    # By noise of the squares and of the information, and by the draw of normal scores.
+    # By noise of the squares and of the information, by the draw of normal scores, and by the
+    # variance of rows, in proportion to which is what I^-1 has besides the models of tasks.
     left = m * to @ inverse
     right = left - 2.0 * to @ squares
     size = np.sum(left**2, axis=1)
@@ -336,7 +338,9 @@ def effects(model, question, sums, noise):
     size = 0.5 * (size * np.sum(right**2, axis=1) + np.sum(left * right, axis=1) ** 2)
     by_information = np.sqrt(of_H * size) / m
     drawn = math.sqrt(2.0 / m) * np.einsum("ij,jk,ik->i", to, squares, to)
-    doubt = np.sqrt(by_square**2 + by_information**2 + drawn**2)
+    of_rows = np.linalg.inv(H / m) - _expected(model, question)
+    by_cell = OF_CELL * np.maximum(np.einsum("ij,jk,ik->i", to, of_rows, to), 0.0)
+    doubt = np.sqrt(by_square**2 + by_information**2 + drawn**2 + by_cell**2)
     return Found(effect, covariance, dof, to @ spread @ to.T, doubt)
 
 
