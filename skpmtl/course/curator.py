@@ -28,7 +28,7 @@ from .billboard import HierarchicalBillboard, centre_shape
 from .found import findings
 from .levels import FINER, read_base, read_place, read_rates, read_zoom
 from .personal import ALL, LEVELS
-from .plan import COURSES, ERRORS, PLACE_ALL, UNIT, shares_of
+from .plan import ERRORS, PLACE_ALL, UNIT
 from .queries import LEVEL_PART
 from .shapes import (
     by_chance,
@@ -473,9 +473,10 @@ class Loop:
         """The noise of a row, whether tasks follow the centre or are alone."""
         name = "dispersion" if self.law.of_scores else "sigma"
         priors = candidates(self.model.sigma, WIDTHS[name])
-        parts = [self.part(axis=2, path=priors)]
-        if not self.slopes_are_equal:
-            parts.append(self.part(self.zero, self.model.flat, axis=2, path=priors))
+        parts = [
+            self.part(axis=2, path=priors),
+            self.part(self.zero, self.model.flat, axis=2, path=priors),
+        ]
         log_weights, *_ = yield from self.vote("sigma", parts, share, log_prior=self.law.log_sigma)
         mixed = np.logaddexp.reduce(log_weights[:, None] + priors, axis=0)
         self.update(log_sigma=after(mixed, self.law.log_sigma))
@@ -635,7 +636,7 @@ class Loop:
         }
         course = self.plan.shares(self.model.n_present)
         if self.plan.asks_first and self.model.has_place and (yield from equal.find(self)):
-            course = shares_of(COURSES["levels"])
+            course = ()
         for name, share in course:
             if name == "step or moment":
                 name = "step" if self.pooled else "moment"

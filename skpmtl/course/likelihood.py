@@ -265,11 +265,11 @@ def find_spreads(loop, first):
         "tau": (tau, spreads[0] * sigma, law.before_tau(tau)),
     }
     for k, (name, (grid, size, before)) in enumerate(grids.items()):
-        moves[k], at = _moved(grid, size)
-        logs[f"log_{name}"] = _only(at, before)
+        moves[k], at = moved_to(grid, size)
+        logs[f"log_{name}"] = sure_of(at, before)
     if has_below:
-        moves[3], at = _moved(RATIO[1:], spreads[2] ** 2)
-        logs["log_ratio"] = _only(at + 1 if spreads[2] else 0, before_ratio())
+        moves[3], at = moved_to(RATIO[1:], spreads[2] ** 2)
+        logs["log_ratio"] = sure_of(at + 1 if spreads[2] else 0, before_ratio())
     loop.update(centre=centre, moved=moves, **logs)
     ends = np.cumsum(sizes)
     for f, end, spread in zip(model.factors, ends, spreads[2 + has_below :], strict=True):
@@ -278,7 +278,7 @@ def find_spreads(loop, first):
         loop.update_effects(f.factor, **known)
 
 
-def _moved(grid, value):
+def moved_to(grid, value):
     """Octaves by which a grid has to move for a cell to be this value, and the cell."""
     if not value:
         return 0.0, 0
@@ -286,6 +286,6 @@ def _moved(grid, value):
     return float(np.log2(value / grid[at])), at
 
 
-def _only(at, before):
+def sure_of(at, before):
     """Log weights of a vote that is sure of one cell."""
     return after(np.where(np.arange(len(before)) == at, 0.0, NEVER), before)

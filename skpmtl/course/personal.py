@@ -154,13 +154,13 @@ class TaskModels:
         centre = np.append(model.centre[0], part.slopes)
         return self.around(model, centre, ALL if part.name == "mean" else LEVELS)
 
-    def evidence(self, model, centre, root, scales, by=None, related=ALL, some=slice(None)):
+    def evidence(self, model, centre, root, scales, by=None, related=ALL):
         """Log evidence under N(a, kappa root root') with (c, a) = `centre`.
 
         -> (m,); with `by` = "kappa", "sigma", "tau" or "ratio" of every cell of its grid, (m, n)
         """
         parts = self.decomposition(model, root)
-        given = parts, *self.around(model, centre, related, some), scales, some
+        given = parts, *self.around(model, centre, related), scales
         return log_evidence(*given) if by is None else log_evidence_by(by, *given)
 
     def deviations(self, model, centre, root, scales, related=ALL):

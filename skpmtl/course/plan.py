@@ -40,7 +40,6 @@ COURSES = {
     "middle": (*MIDDLE, *LAST),
     "large": (*MIDDLE, *ROUND, *ROUND, *LAST),
     "equal": ("step", "vote tau", "step"),
-    "levels": ("vote sigma", "vote tau"),  # without a budget, of real targets
 }
 # Steps and moments are sums of vectors and matrices; a vote of few numbers has a sixth of that.
 WEIGHTS = {

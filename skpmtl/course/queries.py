@@ -698,8 +698,8 @@ class Part(Public):
         n_cells = (1, *sizes, len(RATIO))[self.axis]
         yield "path", self.path, [(n, n_cells) for n in range(2, MOST_PRIORS + 1)]
 
-    def cells(self, tasks, model, *some):
-        """Log evidence of every cell, (m, n_cells); of `some` tasks, a slice."""
+    def cells(self, tasks, model):
+        """Log evidence of every cell, (m, n_cells)."""
         grids = model.tau, model.kappa, model.sigma
         by = (None, "kappa", "sigma", "tau", "ratio")[self.axis]
         log_ratio = np.zeros(len(RATIO)) if by == "ratio" else model.log_ratio
@@ -707,8 +707,7 @@ class Part(Public):
         scales = scales.possible()
         if not self.axis:  # outlying scales of few tasks move no vote
             scales = scales.likely()
-        known = self.centre, self.root, scales, by, self.related
-        found = tasks.evidence(model, *known, *some)
+        found = tasks.evidence(model, self.centre, self.root, scales, by, self.related)
         return found if self.axis else found[:, None]
 
 
@@ -748,8 +747,8 @@ class Vote(Question):
     def spread(self):
         return 2.0 * self.length
 
-    def answer(self, tasks, model, *some):
-        cells = np.concatenate([part.cells(tasks, model, *some) for part in self.parts], axis=1)
+    def answer(self, tasks, model):
+        cells = np.concatenate([part.cells(tasks, model) for part in self.parts], axis=1)
         path = np.concatenate([part.path for part in self.parts], axis=1)
         sent = np.zeros((len(cells), MOST_PRIORS - 1))
         sent[:, : self.size] = np.diff(log_mixtures(cells, path), axis=1)

@@ -8,7 +8,7 @@ from .errors import Errors
 from .groups import GroupStep
 from .likelihood import LikelihoodStep
 from .personal import TaskModels
-from .queries import KINDS, AcrossStep, ExactStep, LevelSums, SlopeScores, Vote
+from .queries import KINDS, AcrossStep, ExactStep, LevelSums, SlopeScores
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
 _LARGE = ExactStep, AcrossStep, LevelSums, SlopeScores
@@ -37,8 +37,7 @@ class HierarchicalTaskSide(TaskSide):
         kind, model = _KINDS[query.statistic], query.public.get("model")
         if kind is LikelihoodStep:
             return {query.statistic: kind.of(query.public).sums(self.models, model)}
-        of_levels = kind is Vote and model.slopes_are_equal
-        if query.pick is not None or not (of_levels or kind in _LARGE):
+        if query.pick is not None or kind not in _LARGE:
             return super().answer(query)
         question, total = kind.of(query.public), 0.0
         width = question.n_levels if kind is AcrossStep else 3 * np.size(model.centre) ** 2

@@ -193,31 +193,26 @@ def each(parts, level, slopes, scales):
     return found
 
 
-def log_evidence(parts, level, slopes, scales, some=slice(None)):
-    logs = [posterior.log_evidence(part.dec, level, slopes, scales, some) for part in parts]
-    return _mixed(_of(parts, some), scales, logs)[0]
+def log_evidence(parts, level, slopes, scales):
+    logs = [posterior.log_evidence(part.dec, level, slopes, scales) for part in parts]
+    return _mixed(parts, scales, logs)[0]
 
 
-def log_evidence_by(axis, parts, level, slopes, scales, some=slice(None)):
+def log_evidence_by(axis, parts, level, slopes, scales):
     """Also by the axis "ratio"."""
-    centre = level, slopes, scales, some
+    centre = level, slopes, scales
     if axis == "ratio":
-        logs = [posterior.log_evidence(part.dec, *centre) + part.log_root[some] for part in parts]
+        logs = [posterior.log_evidence(part.dec, *centre) + part.log_root for part in parts]
         return np.stack(logs, axis=1) + scales.log_ratio
     found = []
     for part, log_ratio in zip(parts, scales.log_ratio, strict=True):
         by = posterior.log_evidence_by(axis, part.dec, *centre)
-        by += part.log_root[some, None] + log_ratio
+        by += part.log_root[:, None] + log_ratio
         found.append(by)
     if len(found) == 1:
         return found[0]
     both = np.stack(found, axis=2)
     return log_sum(both.reshape(-1, len(parts))).reshape(both.shape[:2])
-
-
-def _of(parts, some):
-    """Parts of some tasks, as far as mixtures need them."""
-    return [part._replace(log_root=part.log_root[some]) for part in parts]
 
 
 def averages(parts, level, slopes, scales):
@@ -232,7 +227,8 @@ def covariances(parts, level, slopes, scales):
 
 def information(parts, level, slopes, scales, some=slice(None)):
     found = [posterior.information(part.dec, level, slopes, scales, some) for part in parts]
-    return _average(_of(parts, some), scales, found)[1:]
+    some_parts = [part._replace(log_root=part.log_root[some]) for part in parts]
+    return _average(some_parts, scales, found)[1:]
 
 
 def gains(parts, level, slopes, scales):

@@ -340,11 +340,10 @@ def _cells(scales, by=None):
     return theta, cells, at.ravel(), tau, by == "tau", size
 
 
-def _evidence(dec, level, slopes, scales, by=None, some=slice(None)):
+def _evidence(dec, level, slopes, scales, by=None):
     *cells, size = _cells(scales, by)
-    given = dec._centred(level, slopes, some)
-    found = np.zeros((len(given[-1]), size))
-    _posterior(*given, *cells, found, np.zeros((0, 0, 0)))
+    found = np.zeros((len(dec.rows.n), size))
+    _posterior(*dec._centred(level, slopes), *cells, found, np.zeros((0, 0, 0)))
     return found
 
 
@@ -363,7 +362,7 @@ def _known(dec, level, slopes, scales, some=slice(None)):
         yield block, total[:, 0], cells[0], sums
 
 
-def log_evidence(dec, level, slopes, scales, some=slice(None)):
+def log_evidence(dec, level, slopes, scales):
     """Log evidence of the rows of every task. -> (m,), 0 for a task without rows
 
     Parameters
@@ -375,18 +374,16 @@ def log_evidence(dec, level, slopes, scales, some=slice(None)):
         a, of all tasks or of every one.
     scales : priors.Scales
         Grids of kappa (variance), sigma and tau (standard deviations), and log weights on them.
-    some : slice
-        Tasks, whose levels and slopes are given.
     """
-    return _evidence(dec, level, slopes, scales, None, some)[:, 0]
+    return _evidence(dec, level, slopes, scales)[:, 0]
 
 
-def log_evidence_by(axis, dec, level, slopes, scales, some=slice(None)):
+def log_evidence_by(axis, dec, level, slopes, scales):
     """Log evidence of every cell of one grid, over the others. -> (m, n)
 
     `axis` is "kappa", "sigma" or "tau". Weights of `scales` count for it, too.
     """
-    return _evidence(dec, level, slopes, scales, axis, some)
+    return _evidence(dec, level, slopes, scales, axis)
 
 
 def averages(dec, level, slopes, scales):

@@ -17,7 +17,7 @@ def table(spread, seed=0, noise=1.0):
     """One column; slopes of tasks have this standard deviation."""
     rng = np.random.default_rng(seed)
     task = np.repeat(np.arange(M), rng.integers(2, 9, M))
-    x, slopes = 3.0 + 2.0 * rng.standard_normal(len(task)), 0.7 + spread * rng.standard_normal(M)
+    x, slopes = 2.0 * rng.standard_normal(len(task)), 0.7 + spread * rng.standard_normal(M)
     y = 5.0 + slopes[task] * x + rng.standard_normal(M)[task]
     return x[:, None], y + noise * rng.standard_normal(len(task)), task
 
@@ -78,7 +78,8 @@ def test_the_centre_is_that_of_restricted_likelihood():
     offsets, ones = np.searchsorted(task, np.arange(M + 1)), np.ones((len(y), 1))
     found = fit_mixed(GroupedRows(np.c_[X, ones], ones, y, offsets))
     assert_allclose(board.mean, found.coef, rtol=1e-6)
-    assert board.level_spread == pytest.approx(1.0, rel=0.15)
+    assert board.level_spread == pytest.approx(np.sqrt(found.random_covariance[0, 0]), rel=1e-3)
+    assert board.unit * board.row_spread == pytest.approx(np.sqrt(found.sigma2), rel=1e-3)
     assert "equal" in board.report.notes["slopes"]
 
 
