@@ -28,8 +28,12 @@ _FIRST = 30  # first-order steps before models, and that a phase may have ahead 
 _AHEAD = 250  # steps that a phase may have ahead after its `patience`
 _CHECK = 4  # iterations between two evaluations of the duality gap
 SMALLEST_SET = 32  # features of the first working set
-_SUBSPACE = 8  # rows, or features, for every direction of a subspace
-_INSIDE = 1e-8  # part of a direction that is rounding
+# Rows, or features, for every direction of a subspace. CPU seconds with 2, 4, 8, 16 and without
+# subspaces, at .3 / .1 / .02 of the largest strength (benchmarks.peers.wide_trace, seed 5; busy):
+#   3 tasks x 330 x 6,000:  .13 .14 .14 .61 .60 / .22 .22 .20 .61 .64 / .78 .80 .78 .66 .66
+#   20 tasks x 50 x 2,000:  .10 .10 .10 .17 .19 / .21 .22 .26 .25 .24 / .35 .33 .29 .29 .27
+_SUBSPACE = 8
+_INSIDE = 1e-8  # part of a direction that is rounding; 1e-4 to 1e-12 took the same time on these
 _EVEN = 0.05  # share at which the step of splitting is the mean curvature, see `resolvents`
 _CYCLES = 100  # of coordinate descent for one set, before other methods take over
 _ENOUGH, _LOOSE = 0.5, 0.1  # parts of the wanted and of the present gap to which a set is solved
