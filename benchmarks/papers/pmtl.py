@@ -908,7 +908,7 @@ MEASURES = {  # name -> (function, draws)
     "clip": (measure_clip, 5),
     "finetune": (measure_finetune, 5),
     "sparse": (measure_sparse, 1),
-    "networks": (measure_networks, 2),
+    "networks": (measure_networks, 3),
 }
 
 
