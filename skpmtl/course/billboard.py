@@ -540,7 +540,7 @@ class HierarchicalBillboard(OfModels):
             factors[self.below] = {"spread": self.spread_below}
         if factors:
             found["factors_"] = factors
-        if self.groups is not None:
+        if self.groups is not None and self.unit is not None:
             slopes = self.groups * self.unit / self._safe_scale()
             level = self.middle + self.unit * self.centre[0] if self.has_place else 0.0
             slopes, level = self.add_init(slopes, level - slopes @ self.column_centre)

@@ -143,16 +143,19 @@ class Loop:
 
     # -------------------------------------------------------------------------------- scales
     def first_look(self, share, question, read):
-        """Where levels are: half of the share first, and all of it where no place is sure; then
-        more where fewer tasks have rows than are listed.
+        """Where levels are, with more of the budget where fewer tasks have rows than are listed.
+
+        A share above half of the budget is asked for in two parts, of which the second is kept for
+        a zoom where the first is sure.
 
         -> what `read` says of the number of tasks with rows, and of scales
         """
         spent, total, n = 0.0, 0.0, self.model.n_tasks
-        for share_of in (lambda n: 0.5 * share, lambda n: share, self.plan.share_of_place):
+        first = 0.5 * share if share > 0.5 else share
+        for share_of in (lambda n: first, lambda n: share, self.plan.share_of_place):
             more = share_of(n) - spent
             if more < spent:
-                break
+                continue
             found, noise = yield from self.ask(question, more)
             spent, total = spent + more, total + more * found
             noise *= math.sqrt(more / spent)
