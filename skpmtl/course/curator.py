@@ -146,7 +146,8 @@ class Loop:
         """Where levels are, with more of the budget where fewer tasks have rows than are listed.
 
         A share above half of the budget is asked for in two parts, of which the second is kept for
-        a zoom where the first is sure.
+        a zoom where the first is sure: means of 656 +- 1 at z = 23, eight seeds, had a worst error
+        of 4.8 variances without, 1.7 with this. Of smaller shares the second part finds the unit.
 
         -> what `read` says of the number of tasks with rows, and of scales
         """
