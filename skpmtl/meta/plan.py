@@ -545,7 +545,7 @@ class MetaPlan(Plan):
     def releases(self, made=None):
         """One entry for all tasks with the same noise."""
         local = self.mode == "local"
-        entries = [self._of_columns(asked, local) for asked in self.columns]
+        entries = [self._of_columns(k, asked, local) for k, asked in enumerate(self.columns, 1)]
         values, first, counts = np.unique(
             self.noise_multiplier, return_index=True, return_counts=True
         )
@@ -567,14 +567,14 @@ class MetaPlan(Plan):
             entries.append(entry)
         return entries
 
-    def _of_columns(self, asked, local):
+    def _of_columns(self, number, asked, local):
         """Entry of a query on columns, whose noise is the same in all tasks."""
         m = len(self.sizes)
         std = float(asked.noise_std[0])
         entry = {
             "name": f"{m} task{'s' if m > 1 else ''}",
             "n_tasks": m,
-            "statistic": f"{asked.what} of columns",
+            "statistic": f"{asked.what} of columns, query {number} of {len(self.columns)}",
             "mechanism": "Gaussian",
             "sensitivity": self._reached(1.0),
             "norm": "l2",

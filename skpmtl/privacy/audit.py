@@ -510,8 +510,12 @@ def _book_failures(book, delta):
     if report.mu is not None:
         mu = np.sqrt(n_servers(report)) * gaussian_cost(entries)
         if "times" in entries[0]:  # tasks compose in parallel; a batch has every n-th record
-            times = [-(-entry["times"] // entry.get("n_batches", 1)) for entry in entries]
-            mu = max(np.sqrt(t) * gaussian_cost([e]) for t, e in zip(times, entries, strict=True))
+            of: dict[str, float] = {}
+            for entry in entries:
+                times = -(-entry["times"] // entry.get("n_batches", 1))
+                mu, statistic = np.sqrt(times) * gaussian_cost([entry]), entry["statistic"]
+                of[statistic] = max(of.get(statistic, 0.0), mu)
+            mu = np.linalg.norm([*of.values()])
         spent = float(gdp_epsilon(mu, report.delta))
     elif all("epsilon" in entry for entry in entries):
         spent = epsilon_of_pure(report, [entry["epsilon"] for entry in entries])

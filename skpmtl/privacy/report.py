@@ -367,11 +367,14 @@ class PrivacyReport:
         for entry in self.releases:
             if not {"mechanism", "sensitivity", "noise_std"} <= entry.keys():
                 return []
-            found.setdefault((entry["mechanism"], entry.get("times")), []).append(entry)
+            times = entry.get("times")
+            # Tasks release themselves: an entry holds all that are alike, and statistics add up.
+            of = None if times is None else entry.get("statistic")
+            found.setdefault((entry["mechanism"], times, of), []).append(entry)
         kinds = []
-        for (mechanism, times), entries in found.items():
+        for (mechanism, times, _), entries in found.items():
             count = str(len(entries))
-            if times is not None:  # tasks release themselves: an entry holds all that are alike
+            if times is not None:
                 tasks = sum(entry.get("n_tasks", 0) for entry in entries)
                 count = f"{times} by each of {tasks} tasks" if tasks else f"{times} by every task"
             numbers = (tuple(e[name] for e in entries) for name in ("sensitivity", "noise_std"))

@@ -1,5 +1,6 @@
 """What DPMetaInit discloses of one record: sensitivity, calibration, noise, report, audits."""
 
+import dataclasses
 import itertools
 import math
 
@@ -13,6 +14,7 @@ from skpmtl.exchange.protocol import PublicDraw
 from skpmtl.meta.curator import _HELD, release_init, sum_of_updates
 from skpmtl.meta.plan import MetaPlan
 from skpmtl.privacy import PrivacyLeakWarning
+from skpmtl.privacy.audit import _book_failures
 from skpmtl.privacy.tape import Tape
 from skpmtl.tables.forms import read_training
 from tests.helpers import plain_reptile as plain
@@ -509,3 +511,17 @@ def test_units_of_a_mapping_come_as_a_mapping():
         est.fit(X, y, unit={"b": unit["a"], "a": unit["b"]})
     est.set_params(group_size=3).fit(X, y, unit=unit)
     assert est.privacy_.unit == "person"
+
+
+def test_the_report_and_the_audit_count_queries_on_columns_and_steps_together():
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(20), 30), rng.normal(size=(600, 2))
+    est = DPMetaInit(epsilon=4.0, delta=1e-5, tasks=range(20)).fit(X, X[:, 0], task=task)
+    text = " ".join(str(est.privacy_).split())
+    assert "1 by each of 20 tasks" in text and "of 40 tasks" not in text
+    assert not [*_book_failures({"report": est.privacy_}, 1e-5)]
+    entries = [dict(entry) for entry in est.privacy_.releases]
+    entries[0]["noise_std"] /= 2
+    less = dataclasses.replace(est.privacy_, releases=entries)
+    (told,) = _book_failures({"report": less}, 1e-5)
+    assert told.startswith("Report: sensitivities and noise")
