@@ -510,10 +510,10 @@ def _book_failures(book, delta):
     if report.mu is not None:
         mu = np.sqrt(n_servers(report)) * gaussian_cost(entries)
         if "times" in entries[0]:  # tasks compose in parallel; a batch has every n-th record
-            of: dict[str, float] = {}
+            of: dict[str | None, float] = {}
             for entry in entries:
                 times = -(-entry["times"] // entry.get("n_batches", 1))
-                mu, statistic = np.sqrt(times) * gaussian_cost([entry]), entry["statistic"]
+                mu, statistic = np.sqrt(times) * gaussian_cost([entry]), entry.get("statistic")
                 of[statistic] = max(of.get(statistic, 0.0), mu)
             mu = np.linalg.norm([*of.values()])
         spent = float(gdp_epsilon(mu, report.delta))
