@@ -16,7 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from scipy.special import log_expit, log_softmax
+from scipy.stats import rankdata
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.utils.validation import check_is_fitted
@@ -162,7 +164,7 @@ class TaskIndexed(Documented, BaseEstimator):
         except BaseException as error:
             self._undo(error, before)
             raise
-        warn_of_little(self, fitted)
+        warn_of_little(self, fitted, table)
         seen = {} if classes is None else {"classes_": classes}
         population = replace(Population.of(table), sizes=None, is_sparse=False)
         seen["_population_"], seen["tasks_"] = population, population.tasks
@@ -337,7 +339,7 @@ class TaskIndexed(Documented, BaseEstimator):
 _FAN, _PLAIN, _FAINT = 4.0, 0.5, 0.05
 
 
-def warn_of_little(est, fitted):
+def warn_of_little(est, fitted, table):
     """`LittleFoundWarning` where a private fit found no structure, level, mean model or scales.
 
     It follows from the billboard and from parameters alone; without a budget from models, too.
@@ -346,7 +348,7 @@ def warn_of_little(est, fitted):
     if report is None or report.notes.get("reason") == ALONE:
         return
     if report.guarantee == "none":
-        _warn_of_fans(est, fitted, board)
+        _warn_of_fans(est, fitted, board, table)
         return
     remedy = "a larger epsilon, or more tasks"
     wants_mean = getattr(est, "unseen_task", None) == "mean"
@@ -383,31 +385,44 @@ def warn_of_little(est, fitted):
     warnings.warn(f"Little was found: {text}", LittleFoundWarning, stacklevel=users_line())
 
 
-def _warn_of_fans(est, fitted, board):
-    """`LittleFoundWarning` where levels and slopes of tasks are plainly correlated."""
+def _varies_within(table, column):
+    """Whether a column has two values in any task."""
+    x = table.X[:, [column]]
+    x = (x.toarray() if sparse.issparse(x) else x)[table.places, 0]
+    return (x != np.repeat(x[table.offsets[:-1]], np.diff(table.offsets))).any()
+
+
+def _warn_of_fans(est, fitted, board, table):
+    """`LittleFoundWarning` where levels and slopes of tasks are plainly correlated, by ranks."""
     model = getattr(board, "loss", None) == "squared" and not board.n_classes
     centre = getattr(board, "column_centre", None) if model else None
     if centre is None or not board.has_place or not (_looks_for_place(est) and _seeks_slopes(est)):
         return
     slopes, few = fitted["coef_"], 3
-    if len(slopes) <= few:
+    if len(slopes) <= few or getattr(est, "relation", None) is not None:
         return
     level = fitted["intercept_"] + slopes @ centre
-    level, slopes = level - level.mean(), slopes - slopes.mean(axis=0)
-    spreads = level.std(), slopes.std(axis=0)
     # Spreads that no prediction shows, of slopes that are equal, say nothing.
-    seen = np.minimum(spreads[0], spreads[1] * board.column_scale) > _FAINT * board.unit
-    size = np.where(seen, len(level) * spreads[0] * spreads[1], np.inf)
-    r = np.clip(level @ slopes / size, -1.0 + 1e-12, 1.0 - 1e-12)
-    j = int(np.abs(r).argmax())
-    if abs(r[j]) > _PLAIN and abs(np.arctanh(r[j])) * math.sqrt(len(slopes) - few) > _FAN:
+    seen = np.minimum(level.std(), slopes.std(axis=0) * board.column_scale) > _FAINT * board.unit
+    level, slopes = rankdata(level), rankdata(slopes[:, seen], axis=0)
+    level, slopes = level - level.mean(), slopes - slopes.mean(axis=0)
+    r = level @ slopes / (len(level) * level.std() * slopes.std(axis=0))
+    r = r.clip(2.0 / len(level) - 1.0, 1.0 - 2.0 / len(level))
+    plain = np.minimum(abs(r) / _PLAIN, abs(np.arctanh(r)) * math.sqrt(len(slopes) - few) / _FAN)
+    for j in np.argsort(-plain):
+        if plain[j] <= 1.0:
+            return
+        k = np.flatnonzero(seen)[j]
+        if not _varies_within(table, k):  # its slopes are a part of the level
+            continue
         warnings.warn(
-            f"Levels of tasks and their slopes of column {j} have a correlation of {r[j]:.2f}, "
+            f"Levels of tasks and their slopes of column {k} have a correlation of {r[j]:.2f}, "
             "which this model leaves out. Remedies: mixed(formula, epsilon=None) with a term "
             "(x | task), which has it, or another scale of the target, such as its logarithm.",
             LittleFoundWarning,
             stacklevel=users_line(),
         )
+        return
 
 
 def _looks_for_place(est):

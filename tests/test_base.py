@@ -501,3 +501,21 @@ def test_what_was_not_found_is_a_warning_where_sought(levels, d, options, warnin
     assert len(told) == (warning is not None)
     if warning is not None:
         assert re.search(warning, told[0]) and "\n" not in told[0]
+
+
+@pytest.mark.parametrize(
+    ("of_level", "times", "between", "warns"),
+    [(0.8, 1, False, True), (0, 1, False, False), (0, 40, False, False), (0, 1, True, False)],
+)
+def test_only_levels_and_slopes_that_go_together_are_a_warning(of_level, times, between, warns):
+    """Not one task of which both are large, nor slopes of a column without values within tasks."""
+    rng = np.random.default_rng(0)
+    task, level, slope = np.repeat(np.arange(60), 6), *rng.normal(size=(2, 60))
+    x = rng.normal(size=60)[task] if between else rng.normal(size=360)
+    slope = of_level * level + np.sqrt(1 - of_level**2) * slope
+    level[0], slope[0] = times * level[0], times * slope[0]
+    y = level[task] + (x * slope[task] if not between else x) + 0.5 * rng.normal(size=360)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", LittleFoundWarning)
+        PrivateMTL(epsilon=None).fit(x[:, None], y, task=task)
+    assert [w.category for w in said] == [LittleFoundWarning] * warns
