@@ -64,7 +64,7 @@ class Summaries:
             mean = sums(u * values) / n
             rest = values - np.repeat(mean, sizes, axis=0)
             with np.errstate(over="ignore"):  # of rows that are refused or clipped later
-                return mean, np.sqrt(sums(u * rest * rest) / dof)
+                return mean, np.sqrt(sums(np.multiply(u * rest, rest, out=rest)) / dof)
 
         n = sums(counts)
         dof = np.where((sizes > 1) & (n > 1.0), n - 1.0, 1.0)
@@ -211,4 +211,4 @@ def own_units(summaries, unit):
 
 def _row_sums(A):
     """Sums of rows, one column after the other, so that no other row changes the last bit."""
-    return sum((A[:, j] for j in range(A.shape[1])), np.zeros(len(A)))
+    return np.add.accumulate(A, axis=1)[:, -1] if A.shape[1] else np.zeros(len(A))
