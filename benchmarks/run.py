@@ -33,7 +33,7 @@ SUITES = {  # rows by quick, repeats and text of names; columns; whether on one 
     "memory": (lambda quick, repeats, only: memory.measure(quick, only), memory.FIELDS, False),
     "peers": (
         lambda quick, repeats, only: chain(
-            exact.measure(quick, repeats), external.measure(quick, repeats, only)
+            exact.measure(quick, repeats, only), external.measure(quick, repeats, only)
         ),
         FIELDS,
         True,

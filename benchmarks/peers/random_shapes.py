@@ -26,7 +26,7 @@ import skpmtl
 from ..command import command_line, with_commit, write_rows
 from ..problems import Problem
 from .exact import ACCURACY, Fista, loosest, skpmtl_fit
-from .wide import peers
+from .wide import peers, worst
 from .wide_trace import RowFista
 
 FIELDS = ("problem", "penalty", "share", "peer", "seconds", "ratio", "reached")
@@ -145,11 +145,6 @@ def measure(draws, seed):
         found.append(rows)
     found.sort(key=lambda rows: -worst(rows))
     return [row for rows in found for row in rows]
-
-
-def worst(rows):
-    """Largest of our times over those of peers."""
-    return max((float(row["ratio"]) for row in rows if "skpmtl" not in row["peer"]), default=0.0)
 
 
 def main(arguments=None):

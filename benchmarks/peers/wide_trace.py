@@ -21,7 +21,7 @@ from .wide import cpu_seconds
 
 FIELDS = ("problem", "share", "peer", "seconds", "ratio")
 SHARES = (0.3, 0.1, 0.02)  # of the largest strength that is not zero everywhere
-SHAPES = ((10, 50, 2_000), (5, 100, 5_000), (20, 50, 2_000), (20, 50, 10_000))
+SHAPES = ((10, 50, 2_000), (3, 330, 6_000), (5, 100, 5_000), (20, 50, 2_000), (20, 50, 10_000))
 _NOISE = 0.5
 
 
