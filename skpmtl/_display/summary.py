@@ -277,19 +277,29 @@ class Summarised:
         covariance, names = found.covariance[np.ix_(order, order)], [names[j] for j in order]
         of_models = found.of_models[[*order, len(order)]]
         rows = dict(zip([*names, "level at the centre of the columns"], of_models, strict=True))
-        rows |= {name: np.append(std, [np.nan] * 2) for name, std in found.factors.items()}
+        rows |= found.factors
         if found.residual is not None:
             rows["residual"] = found.residual
         std, *ends = np.array(list(rows.values())).T
         others = std[len(names) :] ** 2
         columns = variance_columns(covariance, names, others, np.transpose(ends))
-        source = (
+        votes = (
+            "They are the middle of votes on coarse grids, which give no intervals of slopes; the "
+            "others are wide, since they hold what single tasks may have."
+        )
+        squares = (
             "They were measured by the squares that the standard errors need; the residual is the "
             "middle of a vote on powers of two, and what it may be off is in the other intervals."
-            if found.measured
-            else "They are the middle of votes on coarse grids, which give no intervals of slopes; "
-            "the others are wide, since they hold what single tasks may have."
         )
+        source = squares if found.measured else votes
+        if self.billboard_.profiles is not None:
+            named = "factors and the residual" if found.measured else "levels, factors and residual"
+            source = f"Those of {named} are from profiles of the restricted likelihood"
+            source += (
+                "; the others were measured by the squares that the standard errors need."
+                if found.measured
+                else "; slopes have none."
+            )
         notes = [
             "Variance components say how much tasks differ: the intercept where all columns are "
             f"zero, as in lme4. Intervals are of standard deviations. {source}"

@@ -16,6 +16,7 @@ from ..task import priors
 from ..task.scales import MOST_VARIANCE
 from . import spreads, uncertainty
 from .personal import HULL, TaskModels, bounded
+from .profiles import ZETA
 from .scores import ScoreModels
 
 LEAST_SCALE = 1e-100  # of a column that a model can be divided by
@@ -96,6 +97,9 @@ class HierarchicalBillboard(OfModels):
         in units of the input, where there are effects.
     spread_doubt : ndarray (d + 2,) or None
         Standard deviations of the errors of its diagonal.
+    profiles : ndarray (n, len(ZETA)) or None
+        Of `skpmtl.course.profiles`, in units: of levels, the factor below, those of
+        `factors`, and rows; without a budget, where there are factors and a pooled model.
     centre_noise : ndarray (2,)
         Standard deviation that the noise of steps adds to the level, as if no step took back what
         the noise of earlier ones did, and to a slope of the centre, in units.
@@ -140,6 +144,7 @@ class HierarchicalBillboard(OfModels):
     effect_dof: np.ndarray | None = None
     spread: np.ndarray | None = None
     spread_doubt: np.ndarray | None = None
+    profiles: np.ndarray | None = None
     centre_noise: np.ndarray | None = None
     scale_noise: float = OCTAVES
     releases: list = field(default_factory=list)
@@ -155,7 +160,7 @@ class HierarchicalBillboard(OfModels):
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
     added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio")
-    added += ("spread", "spread_doubt", "moved")
+    added += ("spread", "spread_doubt", "moved", "profiles")
 
     def __post_init__(self):
         d = self.n_features
@@ -379,6 +384,11 @@ class HierarchicalBillboard(OfModels):
             raise ValueError("a variance of its effects is negative")
         if given and not (self.effect_dof > 0.0).all():
             raise ValueError("degrees of freedom of its effects are not positive")
+        if self.profiles is not None:
+            n = 2 + (self.below is not None) + len(self.factors)
+            yield "profiles", self.profiles, [(n, len(ZETA))]
+            if not (self.profiles >= 0.0).all():
+                raise ValueError("a standard deviation of its profiles is negative")
         if (self.spread is None) != (self.spread_doubt is None):
             raise ValueError("its spread of models has no errors, or errors no spread")
         if self.spread is not None:

@@ -205,6 +205,7 @@ class Hierarchical(HasCovariates, BaseMTL):
         plan.across = self._across(population)
         plan.n_groups = self._n_groups()
         plan.has_errors = bool(self.standard_errors)
+        plan.has_summary = self.unseen_task == "mean"
         return plan
 
     def _loop(self, population):

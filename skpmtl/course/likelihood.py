@@ -30,6 +30,7 @@ from scipy.linalg import cho_solve
 
 from ..tables.table import blocks_of
 from ..task.priors import RATIO, after, before_ratio, middle
+from . import profiles
 from .personal import same
 from .queries import NEVER, Question
 
@@ -37,7 +38,6 @@ _STEPS = 60
 # Of the deviance: spreads then move by a thousandth; and of a first look at effects.
 _TOL, _FIRST = 1e-6, 0.1
 _APART = 1e-4  # between logarithms of spreads, for slopes
-_NOTHING = 1e-3  # of sigma: a spread below is none if the deviance says the same
 _RANK = 1e-9  # of the largest eigenvalue of the columns of beta
 
 
@@ -149,12 +149,19 @@ def _indicators(tasks, model):
 class _Deviance:
     """The deviance of log spreads over sigma: tau, root of kappa, rho and omega of every factor."""
 
+    START = 0.01  # of sigma, where it is less
+    FAINT = 0.03  # of sigma: a spread below is none if the deviance says the same
+
     def __init__(self, loop, sizes, has_below):
         self.loop, self.sizes, self.has_below, self.sums = loop, sizes, has_below, {}
         self.basis = None
 
-    def value(self, spreads):
-        """Deviance and what it follows from, for spreads themselves."""
+    def value(self, spreads, given=None):
+        """Deviance and what it follows from, for spreads over sigma themselves.
+
+        `given`: (k, size), of which sigma follows, if spread k is of this size; behind all spreads
+        is sigma. Without, sigma is that of the least deviance.
+        """
         ratios = np.append(spreads[:2], spreads[2] if self.has_below else 0.0)
         key = tuple(ratios)
         if key not in self.sums:
@@ -173,11 +180,18 @@ class _Deviance:
         R = _both_sides(F[np.ix_(others, others)], self.basis, omega)
         R[np.arange(rank, len(R)), np.arange(rank, len(R))] += 1.0
         r = np.append(self.basis.T @ F[:p, p], omega * F[p + 1 :, p])
-        root = np.linalg.cholesky(R)
+        try:
+            root = np.linalg.cholesky(R)
+        except np.linalg.LinAlgError:  # spreads so far apart that rounding decides
+            return np.inf, None
+        if not np.isfinite(root).all():
+            return np.inf, None
         free = cho_solve((root, True), r)
         rss = max(F[p, p] - free @ r, 1e-300)
-        value = logdet + 2.0 * np.log(np.diag(root)).sum() + (n - rank) * math.log(rss)
         beta, sigma2 = self.basis @ free[:rank], rss / max(n - rank, 1.0)
+        used = sigma2 if given is None else (given[1] / np.append(spreads, 1.0)[given[0]]) ** 2
+        value = logdet + 2.0 * np.log(np.diag(root)).sum()
+        value += (n - rank) * math.log(used) + rss / used
         return value, (beta, omega * free[rank:], sigma2, root, omega)
 
     def _ask(self, ratios):
@@ -186,41 +200,43 @@ class _Deviance:
         side = math.isqrt(len(found) - 2)
         return found[0], found[1], found[2:].reshape(side, side)
 
-    def slopes(self, logs, value):
+    def slopes(self, logs, value, given):
         found = np.zeros(len(logs))
         for k in range(len(logs)):
             moved = logs.copy()
             moved[k] += _APART
-            found[k] = ((yield from self.value(np.exp(moved)))[0] - value) / _APART
-        return found
+            found[k] = ((yield from self.value(np.exp(moved), given))[0] - value) / _APART
+        return np.where(np.isfinite(found), found, 0.0)
 
-    def minimise(self, logs, tol):
-        """Quasi-Newton steps (BFGS). -> spreads over sigma, what follows from them"""
-        inverse, value = None, (yield from self.value(np.exp(logs)))[0]
-        slope = yield from self.slopes(logs, value)
+    def minimise(self, logs, tol, given=None, inverse=None):
+        """Quasi-Newton steps (BFGS). -> logarithms of spreads over sigma, inverse, deviance"""
+        value = (yield from self.value(np.exp(logs), given))[0]
+        slope = yield from self.slopes(logs, value, given)
         for _ in range(_STEPS):
             if inverse is None:
                 inverse = np.eye(len(logs)) / max(np.abs(slope).max(), 1.0)
             step = -inverse @ slope
             step /= max(np.abs(step).max(), 1.0)
-            for _ in range(20):
-                moved = (yield from self.value(np.exp(logs + step)))[0]
-                if moved <= value + 1e-4 * (slope @ step):
+            while True:
+                moved = (yield from self.value(np.exp(logs + step), given))[0]
+                if moved <= value + 1e-4 * (slope @ step) or -(slope @ step) < tol:
                     break
                 step *= 0.5
             if not value - moved > tol:
                 break
-            logs, gain = logs + step, value - moved
-            after_it = yield from self.slopes(logs, moved)
+            logs = logs + step
+            after_it = yield from self.slopes(logs, moved, given)
             change, value, slope = after_it - slope, moved, after_it
             s = step @ change
             if s > 0:
                 A = np.eye(len(logs)) - np.outer(step, change) / s
                 inverse = A @ inverse @ A.T + np.outer(step, step) / s
-            if gain < tol:
-                break
+        return logs, inverse, value
+
+    def without_nothing(self, logs, value):
+        """-> spreads over sigma, those that may be none zero; what follows from them"""
         spreads = np.exp(logs)
-        for k in np.flatnonzero(spreads < 30.0 * _NOTHING):
+        for k in np.flatnonzero(spreads < self.FAINT):
             without = spreads * (np.arange(len(spreads)) != k)
             if (yield from self.value(without))[0] <= value + 1e-3:
                 spreads = without
@@ -249,16 +265,17 @@ def find_spreads(loop, first):
     start = [model.middle_tau, math.sqrt(middle(model.log_kappa, model.law.log_kappa, model.kappa))]
     start += [sigma * math.sqrt(model.middle_ratio)] * has_below
     start += [sigma if f.spread is None else f.spread for f in model.factors]
-    start = np.log(np.maximum(np.array(start) / sigma, 10.0 * _NOTHING))
+    start = np.log(np.maximum(np.array(start) / sigma, _Deviance.START))
     deviance = _Deviance(loop, sizes, has_below)
-    spreads, found = yield from deviance.minimise(start, _FIRST if first else _TOL)
+    logs, _, value = yield from deviance.minimise(start, _FIRST if first else _TOL)
+    spreads, found = yield from deviance.without_nothing(logs, value)
     beta, effects, sigma2, root, omega = found
     sigma, centre = math.sqrt(sigma2), model.centre.copy()
     centre[0] = beta[0]
     # Posterior covariance of the effects over their spread.
     half = np.linalg.solve(root, np.eye(len(root))[:, len(root) - len(omega) :])
     doubt = sigma * omega * np.sqrt((half**2).sum(axis=0))
-    law, tau, moves, logs = model.law, model.law.tau(model.width, model.unit), np.zeros(4), {}
+    law, tau, moves, known = model.law, model.law.tau(model.width, model.unit), np.zeros(4), {}
     grids = {
         "kappa": (law.kappa, (spreads[1] * sigma) ** 2, law.log_kappa),
         "sigma": (law.sigma, sigma, law.log_sigma),
@@ -266,16 +283,18 @@ def find_spreads(loop, first):
     }
     for k, (name, (grid, size, before)) in enumerate(grids.items()):
         moves[k], at = moved_to(grid, size)
-        logs[f"log_{name}"] = sure_of(at, before)
+        known[f"log_{name}"] = sure_of(at, before)
     if has_below:
         moves[3], at = moved_to(RATIO[1:], spreads[2] ** 2)
-        logs["log_ratio"] = sure_of(at + 1 if spreads[2] else 0, before_ratio())
-    loop.update(centre=centre, moved=moves, **logs)
+        known["log_ratio"] = sure_of(at + 1 if spreads[2] else 0, before_ratio())
+    loop.update(centre=centre, moved=moves, **known)
     ends = np.cumsum(sizes)
     for f, end, spread in zip(model.factors, ends, spreads[2 + has_below :], strict=True):
         own = slice(end - f.factor.n_levels, end)
-        known = {"effects": effects[own], "spread": float(spread * sigma), "doubt": doubt[own]}
-        loop.update_effects(f.factor, **known)
+        of_levels = {"effects": effects[own], "spread": float(spread * sigma), "doubt": doubt[own]}
+        loop.update_effects(f.factor, **of_levels)
+    if loop.plan.has_summary and not first:
+        loop.update(profiles=(yield from profiles.profiles(deviance, spreads, sigma)))
 
 
 def moved_to(grid, value):

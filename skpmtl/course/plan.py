@@ -151,7 +151,7 @@ class HierarchicalPlan(Plan):
         0 for real targets.
     """
 
-    fit_intercept, has_errors = True, False
+    fit_intercept, has_errors, has_summary = True, False, False
     structures, levels, relation, n_groups = STRUCTURES, "auto", None, 0
     factor = below = across = None
     silence = "so few tasks and so small a budget find nothing that tasks share"

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..task import priors
+from . import profiles
 
 
 @dataclass
@@ -24,8 +25,8 @@ class Components:
         Whether they are moments of what tasks sent, instead of the middle of a vote.
     residual : ndarray (3,) or None
         The same of a row about the model of its task; None of classes and counts.
-    factors : dict of str to float
-        Standard deviation of the effects of factors above, across and below tasks, by their names.
+    factors : dict of str to ndarray (3,)
+        The same of the effects of factors above, across and below tasks, by their names.
     """
 
     covariance: np.ndarray
@@ -52,18 +53,24 @@ def variance_components(board, coverage):
     """
     law, measured = board.law, board.spread is not None
     covariance, of_models = _measured(board, coverage) if measured else _voted(board, coverage)
-    residual = None
+    factors = [(one.factor.name, one.spread) for one in board.factors]
+    factors = [(name, board.unit * std) for name, std in factors if std is not None]
+    if board.spread_below is not None:
+        factors = [(board.below, board.spread_below), *factors]
+    residual, of_factors = None, [np.full(2, np.nan)] * len(factors)
     if not law.of_scores:
         known = board.log_sigma, law.log_sigma, board.sigma
         residual = board.unit * np.append(board.row_spread, priors.ends(*known, coverage))
-    factors = {
-        str(one.factor.name): board.unit * one.spread
-        for one in board.factors
-        if one.spread is not None
+    if board.profiles is not None:
+        known = (board.unit * profiles.ends(one, coverage) for one in board.profiles)
+        of_level, *of_factors, residual[1:] = known
+        if not measured:
+            of_models[-1, 1:] = of_level
+    of_factors = {
+        str(name): np.append(std, ends)
+        for (name, std), ends in zip(factors, of_factors, strict=True)
     }
-    if board.spread_below is not None:
-        factors[str(board.below)] = board.spread_below
-    return Components(covariance, of_models, measured, residual, factors)
+    return Components(covariance, of_models, measured, residual, of_factors)
 
 
 def _measured(board, coverage):

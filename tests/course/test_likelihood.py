@@ -14,20 +14,33 @@ TABLES = Path(__file__).parents[1] / "mixed_models"
 
 
 @pytest.mark.parametrize(
-    ("table", "task", "factors", "best"),
+    ("table", "task", "factors", "best", "ends"),
     [
-        ("pastes", "batch", {"cask": "below"}, [2.90408, 1.28736, 0.82341]),
-        ("penicillin", "plate", {"sample": "across"}, [1.93157, 0.84671, 0.54992]),
+        (
+            *("pastes", "batch", {"cask": "below"}, [2.90408, 1.28736, 0.82341]),
+            [[0.0, 3.28660], [2.15793, 4.10005], [0.65202, 1.08545]],
+        ),
+        (
+            *("penicillin", "plate", {"sample": "across"}, [1.93157, 0.84671, 0.54992]),
+            [[0.63410, 1.18492], [1.15149, 4.21433], [0.48584, 0.62944]],
+        ),
     ],
 )
-def test_spreads_are_those_of_lme4(table, task, factors, best):
+def test_spreads_are_those_of_lme4(table, task, factors, best, ends):
     """Documentation of lme4: strength ~ 1 + (1 | batch / cask), diameter ~ 1 + (1 | plate) +
-    (1 | sample)."""
+    (1 | sample).
+
+    Ends are where the restricted criterion that ``update(fit, devFunOnly=TRUE)`` of lme4 1.1-31
+    has, as a function of one spread and least over the others, is 3.841 above its minimum.
+    (``confint`` has those of the likelihood without restriction.)
+    """
     rows = pd.read_csv(TABLES / f"{table}.csv")
-    est = PrivateMTL(epsilon=None, factors=factors, task_feature=task)
+    est = PrivateMTL(epsilon=None, factors=factors, task_feature=task, unseen_task="mean")
     est.fit(rows[[task, *factors]].assign(z=0.0), rows.drop(columns=[task, *factors]).squeeze())
     found = [*(f["spread"] for f in est.factors_.values()), est.level_spread_]
     assert_allclose([*found, est.billboard_.unit * est.billboard_.row_spread], best, rtol=1e-3)
+    frame = est.summary().variance_frame().iloc[2:]
+    assert_allclose(frame[["lower", "upper"]], ends, rtol=2e-3)
     if table == "penicillin":
         best = [2.18706, -1.01048, 1.93790, -0.09690, -0.01384, -3.00374]
         assert_allclose(est.factors_["sample"]["effects"], best, atol=2e-3)
@@ -45,7 +58,9 @@ def test_three_factors_at_once_have_the_restricted_likelihood_of_a_dense_normal(
     rows = pd.DataFrame({"x": 0.0, "task": task, "item": item, "class": cell})
     factors = {"district": "above", "class": "below", "item": "across"}
     est = PrivateMTL(epsilon=None, factors=factors, task_feature="task")
-    est.set_params(relation={t: f"d{district[t]}" for t in range(m)}).fit(rows, y)
+    est.set_params(unseen_task="mean", relation={t: f"d{district[t]}" for t in range(m)}).fit(
+        rows, y
+    )
     same = [of[:, None] == of for of in (task, district[task], cell, item)]
 
     def covariance(stds):
@@ -63,6 +78,11 @@ def test_three_factors_at_once_have_the_restricted_likelihood_of_a_dense_normal(
     found = [est.level_spread_, *(est.factors_[f]["spread"] for f in ("district", "class", "item"))]
     found.append(est.billboard_.unit * est.billboard_.row_spread)
     assert_allclose(found, best, rtol=2e-3)
+    end = np.log(est.summary(0.8).variance_frame()["upper"]["district"])
+    free = np.delete(np.log(best), 1)
+    above = minimize(lambda free: deviance(np.insert(free, 1, end)), free, tol=1e-3).fun
+    above -= deviance(np.log(best))
+    assert_allclose(above, 1.64237, rtol=0.02)  # chi squared of one degree of freedom
     V = covariance(best)
     one = np.linalg.solve(V, np.ones(len(y)))
     rest = np.linalg.solve(V, y - one @ y / one.sum())
