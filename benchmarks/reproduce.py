@@ -33,7 +33,7 @@ def _commands():
         yield f"benchmarks.run {suite} --output {RESULTS / suite}.csv", [suite]
     yield f"benchmarks.peers.wide --output {RESULTS / 'wide.csv'}", ["wide"]
     yield f"benchmarks.peers.wide_trace --output {RESULTS / 'wide_trace.csv'}", ["wide_trace"]
-    for name in ("random_shapes", "levels"):
+    for name in ("random_shapes", "levels", "alone"):
         yield f"benchmarks.peers.{name} --output {RESULTS / name}.csv", [name]
     yield f"benchmarks.startup --output {RESULTS / 'startup.csv'}", ["startup"]
     yield f"benchmarks.groups --output {RESULTS / 'groups.csv'}", ["groups"]

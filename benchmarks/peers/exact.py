@@ -131,6 +131,29 @@ class Fista:
         return W, self.means[1] - np.einsum("kj,kj->k", W, np.broadcast_to(self.means[0], W.shape))
 
 
+class RowFista(Fista):
+    """`Fista` without matrices of the features, for tasks of equal numbers of rows."""
+
+    def prepare(self):
+        p = self.problem
+        m = p.task[-1] + 1
+        n = len(p.y) // m
+        X, y = p.X.reshape(m, n, -1), p.y.reshape(m, n)
+        self.means = X.mean(axis=1), y.mean(axis=1)
+        self.rows = (X - self.means[0][:, None]) / np.sqrt(n)
+        y = (y - self.means[1][:, None]) / np.sqrt(n)
+        self.moment, self.square = self._combine(y), np.vdot(y, y)
+        squares = np.matmul(self.rows, self.rows.transpose(0, 2, 1))
+        self.lipschitz = np.linalg.eigvalsh(squares)[:, -1].max()
+        return self
+
+    def _combine(self, r):
+        return np.matmul(r[:, None], self.rows)[:, 0]
+
+    def product(self, W):
+        return self._combine(np.matmul(self.rows, W[:, :, None])[:, :, 0])
+
+
 def fista_at(problem, optimum, kind=Fista):
     """A callable that fits to the accuracy wanted with no test of convergence."""
     fista = kind(problem).prepare()

@@ -25,9 +25,8 @@ import skpmtl
 
 from ..command import command_line, with_commit, write_rows
 from ..problems import Problem
-from .exact import ACCURACY, Fista, loosest, skpmtl_fit
+from .exact import ACCURACY, Fista, RowFista, loosest, skpmtl_fit
 from .wide import peers, worst
-from .wide_trace import RowFista
 
 FIELDS = ("problem", "penalty", "share", "peer", "seconds", "ratio", "reached")
 _NUMBERS = 25_000_000  # of a table

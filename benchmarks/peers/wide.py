@@ -6,7 +6,8 @@ The same objective for all: 1/(2 n_k) of the squares of each task plus alpha tim
 with intercepts. Every solver has one thread, and the loosest tolerance of its own that brings its
 objective within 1e-6 of the optimum; "skpmtl, certified" is our default tolerance. CPU seconds are
 the least of some repeats. Peers (scikit-learn, skglm, celer, adelie) are left out where they are
-not installed or do not run; tasks of different rows are groups of a block-diagonal table to them.
+not installed or do not run; tasks of different rows are groups of a block-diagonal table to them,
+and FISTA takes part there.
 """
 
 import time
@@ -21,7 +22,7 @@ import skpmtl
 
 from ..command import command_line, write_rows
 from ..problems import Problem
-from .exact import at_shares, loosest, shared_lasso_fit
+from .exact import RowFista, at_shares, fista_at, loosest, shared_lasso_fit
 
 FIELDS = ("problem", "share", "peer", "seconds", "ratio")
 SHARES = (0.3, 0.1)  # of the largest strength that is not zero everywhere
@@ -163,6 +164,8 @@ def _measure(repeats):
         X, y, task = draw()
         whole = Problem(name, "l21", "mean", X, y, task)
         for share, problem, optimum, fits in at_shares(whole, SHARES):
+            if task is not None:
+                fits["fista"] = fista_at(problem, optimum, RowFista)
             found = {peer: cpu_seconds(fit, repeats) for peer, fit in fits.items()}
             for peer, fit in peers(problem):
                 try:

@@ -14,12 +14,12 @@ from threadpoolctl import threadpool_limits
 
 import skpmtl
 
-from ..command import command_line, write_rows
+from ..command import command_line, with_commit, write_rows
 from ..problems import Problem
-from .exact import Fista, at_shares, fista_at
+from .exact import RowFista, at_shares, fista_at
 from .wide import cpu_seconds
 
-FIELDS = ("problem", "share", "peer", "seconds", "ratio")
+FIELDS = ("problem", "share", "peer", "seconds", "ratio", "commit")
 SHARES = (0.3, 0.1, 0.02)  # of the largest strength that is not zero everywhere
 SHAPES = ((10, 50, 2_000), (3, 330, 6_000), (5, 100, 5_000), (20, 50, 2_000), (20, 50, 10_000))
 _NOISE = 0.5
@@ -32,29 +32,6 @@ def low_rank(m, n, d, seed=0):
     W = rng.standard_normal((m, 3)) @ rng.standard_normal((3, d))
     y = np.matmul(X.reshape(m, n, d), W[:, :, None]).ravel()
     return X, y / y.std() + _NOISE * rng.standard_normal(len(y)), task
-
-
-class RowFista(Fista):
-    """`Fista` without matrices of the features, for tasks of equal numbers of rows."""
-
-    def prepare(self):
-        p = self.problem
-        m = p.task[-1] + 1
-        n = len(p.y) // m
-        X, y = p.X.reshape(m, n, -1), p.y.reshape(m, n)
-        self.means = X.mean(axis=1), y.mean(axis=1)
-        self.rows = (X - self.means[0][:, None]) / np.sqrt(n)
-        y = (y - self.means[1][:, None]) / np.sqrt(n)
-        self.moment, self.square = self._combine(y), np.vdot(y, y)
-        squares = np.matmul(self.rows, self.rows.transpose(0, 2, 1))
-        self.lipschitz = np.linalg.eigvalsh(squares)[:, -1].max()
-        return self
-
-    def _combine(self, r):
-        return np.matmul(r[:, None], self.rows)[:, 0]
-
-    def product(self, W):
-        return self._combine(np.matmul(self.rows, W[:, :, None])[:, :, 0])
 
 
 def measure(repeats, shapes=SHAPES):
@@ -73,14 +50,14 @@ def _measure(repeats, shapes):
             for peer, seconds in found.items():
                 ratio = f"{found['fista'] / seconds:.1f}"
                 row = (problem.name, share, peer, f"{seconds:.4f}", ratio)
-                yield dict(zip(FIELDS, row, strict=True))
+                yield dict(zip(FIELDS, row, strict=False))
 
 
 def main(arguments=None):
     options = command_line("peers.wide_trace", __doc__, repeats="2").parse_args(arguments)
     skpmtl.set_num_threads(1)
     with threadpool_limits(1):
-        return write_rows(measure(options.repeats or 2), FIELDS, options.output)
+        return write_rows(with_commit(measure(options.repeats or 2)), FIELDS, options.output)
 
 
 if __name__ == "__main__":
