@@ -100,6 +100,9 @@ class HierarchicalBillboard(OfModels):
     profiles : ndarray (n, len(ZETA)) or None
         Of `skpmtl.course.profiles`, in units: of levels, the factor below, those of
         `factors`, and rows; without a budget, where there are factors and a pooled model.
+    row_variance : ndarray (2,) or None
+        Variance of a row about the model of its task, in units of the input, and the standard
+        deviation of its error, where it was measured.
     centre_noise : ndarray (2,)
         Standard deviation that the noise of steps adds to the level, as if no step took back what
         the noise of earlier ones did, and to a slope of the centre, in units.
@@ -145,6 +148,7 @@ class HierarchicalBillboard(OfModels):
     spread: np.ndarray | None = None
     spread_doubt: np.ndarray | None = None
     profiles: np.ndarray | None = None
+    row_variance: np.ndarray | None = None
     centre_noise: np.ndarray | None = None
     scale_noise: float = OCTAVES
     releases: list = field(default_factory=list)
@@ -160,7 +164,7 @@ class HierarchicalBillboard(OfModels):
         "scale_noise": [Interval(Real, 0, None, closed="left")],
     }
     added = ("centre_noise", "factors", "scale_noise", "below", "log_ratio")
-    added += ("spread", "spread_doubt", "moved", "profiles")
+    added += ("spread", "spread_doubt", "row_variance", "moved", "profiles")
 
     def __post_init__(self):
         d = self.n_features
@@ -396,6 +400,10 @@ class HierarchicalBillboard(OfModels):
             yield "spread_doubt", self.spread_doubt, [(d + 2,)]
             if not (np.append(np.diag(self.spread), self.spread_doubt) >= 0.0).all():
                 raise ValueError("a variance of its spread of models is negative")
+        if self.row_variance is not None:
+            yield "row_variance", self.row_variance, [(2,)]
+            if not (self.row_variance > 0.0).all():
+                raise ValueError("its variance of rows is not positive")
 
     @property
     def mean(self):
@@ -451,6 +459,13 @@ class HierarchicalBillboard(OfModels):
     @property
     def row_spread(self):
         """Typical standard deviation of a row about the model of its task, in units."""
+        if self.row_variance is not None:
+            return math.sqrt(self.row_variance[0]) / self.unit
+        return self.middle_sigma
+
+    @property
+    def middle_sigma(self):
+        """The same under the vote."""
         return priors.middle(self.log_sigma, self.law.log_sigma, self.sigma)
 
     @property
@@ -459,7 +474,7 @@ class HierarchicalBillboard(OfModels):
         nothing was released of it, or no unit."""
         if self.unit is None or not self.asked_below:
             return None
-        return self.unit * self.row_spread * math.sqrt(self.middle_ratio)
+        return self.unit * self.middle_sigma * math.sqrt(self.middle_ratio)
 
     @property
     def middle_tau(self):

@@ -39,7 +39,7 @@ OF_SCORES, OF_SQUARES = 1.5, 0.1
 BEYOND = 1.0  # mean of an exponential tail beyond any point, in standard deviations
 CLEAR = 2.0  # edges of the noise that every direction of the information has to clear
 LEAST_DOF = 4.0  # of a variance: a smaller one than has these is taken for the noise that hides it
-OF_CELL = 0.5  # of the variance of rows, known by a cell from half to twice it: half of the way up
+OF_CELL = 0.5  # of the variance of rows, voted to be from half to twice it: half of the way up
 _ALONE = 1e-9  # of information that other tasks have, too
 # Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.
 ROUNDS: tuple[dict[str, float], ...] = (
@@ -47,12 +47,50 @@ ROUNDS: tuple[dict[str, float], ...] = (
     {"information": 0.13 * ERRORS, "square": 0.07 * ERRORS},
     {"score": 0.30 * ERRORS, "square": 0.15 * ERRORS, "information": 0.25 * ERRORS},
 )
-# Without a budget: the second has the spread that the first shows, and the last is at the estimate.
+# Without a budget: two have the spread that the one before shows, and the last is at the estimate.
 EXACT: tuple[dict[str, float], ...] = (
+    dict.fromkeys(ROUNDS[-1], 0.0),
     dict.fromkeys(ROUNDS[-1], 0.0),
     dict.fromkeys(("score", "information"), 0.0),
     dict.fromkeys(ROUNDS[-1], 0.0),
 )
+
+
+@dataclass
+class RowSquares(Question):
+    """What rows of tasks have beside any level and slopes, without a budget only: no bound.
+
+    A task sends the sum of squares of its residuals, in units, about a model of its own, and their
+    degrees of freedom; none of both where its rows leave none. The sums of these two are released,
+    and of their products.
+    """
+
+    kind = "row squares"
+
+    def answer(self, tasks, model):
+        return np.stack(tasks.squares_of_rows(model), axis=1)
+
+    def bounded(self, sent):
+        return sent
+
+    def total(self, sent):
+        return np.concatenate([sent.sum(axis=0)[None], sent.T @ sent])
+
+
+def variance_of_rows(model, sums):
+    """Of rows about the model of their task, and the standard deviation of its error.
+
+    The ratio of the sums has the error of a ratio over tasks, whose noise may differ, and at least
+    that of normal rows. The vote, of the same rows, counts as one degree of freedom.
+
+    -> ndarray (2,), in units of the input
+    """
+    (squares, dof), *products = sums
+    variance = (squares + model.middle_sigma**2) / (dof + 1.0)
+    by = np.array([1.0, -variance]) / (dof + 1.0)
+    error = by @ np.array(products) @ by
+    error = max(error, min(2.0 / (dof + 1.0), OF_CELL**2) * variance**2)
+    return model.unit**2 * np.array([variance, math.sqrt(error)])
 
 
 @dataclass
@@ -172,8 +210,7 @@ def question_about(model, plan):
     """The first `Errors` of a released model with pooled levels."""
     part, d = model.components()[-1], model.n_features
     kappa = priors.middle(model.log_kappa, priors.before_kappa(), part.scales.kappa)
-    sigma = priors.middle(model.log_sigma, priors.before_sigma(), part.scales.sigma)
-    tau = model.middle_tau
+    sigma, tau = model.row_spread, model.middle_tau
     shape = np.maximum(np.sum(model.root**2, axis=1), 1.0 / d)
     deviations = np.append(tau, np.sqrt(kappa * shape))
     mean = model.mean if model.init is None else model.mean - model.init.joined(True)[0]
@@ -339,8 +376,9 @@ def effects(model, question, sums, noise):
     by_information = np.sqrt(of_H * size) / m
     drawn = math.sqrt(2.0 / m) * np.einsum("ij,jk,ik->i", to, squares, to)
     of_rows = np.linalg.inv(H / m) - _expected(model, question)
-    by_cell = OF_CELL * np.maximum(np.einsum("ij,jk,ik->i", to, of_rows, to), 0.0)
-    doubt = np.sqrt(by_square**2 + by_information**2 + drawn**2 + by_cell**2)
+    unsure = OF_CELL if model.row_variance is None else np.divide(*model.row_variance[::-1])
+    by_rows = unsure * np.maximum(np.einsum("ij,jk,ik->i", to, of_rows, to), 0.0)
+    doubt = np.sqrt(by_square**2 + by_information**2 + drawn**2 + by_rows**2)
     return Found(effect, covariance, dof, to @ spread @ to.T, doubt)
 
 

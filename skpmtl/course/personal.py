@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..tables.table import WrittenRows, blocks_of, differences, row_dots
+from ..task import priors
 from ..task.nested import (
     LevelEffects,
     RatioPart,
@@ -206,6 +207,22 @@ class TaskModels:
         """Score and information of the centre of the model, of these tasks: see `information`."""
         dec = self.decomposition(model, model.root)
         return information(dec, *self.around(model, model.centre, some=some), scales, some)
+
+    def squares_of_rows(self, model):
+        """Sum of squares of residuals of a task about its own least squares, and their degrees of
+        freedom; with a factor below tasks, a mean over its spreads.
+
+        -> (m,), in released units, (m,)
+        """
+        self._place(model)
+        weights = np.ones(1)
+        if len(self.rows) > 1:
+            weights = np.exp(priors.typical(model.log_ratio, priors.before_ratio()))
+        squares = sum(w * rows.rest for w, (rows, *_) in zip(weights, self.rows, strict=True))
+        dof = self.rows[0][0].dof - self.X.shape[1]
+        some = (np.diff(self.offsets) - 1 > self.X.shape[1]) & (dof > 0.0)
+        squares = squares * (self.unit / model.unit) ** 2
+        return np.where(some, squares, 0.0), np.where(some, dof, 0.0)
 
     def personal(self, model):
         """Models of the tasks. -> coef (m, d), intercept (m,), extras

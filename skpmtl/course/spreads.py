@@ -58,9 +58,11 @@ def variance_components(board, coverage):
     if board.spread_below is not None:
         factors = [(board.below, board.spread_below), *factors]
     residual, of_factors = None, [np.full(2, np.nan)] * len(factors)
-    if not law.of_scores:
+    if board.row_variance is not None and board.profiles is None:
+        residual = _with_ends(*board.row_variance[:, None], coverage)[0]
+    elif not law.of_scores:
         known = board.log_sigma, law.log_sigma, board.sigma
-        residual = board.unit * np.append(board.row_spread, priors.ends(*known, coverage))
+        residual = board.unit * np.append(board.middle_sigma, priors.ends(*known, coverage))
     if board.profiles is not None:
         known = (board.unit * profiles.ends(one, coverage) for one in board.profiles)
         of_level, *of_factors, residual[1:] = known
@@ -74,10 +76,15 @@ def variance_components(board, coverage):
 
 
 def _measured(board, coverage):
-    variance = np.diag(board.spread)
-    reach = ndtri(0.5 + 0.5 * coverage) * board.spread_doubt
+    found = _with_ends(np.diag(board.spread), board.spread_doubt, coverage)
+    return board.spread[:-1, :-1], found
+
+
+def _with_ends(variance, doubt, coverage):
+    """Standard deviations, (n, 3), of variances with normal errors."""
+    reach = ndtri(0.5 + 0.5 * coverage) * doubt
     columns = np.stack([variance, variance - reach, variance + reach], axis=1)
-    return board.spread[:-1, :-1], np.sqrt(np.maximum(columns, 0.0))
+    return np.sqrt(np.maximum(columns, 0.0))
 
 
 def _voted(board, coverage):

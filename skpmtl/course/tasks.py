@@ -4,7 +4,7 @@ import numpy as np
 
 from ..exchange.protocol import TaskSide
 from .billboard import models_of
-from .errors import Errors
+from .errors import Errors, RowSquares
 from .groups import GroupStep
 from .likelihood import LikelihoodStep
 from .personal import TaskModels
@@ -12,7 +12,8 @@ from .queries import KINDS, AcrossStep, ExactStep, LevelSums, SlopeScores
 
 _BLOCK = 1 << 22  # numbers of the matrices of tasks that are added up together
 _LARGE = ExactStep, AcrossStep, LevelSums, SlopeScores
-_KINDS = {**KINDS, **{kind.kind: kind for kind in (Errors, GroupStep, LikelihoodStep)}}
+_MORE = Errors, RowSquares, GroupStep, LikelihoodStep
+_KINDS = {**KINDS, **{kind.kind: kind for kind in _MORE}}
 
 
 class HierarchicalTaskSide(TaskSide):

@@ -158,11 +158,14 @@ def test_groups_of_tasks_are_found_with_classes():
 
 
 def test_the_report_and_the_summary_name_the_factor():
-    est = fitted(schools(5, 1.0)[0], None)
+    est = fitted(schools(5, 1.0)[0], None, standard_errors=True)
     spread = est.factors_["class"]["spread"]
     assert 0.5 < spread < 2.0
     assert "differ within a task by about" in est.privacy_.found()["class"]
-    assert_allclose(est.summary().variance_frame()["std"]["class"], spread)
+    stds = est.summary().variance_frame()["std"]
+    assert_allclose(stds["class"], spread)
+    dof = M * (CLASSES * 10 - 3 - CLASSES)  # of rows beside the model and the classes of a task
+    assert abs(stds["residual"] - 1.0) < 3.0 / np.sqrt(2.0 * dof)
     few = fitted(schools(5, 1.0)[0], 0.3)
     assert "times the standard deviation of a row" in few.privacy_.found()["class"]
     assert not hasattr(few, "factors_")

@@ -59,14 +59,20 @@ def test_below_the_noise_there_are_none():
     assert not hasattr(est, "effect_std_")
 
 
-def test_errors_have_the_unit_of_the_target():
+def test_errors_and_spreads_have_the_unit_of_the_target():
+    """Between powers of two, too, where votes on the noise of rows are others."""
     (X, y, task), _ = table(80, 0)
-    one, other = (
+    one, *others = (
         PrivateMTL(epsilon=None, standard_errors=True).fit(X, unit * y, task=task)
-        for unit in (1.0, 64.0)
+        for unit in (1.0, 64.0, 1.41)
     )
-    np.testing.assert_allclose(other.effect_coef_, 64.0 * one.effect_coef_, rtol=1e-8)
-    np.testing.assert_allclose(other.effect_std_, 64.0 * one.effect_std_, rtol=1e-8)
+    spreads = one.summary(0.9).variance_frame()[["std", "lower", "upper"]]
+    for unit, other, part in zip((64.0, 1.41), others, (1e-8, 0.02), strict=True):
+        away = np.abs(other.effect_coef_ - unit * one.effect_coef_) / other.effect_std_
+        assert away.max() < part
+        np.testing.assert_allclose(other.effect_std_, unit * one.effect_std_, rtol=part)
+        found = other.summary(0.9).variance_frame()[["std", "lower", "upper"]]
+        np.testing.assert_allclose(found, unit * spreads, rtol=part, atol=part * unit)
 
 
 def test_a_public_start_moves_effects_and_no_errors():
@@ -97,6 +103,19 @@ def test_without_a_budget_they_are_least_squares_and_cr2(monkeypatch):
     est = PrivateMTL(epsilon=None, standard_errors=True).fit(X, y, task=task)
     board = est.billboard_
     (q,) = questions
+    squares = []  # of the rows of tasks about their own least squares
+    for t in range(30):
+        F = np.c_[X, np.ones(len(X))][task == t]
+        if len(F) > 4:
+            rest = y[task == t] - F @ np.linalg.lstsq(F, y[task == t])[0]
+            squares.append((rest @ rest, len(F) - 4.0))
+    squares = np.array(squares)
+    dof = squares[:, 1].sum() + 1.0
+    variance = (squares[:, 0].sum() + (board.unit * board.middle_sigma) ** 2) / dof
+    error = np.linalg.norm(squares @ [1.0, -variance]) / dof
+    assert error > variance * np.sqrt(2.0 / dof)  # tasks differ in their noise
+    np.testing.assert_allclose(board.row_variance, [variance, error], rtol=1e-9)
+    assert board.unit * q.sigma == pytest.approx(np.sqrt(variance))
     Z, full = (X - board.column_centre) / board.column_scale, np.c_[X, np.ones(len(X))]
     H, own = 0.0, []
     for t in range(30):
