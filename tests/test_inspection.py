@@ -255,7 +255,7 @@ def test_relation_shows_what_covariates_add_with_the_noise():
         points, _, (lines,) = bars
         np.testing.assert_array_equal(points.get_xdata(), est.relation_coef_[j])
         ends = np.array([segment[:, 0] for segment in lines.get_segments()])
-        assert np.allclose(np.diff(ends, axis=1), 4.0 * est.relation_noise_std_[j])
+        assert np.allclose(np.diff(ends, axis=1)[:, 0], 4.0 * est.relation_noise_std_[j])
     assert display.figure_.get_supxlabel() == "what one more adds to the coefficient"
     display = RelationDisplay.from_estimator(with_covariates(epsilon=1e5))  # has none to state
     assert display.noise_std is None and len(display.errorbars_) == 2
