@@ -345,7 +345,7 @@ def test_divisors_of_records_do_not_follow_weights():
     """Half the weights, half the way of the first step: nothing is divided by their sum."""
     X, y, task = long_data()
     settings = {"tasks": TASKS, "epsilon": 1e13, "delta": 1e-3, "inner_steps": 1, "clip_norm": 9.0}
-    settings |= {"random_state": 0, "tasks_per_round": "all"}
+    settings |= {"random_state": 0, "tasks_per_round": "all", "inner_learning_rate": 0.1}
     whole, half = (
         skpmtl.DPMetaInit(**settings).fit(X, y, task=task, sample_weight=np.full(len(y), w))
         for w in (1.0, 0.5)

@@ -93,6 +93,7 @@ def test_noise_of_an_inverse_gamma_is_exact(nu, scale):
     assert_allclose(variance, s2.mean(), rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Levels of tasks and their slopes")  # as they are
 @pytest.mark.parametrize("epsilon", [None, 3.0])
 def test_intervals_hold_nine_in_ten_targets(epsilon):
     """Noise and slopes differ between tasks; three standard errors on both sides."""
