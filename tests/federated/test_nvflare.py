@@ -216,6 +216,7 @@ def test_full_disk_of_a_site_spends_nothing(federation):
     finish(federation, kept)
 
 
+@pytest.mark.slow  # other processes once more
 def test_hazards_of_three_sites_equal_one_table(tmp_path):
     study, table = study_of(features=2, timeout=10.0, enrolment=15.0, min_sites=3), survival_rows()
     options = "--event", "event", "--entry", "entry"
