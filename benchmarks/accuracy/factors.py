@@ -23,7 +23,7 @@ OTHERS = {"below": ("same classes", "new classes"), "across": ("other rows", "ne
 
 def below(seed, spread, m=100, classes=3):
     """-> rows of a fit, of the same classes, and of others"""
-    rng = np.random.default_rng(9100 + seed)
+    rng = np.random.default_rng(seed)
     level, slopes = 20.0 + rng.normal(size=m), [1.0, -1.0] + 0.3 * rng.normal(size=(m, 2))
     effects, frames = spread * rng.normal(size=(m, 2 * classes)), []
     for first, size in ((0, 10), (0, 20), (classes, 20)):
@@ -39,7 +39,7 @@ def below(seed, spread, m=100, classes=3):
 
 def across(seed, spread, m=300, new=100, n=20):
     """-> rows of a fit, other rows of its tasks, and rows of new tasks"""
-    rng = np.random.default_rng(9200 + seed)
+    rng = np.random.default_rng(seed)
     effects, level = rng.normal(size=len(ITEMS)), 20.0 + rng.normal(size=m + new)
     effects *= spread / np.std(effects)
     school = np.repeat(np.arange(m + new), n)
@@ -72,11 +72,12 @@ def main():
     parser.add_argument("--epsilon", default="none,3,1")
     parser.add_argument("--draws", type=int, default=6)
     args = parser.parse_args()
-    make = {"below": below, "across": across}[args.kind]
+    make, seeds = {"below": (below, 9100), "across": (across, 9200)}[args.kind]
+    seeds = range(seeds, seeds + args.draws)
     for name in args.epsilon.split(","):
         epsilon = None if name == "none" else float(name)
         for spread in SPREADS:
-            found = [ratios(args.kind, make(k, spread), epsilon) for k in range(args.draws)]
+            found = [ratios(args.kind, make(seed, spread), epsilon) for seed in seeds]
             mean, most = np.mean(found, axis=0), np.max(found, axis=0)
             parts = zip(OTHERS[args.kind], mean, most, strict=True)
             text = "  ".join(f"{what} {m:.3f} ({high:.3f})" for what, m, high in parts)

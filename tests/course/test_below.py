@@ -1,11 +1,11 @@
 """A factor below tasks, such as classes of schools."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.base import clone
 
+from benchmarks.accuracy.factors import below
 from skpmtl import PrivateMTL, PrivateMTLClassifier, load_billboard, save_billboard
 from skpmtl.course.billboard import HierarchicalBillboard
 from skpmtl.course.personal import TaskModels
@@ -19,23 +19,6 @@ from tests.helpers.sites import write_parts
 M, CLASSES = 100, 3
 BELOW = {"class": "below"}
 pytestmark = pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible")
-
-
-def schools(seed, rho, n=10):
-    """Rows for a fit, of the same classes, and of others. -> three DataFrames with y"""
-    rng = np.random.default_rng(seed)
-    level, slopes = 20.0 + rng.normal(size=M), [1.0, -1.0] + 0.3 * rng.normal(size=(M, 2))
-    effects = rho * rng.normal(size=(M, 2 * CLASSES))
-    frames = []
-    for first, size in ((0, n), (0, 20), (CLASSES, 20)):
-        school = np.repeat(np.arange(M), CLASSES * size)
-        number = first + np.tile(np.repeat(np.arange(CLASSES), size), M)
-        X = rng.normal(size=(len(school), 2))
-        y = level[school] + (X * slopes[school]).sum(axis=1) + effects[school, number]
-        names = np.array([f"c{k}" for k in range(2 * CLASSES)])[number]
-        frame = {"x": X[:, 0], "z": X[:, 1], "school": school, "class": names}
-        frames.append(pd.DataFrame({**frame, "y": y + rng.normal(size=len(y))}))
-    return frames
 
 
 def fitted(rows, epsilon=3.0, seed=0, factors=BELOW, **more):
@@ -55,7 +38,7 @@ def error(est, rows):
 @pytest.mark.parametrize("epsilon", [3.0, None])
 def test_classes_help_where_they_matter_and_else_do_no_harm(epsilon):
     for rho, most in ((1.0, 0.8), (0.0, 1.02)):
-        here, same, other = schools(1, rho)
+        here, same, other = below(1, rho)
         with_classes, without = (fitted(here, epsilon, factors=f) for f in (BELOW, None))
         assert error(with_classes, same) < most * error(without, same)
         assert error(with_classes, other) < 1.02 * error(without, other)
@@ -105,7 +88,7 @@ def test_effects_are_the_conditional_means_of_a_dense_normal():
 
 def test_the_name_of_a_class_counts_within_its_task_alone():
     """Permuted in every task; and as numbers that are different everywhere."""
-    here, same, _ = schools(2, 1.0)
+    here, same, _ = below(2, 1.0)
     expected = fitted(here).predict(features(same))
     for names in (
         lambda rows: rows["school"].to_numpy() * 3 + rows["class"].str[1:].astype(int),
@@ -117,7 +100,7 @@ def test_the_name_of_a_class_counts_within_its_task_alone():
 
 
 def test_intervals_hold_in_old_and_in_new_classes():
-    here, same, other = schools(3, 1.0)
+    here, same, other = below(3, 1.0)
     est = fitted(here, 20.0, uncertainty=True)
     widths = []
     for rows in (same, other):
@@ -129,7 +112,7 @@ def test_intervals_hold_in_old_and_in_new_classes():
 
 
 def test_new_tasks_and_files_have_effects_of_classes(tmp_path):
-    here, same, _ = schools(4, 1.0)
+    here, same, _ = below(4, 1.0)
     est = fitted(here[here["school"] < 90])
     save_billboard(est, tmp_path / "board.npz")
     new = here["school"] >= 90
@@ -147,7 +130,7 @@ def test_new_tasks_and_files_have_effects_of_classes(tmp_path):
 
 def test_groups_of_tasks_are_found_with_classes():
     """Posterior probabilities of groups are those over all spreads of classes."""
-    here, _, _ = schools(8, 1.0)
+    here, _, _ = below(8, 1.0)
     group = np.arange(M) % 2
     here["y"] += 3.0 * (2 * group - 1)[here["school"]] * here["x"]
     est = fitted(here, 30.0, structure="groups")
@@ -158,7 +141,7 @@ def test_groups_of_tasks_are_found_with_classes():
 
 
 def test_the_report_and_the_summary_name_the_factor():
-    est = fitted(schools(5, 1.0)[0], None, standard_errors=True)
+    est = fitted(below(5, 1.0)[0], None, standard_errors=True)
     spread = est.factors_["class"]["spread"]
     assert 0.5 < spread < 2.0
     assert "differ within a task by about" in est.privacy_.found()["class"]
@@ -166,20 +149,20 @@ def test_the_report_and_the_summary_name_the_factor():
     assert_allclose(stds["class"], spread)
     dof = M * (CLASSES * 10 - 3 - CLASSES)  # of rows beside the model and the classes of a task
     assert abs(stds["residual"] - 1.0) < 3.0 / np.sqrt(2.0 * dof)
-    few = fitted(schools(5, 1.0)[0], 0.3)
+    few = fitted(below(5, 1.0)[0], 0.3)
     assert "times the standard deviation of a row" in few.privacy_.found()["class"]
     assert not hasattr(few, "factors_")
 
 
 def test_a_task_alone_shrinks_its_classes_without_any_release():
-    here, same, _ = schools(6, 2.0)
+    here, same, _ = below(6, 2.0)
     est = fitted(here, 0.01)
     without = fitted(here, 0.01, factors=None)
     assert error(est, same) < 0.5 * error(without, same)
 
 
 def test_parts_of_a_table_give_the_same_fit(tmp_path):
-    here, same, _ = schools(7, 1.0)
+    here, same, _ = below(7, 1.0)
     columns = here[["x", "z"]].to_numpy(), here["class"].str[1:].astype(float)
     X, y, task = np.c_[columns], here["y"].to_numpy(), here["school"].to_numpy()
     est = PrivateMTL(epsilon=3.0, factors={2: "below"}, tasks=range(M), random_state=0)
@@ -192,7 +175,7 @@ def test_parts_of_a_table_give_the_same_fit(tmp_path):
 
 
 def test_classes_and_counts_refuse_a_factor_below():
-    here = schools(0, 0.0)[0]
+    here = below(0, 0.0)[0]
     more = {"factors": BELOW, "task_feature": "school"}
     for est in (PrivateMTLClassifier(**more), PrivateMTL(loss="poisson", **more)):
         with pytest.raises(ValueError, match="below tasks.*leave it out"):
