@@ -451,10 +451,8 @@ class Loop:
 
     def take_equal(self):
         """Slopes are equal: what votes on their priors would be about is known."""
-        log_kappa = np.full(len(self.law.kappa), queries.NEVER)
-        log_kappa[0] = 0.0
-        components = np.array([queries.NEVER, queries.NEVER, 0.0])
-        self.update(log_kappa=log_kappa, log_components=components)
+        log_kappa, components = queries.alone(0, len(self.law.kappa)), queries.alone(2, 3)
+        self.update(log_kappa=log_kappa[:, 0], log_components=components[:, 0])
         self.slopes_are_equal = self.pooled = True
 
     def take_events(self):
@@ -463,9 +461,7 @@ class Loop:
         Deviations from the centre are then scores of tasks times the least variance of slopes.
         """
         self.take_equal()
-        log_sigma = np.full(len(self.law.sigma), queries.NEVER)
-        log_sigma[0] = 0.0
-        self.update(log_sigma=log_sigma)
+        self.update(log_sigma=queries.alone(0, len(self.law.sigma))[:, 0])
         self.gain = OF_EQUAL * self.d / self.law.kappa[0]
 
     @property

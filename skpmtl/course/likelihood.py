@@ -32,7 +32,7 @@ from ..tables.table import blocks_of
 from ..task.priors import RATIO, after, before_ratio, middle
 from . import profiles
 from .personal import same
-from .queries import NEVER, Question
+from .queries import Question, alone
 
 _STEPS = 60
 # Of the deviance: spreads then move by a thousandth; and of a first look at effects.
@@ -174,9 +174,6 @@ class _Deviance:
         rank = self.basis.shape[1]
         omega = np.repeat(spreads[2 + self.has_below :], self.sizes)
         others = np.append(np.arange(p), np.arange(p + 1, len(F)))
-        to = np.zeros((len(others), rank + len(omega)))
-        to[:p, :rank] = self.basis
-        to[np.arange(p, len(others)), np.arange(rank, rank + len(omega))] = omega
         R = _both_sides(F[np.ix_(others, others)], self.basis, omega)
         R[np.arange(rank, len(R)), np.arange(rank, len(R))] += 1.0
         r = np.append(self.basis.T @ F[:p, p], omega * F[p + 1 :, p])
@@ -307,4 +304,4 @@ def moved_to(grid, value):
 
 def sure_of(at, before):
     """Log weights of a vote that is sure of one cell."""
-    return after(np.where(np.arange(len(before)) == at, 0.0, NEVER), before)
+    return after(alone(at, len(before))[:, 0], before)

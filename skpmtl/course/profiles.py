@@ -54,16 +54,15 @@ def ends(profile, coverage):
 
 def _curvature(deviance, logs, sigma):
     """Of the deviance by logarithms of spreads over sigma, and of sigma: (n + 1, n + 1)."""
-    n, apart, found = len(logs), 0.01, []
-    for k in range(n + 1):
-        moved, of_sigma = logs + apart * np.eye(n + 1, n)[k], sigma * np.exp(apart * (k == n))
-        slopes = []
-        for here, size in ((logs, sigma), (moved, of_sigma)):
-            value = (yield from deviance.value(np.exp(here), (n, size)))[0]
-            more = (yield from deviance.value(np.exp(here), (n, size * np.exp(apart))))[0]
-            slope = yield from deviance.slopes(here, value, (n, size))
-            slopes.append(np.append(slope, (more - value) / apart))
-        found.append((slopes[1] - slopes[0]) / apart)
+    n, apart, slopes = len(logs), 0.01, []
+    for k in range(-1, n + 1):  # at the estimate, and beside it
+        here = logs + apart * (np.arange(n) == k)
+        size = sigma * np.exp(apart * (k == n))
+        value = (yield from deviance.value(np.exp(here), (n, size)))[0]
+        more = (yield from deviance.value(np.exp(here), (n, size * np.exp(apart))))[0]
+        slope = yield from deviance.slopes(here, value, (n, size))
+        slopes.append(np.append(slope, (more - value) / apart))
+    found = [(moved - slopes[0]) / apart for moved in slopes[1:]]
     return 0.5 * (np.array(found) + np.array(found).T)
 
 

@@ -565,8 +565,8 @@ def log_mixtures(cells, paths):
     with np.errstate(divide="ignore"):
         found = np.log(found, out=found)
     found += top
-    for j, path in enumerate(paths):  # whose cells are far below others of the task
-        found[lost, j] = log_sum(cells[lost] + path) if len(lost) else found[lost, j]
+    for j, path in enumerate(paths if len(lost) else ()):  # cells far below others of the task
+        found[lost, j] = log_sum(cells[lost] + path)
     return found
 
 
