@@ -13,9 +13,15 @@ is -2 times the approximate log likelihood (Bates, Machler, Bolker and Walker, J
 gradient, in which modes move along:
 
     M_t du_t = -L' Z_t' W_t (X_t dbeta + Z_t dL u_t) + dL' Z_t' (y_t - E y_t).
+
+Further groupings, nested or crossed, have intercepts tau_k v, v ~ N(0, I), behind those of tasks.
+Rows then have columns (L' z, tau) of all that is random, and M has the blocks M_t, what these share
+with levels, S_t, and one of levels, of which R = I + (tau W)' W (tau W) - sum_t S_t' M_t^-1 S_t is
+left; log det M is sum_t log det M_t + log det R (section 3.4 of the same paper).
 """
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
@@ -29,6 +35,7 @@ _TOL = 1e-13  # relative change of the deviance between two iterations
 _DONE, _LEFT = 1e-14, 1e-4  # of the deviance that a further step of Newton's method would gain
 _FLAT = 1e-4  # least information on a column of unit size: errors of 100 in eta mean separation
 _STEP = 1e-4  # of differences of gradients
+_NUMBERS = 1 << 22  # of rows by levels at a time
 
 
 class _Binomial:
@@ -83,7 +90,7 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
     Parameters
     ----------
     rows : GroupedRows
-        With one grouping; y are shares of successes, or counts.
+        y are shares of successes, or counts; entries of `others` are ones.
     family : {"binomial", "poisson"}
     weight, offset : ndarray (N,)
         Numbers of trials, or weights of rows; terms of eta without a coefficient.
@@ -94,7 +101,7 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
     Returns
     -------
     fit : MixedFit
-        With sigma2 = 1, and with `influences`.
+        With sigma2 = 1; with one grouping also `influences`.
 
     Raises
     ------
@@ -118,25 +125,27 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
     values, slopes = problem.by_task(params)
     total = slopes.sum(axis=0)
     information = np.linalg.eigvalsh(0.5 * hessian[problem.k :, problem.k :])
-    L, beta = problem.parts(params)
+    L, tau, beta = problem.parts(params)
     size_x, size_z, k = problem.size_x, problem.size_z, problem.k
-    p = len(beta)
-    u, M = problem.u, problem.M
+    u, v = problem.mode
+    influences = (-0.5 * slopes @ inverse)[:, k:] / size_x
     return MixedFit(
         coef=beta / size_x,
         factor=signed_factor(L) / size_z[:, None],
         sigma2=1.0,
         covariance=inverse[k:, k:] / np.outer(size_x, size_x),
         effects=u @ L.T / size_z,
-        effects_covariance=L @ np.linalg.inv(M) @ L.T / np.outer(size_z, size_z),
+        effects_covariance=L @ problem.covariances() @ L.T / np.outer(size_z, size_z),
         deviance=float(values.sum() - 2.0 * problem.constant),
         converged=bool(0.25 * total @ inverse @ total < _LEFT and information[0] > _FLAT),
-        influences=(-0.5 * slopes @ inverse)[:, k : k + p] / size_x,
+        other_effects=problem.by_grouping(problem.each(tau) * v),
+        other_std=np.abs(tau),
+        influences=None if problem.counts else influences,
     )
 
 
 class _Problem:
-    """The deviance of L and beta, its gradient, and modes, from which the next ones start."""
+    """The deviance of L, tau and beta, its gradient, and modes, from which the next ones start."""
 
     def __init__(self, rows, family, weight, offset, correlated):
         self.size_x, self.size_z = column_sizes(rows.X), column_sizes(rows.Z)
@@ -145,19 +154,33 @@ class _Problem:
         self.family, self.weight, self.offset = family, weight, offset
         self.starts, self.m = rows.offsets[:-1], len(rows.offsets) - 1
         self.owner = np.repeat(np.arange(self.m), np.diff(rows.offsets))
-        q = self.Z.shape[1]
+        (N, q), self.counts = self.Z.shape, [W.shape[1] for W in rows.others]
         self.lower = np.tril_indices(q) if correlated else np.diag_indices(q)
-        self.k = len(self.lower[0])
+        self.n_lower = len(self.lower[0])
+        self.k = self.n_lower + len(self.counts)
         self.ZZ = self.Z[:, :, None] * self.Z[:, None, :]
-        self.u = np.zeros((self.m, q))
-        self.M = None
+        empty = sparse.csr_array((N, 0))
+        self.W = sparse.hstack(rows.others, format="csr") if self.counts else empty
+        # Z of all tasks at once, (N, m q).
+        place = self.owner[:, None] * q + np.arange(q)
+        tall = self.Z.ravel(), place.ravel(), np.arange(N + 1) * q
+        self.tall = sparse.csr_array(tall, shape=(N, self.m * q))
+        self.mode = np.zeros((self.m, q)), np.zeros(sum(self.counts))
         self.constant = family.constant(rows.y, weight)
 
     def parts(self, params):
+        """-> L, tau, beta"""
         q = self.Z.shape[1]
         L = np.zeros((q, q))
-        L[self.lower] = params[: self.k]
-        return L, params[self.k :]
+        L[self.lower] = params[: self.n_lower]
+        return L, params[self.n_lower : self.k], params[self.k :]
+
+    def each(self, values):
+        """Of further groupings, for each of their levels."""
+        return np.repeat(values, self.counts)
+
+    def by_grouping(self, values):
+        return tuple(np.split(values, np.cumsum(self.counts)[:-1])) if self.counts else ()
 
     def start(self):
         """Half of unit spreads, and beta by Newton's method without random effects."""
@@ -173,62 +196,121 @@ class _Problem:
             root = np.sqrt(w)
             beta = np.linalg.lstsq(root[:, None] * self.X, root * target, rcond=None)[0]
             eta = np.clip(self.offset + self.X @ beta, -30.0, 30.0)
-        q = self.Z.shape[1]
-        return np.concatenate([0.5 * np.eye(q)[self.lower], beta])
+        spreads = 0.5 * np.eye(self.Z.shape[1])[self.lower]
+        return np.concatenate([spreads, np.full(len(self.counts), 0.5), beta])
 
     def sums(self, values):
         return np.add.reduceat(values, self.starts, axis=0)
 
-    def at(self, L, fixed, u):
-        """-> eta, and what a mode minimises, by task"""
+    def at(self, L, tau, fixed, u, v):
+        """-> eta, and what a mode minimises, by task; with further groupings of all alike"""
         eta = fixed + np.einsum("nq,nq->n", self.Z, (u @ L.T)[self.owner])
+        eta = eta + self.W @ (tau * v)
         with np.errstate(over="ignore"):
             fits = self.sums(self.weight * self.family.log_density(self.y, eta))
-        return eta, (u * u).sum(axis=1) - 2.0 * fits
+        value = (u * u).sum(axis=1) - 2.0 * fits
+        return eta, np.full(self.m, value.sum() + v @ v) if self.counts else value
 
-    def modes(self, L, fixed):
-        """-> u, eta, minima, residuals, W, its derivative by eta, Z' W Z, M"""
-        u, q = self.u, len(L)
-        eta, value = self.at(L, fixed, u)
-        other, start = self.at(L, fixed, np.zeros_like(u))
+    def blocks(self, L, tau, w):
+        """-> Z' W Z, M, and of levels S, M^-1 S and R"""
+        q = len(L)
+        A = self.sums(w[:, None, None] * self.ZZ)
+        M = np.eye(q) + L.T @ A @ L
+        weighted = self.W.multiply(w[:, None]).tocsr()
+        S = L.T @ (self.tall.T @ weighted).toarray().reshape(self.m, q, -1) * tau
+        B = np.linalg.solve(M, S)
+        R = np.eye(len(tau)) + np.outer(tau, tau) * (self.W.T @ weighted).toarray()
+        return A, M, B, R - np.tensordot(S, B, axes=([0, 1], [0, 1]))
+
+    @staticmethod
+    def solved(M, B, R, u, v):
+        """M^-1 (u, v) of all that is random."""
+        v = np.linalg.solve(R, v - np.tensordot(u, B, axes=([0, 1], [0, 1])))
+        return np.linalg.solve(M, u[:, :, None])[:, :, 0] - B @ v, v
+
+    def modes(self, L, tau, fixed):
+        """-> u, v, minima, residuals, W, its derivative by eta, `blocks`"""
+        u, v = self.mode
+        eta, value = self.at(L, tau, fixed, u, v)
+        other, start = self.at(L, tau, fixed, np.zeros_like(u), np.zeros_like(v))
         far = ~(value <= start)
         u = np.where(far[:, None], 0.0, u)
+        v = v * (not far.all())
         eta, value = np.where(far[self.owner], other, eta), np.where(far, start, value)
         for _ in range(_NEWTON):
             mean, variance, third = self.family.moments(eta)
             residual, w = self.weight * (self.y - mean), self.weight * variance
-            A = self.sums(w[:, None, None] * self.ZZ)
-            M = np.eye(q) + L.T @ A @ L
+            A, M, B, R = self.blocks(L, tau, w)
             slope = self.sums(residual[:, None] * self.Z) @ L - u
-            step = np.linalg.solve(M, slope[:, :, None])[:, :, 0]
-            if not np.abs(step).max(initial=0.0) > _MODE:
+            step, of_levels = self.solved(M, B, R, slope, tau * (self.W.T @ residual) - v)
+            if not max(np.abs(x).max(initial=0.0) for x in (step, of_levels)) > _MODE:
                 break
             for _ in range(_HALVINGS):
-                eta, new = self.at(L, fixed, u + step)
+                eta, new = self.at(L, tau, fixed, u + step, v + of_levels)
                 worse = ~(new <= value + 1e-12 * np.abs(value))
                 if not worse.any():
                     break
                 step[worse] *= 0.5
-            u, value = u + step, new
-        self.u, self.M = u, M
-        return u, value, residual, w, self.weight * third, A, M
+                of_levels = of_levels * 0.5
+            u, v, value = u + step, v + of_levels, new
+        self.mode, self.known = (u, v), (M, B, R)
+        return u, v, value, residual, w, self.weight * third, A, M, B, R
+
+    def covariances(self):
+        """Of u of the tasks at the last mode, (m, q, q)."""
+        M, B, R = self.known
+        return np.linalg.inv(M) + B @ np.linalg.solve(R, B.transpose(0, 2, 1))
 
     def by_task(self, params):
-        """-> deviance of every task (m,), its gradient (m, k + p)"""
-        L, beta = self.parts(params)
-        u, value, residual, w, third, A, M = self.modes(L, self.offset + self.X @ beta)
+        """-> deviance (m,) and gradient (m, k + p), of which the sums are those of all tasks"""
+        L, tau, beta = self.parts(params)
+        tau = self.each(tau)
+        u, v, value, residual, w, third, A, M, B, R = self.modes(
+            L, tau, self.offset + self.X @ beta
+        )
         inverse = np.linalg.inv(M)
         spread = L @ inverse @ L.T
         # Of log det M by eta, directly and by the modes.
-        g = third * np.einsum("nab,nab->n", self.ZZ, spread[self.owner])
-        c = np.einsum("mab,mb->ma", inverse, self.sums(g[:, None] * self.Z) @ L)
-        g_all = g - w * np.einsum("nq,nq->n", self.Z, (c @ L.T)[self.owner])
+        lever, along = np.einsum("nab,nab->n", self.ZZ, spread[self.owner]), A @ L @ inverse
+        of_levels = np.zeros(len(tau))
+        if self.counts:
+            own, of_levels, along_levels = self.levers(L, tau, w, B, R)
+            lever, along = lever + own, along + along_levels
+        g = third * lever
+        c, d = self.solved(M, B, R, self.sums(g[:, None] * self.Z) @ L, tau * (self.W.T @ g))
+        moved = np.einsum("nq,nq->n", self.Z, (c @ L.T)[self.owner]) + self.W @ (tau * d)
+        g_all = g - w * moved
         by_beta = self.sums((g_all - 2.0 * residual)[:, None] * self.X)
-        Zr, Zg = (self.sums(v[:, None] * self.Z) for v in (residual, g_all))
+        Zr, Zg = (self.sums(x[:, None] * self.Z) for x in (residual, g_all))
         by_L = np.einsum("ma,mb->mab", Zg - 2.0 * Zr, u) + np.einsum("ma,mb->mab", Zr, c)
-        by_L += 2.0 * A @ L @ inverse
-        slopes = np.concatenate([by_L[:, self.lower[0], self.lower[1]], by_beta], axis=1)
-        return value + np.linalg.slogdet(M)[1], slopes
+        by_L += 2.0 * along
+        by_tau = self.W.T @ (g_all - 2.0 * residual) * v + self.W.T @ residual * d
+        by_tau = (by_tau + 2.0 * of_levels) / self.m
+        by_L = by_L[:, self.lower[0], self.lower[1]]
+        by_tau = np.array([part.sum() for part in self.by_grouping(by_tau)])
+        by_tau = np.broadcast_to(by_tau, (self.m, len(self.counts)))
+        value = value / self.m if self.counts else value
+        value = value + np.linalg.slogdet(M)[1] + np.linalg.slogdet(R)[1] / self.m
+        return value, np.concatenate([by_L, by_tau, by_beta], axis=1)
+
+    def levers(self, L, tau, w, B, R):
+        """What further groupings add to z' M^-1 z of a row, (N,); sums over rows of W times M^-1
+        times their columns, by level (K,) and with Z, what levels add, (m, q, q)."""
+        N, q = self.Z.shape
+        lever, by_level, by_task = np.zeros(N), np.zeros(len(tau)), np.zeros((self.m, q, q))
+        size = max(_NUMBERS // max(len(tau), 1), 1)
+        for first in range(0, N, size):
+            some = slice(first, first + size)
+            of = self.owner[some]
+            z = self.Z[some] @ L
+            left = (self.W[some].multiply(tau)).toarray() - np.einsum("nq,nqk->nk", z, B[of])
+            solved = np.linalg.solve(R, left.T).T
+            lever[some] = np.einsum("nk,nk->n", left, solved)
+            by_level += (self.W[some].multiply(w[some, None] * solved)).sum(axis=0)
+            moved = -np.einsum("nqk,nk->nq", B[of], solved)
+            both = w[some, None, None] * self.Z[some][:, :, None] * moved[:, None]
+            np.add.at(by_task, of, both)
+        return lever, by_level, by_task
 
     def total(self, params):
         value, slopes = self.by_task(params)

@@ -149,11 +149,7 @@ class MixedFit:
         ValueError
             With further groupings, across which tasks are not independent.
         """
-        if rows.others:
-            raise ValueError(
-                "Errors that are robust within tasks need one grouping: take those of the model, "
-                'kind="model".'
-            )
+        _check_alone(rows.others)
         m, (N, p) = len(rows.offsets) - 1, rows.X.shape
         power = {"CR0": 0.0, "CR1": 0.0, "CR2": -0.5, "CR3": -1.0}[kind]
         half = np.linalg.cholesky(self.covariance / self.sigma2)  # half half' = R^-1
@@ -199,8 +195,9 @@ class MixedFit:
         Raises
         ------
         ValueError
-            For "CR2" and "CR3", and with one task.
+            For "CR2" and "CR3", with further groupings, and with one task.
         """
+        _check_alone(self.other_effects)
         if kind not in ("CR0", "CR1"):
             raise ValueError(f'kind={kind!r} is of means: classes and counts have "CR0", "CR1".')
         m = len(self.influences)
@@ -217,6 +214,15 @@ class MixedFit:
         GX = _gains(ZZ, self.factor) @ ZX  # (m, q, p)
         scores = (Xe - np.einsum("tqi,tq->ti", GX, Ze)) @ half
         return scores, half.T @ (XX - ZX.transpose(0, 2, 1) @ GX) @ half
+
+
+def _check_alone(others):
+    """ValueError with further groupings, across which tasks are not independent."""
+    if others:
+        raise ValueError(
+            "Errors that are robust within tasks need one grouping: take those of the model, "
+            'kind="model".'
+        )
 
 
 def fit_mixed(rows, *, correlated=True, max_iter=500):

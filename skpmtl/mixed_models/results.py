@@ -163,12 +163,6 @@ def mixed(
             f"factors={{{odd[0]!r}: 'above'}}, and in public= the level of every task; or one "
             f"below them: (1 | {parts['group']} / {odd[0]}); or leave them out."
         )
-    if parts["others"] and not private and family != "gaussian":
-        raise ValueError(
-            f"Groupings {listed([parts['group'], *parts['others']])}: for classes and counts "
-            "without a budget there is one, the task. Leave the others out, or give their levels "
-            "as columns of categories."
-        )
     for name in parts["others"]:
         if isinstance(public.get(name), Mapping) and name not in data:
             data = data.assign(**{name: grouping(data, parts["group"]).map(public[name])})
@@ -333,12 +327,7 @@ class MixedResult:
         if level == "population":
             return self._fit.predict(X, offset, Z, np.full(len(data), -1), None)
         codes = _codes(data, self._parts["group"], self.groups)
-        found = self._fit.predict(X, offset, Z, codes, data)
-        if self.estimator is not None:  # whose tasks have their levels of factors
-            return found
-        for name, (levels, effects) in self._fit.others.items():
-            found = found + np.append(effects, 0.0)[_codes(data, name, levels)]
-        return found
+        return self._fit.predict(X, offset, Z, codes, data)
 
     def summary(self, kind: CovarianceKind | None = None, coverage: float = 0.95) -> Summary:
         """Fixed effects with errors, variance components, and what was released.
@@ -404,20 +393,21 @@ class _Exact:
         self.design, self.family, self.groups = design, family, levels[0]
         self.names, self.random_names = design.names, design.random_names
         self.correlated = design.parts["correlated"]
+        root, others = np.sqrt(weights) if family == "gaussian" else np.ones(len(order)), []
+        for number, known in zip(numbers[1:], levels[1:], strict=True):
+            places = np.arange(len(order)), number[order]
+            others.append(sparse.csr_array((root, places), shape=(len(order), len(known))))
+        self.default_kind = "CR2" if family == "gaussian" else "CR1"
+        if others:
+            self.default_kind = "model"
         if family == "gaussian":
-            self.default_kind = "model" if design.parts["others"] else "CR2"
-            root, others = np.sqrt(weights), []
-            for number, known in zip(numbers[1:], levels[1:], strict=True):
-                places = np.arange(len(order)), number[order]
-                others.append(sparse.csr_array((root, places), shape=(len(order), len(known))))
             columns = X, Z, y - offset
             if (root != 1.0).any():
                 columns = X * root[:, None], Z * root[:, None], columns[2] * root
             self.rows = GroupedRows(*columns, offsets, tuple(others))
             self.fit = fit_mixed(self.rows, correlated=self.correlated)
         else:
-            self.default_kind = "CR1"
-            self.rows = GroupedRows(X, Z, y, offsets)
+            self.rows = GroupedRows(X, Z, y, offsets, tuple(others))
             more = {"weight": weights, "offset": offset, "correlated": self.correlated}
             self.fit = fit_laplace(self.rows, family, **more)
         further = zip(levels[1:], self.fit.other_effects, strict=True)
@@ -482,6 +472,8 @@ class _Exact:
     def predict(self, X, offset, Z, codes, data):
         own = np.where((codes >= 0)[:, None], self.fit.effects[codes], 0.0)
         eta = X @ self.fit.coef + offset + (Z * own).sum(axis=1)
+        for name, (levels, effects) in self.others.items() if data is not None else ():
+            eta = eta + np.append(effects, 0.0)[_codes(data, name, levels)]
         return eta if self.family == "gaussian" else FAMILIES[self.family].moments(eta)[0]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy import sparse
 
 import skpmtl
 from skpmtl.mixed_models.laplace import FAMILIES, _Problem
@@ -77,15 +78,32 @@ def test_counts_with_slopes_are_as_lme4_prints_them(bar, coef, std, deviance):
         assert_allclose(std_errors(fit), [0.026459852, 0.045999824], rtol=1e-4)
 
 
+def test_several_groupings_are_as_lme4_prints_them():
+    """R 4.2.2: glmer(cbind(incidence, size - incidence) ~ period + (1 | herd) + (1 | obs), cbpp,
+    binomial)"""
+    data = read("cbpp").astype({"period": str}).assign(obs=range(56))
+    fit = fitted("prop(incidence, size) ~ period + (1 | herd) + (1 | obs)", data, "binomial")
+    coef = [-1.50029168, -1.22650920, -1.32884055, -1.86626530]
+    assert_allclose(fit.params, coef, rtol=1e-6)
+    assert_allclose(std_errors(fit), [0.2967129, 0.4803117, 0.4939206, 0.5936111], rtol=1e-5)
+    assert fit.deviance == pytest.approx(174.63831108, rel=1e-8)
+    assert_allclose(fit.summary().variances["std"], [0.1839471, 0.8910785], rtol=1e-5)
+    assert_allclose(fit.predict(data[:2]), [0.1630837093, 0.1529059469], rtol=1e-5)
+    with pytest.raises(ValueError, match="one grouping"):
+        fit.cov_params("CR1")
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_gradient_is_that_of_the_deviance(family):
     rng, m, n = np.random.default_rng(0), 8, 9
     X = rng.normal(size=(m * n, 3))
     y = rng.integers(0, 2 if family == "binomial" else 6, size=m * n).astype(float)
-    rows = GroupedRows(X, X[:, :2], y, np.arange(m + 1) * n)
+    others = [np.eye(k)[rng.integers(k, size=m * n)] for k in (3, 20)]
+    others = tuple(sparse.csr_array(W) for W in others[: 2 * (family == "poisson")])
+    rows = GroupedRows(X, X[:, :2], y, np.arange(m + 1) * n, others)
     weight, offset = rng.uniform(0.5, 2.0, size=m * n), 0.3 * rng.normal(size=m * n)
     problem = _Problem(rows, FAMILIES[family], weight, offset, True)
-    params = np.array([0.7, -0.4, 0.5, 0.3, -0.2, 0.1])
+    params = np.array([0.7, -0.4, 0.5, *[0.6, 0.9][: len(others)], 0.3, -0.2, 0.1])
     moves = 1e-5 * np.eye(len(params))
     found = [problem.total(params + e)[0] - problem.total(params - e)[0] for e in moves]
     assert_allclose(np.array(found) / 2e-5, problem.total(params)[1], rtol=1e-5, atol=1e-5)
