@@ -23,7 +23,7 @@ from ..exchange.plan import ONE_PROCESS, Plan
 from ..privacy.accounting import check_budget, gdp_mu
 from ..privacy.mechanisms import VectorGaussian, mean_sensitivity
 from ..privacy.report import PUBLIC_LISTS, exact_report
-from ..privacy.sampling import accountant_name, poisson_epsilon, poisson_noise
+from ..privacy.sampling import accountant_name, poisson_noise
 from ..tables.table import row_products
 from . import columns
 from .billboard import scaled
@@ -681,33 +681,9 @@ def poisson_multiplier(epsilon, delta, n_steps, rate, adjacency, group_size=1):
     full = poisson_noise(epsilon, delta, n_steps, 1.0, adjacency) * group_size
     if rate == 1.0:
         return full
-    if group_size == 1:
-        return poisson_noise(epsilon, delta, n_steps, rate, adjacency)
-    if adjacency == "replace-one":
+    if group_size > 1 and adjacency == "replace-one":
         epsilon, delta = epsilon / 2.0, delta / (1.0 + math.exp(epsilon / 2.0))
-
-    def spent(z):
-        return poisson_epsilon(z, n_steps, rate, delta, "zero-out", group_size=group_size)
-
-    if spent(full) > epsilon:  # the detour costs more than sampling gains
-        return full
-    # Secant steps for log epsilon in log z, towards a little less than the budget.
-    target, x, slope, last = math.log(0.999 * epsilon), math.log(rate * full), -1.0, None
-    low, high = -math.inf, math.log(full)
-    for _ in range(30):
-        found = math.log(max(spent(math.exp(x)), 1e-300))
-        if found > math.log(epsilon):
-            low = max(low, x)
-        else:
-            high = min(high, x)
-            if found >= math.log(0.998 * epsilon):
-                break
-        if high - low < 1e-3:
-            break
-        if last is not None and x != last[0]:
-            slope = min((found - last[1]) / (x - last[0]), -0.2)
-        last = x, found
-        x = min(max(x + (target - found) / slope, low), high)
-        if x in (low, high):
-            x = 0.5 * (low + high)
-    return math.exp(high)
+        adjacency = "zero-out"
+    # Where the detour costs more than sampling gains, all records in every step.
+    found = poisson_noise(epsilon, delta, n_steps, rate, adjacency, group_size=group_size)
+    return min(full, found)
