@@ -584,7 +584,9 @@ class BaseMTL(
                 fitted = self._fit_exact(table)
             except (np.linalg.LinAlgError, ArithmeticError) as error:
                 raise ValueError(_NOT_FINITE) from error
-            arrays = [value for value in fitted.values() if isinstance(value, np.ndarray)]
+            # Errors of effects are NaN where rows do not tell an effect from others.
+            arrays = [value for name, value in fitted.items() if not name.startswith("effect_")]
+            arrays = [value for value in arrays if isinstance(value, np.ndarray)]
             if not all_finite(*(a for a in arrays if a.dtype.kind == "f")):
                 raise ValueError(_NOT_FINITE)
             return {**fitted, **self._posterior_of(table, fitted["billboard_"])}

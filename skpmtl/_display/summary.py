@@ -329,8 +329,9 @@ class Summarised:
             words += ", and include the noise of the guarantee." if private else "."
         elif getattr(self, "standard_errors", False):
             words = (
-                "There are no standard errors: too few tasks, or too small a budget. Effects may "
-                "be much nearer to zero than the truth: by how much is not known."
+                "There are no standard errors: too few tasks, too small a budget, or a column "
+                "that others determine. Effects may be much nearer to zero than the truth: by how "
+                "much is not known."
             )
         if self._has_found_nothing():
             words = (
@@ -354,6 +355,9 @@ class Summarised:
         error = np.full(len(effect), np.nan)
         if std is not None:
             error = np.sqrt(np.diag(self.effect_covariance_))
+        if std is not None and np.isnan(error).any():
+            untold = ", ".join(np.array(names)[np.isnan(error)])
+            words += f" There are none of {untold}: other columns determine these."
         return names, effect, error, dof, words
 
 

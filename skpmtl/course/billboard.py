@@ -577,8 +577,10 @@ class HierarchicalBillboard(OfModels):
         if self.effects is not None:
             coef, level = self.add_init(self.effects[:-1], self.effects[-1:])
             found["effect_coef_"], found["effect_intercept_"] = coef, float(level[0])
-            found["effect_covariance_"] = self.effect_covariance
-            found["effect_std_"] = np.sqrt(np.diag(self.effect_covariance)[:-1])
+            untold = np.diag(self.effect_covariance) == 0.0
+            covariance = np.where(untold | untold[:, None], np.nan, self.effect_covariance)
+            found["effect_covariance_"] = covariance
+            found["effect_std_"] = np.sqrt(np.diag(covariance)[:-1])
             found["effect_dof_"] = self.effect_dof
         if self.has_place:
             level = self.middle + self.unit * self.centre[..., 0]

@@ -41,6 +41,7 @@ CLEAR = 2.0  # edges of the noise that every direction of the information has to
 LEAST_DOF = 4.0  # of a variance: a smaller one than has these is taken for the noise that hides it
 OF_CELL = 0.5  # of the variance of rows, voted to be from half to twice it: half of the way up
 _ALONE = 1e-9  # of information that other tasks have, too
+_NOTHING, _UNTOLD = 1e-10, 1e-6  # of the largest information, and its root: rounding
 # Of mu^2, by sums, one release after the other; all of them together are `ERRORS`.
 ROUNDS: tuple[dict[str, float], ...] = (
     {"information": 0.10 * ERRORS},
@@ -240,13 +241,15 @@ def _edge(question, noise):
 def whitened(model, question, sums, noise):
     """The next question: in coordinates in which this information is that of the identity a task.
 
-    Directions below the noise are stretched to it. Where squares were released, models of tasks
-    have the spread that these show above a standard deviation of their noise, and with a budget at
-    least that of the votes.
+    Directions below the noise are stretched to it; without noise, those that rows say nothing of
+    are left out. Where squares were released, models of tasks have the spread that these show above
+    a standard deviation of their noise, and with a budget at least that of the votes.
     """
     values, vectors = np.linalg.eigh(question.largest * sums["information"])
-    least = max(_edge(question, noise), 1e-12 * np.linalg.norm(values), 1e-300)
+    least = max(_edge(question, noise), _NOTHING * np.linalg.norm(values), 1e-300)
     stretch = np.sqrt(model.n_present / np.maximum(values, least))[:, None] * vectors.T
+    if not question.clipped:
+        stretch[values <= least] = 0.0
     following = replace(question, whiten=stretch @ question.whiten)
     if "square" not in sums:
         return following
@@ -269,7 +272,7 @@ def whitened(model, question, sums, noise):
 
 def moved(model, question, sums):
     """The question at the estimate, without a budget: squares are then those of residuals."""
-    step = np.linalg.solve(sums["information"], sums["score"])
+    step = _inverse(sums["information"]) @ sums["score"]
     change = _to_effects(model, question) @ question.whiten.T @ step
     return replace(question, mean=question.mean + change)
 
@@ -284,8 +287,13 @@ def _expected(model, question):
     spread = np.zeros((question.size, question.size))
     spread[0, 0] = question.tau**2
     spread[1:, 1:] = question.kappa * model.root @ model.root.T
-    by = _from_whitened(question)
-    return np.linalg.solve(by, np.linalg.solve(by, spread).T)
+    to = np.linalg.pinv(question.whiten.T, rcond=_NOTHING) / question.deviations
+    return to @ spread @ to.T
+
+
+def _inverse(information):
+    """Of the directions that rows say something of."""
+    return np.linalg.pinv(information, rcond=_NOTHING, hermitian=True)
 
 
 def _to_effects(model, question):
@@ -307,7 +315,7 @@ class Found:
     effects : ndarray (d + 1,)
         Common slopes and, last, the intercept, less the public initial model.
     effect_covariance : ndarray (d + 1, d + 1)
-        Of their errors.
+        Of their errors; zeros of effects that rows cannot tell from others, here and below.
     effect_dof : ndarray (d + 1,)
         Degrees of freedom of every variance, which is a sum of parts by tasks and by noise.
     spread : ndarray (d + 2, d + 2)
@@ -340,9 +348,10 @@ def effects(model, question, sums, noise):
     """
     m, k = model.n_present, question.size
     H, edge = question.largest * sums["information"], _edge(question, noise)
-    if m - k < LEAST_DOF or np.linalg.eigvalsh(H)[0] <= max(CLEAR * edge, 1e-9):
+    values = np.linalg.eigvalsh(H)[k - question.whiten.any(axis=1).sum() :]
+    if m - k < LEAST_DOF or (values <= max(CLEAR * edge, 1e-9)).any():
         return None
-    inverse, length = np.linalg.inv(H), question.longest
+    inverse, length = _inverse(H), question.longest
     score, square = length * sums["score"], length**2 * sums["square"]
     step = inverse @ score
     # A symmetric noise N in H moves the step by H^-1 N step, to first order.
@@ -358,11 +367,12 @@ def effects(model, question, sums, noise):
     values, vectors = np.linalg.eigh(square - np.outer(score, score) / m + known)
     inner = (vectors * np.maximum(values, max(of_score, least))) @ vectors.T
     to = _to_effects(model, question) @ question.whiten.T
+    effect = question.mean + to @ step
+    to *= _told(model, question)[:, None]
     rows = to @ inverse
     covariance = rows @ inner @ rows.T
     unsure = of_square * np.sum(rows**2, axis=1) / np.maximum(np.diag(covariance), 1e-300)
     dof = 1.0 / (1.0 / (m - k) + 0.5 * unsure**2)
-    effect = question.mean + to @ step
     to = np.r_[to, model.unit * _from_whitened(question)[:1]]
     score, squares = score / m, square / m + (of_score / m**2) * np.eye(k)
     spread, squares = _moments(model, question, squares - np.outer(score, score), H / m)
@@ -375,11 +385,18 @@ def effects(model, question, sums, noise):
     size = 0.5 * (size * np.sum(right**2, axis=1) + np.sum(left * right, axis=1) ** 2)
     by_information = np.sqrt(of_H * size) / m
     drawn = math.sqrt(2.0 / m) * np.einsum("ij,jk,ik->i", to, squares, to)
-    of_rows = np.linalg.inv(H / m) - _expected(model, question)
+    of_rows = _inverse(H / m) - _expected(model, question)
     unsure = OF_CELL if model.row_variance is None else np.divide(*model.row_variance[::-1])
     by_rows = unsure * np.maximum(np.einsum("ij,jk,ik->i", to, of_rows, to), 0.0)
     doubt = np.sqrt(by_square**2 + by_information**2 + drawn**2 + by_rows**2)
     return Found(effect, covariance, dof, to @ spread @ to.T, doubt)
+
+
+def _told(model, question):
+    """Whether rows tell an effect from those of columns that determine it: (d + 1,) of bool."""
+    to = _to_effects(model, question)
+    seen = np.linalg.pinv(question.whiten, rcond=_NOTHING) @ question.whiten
+    return np.linalg.norm(to - to @ seen, axis=1) <= _UNTOLD * np.linalg.norm(to, axis=1)
 
 
 def _moments(model, question, square, information):
@@ -391,7 +408,7 @@ def _moments(model, question, square, information):
 
     -> covariance (k, k), I^-1 square I^-1 (k, k), both in whitened coordinates
     """
-    inverse = np.linalg.inv(information)
+    inverse = _inverse(information)
     square = inverse @ square @ inverse
     values, vectors = np.linalg.eigh(_expected(model, question) + square - inverse)
     return (vectors * np.maximum(values, 0.0)) @ vectors.T, square

@@ -76,8 +76,9 @@ def variance_components(board, coverage):
 
 
 def _measured(board, coverage):
-    found = _with_ends(np.diag(board.spread), board.spread_doubt, coverage)
-    return board.spread[:-1, :-1], found
+    untold = np.append(np.diag(board.effect_covariance) == 0.0, False)
+    spread = np.where(untold | untold[:, None], np.nan, board.spread)
+    return spread[:-1, :-1], _with_ends(np.diag(spread), board.spread_doubt, coverage)
 
 
 def _with_ends(variance, doubt, coverage):

@@ -25,7 +25,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln
 
-from .reml import MixedFit, check_rank, column_sizes, signed_factor
+from .reml import MixedFit, column_sizes, signed_factor
 
 __all__ = ["fit_laplace"]
 
@@ -102,11 +102,6 @@ def fit_laplace(rows, family, *, weight, offset, correlated=True, max_iter=500):
     -------
     fit : MixedFit
         With sigma2 = 1; with one grouping also `influences`.
-
-    Raises
-    ------
-    ValueError
-        If the columns of X are linearly dependent, or no degree of freedom is left.
     """
     problem = _Problem(rows, FAMILIES[family], weight, offset, correlated)
     options = {"maxiter": max_iter, "maxfun": 2 * max_iter, "ftol": _TOL, "gtol": 0.0}
@@ -150,7 +145,6 @@ class _Problem:
     def __init__(self, rows, family, weight, offset, correlated):
         self.size_x, self.size_z = column_sizes(rows.X), column_sizes(rows.Z)
         self.X, self.Z, self.y = rows.X / self.size_x, rows.Z / self.size_z, rows.y
-        check_rank(self.X, 1.0)
         self.family, self.weight, self.offset = family, weight, offset
         self.starts, self.m = rows.offsets[:-1], len(rows.offsets) - 1
         self.owner = np.repeat(np.arange(self.m), np.diff(rows.offsets))

@@ -239,17 +239,12 @@ def fit_mixed(rows, *, correlated=True, max_iter=500):
     -------
     fit : MixedFit
 
-    Raises
-    ------
-    ValueError
-        If the columns of X are linearly dependent, or no degree of freedom is left.
     """
     if rows.others:
         return _fit_with_others(rows, correlated, max_iter)
     X, y = rows.X, rows.y
     (N, p), q = X.shape, rows.Z.shape[1]
     size_x, size_z = column_sizes(X), column_sizes(rows.Z)
-    check_rank(X, size_x)
     # Products are those of columns of one size; results are in units of the user.
     ZZ, ZX, Zy = rows.products()
     ZZ /= np.outer(size_z, size_z)
@@ -327,7 +322,6 @@ def _fit_with_others(rows, correlated, max_iter):
     (N, p), q, m = rows.X.shape, rows.Z.shape[1], len(rows.offsets) - 1
     size_x, size_z = column_sizes(rows.X), column_sizes(rows.Z)
     scaled = GroupedRows(rows.X / size_x, rows.Z / size_z, rows.y, rows.offsets)
-    check_rank(rows.X, size_x)
     ZZ, ZX, Zy = scaled.products()
     counts = [W.shape[1] for W in rows.others]
     W = sparse.hstack(rows.others, format="csr")
@@ -390,19 +384,28 @@ def column_sizes(columns):
     return np.where(size > 0, size, 1.0)
 
 
-def check_rank(X, sizes):
-    """ValueError unless columns X (N, p), over these sizes, are of full rank."""
-    N, p = X.shape
-    if N <= p:
-        raise ValueError(f"{N} rows cannot determine {p} fixed effects and their errors.")
+def independent(X):
+    """Columns of X (N, p) that are no combination of columns before them, as R keeps them.
+
+    -> ndarray of int
+
+    Raises
+    ------
+    ValueError
+        If no degree of freedom is left.
+    """
+    sizes, (N, p) = column_sizes(X), X.shape
     root = np.zeros((0, p))  # of rows so far, as their triangular factor
     for first in range(0, N, _ROWS):
         root = np.linalg.qr(np.r_[root, X[first : first + _ROWS] / sizes], mode="r")
-    if np.linalg.matrix_rank(root, tol=1e-10 * np.sqrt(N)) < p:
-        raise ValueError(
-            "Columns of the fixed effects are linearly dependent: leave out one of them, such as "
-            "an indicator of every category beside an intercept."
-        )
+    kept: list = []
+    for j in range(p):
+        more = [*kept, j]
+        if np.linalg.matrix_rank(root[:, more], tol=1e-10 * np.sqrt(N)) == len(more):
+            kept = more
+    if N <= len(kept):
+        raise ValueError(f"{N} rows cannot determine {len(kept)} fixed effects and their errors.")
+    return np.array(kept, dtype=int)
 
 
 @njit

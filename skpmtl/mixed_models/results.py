@@ -21,7 +21,7 @@ from ..tables.ids import listed, locate
 from .formula import Design, grouping, read_formula, response_of
 from .laplace import FAMILIES, fit_laplace
 from .offsets import OFFSET, _OffsetClassifier
-from .reml import GroupedRows, fit_mixed
+from .reml import GroupedRows, fit_mixed, independent
 
 __all__ = ["MixedResult", "mixed"]
 
@@ -390,8 +390,12 @@ class _Exact:
         sort = slice(None) if (order[1:] > order[:-1]).all() else order
         X, offset, Z, y, weights = (part[kept][sort] for part in (*design.fitted(), y, weights))
         offsets = np.searchsorted(numbers[0][order], np.arange(len(levels[0]) + 1))
+        self.kept = independent(X)
+        X = self.matrix(X)
         self.design, self.family, self.groups = design, family, levels[0]
-        self.names, self.random_names = design.names, design.random_names
+        self.names = [design.names[j] for j in self.kept]
+        self.dropped = [name for name in design.names if name not in self.names]
+        self.random_names = design.random_names
         self.correlated = design.parts["correlated"]
         root, others = np.sqrt(weights) if family == "gaussian" else np.ones(len(order)), []
         for number, known in zip(numbers[1:], levels[1:], strict=True):
@@ -421,7 +425,7 @@ class _Exact:
             )
 
     def matrix(self, X):
-        return X
+        return X if len(self.kept) == X.shape[1] else X[:, self.kept]
 
     def effects(self):
         return self.fit.coef
@@ -467,11 +471,13 @@ class _Exact:
         }
 
     def notes(self):
+        if self.dropped:
+            yield f"Left out, since other columns determine them: {', '.join(self.dropped)}."
         yield "No privacy: epsilon=None. These numbers may disclose rows of a small task."
 
     def predict(self, X, offset, Z, codes, data):
         own = np.where((codes >= 0)[:, None], self.fit.effects[codes], 0.0)
-        eta = X @ self.fit.coef + offset + (Z * own).sum(axis=1)
+        eta = self.matrix(X) @ self.fit.coef + offset + (Z * own).sum(axis=1)
         for name, (levels, effects) in self.others.items() if data is not None else ():
             eta = eta + np.append(effects, 0.0)[_codes(data, name, levels)]
         return eta if self.family == "gaussian" else FAMILIES[self.family].moments(eta)[0]

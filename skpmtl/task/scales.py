@@ -114,7 +114,9 @@ class Summaries:
         if centre is not None:
             x = np.where(std > 0, x, 0.5)
             known = (self.n > 0) & ((self.n <= 1) | (not single))
-            std = np.where(std > 0, std, np.abs(self.x_mean - centre) * known[:, None])
+            apart = np.abs(self.x_mean - centre) * known[:, None]
+            apart[apart <= _TINY * np.abs(self.x_mean)] = 0.0
+            std = np.where(std > 0, std, apart)
         bias = -(1.0 / (2.0 * x) + 1.0 / (12.0 * x**2)) / (2.0 * math.log(2.0))
         found = np.log2(np.where(std > 0, std, 1.0)) - np.log2(scale) - bias
         return np.where(std > 0, found, 0.0)

@@ -145,6 +145,26 @@ def test_without_a_budget_they_are_least_squares_and_cr2(monkeypatch):
     np.testing.assert_array_equal(est.effect_dof_, 26.0)
 
 
+@pytest.mark.parametrize("column", ["zeros", "constant", "twice"])
+def test_effects_that_others_determine_have_no_errors(column):
+    """Others have those of a fit without the column, but for weights of tasks: slopes of all
+    columns have one size."""
+    (X, y, task), _ = table(40, 2)
+    more = {"zeros": 0.0 * X[:, 0], "constant": 0.0 * X[:, 0] + 3.0, "twice": X[:, 0]}[column]
+    est = PrivateMTL(epsilon=None, standard_errors=True)
+    plain = est.fit(X, y, task=task).summary().effects_frame()
+    summary = est.fit(np.c_[X, more], y, task=task).summary()
+    untold = {"zeros": ["x3"], "constant": ["x3", "intercept"], "twice": ["x0", "x3"]}[column]
+    frame = summary.effects_frame()
+    assert frame.index[frame["std_error"].isna()].tolist() == untold
+    assert f"none of {', '.join(untold)}" in summary.errors
+    assert summary.variance_frame().loc[untold, "std"].isna().all()
+    told = plain.index.difference(untold)
+    away = (frame["effect"] - plain["effect"]) / plain["std_error"]
+    assert away[told].abs().max() < 0.2
+    np.testing.assert_allclose(frame["std_error"][told], plain["std_error"][told], rtol=0.1)
+
+
 def test_errors_are_released_where_columns_are_correlated():
     """At .9, one direction of the columns has a thirtieth of the information of another."""
     (X, y, task), _ = table(800, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from skpmtl.mixed_models.reml import GroupedRows, fit_mixed
+from skpmtl.mixed_models.reml import GroupedRows, fit_mixed, independent
 
 # Yields of six batches of dyestuff (Davies, Statistical Methods in Research and Production, 1947).
 DYESTUFF = np.array(
@@ -143,14 +143,12 @@ def test_robust_errors_do_not_depend_on_the_unit():
     assert_allclose(second[1], first[1], rtol=1e-5)
 
 
-def test_dependent_columns_and_too_few_rows_are_refused():
-    rows = generated()
-    double = GroupedRows(np.c_[rows.X, rows.X[:, 1]], rows.Z, rows.y, rows.offsets)
-    with pytest.raises(ValueError, match="linearly dependent"):
-        fit_mixed(double)
-    few = GroupedRows(rows.X[:3], rows.Z[:3], rows.y[:3], np.array([0, 3]))
+def test_columns_that_others_determine_are_left_out():
+    X = generated().X
+    more = np.c_[X[:, :2], X @ [0.0, 2.0, 0.0], np.zeros(len(X)), X[:, 2], X.sum(axis=1)]
+    assert independent(more).tolist() == [0, 1, 4]
     with pytest.raises(ValueError, match="cannot determine"):
-        fit_mixed(few)
+        independent(X[:3])
 
 
 # Fifteen tasks of 2 to 6 rows: y, x, z (constant in tasks), task.
