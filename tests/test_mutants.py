@@ -5,6 +5,7 @@ import pytest
 from tests import mutants
 
 
+@pytest.mark.slow  # reads all sources
 @pytest.mark.skipif(not (mutants.ROOT / "skpmtl").is_dir(), reason="needs the sources")
 def test_equivalent_mutants_are_mutants():
     """A line of the list that no longer fits the source hides nothing, and goes."""

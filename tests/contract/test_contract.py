@@ -83,12 +83,6 @@ def rows_of(case, data):
     return sparse.csr_matrix(X) if case.form == "csr" else X, y, task
 
 
-def length(mechanism):
-    """The norm that the sensitivity of a mechanism is in."""
-    norms = {"nuclear": lambda v: np.linalg.norm(v, "nuc")}
-    return norms.get(getattr(mechanism, "norm", "l2"), np.linalg.norm)
-
-
 def assert_same(found, expected):
     """Equal but for the last bits, which depend on where in memory an array begins."""
     found, expected = np.asarray(found), np.asarray(expected)
@@ -222,7 +216,7 @@ def test_a_label_of_one_task_alone(case):
 
 # --------------------------------------------------------------------------------- report
 @every(CASES + EXACT)
-@pytest.mark.spread(40)
+@pytest.mark.spread(25)
 def test_report(case):
     est, _ = fitted(case)
     report = est.privacy_
@@ -266,7 +260,7 @@ def test_noise_is_that_of_the_operating_system_by_default(case):
 
 
 @every(CURATED)
-@pytest.mark.spread(40)
+@pytest.mark.spread(20)
 def test_report_is_known_before_the_fit(case):
     """From public numbers; bounds that follow the releases are those of the start."""
     est, data = fitted(case)
@@ -360,7 +354,7 @@ def test_new_tasks_go_on_from_a_file_alone(case, tmp_path):
 
 
 @every(case for case in LONG if not {"clusters", "relation"} & {*case.name.split("-")})
-@pytest.mark.spread(50)
+@pytest.mark.spread(25)
 def test_unseen_tasks_get_the_mean_model_or_an_error(case):
     est, data = fitted(case)
     X, strange = rows_of(case, data)[0][:5], [99] * 5
@@ -392,7 +386,7 @@ def test_unseen_tasks_get_the_mean_model_or_an_error(case):
 )
 @every(first_of_every_form([*FIRST.values(), *EXACT]))
 @pytest.mark.parametrize("form", ["wide", "mapping", "column"])
-@pytest.mark.spread(20)
+@pytest.mark.spread(14)
 def test_forms_of_input_give_one_fit(form, case):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(N_ROWS, 3)) / 2
@@ -474,7 +468,7 @@ def test_nothing_private_is_in_the_file(case, tmp_path):
 
 # ----------------------------------------------------------------------------------- wire
 @every(CASES + EXACT)
-@pytest.mark.spread(30)
+@pytest.mark.spread(20)
 def test_wire(case):
     """JSON and arrays, for a network; also while a fit goes on, when there is no report yet."""
     billboard = fitted(case)[0].billboard_
@@ -531,7 +525,7 @@ class Recorder:
 
 
 @every(first_of_every_form(CURATED))
-@pytest.mark.spread(9)
+@pytest.mark.spread(6)
 def test_an_interrupted_run_repeats_no_release(case):
     """Whatever was released before the cut is not asked for, nor released, again."""
     est, data = seeded(case), long_data(case.n_classes)

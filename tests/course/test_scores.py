@@ -235,7 +235,7 @@ def test_origins_of_columns_without_a_release_mean_nothing(which):
 
 def test_noise_alone_is_no_place_of_rates():
     rng = np.random.default_rng(0)
-    cells = [np.append(rng.normal(size=queries.BINS), 5.0) for _ in range(400)]
+    cells = [np.append(rng.normal(size=queries.BINS), 5.0) for _ in range(150)]
     assert all(read_rates(found, 1.0, 100)[-1] is None for found in cells)
 
 

@@ -219,7 +219,7 @@ def sound(d, epsilon):
 @pytest.mark.parametrize("i", range(4))
 @pytest.mark.spread(1)
 def test_sound_mechanisms_pass(i):
-    for seed, epsilon in enumerate([0.1, 1.0, 10.0]):
+    for seed, epsilon in enumerate([0.3, 5.0]):
         result = audit(sound(5, epsilon)[i], random_state=seed)
         assert result.passed, str(result)
         assert result.epsilon_claimed == pytest.approx(epsilon, rel=1e-9)

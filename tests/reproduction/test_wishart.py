@@ -55,7 +55,7 @@ def published_event(mechanism, n, seed):
     ]
 
 
-def assert_event_within_budget(mechanism, epsilon, delta, n=2000, seed=0):
+def assert_event_within_budget(mechanism, epsilon, delta, n=800, seed=0):
     p, q = published_event(mechanism, n, seed)
     allowance = 4.5 * math.sqrt((p + math.exp(2 * epsilon) * q + 1 / n) / n)
     assert p <= math.exp(epsilon) * q + delta + allowance
@@ -65,10 +65,10 @@ def assert_event_within_budget(mechanism, epsilon, delta, n=2000, seed=0):
 @pytest.mark.parametrize("d, epsilon", [(1, 0.3), (5, 1.0)])
 def test_the_event_that_breaks_the_published_mechanism(d, epsilon):
     mechanism = PublishedWishart(d, 1.4, epsilon)
-    p, q = published_event(mechanism, 2000, d)
+    p, q = published_event(mechanism, 800, d)
     expected = 1 - math.exp(-epsilon)
     assert q == 0.0
-    assert abs(p - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 2000)
+    assert abs(p - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 800)
     assert mechanism.delta_lower_bound == pytest.approx(expected)
     with pytest.raises(AssertionError):
         assert_event_within_budget(mechanism, epsilon, 1e-5)
