@@ -13,6 +13,8 @@ import csv
 from collections import Counter
 from pathlib import Path
 
+from tests.helpers.trees import tree
+
 ROOT = Path(__file__).resolve().parents[1]
 LIST = Path(__file__).with_suffix(".csv")
 CALLS = frozenset(
@@ -75,7 +77,7 @@ def calls(folder=ROOT / "skpmtl"):
         file = path.relative_to(folder).as_posix()
         if not file.startswith(tuple(WITHOUT_ROWS)):
             visitor = _Calls(file)
-            visitor.visit(ast.parse(path.read_text(encoding="utf-8")))
+            visitor.visit(tree(path))
             found += visitor.found
     return found
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import skpmtl
+from tests.helpers.trees import tree
 
 ROOT = Path(skpmtl.__file__).parent
 METHODS = ("structures", "model_protected", "clustered", "mean_regularized", "meta", "fedmtl")
@@ -34,11 +35,6 @@ FLOORS = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sorted(path for path in ROOT.rglob("*.py") if "__pycache__" not in path.parts)
-
-
-@cache
-def tree(path):
-    return ast.parse(path.read_text())
 
 
 def imports(path):

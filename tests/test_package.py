@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import skpmtl
+from tests.helpers.trees import tree
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(skpmtl.__file__).parent
@@ -63,7 +64,7 @@ def test_imports_are_declared():
     always, extras = declared()
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
-        for name, at_once in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        for name, at_once in imports(tree(path)):
             if name in sys.stdlib_module_names | {"skpmtl", "tomllib"}:
                 continue
             found.add(name)

@@ -28,7 +28,6 @@ FACTS = {task: [task % 3, task % 2] for task in range(M)}
 EXACT = {"epsilon": None}
 LOW, MEAN, MTL = MPMTLLowRank(), PrivateMeanRegMTL(), PrivateMTL()
 SEEN = {"unseen_task": "mean"}
-RANGE = {"target_range": (-9.0, 9.0)}
 ON_GRAPH = PrivateMeanRegMTL(0.5, relation=RING, relation_rank="all", **EXACT)
 
 # (estimator, what is changed of a fit that works, what the error says)

@@ -41,7 +41,6 @@ def rows(seed=0, n=12, of=0, spread=1.0):
 
 # ---------------------------------------------------------------------------- differences
 WIDE = {"target_range": (-20.0, 20.0)}
-ROUNDS = {"epsilon": 3.0, **WIDE}
 EXACT = {"epsilon": None, "alpha": 0.1, "tol": 1e-11}
 STEPS = {"epsilon": 3.0, "inner_steps": 4, "inner_learning_rate": 0.2, "refine": "sgd"}
 RANGES = {"target_range": (-3.0, 7.0), "feature_range": (-1.0, 2.0)}  # the middle is the level

@@ -46,7 +46,7 @@ def test_spreads_are_those_of_lme4(table, task, factors, best, ends):
         assert_allclose(est.factors_["sample"]["effects"], best, atol=2e-3)
 
 
-def test_three_factors_at_once_have_the_restricted_likelihood_of_a_dense_normal():
+def test_three_factors_have_the_restricted_likelihood_of_a_normal():
     rng, m, n, k = np.random.default_rng(0), 24, 10, 5
     task, item = np.repeat(np.arange(m), n), rng.integers(k, size=m * n)
     cell = task * 3 + rng.integers(3, size=m * n)

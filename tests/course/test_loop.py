@@ -429,7 +429,7 @@ def test_a_window_that_steps_cannot_cross_is_noise_of_the_level():
 
 
 @pytest.mark.parametrize("place", [17.0, 656.0])
-def test_tasks_of_one_row_and_none_are_never_far_worse_than_alone(place):
+def test_tasks_of_one_row_are_never_far_worse_than_alone(place):
     """Levels that are close for their place: neither its window nor its votes bind tasks to it."""
     rng, m = np.random.default_rng(1), 110
     sizes = np.where(np.arange(m) < 20, 20, 1) * (np.arange(m) < 100)

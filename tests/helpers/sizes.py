@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import skpmtl
+from tests.helpers.trees import tree
 
 LEAST = 32
 # Without arithmetic of private rows, by folder or module.
@@ -46,7 +47,7 @@ def sources():
     for path in sorted(root.rglob("*.py")):
         name = path.relative_to(root).as_posix()
         if not name.startswith(ELSEWHERE):
-            yield name, ast.parse(path.read_text())
+            yield name, tree(path)
 
 
 def whole(node):
@@ -62,8 +63,8 @@ def whole(node):
 
 def numbers():
     """Module, name and value of every whole number from `LEAST` on that has a name."""
-    for path, tree in sources():
-        for statement in tree.body:
+    for path, source in sources():
+        for statement in source.body:
             if isinstance(statement, ast.Assign) and (whole(statement.value) or 0) >= LEAST:
                 module = "skpmtl." + path.removesuffix(".py").replace("/", ".")
                 for target in statement.targets:

@@ -14,6 +14,7 @@ from skpmtl._kernels import rows as rows_kernels
 from skpmtl._runtime import registers as _simd
 from skpmtl._runtime.jit import njit
 from skpmtl.tables.table import read_only
+from tests.helpers.trees import tree
 
 _NONE = np.empty(0, dtype=np.int64)
 
@@ -209,7 +210,7 @@ def test_no_loop_adds_up_and_stores():
     folder = Path(skpmtl.__file__).parent / "_kernels"
     found, loops = [], 0
     for path in sorted(folder.glob("*.py")):
-        for loop in ast.walk(ast.parse(path.read_text())):
+        for loop in ast.walk(tree(path)):
             inside = list(ast.walk(loop))[1:]
             if not isinstance(loop, (ast.For, ast.While)):
                 continue

@@ -60,51 +60,6 @@ def test_squared_loss_is_one_linear_system(intercept, weight, lam, ridge):
         assert_allclose(again, solution[:, :d], atol=1e-9 if sparse.issparse(given) else 1e-5)
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("lam, ridge", [(0.3, 0.0), (50.0, 0.2), (1e-2, 0.0)])
-@pytest.mark.parametrize("clusters", [None, {k: k % 2 for k in range(30)}])
-@pytest.mark.spread(6)
-def test_least_squares_of_fewer_rows_than_features(intercept, lam, ridge, clusters):
-    """Against models that minimise for given means, and means that are theirs; wherever X lies."""
-    rng = np.random.default_rng(5)
-    task = np.repeat(np.arange(30), rng.integers(1, 6, 30))
-    X, d = rng.standard_normal((len(task), 6)), 6
-    y = X @ rng.standard_normal(d) + rng.standard_normal(len(task))
-    which = np.arange(30) % (1 if clusters is None else 2)
-    inverses, moments = [], []
-    for k in range(30):
-        Z, u = X[task == k], y[task == k]
-        if intercept:
-            Z, u = Z - Z.mean(axis=0), u - u.mean()
-        inverses.append(np.linalg.inv(Z.T @ Z / len(u) + (lam + ridge) * np.eye(d)))
-        moments.append(Z.T @ u / len(u))
-    P, g = np.array(inverses), np.array(moments)
-    expected = np.empty((30, d))
-    for cluster in set(which):
-        mine = which == cluster
-        A = np.eye(d) - lam * P[mine].mean(axis=0)
-        v = np.linalg.solve(A, np.einsum("kij,kj->i", P[mine], g[mine]) / mine.sum())
-        expected[mine] = np.einsum("kij,kj->ki", P[mine], g[mine] + lam * v)
-    est = PrivateMeanRegMTL(
-        lam, epsilon=None, ridge=ridge, fit_intercept=intercept, clusters=clusters
-    ).fit(X, y, task=task)
-    assert_allclose(est.coef_, expected, rtol=0, atol=1e-9)
-    residual = y - est.predict(X, task=task)
-    assert est.objective_ == pytest.approx(
-        0.5 * (1 / np.bincount(task))[task] @ residual**2
-        + 0.5
-        * lam
-        * sum(
-            ((expected[which == c] - expected[which == c].mean(0)) ** 2).sum() for c in set(which)
-        )
-        + 0.5 * ridge * (expected**2).sum(),
-        rel=1e-9,
-    )
-    if intercept:
-        far = est.fit(X + 1e4, y, task=task)
-        assert_allclose(far.coef_, expected, rtol=0, atol=1e-5)
-
-
 @pytest.mark.parametrize("share", [-1.0, 1.0])  # by rows, and by their entries that are not zero
 @pytest.mark.parametrize("kind", ["real", "counts", "binary", "multi"])
 def test_hessian_products_are_slopes_of_gradients(kind, share, monkeypatch):

@@ -513,7 +513,7 @@ def test_units_of_a_mapping_come_as_a_mapping():
     assert est.privacy_.unit == "person"
 
 
-def test_the_report_and_the_audit_count_queries_on_columns_and_steps_together():
+def test_audits_count_queries_on_columns_and_steps_together():
     rng = np.random.default_rng(0)
     task, X = np.repeat(np.arange(20), 30), rng.normal(size=(600, 2))
     est = DPMetaInit(epsilon=4.0, delta=1e-5, tasks=range(20)).fit(X, X[:, 0], task=task)

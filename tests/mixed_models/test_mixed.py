@@ -200,7 +200,7 @@ def test_counts_take_the_logarithm_of_an_exposure():
     assert_allclose(fit.predict(data), 2.0 * est.predict(X, task=data["g"]), rtol=1e-10)
 
 
-def test_a_constant_offset_of_classes_is_the_intercept_of_a_public_model():
+def test_a_constant_offset_of_classes_is_a_public_intercept():
     data = table().assign(t=1.5)
     settings = {"epsilon": 8.0, "random_state": 0}
     given = {"init": {"coef": [0.0], "intercept": 1.5}, "unseen_task": "mean"}
