@@ -10,6 +10,7 @@ References
 """
 
 import numpy as np
+from scipy.linalg.lapack import dgesv
 
 from .._kernels import blocks
 
@@ -35,36 +36,42 @@ class WorkingSet:
 
         No further than it looks as if `max_cycles` were enough.
         """
-        W, done, gaps = W.copy(), 0, []
-        state, self.curvature = self.at(W), self.h + self.ridge
-        kept = [(W.copy(), state.copy())]
+        state, self.curvature, done, gaps = self.at(W), self.h + self.ridge, 0, []
+        kept = [np.empty((_CYCLES + 1, *part.shape)) for part in (W, state)]
+        kept[0][0], kept[1][0] = W, state
+        here = self._parts(W, state)
         while True:
-            gap = self.gap(W, state)
+            W, state = kept[0][0], kept[1][0]
+            gap = self.gap(W, state, here)
             gaps.append(gap)
             if gap <= goal or done >= max_cycles or done + _ahead(gaps, goal) > max_cycles:
                 return W, done, gap
-            for _ in range(min(_CYCLES, max_cycles - done)):
-                self.cycle(W, state)
-                kept.append((W.copy(), state.copy()))
-                done += 1
-            guess = extrapolated(kept)
-            if guess is not None and self.value(*guess) < self.value(W, state):
-                W, state = guess
-            kept = [(W.copy(), state.copy())]
+            n = min(_CYCLES, max_cycles - done)
+            for i in range(n):
+                for part in kept:
+                    part[i + 1] = part[i]
+                self.cycle(kept[0][i + 1], kept[1][i + 1])
+            done += n
+            last = kept[0][n], kept[1][n]
+            here, guess = self._parts(*last), extrapolated(*kept) if n == _CYCLES else None
+            if guess is not None and (there := self._parts(*guess))[0] < here[0]:
+                last, here = guess, there
+            kept[0][0], kept[1][0] = last
 
-    def value(self, W, state):
-        both = float(np.vdot(W, W))
-        return self.parts(W, state)[0] + 0.5 * self.ridge * both + self.alpha * _norms(W).sum()
-
-    def gap(self, W, state):
-        """Objective less the dual value of the residuals, scaled into the dual ball."""
+    def _parts(self, W, state):
+        """Objective, loss, product of targets and fits, and square of the weights."""
         loss, fitted = self.parts(W, state)
-        both = self.ridge * float(np.vdot(W, W))
-        a, q = self.square - fitted, 2.0 * loss + both
+        both = float(np.vdot(W, W))
+        value = loss + 0.5 * self.ridge * both + self.alpha * float(_norms(W).sum())
+        return value, loss, fitted, both
+
+    def gap(self, W, state, parts):
+        """Objective less the dual value of the residuals, scaled into the dual ball."""
+        value, loss, fitted, both = parts
+        a, q = self.square - fitted, 2.0 * loss + self.ridge * both
         top, theta = float(_norms(self.gradient(W, state)).max(initial=0.0)), a / q if q else 1.0
         if top * abs(theta) > self.alpha:
             theta = np.sign(theta) * self.alpha / top
-        value = loss + 0.5 * both + self.alpha * float(_norms(W).sum())
         return value - theta * a + 0.5 * theta**2 * q
 
 
@@ -165,19 +172,17 @@ def _norms(W):
     return np.sqrt(np.einsum("jk,jk->j", W, W))
 
 
-def extrapolated(kept):
+def extrapolated(points, states):
     """The affine combination of the last iterates whose change in a cycle is least, or None."""
-    if len(kept) <= _CYCLES:
-        return None
-    changes = np.stack([(b[0] - a[0]).ravel() for a, b in zip(kept, kept[1:], strict=False)])
+    flat = points.reshape(len(points), -1)
+    changes = flat[1:] - flat[:-1]
     A = changes @ changes.T
-    A.flat[:: len(A) + 1] += 1e-12 * np.trace(A)
-    try:
-        c = np.linalg.solve(A, np.ones(len(A)))
-    except np.linalg.LinAlgError:  # nothing changed
+    A.flat[:: _CYCLES + 1] += 1e-12 * A.trace()
+    # LAPACK itself: numpy's checks would cost more than a system this small.
+    *_, c, failed = dgesv(A, np.ones(_CYCLES), overwrite_a=True, overwrite_b=True)
+    total = c.sum()
+    if failed or not np.isfinite(total) or total == 0.0:  # nothing changed
         return None
-    c /= c.sum()
-    if not np.isfinite(c).all():
-        return None
-    lists = zip(*kept[1:], strict=True)
-    return tuple(sum(w * x for w, x in zip(c, part, strict=True)) for part in lists)
+    c /= total
+    of_states = c @ states[1:].reshape(_CYCLES, -1)
+    return (c @ flat[1:]).reshape(points.shape[1:]), of_states.reshape(states.shape[1:])
