@@ -22,7 +22,6 @@ QUICK = [
     skpmtl.MPMTLLowRank(),
     skpmtl.MPMTLLowRank(0.1, epsilon=None),
     skpmtl.PrivateMTLClassifier(),
-    skpmtl.PrivateMeanRegMTLClassifier(),
     skpmtl.DPMetaInitClassifier(),
     skpmtl.FedMTLClassifier(n_rounds=5, **STEPS),
     skpmtl.PerTask(Ridge()),
@@ -32,6 +31,7 @@ QUICK = [
 SLOW = [  # those whose code is mostly that of another one
     skpmtl.ClusteredMTL(alpha=1.0, epsilon=None),
     skpmtl.PrivateMeanRegMTL(),
+    skpmtl.PrivateMeanRegMTLClassifier(),
     skpmtl.DPMetaInit(),
     skpmtl.MPMTLLowRankCV(n_alphas=3, eps=0.1, cv=2),
     skpmtl.PrivateMTL(),

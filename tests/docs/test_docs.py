@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import operator
-import pkgutil
 import re
 import sys
 from functools import partial
@@ -19,6 +18,7 @@ import skpmtl
 import skpmtl.shards
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(skpmtl.__file__).parent
 CONTENTS = ("index", "learn", "howto", "lookup", "measurements", "contribute")
 # Without examples.
 SPHINX = {*(f"{name}.rst" for name in CONTENTS), "api.rst", "changes.rst", "glossary.rst"}
@@ -33,9 +33,9 @@ PROSE += [
     *sorted((ROOT / "doc" / "papers").glob("[!i]*.rst")),
 ]
 MODULES = sorted(
-    module.name
-    for module in pkgutil.walk_packages(skpmtl.__path__, "skpmtl.")
-    if not module.name.endswith("__main__")
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+    if ">>>" in path.read_text(encoding="utf-8")
 )
 PUBLIC = [
     "skpmtl",

@@ -132,7 +132,7 @@ def test_every_fit_gets_its_share_and_its_own_noise(data, spied):
 @pytest.mark.filterwarnings("ignore:The noise of this fit")
 def test_losing_trials_leave_no_trace(data, spied):
     X, y, task = data
-    settings = dict(n_trials=12, selection="poisson", random_state=0)
+    settings = dict(n_trials=6, selection="poisson", random_state=0)
     fitted = search(spied, **settings).fit(X, y, task=task)
     assert len(Spy.seen) > 2
     assert len(fitted.cv_results_["params"]) == 1 and fitted.best_index_ == 0
@@ -152,7 +152,7 @@ def test_nothing_depends_on_how_many_trials_there_were(data, spied):
     counts, reports, shapes = [], [], []
     for seed in (0, 1):
         Spy.seen.clear()
-        model = search(spied, {"levels": ["free"]}, n_trials=12, selection="poisson")
+        model = search(spied, {"levels": ["free"]}, n_trials=5, selection="poisson")
         model.set_params(random_state=seed).fit(X, y, task=task)
         counts.append(len(Spy.seen))
         # What the winner found follows from its releases, and these have noise of their own.
