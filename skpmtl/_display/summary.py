@@ -401,11 +401,11 @@ def _frame(columns, names):
     return pd.DataFrame(columns, index=pd.Index(names, dtype=object))
 
 
-def _cells(columns, names):
-    """Header and rows of strings; numbers with five significant digits, NaN as nothing."""
+def _cells(columns, names, digits=5):
+    """Header and rows of strings; numbers with significant digits, NaN as nothing."""
     header = ["", *(_WORDS.get(name, name) for name in columns)]
     rows = [
-        [str(name), *("" if math.isnan(c[i]) else f"{c[i]:.5g}" for c in columns.values())]
+        [str(name), *("" if math.isnan(c[i]) else f"{c[i]:.{digits}g}" for c in columns.values())]
         for i, name in enumerate(names)
     ]
     return header, rows
@@ -435,13 +435,21 @@ def _html(caption, columns, names):
     return f"<table><caption>{caption}</caption><tr>{head}</tr>{body}</table>"
 
 
+def _in_math(cell):
+    """A number with its minus sign and power of ten."""
+    number, _, power = cell.partition("e")
+    return f"${number}" + (f" \\cdot 10^{{{int(power)}}}" if power else "") + "$" if cell else ""
+
+
 def _latex(columns, names):
-    header, rows = _cells(columns, names)
+    header, rows = _cells(columns, names, digits=4)
     special = str.maketrans(
         {c: "\\" + c for c in "&%$#_{}"} | {c: f"\\text{word}{{}}" for c, word in _LATEX.items()}
     )
-    lines = [" & ".join(c.translate(special) for c in line) + r" \\" for line in [header, *rows]]
+    rows = [[name.translate(special), *map(_in_math, cells)] for name, *cells in rows]
+    header = [name.translate(special) for name in header]
+    lines = [" & ".join(line) + r" \\" for line in [header, *rows]]
     lines = ["{}" * line.startswith("[") + line for line in lines]  # no argument of the row before
-    columns = "l" + "r" * (len(header) - 1)
+    columns = f"@{{}}l{'r' * (len(header) - 1)}@{{}}"
     body = "\n".join([lines[0], r"\hline", *lines[1:]])
     return f"\\begin{{tabular}}{{{columns}}}\n{body}\n\\end{{tabular}}"

@@ -11,7 +11,18 @@ __all__ = ["Design", "grouping", "read_formula", "response_of"]
 
 _INSTALL = "Formulas need the package formulae: pip install skpmtl[formula]"
 # As R has them, without a prefix.
-_FUNCTIONS = {name: getattr(np, name) for name in ("exp", "log", "log2", "log10", "log1p", "sqrt")}
+_NAMES = "exp", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "abs", "floor", "pi"
+_FUNCTIONS = {name: getattr(np, name) for name in _NAMES}
+# What R writes in another way than formulae: powers, independent effects, effects without an
+# intercept behind the slopes, and categories.
+_OF_R = (
+    (r"\^", "**"),
+    (r"\|\|", "|"),
+    (r"\(([^()|]*?)\s*(?:\+\s*0|-\s*1)\s*\|", r"(0 + \1 |"),
+    (r"\|\s*(?:as\.)?factor\(\s*([\w.]+)\s*\)", r"| \1"),
+    (r"\b(?:as\.)?factor\(", "C("),
+)
+_COLUMN = r"[^\W\d][\w.]*"
 _PROBES = 64  # rows that are made up to see whether a term looks at other rows
 _RANGE = (0.5, 2.0)  # of their numbers where no public one is given: logarithms and roots exist
 
@@ -48,19 +59,22 @@ def read_formula(formula):
         raise ImportError(_INSTALL) from error
     if not isinstance(formula, str):
         raise TypeError(f"formula={formula!r} must be a string, such as 'y ~ x + (1 | g)'.")
-    # lme4 writes independent effects with two bars, and powers as R does; formulae knows neither.
-    single = formula.replace("||", "|").replace("^", "**")
-    # Nor a grouping without random effects, whose rows are dependent all the same.
+    single = formula
+    for pattern, written in _OF_R:
+        single = re.sub(pattern, written, single)
+    # A grouping without random effects, whose rows are dependent all the same, is none of formulae.
     single, n_bare = re.subn(r"\(\s*0\s*\|", "(1 |", single)
     left = single.partition("~")[0].strip()
-    if re.match(r"cbind\(", left) or re.fullmatch(r"[^\W\d]\w*\s*/\s*[^\W\d]\w*", left):
+    if re.match(r"cbind\(", left) or re.fullmatch(rf"{_COLUMN}\s*/\s*{_COLUMN}", left):
         raise ValueError(
             f"formula={formula!r}: successes out of trials are written as prop(successes, trials)."
         )
     try:
         model = model_description(single)
     except Exception as error:  # formulae has no exception of its own
-        raise ValueError(f"formula={formula!r} cannot be read: {error}") from None
+        raise ValueError(
+            f"formula={formula!r} cannot be read: {error} Arithmetic stands in I(...)."
+        ) from None
     if model.response is None:
         raise ValueError(f"formula={formula!r} has no target: write 'y ~ ...'.")
     by_group: dict = {}
@@ -76,40 +90,57 @@ def read_formula(formula):
     group = (sloped or list(by_group))[0]
     others = [name for name in by_group if name != group]
     for name in by_group:
-        if not all(re.fullmatch(r"[^\W\d]\w*", part) for part in name.split(":")):
+        if not all(re.fullmatch(_COLUMN, part) for part in name.split(":")):
             raise ValueError(f"The grouping {name!r} must be a column of the table.")
     if n_bare and (others or n_bare > 1):
         raise ValueError(
             f"formula={formula!r}: least squares, (0 | {group}), have one grouping: the task, "
             "within which rows may depend on each other."
         )
+    bars = [
+        left
+        for left, right in re.findall(r"\(([^()|]+)\|\s*([\w.]+)\s*\)", single)
+        if right == group
+    ]
+    if len(bars) > 1 and len(by_group[group]) > len(bars):
+        raise ValueError(
+            f"formula={formula!r}: effects of {group} are all correlated, in one bar, or all "
+            f"independent, as in (1 + x || {group})."
+        )
     random = [] if n_bare else by_group[group]
     fixed = [_name(term) for term in model.common_terms]
+    if not fixed:
+        raise ValueError(
+            f"formula={formula!r} has no fixed effects: it needs one, or an intercept."
+        )
     if "1" not in fixed:
         fixed.insert(0, "0")
     if "1" not in random:
         random.insert(0, "0")
     used = {name for term in model.common_terms for name in getattr(term, "var_names", ())}
     used |= {name for term in model.group_terms for name in getattr(term.expr, "var_names", ())}
-    used.discard("")  # of literals
+    used -= {"", "pi"}  # literals
     response, trials = str(model.response.term.name), None
-    if found := re.fullmatch(r"prop\(\s*([^\W\d]\w*)\s*,\s*([^\W\d]\w*)\s*\)", response):
+    if found := re.fullmatch(rf"prop\(\s*({_COLUMN})\s*,\s*({_COLUMN})\s*\)", response):
         response, trials = found.groups()
     return {
         "response": response,
-        "of_response": set(getattr(model.response.term, "var_names", ())),
+        "of_response": set(getattr(model.response.term, "var_names", ())) - {"", "pi"},
         "trials": trials,
         "fixed": " + ".join(fixed),
         "random": " + ".join(random),
         "group": group,
         "others": others,
-        "correlated": "||" not in formula,
+        "correlated": "||" not in formula and len(bars) < 2,
         "variables": used,
     }
 
 
 def _name(term):
-    return "1" if term.name == "Intercept" else str(term.name)
+    if term.name == "Intercept":
+        return "1"
+    names = [str(part.name) for part in getattr(term, "components", ())] or [str(term.name)]
+    return ":".join(f"`{name}`" if " " in name and "(" not in name else name for name in names)
 
 
 class Design:
@@ -189,6 +220,12 @@ class Design:
         try:
             names = {"np": np, **_FUNCTIONS, **self.constants}
             return design_matrices(side, frame, na_action="error", extra_namespace=names)
+        except KeyError as error:
+            raise ValueError(
+                f"{side!r} uses {error}, which is no column, and none of the functions C, I, bs, "
+                f"center, offset, poly, scale, {', '.join(_NAMES)}, np.*: "
+                "make a column of it first."
+            ) from None
         except Exception as error:  # formulae has no exception of its own
             raise ValueError(f"{side!r} cannot be made of the table: {error}") from None
 

@@ -175,8 +175,8 @@ def mixed(
         if weights.shape != (len(data),) or not (weights >= 0).all():
             raise ValueError("weights must be non-negative numbers, one for each row.")
     make = _Estimated if private else _Exact
-    of_rows = list(rows_of_factors(places or None))
-    named = [parts["group"], *(of_rows if private else parts["others"])]
+    of_rows = list(rows_of_factors(places or None)) if private else parts["others"]
+    named = [parts["group"], *of_rows]
     groups = [grouping(data, name) for name in named]
     target = data[parts["response"]]
     settings = {

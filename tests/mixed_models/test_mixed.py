@@ -283,11 +283,37 @@ def test_trials_that_cannot_be_say_why(change, family, message):
         ("y ~ x + (1 | g", "cannot be read"),
         ("y ~ z + (1 | g)", "no columns"),
         ("y ~ x + (1 | school)", "no column"),
+        ("y ~ ns(x, 3) + (1 | g)", "'ns', which is no column"),
+        ("y ~ x / 2 + (1 | g)", r"Arithmetic stands in I\("),
+        ("y ~ 0 + (1 | g)", "no fixed effects"),
+        ("y ~ x + (1 + x | g) + (0 + n | g)", r"\(1 \+ x \|\| g\)"),
     ],
 )
 def test_formulas_that_cannot_be_fitted_say_why(formula, message):
     with pytest.raises(ValueError, match=message):
         exact(formula)
+
+
+@pytest.mark.parametrize(
+    ("as_in_r", "here"),
+    [
+        ("y ~ x + (x - 1 | g)", "y ~ x + (0 + x | g)"),
+        ("y ~ x + (1 | g) + (x + 0 | g)", "y ~ x + (x || g)"),
+        ("y ~ factor(sex) + (1 | as.factor(g))", "y ~ C(sex) + (1 | g)"),
+        (
+            "y ~ `a b` + I(x / 2) + sin(2 * pi * x) + (1 | g.1)",
+            "y ~ n + x + np.sin(6.283185307179586 * x) + (1 | g)",
+        ),
+        ("y ~ 1 + (1 | sex / win / n)", "y ~ 1 + (1 | sex) + (1 | sex:win) + (1 | sex:win:n)"),
+    ],
+)
+def test_what_r_writes_in_another_way_is_read(as_in_r, here):
+    data = table()
+    data["a b"], data["g.1"] = data["n"], data["g"]
+    one, other = exact(as_in_r, data), exact(here, data)
+    both = (fit.summary("model").variance_frame()["std"] for fit in (one, other))
+    assert_allclose(*both, rtol=1e-5)
+    assert_allclose(one.predict(data), other.predict(data), rtol=1e-6)
 
 
 def test_missing_values_are_refused():
@@ -465,11 +491,11 @@ def test_a_second_grouping_that_says_nothing_changes_nothing():
 
 
 def test_names_are_escaped_for_latex():
-    text = Summary("t", names=["a|b^2_c\\"], effects={"effect": np.ones(1)}).to_latex()
-    assert r"a\textbar{}b\textasciicircum{}2\_c\textbackslash{} & 1 \\" in text
+    text = Summary("t", names=["a|b^2_c\\"], effects={"effect": np.array([-1e-9])}).to_latex()
+    assert r"a\textbar{}b\textasciicircum{}2\_c\textbackslash{} & $-1 \cdot 10^{-9}$ \\" in text
     # A bracket after the end of a row would be its argument.
     text = Summary("t", names=["[x]"], effects={"effect": np.ones(1)}).to_latex()
-    assert "\n{}[x] & 1" in text
+    assert "\n{}[x] & $1$" in text
 
 
 def test_summaries_of_several_fits_stand_side_by_side(private):
