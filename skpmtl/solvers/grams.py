@@ -91,7 +91,7 @@ def _wide_inverses(A):
     """`spd_inverse` by LAPACK."""
     for a in A:
         L, failed = dpotrf(a.T, lower=True, overwrite_a=True)  # in place, as the next
-        if failed:
+        if failed or not np.isfinite(L.trace()):
             return False
         dpotri(L, lower=True, overwrite_c=True)
         a += np.triu(a, 1).T
