@@ -437,8 +437,10 @@ def _html(caption, columns, names):
 
 def _in_math(cell):
     """A number with its minus sign and power of ten."""
-    number, _, power = cell.partition("e")
-    return f"${number}" + (f" \\cdot 10^{{{int(power)}}}" if power else "") + "$" if cell else ""
+    number, *power = cell.split("e")
+    return " ".join(
+        ["$" * bool(cell) + number, *(f"\\cdot 10^{{{int(p)}}}" for p in power)]
+    ) + "$" * bool(cell)
 
 
 def _latex(columns, names):
