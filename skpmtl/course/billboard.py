@@ -474,7 +474,8 @@ class HierarchicalBillboard(OfModels):
         nothing was released of it, or no unit."""
         if self.unit is None or not self.asked_below:
             return None
-        return self.unit * self.middle_sigma * math.sqrt(self.middle_ratio)
+        of_row = 1.0 if self.law.of_scores else self.unit * self.middle_sigma
+        return of_row * math.sqrt(self.middle_ratio)
 
     @property
     def middle_tau(self):

@@ -72,12 +72,6 @@ class Hierarchical(HasCovariates, BaseMTL):
         super()._check_parameters()
         if self._is_private():
             read_across(self.factors)  # for its error
-        below = factor_in(BELOW, self.factors)
-        if below is not None and self._log_loss:
-            raise ValueError(
-                f"The factor {below!r} stands below tasks, which is of real targets: leave it out "
-                "of factors= and of X, or make its levels the tasks, if they are what is protected."
-            )
         self._structures()
         self._limits()
         if not self._is_exact:
@@ -302,22 +296,35 @@ class Hierarchical(HasCovariates, BaseMTL):
         if rows.levels is None:
             return 0.0
         found = self.billboard_.row_doubt(rows.levels)
-        return found if rows.codes is not None or np.ndim(found) == 0 else found[:, None]
+        found = found if rows.codes is not None or np.ndim(found) == 0 else found[:, None]
+        if not self._log_loss or not hasattr(self, "level_effects_"):
+            return found
+        n = rows.X.shape[0]
+        shape = n if rows.codes is not None else (n, len(self._wide_columns()))
+        found = found + np.zeros(shape)
+        for place, _, _, known, at in self._levels_of_rows(rows):
+            found[place] += known.doubt(at)
+        return found
 
-    def _with_levels_of_rows(self, variance, rows):
-        if not hasattr(self, "level_effects_"):
-            return variance
+    def _levels_of_rows(self, rows):
+        """By task, where its rows are, task, rows, `LevelEffects` and the places of levels."""
         if rows.codes is None:
             places = [((slice(None), j), t) for j, t in enumerate(self._wide_columns())]
         else:
             places = [(np.flatnonzero(rows.codes == t), t) for t in np.unique(rows.codes)]
         for place, t in places:
             known = self._effects_below(t)
-            if known is None or not np.isfinite(self.noise_variance_[t]):
+            if known is not None:
+                own = place if rows.codes is not None else slice(None)
+                yield place, t, own, known, self._places_of_rows(known, rows, own)
+
+    def _with_levels_of_rows(self, variance, rows):
+        if not hasattr(self, "level_effects_"):
+            return variance
+        for place, t, own, known, at in self._levels_of_rows(rows):
+            if not np.isfinite(self.noise_variance_[t]):
                 continue
-            own = place if rows.codes is not None else slice(None)
             X = _dense(rows.features(own))
-            at = self._places_of_rows(known, rows, own)
             Z, left = known.known(at, np.c_[X, np.ones(len(X))])
             of_model = np.maximum(np.sum((Z @ self.covariance_[t]) * Z, axis=1), 0.0)
             variance[place] = of_model + (1.0 + left) * self.noise_variance_[t]

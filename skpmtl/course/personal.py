@@ -278,15 +278,9 @@ class TaskModels:
             left += share[t] * ratio / (1.0 + ratio * groups.counts)
             of_new += share * ratio
         effects *= self.unit[t]
+        values = np.stack([effects, shrunk, left])
         x_means = groups.means(self.X, self.table.counts)
-        ends = np.searchsorted(t, np.arange(len(self.tasks) + 1))
-        out = np.empty(len(self.tasks), dtype=object)
-        for k in range(len(out)):
-            own = np.arange(ends[k], ends[k + 1])  # copies, which have nothing of other tasks
-            levels = self.level_names[groups.levels[own]]
-            known = levels, effects[own], shrunk[own], left[own], float(of_new[k]), x_means[own]
-            out[k] = LevelEffects(*known)
-        return out
+        return LevelEffects.by_task(groups, self.level_names, values, of_new, x_means)
 
     def _bounds(self, model, at_mean):
         """How far rows and predictions of a task may be from its own."""

@@ -1,13 +1,14 @@
 """What tasks compute of classes and counts; see `skpmtl.course.personal`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import expit
 
-from ..tables.table import WrittenRows, row_dots
+from ..tables.table import WrittenRows, row_dots, weighted_sum
 from ..task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
 from ..task.mixture import flatter
+from ..task.nested import LevelEffects, Subgroups
 from ..task.posterior import log_sum
 from ..task.scales import Summaries, own_scales, typical_squares
 from .personal import bounded, membership, row_reach, same
@@ -72,6 +73,7 @@ class ScoreModels:
         found = Summaries.of(self.X, self.y, self.offsets, self.weights)
         self.summaries = found.with_repeats(self.X, self.offsets)
         self._placed, self._near, self._deviations, self._information = (), (), None, None
+        self.subgroups = None
 
     # --------------------------------------------------------------------------- first queries
     def class_shares(self):
@@ -139,9 +141,17 @@ class ScoreModels:
         given = given + np.c_[model.row_effects(self.row_levels)]
         Z = ScaledRows(self.X, self.codes, model.column_centre, self.scale, self.shift)
         self._rows = ScoreRows(self.kind, Z, self.y, self.weights, given, self.offsets)
+        self._nested = None
+        if model.below is not None:
+            if self.subgroups is None:
+                self.level_names, levels = self.row_levels.column(model.below)
+                known = self.codes, levels, self.weights, len(self.tasks)
+                self.subgroups = Subgroups.of(*known)
+            self._nested = replace(self._rows, subgroups=self.subgroups)
 
-    def _posterior(self, model, centre, root, scales, **options):
-        """Of `skpmtl.task.losses`, and log weights of cells (K, F, T) last."""
+    def _posteriors(self, model, centre, root, scales, **options):
+        """Of `skpmtl.task.losses`, by the spread of effects of a factor below tasks, of which the
+        first is none. -> list, log weights of cells (K, F, T)"""
         self._place(model)
         scales, centre = scales.possible(), np.atleast_2d(centre)
         level, slopes = centre[:, 0], centre[:, 1:]
@@ -152,8 +162,29 @@ class ScoreModels:
         if self.kind == POISSON and model.fit_intercept:
             # The level is that of the mean rate, which spreads of slopes do not move.
             options["size"] = self.size
-        found = posterior(self._rows, root, level, slopes, grids, logs, **options)
-        return (*found, logs)
+        known = root, level, slopes, grids, logs
+        found = [posterior(self._rows, *known, **options)]
+        for ratio in model.ratio[1:]:
+            found.append(posterior(self._nested, *known, ratio=ratio, **options))
+        return found, logs
+
+    def _posterior(self, model, centre, root, scales, **options):
+        """`_posteriors`, averaged, and log weights of cells last."""
+        found, logs = self._posteriors(model, centre, root, scales, **options)
+        if len(found) == 1:
+            return (*found[0], logs)
+        found[0] = *found[0][:-1], np.zeros_like(found[1][-1])
+        evidence, *means, effects = zip(*found, strict=True)
+        evidence = [E + log for E, log in zip(evidence, scales.log_ratio, strict=True)]
+        total = np.stack([log_sum(E + logs) for E in evidence], axis=1)
+        share = np.exp(total - log_sum(total)[:, None]).T
+        means = [weighted_sum(share, x) if len(x[0]) else x[0] for x in means]
+        of_groups = share[:, self.subgroups.tasks]
+        effects = [weighted_sum(of_groups, x) for x in zip(*effects, strict=True)]
+        # Typical, as of `priors.middle_ratio`: means of rates would be those of the widest.
+        some = np.maximum(share[1:].sum(axis=0), 1e-300)
+        self._of_new = some * 2.0 ** (np.log2(model.ratio[1:]) @ share[1:] / some)
+        return np.logaddexp.reduce(evidence), *means, np.stack(effects), logs
 
     def evidence(self, model, centre, root, scales, by=None, related=None):
         if by == "tau":  # every spread of levels has modes of its own
@@ -162,6 +193,9 @@ class ScoreModels:
                 for j in range(len(scales.tau))
             ]
             return np.stack([log_sum(E + logs) for E, *_, logs in cells], axis=1)
+        if by == "ratio":
+            found, logs = self._posteriors(model, centre, root, scales)
+            return np.stack([log_sum(E + logs) for E, *_ in found], axis=1) + scales.log_ratio
         E, *_, logs = self._posterior(model, centre, root, scales)
         E = E + logs
         if by is None:
@@ -178,7 +212,7 @@ class ScoreModels:
         if not model.fit_intercept:
             return self.deviations(model, centre, model.root, model.scales(model.log_kappa))
         known = model.log_kappa, model.log_sigma, model.log_tau, model.root
-        key = *self._placed, *known, near, model.above and model.above.effects
+        key = *self._placed, *known, near, model.above and model.above.effects, model.log_ratio
         if not same(key, self._near):
             scales = model.scales(model.log_kappa)
             found = self._posterior(model, near, model.root, scales, moments="kept")
@@ -241,12 +275,14 @@ class ScoreModels:
     # ---------------------------------------------------------------------------------- models
     def personal(self, model, *, posterior=False):
         """As of `TaskModels`; `posterior`: with covariances of the models, intercept last."""
-        found = []
+        found, below = [], []
         for part in model.components():
             centre = np.concatenate([model.centre[..., :1], part.slopes], axis=-1)
-            E, level, slopes, second, one, logs = self._posterior(
+            E, level, slopes, second, one, of_levels, logs = self._posterior(
                 model, centre, part.root, part.scales, tol=_LAST, moments="second"
             )
+            of_new = self._of_new if model.below is not None else 0.0
+            below.append((of_levels[:, :, 0], of_new))
             found.append((part, level, slopes, second, one, part.log_weight + log_sum(E + logs)))
         total = log_sum(np.stack([logs for *_, logs in found], axis=1))
         first = np.atleast_2d(model.centre)[:, 0] + np.c_[model.effects_of(self.tasks)]
@@ -280,6 +316,9 @@ class ScoreModels:
         place = model.column_centre + self.shift * self.scale
         intercept = self.middle[:, None] + first + level - _dots(coef, place)
         extras = {"row_centre_": self.summaries.x_mean, **self._bounds(model)}
+        if model.below is not None:
+            shares = np.stack([np.exp(logs - total) for *_, logs in found])
+            extras["level_effects_"] = self._effects_of_levels(shares, below, level, square)
         if model.groups is not None:
             logs = np.stack([logs for *_, logs in found], axis=1)
             extras["membership_"] = membership(logs - total[:, None], len(model.groups))
@@ -297,6 +336,28 @@ class ScoreModels:
         if C == 1:
             coef, intercept = coef[:, 0], intercept[:, 0]
         return *model.add_init(coef, intercept), extras
+
+    def _effects_of_levels(self, shares, below, level, square):
+        """From shares of the components (n, m) and what each found. -> (m,) of `LevelEffects`
+
+        A row of the task has the score s and in a subgroup s + v: of v all but its mean is the
+        variance that it adds, with that of its covariance with the level.
+        """
+        groups, by_part = self.subgroups, shares[:, self.subgroups.tasks]
+        known, of_new = zip(*below, strict=True)
+        effects, squares, joint = (weighted_sum(by_part, x) for x in zip(*known, strict=True))
+        t, of_new = groups.tasks, weighted_sum(shares, of_new)
+        own = squares - effects**2
+        left = own + 2.0 * (joint - effects * level[t, 0])
+        of_rates = np.zeros(len(shares[0]))
+        if not self.n_classes:
+            # Means of rates, not of their logarithms. What rows determine is at their events.
+            by_rows = 1.0 - own / np.maximum(of_new[t], 1e-300)
+            whole = np.maximum(square[t, 0, 0, 0] + left, 0.0)
+            effects, of_rates = effects + 0.5 * (left - by_rows * whole), 0.5 * of_new
+        values = np.stack([effects, np.zeros(len(t)), left])
+        none = np.zeros((len(t), self.X.shape[1]))
+        return LevelEffects.by_task(groups, self.level_names, values, of_new, none, of_rates)
 
     def _bounds(self, model):
         reach = row_reach(self)

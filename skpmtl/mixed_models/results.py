@@ -676,7 +676,9 @@ def _codes(data, name, levels):
         raise ValueError(f"{error} Add it, or pass level='population'.") from None
     codes, known = np.full(len(data), -1), ids.notna().to_numpy()
     if known.any():
-        codes[known] = locate(ids[known].to_numpy(), levels)
+        found = ids[known].to_numpy()
+        is_text = found.dtype == object and levels.dtype.kind == "U"
+        codes[known] = locate(found.astype(str) if is_text else found, levels)
     return codes
 
 

@@ -55,7 +55,7 @@ class PrivateMTL(MTLRegressorMixin, Hierarchical):
         such as the class in a school, whose effects N(0, rho^2) the task estimates from its own
         rows; one vote of the tasks is about rho. The column is no feature, is named as
         `task_feature` is, and is part of X in predictions, where a level that the task does not
-        have stands for a new one. Of real targets.
+        have stands for a new one.
         ``{{"item": ("across", levels)}}``: a column of X that has the level of every row, such as
         an item that many tasks answer, whose effects N(0, omega^2) are released. The list of
         levels is public, and needed with a budget.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._runtime.registers import WIDE
-from ..tables.table import row_products
+from ..tables.table import row_products, rows_of
 
 LANES, ROWS = WIDE, 64
 _AT_ONCE = 1 << 20  # numbers of rows that are laid out at a time
@@ -21,7 +21,7 @@ class Chunk:
     """Some tasks of a table in coordinates of which each has no more than rows.
 
     Of a task of n < r rows, the coordinates X L are turned into n, by an orthogonal basis of the
-    span of its rows.
+    span of its rows. Behind them are indicators of subgroups, where rows are in some.
 
     Attributes
     ----------
@@ -34,11 +34,17 @@ class Chunk:
     X : ndarray (R, d)
         Their rows.
     A : ndarray (R, E)
-        Coordinates; E is r, or 1 more, so that it is even, and columns at the end are zero.
+        Coordinates; E is even, and columns at the end are zero.
     rank : int
         r, of the shape.
     basis : dict
         {n: (tasks, bases (., r, E))} of tasks of n < r rows; tasks are numbers among these.
+    columns : ndarray (m,)
+        Numbers of coordinates.
+    subgroups : ndarray (S,)
+        Subgroups of these tasks in the table.
+    places_of : tuple of ndarray (S,)
+        Their tasks and their columns of A.
     """
 
     tasks: np.ndarray
@@ -49,6 +55,9 @@ class Chunk:
     A: np.ndarray
     rank: int
     basis: dict
+    columns: np.ndarray
+    subgroups: np.ndarray
+    places_of: tuple
 
     @classmethod
     def all(cls, rows, root):
@@ -56,7 +65,8 @@ class Chunk:
         rows for the next call, which mostly is about the same shape."""
         sizes = np.diff(rows.offsets)
         order = np.argsort(sizes, kind="stable")
-        which = np.cumsum(sizes[order] + 1) * max(rows.X.shape[1], 1) // _AT_ONCE
+        width = max(rows.X.shape[1], 1) + rows.n_subgroups[order]
+        which = np.cumsum((sizes[order] + 1) * width) // _AT_ONCE
         parts = np.split(order, np.flatnonzero(np.diff(which)) + 1)
         if len(parts) > 1:
             yield from (cls.of(rows, root, tasks, sizes[tasks]) for tasks in parts)
@@ -70,7 +80,8 @@ class Chunk:
         r = root.shape[1]
         starts = np.cumsum(sizes) - sizes
         places = np.repeat(rows.offsets[tasks] - starts, sizes) + np.arange(sizes.sum())
-        A = np.zeros((len(places), max(_even(r), 2)))
+        few, n_subgroups = np.minimum(sizes, r), rows.n_subgroups[tasks]
+        A = np.zeros((len(places), max(_even((few + n_subgroups).max(initial=r)), 2)))
         X = rows.X[places]
         A[:, :r] = row_products(X, root)
         basis = {}
@@ -83,7 +94,21 @@ class Chunk:
                 A[at, n:], A[at, :n] = 0.0, R.transpose(0, 2, 1)
             basis[int(n)] = some, wide
         codes = np.repeat(np.arange(len(tasks)), sizes)
-        return cls(tasks, places, codes, sizes, X, A, r, basis)
+        subgroups, at = np.zeros((2, 0), dtype=np.int64)
+        if rows.subgroups is not None:
+            first = np.cumsum(rows.n_subgroups) - rows.n_subgroups
+            A[np.arange(len(A)), (few - first[tasks])[codes] + rows.subgroups.of_row[places]] = 1.0
+            subgroups, _ = rows_of(np.append(first, len(rows.subgroups.tasks)), tasks)
+            at = subgroups + np.repeat(few - first[tasks], n_subgroups)
+        owner = np.repeat(np.arange(len(tasks)), n_subgroups)
+        known = few + n_subgroups, subgroups, (owner, at)
+        return cls(tasks, places, codes, sizes, X, A, r, basis, *known)
+
+    def of_subgroups(self):
+        """Which coordinates are indicators of subgroups, (m, E); (m, 0) where none is."""
+        found = np.zeros((len(self.tasks), self.A.shape[1] * (len(self.subgroups) > 0)))
+        found[self.places_of] = 1.0
+        return found
 
     def sums(self, values):
         """Sums over the rows of every task."""
@@ -166,7 +191,7 @@ class Chunk:
             count[lanes] = np.clip(n[some] - part * each[some], 0, each[some])
             task[lanes], head[lanes] = some, at[some]
         first, count, task, head = (x.reshape(-1, LANES) for x in (first, count, task, head))
-        columns = np.append(np.minimum(n, self.rank), 0)[task]
+        columns = np.append(self.columns, 0)[task]
         lengths, widths = (np.maximum(_even(x.max(axis=1)), 2) for x in (count, columns))
         ends = np.flatnonzero(np.diff(lengths) | np.diff(widths)) + 1
         for some in np.split(np.arange(len(first)), ends):

@@ -22,6 +22,9 @@ kappa to large, so that one or two steps of Newton's method reach the next.
 Counts have the log likelihood of a double exponential family with dispersion phi (Efron, JASA 81,
 1986): that of Poisson over phi, and -log(phi) / 2 for every row.
 
+Rows of a subgroup may share an effect v ~ N(0, g): indicators of subgroups are then columns of A,
+times root(g / kappa), and all of the above holds.
+
 Several classes have a score each, and only differences between scores mean anything: what all of
 them have in common is taken away. Off that direction the curvature of the softmax loss is C / (C -
 1) times its diagonal where all classes are alike; determinants count (C - 1) / C times.
@@ -37,6 +40,7 @@ from .._runtime.jit import njit
 from .._runtime.registers import chosen, exp, larger, log, row, set_row, smaller, sqrt, wide
 from ..tables.table import row_products
 from .lanes import LANES, ROWS, Chunk
+from .nested import Subgroups
 
 __all__ = ["LOGISTIC", "POISSON", "SOFTMAX", "ScoreRows", "posterior"]
 
@@ -67,9 +71,11 @@ class ScoreRows:
     given : ndarray (N, C)
         Scores besides those of the model, such as logarithms of exposures; C is 1 but for softmax.
     offsets : ndarray (m + 1,)
+        Rows of task t are ``offsets[t]:offsets[t + 1]``.
+    subgroups : Subgroups, default=None
+        Of the rows.
     chunk : tuple, default=None
         A root and the coordinates in it: see `Chunk.all`.
-        Rows of task t are ``offsets[t]:offsets[t + 1]``.
     """
 
     kind: int
@@ -78,6 +84,7 @@ class ScoreRows:
     weight: np.ndarray
     given: np.ndarray
     offsets: np.ndarray
+    subgroups: Subgroups | None = None
     chunk: tuple | None = None
 
     @property
@@ -88,9 +95,26 @@ class ScoreRows:
     def n_tasks(self):
         return len(self.offsets) - 1
 
+    @property
+    def n_subgroups(self):
+        """Of every task, (m,)."""
+        known = np.zeros(0, int) if self.subgroups is None else self.subgroups.tasks
+        return np.bincount(known, minlength=self.n_tasks)
+
 
 def posterior(
-    rows, root, level, slopes, grids, log_weights, *, size=None, tol=0.3, means=False, moments=None
+    rows,
+    root,
+    level,
+    slopes,
+    grids,
+    log_weights,
+    *,
+    size=None,
+    tol=0.3,
+    means=False,
+    moments=None,
+    ratio=0.0,
 ):
     """Log evidence by cell, and what follows from the posterior over all cells.
 
@@ -115,6 +139,8 @@ def posterior(
         Whether posterior means are asked for besides the evidence.
     moments : {"second", "kept", "information"} or None, default=None
         What is asked for besides the means.
+    ratio : float, default=0.0
+        g, the variance of effects of subgroups, where rows are in some.
 
     Returns
     -------
@@ -138,6 +164,9 @@ def posterior(
         Computation 4(5), 1992) averages probabilities. Of counts, the mean over cells of the
         logarithm of the mean rate at typical rows, less the score of `level` and `slopes` at the
         mean row; see `_log_rates`.
+    effects : ndarray (3, S, C)
+        With second moments, of the effects v of subgroups: their mean, the mean of v^2, and that of
+        v (l - c).
     """
     m, C, (d, r) = rows.n_tasks, rows.n_outputs, root.shape
     kappa, phi, tau = (np.array(grid, dtype=float) for grid in grids)
@@ -154,8 +183,9 @@ def posterior(
     width = d if asked == 4 else 1 + r
     moment = np.zeros((m, C, width, width) if moments else (0, 0, 0, 0))
     back = np.linalg.pinv(root) if asked == 4 else root
+    effects = np.zeros((3, rows.n_subgroups.sum(), C))
     for chunk in Chunk.all(rows, root):
-        found = _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked)
+        found = _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked, ratio)
         tasks = chunk.tasks
         evidence[tasks] = found[0]
         if asked:
@@ -163,14 +193,18 @@ def posterior(
         if asked == 4:
             of_slopes[tasks], moment[tasks] = chunk.information(back, *found[2:4], found[5])
             continue
+        if asked == 2:
+            t, at = chunk.places_of
+            first, square = found[2][t, :, at], found[3][t, :, 1 + at, 1 + at]
+            effects[:, chunk.subgroups] = first, square, found[3][t, :, 0, 1 + at]
         if asked:
             of_slopes[tasks] = row_products(chunk.wide(found[2]), root.T)
         if moments:
             moment[tasks] = chunk.wide_moments(found[3], found[5])
-    return evidence, of_level, of_slopes, moment, typical
+    return evidence, of_level, of_slopes, moment, typical, effects
 
 
-def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked):
+def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked, ratio):
     """Evidence (m, ...), levels (m, C), slopes (m, C, E), moments (m, C, 1 + E, 1 + E), typical
     (m, C, 2), and variances where tasks have no rows (m,), in the coordinates of the chunk."""
     tasks, at = chunk.tasks, chunk.places
@@ -191,6 +225,7 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
     reach = row_products(size, (root**2).sum(axis=1))
     of_tasks = np.stack([chunk.sizes, many, constant, reach], axis=1)
     squares = chunk.squares(root, size) if asked == 2 else np.zeros((m, 0, 0))
+    of_subgroups = chunk.of_subgroups()
     shapes = weights.shape, (C,), (C, E), (C, 1 + E, 1 + E) if asked > 1 else (C, 0), (C, 2), ()
     out = [np.zeros((m, *shape)) for shape in shapes]
     # From `TARGET` to `THERE`.
@@ -207,7 +242,9 @@ def _of_chunk(rows, chunk, root, level, slopes, size, grids, weights, tol, asked
             lanes.of_rows(given),
             lanes.of_tasks(of_tasks),
             lanes.of_tasks(squares[:, :k, :k]),
+            lanes.of_tasks(of_subgroups[:, :k]),
             lanes.heads,
+            ratio,
             *grids,
             weights,
             tol,
@@ -623,6 +660,13 @@ def _plus(x, i, value):
 
 
 @njit
+def _stretch(x, some, longer):
+    """Rows of (k, W), of which `some` (k, W) are longer, by so much."""
+    for i in range(len(x)):
+        set_row(x, i, row(x, i) * (1.0 + row(some, i) * longer))
+
+
+@njit
 def _fade(x, faded):
     """Rows of (., W) times one."""
     for i in range(len(x)):
@@ -636,7 +680,9 @@ def _posterior(
     given,
     of_tasks,
     squares,
+    of_subgroups,
     heads,
+    ratio,
     kappa,
     phi,
     of_phi,
@@ -659,6 +705,7 @@ def _posterior(
     logs, q, step, buffer = np.empty((C, W)), np.empty((C, 3, W)), np.empty((C, W)), np.empty(W)
     delta, P, share, E = np.empty((T, C, W)), np.empty((T, W)), np.empty((T, W)), np.empty((T, W))
     lines, inverse, cov = np.empty((C, 2, W)), np.zeros((k, k, W)), np.zeros((k, k, W))
+    nested, stretched = of_subgroups.shape[1] > 0, np.empty((n, k, W))
     for b in range(blocks):
         head, few, a_b = heads[b], 0.0, A[b]
         count, many, constant = row(of_tasks, b, 0), row(of_tasks, b, 1), row(of_tasks, b, 2)
@@ -672,6 +719,8 @@ def _posterior(
             mean = wide(0.0)
             for i in range(n):
                 mean = mean + row(a_b, i, j) / at_least_one
+            if nested:  # rates are those of subgroups without an effect
+                mean = mean * (1.0 - row(of_subgroups, b, j))
             set_row(near, 0, j, _pooled(mean, head, buffer))
         for g in range(len(phi)):
             for c in range(C):
@@ -679,7 +728,13 @@ def _posterior(
                     for i in range(n):
                         set_row(R, c, v, i, row(given, b, c, v, i))
             for a in range(len(kappa)):
-                K, live = kappa[a], wide(1.0)
+                K, live, longer = kappa[a], wide(1.0), np.sqrt(ratio / kappa[a]) - 1.0
+                if nested:
+                    for i in range(n):
+                        for j in range(k):
+                            set_row(stretched, i, j, row(A, b, i, j))
+                        _stretch(stretched[i], of_subgroups[b], longer)
+                    a_b = stretched
                 for c in range(C):
                     for i in range(n):
                         set_row(R, c, BASE, i, row(given, b, c, BASE, i) - K * lower * reach)
@@ -739,6 +794,14 @@ def _posterior(
                     if asked > 1:
                         _fade(moment[b, c], before)
                         _covariance(K, B[c], inverse, cov)
+                    if nested:
+                        for v in range(2):
+                            _stretch(u[c, v], of_subgroups[b], longer)
+                    if nested and asked > 1:
+                        for i in range(k):
+                            far = 1.0 + row(of_subgroups, b, i) * longer
+                            _stretch(cov[i], of_subgroups[b], longer)
+                            _fade(cov[i], far)
                     _add(
                         share,
                         delta,

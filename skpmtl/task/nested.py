@@ -139,6 +139,8 @@ class LevelEffects:
         the noise of a row.
     means : ndarray (k, d)
         Mean rows of the levels.
+    effect_of_new : float
+        Of a new level: of counts mean rates of these are larger.
     """
 
     levels: np.ndarray
@@ -147,6 +149,23 @@ class LevelEffects:
     left: np.ndarray
     of_new: float
     means: np.ndarray
+    effect_of_new: float = 0.0
+
+    @classmethod
+    def by_task(cls, groups, names, values, of_new, means, effects_of_new=None):
+        """Of the tasks of `groups`, whose levels are among `names`.
+
+        `values` are `effects`, `shrunk` and `left` of all their levels, (3, n), and `of_new` and
+        `effects_of_new` of the tasks, (m,). -> (m,) of dtype object
+        """
+        ends = np.searchsorted(groups.tasks, np.arange(groups.n_tasks + 1))
+        out = np.empty(groups.n_tasks, dtype=object)
+        for k in range(len(out)):
+            own = np.arange(ends[k], ends[k + 1])  # copies, which have nothing of other tasks
+            known = *values[:, own], float(of_new[k]), means[own]
+            more = () if effects_of_new is None else (float(effects_of_new[k]),)
+            out[k] = cls(names[groups.levels[own]], *known, *more)
+        return out
 
     def by_level(self):
         """-> {level: effect}"""
@@ -157,8 +176,12 @@ class LevelEffects:
         return locate(levels, self.levels, "Level")[codes]
 
     def of(self, places):
-        """Effects at these places, (n,); 0 of new levels."""
-        return np.append(self.effects, 0.0)[places]
+        """Effects at these places, (n,)."""
+        return np.append(self.effects, self.effect_of_new)[places]
+
+    def doubt(self, places):
+        """`left` at these places, (n,)."""
+        return np.append(self.left, self.of_new)[places]
 
     def known(self, places, Z):
         """How a row (x, 1) of `Z` (n, d + 1) depends on the model of the task, with the effect of
@@ -166,7 +189,7 @@ class LevelEffects:
         s = np.append(self.shrunk, 0.0)[places, None]
         means = np.c_[self.means, np.ones(len(self.means))]
         means = np.concatenate([means, np.zeros((1, means.shape[1]))])
-        return Z - s * means[places], np.append(self.left, self.of_new)[places]
+        return Z - s * means[places], self.doubt(places)
 
 
 def _mixed(parts, scales, logs):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.special import xlogy
 from sklearn.base import clone
 
 from benchmarks.accuracy.factors import below
@@ -174,9 +175,40 @@ def test_parts_of_a_table_give_the_same_fit(tmp_path):
         fit_shards(clone(est), parts, models=tmp_path / "models")
 
 
-def test_classes_and_counts_refuse_a_factor_below():
-    here = below(0, 0.0)[0]
-    more = {"factors": BELOW, "task_feature": "school"}
-    for est in (PrivateMTLClassifier(**more), PrivateMTL(loss="poisson", **more)):
-        with pytest.raises(ValueError, match="below tasks.*leave it out"):
-            est.fit(features(here), (here["y"] > 20).astype(int))
+@pytest.mark.parametrize("loss", ["classes", "poisson"])
+def test_classes_and_counts_have_effects_below_tasks(loss):
+    """Losses over those without: in old classes less, in new ones no more; spreads are found."""
+    frames, rng = below(1, 1.0), np.random.default_rng(0)
+    for rows in frames:
+        score = rows["y"] - 20.0  # with normal noise of one
+        rows["y"] = score > 0.0 if loss == "classes" else rng.poisson(np.exp(0.5 * score))
+    one = {"epsilon": 10.0, "tasks": range(M), "task_feature": "school", "random_state": 0}
+    losses, spread = [], 1.7 if loss == "classes" else 0.5  # logit for probit; half of the score
+    for factors in (BELOW, None):
+        if loss == "classes":
+            est = PrivateMTLClassifier(factors=factors, classes=[False, True], **one)
+        else:
+            est = PrivateMTL(loss=loss, factors=factors, **one)
+        est.fit(features(frames[0], factors), frames[0]["y"])
+        for rows in frames[1:]:
+            X = features(rows, factors)
+            if loss == "classes":
+                p = np.where(rows["y"], *est.predict_proba(X).T[::-1])
+                losses.append(-np.mean(np.log(p)))
+            else:
+                rate = est.predict(X)
+                y = rows["y"]
+                losses.append(np.mean(xlogy(y, y) - xlogy(y, rate) - y + rate))
+        if factors:
+            assert 0.5 * spread < est.factors_["class"]["spread"] < 2.0 * spread
+            row = frames[1].iloc[[7]]
+            model = est.export_task(row["school"].iloc[0])
+            score = row[["x", "z"]].to_numpy() @ model["coef"] + model["intercept"]
+            score += model["level_effects"][row["class"].iloc[0]]
+            is_class = loss == "classes"
+            found = est.decision_function(features(row)) if is_class else est.predict(features(row))
+            found = found if is_class else np.log(found)
+            assert_allclose(found, score, rtol=1e-9)
+    same, new, *without = losses
+    assert same < 0.95 * without[0]
+    assert new < 1.02 * without[1]

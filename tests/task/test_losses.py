@@ -1,11 +1,14 @@
 """Posteriors of classes and counts against quadrature, penalised regressions, and other tasks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import gammaln, logsumexp
 from sklearn.linear_model import LogisticRegression, PoissonRegressor
 
 from skpmtl.task.losses import LOGISTIC, POISSON, SOFTMAX, ScoreRows, posterior
+from skpmtl.task.nested import Subgroups
 from skpmtl.task.priors import candidates
 
 TAU = 2.0 ** np.arange(-4, 3)
@@ -37,6 +40,30 @@ def mode(kind, X, y, kappa, tau, C=1, given=None):
         rows, np.eye(X.shape[1]), 0.0, centre, grids, np.zeros((1, 1, 1)), tol=1e-9, means=True
     )
     return level[0], slopes[0]
+
+
+@pytest.mark.parametrize("kind", [LOGISTIC, POISSON, SOFTMAX])
+def test_effects_of_subgroups_are_slopes_of_their_indicators(kind):
+    rng, n, g, kappa, C = np.random.default_rng(kind), 14, 0.7, 0.5, 1 + 2 * (kind == SOFTMAX)
+    X, y = rng.normal(size=(n, 3)), rng.integers(3 if kind else 2, size=n)
+    of_row, none = np.arange(n) % 3, np.zeros((C, 6))
+    groups = Subgroups.of(np.zeros(n, dtype=int), of_row, np.ones(n), 1)
+    grids, even = (np.array([kappa]), ONE, TAU[3:5]), np.log([[[0.4, 0.6]]])
+    known = {"tol": 1e-6, "moments": "second"}
+    root = np.diag(np.append(np.ones(3), np.full(3, np.sqrt(g / kappa))))
+    size = np.append(np.ones(3), np.zeros(3))
+    wide = rows_of(kind, np.c_[X, of_row[:, None] == np.arange(3)], y, C=C)
+    expected = posterior(wide, root, 0.1, none, grids, even, size=size, **known)
+    rows = replace(rows_of(kind, X, y, C=C), subgroups=groups)
+    one = np.eye(3), 0.1, none[:, :3], grids, even
+    found = posterior(rows, *one, size=size[:3], ratio=g, **known)
+    for j, kept in enumerate((..., ..., np.s_[..., :3], np.s_[..., :4, :4])):
+        np.testing.assert_allclose(found[j], expected[j][kept], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(found[5][0].T, expected[2][0, :, 3:], rtol=1e-10)
+    second = expected[3][0]
+    at, far = np.arange(4, 7), g / kappa
+    np.testing.assert_allclose(found[5][1].T, far * second[:, at, at], rtol=1e-10)
+    np.testing.assert_allclose(found[5][2].T, np.sqrt(far) * second[:, 0, at], rtol=1e-10)
 
 
 # ------------------------------------------------------------------------------------- modes
@@ -150,7 +177,7 @@ def test_mean_rates_of_counts_are_those_of_quadrature(events, tau):
     kappa, centre, x, size = 0.3, 0.7, 0.5, 0.8
     rows = rows_of(POISSON, np.array([[x]]), np.array([events]))
     grids, zero = (np.array([kappa]), ONE, np.array([tau])), np.zeros((1, 1))
-    *_, typical = posterior(
+    *_, typical, _ = posterior(
         rows,
         np.eye(1),
         centre,
@@ -202,7 +229,7 @@ def test_other_tasks_do_not_matter(kind):
         one = np.ones(len(y[part])), np.zeros((len(y[part]), C))
         rows = ScoreRows(kind, X[part], y[part], *one, ends)
         centre = np.linspace(-1, 1, C * d).reshape(C, d)
-        return posterior(rows, np.eye(d)[:, :4], 0.1, centre, grids, weights, moments="second")
+        return posterior(rows, np.eye(d)[:, :4], 0.1, centre, grids, weights, moments="second")[:5]
 
     every = of(slice(None), offsets)
     assert (every[0][1] == 0).all() and all(np.isfinite(found).all() for found in every)
@@ -218,7 +245,7 @@ def test_second_moments_are_those_of_the_mixture(n):
     X, y = drawn(LOGISTIC, n, d, rng)
     root = rng.normal(size=(d, d))
     grids = np.array([kappa]), ONE, np.array([tau])
-    *means, second, _ = posterior(
+    *means, second, _, _ = posterior(
         rows_of(LOGISTIC, X, y),
         root,
         0.0,
@@ -250,9 +277,9 @@ def test_what_is_kept_is_the_slope_of_means_in_the_centre(n):
         return posterior(rows, root, level, slopes[None], grids, flat, tol=1e-9, **more)
 
     step, zero = 1e-5, np.zeros(d)
-    *_, kept, _ = of(0.0, zero, moments="kept")
+    *_, kept, _, _ = of(0.0, zero, moments="kept")
     moves = [(step, zero), *((0.0, step * root[:, j]) for j in range(d))]
-    *_, score, information, _ = of(0.0, zero, moments="information")
+    *_, score, information, _, _ = of(0.0, zero, moments="information")
     inverse = np.linalg.inv(0.5 * root @ root.T)
     np.testing.assert_allclose(score[0, 0], inverse @ of(0.0, zero, means=True)[2][0, 0])
     bend = inverse @ (np.eye(d) - root @ kept[0, 0, 1:, 1:] @ np.linalg.inv(root))
