@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The noise of this fit is reproducible"),
     pytest.mark.filterwarnings("ignore:relation= has 2 columns for 9 tasks"),
 ]
-FEW = ("loop, labels", "loop", "rounds", "meta")
+FEW = ("loop", "rounds", "meta")
 
 
 def rest_of_fit(study, lost=PARTS[1]):
