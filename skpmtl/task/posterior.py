@@ -30,10 +30,12 @@ on which other tasks there are.
 
 from copy import copy
 from dataclasses import dataclass
+from math import log, sqrt
 
 import numpy as np
 
 from .._kernels.elementary import exp
+from .._kernels.passes import combine, scores
 from .._runtime.jit import njit
 from ..tables.table import row_dots, row_products
 
@@ -57,6 +59,7 @@ _ROUNDING = 2.0**-50  # of the numbers of T, times the root of its size: added t
 _OUT = 25.0  # in logarithms of weights: pairs that weigh less are left out
 _LOG_MOST = 660.0  # of a product of pivots before its logarithm is taken
 _LOST = 1e-280  # of a sum of weights, which may have lost digits
+_ALL = np.empty(0, dtype=np.int64)  # rows of which kernels take all, as they are
 _AT_ONCE = 1 << 20  # numbers of the rows of tasks of one size that numpy sees as one stack
 
 
@@ -256,6 +259,8 @@ class Decomposition:
         before.
     reach : ndarray (m,)
         A bound of the eigenvalues of T.
+    most : int
+        Reduced rows of the longest task.
     h : ndarray (sum k,)
         X S x0 in this basis.
     b2 : ndarray (m,)
@@ -266,14 +271,16 @@ class Decomposition:
         self.rows, self.root = rows, np.array(root, dtype=float)
         self.shape = self.root @ self.root.T
         sizes = np.diff(rows.starts)
-        self.squares = np.concatenate([[0], np.cumsum(sizes**2)]).astype(np.int64)
-        self.basis = np.zeros(self.squares[-1])
+        self.squares = np.cumsum(sizes**2).astype(np.int64) - sizes**2
+        self.basis = np.zeros((sizes**2).sum())
         for k, tasks in _groups_of_equal(sizes, len(self.root)):
             A = rows.X[_members(rows.starts, tasks, k)] @ self.root
             at = self.squares[tasks][:, None] + np.arange(k * k)
             self.basis[at] = (A @ A.transpose(0, 2, 1)).reshape(len(tasks), k * k)
         self.T, self.reach = np.zeros((3, len(rows.y))), np.zeros(len(rows.n))
-        _tridiagonal(rows.starts, self.squares, self.basis, self.T, self.reach)
+        self.most = int(sizes.max(initial=1))
+        given = rows.starts, self.squares, self.basis, self.T, self.reach
+        _tridiagonal(*given, np.empty(self.most))
         self.x_mean = np.array(rows.x_mean if x_mean is None else x_mean, dtype=float, order="C")
         self._see(as_rows)
 
@@ -292,8 +299,10 @@ class Decomposition:
     def _rest(self, y, vectors, some=slice(None)):
         """y less rows times the vector of their task, of these tasks in this basis. -> (sum k,)"""
         out, (first, last, _) = np.zeros(len(y)), some.indices(len(self.rows.n))
-        T = self.rows.starts[first : last + 1], self.squares[some], self.basis
-        _residuals(*T, self.rows.X, y, np.ascontiguousarray(vectors), 1, out)
+        starts = self.rows.starts[first : last + 1]
+        scores(self.rows.X, _ALL, False, starts, np.ascontiguousarray(vectors), out)
+        out = y - out
+        _rotate(starts, self.squares[some], self.basis, 1, out)
         return out
 
     def _centred(self, level, slopes, some=slice(None)):
@@ -340,10 +349,25 @@ def _cells(scales, by=None):
     return theta, cells, at.ravel(), tau, by == "tau", size
 
 
+def _eliminated(dec, theta):
+    """Work space of kernels: numbers of all theta and all rows of a task, three times."""
+    return np.empty((3, dec.most, len(theta)))
+
+
+def _scratch(dec, cells, size):
+    """Work space of the kernel: of all theta, of all pairs, of which are live, and of cells."""
+    theta, (P, by_tau) = cells[0], (cells[1].shape[1], cells[4])
+    n_cells = 1 if by_tau else size
+    ends = np.arange(n_cells + 1) * (P // n_cells)
+    of_pairs = np.empty((9, P)), np.arange(P), ends, np.empty(n_cells)
+    return *_eliminated(dec, theta), np.empty((7, len(theta))), *of_pairs
+
+
 def _evidence(dec, level, slopes, scales, by=None):
     *cells, size = _cells(scales, by)
-    found = np.zeros((len(dec.rows.n), size))
-    _posterior(*dec._centred(level, slopes), *cells, found, np.zeros((0, 0, 0)))
+    found, no_sums = np.zeros((len(dec.rows.n), size)), np.zeros((0, 0, 0))
+    given = *dec._centred(level, slopes), *cells, *_scratch(dec, cells, size)
+    _posterior(*given, found, no_sums)
     return found
 
 
@@ -352,13 +376,14 @@ def _known(dec, level, slopes, scales, some=slice(None)):
 
     -> slice of them, log evidence (m,), all theta, sums (9, m, R)
     """
-    *cells, _ = _cells(scales)
+    *cells, size = _cells(scales)
     starts, T, both, of_tasks = dec._centred(level, slopes, some)
+    given = *cells, *_scratch(dec, cells, size)
     for first in range(0, len(of_tasks), _BLOCK):
         block = slice(first, first + _BLOCK)
         own = of_tasks[block]
         total, sums = np.zeros((len(own), 1)), np.zeros((9, len(own), len(cells[0])))
-        _posterior(starts[first : first + len(own) + 1], T, both, own, *cells, total, sums)
+        _posterior(starts[first : first + len(own) + 1], T, both, own, *given, total, sums)
         yield block, total[:, 0], cells[0], sums
 
 
@@ -413,35 +438,31 @@ def gains(dec, level, slopes, scales):
     """What multiplies residuals in posterior means, if the weights of cells stay as they are.
 
     For `moved`; of tasks of which rows know slopes, or the mean row does, but not both.
-    -> log evidence (m,); sums over theta of weights times V^-1, in the basis of T (sum k^2,); what
-    multiplies the residual of the mean row, for the level (m,) and along the mean row (m,)
+    -> log evidence (m,); all theta, weights of r by theta, and none of h (2, m, R); what multiplies
+    the residual of the mean row, for the level (m,) and along the mean row (m,)
     """
     theta, total, of_level, near, weights = _in_means(dec, level, slopes, scales, lambda known: 1.0)
-    inverse = np.zeros(len(dec.basis))
-    _inverses(dec.rows.starts, dec.squares, dec.T, theta, weights[0], inverse)
-    return total, (inverse, of_level, near)
+    weights[1] = 0.0
+    return total, (theta, weights, of_level, near)
 
 
 def moved(dec, known, level, slopes):
     """Posterior means about another centre, by the `gains` of one. -> of l - c, of w - a"""
-    inverse, of_level, near = known
-    rows, slopes = dec.rows, np.asarray(slopes, dtype=float)
-    slopes = np.ascontiguousarray(np.broadcast_to(slopes, dec.x_mean.shape))
-    r0 = rows.y_mean - level - row_dots(dec.x_mean, slopes)
-    out = (near * r0)[:, None] * dec.x0
-    r = dec._rest(rows.y, slopes)
-    _solved(rows.starts, dec.squares, dec.basis, inverse, r, rows.X, -1, out)
-    return of_level * r0, row_products(out, dec.shape)
+    theta, weights, of_level, near = known
+    r0 = dec.rows.y_mean - level - row_dots(dec.x_mean, np.asarray(slopes, dtype=float))
+    return of_level * r0, _slopes_of(dec, slopes, theta, weights, near * r0)
 
 
 def _slopes_of(dec, centre, theta, weights, near):
     """Mean of w - a, (m, d), from weights of residuals and of h by theta, and of mean rows."""
-    r = dec._rest(dec.rows.y, np.broadcast_to(np.asarray(centre, dtype=float), dec.x_mean.shape))
-    out = near[:, None] * dec.x0
-    both = np.stack([r, dec.h])
-    _slopes(
-        dec.rows.starts, dec.squares, dec.basis, dec.T, both, theta, weights, dec.rows.X, -1, out
-    )
+    rows, vectors = dec.rows, np.broadcast_to(np.asarray(centre, dtype=float), dec.x_mean.shape)
+    both, c = np.stack([dec._rest(rows.y, vectors), dec.h]), np.empty(len(rows.y))
+    scratch = *_eliminated(dec, theta), np.empty((4, len(theta)))
+    _slopes(rows.starts, dec.T, both, theta, weights, *scratch, c)
+    _rotate(rows.starts, dec.squares, dec.basis, -1, c)
+    out = np.empty(dec.x_mean.shape)
+    combine(rows.X, _ALL, False, rows.starts, c, np.ones(len(out)), out)
+    out += near[:, None] * dec.x0
     return row_products(out, dec.shape)
 
 
@@ -584,14 +605,6 @@ def shares_of(logs):
 
 # ------------------------------------------------------------------------------------ kernels
 @njit
-def _most_rows(starts):
-    most = 0
-    for t in range(len(starts) - 1):
-        most = max(most, starts[t + 1] - starts[t])
-    return most
-
-
-@njit
 def _squares(X, y, counts, offsets, x_mean, y_mean, slopes, out):
     """Sums of squares of rows about the mean of their task, less their slopes."""
     for t in range(len(out)):
@@ -620,9 +633,9 @@ def _products(X, y, counts, offsets, x_mean, y_mean, units, out, f):
 
 
 @njit
-def _tridiagonal(starts, squares, W, T, reach):
+def _tridiagonal(starts, squares, W, T, reach, p):
     """T of every task, and in place of its matrix the reflections I - u u', u in a row each."""
-    (D, off, link), p = T, np.empty(_most_rows(starts))
+    D, off, link = T[0], T[1], T[2]
     for t in range(len(reach)):
         lo, k, o = starts[t], starts[t + 1] - starts[t], squares[t]
         unit = 0.0  # all squares are of numbers below 1
@@ -644,10 +657,10 @@ def _tridiagonal(starts, squares, W, T, reach):
                 off[lo + i + 1] = first
                 W[row + i + 1] = 0.0
                 continue
-            size = np.sqrt(first * first + s)
+            size = sqrt(first * first + s)
             off[lo + i + 1] = -size if first > 0.0 else size
             W[row + i + 1] -= off[lo + i + 1]
-            s = 1.0 / np.sqrt(size * (size + abs(first)))
+            s = 1.0 / sqrt(size * (size + abs(first)))
             for j in range(i + 1, k):
                 W[row + j] *= s
             half = 0.0
@@ -667,7 +680,7 @@ def _tridiagonal(starts, squares, W, T, reach):
         for i in range(k):
             after = abs(off[lo + i + 1]) if i + 1 < k else 0.0
             top = max(top, D[lo + i] + abs(off[lo + i]) + after)
-        least = _ROUNDING * np.sqrt(k) * top  # with it the matrix is definite, whatever was rounded
+        least = _ROUNDING * sqrt(k) * top  # with it the matrix is definite, whatever was rounded
         for i in range(k):
             D[lo + i] += least
             if i > 0 and least > 0.0:
@@ -681,34 +694,24 @@ def _tridiagonal(starts, squares, W, T, reach):
 
 
 @njit
-def _rotate(W, o, k, v, lo, way):
-    """Numbers of one task in the basis of T, in place of those in that of rows, or back if `way`
+def _rotate(starts, squares, W, way, v):
+    """Numbers of every task in the basis of T, in place of those in that of rows, or back if `way`
     is -1."""
-    for step in range(k - 1):
-        i = step if way > 0 else k - 2 - step
-        s = 0.0
-        for j in range(i + 1, k):
-            s += W[o + i * k + j] * v[lo + j]
-        for j in range(i + 1, k):
-            v[lo + j] -= s * W[o + i * k + j]
-
-
-@njit
-def _residuals(starts, squares, W, X, y, a, way, r):
-    """y less rows times the vector of their task, in the basis of T."""
-    d = a.shape[1]
-    for t in range(len(a)):
-        lo = starts[t]
-        for i in range(lo, starts[t + 1]):
+    for t in range(len(squares)):
+        lo, k, o = starts[t], starts[t + 1] - starts[t], squares[t]
+        for step in range(k - 1):
+            i = step if way > 0 else k - 2 - step
             s = 0.0
-            for j in range(d):
-                s += X[i, j] * a[t, j]
-            r[i] = y[i] - s
-        _rotate(W, squares[t], starts[t + 1] - lo, r, lo, way)
+            for j in range(i + 1, k):
+                s += W[o + i * k + j] * v[lo + j]
+            for j in range(i + 1, k):
+                v[lo + j] -= s * W[o + i * k + j]
 
 
 # Of several arrays that one loop writes, the compiler does not see that they are apart, and works
-# number by number: loops here write one.
+# number by number: loops here write one. Arrays of work space come from outside and are taken from
+# others by an index: kernels that make arrays, or unpack them, which loses that their numbers lie
+# side by side, take longer to compile and to run.
 @njit
 def _pivots(lo, k, T, theta, s, F):
     """Inverse pivots F (k, n) of V = I + theta T."""
@@ -755,7 +758,7 @@ def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_t
         t2, w = tau[0, j], tau[1, j]
         for q in range(len(v)):
             u[q] = 1.0 / (v[q] + t2)
-            density[q] = w * np.sqrt(u[q]) * exp(max(half[q] * u[q] - least[q], -700.0))
+            density[q] = w * sqrt(u[q]) * exp(max(half[q] * u[q] - least[q], -700.0))
         for q in range(len(v)):
             m0[q] += density[q]
         if moments:
@@ -771,20 +774,36 @@ def _over_tau(v, half, least, weight, tau, u, density, m0, m1, m2, moments, by_t
 
 
 @njit
-def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, sums):
+def _posterior(
+    starts,
+    T,
+    both,
+    of_tasks,
+    theta,
+    cells,
+    at,
+    tau,
+    by_tau,
+    F,
+    Wr,
+    Wh,
+    of_theta,
+    of_pairs,
+    live,
+    ends,
+    top,
+    out,
+    sums,
+):
     """Log evidence of every task by cells of one grid, and sums over the weights of all cells."""
-    R, P, size, m = len(theta), cells.shape[1], out.shape[1], len(of_tasks)
-    n_cells, most = 1 if by_tau else size, _most_rows(starts)
-    s2, by_s2, log_s2, logs = cells
-    ends = np.arange(n_cells + 1) * (P // n_cells)
-    F, Wr, Wh = np.empty((most, R)), np.empty((most, R)), np.empty((most, R))
-    logdet, rr, rh, hh, product = np.empty(R), np.empty(R), np.empty(R), np.empty(R), np.empty(R)
-    e, c = np.empty(R), np.empty(R)
-    v, half, least, weight = np.empty(P), np.empty(P), np.empty(P), np.empty(P)
-    u, density, m0, m1, m2 = np.empty(P), np.empty(P), np.empty(P), np.empty(P), np.empty(P)
-    live, top, none = np.arange(P), np.empty(n_cells), v[:0]
+    R, P, n_cells = len(theta), cells.shape[1], len(top)
+    s2, by_s2, log_s2, logs = cells[0], cells[1], cells[2], cells[3]
+    logdet, rr, rh, hh = of_theta[0], of_theta[1], of_theta[2], of_theta[3]
+    product, e, c = of_theta[4], of_theta[5], of_theta[6]
+    v, half, least, weight = of_pairs[0], of_pairs[1], of_pairs[2], of_pairs[3]
+    u, density, m0, m1, m2 = of_pairs[4], of_pairs[5], of_pairs[6], of_pairs[7], of_pairs[8]
     near, far = tau[0, 0], tau[0, -1]
-    for t in range(m):
+    for t in range(len(of_tasks)):
         reach, b2, r0, n, dof, rest = of_tasks[t]
         if n == 0.0:
             continue
@@ -792,7 +811,7 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
         _forward(lo, k, T, both, theta, product, F, Wr, Wh)
         for j in range(R):
             logdet[j], rr[j], rh[j], hh[j], product[j] = 0.0, 0.0, 0.0, 0.0, 1.0
-        at_once = max(int(_LOG_MOST / np.log(2.0 + theta[R - 1] * reach)), 1)
+        at_once = max(int(_LOG_MOST / log(2.0 + theta[R - 1] * reach)), 1)
         for i in range(k):
             for j in range(R):
                 product[j] *= F[i, j]
@@ -804,7 +823,7 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
                 hh[j] += Wh[i, j] * Wh[i, j] * F[i, j]
             if i % at_once == at_once - 1 or i == k - 1:
                 for j in range(R):
-                    logdet[j] -= np.log(product[j])
+                    logdet[j] -= log(product[j])
                     product[j] = 1.0
         for j in range(R):
             c[j] = max(theta[j] * (b2 - theta[j] * hh[j]), 0.0) + 1.0 / n
@@ -832,9 +851,9 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
             x, y, z, s = v[best], half[best], least[best], 0.0
             for j in range(tau.shape[1]):
                 f = 1.0 / (x + tau[0, j])
-                s += tau[1, j] * np.sqrt(f) * exp(max(y * f - z, -700.0))
-            floor = weight[best] + np.log(s) - _OUT
-            log_n, log_near = np.log(n), np.log(near)
+                s += tau[1, j] * sqrt(f) * exp(max(y * f - z, -700.0))
+            floor = weight[best] + log(s) - _OUT
+            log_n, log_near = log(n), log(near)
             for p in range(P):
                 live[count] = p
                 if weight[p] - 0.5 * max(log_s2[p] - log_n, log_near) >= floor:
@@ -851,18 +870,18 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
             for q in range(first, last):
                 weight[q] = exp(max(weight[q] - top[g], -700.0))
         known = v[:count], half[:count], least[:count], weight
-        into = out[t] if by_tau else none
+        into = out[t] if by_tau else v[:0]
         _over_tau(*known, tau, u, density, m0, m1, m2, len(sums) > 0, into)
         if by_tau:
-            for j in range(size):
-                out[t, j] = top[0] + np.log(out[t, j])
+            for j in range(out.shape[1]):
+                out[t, j] = top[0] + log(out[t, j])
             continue
         total = 0.0
         for g in range(n_cells):
             total = 0.0
             for q in range(ends[g], ends[g + 1]):
                 total += weight[q] * m0[q]
-            out[t, g] = top[g] + np.log(total)
+            out[t, g] = top[g] + log(total)
         if len(sums) == 0:
             continue
         for j in range(R):
@@ -881,17 +900,15 @@ def _posterior(starts, T, both, of_tasks, theta, cells, at, tau, by_tau, out, su
 
 
 @njit
-def _slopes(starts, squares, W, T, both, theta, by_theta, X, way, out):
-    """X' V^-1 times residuals and h with their weights by theta, of every task: added to `out`."""
-    d, R, most = out.shape[1], len(theta), _most_rows(starts)
-    c, kept, weights, x = np.empty(most), np.empty(R), np.empty((2, R)), np.empty(R)
-    F, Wr, Wh = np.empty((most, R)), np.empty((most, R)), np.empty((most, R))
-    for t in range(len(out)):
+def _slopes(starts, T, both, theta, by_theta, F, Wr, Wh, by_kept, out):
+    """V^-1 times residuals and h with their weights by theta, of every task, in the basis of T."""
+    kept, x, of_r, of_h = by_kept[0], by_kept[1], by_kept[2], by_kept[3]
+    for t in range(len(starts) - 1):
         lo, k, n_kept = starts[t], starts[t + 1] - starts[t], 0
-        for j in range(R):
+        for j in range(len(theta)):
             if by_theta[0, t, j] != 0.0:
                 kept[n_kept] = theta[j]
-                weights[0, n_kept], weights[1, n_kept] = by_theta[0, t, j], by_theta[1, t, j]
+                of_r[n_kept], of_h[n_kept] = by_theta[0, t, j], by_theta[1, t, j]
                 n_kept += 1
         some = kept[:n_kept]
         _forward(lo, k, T, both, some, x, F, Wr, Wh)
@@ -902,68 +919,9 @@ def _slopes(starts, squares, W, T, both, theta, by_theta, X, way, out):
             i = k - 1 - step
             b = T[1, lo + i + 1] if step else 0.0
             for j in range(n_kept):
-                y = weights[0, j] * Wr[i, j] - weights[1, j] * Wh[i, j]
+                y = of_r[j] * Wr[i, j] - of_h[j] * Wh[i, j]
                 x[j] = F[i, j] * (y - kept[j] * b * x[j])
             s = 0.0
             for j in range(n_kept):
                 s += x[j]
-            c[i] = s
-        _rotate(W, squares[t], k, c, starts[0], way)
-        for i in range(k):
-            for j in range(d):
-                out[t, j] += c[i] * X[lo + i, j]
-
-
-@njit
-def _inverses(starts, squares, T, theta, weights, out):
-    """Sum over theta of weights times V^-1, of every task: a symmetric matrix (k, k).
-
-    By rows of V^-1 from the last one, with V = L D L' and l the numbers below the diagonal of L
-    (Takahashi, Fagan and Chin, PICA conference, 1973): the diagonal is 1 / D_i + l^2 times the one
-    below, and other numbers are -l times those below.
-    """
-    R, most = len(theta), _most_rows(starts)
-    kept, w, s, link = np.empty(R), np.empty(R), np.empty(R), np.empty(R)
-    F, Z = np.empty((most, R)), np.empty((most, R))
-    for t in range(len(weights)):
-        lo, k, o, n = starts[t], starts[t + 1] - starts[t], squares[t], 0
-        for j in range(R):
-            if weights[t, j] != 0.0:
-                kept[n], w[n] = theta[j], weights[t, j]
-                n += 1
-        _pivots(lo, k, T, kept[:n], s, F)
-        for step in range(k):
-            i = k - 1 - step
-            for j in range(n):
-                Z[i, j] = F[i, j]
-            if step > 0:
-                b = T[1, lo + i + 1]
-                for j in range(n):
-                    link[j] = b * kept[j] * F[i, j]
-                for j in range(n):
-                    Z[i, j] += link[j] * link[j] * Z[i + 1, j]
-                for q in range(i + 1, k):
-                    for j in range(n):
-                        Z[q, j] *= -link[j]
-            for q in range(i, k):
-                total = 0.0
-                for j in range(n):
-                    total += w[j] * Z[q, j]
-                out[o + i * k + q], out[o + q * k + i] = total, total
-
-
-@njit
-def _solved(starts, squares, W, inverse, r, X, way, out):
-    """X' times the matrix of `_inverses` times residuals, of every task: added to `out`."""
-    d, c = out.shape[1], np.empty(_most_rows(starts))
-    for t in range(len(out)):
-        lo, k, o = starts[t], starts[t + 1] - starts[t], squares[t]
-        for i in range(k):
-            s = 0.0
-            for j in range(k):
-                s += inverse[o + i * k + j] * r[lo + j]
-            c[i] = s
-        _rotate(W, o, k, c, starts[0], way)
-        for i in range(k):
-            for j in range(d):
-                out[t, j] += c[i] * X[lo + i, j]
+            out[lo + i] = s
