@@ -366,6 +366,46 @@ class MixedResult:
             notes=notes,
         )
 
+    def deviation_intervals(self, coverage: float = 0.95, *, restricted: bool = True):
+        """Intervals of the standard deviations of random effects and rows, by profiles.
+
+        For a mean without a budget; with one `summary` has them.
+
+        Parameters
+        ----------
+        coverage : float, default=0.95
+            In (0, 1).
+        restricted : bool, default=True
+            Of the restricted likelihood, whose maximum the summary has. False: of the likelihood
+            itself, as ``confint`` of lme4; with few tasks these cover less.
+
+        Returns
+        -------
+        ends : DataFrame
+            Columns "lower" and "upper".
+
+        Raises
+        ------
+        ValueError
+            For other fits: classes and counts, several groupings, and with a budget.
+        """
+        import pandas as pd
+
+        from .intervals import deviation_intervals
+
+        check_coverage(coverage)
+        kind = self._fit
+        if self.estimator is not None or self.family != "gaussian" or self._parts["others"]:
+            raise ValueError(
+                "Profiles are of a mean with one grouping, without a budget. With a budget "
+                "summary() has intervals, and with further groupings PrivateMTL(epsilon=None, "
+                "factors=...).summary()."
+            )
+        known = {"correlated": kind.correlated, "restricted": restricted}
+        ends = deviation_intervals(kind.rows, kind.fit, coverage, **known)
+        names = [*kind.random_names, "residual"]
+        return pd.DataFrame(ends, columns=["lower", "upper"], index=pd.Index(names, dtype=object))
+
     def __repr__(self) -> str:
         return f"<MixedResult: {self.formula}>"
 
