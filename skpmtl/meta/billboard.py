@@ -210,10 +210,11 @@ class MetaBillboard(Billboard):
 
         `classes_posterior`: whether models of classes come with their posterior.
         """
-        known, table = self._known(table.tasks), scaled_table(table, self.scaling)
+        known = self._known(table.tasks)
         if self.refine == "sgd":
             W = gradient_steps(
                 table,
+                self.scaling,
                 self.loss,
                 known[0].models,
                 self.fit_intercept,
@@ -221,7 +222,8 @@ class MetaBillboard(Billboard):
                 self.refine_learning_rate,
             )
             return Personal(*split_models(unscaled(W, self.scaling), self.fit_intercept))
-        W, covariance, _ = fine_tuned(table, known, self.fit_intercept, spread=classes_posterior)
+        settings = self.fit_intercept, self.scaling
+        W, covariance, _ = fine_tuned(table, known, *settings, spread=classes_posterior)
         models = split_models(unscaled(W, self.scaling), self.fit_intercept)
         if not classes_posterior:
             return Personal(*models)
@@ -232,8 +234,9 @@ class MetaBillboard(Billboard):
         return Personal(*models, extras)
 
     def posterior(self, table):
-        known, table = self._known(table.tasks), scaled_table(table, self.scaling)
-        _, covariance, noise = fine_tuned(table, known, self.fit_intercept, spread=True)
+        known = self._known(table.tasks)
+        settings = self.fit_intercept, self.scaling
+        _, covariance, noise = fine_tuned(table, known, *settings, spread=True)
         return Posterior(self._unscaled_covariance(covariance)[:, 0], *noise)
 
     def _unscaled_covariance(self, covariance):
@@ -245,15 +248,6 @@ class MetaBillboard(Billboard):
         back[d, :d] = -self.scaling[0] / self.scaling[1]
         with np.errstate(invalid="ignore"):  # what is not finite stays so
             return back @ covariance @ back.T
-
-
-def scaled_table(table, scaling):
-    """The table with scaled features; None: as it is."""
-    if scaling is None:
-        return table
-    X = table.X - scaling[0].astype(table.X.dtype)
-    X /= scaling[1].astype(table.X.dtype)
-    return replace(table, X=X)
 
 
 def scaled(W, scaling):

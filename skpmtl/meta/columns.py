@@ -16,6 +16,7 @@ import numpy as np
 from ..course.shapes import read_centres, read_scales
 from ..exchange.protocol import Query
 from ..privacy.mechanisms import clip_rows
+from ..tables.table import rows_of
 from ..task.scales import MOST_VARIANCE
 
 SHARE = 0.1  # of mu^2 of a record, for all queries together
@@ -147,9 +148,8 @@ def sums_of_records(table, weights, block, what, public):
 
     Without a budget (len(block), d + 1), the sum of the weights last.
     """
-    sizes = table.sizes[block]
-    first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    rows = np.arange(sizes.sum()) + np.repeat(table.offsets[block] - first, sizes)
+    rows, ends = rows_of(table.offsets, block)
+    first = ends[:-1]
     u, X = weights[rows, None], table.X[rows if table.rows is None else table.rows[rows]]
     with np.errstate(all="ignore"):  # rows that overflow are cut, or 0
         sent = _of_records(X.astype(float), what, **public)

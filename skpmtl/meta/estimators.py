@@ -24,7 +24,7 @@ from ..tables.targets import public_range, public_ranges
 from ..tables.units import check_units, owners
 from ..tables.weights import in_rows
 from ..task.mixture import Posterior
-from .billboard import MetaBillboard, scaled_table, split_models, unscaled
+from .billboard import MetaBillboard, split_models, unscaled
 from .columns import release_scaling
 from .curator import release_init
 from .plan import MetaPlan
@@ -300,7 +300,6 @@ class _MetaInit(HasCovariates, BaseMTL):
         positions = np.searchsorted(population.tasks, table.tasks)
         if self._target_scaling() != (0.0, 1.0):
             table = replace(table, y=(table.y - plan.target_offset) / plan.target_scale)
-        table = scaled_table(table, plan.scaling)
         return self._tasks(plan, table, positions, population)
 
     def _tasks(self, plan, table, positions, population):

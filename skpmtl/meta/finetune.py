@@ -13,7 +13,7 @@ from itertools import repeat
 import numpy as np
 
 from .._runtime.threads import cost_blocks, run_blocks
-from ..tables.table import table_of, weighted_sum
+from ..tables.table import weighted_sum
 from ..task import priors
 from ..task.losses import LOGISTIC, SOFTMAX, ScoreRows
 from ..task.losses import posterior as posterior_of_scores
@@ -28,6 +28,7 @@ from ..task.posterior import (
     shares_of,
 )
 from ..task.scales import Summaries, own_scales
+from .steps import scaled_part
 
 # Variance that slopes add to a score at a row of typical length, in squared units: a grid, and
 # centre and spread of log10 of its prior, for real targets and for classes.
@@ -61,7 +62,7 @@ class KnownModel:
     log_weight: float
 
 
-def fine_tuned(table, known, fit_intercept, *, spread=False):
+def fine_tuned(table, known, fit_intercept, scaling=None, *, spread=False):
     """Posterior of the models of the tasks of a table.
 
     A task whose rows overflow stays at the first of `known`, in silence.
@@ -71,7 +72,9 @@ def fine_tuned(table, known, fit_intercept, *, spread=False):
     table : TaskTable
         Of dense rows.
     known : list of KnownModel
+        Of scaled features, as what is returned.
     fit_intercept : bool
+    scaling : ndarray (2, n_features) or None
     spread : bool, default=False
         Whether covariances are asked for.
 
@@ -90,7 +93,7 @@ def fine_tuned(table, known, fit_intercept, *, spread=False):
 
     def block(tasks):
         with np.errstate(all="ignore"):
-            found = kind(table_of(table, tasks), fit_intercept, reduced=not spread)
+            found = kind(scaled_part(table, tasks, scaling), fit_intercept, reduced=not spread)
             parts = [
                 (np.broadcast_to(one.models, models.shape)[tasks], one.error, one.log_weight)
                 for one in known

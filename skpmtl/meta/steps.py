@@ -1,5 +1,7 @@
 """Gradient steps of tasks from an initialisation on their own rows."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from .._kernels.losses import NUMBER
@@ -7,7 +9,7 @@ from .._kernels.records import inner_steps, record_norms
 from .._kernels.rows import curvatures
 from .._runtime.registers import LANES
 from .._runtime.threads import cost_blocks, run_blocks
-from ..tables.table import padded
+from ..tables.table import padded, rows_of, table_of
 from .rules import BOUND
 
 _BLOCK = 1 << 18  # numbers of X that a thread works on at a time
@@ -19,12 +21,34 @@ _NO_INDEX, _NO_MARKS = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
 _NO_NOISE = np.empty((0, 0, 0, 0))
 
 
-def gradient_steps(table, loss, init, fit_intercept, n_steps, rate):
+def scaled_part(table, tasks, scaling):
+    """The table of the tasks at these positions, whose features are scaled; None: as they are.
+
+    Rows are scaled some tasks at a time, so that no second table is ever held.
+    """
+    part = table_of(table, tasks)
+    if scaling is None:
+        return part
+    X = part.X if part.rows is None else part.X[part.rows]
+    return replace(part, X=_scaled_rows(X, scaling), rows=None)
+
+
+def _scaled_rows(X, scaling):
+    if scaling is None:
+        return X
+    X = X - scaling[0].astype(X.dtype)
+    X /= scaling[1].astype(X.dtype)
+    return X
+
+
+def gradient_steps(table, scaling, loss, init, fit_intercept, n_steps, rate):
     """`n_steps` gradient steps of every task on its mean loss. -> models (n_tasks, C, size)
 
     Parameters
     ----------
     table : TaskTable
+    scaling : ndarray (2, n_features) or None
+        Units of features in which steps are taken.
     loss : {"squared", "logistic", "multinomial"}
     init : ndarray (n_outputs, size) or (n_tasks, n_outputs, size)
     rate : float or "auto"
@@ -33,9 +57,10 @@ def gradient_steps(table, loss, init, fit_intercept, n_steps, rate):
     m = table.n_tasks
     out = np.empty((m, *init.shape[-2:]))
     if isinstance(rate, str):
-        rate = own_rates(table, loss, fit_intercept)
+        rate = own_rates(table, scaling, loss, fit_intercept)
     run_inner(
         table,
+        scaling,
         loss,
         fit_intercept,
         np.arange(m),
@@ -50,6 +75,7 @@ def gradient_steps(table, loss, init, fit_intercept, n_steps, rate):
 
 def run_inner(
     table,
+    scaling,
     loss,
     fit_intercept,
     pick,
@@ -82,31 +108,36 @@ def run_inner(
     def block(first, last):
         part = slice(first, last)
         mine = start[part] if len(start) > 1 else start
+        own, at, by_x, by_row = table, pick[part], norms, weights
+        by_task = [rate, n_batches, noise_step, shrink]
+        if scaling is not None:
+            rows, own = rows_of(table.offsets, at)[0], scaled_part(table, at, scaling)
+            by_x, by_row = norms[table.places[rows]], weights[rows]
+            by_task, at = [values[at] for values in by_task], np.arange(last - first)
         inner_steps(
-            table.X,
-            _NO_INDEX if table.rows is None else table.rows,
-            table.rows is not None,
-            table.offsets,
-            table.y,
-            norms,
+            own.X,
+            _NO_INDEX if own.rows is None else own.rows,
+            own.rows is not None,
+            own.offsets,
+            own.y,
+            by_x,
             NUMBER[loss],
             fit_intercept,
-            pick[part],
+            at,
             mine,
             float(clip_norm),
             n_steps,
             begun,
-            rate,
+            by_task[0],
             float(batch_size),
-            n_batches,
+            by_task[1],
             mask,
             _NO_INDEX if mask_ends is None else mask_ends[first : last + 1],
             _NO_NOISE if noise is None else noise[part],
-            noise_step,
-            shrink,
+            *by_task[2:],
             update[part],
             gradients[part],
-            weights,
+            by_row,
         )
 
     run_blocks(block, cost_blocks(table.sizes[pick] * table.n_features, _BLOCK))
@@ -117,26 +148,27 @@ def even_weights(table):
     return table.counts * np.repeat(table.sizes / np.maximum(table.support, 1e-300), table.sizes)
 
 
-def row_norms(X, fit_intercept):
-    """|(x, 1)| of every row, or |x| without intercept."""
+def row_norms(X, scaling, fit_intercept):
+    """|(x, 1)| of every row of scaled features, or |x| without intercept."""
     norms, step = np.empty(len(X)), max(_BLOCK // X.shape[1], 1)
     run_blocks(
-        lambda part: record_norms(X[part], fit_intercept, norms[part]),
+        lambda part: record_norms(_scaled_rows(X[part], scaling), fit_intercept, norms[part]),
         [(slice(first, first + step),) for first in range(0, len(X), step)],
     )
     return norms
 
 
-def own_rates(table, loss, fit_intercept):
-    """1 / smoothness of every task's mean loss, from its own rows."""
+def own_rates(table, scaling, loss, fit_intercept):
+    """1 / smoothness of every task's mean loss, from its own rows of scaled features."""
     largest, width = np.empty(table.n_tasks), padded(table.n_features, LANES)
 
     def block(first, last):
+        own = scaled_part(table, np.arange(first, last), scaling)
         curvatures(
-            table.X,
+            own.X,
             *(None, None, None),
-            table.places,
-            table.offsets[first : last + 1],
+            own.places,
+            own.offsets,
             False,
             _POWER_STEPS,
             *(None, None),
@@ -144,7 +176,7 @@ def own_rates(table, loss, fit_intercept):
             np.zeros((3, width)),
             np.zeros((_NEAR + 1, width)),
             largest[first:last],
-            table.counts,
+            own.counts,
         )
 
     run_blocks(block, cost_blocks(table.sizes * table.n_features, _BLOCK))

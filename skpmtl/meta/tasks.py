@@ -6,11 +6,11 @@ from .._runtime.threads import cost_blocks
 from ..exchange.protocol import TaskSide
 from ..privacy.mechanisms import clip_rows
 from ..privacy.rng import SeededSource, add_on_grid, replied
-from .billboard import scaled_table
 from .columns import sums_of_records
 from .steps import even_weights, own_rates, row_norms, run_inner
 
 _BLOCK = 1 << 21  # numbers of noise, and marks of Poisson batches, held at once
+_NEAR = 1 << 18  # numbers of rows whose columns are looked at, at once: several arrays of them
 
 
 class MetaTaskSide(TaskSide):
@@ -28,21 +28,21 @@ class MetaTaskSide(TaskSide):
         self.positions = None if len(positions) == len(plan.sizes) else positions
         self.visits = np.zeros(table.n_tasks, dtype=np.int64)
         self.asked = 0  # queries on columns
-        self.fit_intercept, self.given, self.scaling = est.fit_intercept, table, None
+        self.fit_intercept, self.table, self.scaling = est.fit_intercept, table, None
         # Where records are protected the divisors are public, and weights are those of records.
         public = self.plan.mode == "task-global"
         self.weights = table.counts if public else even_weights(table)
         if not self.plan.columns:  # otherwise with their scales
-            self._take(table)
+            self._scale(plan.scaling)
 
-    def _take(self, table):
-        """Go on with rows in these units."""
-        self.table, rate = table, self.plan.inner_rate
-        self.norms = row_norms(table.X, self.fit_intercept)
+    def _scale(self, scaling):
+        """Go on with features in these units."""
+        self.scaling, rate = scaling, self.plan.inner_rate
+        self.norms = row_norms(self.table.X, scaling, self.fit_intercept)
         if isinstance(rate, str):
-            self.rate = own_rates(table, self.plan.loss, self.fit_intercept)
+            self.rate = own_rates(self.table, scaling, self.plan.loss, self.fit_intercept)
         else:
-            self.rate = np.full(table.n_tasks, float(rate))
+            self.rate = np.full(self.table.n_tasks, float(rate))
 
     def answer(self, query):
         """Weighted sum of what the tasks of the round send, in shape of the initialisation."""
@@ -90,7 +90,7 @@ class MetaTaskSide(TaskSide):
         """Weighted means over the records of each task, with its noise."""
         plan, number = self.plan, query.public["number"]
         self.asked = number + 1
-        m, d = self.given.n_tasks, plan.n_features
+        m, d = self.table.n_tasks, plan.n_features
         source, parts = self.source.stream(plan.n_rounds + number), []
         if self.positions is None or not isinstance(source, SeededSource):
             blocks = self._blocks(np.arange(m), d)
@@ -106,11 +106,11 @@ class MetaTaskSide(TaskSide):
 
     def _mean_columns(self, block, public, asked, source):
         def exact():
-            return sums_of_records(self.given, self.weights, block, asked.what, public)
+            return sums_of_records(self.table, self.weights, block, asked.what, public)
 
         if self.plan.mode is None:
             return exact()
-        divisor = self.given.sizes[block, None]
+        divisor = self.table.sizes[block, None]
         before, after = (1.0, divisor) if self.plan.mode == "task-global" else (divisor, 1.0)
 
         def draw():
@@ -125,8 +125,7 @@ class MetaTaskSide(TaskSide):
 
     def _sent(self, query):
         if "scaling" in query.public and not np.array_equal(self.scaling, query.public["scaling"]):
-            self.scaling = query.public["scaling"]
-            self._take(scaled_table(self.given, self.scaling))
+            self._scale(query.public["scaling"])
         init, number = query.public["init"], query.public["round"]
         source, begun = self.source.stream(number), self.plan.steps_before(number)
         if self.positions is None or not isinstance(source, SeededSource):
@@ -147,7 +146,7 @@ class MetaTaskSide(TaskSide):
         """`pick` in pieces whose noise and marks, or columns of rows, stay small."""
         plan = self.plan
         if n_columns:
-            for first, last in cost_blocks(self.given.sizes[pick] * n_columns, _BLOCK):
+            for first, last in cost_blocks(self.table.sizes[pick] * n_columns, _NEAR):
                 yield pick[first:last]
             return
         cost = np.full(len(pick), plan.n_outputs * plan.size)
@@ -200,6 +199,7 @@ class MetaTaskSide(TaskSide):
         plan, out = self.plan, np.empty((len(block), *init.shape[-2:]))
         run_inner(
             self.table,
+            self.scaling,
             plan.loss,
             self.fit_intercept,
             block,
@@ -243,6 +243,7 @@ class MetaTaskSide(TaskSide):
                     divisor = plan.batch_size
                 run_inner(
                     self.table,
+                    self.scaling,
                     plan.loss,
                     self.fit_intercept,
                     block[a : a + 1],

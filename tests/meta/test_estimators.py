@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from skpmtl import (
     DPMetaInitClassifier,
 )
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms
+from skpmtl.meta import finetune, steps, tasks
 from skpmtl.meta.columns import FARTHEST, NEAREST, sums_of_records
 from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable, read_only
@@ -573,3 +575,22 @@ def test_noise_of_an_initialisation_is_what_it_is_for_short_ways():
     assert np.ptp(told) == 0  # public
     # The bound of the estimate, LEFT, is for rows that correct some of it.
     assert np.mean(squares) == pytest.approx(told[0] / LEFT["squared"], rel=0.35)
+
+
+@pytest.mark.exact_bits("memory is measured")
+@pytest.mark.filterwarnings(SEEDED)
+def test_a_fit_that_finds_scales_holds_no_second_table(monkeypatch):
+    for module, name in ((tasks, "_NEAR"), (steps, "_BLOCK"), (finetune, "_BLOCK")):
+        monkeypatch.setattr(module, name, 1 << 14)
+    X, task = np.random.default_rng(0).standard_normal((10_000, 50)), np.repeat(np.arange(50), 200)
+    y = X[:, 0]
+    model = DPMetaInit(epsilon=100.0, tasks=range(50), random_state=0)
+    model.fit(X[:2000], y[:2000], task=task[:2000])  # loads the compiled loops
+    tracemalloc.start()
+    try:
+        model.fit(X, y, task=task)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert model._plan_[0].columns
+    assert peak < 0.5 * X.nbytes, peak / X.nbytes
