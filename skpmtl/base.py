@@ -161,15 +161,16 @@ class TaskIndexed(Documented, BaseEstimator):
             if inferred and "privacy_" in fitted:
                 billboard = fitted["billboard_"]
                 billboard.report = fitted["privacy_"] = billboard.report.disclosing(inferred)
+            seen = {} if classes is None else {"classes_": classes}
+            population = replace(Population.of(table), sizes=None, is_sparse=False)
+            seen["_population_"], seen["tasks_"] = population, population.tasks
+            seen["_idle_"] = table.absent
+            self._become({**seen, "_form_": form, **fitted})
+            warn_of_little(self, fitted, table)
         except BaseException as error:
             self._undo(error, before)
             raise
-        warn_of_little(self, fitted, table)
-        seen = {} if classes is None else {"classes_": classes}
-        population = replace(Population.of(table), sizes=None, is_sparse=False)
-        seen["_population_"], seen["tasks_"] = population, population.tasks
-        seen["_idle_"] = table.absent
-        return self._become({**seen, "_form_": form, **fitted})
+        return self
 
     def __getstate__(self):
         return {**super().__getstate__(), "_skpmtl_version": __version__}
@@ -416,9 +417,9 @@ def _warn_of_fans(est, fitted, board, table):
         if not _varies_within(table, k):  # its slopes are a part of the level
             continue
         warnings.warn(
-            f"Levels of tasks and their slopes of column {k} have a correlation of {r[j]:.2f}, "
-            "which this model leaves out. Remedies: mixed(formula, epsilon=None) with a term "
-            "(x | task), which has it, or another scale of the target, such as its logarithm.",
+            f"Levels of tasks and their slopes of {est.coef_names_[k]!r} have a correlation of "
+            f"{r[j]:.2f}, which this model leaves out. Remedies: mixed(formula, epsilon=None) with "
+            "a term (x | task), which has it, or another scale of the target, such as its logarithm.",
             LittleFoundWarning,
             stacklevel=users_line(),
         )

@@ -548,7 +548,7 @@ def test_wrong_options(more, message, capsys):
     ("fit", "words"),
     [
         (0.5, "the best"),
-        (0.7, "as good as every task alone"),
+        (0.699, "as good as every task alone"),
         (0.707, "as good as every task alone"),
         (1.4, "worse than every task alone"),
     ],

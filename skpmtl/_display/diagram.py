@@ -1,11 +1,16 @@
-"""HTML diagrams of estimators."""
+"""Text and HTML diagrams of estimators."""
 
+from copy import copy
 from functools import cache
 from importlib.metadata import PackageNotFoundError, metadata
 
-from .._runtime.compat import VisualBlock
+import numpy as np
+
+from .._runtime.compat import PrettyPrinter, VisualBlock
 
 __all__ = ["Documented", "ShowsBest", "ShowsPrivacy"]
+
+MOST_IDS = 6  # of the public list of tasks that are shown
 
 
 @cache
@@ -21,7 +26,13 @@ def documentation():
 
 
 class Documented:
-    """Diagrams that link to the page of the class and show no fitted value."""
+    """Diagrams that link to the page of the class and show no fitted value.
+
+    Its text, also in a pipeline, has the first and the last of a long list of tasks.
+    """
+
+    def __repr__(self, N_CHAR_MAX=700):
+        return super().__repr__(N_CHAR_MAX)
 
     def _get_doc_link(self):
         public = type(self).__module__.split(".")[0] == "skpmtl"
@@ -42,6 +53,23 @@ class Documented:
 class _NotShown:
     def __repr__(self):
         return "not shown"
+
+
+class _Ids(list):
+    def __repr__(self):
+        return f"[{self[0]!r}, ..., {self[-1]!r}]"
+
+
+def _print_estimator(printer, estimator, *args):
+    tasks = getattr(estimator, "tasks", None)
+    if not isinstance(tasks, (str, range)) and hasattr(tasks, "__len__") and len(tasks) > MOST_IDS:
+        estimator, ids = copy(estimator), np.asarray(tasks, dtype=object).ravel()
+        estimator.tasks = _Ids(ids[[0, -1]])
+    PrettyPrinter._pprint_estimator(printer, estimator, *args)
+
+
+if PrettyPrinter is not None:
+    PrettyPrinter._dispatch[Documented.__repr__] = _print_estimator
 
 
 class ShowsPrivacy(Documented):

@@ -46,6 +46,13 @@ except (ImportError, AttributeError):  # before 1.9
 
     callback_management_context = None
 
+try:
+    from sklearn.utils._pprint import _EstimatorPrettyPrinter as PrettyPrinter
+
+    PrettyPrinter._dispatch, PrettyPrinter._pprint_estimator  # noqa: B018
+except (ImportError, AttributeError):
+    PrettyPrinter = None
+
 # What an estimator has that callbacks follow, or that is inside of one that they follow.
 CALLBACK_ATTRIBUTES = {"_skl_callbacks", "_parent_callback_ctx"}
 
@@ -66,6 +73,7 @@ __all__ = [
     "CallbackSupportMixin",
     "Interval",
     "InvalidParameterError",
+    "PrettyPrinter",
     "StrOptions",
     "VisualBlock",
     "callback_management_context",

@@ -53,7 +53,13 @@ METHODS = {
     "covariates": (PrivateMeanRegMTL, PrivateMeanRegMTLClassifier),
 }
 # What parameters are called here.
-_HERE = {"Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE."}
+_HERE = {
+    "Pass the public list: tasks=[...].": "Name a file with the public list: --tasks FILE.",
+    'mean model, although unseen_task="mean"': "model that tasks share, for a picture of effects",
+    "target_range=": "--target-range",
+    "columns of public scale": "public scales of columns (--public)",
+    "fewer columns": "fewer columns (--drop)",
+}
 SETTINGS, BILLBOARD = "settings.json", "billboard.npz"
 
 
@@ -380,7 +386,7 @@ def verdict(totals, is_private=True):
     """One sentence: whether the fit is better than what needs no joint learning."""
     fit, *_ = totals.values()
     name, best = min(list(totals.items())[1:], key=lambda item: item[1])
-    if fit < best:
+    if fit <= 0.98 * best:
         return "This fit is the best of these."
     if fit <= 1.02 * best:
         return f"This fit is as good as {name}, within 2 %."

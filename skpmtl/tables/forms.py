@@ -441,6 +441,8 @@ def read_target(estimator, y):
     """Targets in one or two dimensions, of any type, as an array."""
     if isinstance(y, (list, tuple)):
         refuse_trailing_nul(y, "Class labels")
+    if isinstance(y, np.matrix):
+        y = np.asarray(y)
     return read_array(y, ensure_2d=False, dtype=None, estimator=estimator, input_name="y")
 
 
