@@ -419,7 +419,8 @@ def _warn_of_fans(est, fitted, board, table):
         warnings.warn(
             f"Levels of tasks and their slopes of {est.coef_names_[k]!r} have a correlation of "
             f"{r[j]:.2f}, which this model leaves out. Remedies: mixed(formula, epsilon=None) with "
-            "a term (x | task), which has it, or another scale of the target, such as its logarithm.",
+            "a term (x | task), which has it, or another scale of the target, such as its "
+            "logarithm.",
             LittleFoundWarning,
             stacklevel=users_line(),
         )

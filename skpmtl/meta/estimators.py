@@ -352,7 +352,7 @@ class _MetaInit(HasCovariates, BaseMTL):
             d = plan.n_features
             public["scaling"] = [(2, d)]
             known = {"number": Integral, "reach": Real}
-            known |= dict.fromkeys(("scale", "centre", "known"), [(d,)])
+            known |= dict.fromkeys(("scale", "centre"), [(d,)])
             found["columns"] = QuerySpec({"columns": (d + (plan.mode is None),)}, known)
         return found
 
@@ -547,10 +547,11 @@ _DOC = """{summary}
         those for ``(x - middle) / unit``, the unit a fifth of the range times sqrt(n_features), so
         that rows have length about 1 in whatever units and at whatever offset they come (without
         intercept nothing is subtracted). None: with ``inner_learning_rate="auto"`` tasks release
-        scales and centres of columns before the rounds, for a tenth of the squared budget, where
-        budget and rows are enough to find any (not with Poisson batches); the report says whether.
+        scales of columns before the rounds, for a tenth of the squared budget, where budget and
+        rows are enough to find any (not with Poisson batches); the report says whether. Columns far
+        from 0, such as years, then need a public origin: subtract it, or pass their range.
         Otherwise rounds with a budget take features as they are. Without a budget all rows give
-        them.{target_range}
+        scales and centres.{target_range}
     {secure}
     random_state : int, Generator, RandomState or None, default=None
         Order of the tasks, noise and batches. None: from the operating system's generator. Anything

@@ -279,27 +279,24 @@ class MetaPlan(Plan):
         """Settle `columns`, by public numbers; Poisson batches are accounted without them."""
         m, d = len(self.sizes), self.n_features
         if self.mode is None:
-            self.columns = tuple(columns.ColumnQuery(what, np.ones(m)) for what in columns.EXACT)
-            if not self.fit_intercept:  # nothing takes up what is subtracted
-                self.columns = self.columns[1:]
+            # Without intercept nothing takes up what is subtracted.
+            exact = ("means", "squares") if self.fit_intercept else ("squares",)
+            self.columns = tuple(columns.ColumnQuery(what, np.ones(m)) for what in exact)
             return
         if self.batches == "poisson":
             return
         unit = columns.NEAREST * math.sqrt(d)
 
-        def asked(what, part):
+        def asked(part):
             z = np.full(m, self.reach / (self.record_mu * math.sqrt(columns.SHARE * part)))
             weights = np.ones(m)
             if self.mode == "task-global":
                 weights = columns.weights_of((unit * z / self.sizes) ** 2)
-            return columns.ColumnQuery(what, weights, *self._grid(z, d, 1.0))
+            return columns.ColumnQuery("scales", weights, *self._grid(z, d, 1.0))
 
-        order = columns.order_of(unit * self.noise_of_columns(asked("scales", 1.0)))
-        if not self.fit_intercept:
-            order = columns.SCALES if order else ()
-        self.columns = tuple(asked(*item) for item in order)
-        if order:
-            self.step_mu = self.record_mu * math.sqrt(1.0 - columns.SHARE)
+        found = tuple(map(asked, columns.PARTS))
+        if unit * self.noise_of_columns(found[-1]) <= columns.MOST_NOISE:
+            self.columns, self.step_mu = found, self.record_mu * math.sqrt(1.0 - columns.SHARE)
 
     def noise_of_columns(self, asked):
         """Std of the noise in each number of a released mean."""
@@ -622,14 +619,13 @@ class MetaPlan(Plan):
             notes["features"] = (
                 "without a feature_range steps take columns as they are, in rows of length about "
                 "1: one column in a larger unit takes the whole bound on gradients from the "
-                "others. Scales of columns are found where the budget, times rows, is larger, with "
+                "others. Scales are found where the budget, times rows, is larger, with "
                 'full or disjoint batches and inner_learning_rate="auto"'
             )
         elif self.columns:
-            centres = any(asked.what == "centres" for asked in self.columns)
             notes["features"] = (
-                f"scales {'and centres ' * centres}of columns are found before the rounds, for "
-                f"{columns.SHARE:.0%} of mu^2; a feature_range in their place costs nothing"
+                f"scales of columns are found before the rounds, for {columns.SHARE:.0%} of mu^2; a "
+                "feature_range in their place costs nothing"
             )
         if self.relation is not None:
             notes["relation"] = (

@@ -15,7 +15,7 @@ from skpmtl import (
 )
 from skpmtl._kernels.records import MARGIN, clipped_sum, record_norms
 from skpmtl.meta import finetune, steps, tasks
-from skpmtl.meta.columns import FARTHEST, NEAREST, sums_of_records
+from skpmtl.meta.columns import NEAREST, sums_of_records
 from skpmtl.meta.rules import LEFT
 from skpmtl.tables.table import TaskTable, read_only
 from tests.helpers import plain_reptile as plain
@@ -452,21 +452,18 @@ def test_exact_fits_take_features_of_any_unit_and_origin(kind, intercept, refine
 
 @pytest.mark.parametrize("scale, origin", [(50.0, 0.0), (1e6, 0.0), (1e7, 3e8), (1e-6, 0.0)])
 def test_a_column_of_another_unit_does_not_hide_the_others(scale, origin):
-    """Tasks release scales and centres: the initialisation is good for tasks without rows.
-
-    In 60 draws of each case the largest distances were .24 octaves and .09 units. At epsilon 10 the
-    origin was missed in half of 40 draws.
-    """
+    """Tasks release scales: the initialisation is good for tasks without rows. A column far from 0
+    is lost itself, and no other."""
     rng = np.random.default_rng(0)
     X, task = rng.normal(size=(100 * 30, 4)), np.repeat(np.arange(100), 30)
     y = X @ [0.3, -0.6, 0.5, 0.4] + 0.2 * rng.normal(size=len(X))
     moved = X.copy()
     moved[:, 0] = origin + scale * X[:, 0]
     est = DPMetaInit(epsilon=100.0, tasks=range(100), unseen_task="mean").fit(moved, y, task=task)
-    assert est.score(moved, y, task=np.full(len(y), 999)) > 0.9
-    centre, unit = est.billboard_.scaling
-    assert np.abs(np.log2(unit / (2.0 * np.append(scale, np.ones(3))))).max() < 0.5
-    assert np.abs((centre - np.append(origin, np.zeros(3))) / unit).max() < 0.25
+    least = 0.75 if origin else 0.9  # a tenth of the variance is the first column's
+    assert est.score(moved, y, task=np.full(len(y), 999)) > least
+    _, unit = est.billboard_.scaling
+    assert np.abs(np.log2(unit / (2.0 * np.append(scale + origin, np.ones(3))))).max() < 1.5
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300, -1e200])
@@ -474,14 +471,11 @@ def test_what_a_record_says_of_columns_is_bounded(bad):
     """In a ball of length 1, whatever it holds and whatever was released before."""
     X = np.array([[bad, 1.0, 0.0], [0.0, -1e-300, bad], [1.0, 2.0, 3.0], [-bad, bad, bad]])
     table = TaskTable(X=X, y=np.zeros(4), offsets=np.arange(5), tasks=np.arange(4))
-    for what, reach in (("scales", FARTHEST), ("scales", NEAREST), ("centres", NEAREST)):
-        for scale, centre, known in ((1e-250, 0.0, 0.0), (1.0, 1e12, 1.0), (1e250, -1e3, 1.0)):
-            public = {"scale": scale, "centre": centre, "known": known}
-            public = {name: np.full(3, value) for name, value in public.items()}
-            public |= {"reach": reach, "number": 0}
-            sent = sums_of_records(table, np.ones(4), np.arange(4), what, public)
-            assert np.isfinite(sent).all() and (np.linalg.norm(sent, axis=1) <= 1.0).all()
-            assert sent.any()
+    for scale in (1e-250, 1.0, 1e250):
+        public = {"scale": np.full(3, scale), "centre": np.zeros(3), "reach": NEAREST, "number": 0}
+        sent = sums_of_records(table, np.ones(4), np.arange(4), "scales", public)
+        assert np.isfinite(sent).all() and (np.linalg.norm(sent, axis=1) <= 1.0).all()
+        assert sent.any()
 
 
 @pytest.mark.parametrize("given", [3.0, (1, 0), (0, np.inf), ([0, 0], [1, 1]), ("a", "b")])

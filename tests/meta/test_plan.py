@@ -46,7 +46,7 @@ def test_queries_on_columns_are_paid_for(adjacency, settings):
     reach = 2.0 if local else REACH[adjacency]
     for k in range(3):
         noise = [asked.noise_std[k] for asked in plan.columns]
-        assert len(noise) == len(columns.IN_TURN)
+        assert len(noise) == len(columns.PARTS)
         z = plan.noise_multiplier[k] / math.sqrt(plan.visits if local else plan.touches()[k])
         of_columns = np.linalg.norm(reach / np.array(noise))
         assert of_columns == pytest.approx(plan.record_mu * math.sqrt(columns.SHARE), rel=1e-6)
