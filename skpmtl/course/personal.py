@@ -62,7 +62,7 @@ class TaskModels:
         if same(key, self._placed):
             return
         self._placed, self._shapes = key, []
-        self.single = (np.diff(self.offsets) == 1)[:, None]
+        self.constant = self.summaries.x_std == 0.0
         if model.slopes_are_equal:
             return self._place_levels(model)
         if model.below is not None and self.subgroups is None:
@@ -114,11 +114,11 @@ class TaskModels:
     def decomposition(self, model, root, *, joined=True):
         """Of a shape; `joined`: whether mean rows are seen as rows, or as the level alone.
 
-        That of a task of one row is always a row: it is all that the task knows of slopes.
+        Of columns that are constant in a task it is always a row: all that the task knows of them.
         -> list of `RatioPart`
         """
         self._place(model)
-        as_rows = joined or self.single
+        as_rows = joined or self.constant
         same_shape = None
         for known, how, found in self._shapes:
             if np.array_equal(known, root):

@@ -624,8 +624,8 @@ class MetaPlan(Plan):
             )
         elif self.columns:
             notes["features"] = (
-                f"scales of columns are found before the rounds, for {columns.SHARE:.0%} of mu^2; a "
-                "feature_range in their place costs nothing"
+                f"scales of columns are found before the rounds, for {columns.SHARE:.0%} of mu^2; "
+                "a feature_range in their place costs nothing"
             )
         if self.relation is not None:
             notes["relation"] = (

