@@ -505,4 +505,4 @@ def test_only_levels_and_slopes_that_go_together_are_a_warning(of_level, times, 
         PrivateMTL(epsilon=None).fit(x[:, None], y, task=task)
         LocalOnly().fit(x[:, None], y, task=task)  # has nothing to say of others
     assert [(w.category, w.filename) for w in said] == [(LittleFoundWarning, __file__)] * warns
-    assert all(re.search(r"slopes of column 0 .*mixed\(", str(w.message)) for w in said)
+    assert all(re.search(r"slopes of 'x0' .*mixed\(", str(w.message)) for w in said)
