@@ -317,7 +317,7 @@ class ClassTasks(TasksInUnits):
         logs = _change(_KAPPA_OF_SCORES, *_CHANGE_OF_SCORES, error)[
             :, None, None
         ] + priors.before_tau(tau)
-        evidence, level, slopes, second, typical = posterior_of_scores(
+        evidence, level, slopes, second, typical, _ = posterior_of_scores(
             ScoreRows(self.kind, self.X, self.y, self.counts, given, self.offsets),
             np.eye(k),
             0.0,
